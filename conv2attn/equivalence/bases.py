@@ -108,7 +108,7 @@ def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -
 
 
 def distance_outside(sites: Sites, offset: Offset) -> tuple[int, ...]:
-    """How far off the grid the target of the outermost query is along each axis, on every grid."""
+    """For each axis the distance by which the target of the outermost query lies off the grid, on every grid."""
     return tuple(
         max(0, -before - o, o - after) for before, o, after in zip(sites.before, offset, sites.after, strict=True)
     )
@@ -120,7 +120,7 @@ MARGIN = 1 - 2.0**-20  # chosen: far more than the few roundings of float64 with
 
 @singledispatch
 def not_one_hot(heads: Operator, basis: Basis) -> str:
-    """Why heads with full covariances are not known to be shifts as computed; empty if they are, or there are none."""
+    """The reason why heads with full covariances are not known to be shifts as computed; empty if there is none."""
     return ""
 
 
@@ -361,7 +361,7 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
 
 
 def replacement_in(name: str, part: object) -> str:
-    """Why this part is not conv2attn's own code; empty if it is."""
+    """The reason why this part is not conv2attn's own code; empty if it is."""
     if class_of(part) not in KNOWN:
         return f"{name or 'it'} is {a_kind(part)}, not one of conv2attn's own"
     replaced = next(replaced_methods(part), None)

@@ -54,14 +54,13 @@ class Carried:
 
         Below the normal numbers each operation loses less than the smallest of these.
         """
-        if operations and dtype not in FORMATS:
+        if dtype not in FORMATS:
             raise Stop(f"numbers of {dtype}")
-        form = format_of(FORMATS.get(dtype, "float64"))
+        form = format_of(FORMATS[dtype])
         try:
-            one_side = gamma(operations, form.unit_roundoff) * self.reach + operations * form.smallest_normal
+            return self.apart(gamma(operations, form.unit_roundoff) * self.reach + operations * form.smallest_normal)
         except UsageError:
             raise Stop(f"{operations} roundings in a row in {form.name}") from None
-        return self.apart(one_side) if operations else self
 
     def apart(self, one_side: float) -> "Carried":
         """These bounds if each side is off by so much."""

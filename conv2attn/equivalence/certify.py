@@ -222,7 +222,7 @@ def random_images(original: nn.Module, input_size: Any, input_range: float, seed
 
 
 def machine(original: nn.Module, images: Tensor) -> dict[str, str]:
-    """What a certificate holds for: versions, device, dtypes, kernels."""
+    """The circumstances of a certificate: versions, device, dtypes, kernels."""
     dtypes = sorted({p.dtype for p in original.parameters()}, key=str)
     return {
         "conv2attn": version("conv2attn"),
@@ -255,7 +255,7 @@ def kernels(images: Tensor) -> str:
 
 @gradual_underflow()
 def arithmetic(dtypes: Iterable[torch.dtype], device: str) -> str:
-    """What was measured of the engines that compute in these dtypes on the device, and every bound counts."""
+    """The measured arithmetic of the engines for these dtypes on the device, which every bound counts."""
     lines = (
         f"{' and '.join(CHOSEN)}: {worst(arithmetics('auto', dtype, device))}; "
         f"sdpa: {worst(arithmetics('sdpa', dtype, device))}"

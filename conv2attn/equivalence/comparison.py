@@ -57,7 +57,7 @@ class Comparison:
             self.strange = next(filter(None, (self.beside(side, plain[side], returned[side]) for side in sides)), "")
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """What the second network returns; None where it does not.
+        """The outputs of the second network; None where it does not run.
 
         Raises:
             UsageError: there is not enough memory (C2A202).
@@ -79,13 +79,13 @@ class Comparison:
             self.failure, self.fault = f"{type(pair.failure).__name__}: {reason(pair.failure)}", blame(pair.failure)
 
     def bounded(self, walk: BoundWalk, recorder: Recorder) -> Any:
-        """What the first returns by a walk that carries the bound on the difference of the outputs."""
+        """The outputs of the first by a walk that carries the bound on the difference of the outputs."""
         returned = walk.on(self.images, recorder)
         self.bound = (None, walk.stopped) if walk.stopped else (walk.bound, "")
         return returned
 
     def rule_of(self, layer: Layer) -> LayerRule | None:
-        """How a layer of the first carries a bound on: as the worst of those that stand for it."""
+        """The rule by which a layer of the first carries a bound on: the worst of the pairs that it is in."""
         pairs = [pair for pair in self.matching.pairs if pair.first is layer]
         rules = [pair.rule() for pair in pairs if pair.measured.shapes and pair.placed]
         if not rules or len(rules) < len(pairs):
@@ -119,7 +119,7 @@ class Comparison:
         return output
 
     def beside(self, side: int, plain: Recorder, returned: Any) -> str:
-        """Why a plain call of a network is not what its graph is, by the operators of both and the bits they return.
+        """The reason why a plain call of a network is not its graph, by the operators and the outputs of both.
 
         The second walks with its heads as softmaxes, and returns other bits then; the bits are compared, and gradients
         switched on, on a part of the images where the graph is for every size.
@@ -145,7 +145,7 @@ class Comparison:
         return next(filter(None, (self.on_few(side, which, gradients=each) for each in (False, True))), "")
 
     def on_few(self, side: int, which: str, *, gradients: bool) -> str:
-        """Why a plain call on a few images, or on small parts of them, is not what the graph is."""
+        """The reason why a plain call on a few images, or on small parts of them, is not the graph."""
         assert self.matching.graphs is not None
         graph, mode = self.matching.graphs[side], "with gradients " if gradients else ""
         if side == 0 and not gradients:

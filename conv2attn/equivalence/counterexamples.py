@@ -81,7 +81,7 @@ def compared_at(
 
 
 def both_outputs(layers: tuple[Layer, Layer], image: Tensor) -> tuple[Tensor, Tensor]:
-    """What both layers make of an image, the second's heads as softmaxes."""
+    """The outputs of both layers for an image, the second's heads as softmaxes."""
     return own(layers[0], image), by_softmax(layers[1], image)
 
 

@@ -39,7 +39,7 @@ class FormatWalk(Walk):
         self.stand_ins, self.dtype, self.layers = stand_ins, dtype, dict[Layer, Any]()
 
     def outputs(self, images: Tensor) -> Any:
-        """What the graph returns, or None if it fails: an operator may refuse the format, or these images."""
+        """The outputs of the graph, or None if it fails: an operator may refuse the format, or these images."""
         try:
             with torch.inference_mode(False), gradual_underflow():
                 return self.on(images.to(self.dtype))
@@ -100,7 +100,7 @@ def convolution_in(convolution: Convolution, dtype: torch.dtype) -> Convolution:
 
 
 def convolved(convolution: Convolution, image: Tensor, sides: Any) -> Tensor:
-    """What a convolution makes of an image, in a batch or not."""
+    """The output of a convolution for an image, in a batch or not."""
     if sides is not None:
         raise NotImplementedError("a transposed convolution of a size that is asked for")
     axes = len(convolution.stride)
@@ -169,7 +169,7 @@ def explained(outputs: Any, lost: float, shares: tuple[float, float]) -> float:
 
 
 def apart(computed: Any, exact: Any) -> float:
-    """How far outputs are from those in float64, but for places where neither is finite; infinite for other kinds."""
+    """The largest distance of outputs from those in float64 where either is finite; infinite for other kinds."""
     ours, theirs = dict(leaves(computed)), dict(leaves(exact))
     if list(ours) != list(theirs) or any(ours[key].shape != theirs[key].shape for key in ours):
         return math.inf

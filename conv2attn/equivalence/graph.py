@@ -137,7 +137,7 @@ class Root(nn.Module):
         self.network = network
 
     def forward(self, image: Tensor) -> Any:
-        """What the network returns."""
+        """The outputs of the network."""
         return self.network(image)
 
 
@@ -334,7 +334,7 @@ def module_of(node: fx.Node) -> str:
 
 
 def guards_of(program: ExportedProgram, images: Tensor, dynamic: Mapping[int, Any]) -> tuple[str, ...]:
-    """What the code asks of the sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
+    """The conditions of the code on sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
     count = images.ndim
     guards = [guard for guard in getattr(program, "_guards_code", None) or [] if not NONEMPTY.fullmatch(guard)]
     sizes = [SIZE.sub(lambda each: axis_name(int(each[1]), count), guard) for guard in guards]
@@ -380,7 +380,7 @@ def line_in(trace: str) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a network could not be exported, and at which of its lines."""
+    """The reason why a network could not be exported, and the line of its code."""
     text = str(error)
     why = f"{type(error).__name__}: {text.strip().partition(chr(10))[0][:160]}"
     if "data-dependent" in text:

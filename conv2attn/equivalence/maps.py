@@ -395,7 +395,7 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
 
 
 def certain_leak(head: Head, roundoff: float) -> str:
-    """Why some query of a head certainly leaks more than the roundoff on some grid; empty if that is not certain."""
+    """The reason why some query certainly leaks more than the roundoff on some grid; empty if that is not certain."""
     shift = max(head.shifts)
     if shift > 0.5:
         return ""

@@ -169,7 +169,7 @@ class Namer:
             self.groups.setdefault(self.memory(node), []).append(node)
 
     def memory(self, node: fx.Node) -> Any:
-        """What is the same for nodes that share memory: constants in fact, others as their operators say."""
+        """An identity of the memory of a node: that of constants in fact, of others as their operators say."""
         storage = node.meta["val"].untyped_storage()._cdata
         if storage not in self.storages:
             self.storages[storage] = storage
@@ -318,7 +318,7 @@ class Namer:
                     self.terms[other] = self.table("after", self.terms[other], self.place(other), before, place, new)
 
     def place(self, node: fx.Node) -> Any:
-        """Where in its memory a tensor is: shape, strides and first number."""
+        """The place of a tensor in its memory: shape, strides and first number."""
         if node not in self.places:
             fake = self.graph.constants[node.name][0] if node.name in self.graph.constants else node.meta["val"]
             parts = fake.shape, fake.stride(), (fake.storage_offset(),)

@@ -101,7 +101,7 @@ class Layer:
 
     @property
     def label(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         return self.name or "(root)"
 
     @cached_property

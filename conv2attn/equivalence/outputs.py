@@ -18,7 +18,7 @@ REMEDY = "only dense tensors in nested tuples, lists and mappings are compared"
 
 
 def parts_of(output: Any, where: str = "output") -> Iterator[tuple[str, Any]]:
-    """What nested tuples, lists and mappings hold, each with the path to it; empty ones are parts themselves."""
+    """The parts of nested tuples, lists and mappings, each with the path to it; empty ones are parts themselves."""
     if isinstance(output, Mapping) and output:
         for key, item in output.items():
             yield from parts_of(item, f"{where}[{key!r}]")
@@ -53,7 +53,7 @@ def wide(tensor: Tensor) -> Tensor:
 
 
 def other_kind(first: Tensor, second: Tensor) -> str:
-    """Which of shape, dtype and device of the second is another than the first's, in words; empty if none is."""
+    """The first of shape, dtype and device that differs between two tensors, in words; empty if none does."""
     for what in ("shape", "dtype", "device"):
         ours, theirs = (getattr(side, what) for side in (first, second))
         if ours != theirs:
@@ -146,7 +146,7 @@ def findings_returned(first: Any, second: Any) -> list[Finding]:
 
 
 def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """Why what stands at a place is not known to be the same in both, or nothing where it is."""
+    """The reason why the parts at a place are not known to be the same in both; empty where they are."""
     sides = [side[where] for side in (ours, theirs) if where in side]
     for thing in sides:
         if not isinstance(thing, (*PLAIN, Mapping, list, tuple)):

@@ -127,7 +127,7 @@ def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, su
 
 
 def proved_bound(convolution: Layer, converted: Layer, input_range: Fraction) -> Fraction | None:
-    """What two layers may differ by as computed by direct sums, by claim ROW of proofs/: products of factors left out.
+    """The bound on two layers as computed by direct sums, by claim ROW of proofs/: products of factors left out.
 
     None where the first is no convolution, or nothing is known.
     """

@@ -1,4 +1,4 @@
-"""What else is the same: one rule for each operator, which gives the term that stands for all ways of writing it.
+"""Rewrites: one rule for each operator, which gives the term that stands for all ways of writing it.
 
 Every rule is an identity of real numbers, and of computed ones up to the order of a sum; the tests hold each against
 random inputs.

@@ -126,7 +126,7 @@ def fan_in(basis: Basis) -> int:
 
 
 def overflow(pair: Pair, side: int, input_range: float) -> str:
-    """Why no bound holds for all |x| <= input_range, since some output exceeds the format; empty if none can.
+    """The reason why no bound holds for all |x| <= input_range: an output exceeds the format; empty if none can.
 
     The largest is `sum |w| input_range + |b|`, which the input with the signs of the weights attains, and no partial
     sum of any order exceeds it.
@@ -173,7 +173,7 @@ def mixing_bound(
 
 
 def greatest(bounds: Sequence[RoundingBound]) -> RoundingBound:
-    """What is at least each of the bounds."""
+    """The larger factor and the larger absolute part of all bounds."""
     return RoundingBound(max(bound.factor for bound in bounds), max(bound.absolute for bound in bounds))
 
 

@@ -134,7 +134,7 @@ class LayerPair:
         return all(finding.verdict is Verdict.HOLDS for finding in self.maps)
 
     def measure(self, output: Tensor, compute: Callable[[], Tensor], image: Tensor) -> Tensor | None:
-        """What the second makes of an image of which the first makes `output`; the difference is counted."""
+        """The output of the second for an image; its difference from the first's `output` is counted."""
         theirs, error, trouble = None, math.inf, ""
         try:
             theirs = compute()
@@ -149,7 +149,7 @@ class LayerPair:
         return theirs
 
     def refusal(self) -> str:
-        """Why the engine that attention is set to refuses inputs like those met; empty where it takes them."""
+        """The reason why the engine that is set refuses inputs like those met; empty where it takes them."""
         layer, seen = self.second.module, self.measured
         if (
             not isinstance(layer, MultiHeadSelfAttention)
@@ -199,7 +199,7 @@ class LayerPair:
             seen.spread = found if found > seen.spread else seen.spread
 
     def rule(self) -> LayerRule:
-        """How this pair carries a bound on."""
+        """The rule by which this pair carries a bound on."""
         original, sides = self.bases.original, self.padded_sides
         rows = (self.bases.magnitudes[0] if is_plain(original) else absolute_rows(original)) * SLACK
         bias = original.weights.bias
@@ -228,7 +228,7 @@ class LayerPair:
 
     @property
     def signature(self) -> str:
-        """What the first is, in one line."""
+        """A description of the first in one line."""
         if self.first.function is None:
             return f"attention {self.bases.original.weights.d_in}->{self.bases.original.weights.d_out}"
         tensors = self.tensors or self.first.tensors or self.any_weight
@@ -336,7 +336,7 @@ def dense_memory(layer: MultiHeadSelfAttention, padded_sides: tuple[int, ...]) -
 
 
 def judge_measured(seen: Measured, bound: float | None, same: bool, beyond: str = "") -> Finding:
-    """Whether what was measured is within the bound; without a bound it decides nothing but what is not finite.
+    """The finding on measurements beside the bound; without a bound only numbers that are not finite decide.
 
     `beyond` says why the original can overflow here, so that neither holds nor fails what is said of finite numbers.
     """

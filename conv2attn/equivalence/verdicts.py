@@ -1,4 +1,4 @@
-"""What follows from two networks run beside each other: rows, findings, bounds, counterexamples, the claim."""
+"""The conclusions from two networks run beside each other: rows, findings, bounds, counterexamples, the claim."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -184,7 +184,7 @@ class Verdicts:
         return known and self.tolerance is None
 
     def show(self, image: Tensor, first: Any) -> Counterexample | None:
-        """How the networks differ on one image, of which the first makes `first`; None where that shows nothing."""
+        """The difference of the networks on one image, whose outputs by the first are given; None if it shows none."""
         run = self.comparison
         try:
             second = call(run.networks[1], image)
@@ -254,7 +254,7 @@ class Verdicts:
 
     @cached_property
     def outputs(self) -> Outputs | None:
-        """What both return, measured."""
+        """The outputs of both, measured."""
         run = self.comparison
         return compare_outputs(run.first, run.second, self.described, self.labels, self.bound[0])
 
@@ -270,7 +270,7 @@ class Verdicts:
 
     @property
     def overflow(self) -> str:
-        """Where the original overflows first on the inputs met, and why; empty where it does not."""
+        """The first layer in which the original overflows on the inputs met, and why; empty where it does not."""
         met = ((name, pair) for name, pair in self.pairs.items() if pair.measured.shapes and pair.readable)
         found = ((name, overflow(pair.bases, 0, pair.measured.input_range)) for name, pair in met)
         return next((f"{name}: {reason}" for name, reason in found if reason), "")
@@ -321,7 +321,7 @@ class Verdicts:
 
     @property
     def claim(self) -> str:
-        """What is certified if it holds."""
+        """The statement that is certified if it holds."""
         size = "x".join(map(str, self.comparison.images.shape[1:]))
         inputs = (
             f"on {self.described}" if self.sampled else f"for all finite inputs {size} within +-{self.input_range:g}"

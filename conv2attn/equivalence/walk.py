@@ -59,7 +59,7 @@ class Walk(fx.Interpreter):
         return tensor
 
     def on(self, images: Tensor, recorder: "Recorder | None" = None, *, gradients: bool = False) -> Any:
-        """What the graph returns of `images`, in the structure of the network."""
+        """The outputs of the graph for `images`, in the structure of the network."""
         constants = {name: self.numbers(tensor) for name, (tensor, _) in self.source.constants.items()}
         if self.source.changes:
             constants = copy.deepcopy(constants)
@@ -71,12 +71,12 @@ class Walk(fx.Interpreter):
 
 
 def own(layer: Layer, image: Tensor, weight: Any = None, bias: Any = None, sides: Any = None) -> Tensor:
-    """What a layer computes by its own module, without its hooks, or the function as it was called."""
+    """The output of a layer by its own module, without its hooks, or by the function as it was called."""
     return computed(layer, layer.module, image, weight, bias, sides)
 
 
 def by_softmax(layer: Layer, image: Tensor, weight: Any = None, bias: Any = None, sides: Any = None) -> Tensor:
-    """What a layer computes if quadratic heads are evaluated as softmaxes, not compiled back to convolutions."""
+    """The output of a layer whose quadratic heads are evaluated as softmaxes, not compiled back to convolutions."""
     return computed(layer, layer.softened, image, weight, bias, sides)
 
 
@@ -158,7 +158,7 @@ def undisturbed(network: nn.Module) -> Iterator[None]:
 
 
 def items_of(container: Any) -> Iterator[Any]:
-    """What a container holds: of a mapping keys and values in turn."""
+    """The items of a container; of a mapping keys and values in turn."""
     return chain.from_iterable(container.items()) if isinstance(container, dict) else iter(container)
 
 
@@ -175,7 +175,7 @@ def plainly() -> Iterator[None]:
 
 
 def call(network: nn.Module, images: Tensor, recorder: Recorder | None = None, *, gradients: bool = False) -> Any:
-    """What `network` returns of `images`; it stays as it was."""
+    """The outputs of `network` for `images`; it stays as it was."""
     images = images.clone()
     with undisturbed(network), seeded(), torch.set_grad_enabled(gradients), plainly(), recorder or nullcontext():
         output = network(images)
