@@ -181,9 +181,8 @@ that bound.
 ## Generalised heads
 
 Nine heads with full covariances beside as many quadratic ones by `dense`: 64 channels, one image, a memory limit of
-64 MiB; MiB by which the process grew. `auto` takes `sdpa` where the attention exceeds the limit and the absolute
-features are accurate enough in float32, which these heads allow up to a side of about 20, and elsewhere `dense`, in
-chunks of queries: its time grows like the square of the tokens, its memory like the tokens beyond the limit.
+64 MiB; MiB by which the process grew. Queries are taken in boxes of 8x8 that read only the keys with weight: beyond the
+reach of a head, some 12 pixels here, time grows like the tokens.
 
 {generalised}
 

@@ -11,12 +11,38 @@ Center = tuple[float, ...]
 
 @final
 @dataclass(frozen=True)
+class Ellipse:
+    """Scores of a head are `-1/2 d^T P d` at a key that is d away from its `center`.
+
+    Args:
+        variances: the diagonal of the inverse of P; infinite where there is none.
+        sharpest: the largest eigenvalue of P.
+    """
+
+    center: Center
+    variances: tuple[float, ...]
+    sharpest: float
+
+    def reach(self, axis: int, depth: float) -> tuple[float, float]:
+        """The displacements along `axis` beyond which scores are below the largest of any query by more than `depth`.
+
+        A key is at most half a pixel from the target along each axis, or as far as the centre is from the grid beside
+        it; along an axis, d is at most sqrt(variance times the square form of d).
+        """
+        gaps = sum((0.5 + abs(x)) ** 2 for x in self.center)
+        far = math.sqrt(self.variances[axis] * (2 * depth + self.sharpest * gaps))
+        return self.center[axis] - far, self.center[axis] + far
+
+
+@final
+@dataclass(frozen=True)
 class Numbers:
     """The centre and the sharpness of each head; none of either where scores are not distances to a pixel.
 
     Args:
         axes, reach, sharpness: of heads whose scores are quadratic forms in that many axes, the largest coordinate of
             a centre, and an alpha whose isotropic scores are at least as large; 0 otherwise.
+        ellipses: one for each of these heads.
     """
 
     centers: tuple[Center, ...] = ()
@@ -24,6 +50,7 @@ class Numbers:
     axes: int = 0
     reach: float = 0.0
     sharpness: float = 0.0
+    ellipses: tuple[Ellipse, ...] = ()
 
     @staticmethod
     def read(center: Tensor, alpha: Tensor) -> "Numbers":

@@ -55,8 +55,7 @@ def choose_engine(question: Question) -> str:
         return "gather"
     if not isinstance(separable.decide(question), str):
         return cheapest(question)
-    fits = question.traced or dense.bytes_of_formula(question) <= question.memory_limit
-    return "dense" if fits or isinstance(sdpa.decide(question), str) else "sdpa"
+    return "dense" if dense.fits(question) or isinstance(sdpa.decide(question), str) else "sdpa"
 
 
 def measure_engines(question: Question, image: Tensor) -> str:

@@ -1,4 +1,7 @@
-"""Softmax over all keys, in chunks of queries under the memory limit: exact for every layer, the oracle of the rest."""
+"""Softmax over all keys, in chunks of queries under the memory limit: exact for every layer, the oracle of the rest.
+
+Heads with full covariances take queries in boxes that read only the keys with weight: linear in the tokens.
+"""
 
 import math
 from collections.abc import Iterator
@@ -9,10 +12,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from conv2attn.attention.engines.channels import project
+from conv2attn.attention.engines.profiles import Block
 from conv2attn.attention.recipe import Question, Run, score_dtype
-from conv2attn.basis import AttentionGrid, Basis, cut_softmax
+from conv2attn.basis import AttentionGrid, Basis, Sites, cut_softmax
+from conv2attn.basis.operators.softmax import cut_depth
 from conv2attn.errors import EngineError
 
+Boxes = tuple[tuple[Block, ...], ...]
+SIDE = 8  # measured: queries of a box along an axis
 COPIES = 4  # scores, a term being added to them, their softmax, and its cast to the dtype of the image
 
 
@@ -25,6 +32,9 @@ def decide(question: Question) -> Run:
     direct = question.known.indirect is None
     if question.traced:
         return partial(run, direct=direct, step=None)
+    if (boxes := boxes_for(question)) is not None:
+        pairs = math.prod(sum((b.stop - b.start) * (b.last - b.first) for b in blocks) for blocks in boxes)
+        return partial(run_boxes, direct=direct, boxes=boxes, again=bytes_of(pairs, question) > question.memory_limit)
     return partial(run, direct=direct, step=queries_per_chunk(question))
 
 
@@ -46,6 +56,60 @@ def queries_per_chunk(question: Question) -> int:
             "Raise memory_limit, or use an engine that does not compare all pairs.",
         )
     return max(1, min(queries, question.memory_limit // row))
+
+
+def boxes_for(question: Question) -> Boxes | None:
+    """Boxes of queries and the keys that weigh more than 0 for them, of heads whose reach is known.
+
+    A key is left out where its weight is 0 as computed: its score is below the largest by more than a softmax keeps.
+    """
+    numbers, grid, boxes = question.known.numbers, question.grid, []
+    if question.free or not (numbers.ellipses and numbers.finite) or min(grid.sites.before + grid.sites.after) < 0:
+        return None
+    depth = cut_depth(question.score_dtype) + 1
+    for axis, side in enumerate(grid.keys):
+        ends = [ellipse.reach(axis, depth) for ellipse in numbers.ellipses]
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+        before, stride, queries = grid.sites.before[axis], grid.sites.stride[axis], grid.queries[axis]
+        blocks = []
+        for start in range(0, queries, SIDE):
+            stop = min(start + SIDE, queries)
+            first = math.ceil(max(0.0, min(before + start * stride + low, side - 1.0)))
+            last = math.floor(min(side - 1.0, max(before + (stop - 1) * stride + high, 0.0))) + 1
+            blocks.append(Block(start, stop, min(first, last - 1), last))
+        boxes.append(tuple(blocks))
+    largest = math.prod(max(b.stop - b.start for b in each) * max(b.last - b.first for b in each) for each in boxes)
+    return tuple(boxes) if bytes_of(largest, question) <= question.memory_limit else None
+
+
+def bytes_of(pairs: int, question: Question) -> int:
+    """Bytes that so many pairs of a query and a key take while they are computed."""
+    return question.basis.operators.heads * pairs * COPIES * question.score_dtype.itemsize
+
+
+def run_boxes(basis: Basis, image: Tensor, direct: bool, boxes: Boxes, again: bool) -> Tensor:
+    """The layer box after box; the backward pass computes them `again`, so that no more than one is ever held."""
+    keys = basis.padding.pad(image)
+    sites, part = basis.sites, partial(output_of_queries, basis)
+
+    def output(box: tuple[Block, ...]) -> Tensor:
+        if len(box) < len(boxes):
+            pieces = [output((*box, block)) for block in boxes[len(box)]]
+            return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2 + len(box))
+        read, before, after = keys, [], []
+        for axis, block in enumerate(box):
+            read, stride = block.read(read, 2 + axis), sites.stride[axis]
+            before.append(sites.before[axis] + block.start * stride - block.first)
+            after.append(block.last - block.first - before[-1] - (block.stop - block.start - 1) * stride - 1)
+        grid = AttentionGrid(tuple(read.shape[2:]), Sites(sites.stride, tuple(before), tuple(after)), keys.device)
+        arguments = (read, grid, direct, grid.every_query())
+        if again and torch.is_grad_enabled():
+            found = checkpoint(part, *arguments, use_reentrant=False, preserve_rng_state=False)
+        else:
+            found = part(*arguments)
+        return found.unflatten(2, grid.queries)
+
+    return output(())
 
 
 def run(basis: Basis, image: Tensor, direct: bool, step: int | None) -> Tensor:
@@ -94,7 +158,9 @@ def attention_chunks(basis: Basis, keys: Tensor, step: int | None) -> Iterator[t
         start += queries.shape[0]
 
 
-def bytes_of_formula(question: Question) -> int:
-    """Bytes of the attention of the whole call, were it materialised: heads x queries x keys."""
+def fits(question: Question) -> bool:
+    """Whether the attention of the whole call stays under the memory limit, or is computed in boxes."""
+    if question.traced or boxes_for(question) is not None:
+        return True
     heads, itemsize = question.basis.operators.heads, torch.finfo(question.score_dtype).bits // 8
-    return heads * math.prod(question.grid.shape) * itemsize
+    return heads * math.prod(question.grid.shape) * itemsize <= question.memory_limit

@@ -99,11 +99,21 @@ def output_of(basis: Basis, keys: Tensor, slabs: Slabs, profiles: Profiles) -> T
         return project(along_last(mixed, slabs.blocks[-1], last), basis.weights, slabs.direct).squeeze(2)
     lines, found = keys.movedim(2, 0).contiguous(), []
     for block, weights in zip(slabs.blocks[0], others[0], strict=True):
-        mixed = (weights.flatten(0, 1) @ block.read(lines, 0).flatten(1)).view(*weights.shape[:2], *lines.shape[1:])
+        mixed = along_rows(block.read(lines, 0), weights)
         for (middle,), (along,) in zip(slabs.blocks[1:-1], others[1:], strict=True):
             mixed = torch.stack([weight @ each for weight, each in zip(along, middle.read(mixed, 4), strict=True)])
         found.append(project(along_last(mixed, slabs.blocks[-1], last), basis.weights, slabs.direct))
     return joined(found, 2)
+
+
+def along_rows(lines: Tensor, weights: Tensor) -> Tensor:
+    """The first axis of `lines` mixed by the profiles of all heads: (heads, rows, batch, d_in, *other sides)."""
+    flat = lines.flatten(1)
+    if torch.compiler.is_compiling():  # one profile after another: a graph of all sizes cannot flatten profiles
+        mixed = torch.stack([weight @ flat for weight in weights])
+    else:
+        mixed = (weights.flatten(0, 1) @ flat).unflatten(0, weights.shape[:2])
+    return mixed.unflatten(2, lines.shape[1:])
 
 
 def along_last(mixed: Tensor, blocks: tuple[Block, ...], profiles: list[Tensor]) -> Tensor:

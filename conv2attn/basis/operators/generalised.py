@@ -1,5 +1,6 @@
 """Generalised quadratic heads: softmax of a Gaussian with a full covariance (Cordonnier et al. 2020, App. E)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self, final
@@ -8,9 +9,11 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
-from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.numbers import Ellipse, Numbers
 from conv2attn.basis.operators.quadratic import as_centers
 from conv2attn.basis.operators.softmax import Positions, additive_scores
+
+SINGULAR = 2.0**-40  # chosen: eigenvalues that are smaller than this share of the largest are not known
 
 
 @final
@@ -81,7 +84,18 @@ class GeneralisedSoftmax(Positions):
         reach = self.center.detach().abs().max().item() if self.heads else 0.0
         largest = self.precision().detach().abs().max().item() if self.heads else 0.0
         axes = self.center.shape[1]
-        return Numbers(axes=axes, reach=reach, sharpness=axes * largest / 2)
+        return Numbers(axes=axes, reach=reach, sharpness=axes * largest / 2, ellipses=self.ellipses())
+
+    def ellipses(self) -> tuple[Ellipse, ...]:
+        """Centre, variances and sharpness of each head; without variances where the precision is all but singular."""
+        precision = self.precision().detach()
+        if not bool(precision.isfinite().all()):
+            return ()
+        values, vectors = torch.linalg.eigh(precision)
+        plain = values[:, :1] > SINGULAR * values[:, -1:]
+        variances = torch.where(plain, (vectors.square() / values[:, None]).sum(-1), math.inf)
+        found = zip(self.center.tolist(), variances.tolist(), values[:, -1].tolist(), strict=True)
+        return tuple(Ellipse(tuple(center), tuple(each), sharpest) for center, each, sharpest in found)
 
     def precision(self) -> Tensor:
         """Sigma^{-1} of each head, `root^T root`."""

@@ -108,7 +108,7 @@ def test_quadratic_forms_whose_attention_does_not_fit_take_sdpa():
     layer = MultiHeadSelfAttention(3, 3, Encoding.of("generalised", torch.zeros(2, 2), torch.eye(2) / 3))
     image = torch.randn(1, 3, 20, 20)
     assert layer.which_engine(image) == "dense"
-    layer.memory_limit = 2 * 400 * 400 * 4 - 1
+    layer.memory_limit = 2 * 64 * 400 * 16 - 1  # less than a box of 8x8 queries takes
     assert layer.which_engine(image) == "sdpa"
     torch.testing.assert_close(layer(image), set_engine(layer, "dense")(image), rtol=1e-3, atol=1e-4)
 

@@ -1,5 +1,6 @@
 """Engines for soft heads against the dense softmax: outputs and gradients, borders and long axes included."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
-from conv2attn.attention.engines import profiles, separable, smoothed
+from conv2attn.attention.engines import dense, profiles, separable, smoothed
 from conv2attn.attention.recipe import Known
 from conv2attn.basis import AttentionGrid, Numbers, Sites, evaluate
+from conv2attn.basis.numbers import Ellipse
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
 from conv2attn.theorem import attention_for, read_convolution
 
@@ -196,6 +198,62 @@ def test_planted_errors_of_the_ways_are_found(name, plant, monkeypatch):
     expected = evaluate(layer.basis(), image)
     with pytest.raises(AssertionError):
         assert_same(layer(image), expected, float(soft_allowed(layer, image)))
+
+
+def slanted(heads):
+    """Some of three heads with full covariances, and an image: one is flat along an axis, one far beside the grid."""
+    center = torch.tensor([[0.3, -1.2], [2.0, 0.0], [-30.0, 4.0]])
+    root = torch.tensor([[[1.0, 0.4], [0.0, 0.7]], [[0.0, 0.0], [0.0, 2.0]], [[3.0, -1.0], [2.0, 2.0]]])
+    encoding = Encoding.of("generalised", center[heads], root[heads])
+    layer = MultiHeadSelfAttention(3, 2, encoding, sites=Sites((1, 2), (1, 0), (0, 1)), engine="dense")
+    return layer, torch.randn(2, 3, 40, 37, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+@pytest.mark.parametrize(("heads", "limit"), [([0, 1, 2], 2**29), ([0], 2**29), ([0], 2**21), ([2], 2**21)])
+def test_heads_with_covariances_are_the_same_in_boxes_of_keys(heads, limit, monkeypatch):
+    """Values and gradients, those of weights that are computed again too."""
+    layer, image = slanted(heads)
+    layer.memory_limit = limit
+    inputs = [image, *layer.parameters()]
+    found = layer(image)
+    assert run_of(layer)[0] == "run_boxes"
+    got = torch.autograd.grad(found.square().sum(), inputs)
+    monkeypatch.setattr(dense, "boxes_for", lambda question: None)
+    layer.prepare()
+    expected = layer(image)
+    assert run_of(layer)[0] == "run"
+    assert_same(found.detach(), expected.detach(), 1e-5)
+    assert_same(found.detach(), evaluate(layer.basis(), image).detach(), 1e-3)
+    for g, w in zip(got, torch.autograd.grad(expected.square().sum(), inputs), strict=True):
+        assert_same(g, w, 1e-4 * w.abs().max().item())
+
+
+@pytest.mark.parametrize("heads", [[0], [2], [0, 1, 2]])
+def test_boxes_keep_every_weight(heads):
+    """What they leave out is exactly 0 as computed."""
+    layer, image = slanted(heads)
+    with torch.no_grad():
+        boxes = dense.boxes_for(layer.question(layer.basis(), image))
+        attention = layer.attention(sides=(40, 37))[0].unflatten(1, (39, 18)).unflatten(3, (40, 37))
+    for rows, columns in itertools.product(*boxes):
+        part = attention[:, rows.start : rows.stop, columns.start : columns.stop].clone()
+        part[..., rows.first : rows.last, columns.first : columns.last] = 0
+        assert not part.any()
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_boxes_that_are_too_narrow_are_found(end, monkeypatch):
+    """Planted: half of the reach at one end."""
+    right = Ellipse.reach
+
+    def wrong(ellipse, axis, depth):
+        ends = list(right(ellipse, axis, depth))
+        ends[end] = (ends[end] + ellipse.center[axis]) / 2
+        return tuple(ends)
+
+    monkeypatch.setattr(Ellipse, "reach", wrong)
+    with pytest.raises(AssertionError):
+        test_boxes_keep_every_weight([0])
 
 
 def most_left_out(dtype, alpha, center, side, queries):
