@@ -14,6 +14,7 @@ NETWORK = nn.Sequential(
     OrderedDict(stem=nn.Conv2d(3, 4, 3), relu=nn.ReLU(), body=nn.Conv2d(4, 3, 3, stride=2), flat=nn.Flatten())
 )
 SIZE = "--input-size 3x12x12"
+LONG = "x" * 300
 CONVERT = f"convert net.pt -o new.pt {SIZE}"
 SPAN = "check-span net.attn.pt --grid 5x5"
 TRAIN = "train quadratic --data digits --layers 1 --width 9 -o run"
@@ -51,6 +52,9 @@ CALLS = {
     "convert net.pt -o loop.pt": "C2A305 loop.pt exists",
     "convert net.pt -o folder": "C2A308 -o folder has none of the suffixes",
     "convert net.pt -o ''": "C2A308 -o '' has none of the suffixes",
+    f"convert net.pt -o {LONG}.pt {SIZE}": "cannot be written: File name too long",
+    f"{CONVERT} --report {LONG}.json": "cannot be written: File name too long",
+    f"train quadratic --data digits --layers 1 --width 9 -o {LONG}": "C2A301",
     f"{CONVERT} --report no/such/report.json": "C2A301 no/such is not a folder",
     f"{CONVERT} --report new.svg --plot new.svg": "C2A004 new.svg is to hold both",
     f"{CONVERT} --report new.svg --plot new.svg --force": "C2A004 new.svg is to hold both",
@@ -133,6 +137,7 @@ CALLS = {
     "soften net.pt -o new.pt --alpha 5": "C2A008 Sequential has no attention layer to soften",
     "soften net.attn.pt -o new.pt": "C2A004",
     "soften net.attn.pt -o new.pt --alpha nan": "C2A130",
+    "soften net.attn.pt -o new.pt --alpha 1e-300": "C2A130 alpha=1e-300 is not a positive finite number",
     # training and the experiments
     "train": "C2A004 train takes either a KIND or --resume FOLDER",
     "train nothing": "C2A006 Invalid value for '[KIND]': 'nothing' is not one of",

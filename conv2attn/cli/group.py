@@ -104,10 +104,9 @@ class Group(click.Group):
         except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
             raise
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in FULL:
-                place = error.filename or "what this call writes"
-                how = "Make room, or choose another folder."
-                click.echo(f"error: C2A301 {place} cannot be written: {error.strerror}. {how}", err=True)
+            if isinstance(error, OSError) and (error.filename or error.errno in FULL):
+                found = f"{error.filename or 'what this call writes'} cannot be read or written: {error.strerror}"
+                click.echo(f"error: C2A301 {found}. Make room, or choose another name or folder.", err=True)
                 sys.exit(2)
             if context.params.get("debug"):
                 raise

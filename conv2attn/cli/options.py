@@ -156,8 +156,15 @@ def check_free(force: bool, *written: str | Path, read: Collection[str] = ()) ->
             raise UsageError("C2A004", f"{path} is read by this call, and would be overwritten", "Name another file.")
         if place in taken:
             raise UsageError("C2A004", f"{path} is to hold both the report and something else", "Name two files.")
-        if os.path.lexists(path) and not force:
-            raise CheckpointError("C2A305", f"{path} exists", "Choose another name, or pass --force.")
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise CheckpointError("C2A301", f"{path} cannot be written: {error.strerror}", "Choose another.") from error
+        else:
+            if not force:
+                raise CheckpointError("C2A305", f"{path} exists", "Choose another name, or pass --force.")
         if not path.parent.is_dir():
             raise CheckpointError("C2A301", f"{path.parent} is not a folder", "Make it first, or choose another.")
         if not os.access(path.parent, os.W_OK | os.X_OK):

@@ -89,7 +89,7 @@ def test_images_are_of_any_floating_point_format(dtype):
 def test_nothing_to_run_on_is_refused():
     with pytest.raises(
         UsageError,
-        match=r"C2A005 nothing says how large .*Pass input_size, such as 3x224x224, or example_input",
+        match=r"C2A005 nothing says how large .*Pass input_size, such as \(3, 224, 224\), or example_input",
     ):
         certify(LAYER, CONVERTED)
 
