@@ -6,7 +6,7 @@ from itertools import product
 from sympy import Rational, symbols
 
 from .claim import Claim, refutation, step
-from .core import finite, sign
+from .core import finite, identity, sign
 from .domain import FORMATS as ALL_FORMATS
 from .domain import ULPS, Domain, Floats, Integers
 from .FLOAT import FORMATS, PAIRS, gamma, rounded, small
@@ -56,22 +56,24 @@ CLAIM = Claim(
     title="Heads that are not exactly one-hot, as computed",
     words="A sum in any order of which N summands count is off by gamma_N of these, and by twice what the others "
     "weigh, however many they are. A softmax as computed, from exponentials off by a fraction D of their sum over the "
-    "N keys that count, each divided by the sum, or multiplied with the reciprocal, and stored, is within ((v + g)(1 + "
-    "D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + N mu, in all, of its real value, g = gamma_N, v = (1 + u)^2 (1 + "
-    "u') - 1, and what the other keys weigh as computed, and twice as they are. For scores s off by c |s| and "
+    "N keys that count, each divided by the sum, or multiplied with the reciprocal, and stored, is within ((v + g)(1 "
+    "+ D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + N mu, in all, of its real value, g = gamma_N, v = (1 + u)^2 "
+    "(1 + u') - 1, and what the other keys weigh as computed, and twice as they are. For scores s off by c |s| and "
     "exponentials off by a fraction d but at the nearest key, D is at most (1 + d)(M - 1) + d times the leak, M the "
     "mean of e^(c |s|), which over the keys of a box is at most (theta((1 - c) alpha) / theta(alpha))^n for a head on "
     "a key, whatever the box, and a product of such ratios for any scores that fall along each axis. Scores of "
     "quadratic heads are off by c = (1 + u)^4 (1 + gamma_n) - 1, by (1 + u)(1 + gamma_n) - 1 from integers up to 2^p "
-    "squared, and once more by a rounding where the largest is subtracted; scores of absolute features by their sum of "
-    "products. A mean with weights off by W in all is off by (W + gamma_N (1 + W)) X and what the others weigh, for "
-    "|x| <= X; axis after axis, with bands and stored sums, these add up, each for tokens that reach further. Where "
-    "the target's exponential is 1, no weight exceeds its exponential as stored, so all but the target's are at most "
-    "(1 + u')(1 + d) (theta^n - 1) and underflow; if (1 + gamma) times the others' sum is at most u, or the quotient "
-    "is within u'/2 of 1, the target's weight is exactly 1; then the mean is off by 2^(c + 1) G times what the others "
-    "weigh, c the casts, and not by a fraction of the target. If each head reads within epsilon of what its tap reads, "
-    "the layer and the convolution as computed differ by at most S epsilon and the rounding of both, the layer's on "
-    "tokens that reach epsilon further.",
+    "squared, and once more by a rounding where the largest is subtracted; scores of absolute features by their sum "
+    "of products. A mean with weights off by W in all is off by (W + gamma_N (1 + W)) X and what the others weigh, "
+    "for |x| <= X; axis after axis, with bands and stored sums, these add up, each for tokens that reach further. A "
+    "fused kernel, which takes keys in B blocks, rescales its sums to a running maximum and divides after mixing, is "
+    "off by 2 g / (1 - g) X, 1 + g = ((1 + r)(1 + d))^B, for sums off by r and exponentials off by d. Where the "
+    "target's exponential is 1, no weight exceeds its exponential as stored, so all but the target's are at most (1 + "
+    "u')(1 + d) (theta^n - 1) and underflow; if (1 + gamma) times the others' sum is at most u, or the quotient is "
+    "within u'/2 of 1, the target's weight is exactly 1; then the mean is off by 2^(c + 1) G times what the others "
+    "weigh, c the casts, and not by a fraction of the target. If each head reads within epsilon of what its tap "
+    "reads, the layer and the convolution as computed differ by at most S epsilon and the rounding of both, the "
+    "layer's on tokens that reach epsilon further.",
     formula=r"|\hat y_{\mathrm{MHSA}} - \hat y_{\mathrm{conv}}| \le S\epsilon + f(S R + |b|) + a + f'(S R + |b| + "
     r"S\epsilon) + a',\quad \epsilon = \bigl(2\,\mathrm{leak} + W + (G - 1)(1 + W)\bigr) R + \mathrm{underflow}",
     conditions=(
@@ -81,7 +83,7 @@ CLAIM = Claim(
         "for a target of weight 1: sums to nearest, with gradual underflow, or flushing where no x is subnormal",
     ),
     source="Blanchard, Higham and Higham 2021 for the softmax; this project for the rest",
-    not_shown="The error of a device's exponential, which is measured. Fused kernels that divide after mixing. Scores "
+    not_shown="The error of a device's exponential, which is measured. What underflows in a fused kernel. Scores "
     "of real centres in arithmetic that flushes.",
     licenses={
         "conv2attn.bounds.softmax_error": Domain(
@@ -121,6 +123,19 @@ CLAIM = Claim(
                 (D * total - one_by_one,),
             ),
             given=(v, g, mass, (1 + D) * total - computed, total - 1, D * total - one_by_one),
+        ),
+        step(
+            "A fused kernel: sums that are off by a fraction g are, rescaled, off by (1 + g)(1 + d) - 1, and after the "
+            "additions of a block by (1 + r)(1 + d)(1 + g) - 1.",
+            identity,
+            (1 + g) * (1 + d1) - 1 + r * (1 + g) * (1 + d1),
+            (1 + r) * (1 + d1) * (1 + g) - 1,
+        ),
+        step(
+            "The quotient of two sums that are each off by g: one too large, the other too small.",
+            identity,
+            (1 + g) / (1 - g) - 1,
+            2 * g / (1 - g),
         ),
         step(
             "A weight e/Z of a sum Z >= 1 is at most e: dividing enlarges nothing.",

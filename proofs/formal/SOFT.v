@@ -14,16 +14,18 @@
     rounding where the largest is subtracted; scores of absolute features by their sum of products.
     A mean with weights off by W in all is off by (W + gamma_N (1 + W)) X and what the others weigh,
     for |x| <= X; axis after axis, with bands and stored sums, these add up, each for tokens that
-    reach further. Where the target's exponential is 1, no weight exceeds its exponential as stored,
-    so all but the target's are at most (1 + u')(1 + d) (theta^n - 1) and underflow; if (1 + gamma)
-    times the others' sum is at most u, or the quotient is within u'/2 of 1, the target's weight is
-    exactly 1; then the mean is off by 2^(c + 1) G times what the others weigh, c the casts, and not
-    by a fraction of the target. If each head reads within epsilon of what its tap reads, the layer
-    and the convolution as computed differ by at most S epsilon and the rounding of both, the
-    layer's on tokens that reach epsilon further.
+    reach further. A fused kernel, which takes keys in B blocks, rescales its sums to a running
+    maximum and divides after mixing, is off by 2 g / (1 - g) X, 1 + g = ((1 + r)(1 + d))^B, for
+    sums off by r and exponentials off by d. Where the target's exponential is 1, no weight exceeds
+    its exponential as stored, so all but the target's are at most (1 + u')(1 + d) (theta^n - 1) and
+    underflow; if (1 + gamma) times the others' sum is at most u, or the quotient is within u'/2 of
+    1, the target's weight is exactly 1; then the mean is off by 2^(c + 1) G times what the others
+    weigh, c the casts, and not by a fraction of the target. If each head reads within epsilon of
+    what its tap reads, the layer and the convolution as computed differ by at most S epsilon and
+    the rounding of both, the layer's on tokens that reach epsilon further.
     Source: Blanchard, Higham and Higham 2021 for the softmax; this project for the rest.
-    Does not show: The error of a device's exponential, which is measured. Fused kernels that divide
-    after mixing. Scores of real centres in arithmetic that flushes. *)
+    Does not show: The error of a device's exponential, which is measured. What underflows in a
+    fused kernel. Scores of real centres in arithmetic that flushes. *)
 From Coq Require Import Reals ZArith Lra Lia.
 From Flocq Require Import Core.
 From mathcomp Require Import all_ssreflect.

@@ -1432,6 +1432,38 @@ Definition SOFT_one := forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= e
   (1 - power (- p' - 1)) * ((1 + gamma N.+1 (power (- p))) * (1 + rest)) <= 1 - power (- p) ->
   computed_softmax (gradual emin p) (gradual emin' p') reciprocal e t target = 1.
 
+(** ** Fused attention *)
+(** A running maximum of the scores, and relative to it the sums of exponentials and of the tokens
+    that they weigh. *)
+Record running := Running { highest : R; weight_sum : R; token_sum : R }.
+(** A block of keys: both sums are rescaled to the new maximum, by [c], and added to. Exponentials
+    are off by a fraction [d] of themselves, sums by a fraction [r] of the absolute values that they
+    add up. *)
+Definition fused_step (rescale : R -> R -> R) (K : finType) (s x : K -> R) (d r : R)
+  (before : running) (block : seq K) (after : running) := exists (c : R) (e : K -> R),
+  let factor := rescale (highest before) (highest after) in
+  [/\ Rabs (c - factor) <= d * factor,
+    forall k, Rabs (e k - exp (s k - highest after)) <= d * exp (s k - highest after),
+    let added := weight_sum before * c + \big[Rplus/0]_(k <- block) e k in
+      Rabs (weight_sum after - added) <= r * added
+  & Rabs (token_sum after - (token_sum before * c + \big[Rplus/0]_(k <- block) (e k * x k)))
+      <= r * (Rabs (token_sum before) * c + \big[Rplus/0]_(k <- block) (e k * Rabs (x k)))].
+Inductive fused (rescale : R -> R -> R) (K : finType) (s x : K -> R) (d r : R)
+  : seq K -> nat -> running -> Prop :=
+  | No_block m : fused rescale s x d r [::] 0 (Running m 0 0)
+  | Another_block keys n before block after : fused rescale s x d r keys n before ->
+      fused_step rescale s x d r before block after ->
+      fused rescale s x d r (keys ++ block) n.+1 after.
+(** After all keys, in [n] blocks, the quotient of the two sums is the mean up to this share of the
+    range of the tokens; maxima may be any numbers. *)
+Definition fused_within (rescale : R -> R -> R) (share : R -> R) :=
+  forall (K : finType) (s x : K -> R) d r range keys n state,
+  0 <= d <= 1 -> 0 <= r -> (forall k, Rabs (x k) <= range) -> (0 < #|K|)%N ->
+  perm_eq keys (enum K) -> fused rescale s x d r keys n state ->
+  let g := ((1 + r) * (1 + d)) ^ n - 1 in g < 1 ->
+  Rabs (token_sum state / weight_sum state - \sum_k softmax s k * x k) <= share g * range.
+Definition SOFT_fused := fused_within (fun m m' => exp (m - m')) (fun g => 2 * g / (1 - g)).
+
 (** ** The layers *)
 (** The bound on the difference: [S] the sum of the weights of an output channel, [b] its bias,
     tokens of at most [range], read with an error of [e]. *)
