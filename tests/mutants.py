@@ -107,12 +107,10 @@ MUTANTS = {
     "the product of factors exact": Mutant(
         "equivalence/rounding.py", "return 2 * gamma(weights.output", "return 0 * gamma(weights.output", CHAIN
     ),
-    "alpha 46 for 128": Mutant("bounds/alpha.py", HALVINGS, "halvings = 66", ALPHA),
-    "alpha 88 for 128": Mutant("bounds/alpha.py", HALVINGS, "halvings = 127", ALPHA),
-    "alpha 1024 for all": Mutant(
-        "bounds/alpha.py", "SMALLEST_AUTO_ALPHA = 46.0", "SMALLEST_AUTO_ALPHA = 1000.0", ALPHA
-    ),
-    "alpha not a power of two": Mutant("bounds/alpha.py", "alpha *= 2", "alpha += 1", ALPHA),
+    "alpha 46 for 128": Mutant("bounds/hard.py", HALVINGS, "halvings = 66", ALPHA),
+    "alpha 88 for 128": Mutant("bounds/hard.py", HALVINGS, "halvings = 127", ALPHA),
+    "alpha 1024 for all": Mutant("bounds/hard.py", "SMALLEST_AUTO_ALPHA = 46.0", "SMALLEST_AUTO_ALPHA = 1000.0", ALPHA),
+    "alpha not a power of two": Mutant("bounds/hard.py", "alpha *= 2", "alpha += 1", ALPHA),
     "a bit more in float32": Mutant("bounds/formats.py", '"float32", 24', '"float32", 25', ALPHA),
     "tf32 as float32": Mutant(
         "bounds/formats.py",
@@ -130,12 +128,10 @@ MUTANTS = {
         "bounds/leak.py", "return pairs + arb(0).union(tail)", "return pairs / 2", LEAK
     ),
     "gamma halved": Mutant(
-        "bounds/rounding.py", "return operations * unit_roundoff /", "return operations * unit_roundoff / 2 /", ROUNDING
+        "bounds/rounding.py", "return up(exact / (1 - exact))", "return up(exact / (1 - exact) / 2)", ROUNDING
     ),
-    "the bias is not rounded": Mutant(
-        "bounds/rounding.py", "operations, coarse = terms + bias,", "operations, coarse = terms,", ROUNDING
-    ),
-    "the cast is not counted": Mutant("bounds/rounding.py", "(1 + cast) ** casts - 1", "1 - 1", ROUNDING),
+    "the bias is not rounded": Mutant("bounds/row.py", "terms, terms + bias, casts", "terms, terms, casts", ROUNDING),
+    "the cast is not counted": Mutant("bounds/row.py", "power(self.cast, self.casts)", "power(self.cast, 0)", ROUNDING),
     "half of the leak": Mutant("bounds/difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
     "weights within a tolerance": Mutant(
         "equivalence/maps.py",

@@ -73,6 +73,14 @@ def test_convolutions_of_torch_stay_within_the_bound(name, decades):
         assert within(bound, computed[0, o, i, j], exact, size)
 
 
+def test_a_bias_is_one_more_summand_that_rounds():
+    """The product and the sum both round a tie: by 3 units of 2^-24 of a size of 2."""
+    weight, bias = torch.tensor([1 + 2.0**-12]), torch.tensor(1 + 2.0**-23)
+    computed, (exact, size) = weight * weight + bias, exact_dot(weight, weight, bias)
+    assert within(convolution_bound(1, "float32"), computed, exact, size)
+    assert not within(convolution_bound(1, "float32", bias=False), computed, exact, size)
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_the_cast_of_half_types_is_counted(name):
     inputs = torch.tensor([1.0, FORMATS[name].unit_roundoff * (1 - 2.0**-6)], dtype=DTYPES[name])
