@@ -168,6 +168,16 @@ def test_computed_softmaxes_and_their_means(name, keys, spread):
 
 
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("terms", [9, 64])
+def test_the_rounding_of_a_convolution_is_that_of_its_terms_to_first_order(name, terms):
+    """One a term and one of the bias, twice where sums truncate, and the cut of two operands; a cast where one is."""
+    u, stored, cuts = accumulator_of(name).unit_roundoff, storage_of(name).unit_roundoff, FORMATS[name].cuts
+    operands = 2 * 2 * FORMATS[name].unit_roundoff if cuts else 0
+    first_order = (terms + 1) * u * (2 if cuts else 1) + operands + (stored if stored != u else 0)
+    assert first_order <= convolution_bound(terms, name).factor <= 1.01 * first_order
+
+
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("exp_ulps", [2.0, 8.0])
 @pytest.mark.parametrize("keys", [4, 16])
 def test_the_softmax_error_is_its_roundings_to_first_order(name, keys, exp_ulps):
