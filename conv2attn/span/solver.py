@@ -132,13 +132,13 @@ def exactly(
 @final
 @dataclass(eq=False)
 class Search:
-    """One target: the best mixing so far, what it leaves, and what refutes it, if anything does."""
+    """One target: the best mixing so far, 0 at first, what it leaves, and what refutes the target, if anything does."""
 
     target: int
     programme: Programme
     limits: Limits
     mixing: Array
-    residual: float = np.inf
+    residual: float
     lower: float = 0.0
     weights: Array | None = None
     floor: Fraction = Fraction(0)
@@ -255,17 +255,19 @@ def run(
     wide = np.sqrt(rows) / factors.singular[factors.kept]
     lengths = np.minimum(wide, limits.max_phi)
     frame = (factors.directions[factors.kept] * lengths[:, None]).T
-    searches = [
-        Search(j, Programme(factors.bounded[j], frame, 1.0, limits.max_phi, wide / lengths), limits, factors.bounded[j])
-        for j in wanted
-    ]
+    searches = []
+    for j in wanted:
+        programme = Programme(factors.bounded[j], frame, 1.0, limits.max_phi, wide / lengths)
+        asked = float(targets.largest[j])
+        start = Search(j, programme, limits, np.zeros(attention.heads), asked, holds=asked <= limits.allowed(0.0))
+        searches.append(start)
     coefficients = Coefficients.exactly(targets.coefficients)
     known: dict[int, ExactRow] = {}
     open_still = list(searches)
     for each in open_still:
-        near = np.round(each.mixing)
-        rounded = [near] if np.abs(near - each.mixing).max() <= NEAR_INTEGERS else []
-        each.points = [each.mixing, *rounded, np.zeros_like(each.mixing)]
+        least_squares = factors.bounded[each.target]
+        near = np.round(least_squares)
+        each.points = [least_squares, *([near] if np.abs(near - least_squares).max() <= NEAR_INTEGERS else [])]
     for step in range(STEPS):
         points = [(each, point) for each in open_still for point in each.points]
         if not points:
@@ -277,7 +279,7 @@ def run(
             each.saw(point, float(residual), found)
         if not step:
             for each in open_still:
-                each.programme.scale(each.residual if np.isfinite(each.residual) and each.residual > 0 else 1.0)
+                each.programme.scale(each.residual or 1.0)
                 if not each.holds and each.guess(attention, targets):
                     each.weigh(attention, targets, coefficients, known)
                     each.weighings = 0
