@@ -83,11 +83,23 @@ def flushing():
     torch.set_flush_denormal(False)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_numbers_that_a_thread_flushes_are_counted(flushing, dtype):
-    smallest = torch.finfo(dtype).smallest_normal
+def ones(dtype):
     original = layer((4, 2), bias=False, dtype=dtype)
     original.weight.data.fill_(1.0)
+    return original
+
+
+def test_what_float64_flushes_is_below_the_steps_of_the_proved_bound(flushing):
+    original, smallest = ones(torch.float64), torch.finfo(torch.float64).smallest_normal
+    flushing(True)
+    flushed = bound(original, conv2attn.convert(original), 2 * smallest)
+    flushing(False)
+    assert 2 * 36 * smallest < flushed < 200 * 2.0**-256
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_numbers_that_a_thread_flushes_are_counted(flushing, dtype):
+    smallest, original = torch.finfo(dtype).smallest_normal, ones(dtype)
     converted = conv2attn.convert(original)
     device = arithmetics("auto", dtype, "cpu")[0]
     gradual = bound(original, converted, smallest)
