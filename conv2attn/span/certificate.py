@@ -32,10 +32,12 @@ Offset = tuple[Annotated[int, msgspec.Meta(gt=-FARTHEST, lt=FARTHEST)], ...]
 
 class About(Part, frozen=True):
     """What one certificate is about: `offset` is one of the `offsets` that were asked for of a layer under a condition,
-    with this `eps` and largest norm, None for the default ones; `rows` are its `image * queries + query`."""
+    with this `eps` and largest norm, None for the default ones; `keys` are the sides of the grid of keys, `rows` its
+    `image * queries + query`."""
 
     layer: str
     condition: Name
+    keys: tuple[int, ...]
     offset: Offset
     offsets: Annotated[tuple[Offset, ...], msgspec.Meta(max_length=MOST_OFFSETS)]
     rows: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
@@ -72,7 +74,8 @@ def certificates(
                 *((group.tolist(), {"weights": phi}) for group, phi in mixings),
             ]
             for rows, numbers in shown:
-                about = About(row.name, condition.name, offsets[j], offsets, tuple(rows), eps, max_phi)
+                keys = attention.grid.keys
+                about = About(row.name, condition.name, keys, offsets[j], offsets, tuple(rows), eps, max_phi)
                 parts.append(f"{MARK}{msgspec.json.encode(about).decode()}\n")
                 parts.append(written(attention, targets, j, rows, row.limits, **numbers))
     return "".join(parts)
@@ -194,6 +197,11 @@ def recheck(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
         attention = read.get(about.layer)
         if attention is None:
             found.append(Confirmation(*said, "no such layer here", Verdict.UNDECIDED))
+            continue
+        if about.keys != attention.grid.keys:
+            here, there = ("x".join(map(str, sides)) for sides in (attention.grid.keys, about.keys))
+            other = f"of keys on a grid {there}, and here it is {here}: pass the --grid and --inputs of check-span"
+            found.append(Confirmation(*said, other, Verdict.UNDECIDED))
             continue
         reason, plain, groups = compared(about, numbers, attention)
         if reason is None and not proofs.certificates.answers(plain)[0]:

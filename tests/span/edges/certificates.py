@@ -70,6 +70,11 @@ def test_a_certificate_is_checked_against_the_attention_that_it_speaks_of(kept):
     assert CliRunner().invoke(main, ["recheck", "it.txt"]).exit_code == 2
 
 
+def test_a_certificate_of_another_grid_than_is_read_is_undecided(kept):
+    found = CliRunner().invoke(main, ["recheck", "it.txt", "heads.npy", "--grid", "2x2", "--wide"])
+    assert (found.exit_code, "of keys on a grid 4, and here it is 2x2: pass the --grid" in found.stdout) == (3, True)
+
+
 def test_a_certificate_with_fewer_queries_or_another_eps_is_refused(kept):
     text = kept.read_text()
     lines = text.splitlines()
