@@ -15,7 +15,7 @@ from conv2attn.checkpoints.plans import recognise_plan
 from conv2attn.checkpoints.registries import hinted_names, matches_of
 from conv2attn.checkpoints.states import State, state_in
 from conv2attn.errors import CheckpointError
-from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted
+from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted, document
 
 HEADER = ("tensor", "shape", "dtype")
 
@@ -54,12 +54,14 @@ class Inspection(Report):
         """One row per tensor."""
         return tuple((name, "x".join(map(str, shape)) or "-", dtype) for name, shape, dtype in self.tensors)
 
-    def document(self, verbose: bool = False) -> Document:
-        """The facts, and with `verbose` a table of the tensors."""
-        first, *other_facts = self.facts()
-        table = [Table(HEADER, self.rows())] if self.tensors and verbose else []
-        hint = ["each tensor: -v"] if self.tensors and not verbose else []
-        return Document((first,), (Notes((*other_facts, *hint)), *table))
+
+@document.register
+def _(inspection: Inspection, verbose: bool = False) -> Document:
+    """The facts, and with `verbose` a table of the tensors."""
+    first, *other_facts = inspection.facts()
+    table = [Table(HEADER, inspection.rows())] if inspection.tensors and verbose else []
+    hint = ["each tensor: -v"] if inspection.tensors and not verbose else []
+    return Document((first,), (Notes((*other_facts, *hint)), *table))
 
 
 def number_count(shape: tuple[int, ...]) -> int:

@@ -218,7 +218,9 @@ class Showing:
     def finish(self, result: "Report") -> None:
         """Shows the report, and writes it to a file if asked."""
         if self.quiet:
-            click.echo("\n".join(result.document().answer))
+            from conv2attn.report import document
+
+            click.echo("\n".join(document(result).answer))
         elif self.form == "text":
             click.echo(result.to_text(None if self.wide else columns(), self.verbose, in_colour()), nl=False)
         else:

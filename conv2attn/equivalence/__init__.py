@@ -1,5 +1,6 @@
 """Does the second network compute the first, for every input, and how is that known."""
 
+from conv2attn.equivalence import certificate_document as certificate_document  # registers its rule
 from conv2attn.equivalence.certify import certify
 from conv2attn.equivalence.rechecking import Recheck, recheck
 from conv2attn.equivalence.replay import Replay, replay

@@ -22,7 +22,7 @@ from conv2attn.bounds.row import Heads, Row, Setting
 from conv2attn.equivalence.checker import Layer, Objection, objections
 from conv2attn.equivalence.results import ROOT, Certificate
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.report import Document, Notes, Report, counted
+from conv2attn.report import Document, Notes, Report, counted, document
 from conv2attn.verdicts import Verdict
 
 WRITE = "Write one: conv2attn verify A B --report FILE."
@@ -55,12 +55,14 @@ class Recheck(Report):
             return Verdict.REFUTED
         return Verdict.UNDECIDED if self.unknown else Verdict(self.stored)
 
-    def document(self, verbose: bool = False) -> Document:
-        """The verdict, then the contradictions and the open questions."""
-        first = f"; not derived again: {self.unknown[0]}" if self.unknown and not self.wrong else ""
-        said = f"{self.verdict.value}: {self.certificate}{first}"
-        counts = f"{counted(self.checked, 'layer')} checked by separate code too; stored verdict: {self.stored}"
-        return Document((said,), (Notes((*self.wrong, *self.unknown, counts)),), self.verdict)
+
+@document.register
+def _(recheck: Recheck, verbose: bool = False) -> Document:
+    """The verdict, then the contradictions and the open questions."""
+    first = f"; not derived again: {recheck.unknown[0]}" if recheck.unknown and not recheck.wrong else ""
+    said = f"{recheck.verdict.value}: {recheck.certificate}{first}"
+    counts = f"{counted(recheck.checked, 'layer')} checked by separate code too; stored verdict: {recheck.stored}"
+    return Document((said,), (Notes((*recheck.wrong, *recheck.unknown, counts)),), recheck.verdict)
 
 
 def read_certificate(path: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from conv2attn.equivalence.rows import LayerPair
 from conv2attn.equivalence.walk import own, reason
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models.provenance import input_size_of
-from conv2attn.report import Document, Notes, Report, counted
+from conv2attn.report import Document, Notes, Report, counted, document
 from conv2attn.verdicts import Verdict, worst_verdict
 
 REMEDY = "Write one: conv2attn verify A B --save-witness FILE."
@@ -49,12 +49,14 @@ class Replay(Report):
         """Refuted if any input shows a difference, never more than undecided otherwise."""
         return worst_verdict(each.verdict for each in self.shown)
 
-    def document(self, verbose: bool = False) -> Document:
-        """The verdict, then a sentence for each saved input."""
-        still = sum(each.verdict is Verdict.REFUTED for each in self.shown)
-        rest = "" if still else " (and nothing is known of other inputs)"
-        said = f"{self.verdict.value}: {still} of {len(self.shown)} saved inputs show a difference{rest}"
-        return Document((said,), (Notes(tuple(f"{each.layer}: {each.sentence}" for each in self.shown)),), self.verdict)
+
+@document.register
+def _(replay: Replay, verbose: bool = False) -> Document:
+    """The verdict, then a sentence for each saved input."""
+    still = sum(each.verdict is Verdict.REFUTED for each in replay.shown)
+    rest = "" if still else " (and nothing is known of other inputs)"
+    said = f"{replay.verdict.value}: {still} of {len(replay.shown)} saved inputs show a difference{rest}"
+    return Document((said,), (Notes(tuple(f"{each.layer}: {each.sentence}" for each in replay.shown)),), replay.verdict)
 
 
 def replay(

@@ -8,7 +8,7 @@ from msgspec import field
 from msgspec.structs import force_setattr, replace
 from torch import Tensor
 
-from conv2attn.report import Document, counted
+from conv2attn.report import counted
 from conv2attn.report.result import Number, Part, Result
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
@@ -294,12 +294,6 @@ class Certificate(Result, frozen=True, eq=False):
     def __bool__(self) -> bool:
         """Whether it holds; an undecided certificate is not true."""
         return self.verdict is Verdict.HOLDS
-
-    def document(self, verbose: bool = False) -> Document:
-        """The verdict, the rows, and what was found, measured and assumed; all assumptions where `verbose`."""
-        from conv2attn.equivalence.document import document
-
-        return document(self, verbose)
 
 
 def axis_names(axes: int) -> tuple[str, ...]:

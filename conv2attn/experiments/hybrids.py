@@ -14,7 +14,7 @@ from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read
 from conv2attn.experiments.training import train
 from conv2attn.experiments.training_recipe import TRANSFORM, TrainingRecipe
 from conv2attn.experiments.transform import transformed_layers
-from conv2attn.report import Cell, Document, Notes, Report, Table
+from conv2attn.report import Cell, Document, Notes, Report, Table, document
 
 IMAGES, EPOCHS, MORE = 5000, 12, 6
 """Fixed before any run: training images, epochs of the CNN, and further epochs."""
@@ -118,26 +118,28 @@ class Hybrids(Report):
         """The values of a column for an arm, by seed."""
         return {row["seed"]: float(row[column]) for row in self.rows if row["arm"] == arm and row[column]}
 
-    def document(self, verbose: bool = False) -> Document:
-        """A row for each arm."""
-        shares: list[tuple[Cell, ...]] = []
-        heads: list[tuple[Cell, ...]] = []
-        for arm in ARMS:
-            cells: list[str] = []
-            for test in TESTS:
-                accuracies, baseline = self.of(arm, test), self.of("cnn, trained on", test)
-                gains = [100 * (accuracies[seed] - baseline[seed]) for seed in accuracies.keys() & baseline.keys()]
-                cells.append(mean_and_error([100 * share for share in accuracies.values()]))
-                if arm.startswith("hybrid") and gains:
-                    cells[-1] += f" ({mean_and_error(gains)})"
-            seconds = mean_and_error([*self.of(arm, "seconds").values()], 0)
-            shares.append((arm, len(self.of(arm, "clean")), *cells, seconds))
-            if arm.startswith("hybrid"):
-                numbers = (mean_and_error([*self.of(arm, c).values()], 3) for c in COLUMNS[6:10])
-                heads.append((arm, *numbers))
-        summary = f"{len(self.rows)} of {len(ARMS) * len(SEEDS)} runs are done; accuracies in per cent"
-        notes = ("in brackets: the gain over the CNN trained on, seed by seed, +- one standard error.",)
-        columns = ("network", "runs", *TESTS, "seconds")
-        parts = (Table(columns, tuple(shares)), Notes(notes))
-        head_table = Table(("network", "moved", "at most", "alpha", "content"), tuple(heads))
-        return Document((summary,), (*parts, head_table))
+
+@document.register
+def _(hybrids: Hybrids, verbose: bool = False) -> Document:
+    """A row for each arm."""
+    shares: list[tuple[Cell, ...]] = []
+    heads: list[tuple[Cell, ...]] = []
+    for arm in ARMS:
+        cells: list[str] = []
+        for test in TESTS:
+            accuracies, baseline = hybrids.of(arm, test), hybrids.of("cnn, trained on", test)
+            gains = [100 * (accuracies[seed] - baseline[seed]) for seed in accuracies.keys() & baseline.keys()]
+            cells.append(mean_and_error([100 * share for share in accuracies.values()]))
+            if arm.startswith("hybrid") and gains:
+                cells[-1] += f" ({mean_and_error(gains)})"
+        seconds = mean_and_error([*hybrids.of(arm, "seconds").values()], 0)
+        shares.append((arm, len(hybrids.of(arm, "clean")), *cells, seconds))
+        if arm.startswith("hybrid"):
+            numbers = (mean_and_error([*hybrids.of(arm, c).values()], 3) for c in COLUMNS[6:10])
+            heads.append((arm, *numbers))
+    summary = f"{len(hybrids.rows)} of {len(ARMS) * len(SEEDS)} runs are done; accuracies in per cent"
+    notes = ("in brackets: the gain over the CNN trained on, seed by seed, +- one standard error.",)
+    columns = ("network", "runs", *TESTS, "seconds")
+    parts = (Table(columns, tuple(shares)), Notes(notes))
+    head_table = Table(("network", "moved", "at most", "alpha", "content"), tuple(heads))
+    return Document((summary,), (*parts, head_table))

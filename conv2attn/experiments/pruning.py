@@ -15,7 +15,7 @@ from conv2attn.experiments.counting import count_flops, count_parameters
 from conv2attn.experiments.training.recipe_networks import head_parameters
 from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan
-from conv2attn.report import Document, Report, Table
+from conv2attn.report import Document, Report, Table, document
 
 SMALLEST, CONDITION = 1e-5, 1e5
 """The paper's thresholds. The authors' released code has 1000 for the condition number instead."""
@@ -50,12 +50,14 @@ class Pruning(Report):
         rule = f"the largest eigenvalue is below {self.smallest:g}, or the condition number above {self.condition:g}"
         return [f"{count} heads removed: {rule} of the precision matrix.", *saved]
 
-    def document(self, verbose: bool = False) -> Document:
-        """The savings, and a row for each layer."""
-        rows = tuple(
-            (name, self.left[name], ", ".join(map(str, heads)) or "none") for name, heads in self.removed.items()
-        )
-        return Document(tuple(self.lines()), (Table(("layer", "heads left", "removed"), rows),))
+
+@document.register
+def _(pruning: Pruning, verbose: bool = False) -> Document:
+    """The savings, and a row for each layer."""
+    rows = tuple(
+        (name, pruning.left[name], ", ".join(map(str, heads)) or "none") for name, heads in pruning.removed.items()
+    )
+    return Document(tuple(pruning.lines()), (Table(("layer", "heads left", "removed"), rows),))
 
 
 def degenerate_heads(

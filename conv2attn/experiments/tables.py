@@ -8,7 +8,7 @@ from conv2attn.errors import UsageError
 from conv2attn.experiments.counting import count_flops, count_parameters, count_weight_flops
 from conv2attn.experiments.training.run_folder import Run
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
-from conv2attn.report import Cell, Document, Notes, Report, Table
+from conv2attn.report import Cell, Document, Notes, Report, Table, document
 from conv2attn.verdicts import Verdict
 
 PAPER = ClassifierPlan()
@@ -143,12 +143,14 @@ class Tables(Report):
         ]
         return [*lines, *(f"Differs: {number}." for number in self.differing)]
 
-    def document(self, verbose: bool = False) -> Document:
-        """The verdict, the table, and what its columns mean."""
-        rows = tuple(tuple(row) for row in self.cells())
-        detail = ", row by row; no single width gives both 12.3M and 29.5M" if self.verdict is Verdict.HOLDS else ""
-        answer = (f"{self.verdict.value}: Tables 1 and 4{detail}",)
-        return Document(answer, (Table(HEADER, rows, SPARE), Notes(tuple(self.notes()))), self.verdict)
+
+@document.register
+def _(tables: Tables, verbose: bool = False) -> Document:
+    """The verdict, the table, and what its columns mean."""
+    rows = tuple(tuple(row) for row in tables.cells())
+    detail = ", row by row; no single width gives both 12.3M and 29.5M" if tables.verdict is Verdict.HOLDS else ""
+    answer = (f"{tables.verdict.value}: Tables 1 and 4{detail}",)
+    return Document(answer, (Table(HEADER, rows, SPARE), Notes(tuple(tables.notes()))), tables.verdict)
 
 
 def rounds_to(count: int, printed: str) -> bool:

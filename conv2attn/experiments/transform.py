@@ -13,7 +13,7 @@ from conv2attn.experiments.training import train
 from conv2attn.experiments.training.recipe_networks import network_for, read_as, recipe_dtype
 from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers
-from conv2attn.report import Document, Report, Table
+from conv2attn.report import Document, Report, Table, document
 
 SHOWN = 100
 """Test images on which layers are measured."""
@@ -48,13 +48,17 @@ class Transformation(Report):
     layers: tuple[TransformedLayer, ...]
     finished: bool
 
-    def document(self, verbose: bool = False) -> Document:
-        """A row for each network and for each layer."""
-        summary = "trained on as attention" if self.finished else "interrupted; --resume RUN continues"
-        shares = Table(("network", "accuracy"), tuple((name, f"{share:.4f}") for name, share in self.accuracies))
-        columns = ("layer", "heads", "alpha", "moved", "at most", "content")
-        rows = tuple((each.layer, each.heads, each.alpha, *each.moved, f"{each.content:.1%}") for each in self.layers)
-        return Document((summary,), (shares, Table(columns, rows)))
+
+@document.register
+def _(transformation: Transformation, verbose: bool = False) -> Document:
+    """A row for each network and for each layer."""
+    summary = "trained on as attention" if transformation.finished else "interrupted; --resume RUN continues"
+    shares = Table(("network", "accuracy"), tuple((name, f"{share:.4f}") for name, share in transformation.accuracies))
+    columns = ("layer", "heads", "alpha", "moved", "at most", "content")
+    rows = tuple(
+        (each.layer, each.heads, each.alpha, *each.moved, f"{each.content:.1%}") for each in transformation.layers
+    )
+    return Document((summary,), (shares, Table(columns, rows)))
 
 
 def transform(recipe: TrainingRecipe, folder: str | Path, **options: Any) -> Transformation:

@@ -22,7 +22,7 @@ from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_eff
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers, encodings_of
-from conv2attn.report import Document, Report, Table, counted
+from conv2attn.report import Document, Report, Table, counted, document
 
 HEADER = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
 LOWEST = 0.05
@@ -69,16 +69,18 @@ class Softening(Report, Generic[Network]):
     network: Network
     layers: tuple[SoftenedLayer, ...]
 
-    def document(self, verbose: bool = False) -> Document:
-        """A row for each layer."""
-        summary = f"{counted(len(self.layers), 'layer')} softened"
-        width = len(HEADER) - all(row.measured is None for row in self.layers)
-        rows = tuple(astuple(row)[:width] for row in self.layers)
-        return Document((summary,), (Table(HEADER[:width], rows),))
-
     def content(self) -> Any:
         """The layers, without the network."""
         return {"layers": self.layers}
+
+
+@document.register(Softening)
+def _(softening: Softening[Any], verbose: bool = False) -> Document:
+    """A row for each layer."""
+    summary = f"{counted(len(softening.layers), 'layer')} softened"
+    width = len(HEADER) - all(row.measured is None for row in softening.layers)
+    rows = tuple(astuple(row)[:width] for row in softening.layers)
+    return Document((summary,), (Table(HEADER[:width], rows),))
 
 
 def soften(

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from abc import ABC, ABCMeta, abstractmethod
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -19,12 +20,14 @@ else:
     Number = float | Literal["inf", "-inf", "nan"]  # those that JSON does not have are strings in a document
 
 
-class Report(ABC):
-    """A result: its fields are its plain data, and all renderings follow from its `Document`."""
+@singledispatch
+def document(result: "Report", verbose: bool = False) -> Document:
+    """The content of the report on a result, by a rule for its class; with all details where `verbose`."""
+    raise NotImplementedError(f"document has no rule for {type(result).__name__}")
 
-    @abstractmethod
-    def document(self, verbose: bool = False) -> Document:
-        """The content of the report; with all details where `verbose`."""
+
+class Report(ABC):
+    """A result: its fields are its plain data, and all renderings follow from its `document`."""
 
     @property
     @abstractmethod
@@ -59,27 +62,27 @@ class Report(ABC):
         >>> conv2attn.certify(conv, conv2attn.convert(conv), input_size=(3, 9, 9)).summary
         'holds (proved); layers: 1 holds, 0 refuted, 0 undecided, 0 unsupported'
         """
-        return self.document().answer[0]
+        return document(self).answer[0]
 
     def to_text(self, width: int | None = None, verbose: bool = False, colour: bool = False) -> str:
         """The report for a terminal of `width` columns; as wide as it needs without one."""
-        return text.to_text(self.document(verbose), width, colour)
+        return text.to_text(document(self, verbose), width, colour)
 
     def to_markdown(self, verbose: bool = False) -> str:
         """The report for a document."""
-        return markup.to_markdown(self.document(verbose))
+        return markup.to_markdown(document(self, verbose))
 
     def to_html(self, verbose: bool = False) -> str:
         """The report as a page that loads nothing."""
-        return markup.to_page(self.document(verbose))
+        return markup.to_page(document(self, verbose))
 
     def to_svg(self, verbose: bool = False) -> str:
         """A picture of the report on a terminal, in colour."""
-        return text.to_svg(self.document(verbose))
+        return text.to_svg(document(self, verbose))
 
     def to_latex(self, verbose: bool = False) -> str:
         """The tables for a paper; they need the package booktabs."""
-        return markup.to_latex(self.document(verbose))
+        return markup.to_latex(document(self, verbose))
 
     def to_csv(self) -> str:
         """The main table for a spreadsheet, its numbers not rounded."""
@@ -105,7 +108,7 @@ class Report(ABC):
 
     def records(self) -> list[dict[str, Any]]:
         """The rows of the main table as dictionaries."""
-        return [record for table in self.document(verbose=True).tables[:1] for record in markup.records(table)]
+        return [record for table in document(self, verbose=True).tables[:1] for record in markup.records(table)]
 
     def __str__(self) -> str:
         return self.to_text(shutil.get_terminal_size().columns).rstrip("\n")
@@ -114,7 +117,7 @@ class Report(ABC):
         return f"<{type(self).__name__}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        return markup.to_html(self.document())
+        return markup.to_html(document(self))
 
 
 def left_out(item: Any) -> None:

@@ -1,5 +1,7 @@
 """Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
 
+from conv2attn.span import facts_document as facts_document  # registers its rules
+from conv2attn.span import span_document as span_document  # registers its rule
 from conv2attn.span.checking import CONDITIONS, check_span
 from conv2attn.span.express import Expression, express, expression, fit_heads
 from conv2attn.span.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from conv2attn.errors import CheckpointError
-from conv2attn.report import Document, Notes, Table
+from conv2attn.report import Document, Notes, Table, document
 from conv2attn.report.result import Part, Result
 from conv2attn.span.arguments import FARTHEST, MOST_OFFSETS
 from conv2attn.span.conditions import groups_of
@@ -139,15 +139,16 @@ class Rechecked(Result, frozen=True):
         force_setattr(self, "verdict", worst_verdict(each.verdict for each in self.certificates))
         force_setattr(self, "exit_code", self.verdict.exit_code)
 
-    def document(self, verbose: bool = False) -> Document:
-        """A line for each certificate."""
-        right = sum(each.verdict is Verdict.HOLDS for each in self.certificates)
-        answer = (
-            f"{self.verdict.value}: {right} of {len(self.certificates)} certificates are of this attention and right"
-        )
-        lines = tuple(msgspec.structs.astuple(each) for each in self.certificates)
-        notes = Notes(("limits, offsets, queries and rows were derived anew; only the numbers of Phi or y are read",))
-        return Document((answer,), (Table(Confirmation.__struct_fields__, lines), notes), self.verdict)
+
+@document.register
+def _(rechecked: Rechecked, verbose: bool = False) -> Document:
+    """A line for each certificate."""
+    right = sum(each.verdict is Verdict.HOLDS for each in rechecked.certificates)
+    count = f"{right} of {len(rechecked.certificates)} certificates are of this attention and right"
+    answer = f"{rechecked.verdict.value}: {count}"
+    lines = tuple(msgspec.structs.astuple(each) for each in rechecked.certificates)
+    notes = Notes(("limits, offsets, queries and rows were derived anew; only the numbers of Phi or y are read",))
+    return Document((answer,), (Table(Confirmation.__struct_fields__, lines), notes), rechecked.verdict)
 
 
 def parts_of(text: str) -> list[tuple[About, list[int]]]:

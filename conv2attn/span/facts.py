@@ -1,16 +1,50 @@
 """Facts of heads as types: the JSON document and its schema follow from them."""
 
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, final
 
 import msgspec
 import numpy as np
 from msgspec.structs import force_setattr
 
-from conv2attn.report import Document
 from conv2attn.report.result import Part, Result
-from conv2attn.span.facts_document import Kind
 from conv2attn.span.rows import Array
 from conv2attn.verdicts import Strength, Verdict
+
+Kind = Literal["class token", "sink", "shift", "local", "bar", "uniform", "content", "mixed"]
+
+
+@final
+@dataclass(frozen=True)
+class Rule:
+    """A head is of this kind where `number` is at least `threshold`, and no rule before this one decides."""
+
+    kind: Kind
+    number: str
+    threshold: float
+    meaning: str
+
+
+RULES = (
+    Rule("class token", "extra", 0.5, "half of its attention goes to leading tokens that are no pixels"),
+    Rule("sink", "sink", 0.5, "one key has half of the attention of the queries that may read it"),
+    Rule("shift", "peak_mass", 0.5, "half of its attention goes to one displacement"),
+    Rule("local", "around", 0.5, "half of it goes to the displacements next to its peak, diagonals included"),
+    Rule("bar", "bar", 0.5, "half of it goes to displacements of one row, or of one column, of the grid"),
+    Rule("uniform", "evenness", 0.8, "exp of its entropy is four fifths of the keys that a query may read"),
+    Rule("content", "content", 0.5, "half of its energy about the mean varies over the images"),
+)
+"""Tried one after the other; a head that fits none is mixed."""
+
+
+def kind_of(number: Callable[[str], float | None]) -> tuple[Kind, float]:
+    """The kind of a head, and how far its number is above the threshold, or below the nearest one where it is mixed."""
+    known = [(rule, value) for rule in RULES if (value := number(rule.number)) is not None]
+    for rule, value in known:
+        if value >= rule.threshold:
+            return rule.kind, value - rule.threshold
+    return "mixed", min((rule.threshold - value for rule, value in known), default=0.0)
 
 
 class Shares(Part, frozen=True):
@@ -144,12 +178,6 @@ class HeadsReport(Result, frozen=True, eq=False):
         force_setattr(self, "verdict", whole if self.layers else Verdict.UNDECIDED)
         force_setattr(self, "exit_code", self.verdict.exit_code)
 
-    def document(self, verbose: bool = False) -> Document:
-        """A line for each layer, and for each head where `verbose`."""
-        from conv2attn.span.facts_document import document
-
-        return document(self, verbose)
-
     def records(self) -> list[dict[str, Any]]:
         """One record for each head of each layer."""
         found = []
@@ -186,12 +214,6 @@ class HeadsComparison(Result, frozen=True):
         read = [each.value is not None for each in self.numbers if each.number == "dist"]
         force_setattr(self, "verdict", Verdict.HOLDS if read and all(read) else Verdict.UNSUPPORTED)
         force_setattr(self, "exit_code", self.verdict.exit_code)
-
-    def document(self, verbose: bool = False) -> Document:
-        """A line for each layer, each number in the order of the checkpoints."""
-        from conv2attn.span.facts_document import side_by_side
-
-        return side_by_side(self)
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each layer, number and checkpoint."""

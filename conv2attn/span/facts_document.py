@@ -1,49 +1,10 @@
-"""The text of a report on heads. `RULES` defines the kinds of heads, `COLUMNS` every number, with its source."""
+"""The text of a report on heads. `COLUMNS` defines every number, with its source."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
 
-from conv2attn.report import Cell, Document, Notes, Table, counted, gathered
+from conv2attn.report import Cell, Document, Notes, Table, counted, document, gathered
 from conv2attn.report.document_parts import Part
-
-if TYPE_CHECKING:
-    from conv2attn.span.facts import HeadsComparison, HeadsReport, LayerFacts
-
-Kind = Literal["class token", "sink", "shift", "local", "bar", "uniform", "content", "mixed"]
-
-
-@final
-@dataclass(frozen=True)
-class Rule:
-    """A head is of this kind where `number` is at least `threshold`, and no rule before this one decides."""
-
-    kind: Kind
-    number: str
-    threshold: float
-    meaning: str
-
-
-RULES = (
-    Rule("class token", "extra", 0.5, "half of its attention goes to leading tokens that are no pixels"),
-    Rule("sink", "sink", 0.5, "one key has half of the attention of the queries that may read it"),
-    Rule("shift", "peak_mass", 0.5, "half of its attention goes to one displacement"),
-    Rule("local", "around", 0.5, "half of it goes to the displacements next to its peak, diagonals included"),
-    Rule("bar", "bar", 0.5, "half of it goes to displacements of one row, or of one column, of the grid"),
-    Rule("uniform", "evenness", 0.8, "exp of its entropy is four fifths of the keys that a query may read"),
-    Rule("content", "content", 0.5, "half of its energy about the mean varies over the images"),
-)
-"""Tried one after the other; a head that fits none is mixed."""
-
-
-def kind_of(number: Callable[[str], float | None]) -> tuple[Kind, float]:
-    """The kind of a head, and how far its number is above the threshold, or below the nearest one where it is mixed."""
-    known = [(rule, value) for rule in RULES if (value := number(rule.number)) is not None]
-    for rule, value in known:
-        if value >= rule.threshold:
-            return rule.kind, value - rule.threshold
-    return "mixed", min((rule.threshold - value for rule, value in known), default=0.0)
-
+from conv2attn.span.facts import RULES, HeadsComparison, HeadsReport, LayerFacts
 
 LONG = ("layer", "head", "kind", "peak", "mass", "argmax", "dist", "keys", "sink", "extra", "rel", "abs", "cont", "se")
 SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")
@@ -96,7 +57,7 @@ LEGEND = (
     "R2 3x3: reach of 9 shifts; conv 3: a 3x3 convolution; -: not known",
 )
 
-Figure = Callable[["LayerFacts"], float | None]
+Figure = Callable[[LayerFacts], float | None]
 FIGURES: dict[str, tuple[Figure, str]] = {
     "rel": (lambda layer: layer.mean("relative"), ".0%"),
     "se": (lambda layer: layer.errors.relative, ".1%"),
@@ -120,13 +81,13 @@ def shown(value: float | None, form: str) -> str:
     return text.removeprefix("-") if not any(digit in "123456789" for digit in text) else text
 
 
-def kinds_of(layer: "LayerFacts") -> str:
+def kinds_of(layer: LayerFacts) -> str:
     """How many heads are of each kind, the most frequent first."""
     kinds = [head.kind for head in layer.heads]
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds), key=lambda k: (-kinds.count(k), k)))
 
 
-def short(layer: "LayerFacts") -> list[Cell]:
+def short(layer: LayerFacts) -> list[Cell]:
     """One line for a layer."""
     if layer.unread:
         return [layer.name, "not read", *[""] * (len(FIGURES) + 1)]
@@ -134,7 +95,7 @@ def short(layer: "LayerFacts") -> list[Cell]:
     return [layer.name, len(layer.heads), *figures, kinds_of(layer)]
 
 
-def long(layer: "LayerFacts") -> list[list[Cell]]:
+def long(layer: LayerFacts) -> list[list[Cell]]:
     """One line for each head."""
     lines: list[list[Cell]] = []
     for head in layer.heads:
@@ -145,7 +106,8 @@ def long(layer: "LayerFacts") -> list[list[Cell]]:
     return lines
 
 
-def document(report: "HeadsReport", verbose: bool = False) -> Document:
+@document.register
+def _(report: HeadsReport, verbose: bool = False) -> Document:
     """How many layers were read, a line for each, and for each head where `verbose`."""
     read = [layer for layer in report.layers if not layer.unread]
     count = sum(len(layer.heads) for layer in read)
@@ -162,7 +124,7 @@ def document(report: "HeadsReport", verbose: bool = False) -> Document:
     return Document((said,), (*parts, Notes(tuple(unread))), report.verdict)
 
 
-def remarks(layer: "LayerFacts") -> list[str]:
+def remarks(layer: LayerFacts) -> list[str]:
     """The spans of a layer, its nearest convolutions with what they leave, and its notes."""
     lines = [f"{layer.name}: {note}" for note in layer.notes]
     best = max((each for each in layer.spans if each.kernel_size > 1), key=lambda each: each.mean, default=None)
@@ -182,7 +144,7 @@ def remarks(layer: "LayerFacts") -> list[str]:
 COMPARED = ("rel", "cont", "dist", "R2 3x3", "conv 3")
 
 
-def numbers_of(reports: Sequence["HeadsReport"]) -> list[tuple[str, str, int, float | None]]:
+def numbers_of(reports: Sequence[HeadsReport]) -> list[tuple[str, str, int, float | None]]:
     """For each layer of any report, and each number that is compared: it in each report, None where it has none."""
     found = []
     for name in dict.fromkeys(layer.name for report in reports for layer in report.layers):
@@ -192,7 +154,8 @@ def numbers_of(reports: Sequence["HeadsReport"]) -> list[tuple[str, str, int, fl
     return found
 
 
-def side_by_side(report: "HeadsComparison") -> Document:
+@document.register
+def _(report: HeadsComparison, verbose: bool = False) -> Document:
     """A line for each layer, each number in the order of the checkpoints."""
     lines: dict[str, dict[str, list[str]]] = {}
     for each in report.numbers:

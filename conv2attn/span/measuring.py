@@ -15,8 +15,7 @@ from conv2attn.models.response import matrices_by_response
 from conv2attn.models.tokens import Windows
 from conv2attn.models.values import matrices_of
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact
-from conv2attn.span.facts_document import kind_of
+from conv2attn.span.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact, kind_of
 from conv2attn.span.measures import DILATIONS, KERNELS, Estimate, error_of, estimated, mean_of, number, shares, spanned
 from conv2attn.span.nearest import nearest_convolutions
 from conv2attn.span.reading import layers_of, read_one

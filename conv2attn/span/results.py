@@ -6,7 +6,6 @@ from typing import Literal, final
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from conv2attn.report import Document
 from conv2attn.report.result import Number, Part, Result
 from conv2attn.span.rows import Limits, Whole
 from conv2attn.span.weighing import Dyadic
@@ -151,9 +150,3 @@ class SpanReport(Result, frozen=True, eq=False):
         force_setattr(self, "verdict", worst_verdict(row.verdict for row in self.rows))
         force_setattr(self, "strength", weakest_strength(row.deciding.strength for row in self.rows))
         force_setattr(self, "exit_code", self.verdict.exit_code)
-
-    def document(self, verbose: bool = False) -> Document:
-        """The answer, a row for each layer and notes; all conditions and a picture of each layer where `verbose`."""
-        from conv2attn.span.document import document
-
-        return document(self, verbose)

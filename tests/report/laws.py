@@ -1,17 +1,23 @@
 """Every report fits its terminal, says first what was decided, and says the same in every form."""
 
+import ast
 import csv
 import io
 import json
 import re
+import subprocess
+import sys
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import ClassVar, final
 from xml.etree import ElementTree
 
 import pytest
 from report.cases import REPORTS, report_of
 
-from conv2attn.report import Document, Notes, Report, Table, Verbatim, show
+import conv2attn
+from conv2attn.report import Document, Notes, Report, Table, Verbatim, document, show
 from conv2attn.report.markup import to_html, to_latex, to_markdown
 from conv2attn.report.text import to_svg, to_text
 from conv2attn.verdicts import Verdict
@@ -39,7 +45,7 @@ def test_columns_that_are_left_out_are_named(name):
     report = report_of(name)
     for width in (60, 80, 120):
         told = " ".join(report.to_text(width).split())
-        for table in report.document().tables:
+        for table in document(report).tables:
             shown = {column for line in report.to_text(width).splitlines() for column in line.split("  ")}
             for column in table.columns:
                 assert column in {each.strip() for each in shown} or f"{column}" in told.partition("not shown")[2]
@@ -48,7 +54,7 @@ def test_columns_that_are_left_out_are_named(name):
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_verdict_comes_first(name):
     report = report_of(name)
-    if report.document().verdict is not None:
+    if document(report).verdict is not None:
         assert report.to_text().startswith(report.verdict.value)
     assert repr(report) == f"<{type(report).__name__}: {report.summary}>"
 
@@ -79,11 +85,11 @@ def test_every_form_has_every_cell(name, verbose):
     tree = Tree()
     tree.feed(report.to_html(verbose))
     assert tree.left == []
-    cells = [show(cell) for table in report.document(verbose).tables for row in table.rows for cell in row]
+    cells = [show(cell) for table in document(report, verbose).tables for row in table.rows for cell in row]
     assert tree.cells == [cell for cell in cells if cell]
     markdown = report.to_markdown(verbose)
     assert all(cell.replace("|", "\\|") in markdown for cell in cells)
-    assert report.to_latex(verbose).count(r"\\") >= sum(len(each.rows) for each in report.document(verbose).tables)
+    assert report.to_latex(verbose).count(r"\\") >= sum(len(each.rows) for each in document(report, verbose).tables)
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -113,10 +119,10 @@ def test_nothing_in_a_cell_is_markup():
 
 @pytest.mark.parametrize("name", [*REPORTS, "planted"])
 def test_a_picture_shows_the_answer_and_loads_nothing(name):
-    document = PLANTED if name == "planted" else report_of(name).document()
-    picture = to_svg(document)
+    content = PLANTED if name == "planted" else document(report_of(name))
+    picture = to_svg(content)
     words = "".join(ElementTree.fromstring(picture).itertext()).replace("\xa0", " ")
-    assert document.answer[0][:60].split()[0] in words
+    assert content.answer[0][:60].split()[0] in words
     assert not re.search(r"url\((?!#)|@import|href|src=", picture)
 
 
@@ -138,6 +144,59 @@ def test_spare_columns_go_in_their_order():
     assert shown(30) == ["name", "last"]
 
 
-def test_a_report_without_a_document_is_none():
+@final
+@dataclass(frozen=True, repr=False)
+class Toy(Report):
+    """A result with one number."""
+
+    schema: ClassVar[str] = "toy/1"
+    number: int
+
+
+@document.register
+def _(toy: Toy, verbose: bool = False) -> Document:
+    """The number."""
+    return Document((f"holds: {toy.number}",), verdict=Verdict.HOLDS)
+
+
+def test_a_result_is_rendered_by_the_rule_for_its_class():
+    assert str(Toy(3)) == "holds: 3"
+    assert Toy(3).to_dict() == {"number": 3, "schema": "toy/1", "verdict": "holds", "exit_code": 0}
+
+
+def test_a_result_without_a_rule_or_a_schema_is_none():
     with pytest.raises(TypeError, match="abstract"):
         Report()
+    with pytest.raises(NotImplementedError, match="no rule for ABCMeta"):
+        document(Toy)
+
+
+PACKAGE = Path(conv2attn.__file__).parent
+RESULTS = [
+    (".".join(["conv2attn", *file.relative_to(PACKAGE).with_suffix("").parts]), node.name)
+    for file in sorted(PACKAGE.rglob("*.py"))
+    for node in ast.parse(file.read_text()).body
+    if isinstance(node, ast.ClassDef) and {"Report", "Result"} & {ast.unparse(base) for base in node.bases}
+]
+LACKS_A_RULE = """
+import os, sys
+import torch
+from importlib import import_module
+for line in sys.argv[1:]:
+    module, name = line.split(":")
+    child = os.fork()
+    if not child:
+        kind = getattr(import_module(module), name)
+        from conv2attn.report import document
+        os._exit(document.dispatch(kind) is document.dispatch(object))
+    if os.waitpid(child, 0)[1]:
+        print(line)
+"""
+
+
+def test_every_result_has_its_rule_where_its_module_alone_is_imported():
+    results = [f"{module}:{name}" for module, name in RESULTS if module != "conv2attn.report.result"]
+    assert len(results) > 10
+    bare = [*results, "conv2attn.report:Report"]
+    run = subprocess.run([sys.executable, "-c", LACKS_A_RULE, *bare], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["conv2attn.report:Report"]

@@ -11,7 +11,7 @@ from conv2attn.experiments.figures.drawing import draw_curve
 from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
 from conv2attn.experiments.starts.runs import CURVE, RunKey, run_start
 from conv2attn.experiments.starts.starts_plan import ARMS, CHOSEN_AT, RATE_SEED, RATES, SEEDS, SIZES, Size
-from conv2attn.report import Document, Notes, Report, Table
+from conv2attn.report import Document, Notes, Report, Table, document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,21 +106,6 @@ class Starts(Report):
         names = ("data", "images", "epochs", "arm", "held_out")
         return {row["seed"]: row for row in self.rows if tuple(row[name] for name in names) == values}
 
-    def document(self, verbose: bool = False) -> Document:
-        """A row for each arm and size, and the rates on the validation split; verbose: the columns too."""
-        columns = ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept")
-        rows = tuple(self.summary_of(size, arm) for size in SIZES for arm in size.arms)
-        done = sum(len(self.runs_of(size, arm)) for size in SIZES for arm in size.arms)
-        planned = sum(len(size.arms) * len(SEEDS) for size in SIZES)
-        summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
-        notes = (
-            "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
-            "shifts: heads with a quarter of their attention at one displacement, before > after training.",
-            "kept: planted heads that attend most at their offset after training.",
-        )
-        parts = (Table(columns, rows), Notes(notes), self.rates())
-        return Document((summary,), (*parts, *self.contents()) if verbose else parts)
-
     def contents(self) -> tuple[Notes, Table]:
         """The number of rows of each kind, and the meaning of the columns."""
         planned = {key.text for size in SIZES for key in rate_keys(size.data)}
@@ -141,6 +126,23 @@ class Starts(Report):
                 shares = [accuracies.get(key.text) for key in keys if key.arm == arm]
                 rows.append((data, arm, *("-" if share is None else f"{100 * float(share):.2f}" for share in shares)))
         return Table(("data", "start", *(f"validation at {rate:g}" for rate in RATES)), tuple(rows))
+
+
+@document.register
+def _(starts: Starts, verbose: bool = False) -> Document:
+    """A row for each arm and size, and the rates on the validation split; verbose: the columns too."""
+    columns = ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept")
+    rows = tuple(starts.summary_of(size, arm) for size in SIZES for arm in size.arms)
+    done = sum(len(starts.runs_of(size, arm)) for size in SIZES for arm in size.arms)
+    planned = sum(len(size.arms) * len(SEEDS) for size in SIZES)
+    summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
+    notes = (
+        "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
+        "shifts: heads with a quarter of their attention at one displacement, before > after training.",
+        "kept: planted heads that attend most at their offset after training.",
+    )
+    parts = (Table(columns, rows), Notes(notes), starts.rates())
+    return Document((summary,), (*parts, *starts.contents()) if verbose else parts)
 
 
 def default_of(arm: str) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.recorder import Captured
 from conv2attn.models.starts import kernel
-from conv2attn.report import Document, Notes, Report, Table, counted
+from conv2attn.report import Document, Notes, Report, Table, counted, document
 
 ROUNDING = 1e-3
 """Largest rounding error of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
@@ -97,14 +97,16 @@ class Start(Report):
     silenced: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def document(self, verbose: bool = False) -> Document:
-        """A row for each head."""
-        layers = len({head.layer for head in self.heads})
-        summary = f"{counted(len(self.heads), 'head')} in {counted(layers, 'layer')} begin as shifts"
-        columns = ("layer", "head", "offset", "alpha", "mass", "quadratic", "bound")
-        rows = tuple(
-            (h.layer, h.head, ",".join(map(str, h.offset)), h.alpha, h.mass, h.quadratic, h.bound) for h in self.heads
-        )
-        waves = f"{self.channels} position channels, which begin without content: {self.frequencies} waves an axis"
-        notes = (*self.notes, *([waves] if self.channels else []))
-        return Document((summary,), (Table(columns, rows), *([Notes(notes)] if notes else [])))
+
+@document.register
+def _(start: Start, verbose: bool = False) -> Document:
+    """A row for each head."""
+    layers = len({head.layer for head in start.heads})
+    summary = f"{counted(len(start.heads), 'head')} in {counted(layers, 'layer')} begin as shifts"
+    columns = ("layer", "head", "offset", "alpha", "mass", "quadratic", "bound")
+    rows = tuple(
+        (h.layer, h.head, ",".join(map(str, h.offset)), h.alpha, h.mass, h.quadratic, h.bound) for h in start.heads
+    )
+    waves = f"{start.channels} position channels, which begin without content: {start.frequencies} waves an axis"
+    notes = (*start.notes, *([waves] if start.channels else []))
+    return Document((summary,), (Table(columns, rows), *([Notes(notes)] if notes else [])))

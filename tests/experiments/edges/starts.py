@@ -11,6 +11,7 @@ from conv2attn.experiments.starts import COLUMNS, Starts, runs, table
 from conv2attn.experiments.starts import starts_plan as plan
 from conv2attn.experiments.starts.runs import begin
 from conv2attn.models.zoo import TransformerPlan, VisionTransformer
+from conv2attn.report import document
 
 
 def fresh(**sizes):
@@ -96,7 +97,7 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
     assert len(done) == 2 * (len(plan.RATES) + len(plan.SEEDS))
     assert {key.rate for key in done if key.arm == "default" and not key.held_out} == {0.01}
     assert all(key.held_out for key in done if key.seed == plan.RATE_SEED)
-    (default, mimetic), *_ = [report.document().tables[0].rows]
+    (default, mimetic), *_ = [document(report).tables[0].rows]
     assert default[3:6] == ("5 of 5", "82.00 +- 0.71", "-")
     assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00")
     table.complete_starts(path, quiet)

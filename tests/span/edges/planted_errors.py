@@ -9,10 +9,10 @@ from conv2attn import check_span, convert
 from conv2attn.errors import UsageError
 from conv2attn.span.arrays import read_array
 from conv2attn.span.conditions import check
-from conv2attn.span.document import picture
 from conv2attn.span.patterns import portions
 from conv2attn.span.planes import look
 from conv2attn.span.rows import limits_for
+from conv2attn.span.span_document import picture
 from conv2attn.span.targets import shifts
 from conv2attn.verdicts import Verdict
 

@@ -1,21 +1,19 @@
 """The report of a certificate: what is said of it, in which order."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from conv2attn.equivalence.outputs import in_axes
-from conv2attn.report import Cell, Document, Notes, Table, Verbatim, gathered, show
+from conv2attn.equivalence.results import Certificate, Gap, Outputs, Row
+from conv2attn.report import Cell, Document, Notes, Table, Verbatim, document, gathered, show
 from conv2attn.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from conv2attn.equivalence.results import Certificate, Gap, Outputs, Row
 
 HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 GAPS = ("output", "at", "difference", "first", "second")
 SPARE = ("grid", "alpha", "convolution", "heads", "strength")
 
 
-def document(certificate: "Certificate", verbose: bool = False) -> Document:
+@document.register
+def _(certificate: Certificate, verbose: bool = False) -> Document:
     """The verdict, the rows, and what was found, measured and assumed."""
     table = Table(HEADER, tuple(map(cells, certificate.rows)), SPARE)
     if certificate.outputs and not certificate.rows:
@@ -24,19 +22,19 @@ def document(certificate: "Certificate", verbose: bool = False) -> Document:
     return Document(answer(certificate), (table, notes, Verbatim(repeating(certificate))), certificate.verdict)
 
 
-def cells(row: "Row") -> tuple[Cell, ...]:
+def cells(row: Row) -> tuple[Cell, ...]:
     """The row of a layer."""
     grid, verdict = "x".join(map(str, row.grid)) if row.grid else None, "skipped" if row.skipped else row.verdict
     numbers = row.heads, row.alpha, row.max_error, row.bound
     return row.name, row.convolution, grid, *numbers, row.strength, verdict
 
 
-def gap_cells(gap: "Gap") -> tuple[Cell, ...]:
+def gap_cells(gap: Gap) -> tuple[Cell, ...]:
     """The row of an output of which only the largest difference is known."""
     return gap.output, in_axes(gap.place) or "-", gap.difference, f"{gap.original:.6g}", f"{gap.converted:.6g}"
 
 
-def answer(certificate: "Certificate") -> tuple[str, ...]:
+def answer(certificate: Certificate) -> tuple[str, ...]:
     """The verdict and its strength, the count of all four verdicts, and what was assumed about the files."""
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
@@ -49,7 +47,7 @@ def answer(certificate: "Certificate") -> tuple[str, ...]:
     return (said, f"networks {read}") if read else (said,)
 
 
-def findings(certificate: "Certificate", verbose: bool = False) -> list[str]:
+def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
     """A sentence for each part that does not hold, of the rows and between them; one for all that it is said of."""
     remarks = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
     lines: list[str] = []
@@ -61,14 +59,14 @@ def findings(certificate: "Certificate", verbose: bool = False) -> list[str]:
     return [*lines, *certificate.unshown]
 
 
-def repeating(certificate: "Certificate") -> tuple[str, ...]:
+def repeating(certificate: Certificate) -> tuple[str, ...]:
     """The commands that show a refutation again."""
     known = certificate.circumstances
     again = known.get("repeat", known.get("command")) if certificate.verdict is Verdict.REFUTED else None
     return (f"to repeat it: {again}",) if again else ()
 
 
-def totals(certificate: "Certificate", verbose: bool = False) -> list[str]:
+def totals(certificate: Certificate, verbose: bool = False) -> list[str]:
     """The claim on the context, measured outputs and assumptions; where `verbose`, in full and with the arithmetic."""
     lines = between_in_words(certificate)
     if certificate.outputs:
@@ -85,7 +83,7 @@ def totals(certificate: "Certificate", verbose: bool = False) -> list[str]:
     return [*lines, f"assumed (in full with -v): {'; '.join(brief)}"] if brief else lines
 
 
-def between_in_words(certificate: "Certificate") -> list[str]:
+def between_in_words(certificate: Certificate) -> list[str]:
     """Whether the graphs of both networks are equal, or that nothing was checked; nothing where images alone speak."""
     found = {each.part: each.verdict for each in certificate.between}
     if (certificate.rows and not certificate.counted) or not found.keys() & {"structure", "sampled", "tolerance"}:
@@ -107,7 +105,7 @@ def rounded_up(number: float) -> str:
     return shown if float(shown) >= number else f"{number * 1.005:.3g}"
 
 
-def outputs_in_words(outputs: "Outputs", verbose: bool = False) -> list[str]:
+def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:
     """The end-to-end measurement in sentences."""
     difference, largest = show(outputs.max_difference), show(outputs.largest_output)
     lines = [f"outputs on {outputs.images}: largest difference {difference}, largest output {largest}"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from conv2attn.basis import Offset
-from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, gathered, show
+from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, document, gathered, show
 from conv2attn.span.results import Condition, SpanReport, SpanRow, Target
 from conv2attn.verdicts import Strength, Verdict
 
@@ -21,7 +21,8 @@ LEVELS = ((1e-6, ","), (1e-4, ":"), (1e-2, "-"), (0.1, "+"), (0.5, "*"), (float(
 LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
 
 
-def document(report: SpanReport, verbose: bool = False) -> Document:
+@document.register
+def _(report: SpanReport, verbose: bool = False) -> Document:
     """The answer, a row for each layer, and notes; with all conditions and a picture of each layer where `verbose`."""
     rows = tuple(
         tuple(cells(row, each)) for row in report.rows for each in (row.conditions if verbose else [row.deciding])
