@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, final
 
-SIZE = re.compile(r"\b\d+(?:x\d+)+\b")
+SIZE_TEXT = re.compile(r"\b\d+(?:x\d+)+\b")
 """A size as the command line has it, 3x224x224."""
 OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")
 """An option of the command line, in the advice of an error."""
@@ -20,7 +20,7 @@ class Conv2AttnError(Exception):
     `--inputs` as `example_input`.
 
     Args:
-        code: a key of `RULES`.
+        code: a key of `ERROR_RULES`.
         found: what was found and where, with the user's own names and numbers.
         remedy: what to do about it, a sentence or two.
     """
@@ -48,7 +48,7 @@ def in_python(advice: str) -> str:
     if "conv2attn " in advice:
         return advice
     named = OPTION.sub(lambda option: ARGUMENTS.get(option[1], option[1].replace("-", "_")), advice)
-    return SIZE.sub(lambda size: f"({size[0].replace('x', ', ')})", named)
+    return SIZE_TEXT.sub(lambda size: f"({size[0].replace('x', ', ')})", named)
 
 
 class UsageError(Conv2AttnError, ValueError):
@@ -83,7 +83,7 @@ class CheckpointError(UsageError):
 
 @final
 @dataclass(frozen=True)
-class Rule:
+class ErrorRule:
     """The meaning of a code, for `conv2attn explain CODE`.
 
     `example` is a call that gives it: `>>>` is Python, where torch, nn and conv2attn are imported; `$` is a command.
@@ -95,62 +95,62 @@ class Rule:
     remedy: str
 
 
-RULES: dict[str, Rule] = {
-    "C2A001": Rule(
+ERROR_RULES: dict[str, ErrorRule] = {
+    "C2A001": ErrorRule(
         "argument out of range",
         "A number is smaller, larger or less exact than the call allows.",
         "$ conv2attn convert resnet18.pt --input-range -1",
         "Pass a number within these limits.",
     ),
-    "C2A002": Rule(
+    "C2A002": ErrorRule(
         "unknown name",
         "The call knows a fixed set of names, of engines, encodings or architectures for instance, and this is none.",
         '>>> conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="sine")',
         "Pass one of the names that are known.",
     ),
-    "C2A003": Rule(
+    "C2A003": ErrorRule(
         "package not installed",
         "Some calls use a package that does not come with conv2attn.",
         "$ conv2attn convert resnet18.pt --arch monai:unet",
         "Install it with pip.",
     ),
-    "C2A004": Rule(
+    "C2A004": ErrorRule(
         "arguments contradict each other",
         "Two arguments exclude each other, or one has no effect without the other.",
         ">>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3)), alpha=5, max_difference=0.1)",
         "Pass one of them, or both where one needs the other.",
     ),
-    "C2A005": Rule(
+    "C2A005": ErrorRule(
         "image size unknown",
         "Neither the call nor the network says how large the images are.",
         ">>> conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3))",
         "Pass --input-size, such as 3x224x224, or --inputs.",
     ),
-    "C2A006": Rule(
+    "C2A006": ErrorRule(
         "argument not understood",
         "A text cannot be read as what the option takes, or an object is of another type.",
         "$ conv2attn verify resnet18.pt resnet18.pt --input-size 3,224,224",
         "Pass it in the form that is named here.",
     ),
-    "C2A007": Rule(
+    "C2A007": ErrorRule(
         "sizes do not agree",
         "Two sizes must fit each other: one number for each axis or channel, groups that divide channels.",
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=(2, 2, 2))",
         "Pass as many numbers as there are axes or channels, and sizes that divide each other.",
     ),
-    "C2A008": Rule(
+    "C2A008": ErrorRule(
         "nothing to work on",
         "No layer of the network is what the call is for, or none has such a name.",
         '>>> conv2attn.set_engine(nn.Linear(3, 4), "conv")',
         "List the layers with conv2attn inspect, and pass a network that has one.",
     ),
-    "C2A009": Rule(
+    "C2A009": ErrorRule(
         "network fails",
         "The network, or the function that builds it, raises an error on what it is given.",
         "$ conv2attn verify resnet18.pt resnet18.pt --input-size 5x224x224",
         "Pass images that the network takes, and arguments that its class takes.",
     ),
-    "C2A010": Rule(
+    "C2A010": ErrorRule(
         "torch is compiling",
         "torch.export and torch.compile keep state in the process. While it is set, networks run in another way, and "
         "what they compute then says nothing about later calls.",
@@ -161,40 +161,40 @@ RULES: dict[str, Rule] = {
         ),
         "Call it outside torch.compile and torch.export, or in a new process.",
     ),
-    "C2A101": Rule(
+    "C2A101": ErrorRule(
         "not a convolution",
         "Only layers of torch.nn.Conv1d, Conv2d, Conv3d and their transposed forms are read, and only with "
         "torch's own forward.",
         "$ conv2attn convert layer.pt -o twice.pt",
         "Pass such a layer, or a whole model with an example_input, so that the convolutions in its forward are seen.",
     ),
-    "C2A102": Rule(
+    "C2A102": ErrorRule(
         "dtype without a softmax",
         "Attention needs exp and an order: complex, quantised and integer weights have neither.",
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 3, dtype=torch.complex64))",
         "Dequantise or cast the layer to float64, float32, bfloat16 or float16 first.",
     ),
-    "C2A103": Rule(
+    "C2A103": ErrorRule(
         "lazy layer not initialised",
         "A lazy layer has no weights, hence no taps, until it has seen an input.",
         ">>> conv2attn.convert(nn.LazyConv2d(4, 3))",
         "Run the model once on an input, then convert.",
     ),
-    "C2A104": Rule(
+    "C2A104": ErrorRule(
         "unknown padding mode",
         "Padding must be a linear map in front of the keys. Four modes are known: zeros, reflect, replicate "
         "and circular.",
         '>>> conv = nn.Conv2d(3, 4, 3); conv.padding_mode = "mirror"; conv2attn.convert(conv)',
         "Set padding_mode to zeros, reflect, replicate or circular, or leave the layer unconverted with --skip.",
     ),
-    "C2A105": Rule(
+    "C2A105": ErrorRule(
         "head size too small",
         "Theorem 1 expresses min(D_h, D_out) output channels; for independent heads d_head >= rank of every tap is "
         "necessary and sufficient, so min(d_in, d_out) always serves.",
         ">>> conv2attn.convert(nn.Conv2d(8, 8, 3), d_head=2)",
         "Leave d_head unset, or raise it.",
     ),
-    "C2A106": Rule(
+    "C2A106": ErrorRule(
         "forward of its own",
         "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes; "
         "and what has a name that attention needs, or computes a weight that would have to go, stays a convolution.",
@@ -204,7 +204,7 @@ RULES: dict[str, Rule] = {
         ),
         "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
     ),
-    "C2A107": Rule(
+    "C2A107": ErrorRule(
         "functional convolution not converted",
         "torch.nn.functional.conv*d was called outside a convolution layer and could not be replaced.",
         (
@@ -214,7 +214,7 @@ RULES: dict[str, Rule] = {
         ),
         "Wrap the call in an nn.Conv layer.",
     ),
-    "C2A108": Rule(
+    "C2A108": ErrorRule(
         "network needs the convolution itself",
         "The network's own code asks a layer that is attention now for what only torch's convolutions have.",
         (
@@ -224,37 +224,37 @@ RULES: dict[str, Rule] = {
         ),
         "Leave that layer unconverted with skip.",
     ),
-    "C2A109": Rule(
+    "C2A109": ErrorRule(
         "no convolution",
         "Nothing was replaced: the module has no torch.nn.Conv layer, and calls no convolution that could be seen.",
         ">>> conv2attn.convert(nn.Linear(3, 4))",
         "Pass a model with convolutions, and example_input if it calls them as functions.",
     ),
-    "C2A110": Rule(
+    "C2A110": ErrorRule(
         "no rule for this operator",
         "The operation has no rule for operators of this type.",
         ">>> from conv2attn.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
         "Register a rule, or pass the operator as Dense.",
     ),
-    "C2A111": Rule(
+    "C2A111": ErrorRule(
         "not a convolution of whole patches",
         "On patch tokens a convolution must map whole patches to whole patches at every size, padding included.",
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=2)",
         "Choose a patch that is a multiple of the stride, pad to keep the size, or convert without patch.",
     ),
-    "C2A120": Rule(
+    "C2A120": ErrorRule(
         "input does not fit the layer",
         "The input has another number of channels or axes than the layer.",
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 3))(torch.ones(1, 5, 9, 9))",
         "Pass (batch, channels, *sides), or (channels, *sides) for a single image.",
     ),
-    "C2A121": Rule(
+    "C2A121": ErrorRule(
         "grid too small",
         "The padded grid is smaller than the dilated kernel, or a padding needs more pixels than there are.",
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 7))(torch.ones(1, 3, 5, 5))",
         "Pass a larger input or less padding.",
     ),
-    "C2A122": Rule(
+    "C2A122": ErrorRule(
         "structure does not fit",
         "The tokens, terms or edges of a structure are not those that the operation needs.",
         (
@@ -263,20 +263,20 @@ RULES: dict[str, Rule] = {
         ),
         "Count the nodes, edges and terms of the structure; node indices start at 0.",
     ),
-    "C2A130": Rule(
+    "C2A130": ErrorRule(
         "alpha out of range",
         "alpha is the sharpness of a head in inverse squared pixels: positive and finite.",
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=-1)",
         'Pass a positive number, or "auto".',
     ),
-    "C2A131": Rule(
+    "C2A131": ErrorRule(
         "alpha leaks",
         "At a small alpha a head leaks: a part of its attention falls on other keys than its target. The "
         "warning comes below 46, the value in the paper.",
         ">>> print(conv2attn.conversion_of(conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3)), alpha=20)).rows)",
         'Pass alpha="auto" for exactly one-hot attention.',
     ),
-    "C2A132": Rule(
+    "C2A132": ErrorRule(
         "positions do not learn",
         "A head's centre and sharpness get their gradients through the attention that leaks, which is about "
         "exp(-alpha). The gradients are exactly 0 at alpha=128, 1e-20 at 46, 1e-9 at 20, 1e-5 at 10 and 7e-4 "
@@ -284,14 +284,14 @@ RULES: dict[str, Rule] = {
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), trainable=True)",
         "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then.",
     ),
-    "C2A201": Rule(
+    "C2A201": ErrorRule(
         "engine not exact for this layer",
         "An engine is an order of evaluation. Each is exact for some layers only, which is decided from the "
         "present parameters.",
         ('>>> conv2attn.set_engine(conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=5), "conv")(torch.ones(1, 3, 9, 9))'),
         'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
     ),
-    "C2A202": Rule(
+    "C2A202": ErrorRule(
         "not enough memory",
         "The call needs more memory than its limit, or than there is: attention needs one query against all keys.",
         (
@@ -300,7 +300,7 @@ RULES: dict[str, Rule] = {
         ),
         "Raise memory_limit, or use an engine that does not compare all pairs.",
     ),
-    "C2A203": Rule(
+    "C2A203": ErrorRule(
         "engine not decided before tracing",
         "An engine is decided from the values of centres and sharpness, which a traced graph cannot read.",
         (
@@ -309,51 +309,51 @@ RULES: dict[str, Rule] = {
         ),
         "Call the layer once on an image of this dtype and device before you compile or export it.",
     ),
-    "C2A301": Rule("file missing", "The path names no file.", "$ conv2attn convert missing.pt", "Check the path."),
-    "C2A302": Rule(
+    "C2A301": ErrorRule("file missing", "The path names no file.", "$ conv2attn convert missing.pt", "Check the path."),
+    "C2A302": ErrorRule(
         "file damaged",
         "The file is empty, truncated, or its stored checksum does not match its contents.",
         "$ conv2attn convert empty.pt",
         "Copy or download it again.",
     ),
-    "C2A303": Rule(
+    "C2A303": ErrorRule(
         "file of another kind",
         "Files that can be read are state dicts, pickled modules of known classes, safetensors, torch.export "
         "and ONNX programs, and Hugging Face folders. Reading executes nothing in a file.",
         "$ conv2attn verify resnet18.pt notes.txt",
         "Save the model with torch.save(model.state_dict(), path).",
     ),
-    "C2A304": Rule(
+    "C2A304": ErrorRule(
         "architecture not recognised",
         "The keys and shapes of the state dict are not those of an architecture known here.",
         "$ conv2attn convert other.pt",
         "Name the architecture with --arch, or build the model in Python and call conv2attn.convert(model).",
     ),
-    "C2A305": Rule(
+    "C2A305": ErrorRule(
         "file exists",
         "Existing files are not overwritten unless you ask for it.",
         "$ conv2attn convert resnet18.pt -o attention.pt",
         "Choose another name, or pass --force.",
     ),
-    "C2A306": Rule(
+    "C2A306": ErrorRule(
         "model cannot be rebuilt from a file",
         "A file holds tensors and plain numbers, never code, so only architectures known here can be rebuilt from one.",
         '>>> conv2attn.save(nn.Sequential(nn.Tanh()), "net.pt")',
         "Save network.state_dict() with torch.save, and rebuild the network in Python.",
     ),
-    "C2A307": Rule(
+    "C2A307": ErrorRule(
         "file too large",
         "Sizes are capped before anything is read, so that a file cannot exhaust the memory.",
         "$ conv2attn convert resnet18.pt --max-size 0.001",
         "Raise --max-size, in GiB, if the file is meant to be so large.",
     ),
-    "C2A308": Rule(
+    "C2A308": ErrorRule(
         "unknown suffix",
         "The suffix chooses the format of a file, and this suffix is not known.",
         "$ conv2attn convert resnet18.pt -o net.bin",
         "Name the file .pt, .safetensors, .pt2 or .onnx.",
     ),
-    "C2A309": Rule(
+    "C2A309": ErrorRule(
         "network not exported",
         "Every exported program is run from its file and compared with the network. A file that differs is not kept.",
         (
@@ -362,13 +362,13 @@ RULES: dict[str, Rule] = {
         ),
         "Save it as .pt, or export the part that returns one tensor, with another --engine.",
     ),
-    "C2A401": Rule(
+    "C2A401": ErrorRule(
         "geometry differs",
         "At some input size the heads do not read the pixels that the taps of the convolution read.",
         ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3, padding=1), input_size=(3, 9, 9)))",
         "Convert again.",
     ),
-    "C2A310": Rule(
+    "C2A310": ErrorRule(
         "saved in a form that loses attention",
         "save_pretrained stores weights and a config, from which from_pretrained builds the original class, with its "
         "convolutions and without the attention.",
@@ -378,13 +378,13 @@ RULES: dict[str, Rule] = {
         ),
         "Use conv2attn.save(network, path) and conv2attn.load(path).",
     ),
-    "C2A402": Rule(
+    "C2A402": ErrorRule(
         "weights differ",
         "A product W_val W_out is not exactly the matrix of its tap, or the biases differ.",
         ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), input_size=(3, 9, 9)))",
         "Convert again.",
     ),
-    "C2A403": Rule(
+    "C2A403": ErrorRule(
         "attention leaks",
         "A head puts more attention off its target than the unit roundoff of the dtype.",
         (
@@ -393,7 +393,7 @@ RULES: dict[str, Rule] = {
         ),
         "Raise alpha, or convert again with --alpha auto.",
     ),
-    "C2A404": Rule(
+    "C2A404": ErrorRule(
         "measured difference",
         "The measured difference exceeds its bound, no bound is known, or the original is not finite on the input.",
         (
@@ -402,7 +402,7 @@ RULES: dict[str, Rule] = {
         ),
         "Keep the input with --save-witness if there is one; where the original overflows, lower --input-range.",
     ),
-    "C2A405": Rule(
+    "C2A405": ErrorRule(
         "structure differs",
         "The operations between the convolutions differ, or are not known to be equal.",
         (
@@ -412,7 +412,7 @@ RULES: dict[str, Rule] = {
         ),
         "Convert again, and change nothing else in the network.",
     ),
-    "C2A407": Rule(
+    "C2A407": ErrorRule(
         "outputs differ in kind",
         "An output is missing, empty, not finite, or of another shape or dtype.",
         (
@@ -421,7 +421,7 @@ RULES: dict[str, Rule] = {
         ),
         "Return from the second network what the first returns, under the same keys.",
     ),
-    "C2A409": Rule(
+    "C2A409": ErrorRule(
         "tolerance exceeded",
         "The outputs differ by more than the tolerance, or are not known to differ by less.",
         (
@@ -430,7 +430,7 @@ RULES: dict[str, Rule] = {
         ),
         "Raise --tolerance, or leave it out to ask for the same map.",
     ),
-    "C2A410": Rule(
+    "C2A410": ErrorRule(
         "compared on images alone",
         "Neither network was converted from the other and their graphs differ, so no bound and no proof compares them.",
         (
@@ -440,7 +440,7 @@ RULES: dict[str, Rule] = {
         ),
         "Ask with --tolerance whether they agree on the images; --inputs names more of them.",
     ),
-    "C2A408": Rule(
+    "C2A408": ErrorRule(
         "weights are not finite",
         "A layer with NaN or infinity among its weights is not an affine map, so no claim covers it.",
         (
@@ -449,63 +449,63 @@ RULES: dict[str, Rule] = {
         ),
         "Train or load it again.",
     ),
-    "C2A501": Rule(
+    "C2A501": ErrorRule(
         "no attention seen",
         "No attention was called while the model ran on the inputs.",
         ">>> conv2attn.heads(nn.Linear(3, 4), torch.ones(1, 3))",
         "Pass inputs on which the model attends, or the attention itself as an array.",
     ),
-    "C2A502": Rule(
+    "C2A502": ErrorRule(
         "not attention",
         "Attention is a non-negative array (heads, queries, keys) or (images, heads, queries, keys); rows sum to 1.",
         ">>> conv2attn.check_span(-torch.ones(9, 25, 25), grid=(5, 5))",
         "Pass the probabilities after the softmax, queries before keys, heads before both.",
     ),
-    "C2A503": Rule(
+    "C2A503": ErrorRule(
         "grid unknown",
         "Offsets are counted in pixels, so the sides of the grid of tokens must be known.",
         ">>> conv2attn.check_span(torch.full((9, 26, 26), 1 / 26))",
         "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
     ),
-    "C2A504": Rule(
+    "C2A504": ErrorRule(
         "offsets do not fit the grid",
         "An offset needs one integer for each axis of the grid, and no offset may occur twice.",
         ">>> conv2attn.check_span(torch.full((9, 25, 25), 1 / 25), grid=(5, 5), offsets=[(0, 0, 0)])",
         "Pass --kernel-size and --dilation, or --offsets, with as many axes as the grid.",
     ),
-    "C2A505": Rule(
+    "C2A505": ErrorRule(
         "not attention by position alone",
         "Attention that depends on the image is a different map for each image, so no single convolution is "
         "nearest to it.",
         "$ conv2attn recover heads.npz --grid 5x5 -o found.pt",
         "Recover a layer without query and key, or check_span its attention on images.",
     ),
-    "C2A601": Rule(
+    "C2A601": ErrorRule(
         "training diverged",
         "The loss is infinite or NaN, so training cannot continue.",
         "$ conv2attn train quadratic --data digits --layers 1 --width 9 --heads 1 --learning-rate 1e30",
         "Lower --learning-rate, or train in --precision float32; the checkpoint before is kept.",
     ),
-    "C2A602": Rule(
+    "C2A602": ErrorRule(
         "heads cannot be removed",
         "Heads are removed only from attention classifiers, and each layer must keep one.",
         "$ conv2attn prune resnet18.pt -o smaller.pt",
         "Choose other thresholds, or name the heads to remove.",
     ),
-    "C2A603": Rule(
+    "C2A603": ErrorRule(
         "heads cannot be softened",
         "Only quadratic heads have a sharpness that can be lowered, and only from where they are precise enough.",
         '>>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="enumerated"), alpha=5)',
         "Convert with encoding='quadratic' and alpha='auto' first.",
     ),
-    "C2A604": Rule(
+    "C2A604": ErrorRule(
         "heads cannot begin as shifts",
         "A start needs a table of positions that is added to the tokens, heads with two numbers per axis and wave, "
         "and layers whose queries and keys are linear in normed tokens that nothing else writes positions into.",
         ">>> conv2attn.start_at_convolution(nn.TransformerEncoderLayer(8, 2), example_input=torch.ones(4, 1, 8))",
         "Name the parts with parts=Parts(positions=..., writers=[...]), or take another network.",
     ),
-    "C2A406": Rule(
+    "C2A406": ErrorRule(
         "convolution not reached",
         "No input reached this convolution, or the first network has attention in its place, so it was not compared.",
         (

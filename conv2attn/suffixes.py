@@ -1,10 +1,10 @@
 """The suffixes of every kind of file that is written. A suffix chooses the format."""
 
-NETWORK = (".pt", ".pth", ".safetensors", ".pt2", ".onnx")
-TENSORS = (".pt", ".pth")
-PICTURE = (".png", ".svg", ".pdf")
-PAGE = (".html", ".svg")
-REPORT = {
+NETWORK_SUFFIXES = (".pt", ".pth", ".safetensors", ".pt2", ".onnx")
+TENSOR_SUFFIXES = (".pt", ".pth")
+PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
+PAGE_SUFFIXES = (".html", ".svg")
+REPORT_SUFFIXES = {
     ".json": "json",
     ".md": "markdown",
     ".html": "html",
@@ -14,5 +14,5 @@ REPORT = {
     ".txt": "text",
 }
 """The suffixes of a report, each with its format."""
-INTEGERS = (".txt",)
+CERTIFICATE_SUFFIXES = (".txt",)
 """The suffix of a span certificate."""

@@ -24,13 +24,13 @@ from matplotlib.figure import Figure
 from conv2attn.checkpoints.contents import READERS
 from conv2attn.checkpoints.kinds import FOLDER, KINDS
 from conv2attn.equivalence import Certificate
-from conv2attn.errors import RULES
+from conv2attn.errors import ERROR_RULES
 from conv2attn.experiments import hybrids, starts
 from conv2attn.experiments.hybrids import Hybrids
 from conv2attn.experiments.run_rows import read_rows
 from conv2attn.experiments.starts import Starts
 from conv2attn.experiments.starts.table import digest_of, draw_start_curves
-from conv2attn.report.result import schema_of
+from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 
 ROOT = Path(__file__).parents[1]
@@ -50,18 +50,18 @@ GROUPS = {
 
 def schema(name: str) -> str:
     """The JSON Schema of a document."""
-    return json.dumps(schema_of(SCHEMAS[name]), indent=1) + "\n"
+    return json.dumps(json_schema_of(SCHEMAS[name]), indent=1) + "\n"
 
 
 def error_codes() -> str:
     """The page of all codes, in their order."""
     lines = ["# Error codes", "", "`conv2attn explain CODE` says the same in the terminal.", ""]
     group = ""
-    for code in sorted(RULES):
+    for code in sorted(ERROR_RULES):
         if code[3] != group:
             group = code[3]
             lines += [f"## {GROUPS[group]}", ""]
-        rule = RULES[code]
+        rule = ERROR_RULES[code]
         lines += [f"### {code}: {rule.title}", "", rule.why, ""]
         lines += ["```", rule.example, "```", ""]
         lines += [f"*What to do:* {rule.remedy}", ""]
@@ -123,7 +123,7 @@ def notebook_of(guide: Path) -> Path:
 def table(name: str) -> str:
     """The table of an experiment, from its rows."""
     path = ROOT / "docs" / "experiments" / f"{name}.csv"
-    kind, columns = {"starts": (Starts, starts.COLUMNS), "hybrids": (Hybrids, hybrids.COLUMNS)}[name]
+    kind, columns = {"starts": (Starts, starts.START_COLUMNS), "hybrids": (Hybrids, hybrids.HYBRID_COLUMNS)}[name]
     return kind(tuple(read_rows(path, columns))).to_markdown(verbose=True)
 
 
@@ -151,7 +151,7 @@ def refused_files() -> str:
 
 def write_curves() -> None:
     """Writes the figure of the learning curves; its file carries a digest of them."""
-    found = Starts(tuple(read_rows(ROOT / "docs" / "experiments" / "starts.csv", starts.COLUMNS)))
+    found = Starts(tuple(read_rows(ROOT / "docs" / "experiments" / "starts.csv", starts.START_COLUMNS)))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "starts"}):
         metadata = {"Date": None, "Description": digest_of(found)}
         draw_start_curves(found).savefig(CURVES, metadata=metadata)

@@ -20,7 +20,7 @@ from wrong_calls import CALLS, NETWORK, write_files
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.cli.group import options_of
-from conv2attn.cli.network_files import counted
+from conv2attn.cli.network_files import certifying_progress
 from conv2attn.cli.options import Written, check_paths
 from conv2attn.errors import CheckpointError
 from conv2attn.experiments.run_rows import add_row
@@ -202,7 +202,7 @@ def test_a_certificate_counts_the_runs_of_its_layers(monkeypatch):
     conv = torch.nn.Conv1d(1, 1, 1)
     monkeypatch.setattr("sys.stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    with counted(conv, conv2attn.convert(conv)):
+    with certifying_progress(conv, conv2attn.convert(conv)):
         conv(torch.ones(1, 1, 1))
     assert "1/4" in sys.stderr.getvalue()
     assert not module._global_forward_hooks

@@ -13,7 +13,7 @@ import pytest
 
 import conv2attn
 from conv2attn.experiments.run_rows import read_rows
-from conv2attn.experiments.starts import COLUMNS, Starts
+from conv2attn.experiments.starts import START_COLUMNS, Starts
 from conv2attn.experiments.starts.table import digest_of
 
 ROOT = Path(__file__).parent.parent
@@ -105,7 +105,7 @@ def test_the_house_is_the_one_that_stands():
 
 
 def test_the_figure_of_the_starts_is_of_their_rows():
-    rows = read_rows(DOCS / "experiments" / "starts.csv", COLUMNS)
+    rows = read_rows(DOCS / "experiments" / "starts.csv", START_COLUMNS)
     assert digest_of(Starts(tuple(rows))) in GENERATE.CURVES.read_text()
     planted = {**rows[-1], "curve": rows[-1]["curve"].replace("0.", "0.0", 1)}
     assert digest_of(Starts((*rows[:-1], planted))) not in GENERATE.CURVES.read_text()

@@ -15,7 +15,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.cli import main
-from conv2attn.errors import RULES, Conv2AttnError
+from conv2attn.errors import ERROR_RULES, Conv2AttnError
 
 EXAMPLE_FILES = Path(__file__).parent.parent / "examples"
 
@@ -33,9 +33,9 @@ def folder(tmp_path, monkeypatch):
     np.savez("heads.npz", heads=np.full((9, 25, 25), 1 / 25))
 
 
-@pytest.mark.parametrize("code", RULES)
+@pytest.mark.parametrize("code", ERROR_RULES)
 def test_the_example_of_a_code_gives_it(code, folder):
-    mark, _, call = RULES[code].example.partition(" ")
+    mark, _, call = ERROR_RULES[code].example.partition(" ")
     said = io.StringIO()
     with warnings.catch_warnings(record=True) as told, contextlib.redirect_stdout(said):
         warnings.simplefilter("always")
@@ -51,7 +51,7 @@ def test_the_example_of_a_code_gives_it(code, folder):
 
 def test_explain_gives_cause_example_and_remedy():
     listing = " ".join(CliRunner().invoke(main, ["explain"]).stdout.split())
-    for code, rule in RULES.items():
+    for code, rule in ERROR_RULES.items():
         text = CliRunner().invoke(main, ["explain", code.lower()], env={"COLUMNS": "80"}).stdout
         said = " ".join(text.split())
         assert all(part in said for part in (rule.why, rule.example, rule.remedy)), code

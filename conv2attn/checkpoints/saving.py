@@ -33,7 +33,7 @@ from conv2attn.models.conversion.outcomes import remembered
 from conv2attn.models.conversion.patch_chains import chain_of
 from conv2attn.models.conversion.redirection import CHILD, AttendedForward, AttendingCalls, pause, resume
 from conv2attn.models.provenance import provenance_of
-from conv2attn.suffixes import NETWORK, TENSORS
+from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
 
 PROGRAMS = (".pt2", ".onnx")
 IN_PYTHON = "Save network.state_dict() with torch.save, and rebuild the network in Python."
@@ -106,14 +106,14 @@ def save(
 
 def check_network_suffix(path: Path) -> None:
     """Refuses a name under which nothing known is written (C2A308)."""
-    if path.suffix not in NETWORK:
+    if path.suffix not in NETWORK_SUFFIXES:
         reason = f"{path} ends in {path.suffix!r}" if path.suffix else f"{path} has no suffix"
-        raise CheckpointError("C2A308", reason, f"Name it with one of {', '.join(NETWORK)}.")
+        raise CheckpointError("C2A308", reason, f"Name it with one of {', '.join(NETWORK_SUFFIXES)}.")
 
 
 def write_network(path: Path, suffix: str, plan: SavedPlan, state: Mapping[str, Tensor]) -> None:
     """The plan and the tensors in the format of a suffix."""
-    if suffix in TENSORS:
+    if suffix in TENSOR_SUFFIXES:
         write_torch(path, {**plan_as_data(plan), "state_dict": dict(state)})
     else:
         tensors = {key: tensor.detach().clone().contiguous() for key, tensor in state.items()}

@@ -17,7 +17,7 @@ from conv2attn.checkpoints.array_files import arrays_in, holds_attention
 from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
 from conv2attn.checkpoints.examples import example_image
 from conv2attn.checkpoints.reading_options import Reading
-from conv2attn.cli.options import Tokens
+from conv2attn.cli.options import TokenOptions
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.explore import explore, moving_picture
 from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
@@ -46,7 +46,7 @@ LARGEST = 2**30
 RECOVERED = "conv2attn.recovered/1"
 
 
-def attending_in(path: str, tokens: Tokens, reading: Reading) -> tuple[Attending, Tensor | None]:
+def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Attending, Tensor | None]:
     """The network in a file and what it runs on, or the attention that it holds. With --arch it holds a state dict.
 
     Raises:
@@ -76,7 +76,7 @@ def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, read
 
 
 @contextmanager
-def running_on(images: Tensor | None) -> Iterator[None]:
+def naming_inputs(images: Tensor | None) -> Iterator[None]:
     """Says of images on which a network does not run what to pass on the command line.
 
     Raises:
@@ -103,7 +103,9 @@ def arrays(path: str) -> dict[str, Any]:
     return held
 
 
-def layers_in(path: str, tokens: Tokens, reading: Reading, only: Patterns = ()) -> tuple[NamedAttention, Attending]:
+def layers_in(
+    path: str, tokens: TokenOptions, reading: Reading, only: Patterns = ()
+) -> tuple[NamedAttention, Attending]:
     """All attention in a file by name, and what the file holds.
 
     Raises:
@@ -119,7 +121,7 @@ def layers_in(path: str, tokens: Tokens, reading: Reading, only: Patterns = ()) 
         return layers_of(attending, only=only), attending
     if images is None and not alone:
         needs_inputs(attending)
-    with running_on(images):
+    with naming_inputs(images):
         layers = layers_of(attending, images, tokens.grid, only, alone)
     own = {name for name, each in layers.items() if isinstance(each, MultiHeadSelfAttention)}
     if tokens.grid is None and not own <= layers.tokens.keys():
@@ -130,7 +132,7 @@ def layers_in(path: str, tokens: Tokens, reading: Reading, only: Patterns = ()) 
 def check_file(
     path: str,
     *,
-    tokens: Tokens,
+    tokens: TokenOptions,
     reading: Reading,
     only: Patterns,
     plot: str | None,
@@ -172,7 +174,7 @@ def sides_of(name: str, layers: NamedAttention, grid: tuple[int, ...] | None) ->
 
 
 def rows_in(
-    layers: NamedAttention, tokens: Tokens, names: Sequence[str], memory_limit: int = 2**29
+    layers: NamedAttention, tokens: TokenOptions, names: Sequence[str], memory_limit: int = 2**29
 ) -> dict[str, AttentionRows]:
     """The rows of these layers."""
     rows = {}
@@ -192,7 +194,7 @@ def is_span_certificate(path: str) -> bool:
         return False
 
 
-def recheck_spans(path: str, model: str | None, tokens: Tokens, reading: Reading) -> Rechecked:
+def recheck_spans(path: str, model: str | None, tokens: TokenOptions, reading: Reading) -> Rechecked:
     """The certificates of `check-span` in a file against the model or array that they speak of.
 
     Raises:
@@ -211,7 +213,7 @@ def recheck_spans(path: str, model: str | None, tokens: Tokens, reading: Reading
 def facts_in(
     path: str,
     *,
-    tokens: Tokens,
+    tokens: TokenOptions,
     reading: Reading,
     only: Patterns,
     plot: str | None = None,
@@ -231,11 +233,11 @@ def facts_in(
     return report
 
 
-def facts_of_file(path: str, tokens: Tokens, reading: Reading, only: Patterns) -> tuple[HeadsReport, Attending]:
+def facts_of_file(path: str, tokens: TokenOptions, reading: Reading, only: Patterns) -> tuple[HeadsReport, Attending]:
     """The facts of a file, and what it holds."""
     attending, images = attending_in(path, tokens, reading)
     asked: dict[str, Any] = {"grid": tokens.grid, "extra_tokens": tokens.extra_tokens, "only": only}
-    with running_on(images), progress() as shown:
+    with naming_inputs(images), progress() as shown:
         report = heads(attending, images, progress=shown, **asked)
     return replace(report, read_as=assumed_of(attending if isinstance(attending, nn.Module) else None)), attending
 
@@ -252,8 +254,8 @@ def compared_in(path: str, others: Sequence[str], *, curves: str | None, force: 
     return HeadsComparison(tuple(Compared(*each) for each in numbers_of(reports)))
 
 
-def recovered_in(
-    path: str, output: str, *, kernel_size: int, tokens: Tokens, reading: Reading, only: Patterns, force: bool
+def write_recovered(
+    path: str, output: str, *, kernel_size: int, tokens: TokenOptions, reading: Reading, only: Patterns, force: bool
 ) -> HeadsReport:
     """The facts of a file, whose nearest convolutions of one size are written to `output`, a dictionary by layer.
 

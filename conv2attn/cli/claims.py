@@ -8,7 +8,7 @@ import click
 
 from conv2attn.cli.group import main
 from conv2attn.cli.options import Read, Showing, reporting, sizing
-from conv2attn.errors import RULES, UsageError
+from conv2attn.errors import ERROR_RULES, UsageError
 
 
 @main.command(example="conv2attn prove L1")
@@ -33,16 +33,16 @@ def prove(claims: tuple[str, ...], formal: bool, showing: Showing) -> None:
 def explain(code: str | None) -> None:
     """Explain the CODE of an error or a report; without one, list all."""
     if code is None:
-        click.echo("\n".join(f"{key}  {RULES[key].title}" for key in sorted(RULES)))
+        click.echo("\n".join(f"{key}  {ERROR_RULES[key].title}" for key in sorted(ERROR_RULES)))
         return
-    if code.upper() not in RULES:
+    if code.upper() not in ERROR_RULES:
         raise UsageError("C2A002", f"{code!r} is not a code", "Call explain without a code for the list.")
-    click.echo(explained(code.upper()))
+    click.echo(explanation(code.upper()))
 
 
-def explained(code: str) -> str:
+def explanation(code: str) -> str:
     """The rule of a code: its title, its reason, a call that breaks it, and the remedy."""
-    rule, columns = RULES[code], shutil.get_terminal_size().columns
+    rule, columns = ERROR_RULES[code], shutil.get_terminal_size().columns
     why, remedy = (click.wrap_text(part, columns) for part in (rule.why, f"What to do: {rule.remedy}"))
     return f"{code}: {rule.title}\n\n{why}\n\nExample:\n  {rule.example}\n\n{remedy}"
 

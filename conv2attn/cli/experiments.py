@@ -22,17 +22,17 @@ from conv2attn.cli.options import (
     choosing,
     force,
     options,
-    reading,
+    parse_whole_numbers,
     reading_images,
+    reading_options,
     reporting,
-    whole_numbers,
 )
 from conv2attn.errors import UsageError
 from conv2attn.experiments.training_recipe import NETWORK_KINDS, TRANSFORM, TrainingRecipe
-from conv2attn.suffixes import NETWORK
+from conv2attn.suffixes import NETWORK_SUFFIXES
 
-EPOCHS = Parsed("a list of whole numbers", whole_numbers, "80,150,250")
-KINDS = (str, int, float)
+EPOCHS = Parsed("a list of whole numbers", parse_whole_numbers, "80,150,250")
+NUMBER_KINDS = (str, int, float)
 METAVARS = {"arch": "KIND:NAME", "arch_args": "JSON", "only": "GLOB", "skip": "GLOB", "milestones": "EPOCHS"}
 
 
@@ -56,7 +56,9 @@ def recipe_option(field: Field[Any], default: Any) -> Any:
     elif choices := field.metadata["choices"]:
         about["type"] = click.Choice(choices)
     else:
-        about["type"] = Read() if field.name == "start" else next(kind for kind in KINDS if kind.__name__ in words)
+        about["type"] = (
+            Read() if field.name == "start" else next(kind for kind in NUMBER_KINDS if kind.__name__ in words)
+        )
     return options(click.option(option, field.name, **about), heading=field.metadata["heading"])
 
 
@@ -101,7 +103,7 @@ def train(
 @main.command(example="conv2attn transform cnn.pt -o hybrid.pt --data fashion-mnist")
 @click.argument("model", type=Read())
 @click.option(
-    "-o", "--output", type=Written(NETWORK), metavar="FILE", required=True, help="Where to write the network."
+    "-o", "--output", type=Written(NETWORK_SUFFIXES), metavar="FILE", required=True, help="Where to write the network."
 )
 @click.option("--run", "folder", type=click.Path(), help="Folder of the run; by default OUTPUT without its suffix.")
 @click.option("--device", default="cpu", show_default=True, help="Device to run on.")
@@ -124,7 +126,7 @@ def transform(
     the accuracies, and for each layer how far heads moved and how much content counts.
     """
     from conv2attn.checkpoints import save
-    from conv2attn.experiments.training import Run
+    from conv2attn.experiments.training import TrainingRun
     from conv2attn.experiments.training.recipe_networks import read_as
     from conv2attn.experiments.transform import transform as go_on
 
@@ -132,13 +134,13 @@ def transform(
     recipe = TrainingRecipe("resnet", start=model, **given)
     found = go_on(recipe, place, device=device)
     if found.finished:
-        save(read_as(recipe, Run(Path(place)).network), output, force=showing.force)
+        save(read_as(recipe, TrainingRun(Path(place)).network), output, force=showing.force)
         showing.say(f"wrote {output}")
     showing.finish(found)
     sys.exit(0 if found.finished else 130)
 
 
-def two_numbers(text: str) -> tuple[int, ...]:
+def parse_query(text: str) -> tuple[int, ...]:
     """`3,4` as two numbers.
 
     Raises:
@@ -148,7 +150,7 @@ def two_numbers(text: str) -> tuple[int, ...]:
     return row, column
 
 
-QUERY = Parsed("a row and a column", two_numbers, "3,4")
+QUERY = Parsed("a row and a column", parse_query, "3,4")
 
 
 @main.command(example="conv2attn figures runs/quadratic-digits -o figures")
@@ -182,9 +184,9 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **given:
     These are the learning curves of all runs, and the heads and the attention of each.
     """
     from conv2attn.experiments.figures import draw_figures
-    from conv2attn.experiments.training import Run
+    from conv2attn.experiments.training import TrainingRun
 
-    found = [Run(Path(run)) for run in runs]
+    found = [TrainingRun(Path(run)) for run in runs]
     for path in draw_figures(found, output, suffix=f".{suffix}", zoom=zoom or None, **given):
         click.echo(f"wrote {path}", err=True)
 
@@ -192,7 +194,12 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **given:
 @main.command(example="conv2attn prune generalised.pt -o smaller.pt")
 @click.argument("model", type=Read())
 @click.option(
-    "-o", "--output", type=Written(NETWORK), metavar="FILE", required=True, help="Where to write the smaller network."
+    "-o",
+    "--output",
+    type=Written(NETWORK_SUFFIXES),
+    metavar="FILE",
+    required=True,
+    help="Where to write the smaller network.",
 )
 @click.option(
     "--smallest",
@@ -204,7 +211,7 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **given:
 @click.option(
     "--condition", type=float, default=1e5, show_default=True, help="Remove heads whose condition number is above this."
 )
-@reading
+@reading_options
 @reporting
 def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds: float) -> None:
     """Remove degenerate heads from the attention classifier in MODEL.
@@ -225,7 +232,12 @@ def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds:
 @main.command(example="conv2attn soften resnet18.attn.pt -o soft.pt --alpha 5")
 @click.argument("model", type=Read())
 @click.option(
-    "-o", "--output", type=Written(NETWORK), metavar="FILE", required=True, help="Where to write the softened network."
+    "-o",
+    "--output",
+    type=Written(NETWORK_SUFFIXES),
+    metavar="FILE",
+    required=True,
+    help="Where to write the softened network.",
 )
 @click.option("--alpha", type=float, help="Sharpness of every head; gradients reach the centres from about 5 down.")
 @click.option(
@@ -264,7 +276,7 @@ def reproduce() -> None:
     """Compute the tables of the paper, and those of docs/experiments.md, again."""
 
 
-def model_and_folder(text: str) -> tuple[str, Path]:
+def parse_model_run(text: str) -> tuple[str, Path]:
     """`quadratic=runs/quadratic-cifar` as the name of a model and the folder of its run.
 
     Raises:
@@ -274,12 +286,17 @@ def model_and_folder(text: str) -> tuple[str, Path]:
     return model, Path(folder)
 
 
-RUN = Parsed("MODEL=FOLDER", model_and_folder, "--run quadratic=runs/quadratic-cifar")
+MODEL_RUN = Parsed("MODEL=FOLDER", parse_model_run, "--run quadratic=runs/quadratic-cifar")
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce tables")
 @click.option(
-    "--run", "runs", type=RUN, multiple=True, metavar="MODEL=FOLDER", help="Show the accuracy of this run; repeatable."
+    "--run",
+    "runs",
+    type=MODEL_RUN,
+    multiple=True,
+    metavar="MODEL=FOLDER",
+    help="Show the accuracy of this run; repeatable.",
 )
 @click.option("--engine", default="dense", show_default=True, help="Engine whose multiplications are counted.")
 @reporting
@@ -289,14 +306,14 @@ def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) ->
     They hold the parameters, FLOPs and accuracies of all models.
     """
     from conv2attn.experiments.tables import reproduce_tables
-    from conv2attn.experiments.training import Run
+    from conv2attn.experiments.training import TrainingRun
 
-    found = reproduce_tables({model: Run(folder) for model, folder in runs}, engine)
+    found = reproduce_tables({model: TrainingRun(folder) for model, folder in runs}, engine)
     showing.finish(found)
     sys.exit(found.exit_code)
 
 
-def share_of_runs(text: str) -> tuple[int, int]:
+def parse_share(text: str) -> tuple[int, int]:
     """`2/3` as the share, counted from 0, and the number of shares.
 
     Raises:
@@ -308,7 +325,7 @@ def share_of_runs(text: str) -> tuple[int, int]:
     return share - 1, shares
 
 
-PART = Parsed("one of several shares", share_of_runs, "--part 1/2")
+PART = Parsed("one of several shares", parse_share, "--part 1/2")
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce starts starts.csv")
@@ -331,11 +348,11 @@ def starts(table: str, part: tuple[int, int], show: bool, showing: Showing) -> N
     import torch
 
     from conv2attn.experiments.run_rows import read_rows
-    from conv2attn.experiments.starts import COLUMNS, Starts, complete_starts
+    from conv2attn.experiments.starts import START_COLUMNS, Starts, complete_starts
 
     if show:
         check_readable(table)
-        showing.finish(Starts(tuple(read_rows(Path(table), COLUMNS))))
+        showing.finish(Starts(tuple(read_rows(Path(table), START_COLUMNS))))
         return
     torch.set_num_threads(1)
     showing.finish(complete_starts(Path(table), showing.say, *part))
@@ -353,12 +370,12 @@ def hybrids(table: str, runs: str, show: bool, showing: Showing) -> None:
     """
     import torch
 
-    from conv2attn.experiments.hybrids import COLUMNS, Hybrids, complete_hybrids
+    from conv2attn.experiments.hybrids import HYBRID_COLUMNS, Hybrids, complete_hybrids
     from conv2attn.experiments.run_rows import read_rows
 
     if show:
         check_readable(table)
-        showing.finish(Hybrids(tuple(read_rows(Path(table), COLUMNS))))
+        showing.finish(Hybrids(tuple(read_rows(Path(table), HYBRID_COLUMNS))))
         return
     torch.set_num_threads(1)
     showing.finish(complete_hybrids(Path(table), Path(runs), showing.say))

@@ -36,7 +36,7 @@ from conv2attn.report.progress import progress
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
 
-RUN = (*STOCK, MultiHeadSelfAttention)
+COUNTED_LAYERS = (*STOCK, MultiHeadSelfAttention)
 
 
 def convert_file(
@@ -63,7 +63,7 @@ def convert_file(
         raise nothing_to_convert(model, original)
     if rows and all(row.outcome == SKIPPED for row in rows):
         raise UsageError("C2A008", f"every convolution of {model} is skipped", "Leave one in.")
-    with counted(original, network):
+    with certifying_progress(original, network):
         certificate = certify(original, network, **inputs(running, original, reading))
     refuted = certificate.verdict is Verdict.REFUTED
     if not refuted or keep_refuted:
@@ -129,7 +129,7 @@ def verify_files(
     networks = tuple(prepared(reading.load(path), running) for path in (original, converted))
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
-    found = certified(networks, tolerance, [*files.items(), *hashes.items(), ("command", command)], reading, running)
+    found = certify_with(networks, tolerance, [*files.items(), *hashes.items(), ("command", command)], reading, running)
     if save_witness and found.counterexamples:
         kept = [{**asdict(each), "image": each.image.cpu()} for each in found.counterexamples]
         write_atomically(save_witness, {"witnesses": kept}, force)
@@ -137,11 +137,11 @@ def verify_files(
     return found
 
 
-def certified(
+def certify_with(
     networks: Any, tolerance: float | None, told: Sequence[tuple[str, str]], reading: Reading, running: Running
 ) -> Certificate:
     """The certificate of two networks, on what the options on running say."""
-    with counted(*networks):
+    with certifying_progress(*networks):
         asked = inputs(running, networks[0], reading)
         return certify(*networks, **asked, tolerance=tolerance, circumstances=told)
 
@@ -180,7 +180,7 @@ def recheck_file(
         raise UsageError("C2A004", found, "Give recheck the same: --arch and what else it names.")
     networks = tuple(prepared(reading.load(path), running) for path in files.values())
     known = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
-    anew = certified(networks, options.pop("tolerance"), known, reading, running)
+    anew = certify_with(networks, options.pop("tolerance"), known, reading, running)
     return recheck(certificate, body, (networks[0], networks[1]), anew)
 
 
@@ -212,7 +212,7 @@ def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
     original = load(demo.model)
     network = convert(original)
     described = f"{len(demo.images)} test images of Fashion-MNIST"
-    with counted(original, network):
+    with certifying_progress(original, network):
         certificate = certify(original, network, images=demo.images, labels=demo.labels, described=described)
     if output is None or certificate.verdict is Verdict.REFUTED:
         return certificate, False
@@ -229,15 +229,15 @@ def draw(certificate: Certificate, plot: str | None, force: bool) -> None:
 
 
 @contextmanager
-def counted(*networks: nn.Module) -> Iterator[None]:
+def certifying_progress(*networks: nn.Module) -> Iterator[None]:
     """Shows how many runs of their convolutions and attention layers are done; a certificate runs each about twice."""
-    runs = 2 * sum(isinstance(each, RUN) for network in networks for each in network.modules())
+    runs = 2 * sum(isinstance(each, COUNTED_LAYERS) for network in networks for each in network.modules())
     done = 0
     with progress() as shown:
 
         def count(module: nn.Module, *_: Any) -> None:
             nonlocal done
-            if isinstance(module, RUN):
+            if isinstance(module, COUNTED_LAYERS):
                 done = min(done + 1, runs)
                 shown(done + 1, runs, "verifying")
 

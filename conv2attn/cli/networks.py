@@ -19,22 +19,22 @@ from conv2attn.cli.options import (
     check_free,
     choosing,
     command_line,
+    given_options,
     options,
     placing,
     plotting,
-    reading,
     reading_images,
+    reading_options,
     reporting,
-    running,
-    said,
+    running_options,
     shows,
     tokens_or_positions,
 )
 from conv2attn.errors import UsageError
-from conv2attn.suffixes import NETWORK, TENSORS
+from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
 
 
-def number_or_auto(text: str) -> float | str:
+def parse_alpha(text: str) -> float | str:
     """A number, or "auto".
 
     Raises:
@@ -48,13 +48,13 @@ def number_or_auto(text: str) -> float | str:
 @click.option(
     "-o",
     "--output",
-    type=Written(NETWORK),
+    type=Written(NETWORK_SUFFIXES),
     metavar="FILE",
     help="Where to write the network; by default beside MODEL, with .attn in its name.",
 )
 @click.option(
     "--alpha",
-    type=Parsed("a number, or auto", number_or_auto, "5"),
+    type=Parsed("a number, or auto", parse_alpha, "5"),
     default="auto",
     show_default=True,
     metavar="A",
@@ -83,7 +83,7 @@ def number_or_auto(text: str) -> float | str:
 @click.option("--keep-refuted", is_flag=True, help="Write the network even if it was refuted, marked as such.")
 @plotting
 @reading_images
-@running
+@running_options
 @reporting
 def convert(
     model: str,
@@ -114,7 +114,7 @@ def convert(
 @click.option(
     "-o",
     "--output",
-    type=Written(NETWORK),
+    type=Written(NETWORK_SUFFIXES),
     metavar="FILE",
     help="Where to write the converted network; not written by default.",
 )
@@ -152,7 +152,7 @@ def next_commands() -> list[str]:
 
 def beside(model: Path) -> Path:
     """Where the converted network goes by default: beside the file, .attn before a suffix under which we write."""
-    suffix = model.suffix if model.suffix in NETWORK else ".pt"
+    suffix = model.suffix if model.suffix in NETWORK_SUFFIXES else ".pt"
     return (
         model.with_suffix(f".attn{suffix}") if not model.is_dir() else model.parent / f"{model.resolve().name}.attn.pt"
     )
@@ -175,13 +175,13 @@ tolerance = click.option(
 @tolerance
 @click.option(
     "--save-witness",
-    type=Written(TENSORS),
+    type=Written(TENSOR_SUFFIXES),
     metavar="FILE",
     help="Where to write inputs on which the networks differ, if any are found.",
 )
 @plotting
 @reading_images
-@running
+@running_options
 @reporting
 @click.pass_context
 def verify(context: click.Context, /, plot: str | None, showing: Showing, **given: Any) -> None:
@@ -228,7 +228,7 @@ def recheck(
 @click.argument("witness", type=Read())
 @files
 @tolerance
-@reading
+@reading_options
 @placing
 @reporting
 def replay(witness: str, showing: Showing, **given: Any) -> None:
@@ -261,4 +261,4 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
 def replay_line(context: click.Context, kept: str) -> str:
     """The command that shows again how the networks differ on the inputs in the file `kept`."""
     files = [str(context.params[name]) for name in ("original", "converted")]
-    return shlex.join(["conv2attn", "replay", kept, *files, *said(context, main.commands["replay"])])
+    return shlex.join(["conv2attn", "replay", kept, *files, *given_options(context, main.commands["replay"])])

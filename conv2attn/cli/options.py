@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, final
 import click
 
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.suffixes import PICTURE, REPORT
+from conv2attn.suffixes import PICTURE_SUFFIXES, REPORT_SUFFIXES
 
 if TYPE_CHECKING:
     from conv2attn.report import Report
 
 WIDTH = 80
-LARGEST_IMAGE = 2**26
+LARGEST_INPUT = 2**26
 """Numbers of an image, as `certify` has it."""
 Decorator = Callable[[Any], Any]
 
@@ -54,7 +54,7 @@ class Sizes(tuple[int, ...]):
         return "x".join(map(str, self))
 
 
-def sizes(text: str) -> Sizes:
+def parse_sizes(text: str) -> Sizes:
     """`14x14` as numbers; one number stands alone.
 
     Raises:
@@ -66,22 +66,22 @@ def sizes(text: str) -> Sizes:
     return Sizes(map(int, parts))
 
 
-def image_size(text: str) -> Sizes:
+def parse_image_size(text: str) -> Sizes:
     """`3x224x224`, channels and sides, as numbers.
 
     Raises:
         ValueError: it is something else.
         UsageError: it is larger than an image may be (C2A001).
     """
-    size = sizes(text)
+    size = parse_sizes(text)
     if len(size) < 2:
         raise ValueError(text)
-    if math.prod(size) > LARGEST_IMAGE:
+    if math.prod(size) > LARGEST_INPUT:
         raise UsageError("C2A001", f"an image {size} has more than 2^26 numbers", "Pass a smaller --input-size.")
     return size
 
 
-def whole_numbers(text: str) -> tuple[int, ...]:
+def parse_whole_numbers(text: str) -> tuple[int, ...]:
     """`80,150,250` as numbers."""
     return tuple(int(number) for number in text.split(",") if number.strip())
 
@@ -138,7 +138,7 @@ def check_suffix(option: click.Parameter, path: str, suffixes: tuple[str, ...]) 
     if Path(path).suffix not in suffixes:
         found = f"{told} {path or repr(path)} has none of the suffixes {', '.join(suffixes)}"
         raise UsageError("C2A308", found, "Name one of them.")
-    if suffixes == PICTURE and find_spec("matplotlib") is None:
+    if suffixes == PICTURE_SUFFIXES and find_spec("matplotlib") is None:
         raise UsageError("C2A003", f"{told} needs matplotlib", "Install it: pip install 'conv2attn[plot]'.")
 
 
@@ -187,7 +187,7 @@ def options(*decorators: Decorator, heading: str = "Options") -> Decorator:
     return decorate
 
 
-def gathered(name: str, make: Callable[..., Any], heading: str, *decorators: Decorator) -> Decorator:
+def grouped(name: str, make: Callable[..., Any], heading: str, *decorators: Decorator) -> Decorator:
     """Options below one heading that are given to a command as one argument, which `make` makes of their values."""
     together = options(*decorators, heading=heading)
     parts = [each.name for each in together(lambda: None).__click_params__]
@@ -228,7 +228,7 @@ class Showing:
         if self.report is not None:
             from conv2attn.checkpoints.atomic_files import write_text_atomically
 
-            form = REPORT[Path(self.report).suffix]
+            form = REPORT_SUFFIXES[Path(self.report).suffix]
             write_text_atomically(self.report, self.written(result, form), self.force)
 
     def written(self, result: "Report", form: str) -> str:
@@ -255,9 +255,9 @@ def in_colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-FORMATS = click.Choice(["text", "json", "markdown", "html", "svg", "latex", "csv"])
+REPORT_FORMATS = click.Choice(["text", "json", "markdown", "html", "svg", "latex", "csv"])
 force = options(click.option("--force", is_flag=True, help="Overwrite existing files."), heading="Report")
-reporting = gathered(
+reporting = grouped(
     "showing",
     Showing,
     "Report",
@@ -265,11 +265,16 @@ reporting = gathered(
     click.option("-q", "--quiet", is_flag=True, help="Show only the verdict."),
     click.option("--wide", is_flag=True, help="Show all columns, even if they do not fit the terminal."),
     click.option(
-        "--format", "form", type=FORMATS, default="text", show_default=True, help="Format of the report on stdout."
+        "--format",
+        "form",
+        type=REPORT_FORMATS,
+        default="text",
+        show_default=True,
+        help="Format of the report on stdout.",
     ),
     click.option(
         "--report",
-        type=Written(REPORT),
+        type=Written(REPORT_SUFFIXES),
         metavar="FILE",
         help="Also write the report to a .json, .md, .html, .svg, .tex, .csv or .txt file.",
     ),
@@ -286,7 +291,7 @@ def as_selection(**patterns: tuple[str, ...]) -> Any:
 
 def choosing(does: str) -> Decorator:
     """The options that choose layers, given to a command as one `only`; `does` is what it does to them."""
-    return gathered(
+    return grouped(
         "only",
         as_selection,
         "Options",
@@ -341,22 +346,22 @@ PREPARING = options(
     ),
     heading=RUNS,
 )
-reading = gathered("reading", as_reading, FILES, *READING)
+reading_options = grouped("reading", as_reading, FILES, *READING)
 INPUTS = click.option(
     "--inputs", type=Read(), help="What to run on: images in a PNG, JPEG, folder, .npy, .npz or .pt file."
 )
 INPUT_SIZE = click.option(
     "--input-size",
-    type=Parsed("channels and sides with an x between them", image_size, "3x224x224"),
+    type=Parsed("channels and sides with an x between them", parse_image_size, "3x224x224"),
     metavar="CxHxW",
     help="Size of the images; the network's own by default.",
 )
-reading_images = gathered("reading", as_reading, FILES, *READING, PREPARING)
+reading_images = grouped("reading", as_reading, FILES, *READING, PREPARING)
 
 
 @final
 @dataclass(frozen=True)
-class Tokens:
+class TokenOptions:
     """What attention is read on, as the options say."""
 
     inputs: str | None
@@ -372,7 +377,7 @@ TOKENS = (
     INPUT_SIZE,
     click.option(
         "--grid",
-        type=Parsed("positive whole numbers with an x between them", sizes, "14x14"),
+        type=Parsed("positive whole numbers with an x between them", parse_sizes, "14x14"),
         metavar="HxW",
         help="Grid of tokens, where neither the file nor the run says it.",
     ),
@@ -382,11 +387,11 @@ TOKENS = (
         help="Number of leading tokens that are not pixels, such as a class token; the network's own by default.",
     ),
 )
-tokens = options(gathered("tokens", Tokens, RUNS, *TOKENS), reading_images)
+tokens = options(grouped("tokens", TokenOptions, RUNS, *TOKENS), reading_images)
 tokens_or_positions = options(
-    gathered(
+    grouped(
         "tokens",
-        Tokens,
+        TokenOptions,
         RUNS,
         *TOKENS,
         click.option(
@@ -425,8 +430,8 @@ PLACING = (
     ),
     click.option("--device", default="cpu", show_default=True, help="Device to run on."),
 )
-placing = gathered("running", Running, RUNS, *PLACING)
-running = gathered(
+placing = grouped("running", Running, RUNS, *PLACING)
+running_options = grouped(
     "running",
     Running,
     RUNS,
@@ -447,7 +452,7 @@ running = gathered(
 )
 plotting = click.option(
     "--plot",
-    type=Written(PICTURE),
+    type=Written(PICTURE_SUFFIXES),
     metavar="FILE",
     help="Draw each layer's error beside its bound.",
 )
@@ -468,10 +473,10 @@ def command_line(context: click.Context) -> str:
     arguments = (each for each in context.command.params if isinstance(each, click.Argument))
     given = (context.params.get(str(each.name)) for each in arguments)
     files = [str(each) for each in given if each is not None]
-    return shlex.join(["conv2attn", str(context.info_name), *files, *said(context, context.command)])
+    return shlex.join(["conv2attn", str(context.info_name), *files, *given_options(context, context.command)])
 
 
-def said(context: click.Context, command: click.Command) -> list[str]:
+def given_options(context: click.Context, command: click.Command) -> list[str]:
     """The options of `command` that are not as by default in a call, without those on what is shown and written."""
     words = list[str]()
     for parameter in command.params:

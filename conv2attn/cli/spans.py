@@ -19,22 +19,22 @@ from conv2attn.cli.options import (
     columns,
     force,
     options,
+    parse_sizes,
     reading_images,
     reporting,
-    sizes,
     tokens,
     tokens_or_positions,
 )
-from conv2attn.suffixes import INTEGERS, PAGE, PICTURE, TENSORS
+from conv2attn.suffixes import CERTIFICATE_SUFFIXES, PAGE_SUFFIXES, PICTURE_SUFFIXES, TENSOR_SUFFIXES
 
 
-def kernel(text: str) -> int | tuple[int, ...]:
+def parse_kernel(text: str) -> int | tuple[int, ...]:
     """`3`, or `1x7` for each axis."""
-    numbers = sizes(text)
+    numbers = parse_sizes(text)
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-def offsets(text: str) -> list[tuple[int, ...]]:
+def parse_offsets(text: str) -> list[tuple[int, ...]]:
     """`0,-1 0,0 0,1` as offsets.
 
     Raises:
@@ -49,7 +49,7 @@ def offsets(text: str) -> list[tuple[int, ...]]:
 @click.argument("model", type=Read())
 @click.option(
     "--kernel-size",
-    type=Parsed("positive whole numbers with an x between them", kernel, "3 or 3x5"),
+    type=Parsed("positive whole numbers with an x between them", parse_kernel, "3 or 3x5"),
     default="3",
     show_default=True,
     metavar="K",
@@ -58,7 +58,7 @@ def offsets(text: str) -> list[tuple[int, ...]]:
 @click.option("--dilation", type=int, default=1, show_default=True, help="Dilation of the convolution.")
 @click.option(
     "--offsets",
-    type=Parsed("offsets", offsets, "'0,-1 0,0 0,1'"),
+    type=Parsed("offsets", parse_offsets, "'0,-1 0,0 0,1'"),
     metavar="'0,-1 0,0'",
     help="Offsets (key - query) to form, instead of those of a kernel.",
 )
@@ -89,10 +89,10 @@ def offsets(text: str) -> list[tuple[int, ...]]:
     help="Memory for temporary arrays.",
     callback=lambda context, parameter, value: value * 2**20,
 )
-@click.option("--plot", type=Written(PICTURE), metavar="FILE", help="Draw each head: .png, .svg or .pdf.")
+@click.option("--plot", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw each head: .png, .svg or .pdf.")
 @click.option(
     "--certificate",
-    type=Written(INTEGERS),
+    type=Written(CERTIFICATE_SUFFIXES),
     metavar="FILE",
     help="Write a certificate in integers, which a short program can check.",
 )
@@ -123,13 +123,13 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
 @choosing("Read")
 @click.option(
     "--plot",
-    type=Written(PICTURE),
+    type=Written(PICTURE_SUFFIXES),
     metavar="FILE",
     help="Draw the mean attention at each displacement: .png, .svg or .pdf.",
 )
 @click.option(
     "--curves",
-    type=Written(PICTURE),
+    type=Written(PICTURE_SUFFIXES),
     metavar="FILE",
     help="Draw the explained shares, layer by layer.",
 )
@@ -176,7 +176,12 @@ def heads(
 @main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")
 @click.argument("model", type=Read())
 @click.option(
-    "-o", "--output", type=Written(TENSORS), metavar="FILE", required=True, help="Where to write the convolutions."
+    "-o",
+    "--output",
+    type=Written(TENSOR_SUFFIXES),
+    metavar="FILE",
+    required=True,
+    help="Where to write the convolutions.",
 )
 @click.option(
     "--kernel-size",
@@ -193,9 +198,9 @@ def recover(model: str, output: str, kernel_size: str, showing: Showing, **given
 
     Where a layer is a convolution, it is that one, bit for bit.
     """
-    from conv2attn.cli.attention_files import recovered_in
+    from conv2attn.cli.attention_files import write_recovered
 
-    found = recovered_in(model, output, kernel_size=int(kernel_size), force=showing.force, **given)
+    found = write_recovered(model, output, kernel_size=int(kernel_size), force=showing.force, **given)
     showing.finish(found)
     showing.say(f"wrote {output}")
     sys.exit(found.exit_code)
@@ -206,7 +211,7 @@ def recover(model: str, output: str, kernel_size: str, showing: Showing, **given
 @click.option(
     "-o",
     "--output",
-    type=Written(PAGE),
+    type=Written(PAGE_SUFFIXES),
     metavar="FILE",
     required=True,
     help="Where to write the page (.html) or the picture (.svg).",

@@ -18,7 +18,7 @@ from conv2attn.report import Cell, Document, Notes, Report, Table, document
 
 IMAGES, EPOCHS, MORE = 5000, 12, 6
 """Fixed before any run: training images, epochs of the CNN, and further epochs."""
-SEEDS = (0, 1, 2)
+HYBRID_SEEDS = (0, 1, 2)
 CNN = TrainingRecipe(
     "resnet",
     width=8,
@@ -31,9 +31,9 @@ CNN = TrainingRecipe(
     epochs=EPOCHS,
 )
 HYBRID: dict[str, Any] = {**TRANSFORM, "epochs": MORE}
-ARMS = ("cnn", "cnn, trained on", "hybrid", "hybrid from scratch")
+HYBRID_ARMS = ("cnn", "cnn, trained on", "hybrid", "hybrid from scratch")
 TESTS = ("clean", "shifted", "noisy", "occluded")
-COLUMNS = ("arm", "seed", *TESTS, "moved", "moved_most", "alpha", "content", "seconds")
+HYBRID_COLUMNS = ("arm", "seed", *TESTS, "moved", "moved_most", "alpha", "content", "seconds")
 
 
 def recipe_of(arm: str, seed: int, cnn: Path) -> TrainingRecipe:
@@ -99,11 +99,11 @@ def hybrid_run(arm: str, seed: int, folder: Path, report: Callable[[str], None])
 
 def complete_hybrids(path: Path, folder: Path, report: Callable[[str], None]) -> "Hybrids":
     """Makes the missing runs, each in its folder, and appends their rows; a restart continues."""
-    for arm in ARMS:
-        for seed in SEEDS:
-            if not any((row["arm"], row["seed"]) == (arm, str(seed)) for row in read_rows(path, COLUMNS)):
-                add_row(path, COLUMNS, hybrid_run(arm, seed, folder, report))
-    return Hybrids(tuple(read_rows(path, COLUMNS)))
+    for arm in HYBRID_ARMS:
+        for seed in HYBRID_SEEDS:
+            if not any((row["arm"], row["seed"]) == (arm, str(seed)) for row in read_rows(path, HYBRID_COLUMNS)):
+                add_row(path, HYBRID_COLUMNS, hybrid_run(arm, seed, folder, report))
+    return Hybrids(tuple(read_rows(path, HYBRID_COLUMNS)))
 
 
 @final
@@ -124,7 +124,7 @@ def _(hybrids: Hybrids, verbose: bool = False) -> Document:
     """A row for each arm."""
     shares: list[tuple[Cell, ...]] = []
     heads: list[tuple[Cell, ...]] = []
-    for arm in ARMS:
+    for arm in HYBRID_ARMS:
         cells: list[str] = []
         for test in TESTS:
             accuracies, baseline = hybrids.of(arm, test), hybrids.of("cnn, trained on", test)
@@ -135,9 +135,9 @@ def _(hybrids: Hybrids, verbose: bool = False) -> Document:
         seconds = mean_and_error([*hybrids.of(arm, "seconds").values()], 0)
         shares.append((arm, len(hybrids.of(arm, "clean")), *cells, seconds))
         if arm.startswith("hybrid"):
-            numbers = (mean_and_error([*hybrids.of(arm, c).values()], 3) for c in COLUMNS[6:10])
+            numbers = (mean_and_error([*hybrids.of(arm, c).values()], 3) for c in HYBRID_COLUMNS[6:10])
             heads.append((arm, *numbers))
-    summary = f"{len(hybrids.rows)} of {len(ARMS) * len(SEEDS)} runs are done; accuracies in per cent"
+    summary = f"{len(hybrids.rows)} of {len(HYBRID_ARMS) * len(HYBRID_SEEDS)} runs are done; accuracies in per cent"
     notes = ("in brackets: the gain over the CNN trained on, seed by seed, +- one standard error.",)
     columns = ("network", "runs", *TESTS, "seconds")
     parts = (Table(columns, tuple(shares)), Notes(notes))

@@ -6,7 +6,7 @@ from typing import ClassVar, final
 
 from conv2attn.errors import UsageError
 from conv2attn.experiments.counting import count_flops, count_parameters, count_weight_flops
-from conv2attn.experiments.training.run_folder import Run
+from conv2attn.experiments.training.run_folder import TrainingRun
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.report import Cell, Document, Notes, Report, Table, document
 from conv2attn.verdicts import Verdict
@@ -55,10 +55,10 @@ MODELS = (
 
 
 UNITS = {"M": 1e6, "B": 1e9}
-HEADER = (
+PAPER_COLUMNS = (
     "model", "setting", "accuracy", "ours", "parameters", "exact", "FLOPs", "weights alone", "all products",
 )  # fmt: skip
-SPARE = ("all products", "weights alone", "ours", "setting", "exact")
+PAPER_SPARE = ("all products", "weights alone", "ours", "setting", "exact")
 
 
 @final
@@ -150,7 +150,7 @@ def _(tables: Tables, verbose: bool = False) -> Document:
     rows = tuple(tuple(row) for row in tables.cells())
     detail = ", row by row; no single width gives both 12.3M and 29.5M" if tables.verdict is Verdict.HOLDS else ""
     answer = (f"{tables.verdict.value}: Tables 1 and 4{detail}",)
-    return Document(answer, (Table(HEADER, rows, SPARE), Notes(tuple(tables.notes()))), tables.verdict)
+    return Document(answer, (Table(PAPER_COLUMNS, rows, PAPER_SPARE), Notes(tuple(tables.notes()))), tables.verdict)
 
 
 def rounds_to(count: int, printed: str) -> bool:
@@ -163,7 +163,7 @@ def rounds_to(count: int, printed: str) -> bool:
     return f"{count / UNITS[printed[-1]]:.{digits}f}" == printed[:-1]
 
 
-def reproduce_tables(runs: Mapping[str, Run] | None = None, engine: str = "dense") -> Tables:
+def reproduce_tables(runs: Mapping[str, TrainingRun] | None = None, engine: str = "dense") -> Tables:
     """Tables 1 and 4, counted on networks that are built for it.
 
     Args:
@@ -179,7 +179,7 @@ def reproduce_tables(runs: Mapping[str, Run] | None = None, engine: str = "dense
     return Tables(tuple(row_for(model, runs.get(model.key), engine) for model in MODELS), engine)
 
 
-def row_for(model: PaperModel, run: Run | None, engine: str) -> TableRow:
+def row_for(model: PaperModel, run: TrainingRun | None, engine: str) -> TableRow:
     """The row of a model, counted on a network that is built for it."""
     plan = model.plan
     network = AttentionClassifier(plan) if isinstance(plan, ClassifierPlan) else ResNet(plan)

@@ -7,7 +7,7 @@ from typing import Any, Self, final
 from conv2attn.errors import UsageError
 
 NETWORK_KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
-NETWORK, DATA, OPTIMISATION = "Network", "Data", "Optimisation"
+OF_NETWORK, OF_DATA, OF_OPTIMISATION = "Network", "Data", "Optimisation"
 TRANSFORM: dict[str, Any] = {
     "only": ("layer4.*",),
     "alpha": 2.0,
@@ -51,63 +51,65 @@ class TrainingRecipe:
     data: str = setting(
         "fashion-mnist",
         "fashion-mnist, digits, a CIFAR archive or folder, or a folder with train/CLASS/ and test/CLASS/.",
-        DATA,
+        OF_DATA,
     )
     width: int | None = setting(
-        None, "Width of a token, by default 400; or of the first stage of a ResNet, by default 64.", NETWORK, least=1
+        None, "Width of a token, by default 400; or of the first stage of a ResNet, by default 64.", OF_NETWORK, least=1
     )
-    heads: int = setting(9, "Number of heads in a layer.", NETWORK, least=1)
-    layers: int = setting(6, "Number of attention layers.", NETWORK, least=1)
-    hidden: int = setting(512, "Hidden width of the feed-forward layers.", NETWORK, least=1)
-    patch: int = setting(2, "Side in pixels of the square patches that become tokens.", NETWORK, least=1)
-    positions: int = setting(400, "Width of a learned position vector, per axis.", NETWORK, least=1)
-    dropout: float = setting(0.1, "Probability of dropout.", NETWORK, least=0, below=1)
-    optimiser: str = setting("sgd", "The optimiser.", OPTIMISATION, choices=("sgd", "adamw"))
-    learning_rate: float = setting(0.1, "Highest learning rate.", OPTIMISATION, least=0)
-    momentum: float = setting(0.9, "Momentum of sgd, or the first beta of adamw.", OPTIMISATION, least=0, below=1)
+    heads: int = setting(9, "Number of heads in a layer.", OF_NETWORK, least=1)
+    layers: int = setting(6, "Number of attention layers.", OF_NETWORK, least=1)
+    hidden: int = setting(512, "Hidden width of the feed-forward layers.", OF_NETWORK, least=1)
+    patch: int = setting(2, "Side in pixels of the square patches that become tokens.", OF_NETWORK, least=1)
+    positions: int = setting(400, "Width of a learned position vector, per axis.", OF_NETWORK, least=1)
+    dropout: float = setting(0.1, "Probability of dropout.", OF_NETWORK, least=0, below=1)
+    optimiser: str = setting("sgd", "The optimiser.", OF_OPTIMISATION, choices=("sgd", "adamw"))
+    learning_rate: float = setting(0.1, "Highest learning rate.", OF_OPTIMISATION, least=0)
+    momentum: float = setting(0.9, "Momentum of sgd, or the first beta of adamw.", OF_OPTIMISATION, least=0, below=1)
     weight_decay: float = setting(
-        1e-4, "Weight decay; not applied to the centres and widths of heads.", OPTIMISATION, least=0
+        1e-4, "Weight decay; not applied to the centres and widths of heads.", OF_OPTIMISATION, least=0
     )
     position_rate: float = setting(
-        1.0, "Factor of the learning rate for the centres and widths of heads.", OPTIMISATION, least=0
+        1.0, "Factor of the learning rate for the centres and widths of heads.", OF_OPTIMISATION, least=0
     )
-    content_rate: float = setting(1.0, "Factor of the learning rate for queries and keys.", OPTIMISATION, least=0)
-    batch: int = setting(100, "Images per step, over all processes.", OPTIMISATION, least=1)
-    epochs: int = setting(300, "Number of passes over the training images.", OPTIMISATION, least=1)
+    content_rate: float = setting(1.0, "Factor of the learning rate for queries and keys.", OF_OPTIMISATION, least=0)
+    batch: int = setting(100, "Images per step, over all processes.", OF_OPTIMISATION, least=1)
+    epochs: int = setting(300, "Number of passes over the training images.", OF_OPTIMISATION, least=1)
     schedule: str | None = setting(
         None,
         "Schedule of the learning rate: cosine to 0, steps at the milestones, or constant.  [default: cosine; steps "
         "for resnet]",
-        OPTIMISATION,
+        OF_OPTIMISATION,
         choices=("cosine", "steps", "constant"),
     )
     warm_up: float = setting(
-        0.05, "Share of the steps in which the learning rate rises linearly.", OPTIMISATION, least=0, below=1
+        0.05, "Share of the steps in which the learning rate rises linearly.", OF_OPTIMISATION, least=0, below=1
     )
     milestones: tuple[int, ...] = setting(
-        (80, 150, 250), "Epochs after which the schedule steps lowers the rate; comma-separated.", OPTIMISATION
+        (80, 150, 250), "Epochs after which the schedule steps lowers the rate; comma-separated.", OF_OPTIMISATION
     )
-    step_factor: float = setting(0.1, "Factor by which the schedule steps lowers the rate.", OPTIMISATION, least=0)
+    step_factor: float = setting(0.1, "Factor by which the schedule steps lowers the rate.", OF_OPTIMISATION, least=0)
     crop_padding: int | None = setting(
-        None, "Pixels of padding before a random crop.  [default: an eighth of the side]", DATA, least=0
+        None, "Pixels of padding before a random crop.  [default: an eighth of the side]", OF_DATA, least=0
     )
-    mirror: bool | None = setting(None, "Mirror images at random.  [default: if mirror images keep their class]", DATA)
-    images: int | None = setting(None, "Train only on this many images, the first ones.", DATA, least=1)
+    mirror: bool | None = setting(
+        None, "Mirror images at random.  [default: if mirror images keep their class]", OF_DATA
+    )
+    images: int | None = setting(None, "Train only on this many images, the first ones.", OF_DATA, least=1)
     precision: str = setting(
         "float32",
         "Precision of matrix products; below float32, autocast is used, and weights stay in float32.",
-        OPTIMISATION,
+        OF_OPTIMISATION,
         choices=("float32", "float64", "bfloat16", "float16"),
     )
-    engine: str = setting("auto", "Engine that computes the attention.", NETWORK)
-    test_images: int | None = setting(None, "Evaluate only on this many test images, the first ones.", DATA, least=1)
-    start: str | None = setting(None, "File with a network to start from, instead of random weights.", NETWORK)
+    engine: str = setting("auto", "Engine that computes the attention.", OF_NETWORK)
+    test_images: int | None = setting(None, "Evaluate only on this many test images, the first ones.", OF_DATA, least=1)
+    start: str | None = setting(None, "File with a network to start from, instead of random weights.", OF_NETWORK)
     arch: str | None = setting(
         None,
         "How to build the network of the file, as in convert: timm:NAME, package.module:factory and others.",
-        NETWORK,
+        OF_NETWORK,
     )
-    arch_args: str | None = setting(None, "Arguments for building it: '{\"num_classes\": 10}'.", NETWORK)
+    arch_args: str | None = setting(None, "Arguments for building it: '{\"num_classes\": 10}'.", OF_NETWORK)
     only: tuple[str, ...] = setting(
         (),
         "Make convolutions whose name matches attention, which reads content that begins at nothing; repeatable. "

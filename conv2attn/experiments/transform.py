@@ -15,7 +15,7 @@ from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers
 from conv2attn.report import Document, Report, Table, document
 
-SHOWN = 100
+LAYER_IMAGES = 100
 """Test images on which layers are measured."""
 
 
@@ -79,7 +79,7 @@ def transform(recipe: TrainingRecipe, folder: str | Path, **options: Any) -> Tra
     run = train(recipe, folder, **options)
     after = read_as(recipe, run.network) if run.network.is_file() else before
     networks["trained on"] = after.eval()
-    layers = transformed_layers(before, after, inputs[:SHOWN])
+    layers = transformed_layers(before, after, inputs[:LAYER_IMAGES])
     accuracies = tuple((name, accuracy(each, inputs, images.test_labels)) for name, each in networks.items())
     return Transformation(accuracies, layers, run.finished)
 

@@ -9,7 +9,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from conv2attn.arguments import Patterns
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError
-from conv2attn.explore.explored_layers import Explored, grey, running_on
+from conv2attn.explore.explored_layers import Explored, grey, refusing_image
 from conv2attn.explore.head_facts import facts_of_heads
 from conv2attn.explore.packing import BUDGET, Budget
 from conv2attn.models.capture import NamedAttention, capture
@@ -31,7 +31,7 @@ def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
     """
-    with running_on(image):
+    with refusing_image(image):
         captured = capture(network, image, only=only)
     own_names = {name for name, each in network.named_modules() if isinstance(each, MultiHeadSelfAttention)}
     attention_of_layers = {

@@ -12,7 +12,7 @@ from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Operator, Sites
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
-from conv2attn.explore.head_facts import SIDE, facts_of_heads
+from conv2attn.explore.head_facts import FACTS_SIDE, facts_of_heads
 from conv2attn.explore.packing import Budget
 from conv2attn.models import attention_layers
 
@@ -73,7 +73,7 @@ def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], 
         for name, layer in layers.items()
     ]
     try:
-        with running_on(image):
+        with refusing_image(image):
             network.eval()(image)
     finally:
         for handle in handles:
@@ -82,7 +82,7 @@ def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], 
 
 
 @contextmanager
-def running_on(image: Tensor) -> Iterator[None]:
+def refusing_image(image: Tensor) -> Iterator[None]:
     """Turns torch's errors within the block into a UsageError.
 
     Raises:
@@ -124,18 +124,18 @@ def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, 
         "converted": converted,
         "strength": basis.weights.taps().double().flatten(1).norm(dim=1).tolist(),
         "picture": picture,
-        "output": output_of(layer, image, padded, budget) if converted else None,
+        "output": varying_output(layer, image, padded, budget) if converted else None,
         "facts": position_facts(layer, name, image),
         **attention,
     }
 
 
 def position_facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> dict[str, Any] | None:
-    """The facts of the heads by position alone, on a grid of at most `SIDE` rows and columns."""
+    """The facts of the heads by position alone, on a grid of at most `FACTS_SIDE` rows and columns."""
     if layer.has_content:
         return None
     try:
-        return facts_of_heads(name, layer, tuple(min(side, SIDE) for side in image.shape[2:]))
+        return facts_of_heads(name, layer, tuple(min(side, FACTS_SIDE) for side in image.shape[2:]))
     except GeometryError:
         return None
 
@@ -170,7 +170,9 @@ def is_convolution(operators: Operator, grid: AttentionGrid) -> bool:
     )
 
 
-def output_of(layer: MultiHeadSelfAttention, image: Tensor, padded: Tensor, budget: Budget) -> dict[str, Any] | None:
+def varying_output(
+    layer: MultiHeadSelfAttention, image: Tensor, padded: Tensor, budget: Budget
+) -> dict[str, Any] | None:
     """The input and the weights of the output channel that varies most on the image; None if they do not fit."""
     weights = layer.basis().weights
     channel = int(layer(image)[0].flatten(1).double().std(1, correction=0).argmax())

@@ -12,7 +12,7 @@ from conv2attn.span.measuring import facts_of
 from conv2attn.span.reading import rows_of
 from conv2attn.span.sums import Sums, kernel, sums_of
 
-SIDE = 14
+FACTS_SIDE = 14
 """Facts of layers by position alone are measured on at most so many rows and columns: they cost the square of these."""
 KEPT = ("kind", "margin", "peak", "peak_mass", "relative", "absolute", "content", "distance", "keys_in_use", "sink")
 

@@ -12,7 +12,7 @@ from conv2attn.errors import UnsupportedError
 ALPHAS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 8.0)
 CELL, GAP, SECONDS = 14, 16, 6
 INK, FRAME = "#0b6e99", "#999"
-STYLE = "text{font:12px system-ui,sans-serif;fill:#777}"
+PICTURE_STYLE = "text{font:12px system-ui,sans-serif;fill:#777}"
 
 
 def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
@@ -42,7 +42,9 @@ def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
         parts += head(center, reach, left, top)
     title = f"<title>The heads of {escape(name)} sharpen until each attends to one pixel</title>"
     box = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{title}<style>{STYLE}</style>{"".join(parts)}</svg>\n'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{title}<style>{PICTURE_STYLE}</style>{"".join(parts)}</svg>\n'
+    )
 
 
 def head(center: torch.Tensor, reach: int, left: float, top: float) -> list[str]:

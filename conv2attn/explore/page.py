@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from conv2attn.explore.explored_layers import Explored
 
-PARTS = {"/* STYLE */": ("style.css",), "/* SCRIPT */": ("attention.js", "drawing.js", "page.js")}
+PAGE_PARTS = {"/* STYLE */": ("style.css",), "/* SCRIPT */": ("attention.js", "drawing.js", "page.js")}
 
 
 def explore_page(explored: Explored, title: str, image: str) -> str:
@@ -18,7 +18,7 @@ def explore_page(explored: Explored, title: str, image: str) -> str:
     """
     folder = files("conv2attn.explore")
     page = (folder / "page.html").read_text("utf-8")
-    for mark, names in PARTS.items():
+    for mark, names in PAGE_PARTS.items():
         page = page.replace(mark, "\n".join((folder / name).read_text("utf-8") for name in names))
     content = {
         "image": f"{image}, {explored.picture}",

@@ -10,13 +10,13 @@ from conv2attn.verdicts import Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {
+VERDICT_COLOURS = {
     Verdict.HOLDS: "tab:blue",
     Verdict.REFUTED: "tab:red",
     Verdict.UNDECIDED: "tab:orange",
     Verdict.UNSUPPORTED: "tab:gray",
 }
-NAME = 32
+LABEL_WIDTH = 32
 """Characters of a layer's name in the picture."""
 
 
@@ -42,7 +42,7 @@ def draw_certificate(certificate: Certificate) -> "Figure":
     figure = Figure(figsize=(7, 1.3 + 0.22 * len(rows)), layout="constrained")
     panel = figure.subplots()
     for place, row in enumerate(rows):
-        colour = COLOURS[row.verdict]
+        colour = VERDICT_COLOURS[row.verdict]
         error = row.max_error
         if error is not None and error < float("inf"):
             panel.plot(max(error, least), place, "o", ms=5, color=colour, mfc=colour if error else "white")
@@ -50,7 +50,7 @@ def draw_certificate(certificate: Certificate) -> "Figure":
                 panel.plot([max(error, least), row.bound], [place] * 2, color=colour, lw=0.8, alpha=0.5)
         if row.bound is not None and row.bound < float("inf"):
             panel.plot(max(row.bound, least), place, "|", ms=10, mew=2, color=colour)
-    names = [row.name if len(row.name) <= NAME else f"…{row.name[1 - NAME :]}" for row in rows]
+    names = [row.name if len(row.name) <= LABEL_WIDTH else f"…{row.name[1 - LABEL_WIDTH :]}" for row in rows]
     panel.set(xscale="log", xlim=(least / 1.5, None), ylim=(len(rows) - 0.5, -0.5), yticks=range(len(rows)))
     panel.set_yticklabels(names, fontsize=7)
     panel.set_xlabel("difference between the two layers' outputs")
@@ -61,7 +61,9 @@ def draw_certificate(certificate: Certificate) -> "Figure":
         for name, (mark, inside) in marks.items()
     ]
     verdicts = [verdict for verdict in Verdict if verdict in {row.verdict for row in rows}]
-    keys += [Line2D([], [], ls="", marker="s", color=COLOURS[verdict], label=verdict.value) for verdict in verdicts]
+    keys += [
+        Line2D([], [], ls="", marker="s", color=VERDICT_COLOURS[verdict], label=verdict.value) for verdict in verdicts
+    ]
     figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=7, frameon=False)
     ranges = sorted({row.input_range for row in rows if row.input_range is not None})
     suffix = f", inputs up to {show(ranges[0])}" if len(ranges) == 1 else ""

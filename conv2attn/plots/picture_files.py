@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from conv2attn.checkpoints.atomic_files import write_bytes_atomically
 from conv2attn.errors import UsageError
-from conv2attn.suffixes import PICTURE
+from conv2attn.suffixes import PICTURE_SUFFIXES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,8 +19,10 @@ def check_drawable(path: str | Path) -> None:
     Raises:
         UsageError: no matplotlib (C2A003), or a suffix that is not a picture's (C2A308).
     """
-    if Path(path).suffix.lower() not in PICTURE:
-        raise UsageError("C2A308", f"--plot {path} does not end in {', '.join(PICTURE)}", "Name one of these suffixes.")
+    if Path(path).suffix.lower() not in PICTURE_SUFFIXES:
+        raise UsageError(
+            "C2A308", f"--plot {path} does not end in {', '.join(PICTURE_SUFFIXES)}", "Name one of these suffixes."
+        )
     if find_spec("matplotlib") is None:
         raise UsageError("C2A003", "--plot needs matplotlib", "Install it with pip install 'conv2attn[plot]'.")
 

@@ -44,7 +44,7 @@ class Verbatim:
     lines: tuple[str, ...]
 
 
-Part = Table | Notes | Verbatim
+DocumentPart = Table | Notes | Verbatim
 
 
 @final
@@ -53,7 +53,7 @@ class Document:
     """The answer, whose first line begins with the verdict where there is one, and the parts that say more."""
 
     answer: tuple[str, ...]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DocumentPart, ...] = ()
     verdict: Verdict | None = None
 
     @property

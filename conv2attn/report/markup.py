@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, assert_never
 
-from conv2attn.report.document_parts import Document, Notes, Part, Table, Verbatim
+from conv2attn.report.document_parts import Document, DocumentPart, Notes, Table, Verbatim
 from conv2attn.report.words import Cell, show
 from conv2attn.verdicts import Strength, Verdict
 
@@ -20,7 +20,7 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 } | {sign: f"\\{sign}" for sign in "_#&%$"}
-STYLE = (
+PAGE_STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse}th,td{padding:.2em .8em .2em 0;text-align:left}"
     "th{border-bottom:1px solid}.number{text-align:right;font-variant-numeric:tabular-nums}"
@@ -42,7 +42,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str
 def to_markdown(document: Document) -> str:
     """The answer, then tables, lists and code blocks."""
 
-    def part(each: Part) -> list[str]:
+    def part(each: DocumentPart) -> list[str]:
         match each:
             case Table(columns, rows):
                 return ["", markdown_table(columns, rows)]
@@ -59,7 +59,7 @@ def to_markdown(document: Document) -> str:
 def to_html(document: Document) -> str:
     """A fragment of HTML for a notebook."""
 
-    def part(each: Part) -> str:
+    def part(each: DocumentPart) -> str:
         match each:
             case Table():
                 return html_table(each)
@@ -90,7 +90,7 @@ def html_table(table: Table) -> str:
 def to_page(document: Document) -> str:
     """A whole page of HTML, which loads nothing."""
     title = escape(document.answer[0])
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{PAGE_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{to_html(document)}</body></html>\n'
 
 

@@ -133,7 +133,7 @@ def finite(item: Any) -> Any:
     return str(item) if isinstance(item, float) and not math.isfinite(item) else item
 
 
-def schema_of(kind: Any) -> dict[str, Any]:
+def json_schema_of(kind: Any) -> dict[str, Any]:
     """The JSON Schema of a document."""
     schema = msgspec.json.schema(kind, schema_hook=lambda _: {"type": "null"})
     for each in schema["$defs"].values():

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP = 2
-NAME = 24
+NAME_WIDTH = 24
 """Characters of a name in the first column, where the table is too wide."""
 UNLIMITED = 100_000
-PICTURE = 120
+PICTURE_WIDTH = 120
 """Columns of a picture of a report."""
 STYLES = {
     Verdict.HOLDS: "bold green",
@@ -52,11 +52,11 @@ def to_text(document: Document, width: int | None = None, colour: bool = False) 
 
 
 def to_svg(document: Document) -> str:
-    """A picture of a terminal with the document in colour, at most `PICTURE` columns wide; it loads no font."""
+    """A picture of a terminal with the document in colour, at most `PICTURE_WIDTH` columns wide; it loads no font."""
     from rich._export_format import CONSOLE_SVG_FORMAT
     from rich.console import Console
 
-    width = min(PICTURE, max(len(line) for line in to_text(document).splitlines()))
+    width = min(PICTURE_WIDTH, max(len(line) for line in to_text(document).splitlines()))
     console = Console(file=io.StringIO(), width=width, record=True, force_terminal=True, highlight=False, markup=False)
     show_on(console, document, width)
     without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.S)
@@ -127,7 +127,7 @@ def total(sizes: Iterable[int]) -> int:
 
 def shortened(name: Cell) -> Cell:
     """The end of a long name."""
-    return f"…{name[1 - NAME :]}" if isinstance(name, str) and len(name) > NAME else name
+    return f"…{name[1 - NAME_WIDTH :]}" if isinstance(name, str) and len(name) > NAME_WIDTH else name
 
 
 def rich_table(table: Table) -> "RichTable":

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, document, gathered
-from conv2attn.report.document_parts import Part
+from conv2attn.report.document_parts import DocumentPart
 from conv2attn.span.facts import RULES, HeadsComparison, HeadsReport, LayerFacts
 
 LONG = ("layer", "head", "kind", "peak", "mass", "argmax", "dist", "keys", "sink", "extra", "rel", "abs", "cont", "se")
@@ -117,7 +117,10 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     said += f"; network {report.read_as}" if report.read_as else ""
     unread = gathered((layer.name, f"was not read: {layer.unread}") for layer in report.layers if layer.unread)
     spare = ("kinds", "abs", "keys", "sink", "dist", "cont", "se")
-    parts: list[Part] = [Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), spare), Notes(LEGEND)]
+    parts: list[DocumentPart] = [
+        Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), spare),
+        Notes(LEGEND),
+    ]
     if verbose:
         parts.append(Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), SPARE))
         parts.append(Notes(tuple(line for layer in report.layers for line in remarks(layer))))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from conv2attn.testing.structures import diagonals, kroneckers, low_ranks, polynomials, sparses, sums
     from conv2attn.testing.tensor_strategies import budget_of, integer_tensors, wide_tensors
 
-HOMES = {
+TESTING_HOMES = {
     "LAWS": "laws",
     "LAYER_LAWS": "layer_laws",
     "assert_equivalent": "equivalence",
@@ -69,6 +69,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Names, resolved on first use: `assert_equivalent` needs no hypothesis."""
-    if name not in HOMES:
+    if name not in TESTING_HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{TESTING_HOMES[name]}"), name)

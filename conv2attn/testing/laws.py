@@ -22,11 +22,11 @@ from conv2attn.basis import (
     output_sides,
     terms,
 )
-from conv2attn.bounds import gamma, softmax_error
+from conv2attn.bounds import FORMATS, gamma, softmax_error
 from conv2attn.testing.equivalence import assert_same, require
 
 Law = Callable[[Operator, Sides, Tensor], None]
-UNIT_ROUNDOFF = 2.0**-53
+FLOAT64_ROUNDOFF = FORMATS["float64"].unit_roundoff
 
 
 @singledispatch
@@ -40,14 +40,14 @@ def relative_error(operator: object, sides: Sides) -> float:
 
 @relative_error.register
 def _(operator: Positions, sides: Sides) -> float:
-    return 2 * gamma(math.prod(sides) + 1, UNIT_ROUNDOFF)
+    return 2 * gamma(math.prod(sides) + 1, FLOAT64_ROUNDOFF)
 
 
 @relative_error.register
 def _(operator: QuadraticSoftmax, sides: Sides) -> float:
     reach = max(sides) + operator.center.abs().max().item()
-    score = 5 * UNIT_ROUNDOFF * operator.alpha.abs().max().item() * len(sides) * reach**2
-    rounding = softmax_error(math.prod(sides), "float64", score) + gamma(math.prod(sides), UNIT_ROUNDOFF)
+    score = 5 * FLOAT64_ROUNDOFF * operator.alpha.abs().max().item() * len(sides) * reach**2
+    rounding = softmax_error(math.prod(sides), "float64", score) + gamma(math.prod(sides), FLOAT64_ROUNDOFF)
     return 2 * (1 + len(sides)) * rounding
 
 
@@ -55,7 +55,7 @@ def _(operator: QuadraticSoftmax, sides: Sides) -> float:
 def _(operator: Composition, sides: Sides) -> float:
     total = 0.0
     for factor in reversed(operator.factors):
-        keys = gamma(math.prod(sides) + 1, UNIT_ROUNDOFF)
+        keys = gamma(math.prod(sides) + 1, FLOAT64_ROUNDOFF)
         total = total + 2 * relative_error(factor, sides) * (1 + total) + 4 * keys * (not is_exact(operator))
         sides = output_sides(factor, sides)
     return total
@@ -165,27 +165,27 @@ def shape_of_batches_is_kept(operator: Operator, sides: Sides, image: Tensor) ->
 
 def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> None:
     """The rows of a softmax are probabilities, and those of a shift, a padding or a selection are one-hot or zero."""
-    check_rows(operator, as_matrix(operator, sides))
+    check_sums(operator, as_matrix(operator, sides))
 
 
 @singledispatch
-def check_rows(operator: Operator, matrix: Tensor) -> None:
+def check_sums(operator: Operator, matrix: Tensor) -> None:
     """What is known of the rows of the matrix of every such operator."""
 
 
-@check_rows.register(Shift)
-@check_rows.register(Padding)
-@check_rows.register(Sites)
+@check_sums.register(Shift)
+@check_sums.register(Padding)
+@check_sums.register(Sites)
 def _(operator: Operator, matrix: Tensor) -> None:
     require(bool(((matrix == 0) | (matrix == 1)).all()), f"{operator} weighs a pixel")
     require(bool((matrix.sum(-1) <= 1).all()), f"{operator} reads two pixels at once")
 
 
-@check_rows.register
+@check_sums.register
 def _(operator: Positions, matrix: Tensor) -> None:
     keys = matrix.shape[-1]
     ones = torch.ones(matrix.shape[:2], dtype=torch.float64)
-    assert_same(matrix.sum(-1), ones, softmax_error(keys, "float64") + gamma(keys, UNIT_ROUNDOFF))
+    assert_same(matrix.sum(-1), ones, softmax_error(keys, "float64") + gamma(keys, FLOAT64_ROUNDOFF))
     tiny = torch.finfo(matrix.dtype).tiny
     require(bool(((matrix == 0) | (matrix >= tiny)).all()), f"{operator} has a negative or a subnormal weight")
 

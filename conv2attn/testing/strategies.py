@@ -14,9 +14,9 @@ from conv2attn.basis import MODES, Sides
 from conv2attn.testing.operators import tuples_of
 from conv2attn.testing.tensor_strategies import budget_of, integer_tensors, wide_tensors
 
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-FORWARD = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+DRAWN_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+FORWARD_KINDS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED_KINDS = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 LARGEST_KERNELS = {1: 5, 2: 4, 3: 3}
 
 
@@ -38,7 +38,7 @@ def groupings(draw: st.DrawFn) -> tuple[int, int, int]:
 def convolutions(
     draw: st.DrawFn,
     dimensions: Sequence[int] = (1, 2, 3),
-    dtypes: Sequence[torch.dtype] = DTYPES,
+    dtypes: Sequence[torch.dtype] = DRAWN_DTYPES,
     transposed: Sequence[bool] = (False, False, True),
     wide: bool = False,
 ) -> Any:
@@ -65,7 +65,7 @@ def convolutions(
         options["padding"] = draw(st.one_of(amounts, st.sampled_from(["valid", "same"])))
         options["padding_mode"] = draw(st.sampled_from([*MODES]))
         stride = (1,) * axes if options["padding"] == "same" else stride
-    kind: Any = (TRANSPOSED if backwards else FORWARD)[axes]
+    kind: Any = (TRANSPOSED_KINDS if backwards else FORWARD_KINDS)[axes]
     conv = kind(d_in, d_out, kernel_size, stride, **options).requires_grad_(False)
     budget, terms = budget_of(dtype), d_in // groups * torch.Size(kernel_size).numel()
     draw_into(draw, conv.weight, None if wide else budget // terms)

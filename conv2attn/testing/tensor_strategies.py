@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conv2attn.bounds import integer_budget
 
-SEEDS = st.integers(0, 2**16)
+GENERATOR_SEEDS = st.integers(0, 2**16)
 
 
 def budget_of(dtype: torch.dtype) -> int:
@@ -20,14 +20,14 @@ def budget_of(dtype: torch.dtype) -> int:
 def integer_tensors(draw: st.DrawFn, shape: Sequence[int], dtype: torch.dtype, largest: int) -> Tensor:
     """Whole numbers within +-`largest`, or within +- a smaller power of two."""
     reach = min(largest, 2 ** draw(st.integers(0, largest.bit_length())))
-    generator = torch.Generator().manual_seed(draw(SEEDS))
+    generator = torch.Generator().manual_seed(draw(GENERATOR_SEEDS))
     return torch.randint(-reach, reach + 1, tuple(shape), generator=generator).to(dtype)
 
 
 @st.composite
 def wide_tensors(draw: st.DrawFn, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Numbers of very different sizes, a tenth of them 0, all others within 2^+-24; in float16 within 2^+-4."""
-    generator = torch.Generator().manual_seed(draw(SEEDS))
+    generator = torch.Generator().manual_seed(draw(GENERATOR_SEEDS))
     reach = draw(st.integers(0, 4 if dtype == torch.float16 else 24))
     exponents = torch.randint(-reach, reach + 1, tuple(shape), generator=generator)
     numbers = torch.rand(tuple(shape), generator=generator, dtype=torch.float64) + 1

@@ -13,7 +13,7 @@ from experiments.cases import KINDS, quiet, small
 import conv2attn
 from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.experiments.data import read_images_of
-from conv2attn.experiments.training import Run, train
+from conv2attn.experiments.training import TrainingRun, train
 from conv2attn.models import attention_layers
 
 COMMAND = [sys.executable, "-m", "conv2attn", "train"]
@@ -73,12 +73,12 @@ def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path, monkeypatch
     assert process.returncode == 130, told
     assert "--resume" in told
     assert "Traceback" not in told
-    step = Run(folder).read_checkpoint()["progress"]["step"]
+    step = TrainingRun(folder).read_checkpoint()["progress"]["step"]
     assert 0 < step < 1600
     limit = {"steps": 10, "report": quiet}
     again = train(None, folder, **limit)
     whole = train(recipe, tmp_path / "whole", steps=step + 10, report=quiet)
-    ours, theirs = (Run(f).read_checkpoint()["network"] for f in (again.folder, whole.folder))
+    ours, theirs = (TrainingRun(f).read_checkpoint()["network"] for f in (again.folder, whole.folder))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
@@ -93,7 +93,7 @@ def test_two_processes_are_one_with_the_doubled_batch(tmp_path, monkeypatch):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    two = Run(tmp_path / "two")
+    two = TrainingRun(tmp_path / "two")
     assert two.recipe == one.recipe
     assert one.metrics()[-1]["step"] == 20
     start, first, second = (r for r in (one.positions(), state_of(one), state_of(two)))

@@ -14,7 +14,7 @@ from conv2attn.experiments.data.labelled_images import LabelledImages
 TEN = tuple(f"data_batch_{n}.bin" for n in range(1, 6)), ("test_batch.bin",), "batches.meta.txt"
 HUNDRED = ("train.bin",), ("test.bin",), "fine_label_names.txt"
 BYTES = 3 * 32 * 32
-REMEDY = "Take the binary version: cifar-10-binary.tar.gz or cifar-100-binary.tar.gz."
+CIFAR_REMEDY = "Take the binary version: cifar-10-binary.tar.gz or cifar-100-binary.tar.gz."
 
 
 def read_cifar(path: Path) -> LabelledImages | None:
@@ -25,7 +25,7 @@ def read_cifar(path: Path) -> LabelledImages | None:
     """
     files = files_of(path)
     if any(name in files for name in ("data_batch_1", "meta")):
-        raise CheckpointError("C2A303", f"{path} is the Python version of CIFAR, which is pickled", REMEDY)
+        raise CheckpointError("C2A303", f"{path} is the Python version of CIFAR, which is pickled", CIFAR_REMEDY)
     for name, (training, test, names), labels in (("cifar-10", TEN, 1), ("cifar-100", HUNDRED, 2)):
         if training[0] not in files:
             continue
@@ -48,7 +48,7 @@ def files_of(path: Path) -> Mapping[str, bytes]:
             return {Path(m.name).name: member.read() for m in members if (member := archive.extractfile(m))}
     except (tarfile.TarError, OSError, EOFError) as error:
         reason = str(error).splitlines()[0].rstrip(":")
-        raise CheckpointError("C2A303", f"{path} is not an archive of images ({reason})", REMEDY) from error
+        raise CheckpointError("C2A303", f"{path} is not an archive of images ({reason})", CIFAR_REMEDY) from error
 
 
 def cifar_records(path: Path, files: Mapping[str, bytes], names: tuple[str, ...], labels: int) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,8 @@ from torch import Tensor
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.experiments.data.labelled_images import LabelledImages
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-REMEDY = "Sort the images into train/CLASS/ and test/CLASS/."
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+FOLDER_REMEDY = "Sort the images into train/CLASS/ and test/CLASS/."
 
 
 def read_folder(path: Path) -> LabelledImages:
@@ -21,14 +21,14 @@ def read_folder(path: Path) -> LabelledImages:
         UsageError: pillow is not installed (C2A003).
     """
     if not (path / "train").is_dir() or not (path / "test").is_dir():
-        raise CheckpointError("C2A303", f"{path} has no folders train and test", REMEDY)
+        raise CheckpointError("C2A303", f"{path} has no folders train and test", FOLDER_REMEDY)
     classes = tuple(sorted(folder.name for folder in (path / "train").iterdir() if folder.is_dir()))
     if unknown := sorted({f.name for f in (path / "test").iterdir() if f.is_dir()} - {*classes}):
-        raise CheckpointError("C2A303", f"{path}/test/{unknown[0]} has no images in train", REMEDY)
+        raise CheckpointError("C2A303", f"{path}/test/{unknown[0]} has no images in train", FOLDER_REMEDY)
     files_of_part = {part: [*labelled_files(path / part, classes)] for part in ("train", "test")}
     for part, files in files_of_part.items():
         if not files:
-            raise CheckpointError("C2A303", f"{path / part} holds no images", REMEDY)
+            raise CheckpointError("C2A303", f"{path / part} holds no images", FOLDER_REMEDY)
     grey = all(mode_of(file) in ("1", "L") for files in files_of_part.values() for file, _ in files)
     arrays = [read_all([file for file, _ in files], "L" if grey else "RGB") for files in files_of_part.values()]
     labels = [torch.tensor([label for _, label in files]) for files in files_of_part.values()]
@@ -41,7 +41,7 @@ def labelled_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, i
         (file, label)
         for label, name in enumerate(classes)
         for file in sorted((folder / name).glob("*"))
-        if file.suffix.lower() in SUFFIXES
+        if file.suffix.lower() in IMAGE_SUFFIXES
     ]
 
 
@@ -57,7 +57,7 @@ def mode_of(file: Path) -> str:
         with Image.open(file) as image:
             return image.mode
     except (OSError, UnidentifiedImageError) as error:
-        raise CheckpointError("C2A303", f"{file} is not an image ({error})", REMEDY) from error
+        raise CheckpointError("C2A303", f"{file} is not an image ({error})", FOLDER_REMEDY) from error
 
 
 def read_all(files: list[Path], mode: str) -> Tensor:

@@ -15,17 +15,17 @@ from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.experiments.data import normalised_images, read_images_of
 from conv2attn.experiments.figures.ellipses import (
-    Numbers,
+    FloatArray,
     attention_of_query,
     ellipse,
     layer_of_figure_3,
     reading_order,
     snapshots,
 )
-from conv2attn.experiments.training.run_folder import Run
+from conv2attn.experiments.training.run_folder import TrainingRun
 from conv2attn.models import attention_layers
 from conv2attn.plots import check_drawable, write
-from conv2attn.suffixes import PICTURE
+from conv2attn.suffixes import PICTURE_SUFFIXES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ LARGE = 12.0
 
 
 def draw_figures(
-    runs: Sequence[Run],
+    runs: Sequence[TrainingRun],
     folder: str | Path,
     *,
     suffix: str = ".png",
@@ -68,13 +68,13 @@ def draw_figures(
         The files.
     Raises:
         UsageError: no runs, an unknown suffix, or no matplotlib (C2A308).
-        CheckpointError: see `Run.metrics`.
+        CheckpointError: see `TrainingRun.metrics`.
     """
     folder = Path(folder)
-    if not runs or suffix not in PICTURE:
+    if not runs or suffix not in PICTURE_SUFFIXES:
         raise UsageError(
             "C2A308",
-            f"figures takes runs and one of {', '.join(PICTURE)}, not {suffix!r}",
+            f"figures takes runs and one of {', '.join(PICTURE_SUFFIXES)}, not {suffix!r}",
             "Pass one of these suffixes.",
         )
     check_drawable(folder / f"figure{suffix}")
@@ -97,7 +97,7 @@ def draw_figures(
 
 
 def figures_of_attention(
-    run: Run, average: int, examples: int, query: tuple[int, int] | None, zoom: int | None
+    run: TrainingRun, average: int, examples: int, query: tuple[int, int] | None, zoom: int | None
 ) -> dict[str, "Figure"]:
     """The attention of every head of a run, averaged over test images and on single ones."""
     network = load(run.network)
@@ -114,7 +114,7 @@ def figures_of_attention(
     return figures
 
 
-def accuracy_figure(runs: Sequence[Run]) -> "Figure":
+def accuracy_figure(runs: Sequence[TrainingRun]) -> "Figure":
     """Test accuracy over the epochs (Figs. 2 and 13)."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -131,7 +131,7 @@ def accuracy_figure(runs: Sequence[Run]) -> "Figure":
     return figure
 
 
-def figures_of_heads(run: Run) -> dict[str, "Figure"]:
+def figures_of_heads(run: TrainingRun) -> dict[str, "Figure"]:
     """Centres over training (Fig. 3) and of all layers at the end (Figs. 4, 12, 14), where heads have centres."""
     positions = run.positions()
     names = [key.removesuffix(":center") for key in positions if key.endswith(":center")]
@@ -152,7 +152,7 @@ def figures_of_heads(run: Run) -> dict[str, "Figure"]:
     }
 
 
-def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], title: str) -> "Figure":
+def centers_figure(panels: Sequence[tuple[str, FloatArray, FloatArray, list[int]]], title: str) -> "Figure":
     """A panel for each (title, centres, precision matrices, order of heads), three in a row, all to one scale."""
     from matplotlib.figure import Figure
 
@@ -171,7 +171,7 @@ def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], ti
     return figure
 
 
-def panel_reach(centers: Numbers, precisions: Numbers) -> float:
+def panel_reach(centers: FloatArray, precisions: FloatArray) -> float:
     """The distance from the query within which the ellipses of nine heads in ten are whole.
 
     Ellipses of more than `LARGE` pixels, of heads that attend to everything, are cut.
@@ -184,7 +184,7 @@ def panel_reach(centers: Numbers, precisions: Numbers) -> float:
 
 
 def attention_figure(
-    attention: Mapping[str, Numbers], query: tuple[int, int] | None, zoom: int | None, image: Tensor | None = None
+    attention: Mapping[str, FloatArray], query: tuple[int, int] | None, zoom: int | None, image: Tensor | None = None
 ) -> "Figure":
     """One row per layer and one column per head, in reading order; in front of them the image, if one is given."""
     from matplotlib.figure import Figure
@@ -226,19 +226,21 @@ def show_image(panel: "Axes", image: Tensor, query: tuple[int, int], tokens: tup
     panel.set_title("image", fontsize=5, pad=2)
 
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00", "#7F7F7F")
+HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00", "#7F7F7F")
 DASHES = ("-", "--", "-.", ":")
 SHARES = {0.5: "-", 0.9: ":"}
 
 
 def draw_curve(panel: "Axes", place: int, name: str, epochs: Sequence[float], accuracy: Sequence[float]) -> None:
     """A learning curve, by colour and by dashes."""
-    style = DASHES[place // len(COLOURS) % len(DASHES)] if place >= len(COLOURS) else DASHES[place % len(DASHES)]
-    panel.plot(epochs, accuracy, style, color=COLOURS[place % len(COLOURS)], lw=1.3, label=name)
+    style = (
+        DASHES[place // len(HEAD_COLOURS) % len(DASHES)] if place >= len(HEAD_COLOURS) else DASHES[place % len(DASHES)]
+    )
+    panel.plot(epochs, accuracy, style, color=HEAD_COLOURS[place % len(HEAD_COLOURS)], lw=1.3, label=name)
 
 
 def draw_centers(
-    panel: "Axes", centers: Numbers, precisions: Numbers, order: Sequence[int], reach: float, title: str
+    panel: "Axes", centers: FloatArray, precisions: FloatArray, order: Sequence[int], reach: float, title: str
 ) -> None:
     """Centres of attention around the query, a grey square, with the ellipses of 50 % (solid) and 90 % (dotted).
 
@@ -248,7 +250,7 @@ def draw_centers(
     from matplotlib import patches
 
     for place, head in enumerate(order):
-        colour = COLOURS[place % len(COLOURS)]
+        colour = HEAD_COLOURS[place % len(HEAD_COLOURS)]
         row, column = centers[head]
         for share, style in SHARES.items():
             shape = ellipse(centers[head], precisions[head], share)
@@ -267,7 +269,7 @@ def draw_centers(
     panel.set_title(f"{title} ({outside} beyond)" if outside else title, fontsize=7)
 
 
-def draw_attention(panel: "Axes", attention: Numbers, query: tuple[int, int], zoom: int | None, title: str) -> None:
+def draw_attention(panel: "Axes", attention: FloatArray, query: tuple[int, int], zoom: int | None, title: str) -> None:
     """Attention of one head: white for none, black for the most in the panel; the query has a frame."""
     from matplotlib.patches import Rectangle
 
@@ -281,6 +283,6 @@ def draw_attention(panel: "Axes", attention: Numbers, query: tuple[int, int], zo
     panel.set_title(title, fontsize=5, pad=2)
 
 
-def order_of(attention: Numbers, query: tuple[int, int]) -> list[int]:
+def order_of(attention: FloatArray, query: tuple[int, int]) -> list[int]:
     """The heads of a layer in reading order of their mean displacements: attention (heads, rows, columns)."""
     return reading_order(mean_places(attention, query))

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
 
-Numbers = NDArray[np.float64]
-LONGEST = 1e4
+FloatArray = NDArray[np.float64]
+LONGEST_AXIS = 1e4
 """Semi-axes are cut here, in pixels, so that heads that attend to everything can be drawn."""
 
 
 @final
 @dataclass(frozen=True)
-class Ellipse:
+class HeadEllipse:
     """The region that holds a share of a Gaussian head.
 
     Args:
@@ -34,7 +34,7 @@ class Ellipse:
     angle: float
 
 
-def ellipse(center: Numbers, precision: Numbers, share: float) -> Ellipse:
+def ellipse(center: FloatArray, precision: FloatArray, share: float) -> HeadEllipse:
     """Where the density proportional to `exp(-1/2 d^T precision d)`, `d` from the centre, has `share` of its mass.
 
     In the plane this is `d^T precision d <= -2 ln(1 - share)`: for a quadratic head, whose precision is `2 alpha`
@@ -42,13 +42,13 @@ def ellipse(center: Numbers, precision: Numbers, share: float) -> Ellipse:
     """
     values, vectors = np.linalg.eigh((precision + precision.T) / 2)
     reach = -2 * math.log1p(-share)
-    long, short = (min(LONGEST, math.sqrt(reach / value)) if value > 0 else LONGEST for value in values)
+    long, short = (min(LONGEST_AXIS, math.sqrt(reach / value)) if value > 0 else LONGEST_AXIS for value in values)
     down, right = vectors[:, 0]
     angle = math.degrees(math.atan2(down, right)) % 180
-    return Ellipse((float(center[0]), float(center[1])), (long, short), angle)
+    return HeadEllipse((float(center[0]), float(center[1])), (long, short), angle)
 
 
-def reading_order(places: Numbers) -> list[int]:
+def reading_order(places: FloatArray) -> list[int]:
     """The heads in the order in which a square of their places is read: rows from the top, each from the left.
 
     Args:
@@ -61,14 +61,14 @@ def reading_order(places: Numbers) -> list[int]:
     return [head for row in rows for head in sorted(row, key=lambda head: places[head][1])]
 
 
-def mean_places(attention: Numbers, query: tuple[int, int]) -> Numbers:
+def mean_places(attention: FloatArray, query: tuple[int, int]) -> FloatArray:
     """The mean displacement of each head, (heads, 2), for attention (heads, rows, columns) that sums to 1."""
     rows, columns = (np.arange(side) - place for side, place in zip(attention.shape[1:], query, strict=True))
     return np.stack([attention.sum(2) @ rows, attention.sum(1) @ columns], 1)
 
 
 @torch.no_grad()
-def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int] | None) -> dict[str, Numbers]:
+def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int] | None) -> dict[str, FloatArray]:
     """The attention of one query in every layer: (images, heads, rows, columns) by layer.
 
     Args:
@@ -91,7 +91,7 @@ def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int
     return {name: attention_rows_of(layers[name], image, query) for name, image in inputs.items()}
 
 
-def attention_rows_of(layer: nn.Module, image: Tensor, query: tuple[int, int] | None) -> Numbers:
+def attention_rows_of(layer: nn.Module, image: Tensor, query: tuple[int, int] | None) -> FloatArray:
     """The attention of one query of a layer: (images, heads, rows, columns)."""
     rows, columns = image.shape[2:]
     row, column = query or (rows // 2, columns // 2)

@@ -16,7 +16,7 @@ from conv2attn.models.starts import Start, start_at_convolution
 from conv2attn.models.zoo.transformer import TransformerPlan, VisionTransformer
 
 PATCHES = {"fashion-mnist": 4, "digits": 2}
-SHOWN = 64
+HEAD_IMAGES = 64
 """Images on which heads are measured, and which fix the scale of a start."""
 CURVE = 1000
 """Test images for the curve: the first ones, after each epoch."""
@@ -61,7 +61,7 @@ def run_start(key: RunKey) -> dict[str, Any]:
     start_name, _, torch_drawn = key.arm.partition("/")
     plan = TransformerPlan(side=images.shape[1], patch=PATCHES[key.data], drawn="torch" if torch_drawn else "vit")
     network = VisionTransformer(plan)
-    shown_images = normalised_images(pixels[:SHOWN], mean, deviation)
+    shown_images = normalised_images(pixels[:HEAD_IMAGES], mean, deviation)
     start = begin(network, start_name, key.seed, shown_images)
     before = displacements(network, shown_images)
     optimiser = torch.optim.AdamW(network.parameters(), key.rate, weight_decay=WEIGHT_DECAY, fused=True)

@@ -8,7 +8,7 @@ single pixels and seen 6 times, and changed when the first run had learned nothi
 from dataclasses import dataclass
 from typing import final
 
-ARMS = (
+START_ARMS = (
     "default",
     "shift-3-2",
     "default/torch",
@@ -25,8 +25,8 @@ ARMS = (
 """Starts, the most telling first. `default` draws linear layers with deviation 0.02, as vision transformers do;
 `/torch` as torch does, by their widths. shift-K-ALPHA is `start_at_convolution`; `written` is shift-3-2 with the zeroed
 rows of what writes to tokens left as drawn; `positions` has its position channels and zeroed rows, and drawn heads."""
-SEEDS = (0, 1, 2, 3, 4)
-RATES = (0.005, 0.01)
+START_SEEDS = (0, 1, 2, 3, 4)
+START_RATES = (0.005, 0.01)
 """0.02 was tried for the first two arms, and was the worst of three; its rows are in the table."""
 RATE_SEED = 100
 """Of the runs that choose the rate of each arm, on a validation split of the training images."""
@@ -38,26 +38,26 @@ WARM_UP = 0.15
 
 @final
 @dataclass(frozen=True)
-class Size:
+class TrainingSize:
     """A training set: the first images of a data set, and how often they are seen."""
 
     data: str
     images: int
     epochs: int
-    arms: tuple[str, ...] = ARMS
+    arms: tuple[str, ...] = START_ARMS
 
 
-CORE, REST = ARMS[:4], ARMS[4:]
-SIZES = (
-    Size("fashion-mnist", 2000, 10, CORE),
-    Size("digits", 500, 60, CORE),
-    Size("fashion-mnist", 60000, 1, CORE[:2]),
-    Size("fashion-mnist", 500, 20, CORE),
-    Size("fashion-mnist", 2000, 10, REST),
-    Size("digits", 1437, 30, CORE),
-    Size("fashion-mnist", 10000, 3, CORE),
-    Size("fashion-mnist", 60000, 1, CORE[2:]),
-    Size("fashion-mnist", 500, 20, REST),
+CORE, REST = START_ARMS[:4], START_ARMS[4:]
+TRAINING_SIZES = (
+    TrainingSize("fashion-mnist", 2000, 10, CORE),
+    TrainingSize("digits", 500, 60, CORE),
+    TrainingSize("fashion-mnist", 60000, 1, CORE[:2]),
+    TrainingSize("fashion-mnist", 500, 20, CORE),
+    TrainingSize("fashion-mnist", 2000, 10, REST),
+    TrainingSize("digits", 1437, 30, CORE),
+    TrainingSize("fashion-mnist", 10000, 3, CORE),
+    TrainingSize("fashion-mnist", 60000, 1, CORE[2:]),
+    TrainingSize("fashion-mnist", 500, 20, REST),
 )
 """In the order in which they run. 10,000 images are seen three times and 60,000 once, by the arms that tell most: what
 two cores can afford."""

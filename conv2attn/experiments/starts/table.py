@@ -3,14 +3,22 @@
 import hashlib
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from conv2attn.experiments.figures.drawing import draw_curve
 from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
 from conv2attn.experiments.starts.runs import CURVE, RunKey, run_start
-from conv2attn.experiments.starts.starts_plan import ARMS, CHOSEN_AT, RATE_SEED, RATES, SEEDS, SIZES, Size
+from conv2attn.experiments.starts.starts_plan import (
+    CHOSEN_AT,
+    RATE_SEED,
+    START_ARMS,
+    START_RATES,
+    START_SEEDS,
+    TRAINING_SIZES,
+    TrainingSize,
+)
 from conv2attn.report import Document, Notes, Report, Table, document
 
 if TYPE_CHECKING:
@@ -35,13 +43,13 @@ MEANINGS = {
     "curve": f"accuracy on the first {CURVE} images of the evaluation, after each epoch",
 }
 """The columns of the table."""
-COLUMNS = tuple(MEANINGS)
+START_COLUMNS = tuple(MEANINGS)
 
 
 def rate_keys(data: str) -> list[RunKey]:
     """The runs that choose the rate of each arm."""
     images, epochs, held_out = CHOSEN_AT[data]
-    return [RunKey(data, images, epochs, arm, rate, RATE_SEED, held_out) for arm in ARMS for rate in RATES]
+    return [RunKey(data, images, epochs, arm, rate, RATE_SEED, held_out) for arm in START_ARMS for rate in START_RATES]
 
 
 def best_rate(rows: Sequence[RunRow], data: str, arm: str) -> float | None:
@@ -58,11 +66,11 @@ def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1) -> Itera
     from the part-th on.
     """
     done = {tuple(row[name] for name in RunKey.__dataclass_fields__) for row in rows}
-    for size in SIZES:
-        arms = [arm for arm in size.arms if ARMS.index(arm) % parts == part]
+    for size in TRAINING_SIZES:
+        arms = [arm for arm in size.arms if START_ARMS.index(arm) % parts == part]
         rates = {arm: best_rate(rows, size.data, arm) for arm in arms}
         keys = [key for key in rate_keys(size.data) if key.arm in arms and rates[key.arm] is None]
-        for seed in SEEDS:
+        for seed in START_SEEDS:
             chosen = [(arm, rate) for arm, rate in rates.items() if rate is not None]
             keys += [RunKey(size.data, size.images, size.epochs, arm, rate, seed) for arm, rate in chosen]
         yield from (key for key in keys if key.text not in done)
@@ -74,11 +82,11 @@ def complete_starts(path: Path, report: Callable[[str], None], part: int = 0, pa
     Args:
         part, parts: processes may share the work by arms.
     """
-    while (key := next(missing_runs(read_rows(path, COLUMNS), part, parts), None)) is not None:
+    while (key := next(missing_runs(read_rows(path, START_COLUMNS), part, parts), None)) is not None:
         row = run_start(key)
-        add_row(path, COLUMNS, row)
+        add_row(path, START_COLUMNS, row)
         report(" ".join((*key.text, f"{row['accuracy']:.4f}", f"{row['seconds']} s")))
-    return Starts(tuple(read_rows(path, COLUMNS)))
+    return Starts(tuple(read_rows(path, START_COLUMNS)))
 
 
 @final
@@ -89,7 +97,7 @@ class Starts(Report):
     schema: ClassVar[str] = "conv2attn.starts/1"
     rows: tuple[RunRow, ...]
 
-    def summary_of(self, size: Size, arm: str) -> tuple[Any, ...]:
+    def summary_of(self, size: TrainingSize, arm: str) -> tuple[Any, ...]:
         """One row: training set, arm, rate, runs, accuracy, gain, shifts, kept."""
         runs, plain = self.runs_of(size, arm), self.runs_of(size, default_of(arm))
         both = sorted(runs.keys() & plain.keys()) if arm != default_of(arm) else []
@@ -97,10 +105,10 @@ class Starts(Report):
         gains = [100 * (float(runs[seed]["accuracy"]) - float(plain[seed]["accuracy"])) for seed in both]
         rate = f"{next(iter(runs.values()))['rate']} " if runs else "-"  # as text: numbers are cut to two digits
         mean, gain = mean_and_error(accuracies), mean_and_error(gains)
-        head = (f"{size.data} {size.images} x {size.epochs}", arm, rate, f"{len(runs)} of {len(SEEDS)}")
+        head = (f"{size.data} {size.images} x {size.epochs}", arm, rate, f"{len(runs)} of {len(START_SEEDS)}")
         return (*head, mean, gain, *head_counts(runs))
 
-    def runs_of(self, size: Size, arm: str) -> dict[str, RunRow]:
+    def runs_of(self, size: TrainingSize, arm: str) -> dict[str, RunRow]:
         """The runs of an arm at a size, by seed."""
         values = (size.data, str(size.images), str(size.epochs), arm, "0")
         names = ("data", "images", "epochs", "arm", "held_out")
@@ -108,7 +116,7 @@ class Starts(Report):
 
     def contents(self) -> tuple[Notes, Table]:
         """The number of rows of each kind, and the meaning of the columns."""
-        planned = {key.text for size in SIZES for key in rate_keys(size.data)}
+        planned = {key.text for size in TRAINING_SIZES for key in rate_keys(size.data)}
         tested = sum(row["held_out"] == "0" for row in self.rows)
         chosen = sum(tuple(row[name] for name in RunKey.__dataclass_fields__) in planned for row in self.rows)
         dropped = len(self.rows) - tested - chosen
@@ -122,19 +130,19 @@ class Starts(Report):
         rows = []
         for data in CHOSEN_AT:
             keys = rate_keys(data)
-            for arm in ARMS:
+            for arm in START_ARMS:
                 shares = [accuracies.get(key.text) for key in keys if key.arm == arm]
                 rows.append((data, arm, *("-" if share is None else f"{100 * float(share):.2f}" for share in shares)))
-        return Table(("data", "start", *(f"validation at {rate:g}" for rate in RATES)), tuple(rows))
+        return Table(("data", "start", *(f"validation at {rate:g}" for rate in START_RATES)), tuple(rows))
 
 
 @document.register
 def _(starts: Starts, verbose: bool = False) -> Document:
     """A row for each arm and size, and the rates on the validation split; verbose: the columns too."""
     columns = ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept")
-    rows = tuple(starts.summary_of(size, arm) for size in SIZES for arm in size.arms)
-    done = sum(len(starts.runs_of(size, arm)) for size in SIZES for arm in size.arms)
-    planned = sum(len(size.arms) * len(SEEDS) for size in SIZES)
+    rows = tuple(starts.summary_of(size, arm) for size in TRAINING_SIZES for arm in size.arms)
+    done = sum(len(starts.runs_of(size, arm)) for size in TRAINING_SIZES for arm in size.arms)
+    planned = sum(len(size.arms) * len(START_SEEDS) for size in TRAINING_SIZES)
     summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
     notes = (
         "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
@@ -160,7 +168,7 @@ def head_counts(runs: dict[str, RunRow]) -> tuple[str, str]:
     return f"{means[0]:.0f} > {means[1]:.0f}", f"{statistics.fmean(planted):.0f} of {total}" if planted else "-"
 
 
-def mean_curves(starts: Starts, size: Size) -> dict[str, list[float]]:
+def mean_curves(starts: Starts, size: TrainingSize) -> dict[str, list[float]]:
     """For each arm that has runs at a size, the mean over its seeds of the accuracy after each epoch, in per cent."""
     curves = {}
     for arm in size.arms:
@@ -174,12 +182,12 @@ def draw_start_curves(starts: Starts) -> "Figure":
     """A panel for each training set that is seen more than once and has runs."""
     from matplotlib.figure import Figure
 
-    drawn = [(size, curves) for size in SIZES if size.epochs > 1 and (curves := mean_curves(starts, size))]
+    drawn = [(size, curves) for size in TRAINING_SIZES if size.epochs > 1 and (curves := mean_curves(starts, size))]
     figure = Figure(figsize=(3.2 * max(1, len(drawn)), 3), layout="constrained")
     panels = figure.subplots(1, max(1, len(drawn)), squeeze=False)[0]
     for panel, (size, curves) in zip(panels, drawn, strict=False):
         for arm, accuracies in curves.items():
-            draw_curve(panel, ARMS.index(arm), arm, range(1, size.epochs + 1), accuracies)
+            draw_curve(panel, START_ARMS.index(arm), arm, range(1, size.epochs + 1), accuracies)
         panel.set_title(f"{size.images} images of {size.data}", fontsize=8)
         panel.set(xlabel="epoch", ylabel="accuracy in %")
         panel.legend(fontsize=6)
@@ -188,5 +196,5 @@ def draw_start_curves(starts: Starts) -> "Figure":
 
 def digest_of(starts: Starts) -> str:
     """A digest of the curves, which the file of the figure carries."""
-    text = repr([(size, mean_curves(starts, size)) for size in SIZES])
+    text = repr([(astuple(size), mean_curves(starts, size)) for size in TRAINING_SIZES])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -26,7 +26,7 @@ from conv2attn.experiments.data import Augmentation, LabelledImages, normalised_
 from conv2attn.experiments.training.optimisation import Widths, optimiser_for
 from conv2attn.experiments.training.processes import Worker, worker_group
 from conv2attn.experiments.training.recipe_networks import head_parameters, network_for, recipe_dtype
-from conv2attn.experiments.training.run_folder import Progress, Run
+from conv2attn.experiments.training.run_folder import Progress, TrainingRun
 from conv2attn.experiments.training_recipe import TrainingRecipe, learning_rate
 from conv2attn.report.progress import progress as shown_progress
 
@@ -43,7 +43,7 @@ def train(
     epochs: int | None = None,
     steps: int | None = None,
     report: LineReport = lambda line: print(line, file=sys.stderr, flush=True),
-) -> Run:
+) -> TrainingRun:
     """Trains as the recipe says, or continues the run in `folder` where it stopped, to the same numbers.
 
     Args:
@@ -59,10 +59,10 @@ def train(
         UnsupportedError: the loss is not finite (C2A601).
         UsageError: the configuration or the images are not those of the checkpoint (C2A004), or fewer epochs than are
             done (C2A001).
-        CheckpointError, UsageError: see `read_images_of`, `network_for`, `Run.create` and `Run.read_checkpoint`.
+        CheckpointError, UsageError: see `read_images_of`, `network_for`, and `create` and `read_checkpoint` of the run.
     """
     with worker_group(device) as worker:
-        run, state = Run(Path(folder)), None
+        run, state = TrainingRun(Path(folder)), None
         if recipe is None:
             state = run.read_checkpoint()
             recipe = continued_recipe(
@@ -71,7 +71,7 @@ def train(
         images = read_images_of(recipe.data)
         if worker.leads and state is None:
             network_for(recipe, images)
-            run = Run.create(run.folder, recipe)
+            run = TrainingRun.create(run.folder, recipe)
         training = Training(run, recipe, images, worker, state)
         worker.wait()
         if worker.leads:
@@ -80,7 +80,7 @@ def train(
         with Interruption() as interruption:
             training.loop(interruption, steps, report)
         worker.wait()
-        return Run(run.folder)
+        return TrainingRun(run.folder)
 
 
 def continued_recipe(
@@ -162,7 +162,12 @@ class Training:
     """One process of a run: the network, its optimiser, the images and the progress."""
 
     def __init__(
-        self, run: Run, recipe: TrainingRecipe, images: LabelledImages, worker: Worker, state: dict[str, Any] | None
+        self,
+        run: TrainingRun,
+        recipe: TrainingRecipe,
+        images: LabelledImages,
+        worker: Worker,
+        state: dict[str, Any] | None,
     ):
         self.run, self.recipe, self.worker = run, recipe, worker
         self.images = images.first(self.recipe.images, self.recipe.test_images)

@@ -17,7 +17,7 @@ from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers, convert, soften
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 
-COPIES = 4
+PARAMETER_COPIES = 4
 """Of each parameter in a training: itself, its gradient, and two averages."""
 
 
@@ -90,7 +90,9 @@ def fresh_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     """
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in build_network(recipe, images).parameters())
-    if hasattr(os, "sysconf") and COPIES * 4 * size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+    if hasattr(os, "sysconf") and PARAMETER_COPIES * 4 * size > os.sysconf("SC_PAGE_SIZE") * os.sysconf(
+        "SC_PHYS_PAGES"
+    ):
         raise UsageError(
             "C2A001",
             f"{size:,} parameters, their gradients and averages do not fit in the memory",

@@ -18,7 +18,7 @@ from conv2attn.experiments.training_recipe import TrainingRecipe
 
 CONFIGURATION, METRICS, POSITIONS = "configuration.json", "metrics.csv", "positions.npz"
 CHECKPOINT, NETWORK = "checkpoint.pt", "network.pt"
-COLUMNS = (
+METRIC_COLUMNS = (
     "epoch",
     "step",
     "learning_rate",
@@ -28,7 +28,7 @@ COLUMNS = (
     "test_accuracy",
     "seconds",
 )
-FORMAT = "conv2attn.run/2"
+RUN_FORMAT = "conv2attn.run/2"
 STATE = {
     "recipe": dict,
     "images": str,
@@ -41,7 +41,7 @@ STATE = {
 """The parts of a checkpoint, and their types."""
 
 EpochRow = dict[str, float]
-Heads = dict[str, Tensor]
+HeadTensors = dict[str, Tensor]
 
 
 @final
@@ -51,14 +51,14 @@ class Progress:
 
     step: int = 0
     rows: list[EpochRow] = field(default_factory=list)
-    heads: list[Heads] = field(default_factory=list)
+    heads: list[HeadTensors] = field(default_factory=list)
     sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     seconds: float = 0.0
 
 
 @final
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A run by its folder."""
 
     folder: Path
@@ -129,7 +129,7 @@ class Run:
             raise CheckpointError("C2A301", f"{path} does not exist", "Let the run finish an epoch.")
         try:
             with path.open(newline="") as file:
-                return [{name: float(row[name]) for name in COLUMNS} for row in csv.DictReader(file)]
+                return [{name: float(row[name]) for name in METRIC_COLUMNS} for row in csv.DictReader(file)]
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 "C2A303", f"{path} is not a table of metrics ({error})", "Start the run again in another folder."
@@ -148,7 +148,7 @@ class Run:
     def write_epoch(self, progress: Progress) -> None:
         """Writes metrics and heads; each file is replaced whole."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(text, METRIC_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(progress.rows)
         write_text_atomically(self.folder / METRICS, text.getvalue(), force=True)
@@ -160,7 +160,7 @@ class Run:
 
     def write_checkpoint(self, state: dict[str, Any]) -> None:
         """Writes the state from which the run continues; a crash leaves the previous checkpoint."""
-        write_atomically(self.folder / CHECKPOINT, {"conv2attn": FORMAT, **state}, force=True)
+        write_atomically(self.folder / CHECKPOINT, {"conv2attn": RUN_FORMAT, **state}, force=True)
 
     def read_checkpoint(self) -> dict[str, Any]:
         """The state that `write_checkpoint` wrote.
@@ -172,7 +172,7 @@ class Run:
             reason = f"{self.folder} holds no {CHECKPOINT}, which a run writes before its first step"
             raise CheckpointError("C2A301", reason, f"Start the run: train KIND -o {self.folder}.")
         content = dict(read_dict(self.folder / CHECKPOINT))
-        if content.pop("conv2attn", None) != FORMAT:
+        if content.pop("conv2attn", None) != RUN_FORMAT:
             reason = f"{self.folder / CHECKPOINT} is not the checkpoint of a run"
             raise CheckpointError("C2A303", reason, "Start a new run.")
         for name, kind in STATE.items():

@@ -17,7 +17,7 @@ from conv2attn.testing import (
     images_for,
     smallest_sides,
 )
-from conv2attn.testing.strategies import DTYPES
+from conv2attn.testing.strategies import DRAWN_DTYPES
 from conv2attn.theorem import attention_for, read_convolution
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -84,7 +84,7 @@ def conversions_of(draw, conv, engine):
 
 def dtypes_of(engine, device):
     """The dtypes in which `engine` runs on `device`: no fused attention of CUDA takes float64."""
-    return [dtype for dtype in DTYPES if (engine, device.type, dtype) != ("sdpa", "cuda", torch.float64)]
+    return [dtype for dtype in DRAWN_DTYPES if (engine, device.type, dtype) != ("sdpa", "cuda", torch.float64)]
 
 
 def few_pairs(layer, image):

@@ -16,7 +16,7 @@ from schemas import complaints
 
 from conv2attn.cli import main
 from conv2attn.equivalence import Certificate, Outputs, certify
-from conv2attn.errors import RULES
+from conv2attn.errors import ERROR_RULES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "certificates.md").read_text()
@@ -91,7 +91,7 @@ def test_the_page_names_options_links_and_codes_that_there_are():
     named = {word for command, _ in COMMANDS for word in command.split() if "--" in word}
     assert named <= {name for command in main.commands.values() for each in command.params for name in each.opts}
     assert all((ROOT / "docs" / link).exists() for link in re.findall(r"\]\((?!http)([^)#]+)\)", PAGE))
-    assert set(re.findall(r"C2A\d+", PAGE)) <= RULES.keys()
+    assert set(re.findall(r"C2A\d+", PAGE)) <= ERROR_RULES.keys()
 
 
 def test_every_option_of_verify_is_in_a_page():

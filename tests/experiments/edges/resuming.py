@@ -12,7 +12,7 @@ from experiments.cases import quiet, small
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.experiments.training import Run, loop, train
+from conv2attn.experiments.training import TrainingRun, loop, train
 from conv2attn.experiments.training.run_folder import STATE
 
 DIVERGING = {"epochs": 30, "learning_rate": 1e30, "schedule": "constant", "warm_up": 0.0}
@@ -25,13 +25,13 @@ def call(*arguments):
 def test_a_run_that_fails_at_once_can_be_resumed_from_its_first_step(tmp_path):
     with pytest.raises(UnsupportedError, match="C2A601"):
         train(small("learned", **DIVERGING), tmp_path / "run", report=quiet)
-    assert Run(tmp_path / "run").read_checkpoint()["progress"]["step"] < 4
+    assert TrainingRun(tmp_path / "run").read_checkpoint()["progress"]["step"] < 4
     with pytest.raises(UnsupportedError, match="C2A601"):
         train(None, tmp_path / "run", report=quiet)
 
 
 def test_a_folder_with_only_a_configuration_is_taken_over(tmp_path):
-    Run.create(tmp_path / "run", small("quadratic", seed=1))
+    TrainingRun.create(tmp_path / "run", small("quadratic", seed=1))
     run = train(small("quadratic", epochs=1), tmp_path / "run", report=quiet)
     assert run.finished
     assert run.recipe == small("quadratic", epochs=1)
@@ -116,7 +116,7 @@ def test_a_run_goes_on_for_more_epochs(tmp_path):
     run = train(small("quadratic", schedule="constant"), tmp_path / "run", report=quiet)
     result = call("--resume", run.folder, "--epochs", 3)
     assert result.exit_code == 0, result.output
-    again = Run(run.folder)
+    again = TrainingRun(run.folder)
     whole = train(small("quadratic", schedule="constant", epochs=3, warm_up=0.05), tmp_path / "whole", report=quiet)
     assert [row["step"] for row in again.metrics()] == [row["step"] for row in whole.metrics()]
     assert again.recipe.epochs == 3

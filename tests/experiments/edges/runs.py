@@ -9,7 +9,7 @@ from experiments.cases import quiet, small
 
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UnsupportedError, UsageError
-from conv2attn.experiments.training import Run, train
+from conv2attn.experiments.training import TrainingRun, train
 from conv2attn.experiments.training_recipe import TrainingRecipe
 
 
@@ -56,7 +56,7 @@ def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(tmp_path):
     kept = [file.name for file in (tmp_path / "run").iterdir()]
     assert "configuration.json" in kept
     if "checkpoint.pt" in kept:
-        network = Run(tmp_path / "run").read_checkpoint()["network"]
+        network = TrainingRun(tmp_path / "run").read_checkpoint()["network"]
         assert all(tensor.isfinite().all() for tensor in network.values())
 
 

@@ -7,7 +7,7 @@ from experiments.cases import quiet
 
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.experiments.starts import COLUMNS, Starts, runs, table
+from conv2attn.experiments.starts import START_COLUMNS, Starts, runs, table
 from conv2attn.experiments.starts import starts_plan as plan
 from conv2attn.experiments.starts.runs import begin
 from conv2attn.models.zoo import TransformerPlan, VisionTransformer
@@ -52,10 +52,10 @@ def test_curves_are_means_over_seeds():
     keys = [table.RunKey("digits", 500, 60, "default", 0.01, seed) for seed in (0, 1)]
     shares = (0.25, 0.75)
     rows = [
-        dict(zip(COLUMNS, key.text, strict=False)) | {"curve": " ".join(60 * [str(share)])}
+        dict(zip(START_COLUMNS, key.text, strict=False)) | {"curve": " ".join(60 * [str(share)])}
         for key, share in zip(keys, shares, strict=True)
     ]
-    found, size = Starts(tuple(rows)), next(size for size in plan.SIZES if size.data == "digits")
+    found, size = Starts(tuple(rows)), next(size for size in plan.TRAINING_SIZES if size.data == "digits")
     assert table.mean_curves(found, size) == {"default": 60 * [50.0]}
     (line,) = table.draw_start_curves(found).axes[0].lines[:1]
     assert line.get_label() == "default"
@@ -77,11 +77,15 @@ def test_displacements_are_means_over_queries_whose_key_is_there():
 
 
 def row(key, accuracy):
-    return {**dict.fromkeys(COLUMNS, "0"), **dict(zip(COLUMNS, key.text, strict=False)), "accuracy": accuracy}
+    return {
+        **dict.fromkeys(START_COLUMNS, "0"),
+        **dict(zip(START_COLUMNS, key.text, strict=False)),
+        "accuracy": accuracy,
+    }
 
 
 def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, "SIZES", (plan.Size("digits", 500, 10, ("default", "mimetic")),))
+    monkeypatch.setattr(table, "TRAINING_SIZES", (plan.TrainingSize("digits", 500, 10, ("default", "mimetic")),))
     done = []
 
     def run(key):
@@ -94,14 +98,14 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
     monkeypatch.setattr(table, "run_start", run)
     path = tmp_path / "rows.csv"
     report = table.complete_starts(path, quiet, part=0, parts=1)
-    assert len(done) == 2 * (len(plan.RATES) + len(plan.SEEDS))
+    assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
     assert {key.rate for key in done if key.arm == "default" and not key.held_out} == {0.01}
     assert all(key.held_out for key in done if key.seed == plan.RATE_SEED)
     (default, mimetic), *_ = [document(report).tables[0].rows]
     assert default[3:6] == ("5 of 5", "82.00 +- 0.71", "-")
     assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00")
     table.complete_starts(path, quiet)
-    assert len(done) == 2 * (len(plan.RATES) + len(plan.SEEDS))
+    assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
     path.write_text("a,b\n1,2\n")
     with pytest.raises(CheckpointError, match="C2A303"):
         table.complete_starts(path, quiet)
@@ -111,7 +115,7 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
 def test_one_run_is_one_row():
     key = runs.RunKey("digits", 100, 1, "shift-3-2/torch", 0.005, 0)
     found = runs.run_start(key)
-    assert set(found) == set(COLUMNS)
+    assert set(found) == set(START_COLUMNS)
     assert 0 <= found["accuracy"] <= 1
     assert runs.run_start(key)["accuracy"] == found["accuracy"]
     assert len(Starts((found,)).to_dict()["rows"]) == 1

@@ -166,7 +166,7 @@ def test_rows_that_are_there_are_not_run_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(hybrids, "hybrid_run", row)
     path = tmp_path / "rows.csv"
-    path.write_text(",".join(hybrids.COLUMNS) + "\ncnn,0,0.5,0.5,0.5,0.5,,,,,1\n")
+    path.write_text(",".join(hybrids.HYBRID_COLUMNS) + "\ncnn,0,0.5,0.5,0.5,0.5,,,,,1\n")
     report = hybrids.complete_hybrids(path, tmp_path, quiet)
     assert len(done) == 11
     assert ("cnn", 0) not in done
