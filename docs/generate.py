@@ -25,11 +25,10 @@ from conv2attn.checkpoints.contents import READERS
 from conv2attn.checkpoints.kinds import FOLDER, KINDS
 from conv2attn.equivalence import Certificate
 from conv2attn.errors import ERROR_RULES
-from conv2attn.experiments import hybrids, starts
 from conv2attn.experiments.hybrids import Hybrids
-from conv2attn.experiments.run_rows import read_rows
 from conv2attn.experiments.starts import Starts
 from conv2attn.experiments.starts.table import digest_of, draw_start_curves
+from conv2attn.report import Report
 from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 
@@ -123,8 +122,8 @@ def notebook_of(guide: Path) -> Path:
 def table(name: str) -> str:
     """The table of an experiment, from its rows."""
     path = ROOT / "docs" / "experiments" / f"{name}.csv"
-    kind, columns = {"starts": (Starts, starts.START_COLUMNS), "hybrids": (Hybrids, hybrids.HYBRID_COLUMNS)}[name]
-    return kind(tuple(read_rows(path, columns))).to_markdown(verbose=True)
+    runs: Report = Starts.read(path) if name == "starts" else Hybrids.read(path)
+    return runs.to_markdown(verbose=True)
 
 
 def filled(page: str, parts: Mapping[str, str]) -> str:
@@ -151,10 +150,10 @@ def refused_files() -> str:
 
 def write_curves() -> None:
     """Writes the figure of the learning curves; its file carries a digest of them."""
-    found = Starts(tuple(read_rows(ROOT / "docs" / "experiments" / "starts.csv", starts.START_COLUMNS)))
+    runs = Starts.read(ROOT / "docs" / "experiments" / "starts.csv")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "starts"}):
-        metadata = {"Date": None, "Description": digest_of(found)}
-        draw_start_curves(found).savefig(CURVES, metadata=metadata)
+        metadata = {"Date": None, "Description": digest_of(runs)}
+        draw_start_curves(runs).savefig(CURVES, metadata=metadata)
 
 
 def main() -> None:

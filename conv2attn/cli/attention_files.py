@@ -55,8 +55,8 @@ def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Att
     """
     if reading.arch is None and holds_attention(path):
         if tokens.inputs:
-            found = f"--inputs runs a network, and {path} holds attention itself"
-            raise UsageError("C2A004", found, "Leave it out.")
+            reason = f"--inputs runs a network, and {path} holds attention itself"
+            raise UsageError("C2A004", reason, "Leave it out.")
         return arrays(path), None
     network = reading.load(path)
     return network, inputs_for(network, tokens.inputs, tokens.input_size, reading) if tokens.inputs else None
@@ -77,7 +77,7 @@ def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, read
 
 @contextmanager
 def naming_inputs(images: Tensor | None) -> Iterator[None]:
-    """Says of images on which a network does not run what to pass on the command line.
+    """Names the options to pass where a network does not run on its images.
 
     Raises:
         UsageError: it does not (C2A009).
@@ -96,11 +96,11 @@ def arrays(path: str) -> dict[str, Any]:
 
     A four-axis array in a file with one array is split into layers; a list of tensors is one of layers already.
     """
-    held = arrays_in(Path(path))
-    if len(held) == 1 and next(iter(held.values())).ndim == 4 and "layer 0" not in held:
-        (name, whole), *_ = held.items()
-        return {f"{name}[{index}]": layer for index, layer in enumerate(whole)}
-    return held
+    layers = arrays_in(Path(path))
+    if len(layers) == 1 and next(iter(layers.values())).ndim == 4 and "layer 0" not in layers:
+        (name, stacked), *_ = layers.items()
+        return {f"{name}[{index}]": layer for index, layer in enumerate(stacked)}
+    return layers
 
 
 def layers_in(
@@ -112,19 +112,19 @@ def layers_in(
         UsageError: attention that depends on inputs, without them (C2A502), or positions alone of arrays or inputs
             (C2A004).
     """
-    alone = tokens.position_only
-    if alone and (tokens.inputs or (reading.arch is None and holds_attention(path))):
-        found = "--inputs" if tokens.inputs else "an array"
-        raise UsageError("C2A004", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
+    position_only = tokens.position_only
+    if position_only and (tokens.inputs or (reading.arch is None and holds_attention(path))):
+        source = "--inputs" if tokens.inputs else "an array"
+        raise UsageError("C2A004", f"--position-only reads parameters, and {source} has none", "Leave out one of both.")
     attending, images = attending_in(path, tokens, reading)
     if not isinstance(attending, nn.Module):
         return layers_of(attending, only=only), attending
-    if images is None and not alone:
+    if images is None and not position_only:
         needs_inputs(attending)
     with naming_inputs(images):
-        layers = layers_of(attending, images, tokens.grid, only, alone)
-    own = {name for name, each in layers.items() if isinstance(each, MultiHeadSelfAttention)}
-    if tokens.grid is None and not own <= layers.tokens.keys():
+        layers = layers_of(attending, images, tokens.grid, only, position_only)
+    own_layers = {name for name, layer in layers.items() if isinstance(layer, MultiHeadSelfAttention)}
+    if tokens.grid is None and not own_layers <= layers.tokens.keys():
         raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
     return layers, attending
 
@@ -138,7 +138,7 @@ def check_file(
     plot: str | None,
     certificate: str | None,
     force: bool,
-    **asked: Any,
+    **question: Any,
 ) -> SpanReport:
     """The report on all attention in a file, a picture of it in the file `plot`, and certificates, if asked for.
 
@@ -147,21 +147,21 @@ def check_file(
         CheckpointError: the file cannot be read, or the picture cannot be written.
     """
     layers, attending = layers_in(path, tokens, reading, only)
-    if tokens.extra_tokens and (alone := [name for name, each in layers.items() if isinstance(each, ON_PIXELS)]):
-        raise UsageError("C2A004", f"{alone[0]} attends to pixels alone", "Leave out --extra-tokens.")
-    with progress() as shown:
-        report = check_span(
-            layers, grid=tokens.grid, extra_tokens=tokens.extra_tokens, exact=tokens.exact, progress=shown, **asked
-        )
-    rows = rows_in(layers, tokens, [row.name for row in report.rows if row.heads], asked["memory_limit"])
+    on_pixels = [name for name, layer in layers.items() if isinstance(layer, ON_PIXELS)]
+    if tokens.extra_tokens and on_pixels:
+        raise UsageError("C2A004", f"{on_pixels[0]} attends to pixels alone", "Leave out --extra-tokens.")
+    question |= {"grid": tokens.grid, "extra_tokens": tokens.extra_tokens, "exact": tokens.exact}
+    with progress() as bar:
+        report = check_span(layers, progress=bar, **question)
+    rows = rows_in(layers, tokens, [row.name for row in report.rows if row.heads], question["memory_limit"])
     if plot:
-        drawn = [
+        pictures = [
             plots.heads_around(name, layers[name], sides_of(name, layers, tokens.grid) or each.grid.keys, each.extra)
             for name, each in rows.items()
         ]
-        plots.write(plots.draw_heads(drawn), plot, force)
+        plots.write(plots.draw_heads(pictures), plot, force)
     if certificate:
-        write_text_atomically(certificate, certificates(report, rows, asked["eps"], asked["max_phi"]), force)
+        write_text_atomically(certificate, certificates(report, rows, question["eps"], question["max_phi"]), force)
     assumed = assumed_of(attending if isinstance(attending, nn.Module) else None)
     return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""))
 
@@ -202,8 +202,8 @@ def recheck_spans(path: str, model: str | None, tokens: TokenOptions, reading: R
         CheckpointError: one cannot be read, or the certificates are larger than `LARGEST` (C2A307).
     """
     if (size := Path(path).stat().st_size) > LARGEST:
-        found = f"{path} has {size:,} bytes, more than {LARGEST:,}"
-        raise CheckpointError("C2A307", found, "Check that it is a certificate of check-span.")
+        reason = f"{path} has {size:,} bytes, more than {LARGEST:,}"
+        raise CheckpointError("C2A307", reason, "Check that it is a certificate of check-span.")
     if model is None:
         raise UsageError("C2A004", f"{path} is about attention in another file", "Name it: recheck CERTIFICATE MODEL.")
     layers, _ = layers_in(model, tokens, reading)
@@ -236,19 +236,20 @@ def facts_in(
 def facts_of_file(path: str, tokens: TokenOptions, reading: Reading, only: Patterns) -> tuple[HeadsReport, Attending]:
     """The facts of a file, and what it holds."""
     attending, images = attending_in(path, tokens, reading)
-    asked: dict[str, Any] = {"grid": tokens.grid, "extra_tokens": tokens.extra_tokens, "only": only}
-    with naming_inputs(images), progress() as shown:
-        report = heads(attending, images, progress=shown, **asked)
+    with naming_inputs(images), progress() as bar:
+        report = heads(attending, images, grid=tokens.grid, extra_tokens=tokens.extra_tokens, only=only, progress=bar)
     return replace(report, read_as=assumed_of(attending if isinstance(attending, nn.Module) else None)), attending
 
 
-def compared_in(path: str, others: Sequence[str], *, curves: str | None, force: bool, **given: Any) -> HeadsComparison:
+def compared_in(
+    paths: Sequence[str], *, curves: str | None, force: bool, tokens: TokenOptions, reading: Reading, only: Patterns
+) -> HeadsComparison:
     """The facts of several files, side by side; their curves over the layers in one picture.
 
     Raises:
         UsageError: as `facts_in`.
     """
-    reports = [facts_in(each, **given) for each in (path, *others)]
+    reports = [facts_of_file(path, tokens, reading, only)[0] for path in paths]
     if curves:
         plots.write(plots.draw_curves(reports), curves, force)
     return HeadsComparison(tuple(Compared(*each) for each in numbers_of(reports)))
@@ -267,29 +268,30 @@ def write_recovered(
         CheckpointError: the file cannot be written.
     """
     report, attending = facts_of_file(path, tokens, reading, only)
-    own = attention_layers(attending) if isinstance(attending, nn.Module) else {}
-    nearest, written = nearest_in(report, kernel_size), {}
+    own_layers = attention_layers(attending) if isinstance(attending, nn.Module) else {}
+    nearest, convolutions = nearest_in(report, kernel_size), {}
     for layer in report.layers:
-        ours, fact = own.get(layer.name, own.get("")), layer.convolution(kernel_size)
-        if isinstance(ours, MultiHeadSelfAttention) and not ours.has_content:
-            padding = ours.image_padding
+        own, fact = own_layers.get(layer.name, own_layers.get("")), layer.convolution(kernel_size)
+        if isinstance(own, MultiHeadSelfAttention) and not own.has_content:
+            padding = own.image_padding
             sides = [k - b - a for k, b, a in zip(layer.grid, padding.before, padding.after, strict=True)]
-            written[layer.name] = in_words(recover(ours, kernel_size=kernel_size, grid=sides))
+            convolutions[layer.name] = in_words(recover(own, kernel_size=kernel_size, grid=sides))
         elif fact is not None:
-            written[layer.name] = in_words(nearest[layer.name]) | {"error": fact.error}
-    if not written:
-        found = f"no layer of {path} has values and outputs that are read"
-        raise UsageError("C2A505", found, "Ask what its attention does: conv2attn heads FILE.")
-    write_atomically(output, {"format": RECOVERED, "layers": written}, force)
+            convolutions[layer.name] = in_words(nearest[layer.name]) | {"error": fact.error}
+    if not convolutions:
+        reason = f"no layer of {path} has values and outputs that are read"
+        raise UsageError("C2A505", reason, "Ask what its attention does: conv2attn heads FILE.")
+    write_atomically(output, {"format": RECOVERED, "layers": convolutions}, force)
     return report
 
 
-def in_words(found: Recovered) -> dict[str, Any]:
+def in_words(recovered: Recovered) -> dict[str, Any]:
     """A convolution as a module in words, and its tensors."""
-    parts = list(found.module) if isinstance(found.module, nn.Sequential) else []
-    words = f"Sequential({', '.join(map(repr, parts))})" if parts else repr(found.module)
-    tensors = {name: tensor.detach().clone() for name, tensor in found.module.state_dict().items()}
-    return {"module": words, "state": tensors, "share": found.share}
+    module = recovered.module
+    parts = list(module) if isinstance(module, nn.Sequential) else []
+    words = f"Sequential({', '.join(map(repr, parts))})" if parts else repr(module)
+    tensors = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+    return {"module": words, "state": tensors, "share": recovered.share}
 
 
 def explore_file(
@@ -303,7 +305,8 @@ def explore_file(
 ) -> list[str]:
     """Writes the page of the network in a file, or as .svg a moving picture of its first layer of such a name.
 
-    Returns what to tell: layers that are not shown, and the file.
+    Returns:
+        Lines on layers that are not shown, and on the file.
 
     Raises:
         UsageError: the network does not take the image, or does not tell its size (C2A120).
@@ -321,16 +324,17 @@ def explore_file(
     captured = not attention_layers(network)
     size = tuple(input_size or size_for(network, captured))
     if inputs is None and len(size) != 3:
-        found = f"--input-size {input_size} is not channels, rows and columns, as a page shows them"
-        raise UsageError("C2A007", found, "Write 3x224x224, say.")
+        reason = f"--input-size {input_size} is not channels, rows and columns, as a page shows them"
+        raise UsageError("C2A007", reason, "Write 3x224x224, say.")
     if inputs is None:
-        shown, words = example_image(*size), EXAMPLE
+        image, words = example_image(*size), EXAMPLE
     else:
         batch, words = reading.images(inputs, network, size)
         batch = batch if batch.ndim == 4 else batch[None]
-        shown, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
-    whose = [f"{'x'.join(map(str, size))}{published_size(network)}"] if captured and not input_size else []
-    assumed = [told] if (told := assumed_of(network)) else []
-    page = explore(network, shown, only=only, title=Path(path).name, described="; ".join((words, *whose, *assumed)))
+        image, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
+    default_size = [f"{'x'.join(map(str, size))}{published_size(network)}"] if captured and not input_size else []
+    assumed = list(filter(None, [assumed_of(network)]))
+    described = "; ".join((words, *default_size, *assumed))
+    page = explore(network, image, only=only, title=Path(path).name, described=described)
     page.save(output, force)
     return [*assumed, *(f"not shown: {reason}" for reason in page.left_out), f"wrote {output}"]

@@ -1,7 +1,6 @@
 """The commands that look something up: prove, explain, inspect."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import click
@@ -23,9 +22,7 @@ def prove(claims: tuple[str, ...], formal: bool, showing: Showing) -> None:
     """
     from conv2attn import proofs
 
-    result = proofs.report(claims, formal=formal)
-    showing.finish(result)
-    sys.exit(result.exit_code)
+    showing.finish(proofs.report(claims, formal=formal))
 
 
 @main.command(example="conv2attn explain C2A403")
@@ -59,6 +56,4 @@ def inspect_file(file: str, max_size: float, showing: Showing) -> None:
     from conv2attn.checkpoints.inspection import inspection_of
     from conv2attn.checkpoints.reading_options import Reading
 
-    result = inspection_of(Path(file), Reading(max_size=max_size).options()["max_size"])
-    showing.finish(result)
-    sys.exit(result.exit_code)
+    showing.finish(inspection_of(Path(file), Reading(max_size=max_size).options()["max_size"]))

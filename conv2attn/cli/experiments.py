@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from conv2attn.cli.group import Command, main
 from conv2attn.cli.options import (
+    DEVICE,
     INPUT_SIZE,
     INPUTS,
     RUNS,
@@ -17,11 +18,11 @@ from conv2attn.cli.options import (
     Parsed,
     Read,
     Showing,
-    Written,
     check_readable,
     choosing,
     force,
     options,
+    output_option,
     parse_whole_numbers,
     reading_images,
     reading_options,
@@ -46,7 +47,7 @@ def recipe_option(field: Field[Any], default: Any) -> Any:
     """The option of one field of a recipe."""
     option, words = option_of(field.name), str(field.type)
     about: dict[str, Any] = {"help": field.metadata["meaning"], "metavar": METAVARS.get(field.name)}
-    about |= {"default": default, "show_default": default not in (None, ())}
+    about["default"] = default
     if "bool" in words:
         option += f"/--no-{field.name}"
     elif "tuple[str" in words:
@@ -69,13 +70,13 @@ def option_of(field: str) -> str:
 
 @main.command(example="conv2attn train quadratic --data digits --epochs 2")
 @click.argument("kind", metavar="[KIND]", type=click.Choice(NETWORK_KINDS), required=False)
-@click.option("-o", "--output", type=click.Path(), help="Folder of the run; by default runs/KIND-DATA.")
+@output_option("Folder of the run; by default runs/KIND-DATA.", required=False)
 @click.option("--resume", type=click.Path(), help="Continue the run in this folder instead.")
-@click.option("--device", default="cpu", show_default=True, help="Device to run on.")
+@DEVICE
 @recipe_options("kind")
 @click.pass_context
 def train(
-    context: click.Context, /, kind: str | None, output: str | None, resume: str | None, device: str, **given: Any
+    context: click.Context, /, kind: str | None, output: str | None, resume: str | None, device: str, **arguments: Any
 ) -> None:
     """Train an attention network of the paper, or its ResNet18.
 
@@ -86,27 +87,25 @@ def train(
     if (kind is None) == (resume is None):
         raise UsageError("C2A004", "train takes either a KIND or --resume FOLDER", "Name one of them.")
     if resume is not None:
-        for name in ("output", *(given.keys() - {"epochs"})):
+        for name in ("output", *(arguments.keys() - {"epochs"})):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise UsageError(
                     "C2A004", f"{option_of(name)} changes nothing beside --resume", "Leave out one of both."
                 )
-    recipe = None if kind is None else TrainingRecipe(kind, **given)
-    folder = next(each for each in (resume, output, f"runs/{kind}-{Path(given['data']).name}") if each is not None)
+    recipe = None if kind is None else TrainingRecipe(kind, **arguments)
+    folder = next(each for each in (resume, output, f"runs/{kind}-{Path(arguments['data']).name}") if each is not None)
     from conv2attn.experiments.training import train as run_training
 
     longer = context.get_parameter_source("epochs") is ParameterSource.COMMANDLINE and resume is not None
-    run = run_training(recipe, folder, device=device, epochs=given["epochs"] if longer else None)
+    run = run_training(recipe, folder, device=device, epochs=arguments["epochs"] if longer else None)
     sys.exit(0 if run.finished else 130)
 
 
 @main.command(example="conv2attn transform cnn.pt -o hybrid.pt --data fashion-mnist")
 @click.argument("model", type=Read())
-@click.option(
-    "-o", "--output", type=Written(NETWORK_SUFFIXES), metavar="FILE", required=True, help="Where to write the network."
-)
+@output_option("Where to write the network.", NETWORK_SUFFIXES)
 @click.option("--run", "folder", type=click.Path(), help="Folder of the run; by default OUTPUT without its suffix.")
-@click.option("--device", default="cpu", show_default=True, help="Device to run on.")
+@DEVICE
 @reporting
 @recipe_options("kind", "width", "heads", "layers", "hidden", "patch", "positions", "dropout", "start", **TRANSFORM)
 @click.pass_context
@@ -118,7 +117,7 @@ def transform(
     folder: str | None,
     device: str,
     showing: Showing,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Go on from the CNN in MODEL as attention: convert its last stage, soften the heads, and train.
 
@@ -131,54 +130,45 @@ def transform(
     from conv2attn.experiments.transform import transform as go_on
 
     place = folder or str(Path(output).with_suffix(""))
-    recipe = TrainingRecipe("resnet", start=model, **given)
-    found = go_on(recipe, place, device=device)
-    if found.finished:
+    recipe = TrainingRecipe("resnet", start=model, **arguments)
+    transformation = go_on(recipe, place, device=device)
+    if transformation.finished:
         save(read_as(recipe, TrainingRun(Path(place)).network), output, force=showing.force)
         showing.say(f"wrote {output}")
-    showing.finish(found)
-    sys.exit(0 if found.finished else 130)
+    showing.finish(transformation)
 
 
 def parse_query(text: str) -> tuple[int, ...]:
-    """`3,4` as two numbers.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """`3,4` as two numbers; a ValueError otherwise."""
     row, column = map(int, text.split(","))
     return row, column
 
 
-QUERY = Parsed("a row and a column", parse_query, "3,4")
-
-
 @main.command(example="conv2attn figures runs/quadratic-digits -o figures")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=Read())
-@click.option("-o", "--output", type=click.Path(), required=True, help="Folder to write the figures to.")
+@output_option("Folder to write the figures to.")
 @click.option(
     "--suffix",
     type=click.Choice(["png", "svg", "pdf"]),
     default="png",
-    show_default=True,
     help="Format of the figures.",
 )
+@click.option("--average", type=click.IntRange(1), default=100, help="Number of test images to average over.")
+@click.option("--examples", type=click.IntRange(0), default=3, help="Number of test images shown one by one.")
 @click.option(
-    "--average", type=click.IntRange(1), default=100, show_default=True, help="Number of test images to average over."
+    "--query",
+    type=Parsed("a row and a column", parse_query, "3,4"),
+    metavar="ROW,COLUMN",
+    help="The query token; by default the one in the middle.",
 )
-@click.option(
-    "--examples", type=click.IntRange(0), default=3, show_default=True, help="Number of test images shown one by one."
-)
-@click.option("--query", type=QUERY, metavar="ROW,COLUMN", help="The query token; by default the one in the middle.")
 @click.option(
     "--zoom",
     type=click.IntRange(0),
     default=7,
-    show_default=True,
     help="Number of tokens shown around the query; 0 shows all.",
 )
 @force
-def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **given: Any) -> None:
+def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **arguments: Any) -> None:
     """Draw the figures of the paper from training runs.
 
     These are the learning curves of all runs, and the heads and the attention of each.
@@ -186,31 +176,21 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **given:
     from conv2attn.experiments.figures import draw_figures
     from conv2attn.experiments.training import TrainingRun
 
-    found = [TrainingRun(Path(run)) for run in runs]
-    for path in draw_figures(found, output, suffix=f".{suffix}", zoom=zoom or None, **given):
+    trained = [TrainingRun(Path(run)) for run in runs]
+    for path in draw_figures(trained, output, suffix=f".{suffix}", zoom=zoom or None, **arguments):
         click.echo(f"wrote {path}", err=True)
 
 
 @main.command(example="conv2attn prune generalised.pt -o smaller.pt")
 @click.argument("model", type=Read())
-@click.option(
-    "-o",
-    "--output",
-    type=Written(NETWORK_SUFFIXES),
-    metavar="FILE",
-    required=True,
-    help="Where to write the smaller network.",
-)
+@output_option("Where to write the smaller network.", NETWORK_SUFFIXES)
 @click.option(
     "--smallest",
     type=float,
     default=1e-5,
-    show_default=True,
     help="Remove heads whose largest eigenvalue is below this.",
 )
-@click.option(
-    "--condition", type=float, default=1e5, show_default=True, help="Remove heads whose condition number is above this."
-)
+@click.option("--condition", type=float, default=1e5, help="Remove heads whose condition number is above this.")
 @reading_options
 @reporting
 def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds: float) -> None:
@@ -222,23 +202,14 @@ def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds:
     from conv2attn.checkpoints import save
     from conv2attn.experiments.pruning import prune_degenerate
 
-    smaller, found = prune_degenerate(reading.load(model), **thresholds)
+    smaller, pruning = prune_degenerate(reading.load(model), **thresholds)
     save(smaller, output, force=showing.force)
-    showing.finish(found)
-    showing.say(f"wrote {output}")
-    sys.exit(found.exit_code)
+    showing.finish(pruning, f"wrote {output}")
 
 
 @main.command(example="conv2attn soften resnet18.attn.pt -o soft.pt --alpha 5")
 @click.argument("model", type=Read())
-@click.option(
-    "-o",
-    "--output",
-    type=Written(NETWORK_SUFFIXES),
-    metavar="FILE",
-    required=True,
-    help="Where to write the softened network.",
-)
+@output_option("Where to write the softened network.", NETWORK_SUFFIXES)
 @click.option("--alpha", type=float, help="Sharpness of every head; gradients reach the centres from about 5 down.")
 @click.option(
     "--max-difference",
@@ -251,7 +222,7 @@ def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds:
 @reading_images
 @reporting
 def soften(
-    model: str, output: str, inputs: str | None, input_size: Any, showing: Showing, reading: Any, **given: Any
+    model: str, output: str, inputs: str | None, input_size: Any, showing: Showing, reading: Any, **arguments: Any
 ) -> None:
     """Lower the sharpness of the heads in MODEL, so that they train.
 
@@ -264,11 +235,9 @@ def soften(
 
     network = reading.load(model)
     example = inputs_for(network, inputs, input_size, reading) if inputs else input_size
-    softening = lower_sharpness(network, example, **given)
+    softening = lower_sharpness(network, example, **arguments)
     save(softening.network, output, force=showing.force)
-    showing.finish(softening)
-    showing.say(f"wrote {output}")
-    sys.exit(softening.exit_code)
+    showing.finish(softening, f"wrote {output}")
 
 
 @main.group()
@@ -277,28 +246,21 @@ def reproduce() -> None:
 
 
 def parse_model_run(text: str) -> tuple[str, Path]:
-    """`quadratic=runs/quadratic-cifar` as the name of a model and the folder of its run.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """`quadratic=runs/quadratic-cifar` as the name of a model and the folder of its run; a ValueError otherwise."""
     model, folder = text.split("=", 1)
     return model, Path(folder)
-
-
-MODEL_RUN = Parsed("MODEL=FOLDER", parse_model_run, "--run quadratic=runs/quadratic-cifar")
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce tables")
 @click.option(
     "--run",
     "runs",
-    type=MODEL_RUN,
+    type=Parsed("MODEL=FOLDER", parse_model_run, "--run quadratic=runs/quadratic-cifar"),
     multiple=True,
     metavar="MODEL=FOLDER",
     help="Show the accuracy of this run; repeatable.",
 )
-@click.option("--engine", default="dense", show_default=True, help="Engine whose multiplications are counted.")
+@click.option("--engine", default="dense", help="Engine whose multiplications are counted.")
 @reporting
 def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) -> None:
     """Print Tables 1 and 4 beside the paper's.
@@ -308,33 +270,23 @@ def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) ->
     from conv2attn.experiments.tables import reproduce_tables
     from conv2attn.experiments.training import TrainingRun
 
-    found = reproduce_tables({model: TrainingRun(folder) for model, folder in runs}, engine)
-    showing.finish(found)
-    sys.exit(found.exit_code)
+    showing.finish(reproduce_tables({model: TrainingRun(folder) for model, folder in runs}, engine))
 
 
 def parse_share(text: str) -> tuple[int, int]:
-    """`2/3` as the share, counted from 0, and the number of shares.
-
-    Raises:
-        ValueError: it is no such share.
-    """
+    """`2/3` as the share, counted from 0, and the number of shares; a ValueError otherwise."""
     share, shares = map(int, text.split("/"))
     if not 1 <= share <= shares:
         raise ValueError(text)
     return share - 1, shares
 
 
-PART = Parsed("one of several shares", parse_share, "--part 1/2")
-
-
 @reproduce.command(cls=Command, example="conv2attn reproduce starts starts.csv")
 @click.argument("table", type=click.Path())
 @click.option(
     "--part",
-    type=PART,
+    type=Parsed("one of several shares", parse_share, "--part 1/2"),
     default="1/1",
-    show_default=True,
     metavar="K/N",
     help="Do the k-th of n shares of the runs, such as 1/2.",
 )
@@ -347,20 +299,18 @@ def starts(table: str, part: tuple[int, int], show: bool, showing: Showing) -> N
     """
     import torch
 
-    from conv2attn.experiments.run_rows import read_rows
-    from conv2attn.experiments.starts import START_COLUMNS, Starts, complete_starts
+    from conv2attn.experiments.starts import Starts, complete_starts
 
     if show:
         check_readable(table)
-        showing.finish(Starts(tuple(read_rows(Path(table), START_COLUMNS))))
-        return
+        showing.finish(Starts.read(Path(table)))
     torch.set_num_threads(1)
     showing.finish(complete_starts(Path(table), showing.say, *part))
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce hybrids hybrids.csv")
 @click.argument("table", type=click.Path())
-@click.option("--runs", default="runs/hybrids", show_default=True, type=click.Path(), help="Folder of the runs.")
+@click.option("--runs", default="runs/hybrids", type=click.Path(), help="Folder of the runs.")
 @click.option("--show", is_flag=True, help="Only show the rows that are there.")
 @reporting
 def hybrids(table: str, runs: str, show: bool, showing: Showing) -> None:
@@ -370,12 +320,10 @@ def hybrids(table: str, runs: str, show: bool, showing: Showing) -> None:
     """
     import torch
 
-    from conv2attn.experiments.hybrids import HYBRID_COLUMNS, Hybrids, complete_hybrids
-    from conv2attn.experiments.run_rows import read_rows
+    from conv2attn.experiments.hybrids import Hybrids, complete_hybrids
 
     if show:
         check_readable(table)
-        showing.finish(Hybrids(tuple(read_rows(Path(table), HYBRID_COLUMNS))))
-        return
+        showing.finish(Hybrids.read(Path(table)))
     torch.set_num_threads(1)
     showing.finish(complete_hybrids(Path(table), Path(runs), showing.say))

@@ -27,8 +27,8 @@ OLD_NAMES = {"--images": ("--train-images", "--inputs"), "--image": ("--inputs",
 class Command(click.Command):
     """A command with an example in its help, and its options in groups."""
 
-    def __init__(self, *args: Any, example: str, **given: Any):
-        super().__init__(*args, **given)
+    def __init__(self, *args: Any, example: str, **options: Any):
+        super().__init__(*args, **options)
         self.example = example
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -54,11 +54,11 @@ class Command(click.Command):
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options, each below its heading."""
-        found: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
+        sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
         for each in self.get_params(context):
             if isinstance(each, click.Option) and (record := each.get_help_record(context)):
-                found[heading_of(each)].append(record)
-        for heading, records in found.items():
+                sections[heading_of(each)].append(record)
+        for heading, records in sections.items():
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
@@ -79,11 +79,11 @@ class Group(click.Group):
         named = {name for names in SECTIONS.values() for name in names}
         rest = tuple(name for name in self.list_commands(context) if name not in named)
         for section, names in {**SECTIONS, "Commands": rest}.items():
-            known = [(name, self.commands[name]) for name in names if name in self.commands]
-            here = [(name, command.get_short_help_str(limit=200)) for name, command in known]
-            if here:
+            commands = [(name, self.commands[name]) for name in names if name in self.commands]
+            lines = [(name, command.get_short_help_str(limit=200)) for name, command in commands]
+            if lines:
                 with formatter.section(section):
-                    formatter.write_dl(here)
+                    formatter.write_dl(lines)
 
     def invoke(self, context: click.Context) -> Any:
         """Runs the command."""
@@ -105,8 +105,8 @@ class Group(click.Group):
             raise
         except Exception as error:
             if isinstance(error, OSError) and (error.filename or error.errno in FULL):
-                found = f"{error.filename or 'what this call writes'} cannot be read or written: {error.strerror}"
-                click.echo(f"error: C2A301 {found}. Make room, or choose another name or folder.", err=True)
+                reason = f"{error.filename or 'what this call writes'} cannot be read or written: {error.strerror}"
+                click.echo(f"error: C2A301 {reason}. Make room, or choose another name or folder.", err=True)
                 sys.exit(2)
             if context.params.get("debug"):
                 raise
@@ -139,7 +139,7 @@ def options_of(command: click.Command) -> set[str]:
     return own.union(*map(options_of, command.commands.values() if isinstance(command, click.Group) else ()))
 
 
-@click.group("conv2attn", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("conv2attn", cls=Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="conv2attn")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 def main(debug: bool) -> None:

@@ -75,13 +75,13 @@ def convert_file(
 def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
     """Why the network in a file has no convolution to convert, and what to do."""
     if count := convolutions_of_program(path):
-        found = f"{path} is a program, whose {count} convolutions are operators and not layers"
-        return UsageError("C2A101", found, "Convert the network that it was exported from.")
+        reason = f"{path} is a program, whose {count} convolutions are operators and not layers"
+        return UsageError("C2A101", reason, "Convert the network that it was exported from.")
     if count := len(attention_layers(network)):
-        found = f"{path} holds no convolution: {count} of its layers are attention of conv2attn already"
-        return UsageError("C2A101", found, f"Compare it with its original: conv2attn verify ORIGINAL {path}.")
-    found = f"{path} holds nothing to convert: {no_convolution_text(network)}, and calls none"
-    return UsageError("C2A101", found, f"Ask what its attention does, if it has any: conv2attn heads {path}.")
+        reason = f"{path} holds no convolution: {count} of its layers are attention of conv2attn already"
+        return UsageError("C2A101", reason, f"Compare it with its original: conv2attn verify ORIGINAL {path}.")
+    reason = f"{path} holds nothing to convert: {no_convolution_text(network)}, and calls none"
+    return UsageError("C2A101", reason, f"Ask what its attention does, if it has any: conv2attn heads {path}.")
 
 
 def convolutions_of_program(path: str) -> int:
@@ -129,21 +129,22 @@ def verify_files(
     networks = tuple(prepared(reading.load(path), running) for path in (original, converted))
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
-    found = certify_with(networks, tolerance, [*files.items(), *hashes.items(), ("command", command)], reading, running)
-    if save_witness and found.counterexamples:
-        kept = [{**asdict(each), "image": each.image.cpu()} for each in found.counterexamples]
-        write_atomically(save_witness, {"witnesses": kept}, force)
-        found = replace(found, circumstances={**found.circumstances, "repeat": repeat})
-    return found
+    circumstances = [*files.items(), *hashes.items(), ("command", command)]
+    certificate = certify_with(networks, tolerance, circumstances, reading, running)
+    if save_witness and certificate.counterexamples:
+        witnesses = [{**asdict(each), "image": each.image.cpu()} for each in certificate.counterexamples]
+        write_atomically(save_witness, {"witnesses": witnesses}, force)
+        certificate = replace(certificate, circumstances={**certificate.circumstances, "repeat": repeat})
+    return certificate
 
 
 def certify_with(
-    networks: Any, tolerance: float | None, told: Sequence[tuple[str, str]], reading: Reading, running: Running
+    networks: Any, tolerance: float | None, circumstances: Sequence[tuple[str, str]], reading: Reading, running: Running
 ) -> Certificate:
-    """The certificate of two networks, on what the options on running say."""
+    """The certificate of two networks, on the inputs that the options on running name."""
     with certifying_progress(*networks):
-        asked = inputs(running, networks[0], reading)
-        return certify(*networks, **asked, tolerance=tolerance, circumstances=told)
+        arguments = inputs(running, networks[0], reading)
+        return certify(*networks, **arguments, tolerance=tolerance, circumstances=circumstances)
 
 
 def recheck_file(
@@ -164,23 +165,23 @@ def recheck_file(
         CheckpointError: a file is missing (C2A301), or cannot be read.
     """
     body = read_certificate(certificate)
-    told, (command, options) = body["circumstances"], parsed(body["circumstances"]["command"])
-    files = {key: path or told[key] for key, path in zip(("original", "converted"), paths, strict=True)}
+    stored, (command, options) = body["circumstances"], parsed(body["circumstances"]["command"])
+    files = {key: path or stored[key] for key, path in zip(("original", "converted"), paths, strict=True)}
     for path in files.values():
         if not is_regular(path, folder=True):
             raise CheckpointError("C2A301", f"{path[-80:]}, which the certificate is of, is not there", MOVED)
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
-    changed = [files[key] for key in files if hashes[f"{key} sha256"] != told[f"{key} sha256"]]
+    changed = [files[key] for key in files if hashes[f"{key} sha256"] != stored[f"{key} sha256"]]
     if changed:
         return Recheck(certificate, body["verdict"], 0, tuple(f"{path} changed since then" for path in changed))
-    then = Reading(**{name: options.pop(name) for name in vars(reading)})
+    stored_reading = Reading(**{name: options.pop(name) for name in vars(reading)})
     running = Running(**{each.name: options.pop(each.name) for each in fields(Running)})
-    if then != reading:
-        found = f"{certificate} was written with other options on reading its files: {command}"
-        raise UsageError("C2A004", found, "Give recheck the same: --arch and what else it names.")
+    if stored_reading != reading:
+        reason = f"{certificate} was written with other options on reading its files: {command}"
+        raise UsageError("C2A004", reason, "Give recheck the same: --arch and what else it names.")
     networks = tuple(prepared(reading.load(path), running) for path in files.values())
-    known = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
-    anew = certify_with(networks, options.pop("tolerance"), known, reading, running)
+    circumstances = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
+    anew = certify_with(networks, options.pop("tolerance"), circumstances, reading, running)
     return recheck(certificate, body, (networks[0], networks[1]), anew)
 
 
@@ -233,13 +234,13 @@ def certifying_progress(*networks: nn.Module) -> Iterator[None]:
     """Shows how many runs of their convolutions and attention layers are done; a certificate runs each about twice."""
     runs = 2 * sum(isinstance(each, COUNTED_LAYERS) for network in networks for each in network.modules())
     done = 0
-    with progress() as shown:
+    with progress() as bar:
 
         def count(module: nn.Module, *_: Any) -> None:
             nonlocal done
             if isinstance(module, COUNTED_LAYERS):
                 done = min(done + 1, runs)
-                shown(done + 1, runs, "verifying")
+                bar(done + 1, runs, "verifying")
 
         hook = register_module_forward_hook(count)
         try:

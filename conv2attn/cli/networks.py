@@ -21,6 +21,7 @@ from conv2attn.cli.options import (
     command_line,
     given_options,
     options,
+    output_option,
     placing,
     plotting,
     reading_images,
@@ -35,28 +36,19 @@ from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
 
 
 def parse_alpha(text: str) -> float | str:
-    """A number, or "auto".
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """A number, or "auto"; a ValueError otherwise."""
     return text if text == "auto" else float(text)
 
 
 @main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
 @click.argument("model", type=Read())
-@click.option(
-    "-o",
-    "--output",
-    type=Written(NETWORK_SUFFIXES),
-    metavar="FILE",
-    help="Where to write the network; by default beside MODEL, with .attn in its name.",
+@output_option(
+    "Where to write the network; by default beside MODEL, with .attn in its name.", NETWORK_SUFFIXES, required=False
 )
 @click.option(
     "--alpha",
     type=Parsed("a number, or auto", parse_alpha, "5"),
     default="auto",
-    show_default=True,
     metavar="A",
     help="Sharpness of the heads; auto makes them one-hot.",
 )
@@ -64,14 +56,12 @@ def parse_alpha(text: str) -> float | str:
     "--encoding",
     type=click.Choice(["quadratic", "enumerated"]),
     default="quadratic",
-    show_default=True,
     help="Positional encoding of the heads.",
 )
 @click.option(
     "--stride-by",
     type=click.Choice(["queries", "pooling"]),
     default="queries",
-    show_default=True,
     help="How a strided layer skips outputs: fewer queries, or a pooling layer behind.",
 )
 @choosing("Convert")
@@ -92,7 +82,7 @@ def convert(
     plot: str | None,
     showing: Showing,
     running: Running,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Convert every convolution of MODEL to attention, and check it."""
     destination = Path(output) if output else beside(Path(model))
@@ -102,22 +92,16 @@ def convert(
     from conv2attn.cli import network_files
 
     certificate, written = network_files.convert_file(
-        model, destination, keep_refuted=keep_refuted, force=showing.force, running=running, **given
+        model, destination, keep_refuted=keep_refuted, force=showing.force, running=running, **arguments
     )
-    showing.finish(certificate)
+    showing.show(certificate)
     network_files.draw(certificate, plot, showing.force)
     showing.say(f"wrote {destination}" if written else f"{destination} was not written: the result was refuted")
     sys.exit(certificate.exit_code)
 
 
 @main.command(example="conv2attn demo -o resnet18.attn.pt --report certificate.html")
-@click.option(
-    "-o",
-    "--output",
-    type=Written(NETWORK_SUFFIXES),
-    metavar="FILE",
-    help="Where to write the converted network; not written by default.",
-)
+@output_option("Where to write the converted network; not written by default.", NETWORK_SUFFIXES, required=False)
 @plotting
 @reporting
 def demo(output: str | None, plot: str | None, showing: Showing) -> None:
@@ -125,11 +109,9 @@ def demo(output: str | None, plot: str | None, showing: Showing) -> None:
     from conv2attn.cli import network_files
 
     certificate, written = network_files.demonstrate(output, showing.force)
-    showing.finish(certificate)
+    showing.show(certificate)
     network_files.draw(certificate, plot, showing.force)
-    if written:
-        showing.say(f"wrote {output}")
-    showing.say("\nNext, type:\n" + "\n".join(f"  {line}" for line in next_commands()))
+    showing.say(*([f"wrote {output}"] if written else []), "\nNext, type:", *(f"  {line}" for line in next_commands()))
     sys.exit(certificate.exit_code)
 
 
@@ -184,19 +166,19 @@ tolerance = click.option(
 @running_options
 @reporting
 @click.pass_context
-def verify(context: click.Context, /, plot: str | None, showing: Showing, **given: Any) -> None:
+def verify(context: click.Context, /, plot: str | None, showing: Showing, **arguments: Any) -> None:
     """Decide whether CONVERTED computes ORIGINAL, for every input."""
     from conv2attn.cli import network_files
 
-    kept = given["save_witness"]
-    given["repeat"] = replay_line(context, str(kept))
-    result = network_files.verify_files(**given, force=showing.force, command=command_line(context))
-    showing.finish(result)
-    network_files.draw(result, plot, showing.force)
-    if kept:
-        shown = bool(result.counterexamples)
-        showing.say(f"wrote {kept}" if shown else f"{kept} was not written: no input shows a difference")
-    sys.exit(result.exit_code)
+    witness = arguments["save_witness"]
+    command, repeat = command_line(context), replay_line(context, str(witness))
+    certificate = network_files.verify_files(**arguments, command=command, repeat=repeat, force=showing.force)
+    showing.show(certificate)
+    network_files.draw(certificate, plot, showing.force)
+    if witness:
+        shown = certificate.counterexamples
+        showing.say(f"wrote {witness}" if shown else f"{witness} was not written: no input shows a difference")
+    sys.exit(certificate.exit_code)
 
 
 @main.command(example="conv2attn recheck certificate.json")
@@ -217,11 +199,8 @@ def recheck(
     from conv2attn.cli.network_files import recheck_file
 
     if is_span_certificate(certificate):
-        result: Any = recheck_spans(certificate, original, tokens, reading)
-    else:
-        result = recheck_file(certificate, (original, converted), reading, parsed)
-    showing.finish(result)
-    sys.exit(result.exit_code)
+        showing.finish(recheck_spans(certificate, original, tokens, reading))
+    showing.finish(recheck_file(certificate, (original, converted), reading, parsed))
 
 
 @main.command(example="conv2attn replay witness.pt resnet18.pt resnet18.attn.pt")
@@ -231,13 +210,11 @@ def recheck(
 @reading_options
 @placing
 @reporting
-def replay(witness: str, showing: Showing, **given: Any) -> None:
+def replay(witness: str, showing: Showing, **arguments: Any) -> None:
     """Run two networks again on the inputs that verify kept in WITNESS."""
     from conv2attn.cli.network_files import replay_file
 
-    result = replay_file(witness, **given)
-    showing.finish(result)
-    sys.exit(result.exit_code)
+    showing.finish(replay_file(witness, **arguments))
 
 
 def parsed(command: str) -> tuple[str, dict[str, Any]]:
@@ -254,11 +231,11 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
             options = {str(each.name): context.params[str(each.name)] for each in verify.params if not shows(each)}
             return command_line(context), options
     except (ValueError, click.ClickException, click.exceptions.Exit) as error:
-        found = f"the command in the certificate is no verify command: {command[:80]!r}"
-        raise UsageError("C2A303", found, "Run verify on the two files again.") from error
+        reason = f"the command in the certificate is no verify command: {command[:80]!r}"
+        raise UsageError("C2A303", reason, "Run verify on the two files again.") from error
 
 
-def replay_line(context: click.Context, kept: str) -> str:
-    """The command that shows again how the networks differ on the inputs in the file `kept`."""
+def replay_line(context: click.Context, witness: str) -> str:
+    """The command that shows again how the networks differ on the inputs in the file `witness`."""
     files = [str(context.params[name]) for name in ("original", "converted")]
-    return shlex.join(["conv2attn", "replay", kept, *files, *given_options(context, main.commands["replay"])])
+    return shlex.join(["conv2attn", "replay", witness, *files, *given_options(context, main.commands["replay"])])

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import click
 
@@ -20,7 +21,6 @@ from conv2attn.suffixes import PICTURE_SUFFIXES, REPORT_SUFFIXES
 if TYPE_CHECKING:
     from conv2attn.report import Report
 
-WIDTH = 80
 LARGEST_INPUT = 2**26
 """Numbers of an image, as `certify` has it."""
 Decorator = Callable[[Any], Any]
@@ -134,12 +134,12 @@ def check_readable(path: str) -> None:
 
 def check_suffix(option: click.Parameter, path: str, suffixes: tuple[str, ...]) -> None:
     """Refuses a file of a suffix that an option does not write (C2A308), and a picture without matplotlib (C2A003)."""
-    told = option.opts[0] if isinstance(option, click.Option) else option.human_readable_name
+    name = option.opts[0] if isinstance(option, click.Option) else option.human_readable_name
     if Path(path).suffix not in suffixes:
-        found = f"{told} {path or repr(path)} has none of the suffixes {', '.join(suffixes)}"
-        raise UsageError("C2A308", found, "Name one of them.")
+        reason = f"{name} {path or repr(path)} has none of the suffixes {', '.join(suffixes)}"
+        raise UsageError("C2A308", reason, "Name one of them.")
     if suffixes == PICTURE_SUFFIXES and find_spec("matplotlib") is None:
-        raise UsageError("C2A003", f"{told} needs matplotlib", "Install it: pip install 'conv2attn[plot]'.")
+        raise UsageError("C2A003", f"{name} needs matplotlib", "Install it: pip install 'conv2attn[plot]'.")
 
 
 def check_free(force: bool, *written: str | Path, read: Collection[str] = ()) -> None:
@@ -168,8 +168,8 @@ def check_free(force: bool, *written: str | Path, read: Collection[str] = ()) ->
         if not path.parent.is_dir():
             raise CheckpointError("C2A301", f"{path.parent} is not a folder", "Make it first, or choose another.")
         if not os.access(path.parent, os.W_OK | os.X_OK):
-            found = f"{path} cannot be written: its folder takes no files from this user"
-            raise CheckpointError("C2A301", found, "Choose another folder.")
+            reason = f"{path} cannot be written: its folder takes no files from this user"
+            raise CheckpointError("C2A301", reason, "Choose another folder.")
         taken.add(place)
 
 
@@ -187,16 +187,26 @@ def options(*decorators: Decorator, heading: str = "Options") -> Decorator:
     return decorate
 
 
-def grouped(name: str, make: Callable[..., Any], heading: str, *decorators: Decorator) -> Decorator:
-    """Options below one heading that are given to a command as one argument, which `make` makes of their values."""
+def output_option(meaning: str, suffixes: Collection[str] = (), required: bool = True) -> Decorator:
+    """The option for the file, of one of `suffixes`, or the folder that a command makes."""
+    kind, metavar = (Written(suffixes), "FILE") if suffixes else (click.Path(), "FOLDER")
+    return click.option("-o", "--output", type=kind, metavar=metavar, required=required, help=meaning)
+
+
+def grouped(name: str, kind: Callable[..., Any] | str, heading: str, *decorators: Decorator) -> Decorator:
+    """Options below one heading that a command takes as one argument, of the class `kind` or one so named.
+
+    A class by name, "module:Class", is imported when the command runs: its module may import torch.
+    """
     together = options(*decorators, heading=heading)
     parts = [each.name for each in together(lambda: None).__click_params__]
 
     def decorate(command: Any) -> Any:
         @wraps(command)
-        def called(*args: Any, **given: Any) -> Any:
-            value = make(**{part: given.pop(part) for part in parts})
-            return command(*args, **{name: value}, **given)
+        def called(*args: Any, **options: Any) -> Any:
+            make = resolve_name(kind) if isinstance(kind, str) else kind
+            value = make(**{part: options.pop(part) for part in parts})
+            return command(*args, **{name: value}, **options)
 
         return together(called)
 
@@ -215,14 +225,21 @@ class Showing:
     quiet: bool
     wide: bool
 
-    def finish(self, result: "Report") -> None:
+    def finish(self, result: "Report", *lines: str) -> NoReturn:
+        """Shows the report, says some lines on what was done, and exits with the code of the report."""
+        self.show(result)
+        self.say(*lines)
+        sys.exit(result.exit_code)
+
+    def show(self, result: "Report") -> None:
         """Shows the report, and writes it to a file if asked."""
         if self.quiet:
             from conv2attn.report import document
 
             click.echo("\n".join(document(result).answer))
         elif self.form == "text":
-            click.echo(result.to_text(None if self.wide else columns(), self.verbose, in_colour()), nl=False)
+            width = None if self.wide else shutil.get_terminal_size().columns
+            click.echo(result.to_text(width, self.verbose, in_colour()), nl=False)
         else:
             click.echo(self.written(result, self.form), nl=False)
         if self.report is not None:
@@ -237,17 +254,10 @@ class Showing:
         text: str = write() if form in ("json", "csv") else write(verbose=self.verbose)
         return text.rstrip("\n") + "\n"
 
-    def say(self, line: str) -> None:
+    def say(self, *lines: str) -> None:
         """Says on stderr what was done, unless only the verdict is asked for."""
-        if not self.quiet:
+        for line in () if self.quiet else lines:
             click.echo(line, err=True)
-
-
-def columns() -> int:
-    """The width of the terminal, or what COLUMNS says; 80 where stdout is none."""
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
-        return shutil.get_terminal_size((WIDTH, 24)).columns
-    return WIDTH
 
 
 def in_colour() -> bool:
@@ -255,7 +265,6 @@ def in_colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-REPORT_FORMATS = click.Choice(["text", "json", "markdown", "html", "svg", "latex", "csv"])
 force = options(click.option("--force", is_flag=True, help="Overwrite existing files."), heading="Report")
 reporting = grouped(
     "showing",
@@ -267,9 +276,8 @@ reporting = grouped(
     click.option(
         "--format",
         "form",
-        type=REPORT_FORMATS,
+        type=click.Choice([*REPORT_SUFFIXES.values()]),
         default="text",
-        show_default=True,
         help="Format of the report on stdout.",
     ),
     click.option(
@@ -282,18 +290,11 @@ reporting = grouped(
 )
 
 
-def as_selection(**patterns: tuple[str, ...]) -> Any:
-    """The patterns of names as one value, whose module imports torch."""
-    from conv2attn.arguments import Selection
-
-    return Selection(**patterns)
-
-
 def choosing(does: str) -> Decorator:
     """The options that choose layers, given to a command as one `only`; `does` is what it does to them."""
     return grouped(
         "only",
-        as_selection,
+        "conv2attn.arguments:Selection",
         "Options",
         click.option(
             "--only", multiple=True, metavar="GLOB", help=f"{does} only layers whose name matches; repeatable."
@@ -302,20 +303,12 @@ def choosing(does: str) -> Decorator:
     )
 
 
-def as_reading(**parts: Any) -> Any:
-    """The options on files as one value, whose class imports torch."""
-    from conv2attn.checkpoints.reading_options import Reading
-
-    return Reading(**parts)
-
-
 FILES, RUNS = "How to read the file", "What to run on"
 sizing = options(
-    click.option(
-        "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
-    ),
+    click.option("--max-size", type=float, default=8, metavar="GIB", help="Refuse files larger than this."),
     heading=FILES,
 )
+READING_CLASS = "conv2attn.checkpoints.reading_options:Reading"
 READING = (
     click.option(
         "--arch",
@@ -346,7 +339,7 @@ PREPARING = options(
     ),
     heading=RUNS,
 )
-reading_options = grouped("reading", as_reading, FILES, *READING)
+reading_options = grouped("reading", READING_CLASS, FILES, *READING)
 INPUTS = click.option(
     "--inputs", type=Read(), help="What to run on: images in a PNG, JPEG, folder, .npy, .npz or .pt file."
 )
@@ -356,7 +349,7 @@ INPUT_SIZE = click.option(
     metavar="CxHxW",
     help="Size of the images; the network's own by default.",
 )
-reading_images = grouped("reading", as_reading, FILES, *READING, PREPARING)
+reading_images = grouped("reading", READING_CLASS, FILES, *READING, PREPARING)
 
 
 @final
@@ -422,13 +415,14 @@ class Running:
     device: str = "cpu"
 
 
+DEVICE = click.option("--device", default="cpu", help="Device to run on.")
 PLACING = (
     click.option(
         "--dtype",
         type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
         help="Cast the networks to this dtype first.",
     ),
-    click.option("--device", default="cpu", show_default=True, help="Device to run on."),
+    DEVICE,
 )
 placing = grouped("running", Running, RUNS, *PLACING)
 running_options = grouped(
@@ -441,13 +435,10 @@ running_options = grouped(
         type=float,
         metavar="R",
         default=1.0,
-        show_default=True,
         help="Random images lie between -R and R.",
     ),
     INPUTS,
-    click.option(
-        "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the random images."
-    ),
+    click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the random images."),
     *PLACING,
 )
 plotting = click.option(
@@ -471,8 +462,8 @@ def heading_of(parameter: click.Parameter) -> str:
 def command_line(context: click.Context) -> str:
     """The command for this result: arguments, and the options that are not as by default."""
     arguments = (each for each in context.command.params if isinstance(each, click.Argument))
-    given = (context.params.get(str(each.name)) for each in arguments)
-    files = [str(each) for each in given if each is not None]
+    values = (context.params.get(str(each.name)) for each in arguments)
+    files = [str(value) for value in values if value is not None]
     return shlex.join(["conv2attn", str(context.info_name), *files, *given_options(context, context.command)])
 
 

@@ -1,5 +1,6 @@
 """The commands on attention of any network: check-span, heads, recover, explore, atlas."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from conv2attn.cli.options import (
     Showing,
     Written,
     choosing,
-    columns,
     force,
     options,
+    output_option,
     parse_sizes,
     reading_images,
     reporting,
@@ -35,11 +36,7 @@ def parse_kernel(text: str) -> int | tuple[int, ...]:
 
 
 def parse_offsets(text: str) -> list[tuple[int, ...]]:
-    """`0,-1 0,0 0,1` as offsets.
-
-    Raises:
-        ValueError: there are none, or one is not whole numbers with commas between them.
-    """
+    """`0,-1 0,0 0,1` as offsets; a ValueError where there are none, or one is not whole numbers."""
     if not text.strip():
         raise ValueError(text)
     return [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
@@ -51,11 +48,10 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
     "--kernel-size",
     type=Parsed("positive whole numbers with an x between them", parse_kernel, "3 or 3x5"),
     default="3",
-    show_default=True,
     metavar="K",
     help="Kernel size of the convolution: 3, or 1x7.",
 )
-@click.option("--dilation", type=int, default=1, show_default=True, help="Dilation of the convolution.")
+@click.option("--dilation", type=int, default=1, help="Dilation of the convolution.")
 @click.option(
     "--offsets",
     type=Parsed("offsets", parse_offsets, "'0,-1 0,0 0,1'"),
@@ -67,7 +63,6 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
     "--condition",
     type=click.Choice(["per-query", "per-image", "joint", "interior"]),
     default=("interior",),
-    show_default=True,
     multiple=True,
     help="Which queries share a mixing: each its own, those of an image, all, or all whose taps are on the grid. "
     "Repeatable: the first decides.",
@@ -84,7 +79,6 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
     "--memory-limit",
     type=click.IntRange(1),
     default=512,
-    show_default=True,
     metavar="MIB",
     help="Memory for temporary arrays.",
     callback=lambda context, parameter, value: value * 2**20,
@@ -98,7 +92,7 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
 )
 @tokens_or_positions
 @reporting
-def check_span(model: str, showing: Showing, plot: str | None, certificate: str | None, **given: Any) -> None:
+def check_span(model: str, showing: Showing, plot: str | None, certificate: str | None, **arguments: Any) -> None:
     """Decide whether attention can express the convolutions of a kernel.
 
     This is the condition of Lemma 3, for each attention layer in MODEL.
@@ -106,15 +100,15 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
     from conv2attn.cli.attention_files import check_file
     from conv2attn.span.sharing import processes_of_torchrun
 
-    def checked(speaks: bool) -> int:
-        drawn, kept = (plot, certificate) if speaks else (None, None)
-        result = check_file(model, plot=drawn, certificate=kept, force=showing.force, **given)
-        if speaks:
-            showing.finish(result)
-        return result.exit_code
+    def check(leads: bool) -> int:
+        files = {"plot": plot, "certificate": certificate} if leads else {"plot": None, "certificate": None}
+        report = check_file(model, **files, force=showing.force, **arguments)
+        if leads:
+            showing.show(report)
+        return report.exit_code
 
     with processes_of_torchrun() as crew:
-        code = crew.together(lambda: checked(crew.rank == 0))
+        code = crew.together(lambda: check(crew.rank == 0))
     sys.exit(code)
 
 
@@ -144,7 +138,7 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
 @tokens
 @reporting
 def heads(
-    model: str | None, plot: str | None, compare: tuple[str, ...], defined: bool, showing: Showing, **given: Any
+    model: str | None, plot: str | None, compare: tuple[str, ...], defined: bool, showing: Showing, **arguments: Any
 ) -> None:
     """Measure what each head of MODEL does.
 
@@ -156,7 +150,7 @@ def heads(
         from conv2attn.report.text import to_text
         from conv2attn.span.facts_document import definitions
 
-        click.echo(to_text(definitions(), columns()), nl=False)
+        click.echo(to_text(definitions(), shutil.get_terminal_size().columns), nl=False)
         return
     if model is None:
         raise click.UsageError("Missing argument 'MODEL'")
@@ -164,63 +158,42 @@ def heads(
         raise click.UsageError("--plot shows the heads of one model: leave it out beside --compare.")
     from conv2attn.cli.attention_files import compared_in, facts_in
 
-    found = (
-        compared_in(model, compare, force=showing.force, **given)
-        if compare
-        else facts_in(model, plot=plot, force=showing.force, **given)
-    )
-    showing.finish(found)
-    sys.exit(found.exit_code)
+    if compare:
+        showing.finish(compared_in((model, *compare), force=showing.force, **arguments))
+    showing.finish(facts_in(model, plot=plot, force=showing.force, **arguments))
 
 
 @main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")
 @click.argument("model", type=Read())
-@click.option(
-    "-o",
-    "--output",
-    type=Written(TENSOR_SUFFIXES),
-    metavar="FILE",
-    required=True,
-    help="Where to write the convolutions.",
-)
+@output_option("Where to write the convolutions.", TENSOR_SUFFIXES)
 @click.option(
     "--kernel-size",
     type=click.Choice(["1", "3", "5", "7"]),
     default="3",
-    show_default=True,
     help="Kernel size of the convolutions.",
 )
 @choosing("Read")
 @tokens
 @reporting
-def recover(model: str, output: str, kernel_size: str, showing: Showing, **given: Any) -> None:
+def recover(model: str, output: str, kernel_size: str, showing: Showing, **arguments: Any) -> None:
     """Write the convolution nearest to each attention layer of MODEL.
 
     Where a layer is a convolution, it is that one, bit for bit.
     """
     from conv2attn.cli.attention_files import write_recovered
 
-    found = write_recovered(model, output, kernel_size=int(kernel_size), force=showing.force, **given)
-    showing.finish(found)
-    showing.say(f"wrote {output}")
-    sys.exit(found.exit_code)
+    report = write_recovered(model, output, kernel_size=int(kernel_size), force=showing.force, **arguments)
+    showing.finish(report, f"wrote {output}")
 
 
 @main.command(example="conv2attn explore resnet18.pt -o page.html")
 @click.argument("model", type=Read())
-@click.option(
-    "-o",
-    "--output",
-    type=Written(PAGE_SUFFIXES),
-    metavar="FILE",
-    required=True,
-    help="Where to write the page (.html) or the picture (.svg).",
-)
+@output_option("Where to write the page (.html) or the picture (.svg).", PAGE_SUFFIXES)
 @choosing("Show")
 @options(INPUTS, INPUT_SIZE, heading=RUNS)
 @reading_images
 @force
-def explore(model: str, output: str, **given: Any) -> None:
+def explore(model: str, output: str, **arguments: Any) -> None:
     """Write one offline page that shows where each head looks.
 
     Attention is shown as it runs, of whatever library. Where nothing attends, convolutions are shown as the attention
@@ -232,15 +205,13 @@ def explore(model: str, output: str, **given: Any) -> None:
     """
     from conv2attn.cli.attention_files import explore_file
 
-    for told in explore_file(model, output, **given):
-        click.echo(told, err=True)
+    for line in explore_file(model, output, **arguments):
+        click.echo(line, err=True)
 
 
 @main.command("atlas", example="conv2attn atlas models.toml -o atlas")
 @click.argument("models", type=Read())
-@click.option(
-    "-o", "--output", type=click.Path(), metavar="FOLDER", required=True, help="Where to write the page and its tables."
-)
+@output_option("Where to write the page and its tables.")
 def atlas(models: str, output: str) -> None:
     """Measure the heads of every model in a list, and write a page.
 
@@ -249,9 +220,9 @@ def atlas(models: str, output: str) -> None:
     The folder receives index.md, heads.csv, atlas.json and one JSON file a model. A second run measures only what is
     new.
     """
-    from conv2attn.experiments.atlas_runs import atlas as made
+    from conv2attn.experiments.atlas_runs import atlas as measure_models
 
     command = f"conv2attn atlas {Path(models).name} -o {Path(output).name}"
-    found = made(Path(models), Path(output), command, lambda line: click.echo(line, err=True))
-    click.echo(f"{len(found['models'])} measured, {len(found['failed'])} failed: {Path(output) / 'index.md'}")
-    sys.exit(3 if found["failed"] else 0)
+    contents = measure_models(Path(models), Path(output), command, lambda line: click.echo(line, err=True))
+    click.echo(f"{len(contents['models'])} measured, {len(contents['failed'])} failed: {Path(output) / 'index.md'}")
+    sys.exit(3 if contents["failed"] else 0)

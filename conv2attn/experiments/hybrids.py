@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -103,7 +103,7 @@ def complete_hybrids(path: Path, folder: Path, report: Callable[[str], None]) ->
         for seed in HYBRID_SEEDS:
             if not any((row["arm"], row["seed"]) == (arm, str(seed)) for row in read_rows(path, HYBRID_COLUMNS)):
                 add_row(path, HYBRID_COLUMNS, hybrid_run(arm, seed, folder, report))
-    return Hybrids(tuple(read_rows(path, HYBRID_COLUMNS)))
+    return Hybrids.read(path)
 
 
 @final
@@ -113,6 +113,11 @@ class Hybrids(Report):
 
     schema: ClassVar[str] = "conv2attn.hybrids/1"
     rows: tuple[RunRow, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The table in a file; see `read_rows`."""
+        return cls(tuple(read_rows(path, HYBRID_COLUMNS)))
 
     def of(self, arm: str, column: str) -> dict[str, float]:
         """The values of a column for an arm, by seed."""

@@ -48,6 +48,11 @@ class Transformation(Report):
     layers: tuple[TransformedLayer, ...]
     finished: bool
 
+    @property
+    def exit_code(self) -> int:
+        """0 where the training is finished, otherwise 130, as of an interrupted command."""
+        return 0 if self.finished else 130
+
 
 @document.register
 def _(transformation: Transformation, verbose: bool = False) -> Document:

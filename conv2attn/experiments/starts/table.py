@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 from conv2attn.experiments.figures.drawing import draw_curve
 from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
@@ -86,7 +86,7 @@ def complete_starts(path: Path, report: Callable[[str], None], part: int = 0, pa
         row = run_start(key)
         add_row(path, START_COLUMNS, row)
         report(" ".join((*key.text, f"{row['accuracy']:.4f}", f"{row['seconds']} s")))
-    return Starts(tuple(read_rows(path, START_COLUMNS)))
+    return Starts.read(path)
 
 
 @final
@@ -96,6 +96,11 @@ class Starts(Report):
 
     schema: ClassVar[str] = "conv2attn.starts/1"
     rows: tuple[RunRow, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The table in a file; see `read_rows`."""
+        return cls(tuple(read_rows(path, START_COLUMNS)))
 
     def summary_of(self, size: TrainingSize, arm: str) -> tuple[Any, ...]:
         """One row: training set, arm, rate, runs, accuracy, gain, shifts, kept."""
