@@ -5,7 +5,7 @@ from itertools import product
 
 from sympy import Rational, exp, symbols
 
-from conv2attn.bounds.row import ONE, Heads, Row, Setting, both, geom, mul, power, ratio
+from conv2attn.bounds.row import ONE, OutputChannel, Setting, SoftHeads, both, geom, power, prod, ratio
 
 from .claim import Claim, refutation, step
 from .core import finite, identity, less, sign
@@ -18,12 +18,12 @@ e, S, f1, f2, a1, a2, size, d1, d2, d3 = symbols("e S f_1 f_2 a_1 a_2 M d_1 d_2 
 UNIT, HALF_SUBNORMAL = ONE >> 24, ONE >> 150
 FLOAT32 = Setting(UNIT, 0, UNIT, HALF_SUBNORMAL, 0, HALF_SUBNORMAL, 1, 1, 0, 0)
 SUM = Setting(UNIT, 0, UNIT, HALF_SUBNORMAL, 0, HALF_SUBNORMAL, 1024, 1024, 1, 1)
-PLANE = Heads(2, True, 5 * ONE, 3, 1024, 4 * UNIT, 0, 4 * UNIT, HALF_SUBNORMAL, 0, SUM, SUM)
+PLANE = SoftHeads(2, True, 5 * ONE, 3, 1024, 4 * UNIT, 0, 4 * UNIT, HALF_SUBNORMAL, 0, SUM, SUM)
 THIRDS = [ONE * k // 3 for k in range(4)]
 
 
 def row(soft=None, weights=ONE):
-    return Row(weights, 0, ONE, FLOAT32, FLOAT32, soft)
+    return OutputChannel(weights, 0, ONE, FLOAT32, FLOAT32, soft)
 
 
 def exactly(x):
@@ -36,7 +36,7 @@ def not_less(case):
     return exactly(integer) >= number
 
 
-PRODUCTS = [(mul(x, y), exactly(x) * exactly(y)) for x, y in product(THIRDS, repeat=2)]
+PRODUCTS = [(prod(x, y), exactly(x) * exactly(y)) for x, y in product(THIRDS, repeat=2)]
 INVERSES = [(geom(x), 1 / (1 - exactly(x))) for x in THIRDS[:3]]
 POWERS = [(both(x, y), (1 + exactly(x)) * (1 + exactly(y)) - 1) for x, y in product(THIRDS, repeat=2)]
 POWERS += [(power(x, n), (1 + exactly(x)) ** n - 1) for x in THIRDS for n in range(4)]
@@ -142,9 +142,9 @@ CLAIM = Claim(
             "It says nothing of a flat head, of negative numbers, of sums so long that n u >= 1.",
             finite,
             [
-                row(Heads(2, True, 0, 3, 1024, 0, 0, 0, 0, 0, SUM, SUM)),
+                row(SoftHeads(2, True, 0, 3, 1024, 0, 0, 0, 0, 0, SUM, SUM)),
                 row(weights=-1),
-                Row(ONE, 0, ONE, Setting(UNIT, 0, 0, 0, 0, 0, 1, 1 << 24, 0, 0), FLOAT32),
+                OutputChannel(ONE, 0, ONE, Setting(UNIT, 0, 0, 0, 0, 0, 1, 1 << 24, 0, 0), FLOAT32),
             ],
             lambda each: each.bound is None,
             count=3,

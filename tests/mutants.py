@@ -77,10 +77,10 @@ MUTANTS = {
         "bounds/row.py", "return near + self.far_weights(axes) + 2 * self.far(axes)", "return near", BY_KEY
     ),
     "far keys of one axis": Mutant(
-        "bounds/row.py", "return axes * mul(self.sums.tail", "return mul(self.sums.tail", BY_KEY
+        "bounds/row.py", "return axes * prod(self.sums.tail", "return prod(self.sums.tail", BY_KEY
     ),
     "exponentials off by their scores alone": Mutant(
-        "bounds/row.py", "mul(ONE + self.ulps, moved) + mul(self.ulps, self.leak(axes))", "moved", BY_KEY
+        "bounds/row.py", "prod(ONE + self.ulps, moved) + prod(self.ulps, self.leak(axes))", "moved", BY_KEY
     ),
     "sums stored once": Mutant("bounds/by_key.py", "        if stores:", "        if False:", BY_KEY),
     "the farthest key for all": Mutant(
@@ -128,11 +128,11 @@ MUTANTS = {
         "bounds/leak.py", "return pairs + arb(0).union(tail)", "return pairs / 2", LEAK
     ),
     "gamma halved": Mutant(
-        "bounds/rounding.py", "return up(exact / (1 - exact))", "return up(exact / (1 - exact) / 2)", ROUNDING
+        "bounds/sum_rounding.py", "return up(exact / (1 - exact))", "return up(exact / (1 - exact) / 2)", ROUNDING
     ),
     "the bias is not rounded": Mutant("bounds/row.py", "terms, terms + bias, casts", "terms, terms, casts", ROUNDING),
     "the cast is not counted": Mutant("bounds/row.py", "power(self.cast, self.casts)", "power(self.cast, 0)", ROUNDING),
-    "half of the leak": Mutant("bounds/difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
+    "half of the leak": Mutant("bounds/layer_difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
     "weights within a tolerance": Mutant(
         "equivalence/maps.py",
         "return ~(stored[0] == stored[1])",

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import torch
 
-from conv2attn.attention.hardness import FORMATS
-from conv2attn.basis import Numbers
+from conv2attn.attention.hardness import FORMAT_NAMES
+from conv2attn.basis import HeadNumbers
 from conv2attn.bounds import absolute_score_error, exact_absolute_features
 
 LARGEST_SCORE_ERROR = 2.0**-10  # chosen: every weight then has TF32's relative accuracy or better
@@ -14,7 +14,7 @@ LONGEST_SIDE = 2**20
 
 
 @lru_cache(maxsize=1024)
-def score_error(numbers: Numbers, side: int, dtype: torch.dtype) -> float:
+def score_error(numbers: HeadNumbers, side: int, dtype: torch.dtype) -> float:
     """Upper bound on the error of a score; 0 where centres are integers and every sum fits the significand.
 
     A quadratic form in n axes has n (n + 3) / 2 features, whose products add up in absolute value to at most
@@ -25,8 +25,8 @@ def score_error(numbers: Numbers, side: int, dtype: torch.dtype) -> float:
     if numbers.axes:
         features = numbers.axes * (numbers.axes + 3) // 2
         share = math.nextafter(numbers.sharpness * numbers.axes / features, math.inf)
-        return absolute_score_error(share, side / 2 + numbers.reach, features, FORMATS[dtype])
-    axes, precision = len(numbers.centers[0]), FORMATS[dtype]
+        return absolute_score_error(share, side / 2 + numbers.reach, features, FORMAT_NAMES[dtype])
+    axes, precision = len(numbers.centers[0]), FORMAT_NAMES[dtype]
     reach = side / 2 + max(abs(x) for center in numbers.centers for x in center)
     exact = (exact_absolute_features(a, math.ceil(reach), axes, precision) for a in set(numbers.alphas))
     if numbers.on_pixels and all(exact):
@@ -34,7 +34,7 @@ def score_error(numbers: Numbers, side: int, dtype: torch.dtype) -> float:
     return absolute_score_error(max(map(abs, numbers.alphas)), reach, axes, precision)
 
 
-def longest_side(numbers: Numbers, dtype: torch.dtype) -> int:
+def longest_side(numbers: HeadNumbers, dtype: torch.dtype) -> int:
     """The longest side of a key grid on which the features of these heads are accurate enough; 0 if there is none."""
     low, high = 0, LONGEST_SIDE
     while low < high:

@@ -5,16 +5,16 @@ from functools import lru_cache
 import torch
 
 from conv2attn.attention.probes import exponential_underflows
-from conv2attn.basis import AttentionGrid, Numbers, Offset, Operator, Sites
+from conv2attn.basis import AttentionGrid, HeadNumbers, Offset, Operator, Sites
 from conv2attn.bounds import one_hot_threshold
 
-FORMATS = {
+FORMAT_NAMES = {
     torch.float64: "float64",
     torch.float32: "float32",
     torch.bfloat16: "bfloat16",
     torch.float16: "float16",
 }
-THRESHOLDS = {dtype: one_hot_threshold(name) for dtype, name in FORMATS.items()}
+THRESHOLDS = {dtype: one_hot_threshold(name) for dtype, name in FORMAT_NAMES.items()}
 
 
 def hard_offsets(operators: Operator, dtype: torch.dtype) -> tuple[Offset, ...] | str:
@@ -22,7 +22,7 @@ def hard_offsets(operators: Operator, dtype: torch.dtype) -> tuple[Offset, ...] 
     return targets(operators.numbers(), dtype, next((v.device.type for v in operators.values), "cpu"))
 
 
-def targets(numbers: Numbers, dtype: torch.dtype, device: str) -> tuple[Offset, ...] | str:
+def targets(numbers: HeadNumbers, dtype: torch.dtype, device: str) -> tuple[Offset, ...] | str:
     """The offset of each head if every head with these numbers is bitwise one-hot in `dtype`, otherwise why not.
 
     A head is one-hot when its centre is a pixel and alpha exceeds the threshold above which every other weight is
@@ -32,17 +32,17 @@ def targets(numbers: Numbers, dtype: torch.dtype, device: str) -> tuple[Offset, 
         return "its scores are not distances to a centre, so they are never exactly one-hot"
     threshold = THRESHOLDS[dtype]
     if not exponential_underflows(threshold, dtype, device):
-        return f"exp(-{threshold:.6g}) does not vanish in {FORMATS[dtype]} on {device}"
-    return decide(numbers, dtype)
+        return f"exp(-{threshold:.6g}) does not vanish in {FORMAT_NAMES[dtype]} on {device}"
+    return one_hot_offsets(numbers, dtype)
 
 
 @lru_cache(maxsize=1024)
-def decide(numbers: Numbers, dtype: torch.dtype) -> tuple[Offset, ...] | str:
+def one_hot_offsets(numbers: HeadNumbers, dtype: torch.dtype) -> tuple[Offset, ...] | str:
     """`targets` on a device whose exponential vanishes as it should."""
     threshold = THRESHOLDS[dtype]
     if not all(threshold < alpha < float("inf") for alpha in numbers.alphas):
         low = next(a for a in numbers.alphas if not threshold < a < float("inf"))
-        return f"alpha = {low:g} is not one-hot in {FORMATS[dtype]} (that takes more than {threshold:.6g})"
+        return f"alpha = {low:g} is not one-hot in {FORMAT_NAMES[dtype]} (that takes more than {threshold:.6g})"
     if not numbers.on_pixels:
         head, center = next((h, c) for h, c in enumerate(numbers.centers) if not all(x.is_integer() for x in c))
         return f"head {head} is centred between pixels, at {center}"

@@ -13,12 +13,12 @@ from torch import Tensor, fx, nn
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.attention.probes import backend_flags
-from conv2attn.attention.recipe import Known, Question, Recipe, look
+from conv2attn.attention.recipe import Known, Question, Recipe, read_operators
 from conv2attn.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
-from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, taps_of
+from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, kernel_taps
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
 
-MEMORY_LIMIT = 512 * 2**20
+DEFAULT_MEMORY_LIMIT = 512 * 2**20
 MATCH = "Pass image.to(next(layer.parameters()))."
 
 
@@ -99,7 +99,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.check_widths(encoding.d_position if content_position else 1, value, output)
         self.image_padding = padding or Padding.none(self.dimensions)
         self.sites = sites or Sites.everywhere(self.dimensions)
-        self.engine, self.memory_limit, self.name = engine, MEMORY_LIMIT, "attention"
+        self.engine, self.memory_limit, self.name = engine, DEFAULT_MEMORY_LIMIT, "attention"
         self._known: dict[tuple[torch.dtype, str], Known] = {}
 
         def weight(*shape: int, fan_in: int = 1) -> nn.Parameter:
@@ -174,7 +174,7 @@ class MultiHeadSelfAttention(nn.Module):
             narrow = self.d_out < self.d_in
             if not (self.transposed or torch.compiler.is_compiling()):
                 return Weights.of_kernel(weight, self.bias, self.groups, narrow)
-            taps = taps_of(weight, self.groups, self.transposed)
+            taps = kernel_taps(weight, self.groups, self.transposed)
             return Weights(taps if narrow else None, None if narrow else taps, self.bias, self.groups)
         value, output = (None if w is None else w.permute(2, 0, 1) for w in (self.value, self.output))
         return Weights(value, output, self.bias, self.groups)
@@ -303,7 +303,7 @@ class MultiHeadSelfAttention(nn.Module):
 
     def read(self, operators: Operator, image: Tensor) -> Known:
         """Reads the values of the operators, and all that a graph of this engine will ask about them."""
-        known = self._known[image.dtype, image.device.type] = look(operators, image)
+        known = self._known[image.dtype, image.device.type] = read_operators(operators, image)
         if self.engine == "sdpa":
             _ = known.longest_side
         return known

@@ -12,7 +12,7 @@ from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Padding, Sites, Weights
 from conv2attn.errors import EngineError, UnsupportedError
 
-ROUNDINGS = 64
+COEFFICIENT_ROUNDINGS = 64
 """Roundoffs of the largest coefficient by which one may differ. Chosen: each is a sum of a few dozen products."""
 
 
@@ -135,7 +135,9 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
     expected = torch.zeros_like(scores)
     expected[:, :axes, :axes] = 2 * alpha[:, None, None] * torch.eye(axes).to(scores)
     expected[:, axes, :axes], expected[:, axes, axes] = scores[:, axes, :axes], -alpha
-    odd = (scores - expected).abs().amax((1, 2)) > ROUNDINGS * torch.finfo(scores.dtype).eps * scores.abs().amax((1, 2))
+    odd = (scores - expected).abs().amax((1, 2)) > COEFFICIENT_ROUNDINGS * torch.finfo(
+        scores.dtype
+    ).eps * scores.abs().amax((1, 2))
     if bool(odd.any()) or not bool((alpha > 0).all()) or bool(inside[: -heads * width].any()):
         wrong = int((odd | ~(alpha > 0)).nonzero()[0]) if bool((odd | ~(alpha > 0)).any()) else 0
         raise UnsupportedError(

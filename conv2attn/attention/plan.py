@@ -10,10 +10,10 @@ from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UsageError
 
-SIZES = ("d_in", "d_out", "d_head", "d_key", "groups")
-NUMBERS = (*SIZES, "stride_by", "engine")
-PARTS = ("value", "output", "bias", "content_bias")
-CONTENTS = ("content", "content_position", "content_linear")
+PLAN_SIZES = ("d_in", "d_out", "d_head", "d_key", "groups")
+PLAN_NUMBERS = (*PLAN_SIZES, "stride_by", "engine")
+PLAN_PARTS = ("value", "output", "bias", "content_bias")
+PLAN_CONTENTS = ("content", "content_position", "content_linear")
 
 
 def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
@@ -21,8 +21,8 @@ def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
     encoding, operators = layer.encoding, layer.encoding.operators()
     factored = layer.value is not None or layer.output is not None
     return {
-        **{key: getattr(layer, key) for key in NUMBERS},
-        **{key: getattr(layer, key) is not None for key in PARTS},
+        **{key: getattr(layer, key) for key in PLAN_NUMBERS},
+        **{key: getattr(layer, key) is not None for key in PLAN_PARTS},
         "kernel_size": None if factored or layer.kernel_size is None else list(layer.kernel_size),
         "transposed": not factored and layer.transposed,
         "content": layer.query is not None and layer.key is not None,
@@ -44,15 +44,17 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
         UsageError: a number of the plan is none, or out of range (C2A001, C2A007), or the layer cannot be so.
         KeyError, TypeError: something is missing from the plan, or not what a plan has there.
     """
-    arguments = {key: plan[key] for key in (*NUMBERS, *PARTS, *CONTENTS, "transposed")}
-    for key in SIZES:
-        whole(arguments[key], least=1)
+    arguments = {key: plan[key] for key in (*PLAN_NUMBERS, *PLAN_PARTS, *PLAN_CONTENTS, "transposed")}
+    for key in PLAN_SIZES:
+        checked_whole(arguments[key], least=1)
     with torch.device("meta"):
         encoding = Encoding.from_plan(plan["encoding"], plan["positions"], plan["fixed"])
         axes = encoding.dimensions
-        kernel_size = plan["kernel_size"] and per_axis(plan["kernel_size"], axes, "kernel_size")
-        before, after, spacing = (per_axis(plan["padding"][key], axes, key) for key in ("before", "after", "spacing"))
-        sites = Sites(*(per_axis(plan["sites"][key], axes, key) for key in ("stride", "before", "after")))
+        kernel_size = plan["kernel_size"] and whole_per_axis(plan["kernel_size"], axes, "kernel_size")
+        before, after, spacing = (
+            whole_per_axis(plan["padding"][key], axes, key) for key in ("before", "after", "spacing")
+        )
+        sites = Sites(*(whole_per_axis(plan["sites"][key], axes, key) for key in ("stride", "before", "after")))
         padding = Padding(before, after, plan["padding"]["mode"], spacing)
         layer = MultiHeadSelfAttention(
             encoding=encoding, padding=padding, sites=sites, kernel_size=kernel_size, **arguments
@@ -61,16 +63,18 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
     return layer
 
 
-def per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:
+def whole_per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:
     """A whole number for each axis; at least 1 of what is a step."""
     if len(numbers) != axes:
         raise UsageError(
             "C2A007", f"{key}={numbers!r} is not a number for each of {axes} axes", "Pass one number for each axis."
         )
-    return tuple(whole(number, least=1 if key in ("stride", "spacing", "kernel_size") else None) for number in numbers)
+    return tuple(
+        checked_whole(number, least=1 if key in ("stride", "spacing", "kernel_size") else None) for number in numbers
+    )
 
 
-def whole(number: Any, least: int | None) -> int:
+def checked_whole(number: Any, least: int | None) -> int:
     """`number`, if it is whole and not less than `least`."""
     if type(number) is not int or (least is not None and number < least):
         raise UsageError(

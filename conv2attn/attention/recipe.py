@@ -17,11 +17,11 @@ from conv2attn.attention.features import longest_side
 from conv2attn.attention.hardness import first_stray, targets, within_margins
 from conv2attn.attention.lattice import Lattice, lattice, taps_of_heads
 from conv2attn.attention.probes import backend_flags, indirect_convolution
-from conv2attn.basis import AttentionGrid, Basis, Numbers, Offset, Operator, Padding, Sites
+from conv2attn.basis import AttentionGrid, Basis, HeadNumbers, Offset, Operator, Padding, Sites
 
-UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
+POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
 DEPENDS_ON_CONTENT = "its attention depends on the content"
-Run = Callable[[Basis, Tensor], Tensor]
+Evaluation = Callable[[Basis, Tensor], Tensor]
 
 
 @final
@@ -34,7 +34,7 @@ class Recipe:
 
     padding: Padding
     sites: Sites
-    run: Run
+    run: Evaluation
     engine: str
 
     def serves(self, basis: Basis) -> bool:
@@ -53,7 +53,7 @@ class Known:
 
     dtype: torch.dtype
     snapshot: tuple[Tensor, ...]
-    numbers: Numbers
+    numbers: HeadNumbers
     targets: tuple[Offset, ...] | str
     lattice: Lattice | None
     taps: Lattice | None
@@ -88,7 +88,7 @@ def static(tensor: Tensor) -> Tensor:
     return torch.nn.Parameter(tensor, requires_grad=False)
 
 
-def look(operators: Operator, image: Tensor) -> Known:
+def read_operators(operators: Operator, image: Tensor) -> Known:
     """Reads the values of `operators`, for images of the dtype and device of `image`."""
     numbers = operators.numbers()
     offsets = targets(numbers, image.dtype, image.device.type)
@@ -159,7 +159,7 @@ class Question:
         if self.basis.operators.reads_content:
             return DEPENDS_ON_CONTENT
         if self.free:
-            return UNREAD
+            return POSITIONS_UNREAD
         return self.known.targets
 
     def stray(self, offsets: tuple[Offset, ...]) -> str:

@@ -9,10 +9,10 @@ from conv2attn.attention.engines import EngineName
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.errors import UsageError, whole_number
 
-Network = TypeVar("Network", bound=nn.Module)
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
-def set_engine(network: Network, engine: EngineName, memory_limit: int | None = None) -> Network:
+def set_engine(network: NetworkT, engine: EngineName, memory_limit: int | None = None) -> NetworkT:
     """Sets the engine, and the memory limit in bytes if one is given, of every attention layer in `network`.
 
     Parameters are never changed. A layer for which the engine is not exact refuses when it is called.

@@ -1,11 +1,11 @@
 """Grids, families of token-mixing operators, and `Basis`: `y = sum_k P_k x M_k^T + b`, the description of a layer."""
 
 from conv2attn.basis.basis import Basis, Form, as_affine_map, as_basis, basis_of
-from conv2attn.basis.composition import compose, compose_filters, merged
+from conv2attn.basis.composition import compose, compose_filters, merge_terms
 from conv2attn.basis.evaluation import cheapest_order, evaluate, order_costs
 from conv2attn.basis.graphs import Graph, adjacency, chebyshev, disjoint, gcn, pattern_of, random_walks, relations
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
-from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.numbers import HeadNumbers
 from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators import (
     FAMILIES,
@@ -42,7 +42,7 @@ from conv2attn.basis.operators import (
     weighted_sum,
 )
 from conv2attn.basis.padding import MODES, Padding
-from conv2attn.basis.weights import Weights, taps_of, turned
+from conv2attn.basis.weights import Weights, kernel_taps, turned
 
 __all__ = [
     "FAMILIES",
@@ -61,10 +61,10 @@ __all__ = [
     "Form",
     "GeneralisedSoftmax",
     "Graph",
+    "HeadNumbers",
     "Kronecker",
     "LearnedSoftmax",
     "LowRank",
-    "Numbers",
     "Offset",
     "Operator",
     "Padding",
@@ -96,14 +96,14 @@ __all__ = [
     "evaluate",
     "gcn",
     "inner_products",
-    "merged",
+    "kernel_taps",
+    "merge_terms",
     "offsets",
     "order_costs",
     "output_sides",
     "pattern_of",
     "random_walks",
     "relations",
-    "taps_of",
     "terms",
     "turned",
     "weighted_sum",

@@ -85,7 +85,7 @@ def basis_of(operators: Operator, weights: Weights, dimensions: int) -> Basis:
     return Basis(operators, weights, Padding.none(dimensions), Sites.everywhere(dimensions))
 
 
-READERS = {"torch_geometric": "conv2attn.framework.geometric"}
+LIBRARY_READERS = {"torch_geometric": "conv2attn.framework.geometric"}
 """Where the rules for layers of other libraries are, imported when such a layer is read."""
 
 
@@ -103,7 +103,7 @@ def as_basis(layer: object, *structure: Any) -> Basis:
         >>> conv2attn.as_basis(torch.nn.Conv2d(3, 4, (1, 3))).operators
         Shift(offsets=((0, -1), (0, 0), (0, 1)))
     """
-    home = READERS.get(type(layer).__module__.partition(".")[0])
+    home = LIBRARY_READERS.get(type(layer).__module__.partition(".")[0])
     if home is not None and home not in sys.modules:
         import_module(home)
         return as_basis(layer, *structure)

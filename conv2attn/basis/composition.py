@@ -38,7 +38,7 @@ def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
     return basis_of(Composition((second.mixing, first.mixing)), Weights(None, taps, bias), len(sides))
 
 
-def merged(basis: Basis, sides: Sides) -> Basis:
+def merge_terms(basis: Basis, sides: Sides) -> Basis:
     """An equal basis at these sides with one term for each distinct `P_k`: its terms add up their `M_k`."""
     places: dict[bytes, int] = {}
     kept: list[Tensor] = []

@@ -11,7 +11,7 @@ Center = tuple[float, ...]
 
 @final
 @dataclass(frozen=True)
-class Ellipse:
+class ScoreEllipse:
     """Scores of a head are `-1/2 d^T P d` at a key that is d away from its `center`.
 
     Args:
@@ -36,7 +36,7 @@ class Ellipse:
 
 @final
 @dataclass(frozen=True)
-class Numbers:
+class HeadNumbers:
     """The centre and the sharpness of each head; none of either where scores are not distances to a pixel.
 
     Args:
@@ -50,12 +50,12 @@ class Numbers:
     axes: int = 0
     reach: float = 0.0
     sharpness: float = 0.0
-    ellipses: tuple[Ellipse, ...] = ()
+    ellipses: tuple[ScoreEllipse, ...] = ()
 
     @staticmethod
-    def read(center: Tensor, alpha: Tensor) -> "Numbers":
+    def read(center: Tensor, alpha: Tensor) -> "HeadNumbers":
         """The numbers of heads with these centres (heads, axes) and sharpness (heads)."""
-        return Numbers(tuple(map(tuple, center.tolist())), tuple(alpha.tolist()))
+        return HeadNumbers(tuple(map(tuple, center.tolist())), tuple(alpha.tolist()))
 
     @property
     def finite(self) -> bool:

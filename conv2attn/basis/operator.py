@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.numbers import HeadNumbers
 from conv2attn.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Operator:
         """The tensors from which `numbers` is read; none where nothing depends on their values."""
         return ()
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> HeadNumbers:
         """Centres and sharpness as Python numbers: reads the values, which synchronises an accelerator."""
-        return Numbers()
+        return HeadNumbers()
 
     @property
     def centers(self) -> Tensor | None:

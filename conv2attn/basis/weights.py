@@ -45,7 +45,7 @@ class Weights:
                 raise AttributeError(f"weights have no {name}")
             kernel, narrow, grad = vars(self)["source"]
             with torch.set_grad_enabled(grad):  # that of the call, and not of who asks first
-                taps = taps_of(kernel, self.groups)
+                taps = kernel_taps(kernel, self.groups)
             vars(self).update(value=taps if narrow else None, output=None if narrow else taps)
             return vars(self)[name]
 
@@ -108,7 +108,7 @@ class Weights:
         return torch.stack([torch.block_diag(*matrix) for matrix in blocks])
 
 
-def taps_of(weight: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
+def kernel_taps(weight: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
     """The channel matrices of a convolution's weight, one per tap, row-major: (taps, d_out, d_in / groups).
 
     A view of (d_out, d_in / groups, *kernel_size); a transposed convolution's (d_in, d_out / groups, *kernel_size) is

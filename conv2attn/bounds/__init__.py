@@ -7,7 +7,6 @@ from conv2attn.bounds.absolute_scores import absolute_score_error, exact_absolut
 from conv2attn.bounds.arithmetic import Arithmetic, worst
 from conv2attn.bounds.by_key import Head, sharpness_on_a_pixel, soft_mixing_bound, soft_reading
 from conv2attn.bounds.covariance import smallest_eigenvalue_at_least
-from conv2attn.bounds.difference import difference_bound, mixing_effect
 from conv2attn.bounds.directed import down, up
 from conv2attn.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
 from conv2attn.bounds.hard import (
@@ -17,9 +16,10 @@ from conv2attn.bounds.hard import (
     one_hot_threshold,
     target_rounds_to_one_threshold,
 )
+from conv2attn.bounds.layer_difference import difference_bound, mixing_effect
 from conv2attn.bounds.leak import leak_reached, leaked_mass, leaked_mass_diagonal
-from conv2attn.bounds.rounding import RoundingBound, convolution_bound, gamma
-from conv2attn.bounds.softmax import cut_mass, softmax_error
+from conv2attn.bounds.softmax_rounding import cut_mass, softmax_error
+from conv2attn.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
 
 __all__ = [
     "EXP_ULPS",

@@ -11,7 +11,7 @@ from flint import arb, ctx
 
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import accumulator_of, format_of
-from conv2attn.bounds.rounding import gamma
+from conv2attn.bounds.sum_rounding import gamma
 
 
 def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: int, format_name: str) -> bool:

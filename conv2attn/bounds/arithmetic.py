@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import final
 
 from conv2attn.bounds.formats import EXP_ULPS
-from conv2attn.bounds.rounding import RoundingBound, convolution_bound
+from conv2attn.bounds.sum_rounding import RoundingBound, convolution_bound
 
 
 @final

@@ -17,15 +17,15 @@ from conv2attn.bounds.directed import BALL_PRECISION, down, up
 from conv2attn.bounds.formats import accumulator_of, format_of, storage_of
 from conv2attn.bounds.hard import computed_leak
 from conv2attn.bounds.leak import leaked_mass_diagonal, positive_ball
-from conv2attn.bounds.rounding import RoundingBound, gamma
-from conv2attn.bounds.row import ONE, Heads, Setting, scaled
-from conv2attn.bounds.softmax import CUT_BITS
+from conv2attn.bounds.row import ONE, Setting, SoftHeads, as_integer
+from conv2attn.bounds.softmax_rounding import CUT_BITS
+from conv2attn.bounds.sum_rounding import RoundingBound, gamma
 from conv2attn.errors import UsageError
 
 BLOCK = 32  # keys between two updates of the maximum in a fused kernel: no fewer in any that torch has
 LEAST_ALPHA = 1e-5  # below this, thousands of terms would be added up
 NEAREST, FARTHEST, CHOICES = 4.0, 42.0, 16  # alpha r^2 of the reaches r that are tried, and how many they are
-SCORE_ROUNDINGS = 5  # centre subtracted, squared (twice that one, and its own), alpha cast and multiplied by
+CENTRED_ROUNDINGS = 5  # centre subtracted, squared (twice that one, and its own), alpha cast and multiplied by
 NOTHING = RoundingBound(math.inf, math.inf)
 
 
@@ -111,7 +111,7 @@ def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float,
     if not alpha * distance * 2 <= inner.largest:
         return 0.0
     with ctx.workprec(BALL_PRECISION):
-        relative = arb(gamma(SCORE_ROUNDINGS + len(shifts), u))
+        relative = arb(gamma(CENTRED_ROUNDINGS + len(shifts), u))
         kept = (1 - 2 * arb(off)) * (1 - relative) - 2 * relative * arb(distance)
         return max(0.0, down(positive_ball(alpha) * (1 - arb(u)) * kept))
 
@@ -175,7 +175,7 @@ def any_mean_bound(keys: int, arithmetic: Arithmetic) -> RoundingBound:
 
 
 @lru_cache(maxsize=4096)
-def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float) -> Heads | None:
+def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float) -> SoftHeads | None:
     """The heads as claim ROW takes them, of the reach at which its bound is least; None where it says nothing."""
     alpha = Fraction(head.alpha) * (1 - 2 * Fraction(max(head.shifts)))
     if not alpha >= LEAST_ALPHA:
@@ -185,7 +185,9 @@ def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, scor
     score, score_lost, ulps, exp_lost, stored = errors(head, alpha, longest, together, arithmetic, score_error)
     numbers = longest, score, score_lost, ulps, exp_lost, stored
     found = (
-        Heads(head.axes, apart, int(alpha * ONE), reach, *numbers, softmax, mean, 4 if arithmetic.stores_means else 2)
+        SoftHeads(
+            head.axes, apart, int(alpha * ONE), reach, *numbers, softmax, mean, 4 if arithmetic.stores_means else 2
+        )
         for softmax, mean, reach in settings(alpha, longest, together, arithmetic)
     )
     return min((heads for heads in found if heads.fits), key=lambda heads: heads.mixing(ONE), default=None)
@@ -230,7 +232,7 @@ def errors(
         if exact:
             lost += (1 + d) * (-arb(alpha.numerator) / alpha.denominator * 2**inner.precision * (1 - relative)).exp()
         score, score_lost, ulps, exp_lost, stored = (
-            scaled(min(up(each), 1e30)) for each in (relative, constant, d, lost, tiny)
+            as_integer(min(up(each), 1e30)) for each in (relative, constant, d, lost, tiny)
         )
         return score, score_lost, ulps, exp_lost, stored
 

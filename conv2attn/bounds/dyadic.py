@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 MANTISSA = 53
 """Bits of a float64."""
 
-Array = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-def dyadic(rows: Array) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def dyadic(rows: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Finite floats exactly, as `mantissa 2^(lift - bits)`, no lift below 0."""
     mantissas, exponents = np.frexp(rows)
     least = min(int(exponents.min(initial=0, where=rows != 0)) - MANTISSA, 0)
@@ -18,13 +18,13 @@ def dyadic(rows: Array) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     return np.ldexp(mantissas, MANTISSA).astype(np.int64), lifts, -least
 
 
-def over_power_of_two(rows: Array) -> tuple[int, list[list[int]]]:
+def over_power_of_two(rows: Floats) -> tuple[int, list[list[int]]]:
     """A power of two and integers that are the floats times it, exactly."""
     mantissas, lifts, bits = dyadic(rows)
     return 1 << bits, np.left_shift(mantissas.astype(object), lifts.astype(object)).tolist()
 
 
-def integer_matrix(rows: Array) -> tuple[flint.fmpz_mat, int]:
+def integer_matrix(rows: Floats) -> tuple[flint.fmpz_mat, int]:
     """A matrix of integers, and the bits of the power of two over which they are these floats."""
     mantissas, lifts, bits = dyadic(rows)
     numbers = zip(mantissas.ravel().tolist(), lifts.ravel().tolist(), strict=True)

@@ -8,7 +8,7 @@ from flint import arb, ctx
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import Format, accumulator_of, format_of, storage_of
 from conv2attn.bounds.leak import lattice_rivals, positive_ball
-from conv2attn.bounds.rounding import RoundingBound, convolution_bound, gamma
+from conv2attn.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
 from conv2attn.errors import AlphaError
 
 SMALLEST_AUTO_ALPHA = 46.0  # the paper's; raises float16 alone, whose weights a fused kernel may keep in float32

@@ -15,12 +15,12 @@ from conv2attn.bounds.formats import accumulator_of, format_of, storage_of
 
 ONE = 1 << 256
 CAPPED = 2048 * ONE  # a sharpness beyond this changes nothing: e^-2048 is below every number of a float format
-LONGEST = 1 << 20  # no loop is longer
+LONGEST_LOOP = 1 << 20  # no loop is longer
 INVERSE_E = -(-ONE * 3 // 8)  # above 1 / e
 Number = float | Fraction
 
 
-def scaled(number: Number) -> int:
+def as_integer(number: Number) -> int:
     """The integer that stands for `number`, rounded up."""
     exact = Fraction(number)
     return -(-exact.numerator * ONE // exact.denominator)
@@ -78,33 +78,33 @@ class Setting:
     @classmethod
     def counting(cls, roundoff: Number, cut: Number, cast: Number, losses: Sequence[Number], *counts: int) -> Self:
         """The setting with these numbers, and the four counts."""
-        loss, sum_loss, cast_loss = map(scaled, losses)
-        return cls(scaled(roundoff), scaled(cut), scaled(cast), loss, sum_loss, cast_loss, *counts)
+        loss, sum_loss, cast_loss = map(as_integer, losses)
+        return cls(as_integer(roundoff), as_integer(cut), as_integer(cast), loss, sum_loss, cast_loss, *counts)
 
     @property
     def fits(self) -> bool:
         """Whether the numbers are such that a bound follows."""
-        return min(astuple(self)) >= 0 and self.terms * self.roundoff < ONE and self.casts <= LONGEST
+        return min(astuple(self)) >= 0 and self.terms * self.roundoff < ONE and self.casts <= LONGEST_LOOP
 
     def cost(self, terms: int) -> int:
         """What multiplies the sum of absolute values, counting so many summands."""
-        return both(both(power(self.cut, 2), gamma(terms, self.roundoff)), power(self.cast, self.casts))
+        return both(both(power(self.cut, 2), scaled_gamma(terms, self.roundoff)), power(self.cast, self.casts))
 
     @cached_property
     def lost(self) -> int:
         """What is lost below the normal numbers."""
         lost = self.products * self.loss + self.terms * self.sum_loss + self.stored * self.cast_loss
-        return mul(ONE + self.cost(self.terms), lost)
+        return prod(ONE + self.cost(self.terms), lost)
 
-    def few(self, count: int, near: int, far: int, times: int) -> int:
+    def few(self, count: int, near: int, far: int, moves: int) -> int:
         """Error of a sum of which `count` summands, `near` in all, are rounded, and the others, `far` in all, moved."""
-        moved = mul(ONE + self.cost(self.terms), far) + self.lost
-        return mul(self.cost(count), near) + mul(ONE + self.cost(count), times * moved)
+        moved = prod(ONE + self.cost(self.terms), far) + self.lost
+        return prod(self.cost(count), near) + prod(ONE + self.cost(count), moves * moved)
 
 
 @final
 @dataclass(frozen=True)
-class Heads:
+class SoftHeads:
     """Soft heads whose scores fall at least like -alpha m^2 along each axis, m places from the nearest key.
 
     Args:
@@ -137,11 +137,11 @@ class Heads:
     def fits(self) -> bool:
         """Whether the numbers are such that a bound follows."""
         numbers = (self.axes, self.alpha, self.reach, self.keys, self.score, self.score_lost, self.ulps, self.exp_lost)
-        if min(*numbers, self.weight_loss) < 0 or self.axes > 16 or self.reach > LONGEST:
+        if min(*numbers, self.weight_loss) < 0 or self.axes > 16 or self.reach > LONGEST_LOOP:
             return False
         if not (self.softmax.fits and self.mean.fits and self.axes > 0 and self.alpha > 0):
             return False
-        if not (mul(self.score, self.alpha) <= self.alpha and max(self.score, self.score_lost) < ONE):
+        if not (prod(self.score, self.alpha) <= self.alpha and max(self.score, self.score_lost) < ONE):
             return False
         together = 1 if self.apart else self.axes
         count, roundoff = self.count(together), self.softmax.roundoff
@@ -157,7 +157,7 @@ class Heads:
 
     def falling(self, m: int) -> bool:
         """Whether x q^(x / alpha) falls from x = alpha m^2 on."""
-        return self.square(m) - mul(self.score, self.square(m)) >= ONE
+        return self.square(m) - prod(self.score, self.square(m)) >= ONE
 
     def leak(self, axes: int) -> int:
         """The weight off the nearest key."""
@@ -166,7 +166,7 @@ class Heads:
 
     def far(self, axes: int) -> int:
         """What keys beyond the reach weigh, of the nearest key's weight."""
-        return axes * mul(self.sums.tail, ONE + power(self.sums.others, axes - 1))
+        return axes * prod(self.sums.tail, ONE + power(self.sums.others, axes - 1))
 
     def count(self, axes: int) -> int:
         """The keys within the reach."""
@@ -174,24 +174,24 @@ class Heads:
 
     def key_error(self, axes: int) -> int:
         """What exponentials are off by, as a fraction of their sum: each by its own score."""
-        moved = mul(geom(self.score_lost), ONE + power(mul(self.score, self.sums.spread), axes)) - ONE
-        relative = mul(ONE + self.ulps, moved) + mul(self.ulps, self.leak(axes))
-        return mul(relative, ONE + self.far(axes)) + self.count(axes) * self.exp_lost
+        moved = prod(geom(self.score_lost), ONE + power(prod(self.score, self.sums.spread), axes)) - ONE
+        relative = prod(ONE + self.ulps, moved) + prod(self.ulps, self.leak(axes))
+        return prod(relative, ONE + self.far(axes)) + self.count(axes) * self.exp_lost
 
     def far_exponentials(self, axes: int) -> int:
-        grown = mul(ONE + self.ulps, geom(self.score_lost))
-        return mul(grown, self.far(axes)) + self.keys * self.exp_lost
+        grown = prod(ONE + self.ulps, geom(self.score_lost))
+        return prod(grown, self.far(axes)) + self.keys * self.exp_lost
 
     def total_lost(self, axes: int) -> int:
         """What the sum of the exponentials is off by besides a fraction of itself."""
         s = self.softmax
         lost = self.far_exponentials(axes) + self.keys * s.loss + self.keys * s.sum_loss
-        grown = mul(ONE + gamma(self.keys, s.roundoff), lost)
-        return mul(ONE + gamma(self.count(axes), s.roundoff), 2 * grown)
+        grown = prod(ONE + scaled_gamma(self.keys, s.roundoff), lost)
+        return prod(ONE + scaled_gamma(self.count(axes), s.roundoff), 2 * grown)
 
     def doubt(self, axes: int) -> int:
         """What must be below 1 for the softmax to say anything."""
-        return gamma(self.count(axes), self.softmax.roundoff) + self.key_error(axes) + self.total_lost(axes)
+        return scaled_gamma(self.count(axes), self.softmax.roundoff) + self.key_error(axes) + self.total_lost(axes)
 
     def far_weights(self, axes: int) -> int:
         """What keys beyond the reach weigh as computed."""
@@ -200,16 +200,16 @@ class Heads:
     def off(self, axes: int) -> int:
         """The sum over keys of |computed weight - softmax weight|."""
         s, d, count = self.softmax, self.key_error(axes), self.count(axes)
-        quotients = both(power(s.roundoff, 2), s.cast) + gamma(count, s.roundoff)
-        numerator = mul(quotients, ONE + d) + 2 * d + self.total_lost(axes)
-        underflow = mul(mul(ONE + s.cast, 3 * ONE + 2 * s.roundoff), s.loss) + s.cast_loss
-        near = mul(numerator, geom(self.doubt(axes))) + count * underflow
+        quotients = both(power(s.roundoff, 2), s.cast) + scaled_gamma(count, s.roundoff)
+        numerator = prod(quotients, ONE + d) + 2 * d + self.total_lost(axes)
+        underflow = prod(prod(ONE + s.cast, 3 * ONE + 2 * s.roundoff), s.loss) + s.cast_loss
+        near = prod(numerator, geom(self.doubt(axes))) + count * underflow
         return near + self.far_weights(axes) + 2 * self.far(axes)
 
     def mean_error(self, axes: int) -> Callable[[int], int]:
         """For tokens up to a range, |computed mean - the same in real arithmetic|, by one softmax."""
         off, far, few = self.off(axes), self.far_weights(axes), partial(self.mean.few, self.count(axes))
-        return lambda reach: mul(off + far, reach) + few(mul(ONE + off, reach), mul(far, reach), self.moves)
+        return lambda reach: prod(off + far, reach) + few(prod(ONE + off, reach), prod(far, reach), self.moves)
 
     def mixing(self, input_range: int) -> int:
         """What the mean is off by, for tokens up to this range: over all axes at once, or one after the other."""
@@ -222,7 +222,7 @@ class Heads:
 
     def reads(self, input_range: int) -> int:
         """|What a head reads, as computed - the token at its nearest key|, for tokens up to this range."""
-        return 2 * mul(self.leak(self.axes), input_range) + self.mixing(input_range)
+        return 2 * prod(self.leak(self.axes), input_range) + self.mixing(input_range)
 
 
 @final
@@ -233,7 +233,7 @@ class ThetaSums:
     Args:
         others: of q^(m^2).
         spread: of the most that x q^(x / alpha) is for x >= alpha m^2: an error c of scores moves exponentials by c
-            times that.
+            moves that.
         tail: of q^(m^2) beyond the reach.
         step: the ratio of the two first terms of the tail.
     """
@@ -244,21 +244,21 @@ class ThetaSums:
     step: int
 
     @classmethod
-    def of(cls, heads: Heads) -> "ThetaSums":
-        q, peak = ratio(heads.alpha - mul(heads.score, heads.alpha)), mul(INVERSE_E, geom(heads.score))
-        q2, power_m, step, others, spread = mul(q, q), q, mul(mul(q, q), q), 0, 0
+    def of(cls, heads: SoftHeads) -> "ThetaSums":
+        q, peak = ratio(heads.alpha - prod(heads.score, heads.alpha)), prod(INVERSE_E, geom(heads.score))
+        q2, power_m, step, others, spread = prod(q, q), q, prod(prod(q, q), q), 0, 0
         for m in range(1, heads.reach + 1):
             others += power_m
-            spread += mul(heads.square(m), power_m) if heads.falling(m) else peak
-            power_m, step = mul(power_m, step), mul(step, q2)
-        tail = mul(power_m, geom(step))
-        spread += mul(mul(heads.square(heads.reach + 1), power_m), geom(4 * step))
+            spread += prod(heads.square(m), power_m) if heads.falling(m) else peak
+            power_m, step = prod(power_m, step), prod(step, q2)
+        tail = prod(power_m, geom(step))
+        spread += prod(prod(heads.square(heads.reach + 1), power_m), geom(4 * step))
         return cls(2 * (others + tail), 2 * spread, 2 * tail, step)
 
 
 @final
 @dataclass(frozen=True)
-class Row:
+class OutputChannel:
     """One output channel of two layers: over 2^256 the sum of its |weights|, |bias|, and the radius of the inputs.
 
     `first` is the convolution as computed, `second` the sum over heads, which are one-hot where `soft` is None.
@@ -269,7 +269,7 @@ class Row:
     radius: int
     first: Setting
     second: Setting
-    soft: Heads | None = None
+    soft: SoftHeads | None = None
 
     @classmethod
     def of(
@@ -279,10 +279,12 @@ class Row:
         input_range: Number,
         original: Setting,
         converted: Setting,
-        heads: Heads | None = None,
+        heads: SoftHeads | None = None,
     ) -> Self:
         """The row of `bounds.difference_bound`, whose arguments these are, each as the real number that it is."""
-        return cls(scaled(weight_sum), scaled(abs(Fraction(bias))), scaled(input_range), original, converted, heads)
+        return cls(
+            as_integer(weight_sum), as_integer(abs(Fraction(bias))), as_integer(input_range), original, converted, heads
+        )
 
     @property
     def fits(self) -> bool:
@@ -297,10 +299,10 @@ class Row:
         """
         if not self.fits:
             return None
-        size = mul(self.weights, self.radius) + self.bias
-        read = mul(self.weights, self.soft.reads(self.radius)) if self.soft else 0
-        first = mul(self.first.cost(self.first.terms), size) + self.first.lost
-        return read + first + (mul(self.second.cost(self.second.terms), size + read) + self.second.lost)
+        size = prod(self.weights, self.radius) + self.bias
+        read = prod(self.weights, self.soft.reads(self.radius)) if self.soft else 0
+        first = prod(self.first.cost(self.first.terms), size) + self.first.lost
+        return read + first + (prod(self.second.cost(self.second.terms), size + read) + self.second.lost)
 
     @property
     def proved(self) -> Fraction | None:
@@ -312,12 +314,12 @@ class Row:
         numbers = [1, self.weights, self.bias, self.radius, *astuple(self.first), *astuple(self.second)]
         if self.soft is None:
             return " ".join(map(str, [*numbers, 0]))
-        *scalars, softmax, mean, moves = (getattr(self.soft, name) for name in Heads.__dataclass_fields__)
+        *scalars, softmax, mean, moves = (getattr(self.soft, name) for name in SoftHeads.__dataclass_fields__)
         assert moves == 2
         return " ".join(map(str, [*numbers, 1, *map(int, scalars), *astuple(softmax), *astuple(mean)]))
 
 
-def mul(x: int, y: int) -> int:
+def prod(x: int, y: int) -> int:
     return -(-x * y // ONE)
 
 
@@ -328,7 +330,7 @@ def geom(x: int) -> int:
 
 def both(x: int, y: int) -> int:
     """(1 + x) (1 + y) - 1."""
-    return x + y + mul(x, y)
+    return x + y + prod(x, y)
 
 
 def power(x: int, n: int) -> int:
@@ -339,9 +341,9 @@ def power(x: int, n: int) -> int:
     return total
 
 
-def gamma(n: int, roundoff: int) -> int:
+def scaled_gamma(n: int, roundoff: int) -> int:
     """n u / (1 - n u)."""
-    return mul(n * roundoff, geom(n * roundoff))
+    return prod(n * roundoff, geom(n * roundoff))
 
 
 def ratio(alpha: int) -> int:

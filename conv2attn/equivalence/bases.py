@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.attention.arithmetic import thread_flushes
-from conv2attn.attention.hardness import FORMATS
+from conv2attn.attention.hardness import FORMAT_NAMES
+from conv2attn.attention.measured_arithmetic import thread_flushes
 from conv2attn.attention.recipe import score_dtype
 from conv2attn.basis import (
     FAMILIES,
@@ -34,7 +34,7 @@ from conv2attn.basis import (
 )
 from conv2attn.bounds import Head, one_hot_threshold, smallest_eigenvalue_at_least
 from conv2attn.bounds.formats import accumulator_of
-from conv2attn.bounds.rounding import gamma
+from conv2attn.bounds.sum_rounding import gamma
 from conv2attn.errors import AlphaError, UnsupportedError
 from conv2attn.models.conversion.replacement import current_convolution, evaluated_weight, reparametrisations
 from conv2attn.theorem import Convolution
@@ -126,7 +126,7 @@ def not_one_hot(heads: Operator, basis: Basis) -> str:
 
 @not_one_hot.register
 def _(heads: GeneralisedSoftmax, basis: Basis) -> str:
-    kind = FORMATS[basis.weights.stored.dtype]
+    kind = FORMAT_NAMES[basis.weights.stored.dtype]
     for head, (target, center, root) in enumerate(zip(offsets(heads), *heads.values, strict=True)):
         label = f"head {head}, with a full covariance, "
         if center.tolist() != list(target):
@@ -308,7 +308,7 @@ def taps_of(basis: Basis) -> Tensor | None:
 
 def format_of_weights(basis: Basis) -> str:
     """The name of the format of the weights."""
-    return FORMATS[basis.weights.stored.dtype]
+    return FORMAT_NAMES[basis.weights.stored.dtype]
 
 
 def channels(basis: Basis) -> tuple[int, int]:

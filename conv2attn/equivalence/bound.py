@@ -15,8 +15,8 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from conv2attn.attention.arithmetic import arithmetics, thread_flushes
-from conv2attn.attention.hardness import FORMATS
+from conv2attn.attention.hardness import FORMAT_NAMES
+from conv2attn.attention.measured_arithmetic import arithmetics, thread_flushes
 from conv2attn.bounds import format_of, gamma, worst
 from conv2attn.equivalence.graph import Graph, arguments_of, module_of, name_of, number_of, schema_of, written_by
 from conv2attn.equivalence.opaque import LAYER, Layer
@@ -54,9 +54,9 @@ class Carried:
 
         Below the normal numbers each operation loses less than the smallest of these.
         """
-        if dtype not in FORMATS:
+        if dtype not in FORMAT_NAMES:
             raise Stop(f"numbers of {dtype}")
-        form = format_of(FORMATS[dtype])
+        form = format_of(FORMAT_NAMES[dtype])
         try:
             return self.apart(gamma(operations, form.unit_roundoff) * self.reach + operations * form.smallest_normal)
         except UsageError:
@@ -229,8 +229,8 @@ class BoundWalk(Walk):
             return bounds
         if not math.isfinite(bounds.reach):
             raise Stop("an infinite bound")
-        if value.dtype in FORMATS and bounds.reach > format_of(FORMATS[value.dtype]).largest:
-            raise Stop(f"numbers of up to {bounds.reach:.3g}, beyond {FORMATS[value.dtype]}")
+        if value.dtype in FORMAT_NAMES and bounds.reach > format_of(FORMAT_NAMES[value.dtype]).largest:
+            raise Stop(f"numbers of up to {bounds.reach:.3g}, beyond {FORMAT_NAMES[value.dtype]}")
         return bounds
 
     def change(self, target: Given, bounds: Carried) -> None:
@@ -360,7 +360,7 @@ def _(step: Step) -> Any:
     count, given = step.count(pooled), step.of(step.first)
     if step["divisor_override"] is not None:
         raise Stop("avg_pool with a divisor of its own")
-    form = format_of(format_of(FORMATS[step.dtype]).accumulator)
+    form = format_of(format_of(FORMAT_NAMES[step.dtype]).accumulator)
     if not given.reach * count <= form.largest:
         raise Stop(f"numbers of up to {given.reach * count:.3g} on the way in {step.dtype}")
     return given.rounded(count + 2, step.dtype)

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import check_network, first_weight, is_size
-from conv2attn.attention.arithmetic import CHOSEN, arithmetics
-from conv2attn.attention.hardness import FORMATS
+from conv2attn.attention.hardness import FORMAT_NAMES
+from conv2attn.attention.measured_arithmetic import CHOSEN, arithmetics
 from conv2attn.attention.probes import float32_precisions, indirect_convolution
 from conv2attn.bounds import worst
 from conv2attn.equivalence.bases import a_kind, gradual_underflow
@@ -260,6 +260,6 @@ def arithmetic(dtypes: Iterable[torch.dtype], device: str) -> str:
         f"{' and '.join(CHOSEN)}: {worst(arithmetics('auto', dtype, device))}; "
         f"sdpa: {worst(arithmetics('sdpa', dtype, device))}"
         for dtype in dtypes
-        if dtype in FORMATS
+        if dtype in FORMAT_NAMES
     )
     return "; ".join(lines)

@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from conv2attn.attention.arithmetic import arithmetics
+from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
 from conv2attn.bounds import Head, format_of, leak_reached, one_hot_threshold

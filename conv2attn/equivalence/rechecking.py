@@ -15,10 +15,10 @@ from typing import Any, ClassVar, final
 
 from torch import nn
 
-from conv2attn.attention.arithmetic import arithmetics
+from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.bounds import Arithmetic, Head, target_rounds_to_one_threshold, worst
 from conv2attn.bounds.by_key import heads_of_row
-from conv2attn.bounds.row import Heads, Row, Setting
+from conv2attn.bounds.row import OutputChannel, Setting, SoftHeads
 from conv2attn.equivalence.checker import Layer, Objection, objections
 from conv2attn.equivalence.results import ROOT, Certificate
 from conv2attn.errors import CheckpointError, UsageError
@@ -143,10 +143,10 @@ def proved_bound(convolution: Layer, converted: Layer, input_range: Fraction) ->
     )
     channel = int((weights * float(input_range) + biases).argmax())
     sums = Fraction(weights[channel].item()) * (1 - Fraction(1, 2**30))  # as it may be rounded
-    return Row.of(sums, biases[channel].item(), input_range, first, second, soft_heads(converted, own)).proved
+    return OutputChannel.of(sums, biases[channel].item(), input_range, first, second, soft_heads(converted, own)).proved
 
 
-def soft_heads(layer: Layer, arithmetic: Arithmetic) -> Heads | None:
+def soft_heads(layer: Layer, arithmetic: Arithmetic) -> SoftHeads | None:
     """The heads of a layer as claim ROW takes them, on no more keys than one; None where all may be one-hot."""
     working, axes = layer.working() if layer.alpha else [], len(layer.stride)
     alpha = min((layer.alpha[head] for head in working), default=math.inf)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention.hardness import FORMATS
+from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.equivalence.bases import comparable_basis
 from conv2attn.equivalence.certify import certify, check_extent
 from conv2attn.equivalence.counterexamples import compared_at
@@ -93,7 +93,7 @@ def is_saved(entry: object) -> bool:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("layer"), str):
         return False
     image, place, part = entry.get("image"), entry.get("place"), entry.get("part", "")
-    if not isinstance(image, Tensor) or image.dtype not in FORMATS or not bool(image.isfinite().all()):
+    if not isinstance(image, Tensor) or image.dtype not in FORMAT_NAMES or not bool(image.isfinite().all()):
         return False
     if part != "":
         return part in ("outputs", "tolerance")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from conv2attn.attention.arithmetic import arithmetics
 from conv2attn.attention.features import score_error
+from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.recipe import score_dtype
 from conv2attn.basis import Basis, Sides, Weights
 from conv2attn.bounds import (

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.encoding import Encoding
-from conv2attn.attention.hardness import FORMATS
+from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.attention.layer import plain_copy
 from conv2attn.basis import FAMILIES, Offset, Weights, as_basis, offsets
 from conv2attn.bounds import auto_alpha
@@ -19,7 +19,7 @@ from conv2attn.framework import reduce
 from conv2attn.theorem.convolution import Convolution
 
 MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens
-AUTO = {dtype: auto_alpha(name) for dtype, name in FORMATS.items()}
+AUTO = {dtype: auto_alpha(name) for dtype, name in FORMAT_NAMES.items()}
 SHARE_OF_KEY_WIDTH = 4  # chosen: keys a quarter as wide as the tokens add little to the products of a step
 
 

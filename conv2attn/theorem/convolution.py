@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, as_basis, taps_of, turned
+from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, as_basis, kernel_taps, turned
 from conv2attn.errors import UnsupportedError, UsageError
 
 STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -62,7 +62,7 @@ class Convolution:
 
     def taps(self) -> Tensor:
         """The channel matrix of each tap, (taps, d_out, d_in / groups): a view of the weight."""
-        return taps_of(self.weight)
+        return kernel_taps(self.weight)
 
     def describe(self, kind: str) -> str:
         """The convolution in one line that begins with `kind`: `Conv2d 3->64 k7 s2`."""

@@ -19,7 +19,7 @@ import torch
 
 from conv2attn.bounds import Arithmetic, Head
 from conv2attn.bounds.by_key import heads_of_row
-from conv2attn.bounds.row import Row, Setting
+from conv2attn.bounds.row import OutputChannel, Setting
 
 from .sources import coqc
 
@@ -130,7 +130,7 @@ def confirmed(program: Path, path: Path) -> bool:
     return good
 
 
-def rows_of(network: Path) -> list[Row]:
+def rows_of(network: Path) -> list[OutputChannel]:
     """For each convolution of a state dict its output channel of largest weights, with exact and with soft heads."""
     found = []
     for weight in torch.load(network, weights_only=True).values():
@@ -141,11 +141,11 @@ def rows_of(network: Path) -> list[Row]:
         heads = heads_of_row(head, (224,) * head.axes, Arithmetic("float32", by_axis=True), 0.0)
         for soft, casts in product((None, heads), (1, 2)):
             settings = Setting.of(terms, "float32"), Setting.of(terms, "float32", casts=casts)
-            found.append(Row.of(sums.max().item(), 0.0, 1.0, *settings, soft))
+            found.append(OutputChannel.of(sums.max().item(), 0.0, 1.0, *settings, soft))
     return found
 
 
-def bounded(program: Path, rows: list[Row]) -> bool:
+def bounded(program: Path, rows: list[OutputChannel]) -> bool:
     """Whether the proved program and its twin bound each row alike; says so."""
     found = bounds_of_rows(program, "\n".join(row.written() for row in rows))
     alike = found == [row.bound for row in rows] and None not in found

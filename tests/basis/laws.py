@@ -28,7 +28,7 @@ from conv2attn.basis import (
     basis_of,
     compose,
     evaluate,
-    merged,
+    merge_terms,
     output_sides,
     terms,
 )
@@ -123,7 +123,7 @@ def test_a_law_rejects_a_softmax_that_is_not_normalised(monkeypatch):
 
 
 def test_a_law_rejects_factors_in_the_wrong_order(monkeypatch):
-    monkeypatch.setattr("conv2attn.basis.operators.composition.reversed", lambda items: items, raising=False)
+    monkeypatch.setattr("conv2attn.basis.operators.product.reversed", lambda items: items, raising=False)
     with pytest.raises(AssertionError):
         composition_multiplies(Sites((2,), (0,), (0,)), (4,), torch.arange(4.0, dtype=torch.float64))
 
@@ -216,7 +216,7 @@ def test_composing_two_3x3_layers_gives_49_maps_with_zero_padding_and_25_without
     first, second = (torch.nn.Conv2d(1, 1, 3, padding=around, dtype=torch.float64) for _ in range(2))
     both = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), sides)
     assert terms(both.mixing) == 81
-    assert terms(merged(both, sides).mixing) == maps
+    assert terms(merge_terms(both, sides).mixing) == maps
 
 
 @given(st.data())
@@ -236,7 +236,7 @@ def test_composition_is_the_composition_of_torch_with_borders_and_biases(data):
     expected = second(first(image)).detach()
     both = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), sides)
     assert_same(evaluate(both, image).detach(), expected)
-    assert_same(evaluate(merged(both, sides), image).detach(), expected)
+    assert_same(evaluate(merge_terms(both, sides), image).detach(), expected)
     matrix, bias = as_affine_map(both, sides)
     assert_same((image.flatten(1) @ matrix.T + bias).unflatten(1, expected.shape[1:]).detach(), expected)
 
@@ -288,7 +288,7 @@ CUT = {
     "an offset of more axes": lambda: Sites((1,), (0,), (0,)).view((5,), (1, 2)),
     "a form of queries with fewer axes": lambda: Form.of(Padding.none(2), Sites.everywhere(1)),
     "a padding with more axes behind": lambda: Padding((1,), (1, 1)).pad(torch.ones(1, 1, 5)),
-    "more matrices than operators": lambda: merged(
+    "more matrices than operators": lambda: merge_terms(
         basis_of(Shift(((0,),)), Weights(None, torch.ones(2, 1, 1)), 1), (3,)
     ),
 }

@@ -6,10 +6,10 @@ from typing import Literal, final
 
 from torch import Tensor
 
-from conv2attn.attention.engines import convolution, dense, gather, sdpa, separable
+from conv2attn.attention.engines import compiled, dense, gather, sdpa, separable
 from conv2attn.attention.engines.cost import cheapest, dense_may_win, writes_long_columns
 from conv2attn.attention.engines.timing import fastest, may_be_timed
-from conv2attn.attention.recipe import Question, Recipe, Run
+from conv2attn.attention.recipe import Evaluation, Question, Recipe
 from conv2attn.errors import EngineError
 
 EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense", "measured"]
@@ -29,7 +29,7 @@ class Engine:
         refuses_strays: whether it refuses inputs of some sizes where a head may have its target off the grid.
     """
 
-    decide: Callable[[Question], Run | str] | None = None
+    decide: Callable[[Question], Evaluation | str] | None = None
     choose: Callable[[Question, Tensor], str] | None = None
     exports: bool = True
     timed: bool = True
@@ -49,7 +49,7 @@ def choose_engine(question: Question) -> str:
     Costs are a model, measured in benchmarks/; `measured` times the engines instead. The convolution of a device that
     rounds otherwise than a plain sum does, such as Winograd's, is left out.
     """
-    if question.known.indirect is None and not isinstance(convolution.decide(question), str):
+    if question.known.indirect is None and not isinstance(compiled.decide(question), str):
         return "gather" if writes_long_columns(question) else "conv"
     if not isinstance(gather.decide(question), str):
         return "gather"
@@ -95,7 +95,7 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
 
 ENGINES: dict[str, Engine] = {
     "auto": Engine(choose=lambda question, image: choose_engine(question), exports=False, timed=False),
-    "conv": Engine(convolution.decide, refuses_strays=True),
+    "conv": Engine(compiled.decide, refuses_strays=True),
     "gather": Engine(gather.decide),
     "separable": Engine(separable.decide),
     "sdpa": Engine(sdpa.decide, exports=False, timed=False, refuses_sizes=True),

@@ -5,15 +5,15 @@ from typing import Any
 
 import torch
 
-from conv2attn.attention.engines.convolution import Frame, frame_of
+from conv2attn.attention.engines.compiled import Frame, frame_of
 from conv2attn.attention.recipe import Question
 
 SLOW = ("Slow2d", "Slow3d")
-COLUMNS = 24 * 2**20  # measured: from 27 MiB of columns on, `gather` takes 0.3 to 0.85 of the time of `conv`
+LONG_COLUMNS = 24 * 2**20  # measured: from 27 MiB of columns on, `gather` takes 0.3 to 0.85 of the time of `conv`
 
 
 def writes_long_columns(question: Question) -> bool:
-    """Whether torch's convolution writes the pixels of all taps to memory first, more than `COLUMNS` bytes of them.
+    """Whether torch's convolution writes the pixels of all taps to memory first, more than `LONG_COLUMNS` bytes.
 
     It does so where oneDNN does not serve the dtype or the shape, as of torch 2.13: for kernels 3x3x3 on one image, and
     in float64. `gather` writes and multiplies them slab by slab. In training steps both take as long.
@@ -22,7 +22,7 @@ def writes_long_columns(question: Question) -> bool:
         return False
     weights, heads, queries = question.basis.weights, question.basis.operators.heads, question.grid.shape[0]
     columns = math.prod(question.shape[:2]) * heads * queries * question.dtype.itemsize
-    if heads == 1 or columns <= COLUMNS:
+    if heads == 1 or columns <= LONG_COLUMNS:
         return False
     points, sides = question.known.lattice, question.shape[2:]
     assert points is not None

@@ -13,17 +13,17 @@ from torch.utils.checkpoint import checkpoint
 
 from conv2attn.attention.engines.channels import project
 from conv2attn.attention.engines.profiles import Block
-from conv2attn.attention.recipe import Question, Run, score_dtype
+from conv2attn.attention.recipe import Evaluation, Question, score_dtype
 from conv2attn.basis import AttentionGrid, Basis, Sites, cut_softmax
 from conv2attn.basis.operators.softmax import cut_depth
 from conv2attn.errors import EngineError
 
 Boxes = tuple[tuple[Block, ...], ...]
-SIDE = 8  # measured: queries of a box along an axis
-COPIES = 4  # scores, a term being added to them, their softmax, and its cast to the dtype of the image
+BOX_SIDE = 8  # measured: queries of a box along an axis
+SCORE_COPIES = 4  # scores, a term being added to them, their softmax, and its cast to the dtype of the image
 
 
-def decide(question: Question) -> Run:
+def decide(question: Question) -> Evaluation:
     """The recipe, which serves every layer.
 
     Raises:
@@ -48,7 +48,7 @@ def queries_per_chunk(question: Question) -> int:
     batch, d_in = question.shape[:2]
     scored = batch if question.basis.operators.reads_content else 1
     itemsize = torch.finfo(question.score_dtype).bits // 8
-    row = question.basis.operators.heads * itemsize * (COPIES * scored * keys + 2 * batch * d_in)
+    row = question.basis.operators.heads * itemsize * (SCORE_COPIES * scored * keys + 2 * batch * d_in)
     if row > question.memory_limit:
         raise EngineError(
             "C2A202",
@@ -72,8 +72,8 @@ def boxes_for(question: Question) -> Boxes | None:
         low, high = min(low for low, _ in ends), max(high for _, high in ends)
         before, stride, queries = grid.sites.before[axis], grid.sites.stride[axis], grid.queries[axis]
         blocks = []
-        for start in range(0, queries, SIDE):
-            stop = min(start + SIDE, queries)
+        for start in range(0, queries, BOX_SIDE):
+            stop = min(start + BOX_SIDE, queries)
             first = math.ceil(max(0.0, min(before + start * stride + low, side - 1.0)))
             last = math.floor(min(side - 1.0, max(before + (stop - 1) * stride + high, 0.0))) + 1
             blocks.append(Block(start, stop, min(first, last - 1), last))
@@ -84,7 +84,7 @@ def boxes_for(question: Question) -> Boxes | None:
 
 def bytes_of(pairs: int, question: Question) -> int:
     """Bytes that so many pairs of a query and a key take while they are computed."""
-    return question.basis.operators.heads * pairs * COPIES * question.score_dtype.itemsize
+    return question.basis.operators.heads * pairs * SCORE_COPIES * question.score_dtype.itemsize
 
 
 def run_boxes(basis: Basis, image: Tensor, direct: bool, boxes: Boxes, again: bool) -> Tensor:

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from conv2attn.attention.engines.channels import project, rows_per_slab, with_flat_positions
 from conv2attn.attention.hardness import within_margins
-from conv2attn.attention.recipe import Question, Run
+from conv2attn.attention.recipe import Evaluation, Question
 from conv2attn.basis import Basis, Offset, Padding, Sides, Sites
 
 CACHED = 4 * 2**20  # measured on ResNet-18: slabs of 2 to 8 MiB are fastest, and take a fraction of the memory
 
 
-def decide(question: Question) -> Run | str:
+def decide(question: Question) -> Evaluation | str:
     """The recipe if the attention is position-only and bitwise one-hot, otherwise why not."""
     offsets = question.offsets()
     if isinstance(offsets, str):

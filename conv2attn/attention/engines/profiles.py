@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.recipe import Question, score_dtype
-from conv2attn.basis import AttentionGrid, Numbers, Operator, cut_softmax
+from conv2attn.basis import AttentionGrid, HeadNumbers, Operator, cut_softmax
 from conv2attn.basis.operators.softmax import cut_depth
 
 Shape = tuple[int, int, int]
 """Of a block: the displacement of its first key from its first query, its queries, its keys."""
-ROWS, COLUMNS = 16, 32  # measured: queries of a slab of rows, and of a block of columns
+ROW_QUERIES, COLUMN_QUERIES = 16, 32  # measured: queries of a slab of rows, and of a block of columns
 SLAB = 8 * 2**20  # chosen: bytes of mixed numbers at once, beyond which images come one after another
 LEFT_OUT = 2.0**-10  # chosen: what frozen heads leave out along an axis is far below the rounding of one product
 
@@ -40,7 +40,7 @@ class Block:
         return keys if count == keys.shape[axis] else keys.narrow(axis, self.first, count)
 
 
-def whole(grid: AttentionGrid, axis: int) -> Block:
+def whole_axis(grid: AttentionGrid, axis: int) -> Block:
     """All queries of an axis, which read all keys."""
     return Block(0, grid.queries[axis], 0, grid.keys[axis])
 
@@ -57,12 +57,12 @@ def profiles_of(
     shapes = [block.shape(grid, axis) for block in blocks]
     family = operators.on(grid)
     if len(shapes) == 1:
-        return [weights_of(family, grid, axis, heads, shapes[0], dtype)]
-    found = {shape: weights_of(family, grid, axis, heads, shape, dtype) for shape in dict.fromkeys(shapes)}
+        return [profile_of(family, grid, axis, heads, shapes[0], dtype)]
+    found = {shape: profile_of(family, grid, axis, heads, shape, dtype) for shape in dict.fromkeys(shapes)}
     return [found[shape] for shape in shapes]
 
 
-def weights_of(
+def profile_of(
     operators: Operator, grid: AttentionGrid, axis: int, heads: Sequence[int], shape: Shape, dtype: torch.dtype
 ) -> Tensor:
     """The softmax of `heads` over the keys of a block of this shape: (heads, queries, keys)."""
@@ -75,7 +75,7 @@ def weights_of(
 
 @final
 @dataclass(frozen=True)
-class Reading:
+class KeysRead:
     """Which keys heads with these numbers read on a grid: all those without numbers.
 
     Args:
@@ -84,13 +84,13 @@ class Reading:
             smaller grid, for which the bounds on the leak and on the rounding hold as they stand.
     """
 
-    numbers: Numbers | None
+    numbers: HeadNumbers | None
     grid: AttentionGrid
     dtype: torch.dtype
     every: bool
 
     @classmethod
-    def of(cls, question: Question, grid: AttentionGrid) -> "Reading":
+    def of(cls, question: Question, grid: AttentionGrid) -> "KeysRead":
         """Without numbers all keys; all that weigh anything where positions are trained."""
         numbers = None if question.free else question.known.numbers
         return cls(numbers, grid, question.dtype, every=question.trained)

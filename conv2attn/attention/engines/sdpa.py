@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 from conv2attn.attention.engines.channels import project
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
-from conv2attn.attention.hardness import FORMATS
-from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, UNREAD, Question, Run, score_dtype
+from conv2attn.attention.hardness import FORMAT_NAMES
+from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, POSITIONS_UNREAD, Evaluation, Question, score_dtype
 from conv2attn.basis import AttentionGrid, Basis
 
 
-def decide(question: Question) -> Run | str:
+def decide(question: Question) -> Evaluation | str:
     """The recipe for heads whose absolute features are accurate enough, otherwise why not."""
     if question.basis.operators.reads_content:
         return DEPENDS_ON_CONTENT
@@ -27,8 +27,8 @@ def decide(question: Question) -> Run | str:
     if question.score_dtype == torch.float64 and question.device.type not in ("cpu", "meta"):
         return f"no fused attention on {question.device.type} computes in float64"
     if question.free:
-        return UNREAD
-    direct, precision = question.known.indirect is None, FORMATS[question.score_dtype]
+        return POSITIONS_UNREAD
+    direct, precision = question.known.indirect is None, FORMAT_NAMES[question.score_dtype]
     if question.traced:
         return partial(run, direct=direct, longest=question.known.longest_side)
     error = score_error(question.known.numbers, max(question.grid.keys), question.score_dtype)

@@ -12,12 +12,20 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.engines.channels import project
-from conv2attn.attention.engines.profiles import COLUMNS, ROWS, SLAB, Block, Reading, profiles_of, whole
+from conv2attn.attention.engines.profiles import (
+    COLUMN_QUERIES,
+    ROW_QUERIES,
+    SLAB,
+    Block,
+    KeysRead,
+    profiles_of,
+    whole_axis,
+)
 from conv2attn.attention.engines.smoothed import decide_smoothed
-from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
+from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Evaluation, Question
 from conv2attn.basis import AttentionGrid, Basis
 
-Profiles = list[list[Tensor]]
+AxisProfiles = list[list[Tensor]]
 """For each axis and block the profiles of all heads: (heads, queries, keys), or (heads, keys, queries) on the last."""
 
 
@@ -37,7 +45,7 @@ class Slabs:
     direct: bool
 
 
-def decide(question: Question) -> Run | str:
+def decide(question: Question) -> Evaluation | str:
     """The recipe for positions alone whose scores are a sum over the axes, otherwise why not.
 
     It holds the profiles of heads that are not trained.
@@ -61,19 +69,19 @@ def slabs_for(question: Question) -> Slabs:
     grid, weights, heads = question.grid, question.basis.weights, question.basis.operators.heads
     direct, last = question.known.indirect is None, len(grid.keys) - 1
     if question.traced:
-        return Slabs(tuple((whole(grid, axis),) for axis in range(last + 1)), None, direct)
+        return Slabs(tuple((whole_axis(grid, axis),) for axis in range(last + 1)), None, direct)
     mixed = heads * weights.d_in
     ended = 2 * max(weights.d_out, mixed) * math.prod(grid.queries[1:-1]) * max(grid.keys[-1], grid.queries[-1])
     row = question.dtype.itemsize * (mixed * math.prod(grid.keys[1:]) + ended)
-    rows = max(1, min(ROWS, grid.queries[0], question.memory_limit // row))
+    rows = max(1, min(ROW_QUERIES, grid.queries[0], question.memory_limit // row))
     images = max(1, min(SLAB, question.memory_limit) // (rows * row))
-    sizes = [rows, *grid.queries[1:-1], COLUMNS] if last else [COLUMNS]
-    reading = Reading.of(question, grid)
+    sizes = [rows, *grid.queries[1:-1], COLUMN_QUERIES] if last else [COLUMN_QUERIES]
+    reading = KeysRead.of(question, grid)
     blocks = tuple(reading.blocks(range(heads), axis, size) for axis, size in enumerate(sizes))
     return Slabs(blocks, images if images < question.shape[0] else None, direct)
 
 
-def all_profiles(slabs: Slabs, basis: Basis, grid: AttentionGrid, dtype: torch.dtype) -> Profiles:
+def all_profiles(slabs: Slabs, basis: Basis, grid: AttentionGrid, dtype: torch.dtype) -> AxisProfiles:
     """The profiles along every axis, laid out as the sums read them."""
     heads = range(basis.operators.heads)
     *others, last = [
@@ -82,16 +90,16 @@ def all_profiles(slabs: Slabs, basis: Basis, grid: AttentionGrid, dtype: torch.d
     return [*others, [weights.mT for weights in last]]
 
 
-def run_slabs(basis: Basis, image: Tensor, slabs: Slabs, kept: Profiles | None) -> Tensor:
+def run_slabs(basis: Basis, image: Tensor, slabs: Slabs, kept: AxisProfiles | None) -> Tensor:
     """The layer, slab after slab of queries."""
     keys = basis.padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, image.device)
     profiles = kept or all_profiles(slabs, basis, grid, image.dtype)
     parts = [keys] if slabs.images is None else keys.split(slabs.images)
-    return joined([output_of(basis, part, slabs, profiles) for part in parts], 0)
+    return joined([output_of_images(basis, part, slabs, profiles) for part in parts], 0)
 
 
-def output_of(basis: Basis, keys: Tensor, slabs: Slabs, profiles: Profiles) -> Tensor:
+def output_of_images(basis: Basis, keys: Tensor, slabs: Slabs, profiles: AxisProfiles) -> Tensor:
     """The output for some images, padded: (batch, d_out, *queries)."""
     *others, last = profiles
     if not others:

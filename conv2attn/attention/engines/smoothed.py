@@ -12,11 +12,19 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.attention.engines import convolution, gather
-from conv2attn.attention.engines.convolution import plainly_stored
+from conv2attn.attention.engines import compiled, gather
+from conv2attn.attention.engines.compiled import plainly_stored
 from conv2attn.attention.engines.cost import writes_long_columns
-from conv2attn.attention.engines.profiles import COLUMNS, ROWS, SLAB, Block, Reading, profiles_of, whole
-from conv2attn.attention.recipe import Question, Run
+from conv2attn.attention.engines.profiles import (
+    COLUMN_QUERIES,
+    ROW_QUERIES,
+    SLAB,
+    Block,
+    KeysRead,
+    profiles_of,
+    whole_axis,
+)
+from conv2attn.attention.recipe import Evaluation, Question
 from conv2attn.basis import AttentionGrid, Basis, Padding, Sides, Sites
 
 Bands = list[list[tuple[int, Tensor]]]
@@ -46,7 +54,7 @@ class Smoothing:
     images: int | None
 
 
-def decide_smoothed(question: Question) -> Run | None:
+def decide_smoothed(question: Question) -> Evaluation | None:
     """The recipe for frozen heads that read one smoothed image, within the memory limit."""
     basis, taps = question.basis, question.known.taps
     if not question.is_smoothed or taps is None:
@@ -69,8 +77,8 @@ def decide_smoothed(question: Question) -> Run | None:
         image = 3 * question.dtype.itemsize * question.shape[1] * math.prod(map(max, grid.keys, grid.queries))
         if image > question.memory_limit:
             return None
-        sizes = [*[ROWS] * (axes - 1), COLUMNS]
-        reading = Reading.of(question, grid)
+        sizes = [*[ROW_QUERIES] * (axes - 1), COLUMN_QUERIES]
+        reading = KeysRead.of(question, grid)
         blocks = tuple(reading.blocks(taps.order[:1], axis, size) for axis, size in enumerate(sizes))
         images = max(1, min(SLAB, question.memory_limit) // image)
         images = images if images < question.shape[0] else None
@@ -79,7 +87,7 @@ def decide_smoothed(question: Question) -> Run | None:
     known = replace(question.known, targets=lattice.offsets, lattice=lattice)
     reader = replace(question, basis=read_by(smoothing, basis), known=known, shape=(*question.shape[:2], *grid.queries))
     gathers = known.indirect is not None or writes_long_columns(reader)
-    read = (gather if gathers else convolution).decide(reader)
+    read = (gather if gathers else compiled).decide(reader)
     assert not isinstance(read, str), read
     bands = None
     if question.keeps_profiles:
@@ -101,7 +109,7 @@ def bands_of(
     grid, found = AttentionGrid(keys, smoothing.points, device), []
     for axis, side in enumerate(sides if smoothing.crops else keys):
         begin = basis.padding.before[axis] if smoothing.crops else 0
-        blocks = (whole(grid, axis),) if smoothing.blocks is None else smoothing.blocks[axis]
+        blocks = (whole_axis(grid, axis),) if smoothing.blocks is None else smoothing.blocks[axis]
         bands = []
         for block, (weights,) in zip(
             blocks, profiles_of(basis.operators, grid, axis, [smoothing.head], blocks, dtype), strict=True
@@ -119,7 +127,7 @@ def within(block: Block, begin: int, end: int) -> tuple[int, int]:
     return first, max(first, min(block.last, end))
 
 
-def run_smoothed(basis: Basis, image: Tensor, smoothing: Smoothing, kept: Bands | None, read: Run) -> Tensor:
+def run_smoothed(basis: Basis, image: Tensor, smoothing: Smoothing, kept: Bands | None, read: Evaluation) -> Tensor:
     """The layer as one-hot heads on the smoothed image."""
     bands = kept or bands_of(smoothing, basis, image.shape[2:], image.dtype, image.device)
     keys = image if smoothing.crops else basis.padding.pad(image)

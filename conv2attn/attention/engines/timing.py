@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 
-from conv2attn.attention.recipe import Question, Run
+from conv2attn.attention.recipe import Evaluation, Question
 from conv2attn.basis import Basis
 
 T = TypeVar("T")
@@ -23,11 +23,11 @@ def may_be_timed(question: Question) -> bool:
     return plain and not (question.traced or question.free)
 
 
-def fastest(runs: Mapping[str, Run], basis: Basis, image: Tensor) -> str:
+def fastest(runs: Mapping[str, Evaluation], basis: Basis, image: Tensor) -> str:
     """The name of the run that takes the least time on `image`; with gradients enabled, forward and backward."""
     if len(runs) == 1:
         return next(iter(runs))
-    basis = replace(basis, weights=leaves(basis.weights), operators=leaves(basis.operators))
+    basis = replace(basis, weights=as_leaves(basis.weights), operators=as_leaves(basis.operators))
     image = leaf(image)
     kept: list[str] = list(runs)
     times: dict[str, float] = {}
@@ -38,7 +38,7 @@ def fastest(runs: Mapping[str, Run], basis: Basis, image: Tensor) -> str:
     return min(kept, key=times.__getitem__)
 
 
-def leaves(holder: T) -> T:
+def as_leaves(holder: T) -> T:
     """A copy of a dataclass whose tensors are the same numbers, and leaves of the graph of gradients."""
     held: Any = holder
     tensors = {part.name: getattr(held, part.name) for part in fields(held)}
@@ -50,7 +50,7 @@ def leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
-def seconds(run: Run, basis: Basis, image: Tensor) -> float:
+def seconds(run: Evaluation, basis: Basis, image: Tensor) -> float:
     """The time of one run, and of its gradients where they are enabled."""
     weights = basis.weights
     parameters = (weights.value, weights.output, weights.bias, *basis.operators.values)

@@ -1,23 +1,23 @@
 """Families of token-mixing operators, one file a family, and the questions that each of them answers by a rule."""
 
 from conv2attn.basis.operators import geometry  # noqa: F401 -- its rules for paddings and sites
-from conv2attn.basis.operators.composition import Composition
+from conv2attn.basis.operators.combination import Combination, Concatenation
 from conv2attn.basis.operators.content import ContentSoftmax
-from conv2attn.basis.operators.dense import Dense
 from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
 from conv2attn.basis.operators.factored import Diagonal, LowRank
 from conv2attn.basis.operators.generalised import GeneralisedSoftmax
 from conv2attn.basis.operators.kronecker import Kronecker
 from conv2attn.basis.operators.learned import LearnedSoftmax
+from conv2attn.basis.operators.matrices import Dense
 from conv2attn.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.basis.operators.polynomials import Chebyshev, Powers
+from conv2attn.basis.operators.product import Composition
 from conv2attn.basis.operators.quadratic import Centered, QuadraticSoftmax
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
 from conv2attn.basis.operators.shift import Shift, causal_shifts
 from conv2attn.basis.operators.sinusoidal import SinusoidalSoftmax
 from conv2attn.basis.operators.softmax import Positions, cut_softmax
 from conv2attn.basis.operators.sparse import Sparse
-from conv2attn.basis.operators.sums import Combination, Concatenation
 
 FAMILIES: dict[str, type[Positions]] = {
     family.name: family

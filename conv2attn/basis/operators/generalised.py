@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
-from conv2attn.basis.numbers import Ellipse, Numbers
+from conv2attn.basis.numbers import HeadNumbers, ScoreEllipse
 from conv2attn.basis.operators.quadratic import as_centers
 from conv2attn.basis.operators.softmax import Positions, additive_scores
 
@@ -79,14 +79,14 @@ class GeneralisedSoftmax(Positions):
         """The centres and the roots."""
         return self.center, self.root
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> HeadNumbers:
         """Bounds on centres and precision, from which engines know how accurate absolute features are."""
         reach = self.center.detach().abs().max().item() if self.heads else 0.0
         largest = self.precision().detach().abs().max().item() if self.heads else 0.0
         axes = self.center.shape[1]
-        return Numbers(axes=axes, reach=reach, sharpness=axes * largest / 2, ellipses=self.ellipses())
+        return HeadNumbers(axes=axes, reach=reach, sharpness=axes * largest / 2, ellipses=self.ellipses())
 
-    def ellipses(self) -> tuple[Ellipse, ...]:
+    def ellipses(self) -> tuple[ScoreEllipse, ...]:
         """Centre, variances and sharpness of each head; without variances where the precision is all but singular."""
         precision = self.precision().detach()
         if not bool(precision.isfinite().all()):
@@ -95,7 +95,7 @@ class GeneralisedSoftmax(Positions):
         plain = values[:, :1] > SINGULAR * values[:, -1:]
         variances = torch.where(plain, (vectors.square() / values[:, None]).sum(-1), math.inf)
         found = zip(self.center.tolist(), variances.tolist(), values[:, -1].tolist(), strict=True)
-        return tuple(Ellipse(tuple(center), tuple(each), sharpest) for center, each, sharpest in found)
+        return tuple(ScoreEllipse(tuple(center), tuple(each), sharpest) for center, each, sharpest in found)
 
     def precision(self) -> Tensor:
         """Sigma^{-1} of each head, `root^T root`."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
-from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.numbers import HeadNumbers
 from conv2attn.basis.operators.rules import apply
 from conv2attn.basis.operators.softmax import Positions, additive_scores, cut_softmax
 
@@ -67,9 +67,9 @@ class Centered(Positions):
         """The centres."""
         return self.center
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> HeadNumbers:
         """Centres and sharpness as they are now."""
-        return Numbers.read(self.center, self.alpha)
+        return HeadNumbers.read(self.center, self.alpha)
 
     def __str__(self) -> str:
         if self.alpha.is_meta:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis.basis import READERS
+from conv2attn.basis.basis import LIBRARY_READERS
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
 from conv2attn.models.conversion.functional import record
 from conv2attn.models.conversion.outcomes import (
@@ -208,7 +208,9 @@ def with_remark(row: ConversionRow, remark: str) -> ConversionRow:
 def no_convolution_text(network: nn.Module) -> str:
     """The text of the warning about a network without convertible convolutions; graph convolutions are mentioned."""
     kinds = {
-        type(module).__name__ for module in network.modules() if type(module).__module__.partition(".")[0] in READERS
+        type(module).__name__
+        for module in network.modules()
+        if type(module).__module__.partition(".")[0] in LIBRARY_READERS
     }
     graphs = sorted(kind for kind in kinds if kind.endswith("Conv"))
     if graphs:

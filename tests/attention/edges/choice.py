@@ -7,7 +7,7 @@ from torch import nn
 
 from conv2attn import convert
 from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.attention.engines import convolution, timing
+from conv2attn.attention.engines import compiled, timing
 from conv2attn.testing import assert_same
 
 TRANSPOSED = {
@@ -48,16 +48,16 @@ def test_a_wanted_size_of_the_output_is_honoured(extra):
 @pytest.mark.parametrize("part", ["before", "behind"])
 def test_a_frame_that_is_one_pixel_off_is_found(part, monkeypatch):
     """Planted."""
-    conv, right = TRANSPOSED["padded"], convolution.frame_of
+    conv, right = TRANSPOSED["padded"], compiled.frame_of
     image = integers_for(conv)
 
     def wrong(basis, points):
         frame = right(basis, points)
         moved = {"before": (frame.before[0] - 1, frame.before[1]), "behind": (0, 0)}[part]
         fields = {"before": frame.before, "behind": frame.behind, part: moved}
-        return convolution.Frame(**fields, transposed=True)
+        return compiled.Frame(**fields, transposed=True)
 
-    monkeypatch.setattr(convolution, "frame_of", wrong)
+    monkeypatch.setattr(compiled, "frame_of", wrong)
     layer = set_engine(convert(conv), "conv")
     with pytest.raises(AssertionError):
         assert_same(layer(image).detach(), convolve(conv, image, torch.float32))

@@ -12,8 +12,8 @@ from oracles import convolve, rounding_allowed, soft_allowed
 from conv2attn.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
 from conv2attn.attention.engines import dense, profiles, separable, smoothed
 from conv2attn.attention.recipe import Known
-from conv2attn.basis import AttentionGrid, Numbers, Sites, evaluate
-from conv2attn.basis.numbers import Ellipse
+from conv2attn.basis import AttentionGrid, HeadNumbers, Sites, evaluate
+from conv2attn.basis.numbers import ScoreEllipse
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
 from conv2attn.theorem import attention_for, read_convolution
 
@@ -143,8 +143,8 @@ def test_each_way_takes_a_batch_without_images(name):
 
 
 def a_key_left_out(monkeypatch, layer):
-    right = profiles.Reading.keys
-    monkeypatch.setattr(profiles.Reading, "keys", lambda *args: (right(*args)[0], right(*args)[1] - 1))
+    right = profiles.KeysRead.keys
+    monkeypatch.setattr(profiles.KeysRead, "keys", lambda *args: (right(*args)[0], right(*args)[1] - 1))
 
 
 def a_profile_kept(monkeypatch, layer):
@@ -244,14 +244,14 @@ def test_boxes_keep_every_weight(heads):
 @pytest.mark.parametrize("end", [0, 1])
 def test_boxes_that_are_too_narrow_are_found(end, monkeypatch):
     """Planted: half of the reach at one end."""
-    right = Ellipse.reach
+    right = ScoreEllipse.reach
 
     def wrong(ellipse, axis, depth):
         ends = list(right(ellipse, axis, depth))
         ends[end] = (ends[end] + ellipse.center[axis]) / 2
         return tuple(ends)
 
-    monkeypatch.setattr(Ellipse, "reach", wrong)
+    monkeypatch.setattr(ScoreEllipse, "reach", wrong)
     with pytest.raises(AssertionError):
         test_boxes_keep_every_weight([0])
 
@@ -259,7 +259,7 @@ def test_boxes_that_are_too_narrow_are_found(end, monkeypatch):
 def most_left_out(dtype, alpha, center, side, queries):
     """The largest sum of softmax weights, over some queries, of the keys that frozen heads do not read."""
     grid = AttentionGrid((side,), Sites.everywhere(1))
-    reading = profiles.Reading(Numbers(((center,),), (alpha,)), grid, dtype, every=False)
+    reading = profiles.KeysRead(HeadNumbers(((center,),), (alpha,)), grid, dtype, every=False)
     first, last = reading.keys(alpha, center, (queries[0], queries[1] - 1), side)
     scores = [[-alpha * (key - query - center) ** 2 for key in range(side)] for query in range(*queries)]
     weights = torch.softmax(torch.tensor(scores, dtype=torch.float64), -1)
@@ -281,8 +281,8 @@ def test_what_frozen_heads_do_not_read_weighs_less_than_rounding(dtype, alpha, c
 
 def test_a_reading_that_is_too_narrow_is_found(monkeypatch):
     """Planted: one key less on each side."""
-    right = profiles.Reading.keys
-    monkeypatch.setattr(profiles.Reading, "keys", lambda *args: (right(*args)[0] + 1, right(*args)[1] - 1))
+    right = profiles.KeysRead.keys
+    monkeypatch.setattr(profiles.KeysRead, "keys", lambda *args: (right(*args)[0] + 1, right(*args)[1] - 1))
     assert most_left_out(torch.float32, 1.0, 0.0, 60, (20, 40)) > 1
 
 

@@ -10,8 +10,8 @@ from licences.softmaxes import bounds_a_soft_mean
 from mpmath import mp, mpf
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.attention.arithmetic import arithmetics
 from conv2attn.attention.features import score_error
+from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.recipe import score_dtype
 from conv2attn.bounds import Arithmetic, Head, soft_mixing_bound
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conv2attn.basis import cut_softmax
 from conv2attn.basis.operators.softmax import MOST_KEYS, cut_depth
 from conv2attn.bounds import cut_mass, softmax_error
-from conv2attn.bounds.softmax import CUT_BITS
+from conv2attn.bounds.softmax_rounding import CUT_BITS
 
 FORMATS = {torch.float32: "float32", torch.float64: "float64"}
 

@@ -8,7 +8,7 @@ from equivalence.edges.rounding import FORMATS, bound, images, layer, one_of
 from torch import nn
 
 import conv2attn
-from conv2attn.attention.arithmetic import arithmetics
+from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.probes import indirect_convolution, spread_of_spike
 from conv2attn.bounds import Arithmetic, convolution_bound
 from conv2attn.equivalence import certify

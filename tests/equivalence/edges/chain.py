@@ -7,8 +7,8 @@ import torch
 from equivalence.edges.rounding import layer
 
 import conv2attn
-from conv2attn.attention.arithmetic import arithmetics
 from conv2attn.attention.features import score_error
+from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.bounds import (
     Head,
     RoundingBound,

@@ -23,7 +23,7 @@ from conv2attn.basis import (
     basis_of,
     compose,
     evaluate,
-    merged,
+    merge_terms,
     terms,
 )
 from conv2attn.basis.basis import Basis
@@ -170,7 +170,7 @@ def test_numbers_beyond_float64_are_compared():
 def test_a_composition_and_its_merged_form_are_one_map():
     first, second = (nn.Conv2d(2, 2, 3, padding=1, dtype=torch.float64) for _ in range(2))
     both = compose(as_basis(second), as_basis(first), (4, 5))
-    found = compare(merged(both, (4, 5)), both, (4, 5), 1e-13)
+    found = compare(merge_terms(both, (4, 5)), both, (4, 5), 1e-13)
     assert (found.verdict, found.strength) == (Verdict.HOLDS, Strength.BOUNDED)
 
 
@@ -179,7 +179,7 @@ def test_a_convolution_of_converted_layers_is_one_attention_of_25_heads_in_the_i
     layers = [convert(nn.Conv2d(1, 1, 3, padding=around, dtype=torch.float64)) for around in (0, 0, 1, 1)]
     for pair, heads in ((layers[:2], 25), (layers[2:], 49)):
         both = compose(as_basis(pair[1]), as_basis(pair[0]), (8, 7))
-        one = merged(both, (8, 7))
+        one = merge_terms(both, (8, 7))
         assert terms(one.mixing) == heads
         image = torch.randn(2, 1, 8, 7, dtype=torch.float64)
         assert_same(evaluate(one, image).detach(), pair[1](pair[0](image)).detach(), 1e-12)

@@ -22,7 +22,7 @@ from conv2attn.bounds import (
 )
 from conv2attn.bounds.by_key import heads_of_row
 from conv2attn.bounds.formats import accumulator_of
-from conv2attn.bounds.row import ONE, Row, Setting, geom, mul
+from conv2attn.bounds.row import ONE, OutputChannel, Setting, geom, prod
 from proofs.formal import extraction
 
 ALPHAS = (0.03, 0.5, 3.0, 5.0, 20.0, 46.0, 200.0)
@@ -49,7 +49,7 @@ def heads(draw):
 def rows(draw):
     """Rows as certificates have them, some of their numbers changed to any others."""
     kind, soft = draw(formats), draw(st.none() | heads())
-    row = Row.of(
+    row = OutputChannel.of(
         draw(sizes), draw(sizes), draw(sizes), *(Setting.of(**draw(sums), format_name=kind) for _ in "12"), soft
     )
     if draw(st.booleans()):
@@ -69,7 +69,9 @@ def changed(draw, record, name):
 @settings(max_examples=200, deadline=None)
 @given(kind=formats, ours=sums, theirs=sums, weights=sizes, bias=sizes, radius=sizes)
 def test_no_bound_with_exact_heads_is_below_the_proved_one(kind, ours, theirs, weights, bias, radius):
-    proved = Row.of(weights, bias, radius, Setting.of(**ours, format_name=kind), Setting.of(**theirs, format_name=kind))
+    proved = OutputChannel.of(
+        weights, bias, radius, Setting.of(**ours, format_name=kind), Setting.of(**theirs, format_name=kind)
+    )
     printed = difference_bound(
         weights, bias, radius, *(convolution_bound(**each, format_name=kind) for each in (ours, theirs))
     )
@@ -96,7 +98,7 @@ def printed_and_proved(function, case, weights, radius):
     leak, mixing = function(head, keys, arithmetic, score_error)
     terms = 9 * 64
     setting = Setting.of(terms, arithmetic.format)
-    row = Row.of(weights, 0.25, radius, setting, setting, heads_of_row(head, keys, arithmetic, score_error))
+    row = OutputChannel.of(weights, 0.25, radius, setting, setting, heads_of_row(head, keys, arithmetic, score_error))
     sums = convolution_bound(terms, arithmetic.format)
     return row, difference_bound(weights, 0.25, radius, sums, sums, leak=leak, mixing=mixing)
 
@@ -158,17 +160,17 @@ def test_softmax_of_many_keys_as_torch_computes_it_is_within_the_bound():
 
 def test_what_says_nothing_has_no_bound():
     setting = Setting.of(100, "float32")
-    assert Row.of(1.0, 0.0, 1.0, setting, setting).proved > 0
-    assert Row.of(1.0, 0.0, 1.0, setting, Setting.of(1 << 24, "float32")).proved is None
+    assert OutputChannel.of(1.0, 0.0, 1.0, setting, setting).proved > 0
+    assert OutputChannel.of(1.0, 0.0, 1.0, setting, Setting.of(1 << 24, "float32")).proved is None
     flat = dataclasses.replace(heads_of(5.0, 2, 10, "float32"), alpha=0)
-    assert Row.of(1.0, 0.0, 1.0, setting, setting, flat).proved is None
+    assert OutputChannel.of(1.0, 0.0, 1.0, setting, setting, flat).proved is None
     assert heads_of(1e-9, 2, 10, "float32") is None
-    assert Row.of(-1.0, 0.0, 1.0, setting, setting).proved is None
+    assert OutputChannel.of(-1.0, 0.0, 1.0, setting, setting).proved is None
 
 
 @pytest.mark.parametrize("x", [0, 1, ONE // 3, ONE - 1, ONE + 7, 5 * ONE])
 def test_every_step_rounds_up(x):
-    assert Fraction(mul(x, x), ONE) >= Fraction(x, ONE) ** 2
+    assert Fraction(prod(x, x), ONE) >= Fraction(x, ONE) ** 2
     assert x >= ONE or Fraction(geom(x), ONE) >= 1 / (1 - Fraction(x, ONE))
 
 
@@ -195,7 +197,9 @@ if shutil.which("coqc") and shutil.which("ocamlfind"):
 
     @pytest.mark.slow
     def test_the_proved_program_refuses_what_is_no_row(program):
-        row = Row.of(1.0, 0.0, 1.0, *[Setting.of(100, "float32")] * 2, heads_of(5.0, 2, 10, "float32")).written()
+        row = OutputChannel.of(
+            1.0, 0.0, 1.0, *[Setting.of(100, "float32")] * 2, heads_of(5.0, 2, 10, "float32")
+        ).written()
         assert len(extraction.bounds_of_rows(program, row)) == 1
         for text in (row + " 0", row.rpartition(" ")[0], row.replace(" ", "\t"), "2" + row[1:], row + "."):
             assert extraction.bounds_of_rows(program, text) == []

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.attention.encoding import Encoding
-from conv2attn.attention.hardness import FORMATS
+from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.attention.probes import float32_precisions
 from conv2attn.attention.recipe import score_dtype
@@ -18,18 +18,18 @@ CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multipl
 CHOSEN = ("separable", "dense")  # the engines that "auto" takes for heads that are not one-hot
 
 
-def by_softmax(scores: Tensor) -> Tensor:
+def softmax_weights(scores: Tensor) -> Tensor:
     """The weights of `torch.softmax`."""
     return torch.softmax(scores, -1)
 
 
-def by_fused_attention(scores: Tensor) -> Tensor:
+def fused_weights(scores: Tensor) -> Tensor:
     """The weights of scaled_dot_product_attention: keys and values are unit vectors, so scores are the queries."""
     units = torch.eye(scores.shape[-1], dtype=scores.dtype, device=scores.device)
     return F.scaled_dot_product_attention(scores[None, None], units[None, None], units[None, None], scale=1.0)[0, 0]
 
 
-KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": by_softmax, "fused": by_fused_attention}
+SOFTMAX_KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax_weights, "fused": fused_weights}
 # Measured over all float32 numbers from -104 to 0 by benchmarks/exponentials.py with torch 2.13, rounded up; any other
 # kernel takes the documented EXP_ULPS.
 EXPONENTIALS = {
@@ -45,7 +45,7 @@ def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmeti
     The settings of torch are read at each call, and what does not depend on them is measured once.
     """
     convolution, product = float32_precisions(device)
-    form = FORMATS[dtype]
+    form = FORMAT_NAMES[dtype]
     if dtype == torch.float32:
         form = next((CUT[each] for each in CUT if each in (convolution, product)), form)
     truncates = device == "cuda" and dtype in (torch.bfloat16, torch.float16)
@@ -96,7 +96,7 @@ def ulps_of(kernel: str, arguments: Tensor) -> float:
     A key of score 0 stands beside them, and its weight divides theirs: so the sum cancels, and two quotients round.
     Only weights that are normal numbers count; others are off by at most the smallest of these.
     """
-    weights = KERNELS[kernel](F.pad(arguments, (1, 0)))
+    weights = SOFTMAX_KERNELS[kernel](F.pad(arguments, (1, 0)))
     normal = weights[:, 1:] >= torch.finfo(weights.dtype).tiny
     exact = arguments.double().exp()
     found = weights[:, 1:].double() / weights[:, :1].double()

@@ -6,7 +6,7 @@ from flint import arb, ctx
 
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import EXP_ULPS, accumulator_of, storage_of
-from conv2attn.bounds.rounding import gamma
+from conv2attn.bounds.sum_rounding import gamma
 
 CUT_BITS = 24  # a weight is cut where it is certainly below the smallest normal number times 2^24
 

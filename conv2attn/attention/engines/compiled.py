@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conv2attn.attention.engines.channels import with_flat_positions
 from conv2attn.attention.lattice import Lattice
-from conv2attn.attention.recipe import Question, Run
+from conv2attn.attention.recipe import Evaluation, Question
 from conv2attn.basis import Basis, Offset, turned
 
 
@@ -29,7 +29,7 @@ class Frame:
     transposed: bool
 
 
-def decide(question: Question) -> Run | str:
+def decide(question: Question) -> Evaluation | str:
     """The recipe if the layer is a convolution on its padded grid, otherwise why not."""
     offsets = question.offsets()
     if isinstance(offsets, str):

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from conv2attn.bounds.directed import up
-from conv2attn.bounds.rounding import RoundingBound
+from conv2attn.bounds.sum_rounding import RoundingBound
 from conv2attn.errors import UsageError
 
 EXACT_MIXING = RoundingBound(0.0, 0.0)
