@@ -101,14 +101,14 @@ def timed(monkeypatch):
     return favour
 
 
-@pytest.mark.parametrize("winner", ["convolution", "gather", "smoothed"])
+@pytest.mark.parametrize("winner", ["compiled", "gather", "smoothed"])
 def test_measured_keeps_the_winner_as_long_as_its_recipe(winner, timed):
     """Timed once for each shape, and again after the heads changed: a soft head is never left to a hard engine."""
     conv = nn.Conv2d(2, 3, 3, padding=1).requires_grad_(False)
     layer, image, ran = set_engine(convert(conv), "measured"), torch.randn(2, 2, 9, 8), timed(winner)
-    assert layer.which_engine(image) == {"convolution": "conv", "smoothed": "separable"}.get(winner, winner)
+    assert layer.which_engine(image) == {"compiled": "conv", "smoothed": "separable"}.get(winner, winner)
     before = len(ran)
-    assert {"convolution", "gather", "smoothed"} <= set(ran)
+    assert {"compiled", "gather", "smoothed"} <= set(ran)
     assert_same(layer(image).double(), convolve(conv, image), rounding_allowed(conv, image))
     assert len(ran) == before
     layer(torch.randn(2, 2, 7, 8))
