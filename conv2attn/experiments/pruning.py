@@ -40,24 +40,18 @@ class Pruning(Report):
     parameters: tuple[int, int]
     flops: tuple[int, int]
 
-    def lines(self) -> list[str]:
-        """The number of heads removed, with the rule, and what that saves."""
-        count = sum(map(len, self.removed.values()))
-        saved = [
-            f"{quantity}: {before:,} to {after:,}, {1 - after / before:.1%} less"
-            for quantity, (before, after) in (("parameters", self.parameters), ("FLOPs", self.flops))
-        ]
-        rule = f"the largest eigenvalue is below {self.smallest:g}, or the condition number above {self.condition:g}"
-        return [f"{count} heads removed: {rule} of the precision matrix.", *saved]
-
 
 @document.register
 def _(pruning: Pruning, verbose: bool = False) -> Document:
-    """The savings, and a row for each layer."""
+    """The number of heads removed, with the rule, what that saves, and a row for each layer."""
+    rule = f"the largest eigenvalue is below {pruning.smallest:g}, or the condition number above {pruning.condition:g}"
+    lines = [f"{sum(map(len, pruning.removed.values()))} heads removed: {rule} of the precision matrix."]
+    for quantity, (before, after) in (("parameters", pruning.parameters), ("FLOPs", pruning.flops)):
+        lines.append(f"{quantity}: {before:,} to {after:,}, {1 - after / before:.1%} less")
     rows = tuple(
         (name, pruning.left[name], ", ".join(map(str, heads)) or "none") for name, heads in pruning.removed.items()
     )
-    return Document(tuple(pruning.lines()), (Table(("layer", "heads left", "removed"), rows),))
+    return Document(tuple(lines), (Table(("layer", "heads left", "removed"), rows),))
 
 
 def degenerate_heads(

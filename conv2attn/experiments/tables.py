@@ -8,7 +8,7 @@ from conv2attn.errors import UsageError
 from conv2attn.experiments.counting import count_flops, count_parameters, count_weight_flops
 from conv2attn.experiments.training.run_folder import TrainingRun
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
-from conv2attn.report import Cell, Document, Notes, Report, Table, document
+from conv2attn.report import Document, Notes, Report, Table, document
 from conv2attn.verdicts import Verdict
 
 PAPER = ClassifierPlan()
@@ -115,42 +115,29 @@ class Tables(Report):
         """Refuted where a printed number is not reproduced, otherwise holds."""
         return Verdict.REFUTED if self.differing else Verdict.HOLDS
 
-    def cells(self) -> list[list[Cell]]:
-        """The rows of the table."""
-        return [
-            [
-                row.title,
-                row.note,
-                f"{row.paper_accuracy:.3f}",
-                None if row.accuracy is None else f"{row.accuracy:.3f} on {row.data}",
-                row.paper_parameters,
-                row.parameters,
-                row.paper_flops,
-                f"{row.weight_flops:.4g}",
-                f"{row.flops:.4g}",
-            ]
-            for row in self.rows
-        ]
-
-    def notes(self) -> list[str]:
-        """The meaning of the columns, and the numbers that differ."""
-        lines = [
-            "accuracy, parameters, FLOPs: the numbers that Cordonnier et al. 2020 print, for CIFAR-10.",
-            "ours: the accuracy of a run (--run). exact: the number of parameters, counted.",
-            "weights alone: FLOPs of products with weights, 2 per multiply-add; the paper counts these.",
-            f"all products: FLOPs of these and of attention by the engine {self.engine}.",
-            "400 numbers an axis give the paper's 12.3M; 200, as in its text, give its 29.5M.",
-        ]
-        return [*lines, *(f"Differs: {number}." for number in self.differing)]
-
 
 @document.register
 def _(tables: Tables, verbose: bool = False) -> Document:
     """The verdict, the table, and what its columns mean."""
-    rows = tuple(tuple(row) for row in tables.cells())
+    rows = tuple(
+        (
+            *(row.title, row.note, f"{row.paper_accuracy:.3f}"),
+            None if row.accuracy is None else f"{row.accuracy:.3f} on {row.data}",
+            *(row.paper_parameters, row.parameters, row.paper_flops, f"{row.weight_flops:.4g}", f"{row.flops:.4g}"),
+        )
+        for row in tables.rows
+    )
+    notes = (
+        "accuracy, parameters, FLOPs: the numbers that Cordonnier et al. 2020 print, for CIFAR-10.",
+        "ours: the accuracy of a run (--run). exact: the number of parameters, counted.",
+        "weights alone: FLOPs of products with weights, 2 per multiply-add; the paper counts these.",
+        f"all products: FLOPs of these and of attention by the engine {tables.engine}.",
+        "400 numbers an axis give the paper's 12.3M; 200, as in its text, give its 29.5M.",
+        *(f"Differs: {number}." for number in tables.differing),
+    )
     detail = ", row by row; no single width gives both 12.3M and 29.5M" if tables.verdict is Verdict.HOLDS else ""
     answer = (f"{tables.verdict.value}: Tables 1 and 4{detail}",)
-    return Document(answer, (Table(PAPER_COLUMNS, rows, PAPER_SPARE), Notes(tuple(tables.notes()))), tables.verdict)
+    return Document(answer, (Table(PAPER_COLUMNS, rows, PAPER_SPARE), Notes(notes)), tables.verdict)
 
 
 def rounds_to(count: int, printed: str) -> bool:

@@ -2,8 +2,7 @@
 
 from conv2attn.explore.captures import captured_layers
 from conv2attn.explore.explored_layers import Explored, explored_layers
-from conv2attn.explore.exploring import Page, explore
+from conv2attn.explore.exploring import Page, explore, explore_page
 from conv2attn.explore.moving import moving_picture
-from conv2attn.explore.page import explore_page
 
 __all__ = ["Explored", "Page", "captured_layers", "explore", "explore_page", "explored_layers", "moving_picture"]

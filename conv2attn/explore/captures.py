@@ -7,11 +7,10 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from conv2attn.arguments import Patterns
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.errors import UnsupportedError
-from conv2attn.explore.explored_layers import Explored, grey, refusing_image
+from conv2attn.explore.explored_layers import Explored, grey, refusing_image, shown_layers
 from conv2attn.explore.head_facts import facts_of_heads
 from conv2attn.explore.packing import BUDGET, Budget
+from conv2attn.models import attention_layers
 from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.tokens import Tokens, Windows
 
@@ -33,32 +32,21 @@ def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
     """
     with refusing_image(image):
         captured = capture(network, image, only=only)
-    own_names = {name for name, each in network.named_modules() if isinstance(each, MultiHeadSelfAttention)}
-    attention_of_layers = {
-        name or "(root)": attention_on_grid(name, captured) for name in captured if name.split("#")[0] not in own_names
-    }
-    tensors = [
-        attention for attention, _ in (each for each in attention_of_layers.values() if not isinstance(each, str))
+    own_layers = attention_layers(network)
+    maps = {name: attention_on_grid(name, captured) for name in captured if name.split("#")[0] not in own_layers}
+    size = sum(each[0].numel() for each in maps.values() if not isinstance(each, str))
+    budget, bits = Budget(), 8 if size <= BUDGET * 0.9 else 4
+    objects = [
+        f"{name or '(root)'}: {each}"
+        if isinstance(each, str)
+        else stored_layer(name or "(root)", *each, image, budget, bits)
+        for name, each in maps.items()
     ]
-    bits = 8 if sum(each.numel() for each in tensors) <= BUDGET * 0.9 else 4
-    budget, layers, left_out = Budget(), [], []
-    for name, each in attention_of_layers.items():
-        layer = f"{name}: {each}" if isinstance(each, str) else stored_layer(name, *each, image, budget, bits)
-        left_out += [layer] if isinstance(layer, str) else []
-        layers += [] if isinstance(layer, str) else [layer]
-    if not layers:
-        raise UnsupportedError(
-            "C2A110",
-            "; ".join(left_out) or "the network has no attention layer of such a name",
-            "Name a layer with attention on a grid by --only, or pass another --inputs.",
-        )
-    left_out += [f"{name}: a convolution, shown only where nothing attends" for name in convolutions_in(network)[:3]]
-    return Explored(tuple(layers), tuple(left_out), "averaged over the square of each token", photo_of(image, budget))
-
-
-def convolutions_in(network: nn.Module) -> list[str]:
-    """The names of its convolutions."""
-    return [name for name, each in network.named_modules() if isinstance(each, nn.Conv2d)]
+    remedy = "Name a layer with attention on a grid by --only, or pass another --inputs."
+    layers, left_out = shown_layers(objects, remedy)
+    convolutions = [name for name, each in network.named_modules() if isinstance(each, nn.Conv2d)]
+    left_out += tuple(f"{name}: a convolution, shown only where nothing attends" for name in convolutions[:3])
+    return Explored(layers, left_out, "averaged over the square of each token", photo_of(image, budget))
 
 
 def attention_on_grid(name: str, captured: NamedAttention) -> tuple[Tensor, Tokens] | str:

@@ -1,6 +1,6 @@
 """The attention layers of a network on one image, as numbers from which the page computes attention and outputs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -14,7 +14,7 @@ from conv2attn.basis import AttentionGrid, Operator, Sites
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.explore.head_facts import FACTS_SIDE, facts_of_heads
 from conv2attn.explore.packing import Budget
-from conv2attn.models import attention_layers
+from conv2attn.models.conversion.replacement import attention_layers, layer_inputs
 
 MOST_HEADS = 256
 
@@ -47,38 +47,29 @@ def explored_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120).
     """
-    layers, selection = attention_layers(network), Selection.of(only)
-    layers = {name: layer for name, layer in layers.items() if selection.wants(name)}
-    inputs = inputs_of(network, layers, image)
-    budget, objects = Budget(), []
-    left_out = [f"{name}: the network did not run it" for name in layers if name not in inputs]
-    for name, layer_input in inputs.items():
-        object_or_reason = layer_object(name, layers[name], layer_input, budget)
-        left_out += [object_or_reason] if isinstance(object_or_reason, str) else []
-        objects += [] if isinstance(object_or_reason, str) else [object_or_reason]
-    if not objects:
-        raise UnsupportedError(
-            "C2A110",
-            "; ".join(left_out) or "the network has no attention layer of such a name",
-            "Name a layer with attention on a grid by --only.",
-        )
-    return Explored(tuple(objects), tuple(left_out), "as it reaches the layer: the mean over its channels")
+    layers, selection, budget = attention_layers(network), Selection.of(only), Budget()
+    with refusing_image(image):
+        inputs = layer_inputs(network.eval(), image)
+    unrun = [f"{name}: the network did not run it" for name in layers if selection.wants(name) and name not in inputs]
+    objects = [layer_object(name, layers[name], x, budget) for name, x in inputs.items() if selection.wants(name)]
+    shown, left_out = shown_layers([*unrun, *objects], "Name a layer with attention on a grid by --only.")
+    return Explored(shown, left_out, "as it reaches the layer: the mean over its channels")
 
 
-def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], image: Tensor) -> dict[str, Tensor]:
-    """The input of each layer when the network runs on `image`, by name, in the order of their last calls."""
-    inputs: dict[str, Tensor] = {}
-    handles = [
-        layer.register_forward_pre_hook(lambda _, given, name=name: inputs.update({name: given[0]}))
-        for name, layer in layers.items()
-    ]
-    try:
-        with refusing_image(image):
-            network.eval()(image)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return inputs
+def shown_layers(
+    objects: Sequence[dict[str, Any] | str], remedy: str
+) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """The layers among `objects`, and the sentences that say why the others are not shown.
+
+    Raises:
+        UnsupportedError: there is no layer (C2A110).
+    """
+    layers = tuple(each for each in objects if not isinstance(each, str))
+    left_out = tuple(each for each in objects if isinstance(each, str))
+    if not layers:
+        reason = "; ".join(left_out) or "the network has no attention layer of such a name"
+        raise UnsupportedError("C2A110", reason, remedy)
+    return layers, left_out
 
 
 @contextmanager

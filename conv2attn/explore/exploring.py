@@ -1,8 +1,10 @@
 """`explore`: one page with the attention of every head of a network."""
 
 import html
+import json
 import warnings
 from dataclasses import dataclass
+from importlib.resources import files
 from os import PathLike
 from typing import Any, final
 
@@ -15,7 +17,6 @@ from conv2attn.checkpoints.examples import SIDE, example_image
 from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.explore.captures import captured_layers
 from conv2attn.explore.explored_layers import Explored, explored_layers
-from conv2attn.explore.page import explore_page
 from conv2attn.models import attention_layers, convert
 from conv2attn.models.provenance import provenance_of
 from conv2attn.models.zoo import AttentionClassifier
@@ -24,6 +25,7 @@ from conv2attn.span.reading import own_alone
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
 PUBLISHED = 224
 """Default side of the images of a vision transformer."""
+PAGE_PARTS = {"/* STYLE */": ("style.css",), "/* SCRIPT */": ("attention.js", "drawing.js", "page.js")}
 
 
 @final
@@ -149,3 +151,25 @@ def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
             side = PUBLISHED if captured else SIDE
             return each.in_channels, side, side
     raise UsageError("C2A120", "the network does not tell the size of its images", "Pass --input-size, or --inputs.")
+
+
+def explore_page(explored: Explored, title: str, image: str) -> str:
+    """HTML that shows `explored`; it loads nothing, and its own policy forbids it to.
+
+    Args:
+        title: the name of the network.
+        image: what the image is, in words.
+    """
+    folder = files("conv2attn.explore")
+    page = (folder / "page.html").read_text("utf-8")
+    for mark, names in PAGE_PARTS.items():
+        page = page.replace(mark, "\n".join((folder / name).read_text("utf-8") for name in names))
+    content = {
+        "image": f"{image}, {explored.picture}",
+        "layers": explored.layers,
+        "leftOut": explored.left_out,
+        "photo": explored.photo,
+    }
+    numbers = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    before, after = page.split("NUMBERS")
+    return before.replace("TITLE", html.escape(title)) + numbers + after

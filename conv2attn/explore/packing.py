@@ -45,9 +45,3 @@ class Budget:
             codes = torch.cat([codes, codes.new_zeros(len(codes) % 2)]).reshape(-1, 2) @ codes.new_tensor([1.0, 16.0])
         packed = self.pack(codes, "u8")
         return packed and {"attention": packed, "bits": bits, "largest": largest.tolist()}
-
-
-def unpack(packed: dict[str, str]) -> Any:
-    """The numbers in `{code: base64}` as a flat array."""
-    ((code, text),) = packed.items()
-    return np.frombuffer(base64.b64decode(text), CODES[code])

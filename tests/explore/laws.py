@@ -1,5 +1,6 @@
 """The numbers on a page give the attention of the layer, and the page is one small file that loads nothing."""
 
+import base64
 import re
 from copy import deepcopy
 from pathlib import Path
@@ -15,11 +16,16 @@ from conv2attn.basis import Padding
 from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.explore import captured_layers, explore_page, explored_layers
-from conv2attn.explore.explored_layers import inputs_of
-from conv2attn.explore.packing import Budget, unpack
-from conv2attn.models import attention_layers
+from conv2attn.explore.packing import CODES, Budget
+from conv2attn.models.conversion.replacement import attention_layers, layer_inputs
 
 ROOT = Path(__file__).parents[2]
+
+
+def unpack(packed: dict[str, str]) -> np.ndarray:
+    """The numbers in `{code: base64}` as a flat array."""
+    ((code, text),) = packed.items()
+    return np.frombuffer(base64.b64decode(text), CODES[code])
 
 
 def attention_from(layer: dict) -> np.ndarray:
@@ -54,9 +60,9 @@ def cases():
         found = explored_layers(network, image())
         assert found.left_out == ()
         layers = attention_layers(network)
-        given = inputs_of(network, layers, image())
+        inputs = layer_inputs(network, image())
         assert [each["name"] for each in found.layers] == [*layers]
-        yield from ((each, layers[each["name"]], given[each["name"]]) for each in found.layers)
+        yield from ((each, layers[each["name"]], inputs[each["name"]]) for each in found.layers)
 
 
 CASES = [pytest.param(*case, id=f"{place}-{case[0]['kind']}") for place, case in enumerate(cases())]

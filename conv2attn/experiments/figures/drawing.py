@@ -18,7 +18,7 @@ from conv2attn.experiments.figures.ellipses import (
     FloatArray,
     attention_of_query,
     ellipse,
-    layer_of_figure_3,
+    mean_places,
     reading_order,
     snapshots,
 )
@@ -30,13 +30,10 @@ from conv2attn.suffixes import PICTURE_SUFFIXES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from typing import TYPE_CHECKING
 
-from conv2attn.experiments.figures.ellipses import mean_places
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00", "#7F7F7F")
+DASHES = ("-", "--", "-.", ":")
+SHARES = {0.5: "-", 0.9: ":"}
 INCH = 1.3
 LARGE = 12.0
 """The semi-axis in pixels from which an ellipse is not drawn whole."""
@@ -138,7 +135,7 @@ def figures_of_heads(run: TrainingRun) -> dict[str, "Figure"]:
     if not names or positions[f"{names[0]}:center"].shape[2] != 2:
         return {}
     heads = {name: (positions[f"{name}:center"], positions[f"{name}:precision"]) for name in names}
-    shown_layer = layer_of_figure_3(names)
+    shown_layer = names[min(3, len(names) - 1)]  # the fourth, as in the paper, or the last of fewer
     centers, precisions = heads[shown_layer]
     last = reading_order(centers[-1])
     over_time = [
@@ -178,7 +175,7 @@ def panel_reach(centers: FloatArray, precisions: FloatArray) -> float:
     """
     ends = []
     for center, precision in zip(centers, precisions, strict=True):
-        long = ellipse(center, precision, max(SHARES)).semi_axes[0]
+        long = ellipse(precision, max(SHARES)).semi_axes[0]
         ends.append(float(np.abs(center).max()) + (long if long <= LARGE else 0.0))
     return float(np.quantile(ends, 0.9, method="higher")) + 0.2
 
@@ -199,7 +196,7 @@ def attention_figure(
     for place, (line, heads) in enumerate(zip(panels, attention.values(), strict=True)):
         rows, columns = heads.shape[1:]
         query_token = query or (rows // 2, columns // 2)
-        order = order_of(heads, query_token)
+        order = reading_order(mean_places(heads, query_token))
         for number, panel in enumerate(line[front:]):
             if number < len(order):
                 head = heads[order[number]]
@@ -226,11 +223,6 @@ def show_image(panel: "Axes", image: Tensor, query: tuple[int, int], tokens: tup
     panel.set_title("image", fontsize=5, pad=2)
 
 
-HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00", "#7F7F7F")
-DASHES = ("-", "--", "-.", ":")
-SHARES = {0.5: "-", 0.9: ":"}
-
-
 def draw_curve(panel: "Axes", place: int, name: str, epochs: Sequence[float], accuracy: Sequence[float]) -> None:
     """A learning curve, by colour and by dashes."""
     style = (
@@ -253,7 +245,7 @@ def draw_centers(
         colour = HEAD_COLOURS[place % len(HEAD_COLOURS)]
         row, column = centers[head]
         for share, style in SHARES.items():
-            shape = ellipse(centers[head], precisions[head], share)
+            shape = ellipse(precisions[head], share)
             long, short = shape.semi_axes
             panel.add_patch(
                 patches.Ellipse(
@@ -281,8 +273,3 @@ def draw_attention(panel: "Axes", attention: FloatArray, query: tuple[int, int],
     sides = [max(-0.5, query[1] - reach), min(columns - 0.5, query[1] + reach)]
     panel.set(xlim=sides, ylim=box[::-1], xticks=[], yticks=[])
     panel.set_title(title, fontsize=5, pad=2)
-
-
-def order_of(attention: FloatArray, query: tuple[int, int]) -> list[int]:
-    """The heads of a layer in reading order of their mean displacements: attention (heads, rows, columns)."""
-    return reading_order(mean_places(attention, query))

@@ -1,7 +1,6 @@
 """The numbers behind the pictures of heads: ellipses that hold a share of a head, the order of heads, attention."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from conv2attn.errors import UsageError
-from conv2attn.models import attention_layers
+from conv2attn.models.conversion.replacement import attention_layers, layer_inputs
 
 FloatArray = NDArray[np.float64]
 LONGEST_AXIS = 1e4
@@ -24,17 +23,15 @@ class HeadEllipse:
     """The region that holds a share of a Gaussian head.
 
     Args:
-        center: (row, column), relative to the query.
         semi_axes: in pixels, the longer one first.
         angle: of the longer axis in degrees, from the axis of columns towards the axis of rows.
     """
 
-    center: tuple[float, float]
     semi_axes: tuple[float, float]
     angle: float
 
 
-def ellipse(center: FloatArray, precision: FloatArray, share: float) -> HeadEllipse:
+def ellipse(precision: FloatArray, share: float) -> HeadEllipse:
     """Where the density proportional to `exp(-1/2 d^T precision d)`, `d` from the centre, has `share` of its mass.
 
     In the plane this is `d^T precision d <= -2 ln(1 - share)`: for a quadratic head, whose precision is `2 alpha`
@@ -45,7 +42,7 @@ def ellipse(center: FloatArray, precision: FloatArray, share: float) -> HeadElli
     long, short = (min(LONGEST_AXIS, math.sqrt(reach / value)) if value > 0 else LONGEST_AXIS for value in values)
     down, right = vectors[:, 0]
     angle = math.degrees(math.atan2(down, right)) % 180
-    return HeadEllipse((float(center[0]), float(center[1])), (long, short), angle)
+    return HeadEllipse((long, short), angle)
 
 
 def reading_order(places: FloatArray) -> list[int]:
@@ -77,17 +74,7 @@ def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int
     Raises:
         UsageError: there is no such token (C2A002).
     """
-    inputs: dict[str, Tensor] = {}
-    layers = attention_layers(network)
-    handles = [
-        layer.register_forward_pre_hook(lambda _, given, name=name: inputs.update({name: given[0]}))
-        for name, layer in layers.items()
-    ]
-    try:
-        network.eval()(images)
-    finally:
-        for handle in handles:
-            handle.remove()
+    layers, inputs = attention_layers(network), layer_inputs(network.eval(), images)
     return {name: attention_rows_of(layers[name], image, query) for name, image in inputs.items()}
 
 
@@ -114,8 +101,3 @@ def snapshots(epochs: int, count: int) -> list[int]:
     ([0, 100, 200, 300], [0, 1, 2])
     """
     return sorted({round(epochs * part / max(1, count - 1)) for part in range(count)})
-
-
-def layer_of_figure_3(names: Sequence[str]) -> str:
-    """The fourth layer, as in the paper, or the last of fewer."""
-    return names[min(3, len(names) - 1)]

@@ -177,6 +177,21 @@ def attention_layers(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
     return {name: layer for name, layer in network.named_modules() if isinstance(layer, MultiHeadSelfAttention)}
 
 
+def layer_inputs(network: nn.Module, inputs: Any) -> dict[str, Tensor]:
+    """The last input of each attention layer of `network` in a run on `inputs`, by name, as they first ran."""
+    tensors: dict[str, Tensor] = {}
+    hooks = [
+        layer.register_forward_pre_hook(lambda _, arguments, name=name: tensors.update({name: arguments[0]}))
+        for name, layer in attention_layers(network).items()
+    ]
+    try:
+        network(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return tensors
+
+
 def encodings_of(network: nn.Module) -> list[Encoding]:
     """The positions of the attention layers of `network`, each once."""
     return list(dict.fromkeys(layer.encoding for layer in attention_layers(network).values()))

@@ -12,8 +12,7 @@ from torch import nn
 
 from conv2attn import convert, heads, set_engine
 from conv2attn.explore import captured_layers, explore_page, explored_layers
-from conv2attn.explore.explored_layers import inputs_of
-from conv2attn.models import attention_layers
+from conv2attn.models.conversion.replacement import attention_layers, layer_inputs
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -36,7 +35,7 @@ def visit_layers(browser, folder, network, plant=""):
     """Opens the page of `network`; its layers, and what each receives."""
     visit(browser, folder, explored_layers(network, image()), plant)
     layers = attention_layers(network)
-    return layers, inputs_of(network, layers, image())
+    return layers, layer_inputs(network, image())
 
 
 def shown_attention(browser, head, query):
