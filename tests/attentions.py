@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch import nn
 
 from conv2attn import MultiHeadSelfAttention
 from conv2attn.attention import Encoding
@@ -38,3 +39,20 @@ def mixture(heads, condition, seed=0):
 def mixed(attention, condition, seed=0):
     """Attention whose heads are positive mixtures of the given ones; the mixing that undoes it has this norm or so."""
     return np.tensordot(mixture(len(attention), condition, seed), attention, 1)
+
+
+class GPSA(nn.Module):
+    """Four gated heads whose positions are their parameters, as far as they are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.pos_proj, self.gating_param = nn.Linear(3, 4), nn.Parameter(torch.zeros(4))
+
+    def forward(self, tokens):
+        return tokens
+
+
+def gated():
+    """The network that --arch builds: a layer that can be read, and one that cannot."""
+    GPSA.__module__ = "convit"
+    return nn.Sequential(GPSA(), nn.MultiheadAttention(4, 2))

@@ -35,31 +35,6 @@ def test_what_is_not_a_network_is_refused(name):
         TAKING[name](3)
 
 
-def test_the_name_of_a_file_is_to_be_loaded_first():
-    with pytest.raises(UsageError, match=r"Load it first: conv2attn\.load\('resnet18\.pt'\)"):
-        conv2attn.convert("resnet18.pt")
-
-
-FILES = {
-    "a path": lambda: conv2attn.load(5),
-    "no path": lambda: conv2attn.load(None),
-    "bytes": lambda: conv2attn.load(b"net.pt"),
-    "an architecture": lambda: conv2attn.load("net.pt", arch=5),
-    "arguments": lambda: conv2attn.load("net.pt", arch="torchvision:resnet18", arch_args=[1]),
-    "a model": lambda: conv2attn.load("net.pt", model=nn.Linear),
-    "a size": lambda: conv2attn.load("net.pt", max_size="1"),
-    "classes": lambda: conv2attn.load("net.pt", allow=5),
-    "a path to save to": lambda: conv2attn.save(conv2attn.convert(NETWORK), 5),
-    "a network to save": lambda: conv2attn.save("net.pt", "net.attn.pt"),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_arguments_of_files_of_another_kind_are_refused(name):
-    with pytest.raises(UsageError, match="C2A006"):
-        FILES[name]()
-
-
 CONVOLUTIONS = nn.Sequential(OrderedDict(layer1=nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1))))
 ENCODERS = nn.Sequential(OrderedDict(layer1=nn.Sequential(ENCODER, ENCODER)))
 TOKENS = torch.ones(1, 4, 8)
@@ -136,11 +111,6 @@ def test_an_example_input_is_a_tensor_or_a_size(name):
         run((0, *shape[2:]))
 
 
-def test_what_to_run_on_is_said_once():
-    with pytest.raises(UsageError, match="C2A004 example_input stands beside images or input_size"):
-        conv2attn.certify(NETWORK, NETWORK, example_input=(3, 9, 9), input_size=(3, 9, 9))
-
-
 def test_the_old_name_of_an_argument_works_with_a_warning_of_the_new_one():
     with pytest.warns(DeprecationWarning, match="inputs is example_input now"):
         old = conv2attn.capture(ENCODER, inputs=torch.ones(1, 4, 8))
@@ -156,6 +126,16 @@ def test_attention_comes_as_a_list_a_loader_or_of_a_whole_network():
 
 
 REFUSED = {
+    "a path": (lambda: conv2attn.load(5), "C2A006"),
+    "no path": (lambda: conv2attn.load(None), "C2A006"),
+    "bytes": (lambda: conv2attn.load(b"net.pt"), "C2A006"),
+    "an architecture": (lambda: conv2attn.load("net.pt", arch=5), "C2A006"),
+    "arguments": (lambda: conv2attn.load("net.pt", arch="torchvision:resnet18", arch_args=[1]), "C2A006"),
+    "a model": (lambda: conv2attn.load("net.pt", model=nn.Linear), "C2A006"),
+    "a size": (lambda: conv2attn.load("net.pt", max_size="1"), "C2A006"),
+    "classes": (lambda: conv2attn.load("net.pt", allow=5), "C2A006"),
+    "a path to save to": (lambda: conv2attn.save(conv2attn.convert(NETWORK), 5), "C2A006"),
+    "a network to save": (lambda: conv2attn.save("net.pt", "net.attn.pt"), "C2A006"),
     "eps": (lambda: conv2attn.check_span(np.full((9, 9, 9), 1 / 9), eps="x"), "C2A001 eps='x' is not a number"),
     "extra tokens": (
         lambda: conv2attn.heads(ENCODER, TOKENS, extra_tokens="1"),
@@ -165,6 +145,14 @@ REFUSED = {
     "tolerance": (
         lambda: conv2attn.assert_equivalent(NETWORK, NETWORK, torch.ones(1, 3, 9, 9), tolerance=-1),
         "C2A001 tolerance=-1 is not a number of at least 0",
+    ),
+    "two inputs": (
+        lambda: conv2attn.certify(NETWORK, NETWORK, example_input=(3, 9, 9), input_size=(3, 9, 9)),
+        "C2A004 example_input stands beside images or input_size",
+    ),
+    "the name of a file": (
+        lambda: conv2attn.convert("resnet18.pt"),
+        r"Load it first: conv2attn\.load\('resnet18\.pt'\)",
     ),
     "size": (lambda: conv2attn.certify(NETWORK, NETWORK), r"Pass input_size, such as \(3, 224, 224\)"),
 }

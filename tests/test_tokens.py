@@ -202,9 +202,3 @@ def test_a_folder_of_photos_needs_options_that_the_command_has(command, tmp_path
     unread = command == "recover"  # the values of this layer are its tokens: no weights tell them
     assert done.exit_code == {"heads": 0, "check-span": 1, "recover": 2, "explore": 0}[command], done.output
     assert ("C2A505" in done.stderr) is unread
-
-
-def test_a_page_is_not_written_into_a_picture(tmp_path):
-    (tmp_path / "model.pt").touch()
-    refused = CliRunner().invoke(main, ["explore", str(tmp_path / "model.pt"), "-o", str(tmp_path / "page.png")])
-    assert (refused.exit_code, "C2A308 -o" in refused.stderr) == (2, True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from attentions import gated
 from torch import nn
 
 import conv2attn
@@ -18,6 +19,8 @@ LONG = "x" * 300
 CONVERT = f"convert net.pt -o new.pt {SIZE}"
 SPAN = "check-span net.attn.pt --grid 5x5"
 TRAIN = "train quadratic --data digits --layers 1 --width 9 -o run"
+TRANSFORM = "transform net.pt -o new.pt --data digits --train-images 40 --epochs 1"
+GATED = "check-span gated.pt --arch attentions:gated"
 
 CALLS = {
     # words
@@ -126,6 +129,25 @@ CALLS = {
     "check-span heads.npz --position-only": "C2A004 --position-only reads parameters, and an array has none",
     "check-span heads.npz --inputs pixels.npy": "C2A004 --inputs runs a network, and heads.npz holds attention itself",
     "check-span heads.npz --grid 4x4": "C2A503",
+    "check-span missing.npz": "C2A301",
+    "check-span notes.npz": "C2A303",
+    "check-span notes.safetensors": "C2A303",
+    "check-span net.pt --arch no_such_package:factory": "C2A003",
+    "check-span net.pt --arch builtins:dict": "builds a dict, not an nn.Module",
+    "check-span net.pt --arch torch.nn:Linear": "raised TypeError",
+    "check-span resnet18.pt": "C2A501 ResNet has no layer that is known to attend",
+    "check-span resnet18.pt --position-only": "C2A501 ResNet has no layer",
+    "check-span trained.pt --inputs odd.npy": "does not run on images of 1x1x9x9 numbers",
+    "check-span trained.pt --offsets 0,99999999999999999999": "farther than any grid",
+    "check-span trained.pt --offsets ''": "C2A006 --offsets '' is not offsets",
+    "check-span trained.pt --kernel-size 99999999999": "are more than 4096",
+    "check-span trained.pt --kernel-size 0": "C2A006",
+    "check-span trained.pt --extra-tokens 1": "C2A004 blocks.0.attention attends to pixels alone",
+    "check-span trained.pt --grid 100000x100000": "100000x100000 keys have scores of 80,000,000,000 bytes an axis",
+    f"{GATED} --inputs pixels.npy --position-only": "C2A004 --position-only",
+    f"{GATED} --position-only": "C2A503 0: it attends on every square grid",
+    f"{GATED} --position-only --grid 4x5": "C2A503 0: its positions are those of a square",
+    f"{GATED} --position-only --grid 4x4 --extra-tokens 1": "C2A004 0 attends to pixels alone",
     "heads net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
     "heads net.attn.pt --grid 4x4x4": "a grid 4x4x4 has not the 2 axes of the layer. Pass one side",
     "heads net.attn.pt --grid 5x5 --compare net.pt": "C2A501",
@@ -144,15 +166,26 @@ CALLS = {
     "train --resume ''": "C2A301",
     "train --resume empty": "C2A301 empty holds no checkpoint.pt",
     "train --resume empty --batch 3": "C2A004 --batch changes nothing beside --resume",
+    "train quadratic --data missing -o run": "C2A301",
     "train quadratic --data notes.txt -o run": "C2A303 notes.txt is not an archive of images",
     "train quadratic --data empty -o run": "C2A303 empty has no folders train and test",
     f"{TRAIN} --epochs 0": "C2A001 epochs=0 is not at least 1",
     f"{TRAIN} --dropout 1": "C2A001 dropout=1.0 is not at least 0 and less than 1",
     f"{TRAIN} --milestones x": "C2A006 --milestones 'x' is not a list of whole numbers. Write 80,150,250, say",
     f"{TRAIN} --milestones 3,2": "C2A001",
-    f"{TRAIN} --engine fast": "C2A002",
+    f"{TRAIN} --milestones -1": "C2A001 milestones=(-1,) are not epochs from 1 on",
+    f"{TRAIN} --learning-rate nan": "C2A001 learning_rate=nan",
+    f"{TRAIN} --patch 3": "whole patches of 3",
+    f"{TRAIN} --heads 100000000": "do not fit in the memory",
+    f"{TRAIN} --engine fast": "C2A002 engine 'fast'",
     f"{TRAIN} --device nothing": "C2A002 device 'nothing' is not here",
+    f"{TRAIN} --device meta": "'meta' computes nothing",
+    f"{TRAIN} --resume empty": "C2A004 train takes either a KIND or --resume FOLDER",
     f"{TRAIN} --arch x": "C2A004",
+    # this converted nothing, and the report said "trained on as attention"
+    f"{TRANSFORM} --only ''": "C2A008 the pattern '' fits no convolution",
+    f"{TRANSFORM} --only ' '": "C2A008 the pattern ' ' fits no convolution",
+    f"{TRANSFORM} --only layer9.*": "C2A008 the pattern 'layer9.*' fits no convolution",
     "figures empty -o new": "C2A301 empty/metrics.csv does not exist",
     "figures empty -o new --query 1": "C2A006 --query '1' is not a row and a column. Write 3,4, say",
     "reproduce tables --run quadratic": "C2A006 --run 'quadratic' is not MODEL=FOLDER",
@@ -183,12 +216,17 @@ def write_files() -> None:
         "complex": np.zeros((1, 3, 8, 8), np.complex64),
         "none": np.zeros((0, 3, 8, 8), np.float32),
         "flat": np.zeros((8, 8), np.float32),
+        "odd": np.zeros((1, 1, 9, 9), np.float32),
     }
     for name, array in arrays.items():
         np.save(f"{name}.npy", array)
+    torch.save(gated().state_dict(), "gated.pt")
+    for name, example in (("resnet18.pt", "resnet18.pt"), ("trained.pt", "attention-quadratic.pt")):
+        Path(name).symlink_to(Path(__file__).parents[1] / "examples" / example)
     torch.save({"images": torch.zeros(8, 8)}, "flat.pt")
     torch.save({"a": torch.zeros(1, 3, 8, 8), "b": torch.zeros(1, 3, 8, 8)}, "two.pt")
-    Path("notes.txt").write_text("hello")
+    for name in ("notes.txt", "notes.npz", "notes.safetensors"):
+        Path(name).write_text("hello")
     Path("empty").mkdir()
     Path("loop.pt").symlink_to("loop.pt")
     os.mkfifo("pipe.pt")

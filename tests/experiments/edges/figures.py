@@ -118,10 +118,3 @@ def test_circles_near_the_edge_are_whole():
 def test_figures_are_replaced_by_force_alone(runs, tmp_path):
     arguments = ["figures", str(runs["resnet"].folder), "-o", str(tmp_path / "out"), "--suffix", "svg"]
     assert [CliRunner().invoke(main, [*arguments, *more]).exit_code for more in ([], [], ["--force"])] == [0, 2, 0]
-
-
-def test_figures_of_nothing_are_refused(tmp_path):
-    result = CliRunner().invoke(main, ["figures", str(tmp_path), "-o", str(tmp_path / "out")])
-    assert result.exit_code == 2
-    assert "C2A301" in result.output
-    assert not (tmp_path / "out").exists()

@@ -123,23 +123,6 @@ def test_a_run_goes_on_for_more_epochs(tmp_path):
     assert call("--resume", run.folder, "--epochs", 2).exit_code == 2  # fewer than are done
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["quadratic", "--data", "digits", "--width", "100000000"], "do not fit in the memory"),
-        (["quadratic", "--data", "digits", "--device", "meta"], "'meta' computes nothing"),
-        (["resnet", "--data", "digits", "--milestones", "-1"], "milestones"),
-        (["resnet", "--data", "digits", "--milestones", "3,2"], "milestones"),
-    ],
-)
-def test_what_no_machine_can_do_is_refused_in_a_sentence(tmp_path, monkeypatch, arguments, told):
-    monkeypatch.chdir(tmp_path)
-    result = call(*arguments)
-    assert result.exit_code == 2, result.output
-    assert told in result.output
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_absent_tensorboard_is_said_once(tmp_path, monkeypatch):
     monkeypatch.setattr("conv2attn.experiments.training.loop.find_spec", lambda name: None)
     said = []

@@ -17,31 +17,6 @@ def call(*arguments):
     return CliRunner().invoke(main, ["train", *map(str, arguments)])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ([], "either a KIND or --resume"),
-        (["quadratic", "--resume", "x"], "either a KIND or --resume"),
-        (["--resume", "x", "--seed", "3"], "--seed changes nothing beside --resume"),
-        (["--resume", "x"], "C2A301"),
-        (["quadratic", "--epochs", "0"], "epochs=0 is not at least 1"),
-        (["quadratic", "--dropout", "1"], "dropout=1.0 is not at least 0 and less than 1"),
-        (["quadratic", "--learning-rate", "nan"], "learning_rate=nan"),
-        (["quadratic", "--data", "nowhere"], "C2A301"),
-        (["quadratic", "--data", "digits", "--patch", "3"], "whole patches of 3"),
-        (["quadratic", "--data", "digits", "--engine", "warp"], "engine 'warp'"),
-        (["resnet", "--milestones", "1,x"], "not a list of whole numbers"),
-        (["quadratic", "--data", "digits", "--device", "abacus"], "C2A002"),
-    ],
-)
-def test_refused_before_anything_is_written(tmp_path, monkeypatch, arguments, told):
-    monkeypatch.chdir(tmp_path)
-    result = call(*arguments)
-    assert result.exit_code == 2, result.output
-    assert told in result.output
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_in_use_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="C2A305"):

@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from click.testing import CliRunner
 from experiments.cases import quiet
 
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.experiments.starts import START_COLUMNS, Starts, runs, table
 from conv2attn.experiments.starts import starts_plan as plan
@@ -109,7 +107,6 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
     path.write_text("a,b\n1,2\n")
     with pytest.raises(CheckpointError, match="C2A303"):
         table.complete_starts(path, quiet)
-    assert CliRunner().invoke(main, ["reproduce", "starts", str(path), "--show"]).exit_code == 2
 
 
 def test_one_run_is_one_row():

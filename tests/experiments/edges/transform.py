@@ -54,16 +54,6 @@ def test_float64_trains_and_evaluates_in_float64(cnn, tmp_path):
     assert {each.dtype for each in conv2attn.load(output).parameters()} == {torch.float64}
 
 
-@pytest.mark.parametrize("pattern", ["", " ", "layer9.*"])
-def test_a_pattern_that_fits_no_convolution_is_refused(cnn, tmp_path, pattern):
-    """It converted nothing, and the report said "trained on as attention"."""
-    arguments = ["transform", str(cnn), "-o", str(tmp_path / "hybrid.pt"), *RECIPE, "--only", pattern]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 2
-    assert f"C2A008 the pattern {pattern!r} fits no convolution" in result.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_layers_are_chosen_as_in_other_commands():
     with main.commands["transform"].make_context(
         "transform", ["cnn.pt", "-o", "h.pt", "--only", "layer3.*", "--only=layer4.*", "--skip=layer4.1.*"]
