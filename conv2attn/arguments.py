@@ -80,19 +80,19 @@ def near_miss(pattern: str, names: Sequence[str]) -> str:
     return f"There are: {', '.join(names[:LISTED]) or 'none'}{rest}."
 
 
-def check_network(given: Any, name: str = "network") -> None:
+def check_network(network: Any, name: str = "network") -> None:
     """Refuses what is not a network.
 
     Raises:
         UsageError: it is not an `nn.Module` (C2A006).
     """
-    if isinstance(given, nn.Module):
+    if isinstance(network, nn.Module):
         return
-    if isinstance(given, str | os.PathLike):
-        remedy = f"Load it first: conv2attn.load({os.fspath(given)!r})."
-        raise UsageError("C2A006", f"{name} is the name {os.fspath(given)!r}, not a torch.nn.Module", remedy)
-    found = f"{name} is of class {type(given).__name__}, not a torch.nn.Module"
-    raise UsageError("C2A006", found, "Pass the network itself.")
+    if isinstance(network, str | os.PathLike):
+        remedy = f"Load it first: conv2attn.load({os.fspath(network)!r})."
+        raise UsageError("C2A006", f"{name} is the name {os.fspath(network)!r}, not a torch.nn.Module", remedy)
+    reason = f"{name} is of class {type(network).__name__}, not a torch.nn.Module"
+    raise UsageError("C2A006", reason, "Pass the network itself.")
 
 
 def check_kind(argument: Any, name: str, kinds: Any, remedy: str) -> None:
@@ -128,8 +128,8 @@ def is_size(example_input: Any) -> bool:
         UsageError: it is text or a number (C2A006), or a size that is not positive (C2A001).
     """
     if isinstance(example_input, str | os.PathLike | bytes | int | float):
-        found = f"example_input is {example_input!r}, not a tensor"
-        raise UsageError("C2A006", found, "Pass a tensor, or the size of an image such as (3, 224, 224).")
+        reason = f"example_input is {example_input!r}, not a tensor"
+        raise UsageError("C2A006", reason, "Pass a tensor, or the size of an image such as (3, 224, 224).")
     sized = isinstance(example_input, Sequence) and all(type(each) is int for each in example_input)
     if not sized or not len(example_input):
         return False
@@ -156,8 +156,8 @@ def running(network: nn.Module, inputs: Any) -> Iterator[None]:
         raise
     except FAILURES as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        found = f"{type(network).__name__} does not run on {described(inputs)} ({reason})"
-        raise UsageError("C2A009", found, remedy_for(network, inputs)) from error
+        refusal = f"{type(network).__name__} does not run on {described(inputs)} ({reason})"
+        raise UsageError("C2A009", refusal, remedy_for(network, inputs)) from error
 
 
 def call_network(network: nn.Module, inputs: Any) -> Any:
@@ -197,8 +197,8 @@ def renamed(**names: str) -> Callable[[Function], Function]:
         def called(*args: Any, **options: Any) -> Any:
             for old, new in names.items():
                 if old in options:
-                    told = f"{function.__name__}: {old} is {new} now, and the name {old} goes with the next release"
-                    warnings.warn(told, DeprecationWarning, stacklevel=2)
+                    warning = f"{function.__name__}: {old} is {new} now, and the name {old} goes with the next release"
+                    warnings.warn(warning, DeprecationWarning, stacklevel=2)
                     options[new] = options.pop(old)
             return function(*args, **options)
 

@@ -63,7 +63,7 @@ def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Att
 
 
 def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Tensor:
-    """What a network takes, from a file: ids of words in an array of integers of two axes, otherwise images.
+    """The inputs of a network from a file: ids of words in an array of integers of two axes, otherwise images.
 
     Raises:
         CheckpointError: the images cannot be read.

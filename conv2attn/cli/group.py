@@ -120,7 +120,7 @@ def invoked(group: click.Group, context: click.Context) -> click.Command:
 
 
 def advice(error: Conv2AttnError, command: click.Command) -> str:
-    """What to do, where an option that `command` has not is named with the command that has it."""
+    """The remedy of an error; an option that `command` lacks is named with the command that has it."""
     if "conv2attn " in error.remedy:
         return error.remedy
     own = options_of(command)

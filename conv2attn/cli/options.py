@@ -216,7 +216,7 @@ def grouped(name: str, kind: Callable[..., Any] | str, heading: str, *decorators
 @final
 @dataclass(frozen=True)
 class Showing:
-    """How a report is shown and where it is written, as the options say."""
+    """The options on a report: its format on stdout, its detail, and the file that it is written to."""
 
     form: str
     report: str | None
@@ -355,7 +355,7 @@ reading_images = grouped("reading", READING_CLASS, FILES, *READING, PREPARING)
 @final
 @dataclass(frozen=True)
 class TokenOptions:
-    """What attention is read on, as the options say."""
+    """The options on reading attention: inputs, and the grid of tokens."""
 
     inputs: str | None
     input_size: Sizes | None
@@ -405,7 +405,7 @@ tokens_or_positions = options(
 @final
 @dataclass(frozen=True)
 class Running:
-    """What networks run on, and where, as the options say."""
+    """The options on running networks: inputs, dtype and device."""
 
     input_size: Sizes | None = None
     input_range: float = 1.0

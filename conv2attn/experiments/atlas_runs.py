@@ -4,16 +4,15 @@ Each model is measured in a process of its own and kept as one JSON file, so tha
 seeded, untrained twin (`seed` of its factory) is measured twice.
 """
 
-import csv
 import hashlib
 import importlib.util
-import io
 import json
 import os
 import platform
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,13 +25,13 @@ from torch import Tensor, nn
 
 from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.report.markup import to_csv
 from conv2attn.span import heads
 
 SCHEMA = "conv2attn.atlas/1"
 REQUIRED = {"name", "kind", "source"}
 FIELDS = REQUIRED | {"inputs", "arguments", "licence", "data", "note", "only", "grid", "twin", "positional"}
-SEED = 0
-"""Of the untrained twins."""
+SEED = 0  # of the untrained twins
 
 
 @final
@@ -133,7 +132,7 @@ def atlas(
     (output / "atlas.json").write_text(
         json.dumps({**contents, "models": [model_summary(m, thresholds) for m in models]}, indent=1) + "\n"
     )
-    (output / "heads.csv").write_text(as_csv(list(head_records(models))))
+    (output / "heads.csv").write_text(to_csv(list(head_records(models))))
     (output / "index.md").write_text(page_of(contents, [model_summary(m, thresholds) for m in models]))
     return contents
 
@@ -227,9 +226,7 @@ def model_summary(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> di
     early = max(1, round(thresholds["early"] * len(layers)))
     fields = {key: model[key] for key in model if key not in ("layers", "digest")}
     heads = [(place, head) for place, layer in enumerate(layers) for head in layer["heads"]]
-    kinds: dict[str, int] = {}
-    for _, head in heads:
-        kinds[head["kind"]] = kinds.get(head["kind"], 0) + 1
+    kinds = Counter(head["kind"] for _, head in heads)
     parts = {
         "all": heads,
         "early": [each for each in heads if each[0] < early],
@@ -243,9 +240,7 @@ def model_summary(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> di
         }
         for part, chosen in parts.items()
     }
-    curves = {}
-    for name in ("relative", "absolute", "content", "distance"):
-        curves[name] = [mean(layer, name) for layer in layers]
+    curves = {name: [mean(layer, name) for layer in layers] for name in ("relative", "absolute", "content", "distance")}
     for size in thresholds["kernels"]:
         nearest = [next((c for c in layer["convolutions"] if c["kernel_size"] == size), None) for layer in layers]
         curves[f"convolution {size}"] = [None if each is None else each["share"] for each in nearest]
@@ -264,44 +259,18 @@ def head_records(models: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
     """One record for each head of each model."""
     for model in models:
         for place, layer in enumerate(model["layers"]):
-            shares = {
-                f"conv{c['kernel_size']}": c["share"] for c in layer["convolutions"] if c["kernel_size"] in (3, 7)
-            }
-            errors = {
-                f"conv{c['kernel_size']}_error": c["share_error"]
-                for c in layer["convolutions"]
-                if c["kernel_size"] in (3, 7)
-            }
-            reach = next(
-                (each["mean"] for each in layer["spans"] if (each["kernel_size"], each["dilation"]) == (3, 1)), None
-            )
+            spans = {(each["kernel_size"], each["dilation"]): each["mean"] for each in layer["spans"]}
+            nearest = {each["kernel_size"]: each for each in layer["convolutions"]}
+            of_layer = {"R2_3": spans.get((3, 1))}
+            for size in (3, 7):
+                of_layer[f"conv{size}"] = nearest.get(size, {}).get("share")
+                of_layer[f"conv{size}_error"] = nearest.get(size, {}).get("share_error")
             for head in layer["heads"]:
                 columns = {key: value for key, value in head.items() if key not in ("errors", "peak", "argmax_at")}
                 columns["peak"] = " ".join(map(str, head["peak"]))
                 columns |= {f"{key}_error": value for key, value in head["errors"].items()}
-                model_columns = {"model": model["model"], "kind_of_model": model["kind"], "trained": model["trained"]}
-                yield {
-                    **model_columns,
-                    "layer": layer["name"],
-                    "place": place,
-                    **columns,
-                    "R2_3": reach,
-                    **shares,
-                    **errors,
-                }
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Records as CSV, numbers to six digits."""
-    if not rows:
-        return ""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-    return text.getvalue()
+                names = {"model": model["model"], "kind_of_model": model["kind"], "trained": model["trained"]}
+                yield {**names, "layer": layer["name"], "place": place, **columns, **of_layer}
 
 
 def round_numbers(item: Any) -> Any:
@@ -315,5 +284,5 @@ def round_numbers(item: Any) -> Any:
 
 if __name__ == "__main__":
     listed, number, written = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    found = round_numbers(measure_entry(entries_of(listed)[0][number]))
-    written.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    measured = round_numbers(measure_entry(entries_of(listed)[0][number]))
+    written.write_text(json.dumps(measured, separators=(",", ":")) + "\n")

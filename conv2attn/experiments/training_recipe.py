@@ -123,22 +123,22 @@ class TrainingRecipe:
         for each in fields(self):
             value, choices = getattr(self, each.name), each.metadata["choices"]
             if choices and value not in choices and (each.name, value) != ("schedule", None):
-                found = f"{each.name}={value!r} is not one of {', '.join(choices)}"
-                raise UsageError("C2A002", found, "Pass one of them.")
+                reason = f"{each.name}={value!r} is not one of {', '.join(choices)}"
+                raise UsageError("C2A002", reason, "Pass one of them.")
             least, below = each.metadata.get("least"), each.metadata.get("below", math.inf)
             if least is not None and value is not None and not least <= value < below:
                 limits = f"at least {least:g}" + ("" if math.isinf(below) else f" and less than {below:g}")
-                found = f"{each.name}={value!r} is not {limits}"
-                raise UsageError("C2A001", found, "Pass a number within these limits.")
+                reason = f"{each.name}={value!r} is not {limits}"
+                raise UsageError("C2A001", reason, "Pass a number within these limits.")
         if not 0 < self.alpha < math.inf:
-            found = f"alpha={self.alpha!r} is not a positive finite number"
-            raise UsageError("C2A001", found, "Pass a positive finite number.")
+            reason = f"alpha={self.alpha!r} is not a positive finite number"
+            raise UsageError("C2A001", reason, "Pass a positive finite number.")
         if (self.arch or self.arch_args) and not self.start:
             reason = "an architecture is named, and no file to start from"
             raise UsageError("C2A004", reason, "Name the file with --start, or leave out --arch and --arch-args.")
         if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
-            found = f"milestones={self.milestones} are not epochs from 1 on in rising order"
-            raise UsageError("C2A001", found, "Write the epochs in rising order, such as 80,150,250.")
+            reason = f"milestones={self.milestones} are not epochs from 1 on in rising order"
+            raise UsageError("C2A001", reason, "Write the epochs in rising order, such as 80,150,250.")
 
     @property
     def classifier_width(self) -> int:
@@ -164,9 +164,9 @@ class TrainingRecipe:
         names = {field.name for field in fields(cls)}
         if not isinstance(content, dict) or not {"kind", "milestones"} <= content.keys() <= names:
             raise UsageError("C2A302", "the configuration of the run is not whole", "Start a new run.")
-        given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
+        values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
         try:
-            return cls(**given)
+            return cls(**values)
         except TypeError as error:
             raise UsageError(
                 "C2A302", f"the configuration of the run is not whole ({error})", "Start a new run."

@@ -25,12 +25,12 @@ def facts_of_heads(name: str, layer: Any, sides: tuple[int, ...], extra: int = 0
         extra: leading tokens that are no pixels.
     """
     rows = rows_of(name, layer, sides, len(sides), extra, MEMORY_LIMIT)
-    found = facts_of(rows, None, None)
+    facts = facts_of(rows, None, None)
     fits = len(sides) == 2 and min(rows.grid.keys) >= 3
     whole = reduce(Sums.__add__, sums_of(rows))
     return {
         "grid": [*sides],
-        "heads": [{key: msgspec.to_builtins(getattr(head, key)) for key in KEPT} for head in found.heads],
+        "heads": [{key: msgspec.to_builtins(getattr(head, key)) for key in KEPT} for head in facts.heads],
         "thumbnails": [thumbnail(each) for each in whole.mass.mean(0) / whole.queries],
         "span": [float(value) for value in spanned(whole, [kernel(3, 1, 2)])(None)] if fits else None,
     }

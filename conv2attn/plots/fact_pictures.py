@@ -94,7 +94,7 @@ CURVES: dict[str, tuple[Callable[[LayerFacts], float | None], str, str]] = {
     "mean distance / side": (distance, "tab:purple", "d"),
     "keys in use / keys": (evenness, "tab:gray", "x"),
 }
-"""What is drawn over the layers (Raghu et al. 2021, Fig. 1, draw the distance), each with a colour and a mark."""
+"""The curves over the layers, each with a colour and a mark. Source of the distance: Raghu et al. 2021, Fig. 1."""
 
 
 def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":

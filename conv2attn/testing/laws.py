@@ -170,7 +170,7 @@ def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> N
 
 @singledispatch
 def check_sums(operator: Operator, matrix: Tensor) -> None:
-    """What is known of the rows of the matrix of every such operator."""
+    """Checks the sums that the rows of the matrix of such an operator have."""
 
 
 @check_sums.register(Shift)

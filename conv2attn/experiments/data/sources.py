@@ -1,4 +1,4 @@
-"""Where images come from: a Debian package, scikit-learn, the published archives of CIFAR, or a folder."""
+"""The sources of images: a Debian package, scikit-learn, the published archives of CIFAR, or a folder."""
 
 import gzip
 import math

@@ -29,7 +29,7 @@ START_SEEDS = (0, 1, 2, 3, 4)
 START_RATES = (0.005, 0.01)
 """0.02 was tried for the first two arms, and was the worst of three; its rows are in the table."""
 RATE_SEED = 100
-"""Of the runs that choose the rate of each arm, on a validation split of the training images."""
+"""The seed of the runs that choose the rate of each arm, on a validation split of the training images."""
 BATCH = 50
 WEIGHT_DECAY = 0.05
 CLIP = 1.0
@@ -59,7 +59,7 @@ TRAINING_SIZES = (
     TrainingSize("fashion-mnist", 60000, 1, CORE[2:]),
     TrainingSize("fashion-mnist", 500, 20, REST),
 )
-"""In the order in which they run. 10,000 images are seen three times and 60,000 once, by the arms that tell most: what
-two cores can afford."""
+"""The training sets in the order of their runs. 10,000 images are seen three times and 60,000 once, by the most telling
+arms, which is what two cores can afford."""
 CHOSEN_AT = {"fashion-mnist": (2000, 10, 4000), "digits": (1000, 40, 437)}
-"""Where the rate of an arm is chosen: so many training images, epochs, and the last training images as validation."""
+"""The runs that choose a rate, by data set: training images, epochs, and validation images, the last training ones."""

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, Self, final
+from typing import Any, Self, final
 
 import numpy as np
 import torch
@@ -127,34 +127,23 @@ class Interruption:
             signal.signal(number, handler)
 
 
-class ScalarWriter(Protocol):
-    """A writer of one number per step and name."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
-
-
-class NoWriter:
-    """A writer that drops every number."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        """Does nothing."""
-
-
 @contextmanager
-def scalar_writer(folder: Path, step: int, enabled: bool, report: Callable[[str], None]) -> Iterator[ScalarWriter]:
-    """Writes event files into `folder`, in place of what they hold beyond `step`; without tensorboard says so once."""
+def event_writer(
+    folder: Path, step: int, enabled: bool, report: LineReport
+) -> Iterator[Callable[[str, float, int], Any]]:
+    """A function that writes a number by name and step into event files of `folder`, in place of those beyond `step`.
+
+    Without tensorboard it writes nothing, and a line says so once.
+    """
     if not enabled or find_spec("tensorboard") is None:
         if enabled:
             report("no event files: tensorboard is not installed (pip install 'conv2attn[train]')")
-        yield NoWriter()
+        yield lambda name, value, step: None
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(folder), purge_step=step)
-    try:
-        yield writer
-    finally:
-        writer.close()
+    with SummaryWriter(str(folder), purge_step=step) as writer:
+        yield writer.add_scalar
 
 
 @final
@@ -204,7 +193,7 @@ class Training:
         steps = epoch_steps * self.recipe.epochs
         last = steps if limit is None else min(steps, progress.step + limit)
         with (
-            scalar_writer(self.run.folder, progress.step, self.worker.leads, report) as scalars,
+            event_writer(self.run.folder, progress.step, self.worker.leads, report) as write_event,
             shown_progress(self.worker.leads) as show_progress,
         ):
             interrupted = 0.0
@@ -225,7 +214,7 @@ class Training:
                     row = self.end_epoch()
                     if self.worker.leads:
                         for name, value in row.items():
-                            scalars.add_scalar(name, value, progress.step)
+                            write_event(name, value, progress.step)
                         report(epoch_line(row, self.recipe.epochs))
             if self.worker.leads:
                 self.run.write_checkpoint(self.state())

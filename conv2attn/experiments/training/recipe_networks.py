@@ -18,7 +18,7 @@ from conv2attn.models import attention_layers, convert, soften
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 
 PARAMETER_COPIES = 4
-"""Of each parameter in a training: itself, its gradient, and two averages."""
+"""Numbers in memory for each parameter in a training: itself, its gradient, and two averages."""
 
 
 def recipe_dtype(recipe: TrainingRecipe) -> torch.dtype:
