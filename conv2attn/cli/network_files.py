@@ -221,14 +221,6 @@ def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
     return certificate, True
 
 
-def draw(certificate: Certificate, plot: str | None, force: bool) -> None:
-    """Writes the picture of a certificate, if one is asked for."""
-    if plot is not None:
-        from conv2attn import plots
-
-        plots.write(plots.draw_certificate(certificate), plot, force)
-
-
 @contextmanager
 def certifying_progress(*networks: nn.Module) -> Iterator[None]:
     """Shows how many runs of their convolutions and attention layers are done; a certificate runs each about twice."""

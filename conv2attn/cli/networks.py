@@ -23,10 +23,10 @@ from conv2attn.cli.options import (
     options,
     output_option,
     placing,
-    plotting,
     reading_images,
     reading_options,
     reporting,
+    reporting_certificates,
     running_options,
     shows,
     tokens_or_positions,
@@ -71,15 +71,13 @@ def parse_alpha(text: str) -> float | str:
     help="Order of evaluation in a .pt2 or .onnx file.",
 )
 @click.option("--keep-refuted", is_flag=True, help="Write the network even if it was refuted, marked as such.")
-@plotting
 @reading_images
 @running_options
-@reporting
+@reporting_certificates
 def convert(
     model: str,
     output: str | None,
     keep_refuted: bool,
-    plot: str | None,
     showing: Showing,
     running: Running,
     **arguments: Any,
@@ -87,32 +85,27 @@ def convert(
     """Convert every convolution of MODEL to attention, and check it."""
     destination = Path(output) if output else beside(Path(model))
     if output is None:
-        others = [path for path in (plot, showing.report) if path]
+        others = [path for path in (showing.plot, showing.report) if path]
         check_free(showing.force, destination, *others, read=[model, *filter(None, [running.inputs])])
     from conv2attn.cli import network_files
 
     certificate, written = network_files.convert_file(
         model, destination, keep_refuted=keep_refuted, force=showing.force, running=running, **arguments
     )
-    showing.show(certificate)
-    network_files.draw(certificate, plot, showing.force)
-    showing.say(f"wrote {destination}" if written else f"{destination} was not written: the result was refuted")
-    sys.exit(certificate.exit_code)
+    done = f"wrote {destination}" if written else f"{destination} was not written: the result was refuted"
+    showing.finish(certificate, done)
 
 
 @main.command(example="conv2attn demo -o resnet18.attn.pt --report certificate.html")
 @output_option("Where to write the converted network; not written by default.", NETWORK_SUFFIXES, required=False)
-@plotting
-@reporting
-def demo(output: str | None, plot: str | None, showing: Showing) -> None:
+@reporting_certificates
+def demo(output: str | None, showing: Showing) -> None:
     """Convert and verify the ResNet-18 that comes with this project."""
     from conv2attn.cli import network_files
 
     certificate, written = network_files.demonstrate(output, showing.force)
-    showing.show(certificate)
-    network_files.draw(certificate, plot, showing.force)
-    showing.say(*([f"wrote {output}"] if written else []), "\nNext, type:", *(f"  {line}" for line in next_commands()))
-    sys.exit(certificate.exit_code)
+    done = [f"wrote {output}"] if written else []
+    showing.finish(certificate, *done, "\nNext, type:", *(f"  {line}" for line in next_commands()))
 
 
 def next_commands() -> list[str]:
@@ -161,24 +154,20 @@ tolerance = click.option(
     metavar="FILE",
     help="Where to write inputs on which the networks differ, if any are found.",
 )
-@plotting
 @reading_images
 @running_options
-@reporting
+@reporting_certificates
 @click.pass_context
-def verify(context: click.Context, /, plot: str | None, showing: Showing, **arguments: Any) -> None:
+def verify(context: click.Context, /, showing: Showing, **arguments: Any) -> None:
     """Decide whether CONVERTED computes ORIGINAL, for every input."""
     from conv2attn.cli import network_files
 
     witness = arguments["save_witness"]
     command, repeat = command_line(context), replay_line(context, str(witness))
     certificate = network_files.verify_files(**arguments, command=command, repeat=repeat, force=showing.force)
-    showing.show(certificate)
-    network_files.draw(certificate, plot, showing.force)
-    if witness:
-        shown = certificate.counterexamples
-        showing.say(f"wrote {witness}" if shown else f"{witness} was not written: no input shows a difference")
-    sys.exit(certificate.exit_code)
+    shown = certificate.counterexamples
+    done = f"wrote {witness}" if shown else f"{witness} was not written: no input shows a difference"
+    showing.finish(certificate, *([done] if witness else []))
 
 
 @main.command(example="conv2attn recheck certificate.json")

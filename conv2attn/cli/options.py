@@ -11,7 +11,7 @@ from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, cast, final
 
 import click
 
@@ -19,6 +19,7 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.suffixes import PICTURE_SUFFIXES, REPORT_SUFFIXES
 
 if TYPE_CHECKING:
+    from conv2attn.equivalence import Certificate
     from conv2attn.report import Report
 
 LARGEST_INPUT = 2**26
@@ -224,6 +225,7 @@ class Showing:
     verbose: bool
     quiet: bool
     wide: bool
+    plot: str | None = None
 
     def finish(self, result: "Report", *lines: str) -> NoReturn:
         """Shows the report, says some lines on what was done, and exits with the code of the report."""
@@ -232,7 +234,7 @@ class Showing:
         sys.exit(result.exit_code)
 
     def show(self, result: "Report") -> None:
-        """Shows the report, and writes it to a file if asked."""
+        """Shows the report, and writes it and its picture to files if asked."""
         if self.quiet:
             from conv2attn.report import document
 
@@ -247,6 +249,10 @@ class Showing:
 
             form = REPORT_SUFFIXES[Path(self.report).suffix]
             write_text_atomically(self.report, self.written(result, form), self.force)
+        if self.plot is not None:
+            from conv2attn import plots
+
+            plots.write(plots.draw_certificate(cast("Certificate", result)), self.plot, self.force)
 
     def written(self, result: "Report", form: str) -> str:
         """The report in a form, with a newline at its end."""
@@ -266,10 +272,7 @@ def in_colour() -> bool:
 
 
 force = options(click.option("--force", is_flag=True, help="Overwrite existing files."), heading="Report")
-reporting = grouped(
-    "showing",
-    Showing,
-    "Report",
+REPORTING = (
     click.option("-v", "--verbose", is_flag=True, help="Show all assumptions and details."),
     click.option("-q", "--quiet", is_flag=True, help="Show only the verdict."),
     click.option("--wide", is_flag=True, help="Show all columns, even if they do not fit the terminal."),
@@ -288,6 +291,11 @@ reporting = grouped(
     ),
     force,
 )
+reporting = grouped("showing", Showing, "Report", *REPORTING)
+PLOT = click.option(
+    "--plot", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw each layer's error beside its bound."
+)
+reporting_certificates = grouped("showing", Showing, "Report", PLOT, *REPORTING)
 
 
 def choosing(does: str) -> Decorator:
@@ -440,12 +448,6 @@ running_options = grouped(
     INPUTS,
     click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the random images."),
     *PLACING,
-)
-plotting = click.option(
-    "--plot",
-    type=Written(PICTURE_SUFFIXES),
-    metavar="FILE",
-    help="Draw each layer's error beside its bound.",
 )
 
 
