@@ -43,8 +43,8 @@ class GatedAttention(nn.Module):
         padded = self.padding.pad(image)
         sides = tuple(padded.shape[2:])
         if sides[0] != sides[1]:
-            found = f"ConViT's attention takes square grids, and the padded image is {sides[0]}x{sides[1]}"
-            raise GeometryError("C2A121", found, "Pass a square image.")
+            reason = f"ConViT's attention takes square grids, and the padded image is {sides[0]}x{sides[1]}"
+            raise GeometryError("C2A121", reason, "Pass a square image.")
         tokens = pad(padded.flatten(2).mT, (0, self.attention.dim - image.shape[1]))
         rows = self.attention(tokens)[..., : self.d_out].mT.unflatten(2, sides)
         for axis, count in enumerate(self.sites.count(sides)):
@@ -84,9 +84,9 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
     """
     operators, weights, heads = layer.operators().isotropic, layer.weights, layer.heads
     if operators is None or layer.groups > 1 or layer.dimensions != 2:
-        found = f"{layer.name}: only quadratic heads on two axes without groups are ConViT's attention"
+        reason = f"{layer.name}: only quadratic heads on two axes without groups are ConViT's attention"
         raise UnsupportedError(
-            "C2A101", found, "Pass a layer of two axes and one group, converted with encoding='quadratic'."
+            "C2A101", reason, "Pass a layer of two axes and one group, converted with encoding='quadratic'."
         )
     if min((*layer.sites.before, *layer.sites.after)) < 0:
         raise UnsupportedError(
@@ -96,8 +96,8 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
         )
     needed = max(layer.d_head, math.ceil(layer.d_in / heads), math.ceil(layer.d_out / heads))
     if width is not None and width < needed:
-        found = f"{layer.name}: a head of width {width} cannot carry d_head={layer.d_head} of {layer.d_in} channels"
-        raise UnsupportedError("C2A101", found, f"Pass a width of at least {needed}.")
+        reason = f"{layer.name}: a head of width {width} cannot carry d_head={layer.d_head} of {layer.d_in} channels"
+        raise UnsupportedError("C2A101", reason, f"Pass a width of at least {needed}.")
     dtype, width = layer.like.dtype, width or needed
     error = score_error(operators.numbers(), 2 * side, dtype) if dtype in (torch.float32, torch.float64) else math.inf
     if not error <= LARGEST_SCORE_ERROR:
@@ -107,11 +107,10 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
             "Cast the layer to float64 with layer.double(), or pass a smaller side.",
         )
     attention = gpsa()(heads * width, heads, qkv_bias=True).to(layer.like)
-    held = weights.value if weights.value is not None else torch.eye(layer.d_in).expand(heads, -1, -1)
-    given = weights.output if weights.output is not None else torch.eye(layer.d_out).expand(heads, -1, -1)
+    reads, writes = weights.explicit_factors()
     value, output = torch.zeros(heads, width, heads * width), torch.zeros(heads * width, heads, width)
-    value[:, : layer.d_head, : layer.d_in] = held
-    output[: layer.d_out, :, : layer.d_head] = given.transpose(0, 1)
+    value[:, : layer.d_head, : layer.d_in] = reads
+    output[: layer.d_out, :, : layer.d_head] = writes.transpose(0, 1)
     alpha, center = operators.alpha.detach().to(dtype), operators.center.detach().to(dtype)
     with torch.no_grad():
         for part in (attention.qk, attention.v, attention.proj, attention.pos_proj):
@@ -140,15 +139,15 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
         9
     """
     if not hasattr(attention, "gating_param"):
-        found = f"an object of class {type(attention).__name__} is not timm's GPSA"
-        raise UnsupportedError("C2A101", found, "Of what to_gpsa made, pass its .attention.")
+        reason = f"an object of class {type(attention).__name__} is not timm's GPSA"
+        raise UnsupportedError("C2A101", reason, "Of what to_gpsa made, pass its .attention.")
     gates, weight = torch.sigmoid(attention.gating_param.detach()), attention.pos_proj.weight.detach()
     if bool((gates != 1).any()):
-        found = f"a head gives content {1 - gates.min().item():.2g} of its attention"
-        raise UnsupportedError("C2A101", found, "What positions alone do: conv2attn check-span MODEL --position-only.")
+        reason = f"a head gives content {1 - gates.min().item():.2g} of its attention"
+        raise UnsupportedError("C2A101", reason, "What positions alone do: conv2attn check-span MODEL --position-only.")
     if not bool((weight[:, 2] < 0).all()):
-        found = f"head {int((weight[:, 2] >= 0).nonzero()[0])} does not attend less to what is farther away"
-        raise UnsupportedError("C2A101", found, "Such a head has no centre.")
+        reason = f"head {int((weight[:, 2] >= 0).nonzero()[0])} does not attend less to what is farther away"
+        raise UnsupportedError("C2A101", reason, "Such a head has no centre.")
     alpha, heads, dim = -weight[:, 2], attention.num_heads, attention.dim
     encoding = Encoding.of("quadratic", (weight[:, :2] / (2 * alpha[:, None])).flip(1), alpha)
     layer = MultiHeadSelfAttention(dim, dim, encoding, d_head=dim // heads).to(weight)

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.attention.probes import backend_flags
-from conv2attn.attention.recipe import Known, Question, Recipe, read_operators
+from conv2attn.attention.recipe import OperatorFacts, Question, Recipe, read_operators
 from conv2attn.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
 from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, kernel_taps
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
@@ -100,7 +100,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.image_padding = padding or Padding.none(self.dimensions)
         self.sites = sites or Sites.everywhere(self.dimensions)
         self.engine, self.memory_limit, self.name = engine, DEFAULT_MEMORY_LIMIT, "attention"
-        self._known: dict[tuple[torch.dtype, str], Known] = {}
+        self._facts: dict[tuple[torch.dtype, str], OperatorFacts] = {}
 
         def weight(*shape: int, fan_in: int = 1) -> nn.Parameter:
             drawn = torch.empty(shape, device=device, dtype=dtype)
@@ -124,23 +124,23 @@ class MultiHeadSelfAttention(nn.Module):
 
     def check_widths(self, d_position: int, value: bool, output: bool) -> None:
         """Raises HeadSizeError (C2A105) where the widths do not fit together, or the identities do not fit them."""
-        found, remedy, groups = "", "Leave the widths unset, or pass ones that fit.", self.groups
+        misfit, remedy, groups = "", "Leave the widths unset, or pass ones that fit.", self.groups
         for what, width in (("d_in", self.d_in), ("d_out", self.d_out), ("d_head", self.d_head)):
             if width < 1 or width % groups:
-                found = found or f"{what}={width} is not a positive multiple of groups={groups}"
-        if not found and self.d_key < d_position:
-            found, remedy = f"d_key={self.d_key} is less than d_position={d_position}", "Raise d_key."
-        elif not found and self.kernel_size is not None:
+                misfit = misfit or f"{what}={width} is not a positive multiple of groups={groups}"
+        if not misfit and self.d_key < d_position:
+            misfit, remedy = f"d_key={self.d_key} is less than d_position={d_position}", "Raise d_key."
+        elif not misfit and self.kernel_size is not None:
             if math.prod(self.kernel_size) != self.heads or self.d_head != min(self.d_in, self.d_out):
-                found = f"heads={self.heads} of width {self.d_head} are not the taps of a kernel {self.kernel_size}"
-        elif not found and not value and self.d_head != self.d_in:
-            found = f"value is the identity, so d_head={self.d_head} must be d_in={self.d_in}"
-        elif not found and not output and self.d_head != self.d_out:
-            found = f"output is the identity, so d_head={self.d_head} must be d_out={self.d_out}"
-        elif not found and not value and not output:
-            found = "value and output are both the identity: nothing would tell the heads apart"
-        if found:
-            raise HeadSizeError("C2A105", found, remedy)
+                misfit = f"heads={self.heads} of width {self.d_head} are not the taps of a kernel {self.kernel_size}"
+        elif not misfit and not value and self.d_head != self.d_in:
+            misfit = f"value is the identity, so d_head={self.d_head} must be d_in={self.d_in}"
+        elif not misfit and not output and self.d_head != self.d_out:
+            misfit = f"output is the identity, so d_head={self.d_head} must be d_out={self.d_out}"
+        elif not misfit and not value and not output:
+            misfit = "value and output are both the identity: nothing would tell the heads apart"
+        if misfit:
+            raise HeadSizeError("C2A105", misfit, remedy)
 
     @property
     def engine(self) -> EngineName:
@@ -267,61 +267,61 @@ class MultiHeadSelfAttention(nn.Module):
             question = self.question(basis, image)
             recipe = recipe_for(self.engine, question, image)
             if not question.free:
-                question.known.assert_current(basis.operators)
+                question.facts.assert_current(basis.operators)
             return recipe.run(basis, image)
         basis = unstacked(basis, self.name)
         return self.recipe(basis, image).run(basis, image)
 
     def recipe(self, basis: Basis, image: Tensor) -> Recipe:
         """The recipe for images of this shape: the one that is kept, where it was decided for the present values."""
-        known = self.current(basis, image)
+        facts = self.current(basis, image)
         training = torch.is_grad_enabled()
         trained = training and any(value.requires_grad for value in basis.operators.values)
         key = (self.engine, image.shape, self.memory_limit, training, trained)
-        recipe = known.recipes.get(key)
+        recipe = facts.recipes.get(key)
         if recipe is None or not recipe.serves(basis):
-            recipe = known.recipes[key] = recipe_for(self.engine, self.question(basis, image), image)
+            recipe = facts.recipes[key] = recipe_for(self.engine, self.question(basis, image), image)
         return recipe
 
-    def known(self, basis: Basis, image: Tensor) -> Known:
+    def facts(self, basis: Basis, image: Tensor) -> OperatorFacts:
         """Facts read off the operators; read again where that is possible and the values have changed."""
         if readable(image):
             return self.current(basis, image)
-        known = self._known.get((image.dtype, image.device.type))
-        if known is None:
+        facts = self._facts.get((image.dtype, image.device.type))
+        if facts is None:
             if torch.compiler.is_compiling() or image.device.type == "meta":
                 raise refuse_unread(self.name)
-            known = self.read(basis.operators, image)
-        return known
+            facts = self.read(basis.operators, image)
+        return facts
 
-    def current(self, basis: Basis, image: Tensor) -> Known:
+    def current(self, basis: Basis, image: Tensor) -> OperatorFacts:
         """The same for an image whose values can be read now."""
-        known = self._known.get((image.dtype, "cpu"))
-        if known is None or known.flags != backend_flags("cpu") or not known.is_current(basis.operators):
-            known = self.read(basis.operators, image)
-        return known
+        facts = self._facts.get((image.dtype, "cpu"))
+        if facts is None or facts.flags != backend_flags("cpu") or not facts.is_current(basis.operators):
+            facts = self.read(basis.operators, image)
+        return facts
 
-    def read(self, operators: Operator, image: Tensor) -> Known:
+    def read(self, operators: Operator, image: Tensor) -> OperatorFacts:
         """Reads the values of the operators, and all that a graph of this engine will ask about them."""
-        known = self._known[image.dtype, image.device.type] = read_operators(operators, image)
+        facts = self._facts[image.dtype, image.device.type] = read_operators(operators, image)
         if self.engine == "sdpa":
-            _ = known.longest_side
-        return known
+            _ = facts.longest_side
+        return facts
 
     def question(self, basis: Basis, image: Tensor) -> Question:
         """The question that engines answer about an image with a batch."""
         traced = torch.compiler.is_compiling()
         free = not readable(image) and any(value.requires_grad for value in basis.operators.values)
-        known = self.known(basis, image)
+        facts = self.facts(basis, image)
         return Question(
-            basis, known, image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free
+            basis, facts, image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free
         )
 
     @property
     def like(self) -> Tensor:
         """A tensor of the dtype and device in which the layer computes."""
-        held = chain(self.parameters(), self.buffers())
-        return next((tensor for tensor in held if tensor.is_floating_point()), torch.empty(0))
+        tensors = chain(self.parameters(), self.buffers())
+        return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
     def prepare(self) -> Self:
         """Reads the centres and the sharpness, so that the layer can be compiled and exported without a call before.
@@ -337,18 +337,18 @@ class MultiHeadSelfAttention(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._known = {}
+        self._facts = {}
         self.prepare()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = [known for (_, device), known in self._known.items() if device != "meta"]
+        before = [facts for (_, device), facts in self._facts.items() if device != "meta"]
         super()._apply(fn, recurse)
         like = self.like
-        self._known = {}
+        self._facts = {}
         if like.device.type != "meta":
             return self.prepare()
-        for known in before[-1:]:
-            self._known[like.dtype, "meta"] = known.moved(like.device)
+        for facts in before[-1:]:
+            self._facts[like.dtype, "meta"] = facts.moved(like.device)
         return self
 
     def attention(self, image: Tensor | None = None, *, sides: Sides | None = None) -> Tensor:

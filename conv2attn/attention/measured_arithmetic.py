@@ -80,14 +80,14 @@ def exponential_ulps(kernel: str, dtype: torch.dtype, device: str) -> float:
     """
     capability = torch.backends.cpu.get_cpu_capability() if device == "cpu" else device
     stored = EXPONENTIALS.get((kernel, capability)) if dtype == torch.float32 else None
-    known = EXP_ULPS[kernel] if stored is None else stored
+    documented = EXP_ULPS[kernel] if stored is None else stored
     if device == "meta":
-        return known
+        return documented
     with torch.inference_mode(False), torch.no_grad():
         steps = torch.arange(63 * 64, dtype=torch.float64)
         spread = torch.cat([-104 * steps / len(steps), -torch.ldexp(torch.ones_like(steps), -steps % 40) * 1.7])
         sampled = ulps_of(kernel, spread.unflatten(0, (-1, 63)).to(device, dtype))
-    return known if sampled <= known else 2 * sampled
+    return documented if sampled <= documented else 2 * sampled
 
 
 def ulps_of(kernel: str, arguments: Tensor) -> float:
@@ -99,9 +99,9 @@ def ulps_of(kernel: str, arguments: Tensor) -> float:
     weights = SOFTMAX_KERNELS[kernel](F.pad(arguments, (1, 0)))
     normal = weights[:, 1:] >= torch.finfo(weights.dtype).tiny
     exact = arguments.double().exp()
-    found = weights[:, 1:].double() / weights[:, :1].double()
+    quotients = weights[:, 1:].double() / weights[:, :1].double()
     spacing = torch.ldexp(torch.full_like(exact, torch.finfo(arguments.dtype).eps), torch.frexp(exact).exponent - 1)
-    return torch.where(normal, (found - exact).abs() / spacing, 0.0).max().item()
+    return torch.where(normal, (quotients - exact).abs() / spacing, 0.0).max().item()
 
 
 def thread_flushes() -> bool:

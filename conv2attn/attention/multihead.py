@@ -94,11 +94,10 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
     asking[:, :axes, axes] = 2 * alpha[:, None] * operators.center.detach().to(dtype)
     asking[:, axes, axes] = -alpha
     answering[:, : axes + 1] = torch.eye(axes + 1).to(layer.like)
+    reads, writes = weights.explicit_factors()
     value, output = torch.zeros(heads, width, layer.d_in), torch.zeros(heads * width, heads, width)
-    held = weights.value if weights.value is not None else torch.eye(layer.d_in).expand(heads, -1, -1)
-    given = weights.output if weights.output is not None else torch.eye(layer.d_out).expand(heads, -1, -1)
-    value[:, : layer.d_head] = held
-    output[: layer.d_out, :, : layer.d_head] = given.transpose(0, 1)
+    value[:, : layer.d_head] = reads
+    output[: layer.d_out, :, : layer.d_head] = writes.transpose(0, 1)
     with torch.no_grad():
         attention.q_proj_weight.zero_()[:, : axes + 1] = asking.flatten(0, 1) * math.sqrt(width)
         attention.k_proj_weight.copy_(answering.flatten(0, 1))
@@ -124,8 +123,8 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
         9
     """
     if not isinstance(module, PositionedAttention):
-        found = f"an object of class {type(module).__name__} is not attention on positions, as to_mha makes it"
-        raise UnsupportedError("C2A101", found, "See what it does with check-span.")
+        reason = f"an object of class {type(module).__name__} is not attention on positions, as to_mha makes it"
+        raise UnsupportedError("C2A101", reason, "See what it does with check-span.")
     attention, axes = module.attention, len(module.sites.stride)
     heads, width, inside = attention.num_heads, attention.head_dim, attention.in_proj_bias.detach()
     asking = attention.q_proj_weight.detach().unflatten(0, (heads, width))[..., : axes + 1]

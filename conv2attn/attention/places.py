@@ -27,11 +27,11 @@ class LearnedPlaces(nn.Module):
         Raises:
             GeometryError: the grid is larger than what was learned (C2A121).
         """
-        sides, known = image.shape[2:], self.places.shape[1:]
-        if len(sides) != len(known) or any(side > most for side, most in zip(sides, known, strict=True)):
+        sides, longest = image.shape[2:], self.places.shape[1:]
+        if len(sides) != len(longest) or any(side > most for side, most in zip(sides, longest, strict=True)):
             raise GeometryError(
                 "C2A121",
-                f"places are learned for {tuple(known)} tokens, not {tuple(sides)}",
+                f"places are learned for {tuple(longest)} tokens, not {tuple(sides)}",
                 "Pass images of that size, or make the encoding with these sides.",
             )
         return image + self.places[(slice(None), *(slice(side) for side in sides))].to(image)

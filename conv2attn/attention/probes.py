@@ -68,12 +68,12 @@ def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[Any, ...]) -
     def layer(transposed: bool, image: Tensor) -> Tensor:
         return torch.convolution(image, weight, None, ones, ones, ones, transposed, (0, 0), 1)
 
-    shape, seen = torch.Size((16, 16, 24, 24)), (slice(11, 14), slice(11, 14))
-    return max(spread_of_spike(partial(layer, kind), shape, dtype, device, seen) for kind in (False, True))
+    shape, affected = torch.Size((16, 16, 24, 24)), (slice(11, 14), slice(11, 14))
+    return max(spread_of_spike(partial(layer, kind), shape, dtype, device, affected) for kind in (False, True))
 
 
 def spread_of_spike(
-    layer: Callable[[Tensor], Tensor], shape: torch.Size, dtype: torch.dtype, device: str, seen: tuple[slice, ...]
+    layer: Callable[[Tensor], Tensor], shape: torch.Size, dtype: torch.dtype, device: str, affected: tuple[slice, ...]
 ) -> float:
     """The largest change, by a pixel of 1e7 in the middle of an image of zeros, of an output that does not see it.
 
@@ -82,7 +82,7 @@ def spread_of_spike(
 
     Args:
         shape: (batch, channels, *sides) of the image.
-        seen: for each axis, the outputs that may see the pixel.
+        affected: for each axis, the outputs that may see the pixel.
     """
     with torch.inference_mode(False), torch.no_grad():
         image = torch.zeros(shape, dtype=dtype, device=device)
@@ -90,6 +90,6 @@ def spread_of_spike(
         spike: tuple[Any, ...] = (slice(None), 0, *(side // 2 for side in shape[2:]))
         image[spike] = SPIKE if dtype != torch.float16 else 2.0**15
         change = (layer(image).double() - blank.double()).abs()
-    inside: tuple[Any, ...] = (Ellipsis, *seen)
+    inside: tuple[Any, ...] = (Ellipsis, *affected)
     change[inside] = 0
     return change.max().item() if change.numel() else 0.0

@@ -45,7 +45,7 @@ class Recipe:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Known:
+class OperatorFacts:
     """Facts read off the operators of a layer, for one dtype and device, and the values they were read from.
 
     `lattice` is that of the targets of one-hot heads, `taps` that of the centres of heads of one sharpness.
@@ -75,10 +75,10 @@ class Known:
         for value, read in zip(operators.values, self.snapshot, strict=True):
             torch._assert_async((value.detach() == read).all(), "centres or sharpness moved: decide the engine again")
 
-    def moved(self, device: torch.device) -> "Known":
+    def moved(self, device: torch.device) -> "OperatorFacts":
         """These facts for a copy of the layer on a device whose values cannot be read."""
         snapshot = tuple(static(value.to(device)) for value in self.snapshot)
-        return Known(
+        return OperatorFacts(
             self.dtype, snapshot, self.numbers, self.targets, self.lattice, self.taps, self.indirect, self.flags
         )
 
@@ -88,7 +88,7 @@ def static(tensor: Tensor) -> Tensor:
     return torch.nn.Parameter(tensor, requires_grad=False)
 
 
-def read_operators(operators: Operator, image: Tensor) -> Known:
+def read_operators(operators: Operator, image: Tensor) -> OperatorFacts:
     """Reads the values of `operators`, for images of the dtype and device of `image`."""
     numbers = operators.numbers()
     offsets = targets(numbers, image.dtype, image.device.type)
@@ -96,7 +96,7 @@ def read_operators(operators: Operator, image: Tensor) -> Known:
     points = None if isinstance(offsets, str) else lattice(offsets)
     taps = taps_of_heads(numbers.centers, numbers.alphas)
     indirect, flags = indirect_convolution(image), backend_flags(image.device.type)
-    return Known(image.dtype, snapshot, numbers, offsets, points, taps, indirect, flags)
+    return OperatorFacts(image.dtype, snapshot, numbers, offsets, points, taps, indirect, flags)
 
 
 @final
@@ -108,7 +108,7 @@ class Question:
 
     Args:
         basis: the layer.
-        known: what was read of its operators.
+        facts: what was read of its operators.
         shape: (batch, d_in, *sides) of the image; symbolic while a graph is traced.
         dtype, device: of the image.
         memory_limit: bytes that temporary tensors may take; not observed while a graph is traced, whose loops would
@@ -118,7 +118,7 @@ class Question:
     """
 
     basis: Basis
-    known: Known
+    facts: OperatorFacts
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
@@ -141,7 +141,7 @@ class Question:
     def is_smoothed(self) -> bool:
         """Whether all heads read pixels of one smoothed image: frozen ones of one alpha, with centres on a lattice."""
         frozen = not (self.free or self.trained)
-        return frozen and self.known.taps is not None and self.basis.operators.is_stationary
+        return frozen and self.facts.taps is not None and self.basis.operators.is_stationary
 
     @property
     def keeps_profiles(self) -> bool:
@@ -160,7 +160,7 @@ class Question:
             return DEPENDS_ON_CONTENT
         if self.free:
             return POSITIONS_UNREAD
-        return self.known.targets
+        return self.facts.targets
 
     def stray(self, offsets: tuple[Offset, ...]) -> str:
         """Which head has a target beyond the grid, or "": while a graph is traced, beyond the grid of any size."""

@@ -19,14 +19,14 @@ def as_node(layer: nn.Module, image: fx.Proxy, *rest: Any) -> fx.Proxy:
     """
     if path := image.tracer.path_of_module(layer):  # type: ignore[attr-defined]
         return image.tracer.create_proxy("call_module", path, (image, *rest), {})
-    found = "torch.fx follows no values, by which a layer that is traced by itself chooses its engine"
-    raise EngineError("C2A203", found, "Trace a network that holds it, in which it is one node, or use torch.export.")
+    reason = "torch.fx follows no values, by which a layer that is traced by itself chooses its engine"
+    raise EngineError("C2A203", reason, "Trace a network that holds it, in which it is one node, or use torch.export.")
 
 
 def refuse_script(layer: nn.Module) -> NoReturn:
     """Refuses torch.jit.script, which compiles no choice of an engine (C2A203)."""
-    found = "torch.jit.script does not follow how a layer chooses its engine"
-    raise EngineError("C2A203", found, "Use torch.export, torch.compile or torch.jit.trace.")
+    reason = "torch.jit.script does not follow how a layer chooses its engine"
+    raise EngineError("C2A203", reason, "Use torch.export, torch.compile or torch.jit.trace.")
 
 
 def unstacked(basis: Basis, name: str) -> Basis:
@@ -47,8 +47,8 @@ def first(value: Any, name: str) -> Any:
     while isinstance(value, Tensor) and is_batchedtensor(value):
         stack = get_unwrapped(value).movedim(maybe_get_bdim(value), 0)
         if stack.requires_grad or not torch.equal(stack, stack[:1].expand_as(stack)):
-            found = f"{name}: vmap stacks networks whose centres or sharpness train or differ: no engine serves all"
-            raise EngineError("C2A203", found, "Run these networks one by one, or convert with trainable=False.")
+            reason = f"{name}: vmap stacks networks whose centres or sharpness train or differ: no engine serves all"
+            raise EngineError("C2A203", reason, "Run these networks one by one, or convert with trainable=False.")
         value = stack[0]
     return value
 

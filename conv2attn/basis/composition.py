@@ -8,8 +8,8 @@ from torch import Tensor
 
 from conv2attn.basis.basis import Basis, basis_of, field
 from conv2attn.basis.grid import Sides
-from conv2attn.basis.operator import Operator
-from conv2attn.basis.operators import Chebyshev, Composition, Dense, Powers, apply, as_matrix, output_sides
+from conv2attn.basis.operators import Composition, Dense, Powers, apply, as_matrix, output_sides
+from conv2attn.basis.operators.polynomials import Polynomials
 from conv2attn.basis.weights import Weights
 from conv2attn.errors import UsageError
 
@@ -66,8 +66,8 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
     """
     outer, inner = second.operators, first.operators
     if (
-        not isinstance(outer, Chebyshev | Powers)
-        or not isinstance(inner, Chebyshev | Powers)
+        not isinstance(outer, Polynomials)
+        or not isinstance(inner, Polynomials)
         or type(outer) is not type(inner)
         or outer.operator is not inner.operator
     ):
@@ -87,6 +87,6 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
     return basis_of(family, Weights(None, total, both.weights.bias), len(sides))
 
 
-def places(family: Operator, j: int, k: int) -> list[tuple[int, float]]:
+def places(family: Polynomials, j: int, k: int) -> list[tuple[int, float]]:
     """The terms whose sum, in these shares, is the product of the terms j and k."""
     return [(j + k, 1.0)] if isinstance(family, Powers) else [(j + k, 0.5), (abs(j - k), 0.5)]

@@ -70,7 +70,7 @@ def mixing_first(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
     if basis.weights.groups == 1 and len(mixed):
         # One term after another: no second copy of all terms is made.
         pairs = zip(mixed, basis.weights.taps(), strict=True)
-        return reduce(Tensor.add, (in_channels(each, tap) for each, tap in pairs))
+        return reduce(Tensor.add, (in_channels(term, tap) for term, tap in pairs))
     grouped = mixed.unflatten(2, (basis.weights.groups, -1))
     taps = basis.weights.taps().unflatten(1, (basis.weights.groups, -1))
     return torch.einsum("tbgi...,tgoi->bgo...", grouped, taps).flatten(1, 2)

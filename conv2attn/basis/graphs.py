@@ -32,10 +32,10 @@ class Graph:
     def __post_init__(self) -> None:
         """Raises GeometryError for edges or weights of another shape or dtype, or nodes that are not there (C2A122)."""
         if self.edges.ndim != 2 or len(self.edges) != 2 or self.edges.dtype != torch.int64:
-            given = f"{self.edges.dtype} {tuple(self.edges.shape)}"
+            shape = f"{self.edges.dtype} {tuple(self.edges.shape)}"
             raise GeometryError(
                 "C2A122",
-                f"edges are int64 of shape (2, edges), and not {given}",
+                f"edges are int64 of shape (2, edges), and not {shape}",
                 "Pass a tensor of two rows of node indices: edges.long().",
             )
         if self.weights is not None and self.weights.shape != self.edges.shape[1:]:
@@ -146,13 +146,13 @@ def relations(graph: Graph, kinds: Tensor, count: int, mean: bool = True) -> Con
             "C2A122", f"{graph.edges.shape[1]} edges have kinds {tuple(kinds.shape)}", "Pass one kind for each edge."
         )
     require_below(kinds, count, "kind")
-    found = []
+    families = []
     for kind in range(count):
         edges, weights = graph.edges[:, kinds == kind], graph.weight[kinds == kind]
         if mean:
             weights = weights * at(inverse(degree(edges[1], torch.ones_like(weights), graph.nodes)), edges[1])
-        found.append(Sparse.from_edges(edges, weights, graph.nodes))
-    return Concatenation(tuple(found))
+        families.append(Sparse.from_edges(edges, weights, graph.nodes))
+    return Concatenation(tuple(families))
 
 
 def degree(index: Tensor, weights: Tensor, nodes: int) -> Tensor:

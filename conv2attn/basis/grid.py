@@ -101,11 +101,11 @@ class AttentionGrid:
 
     def coordinates(self, queries: Tensor) -> list[Tensor]:
         """The coordinates of queries given by their row-major numbers, one tensor an axis."""
-        found: list[Tensor] = []
+        coordinates: list[Tensor] = []
         for side in reversed(self.queries):
-            found.insert(0, queries % side)
+            coordinates.insert(0, queries % side)
             queries = queries // side
-        return found
+        return coordinates
 
     def site(self, axis: int) -> Tensor:
         """Key coordinate of each query along `axis`, int64."""

@@ -85,6 +85,16 @@ class Weights:
         """Number of channels between the factors, over all groups."""
         return self.stored.shape[2] * self.groups if self.value is None else self.value.shape[1]
 
+    def explicit_factors(self) -> tuple[Tensor, Tensor]:
+        """Value and output, (terms, d_head, d_in / groups) and (terms, d_out, d_head / groups); identities as matrices.
+
+        For one group.
+        """
+        value, output, count = self.value, self.output, len(self.stored)
+        value = torch.eye(self.d_in).to(self.stored).expand(count, -1, -1) if value is None else value
+        output = torch.eye(self.d_out).to(self.stored).expand(count, -1, -1) if output is None else output
+        return value, output
+
     @property
     def numbers(self) -> int:
         """The count of numbers in both factors."""

@@ -126,7 +126,7 @@ def test_a_stale_recipe_fails_where_it_cannot_decide_again(engine):
 
 def test_a_layer_that_was_never_read_is_not_traced():
     layer = hard_layer("plain", "conv")
-    layer._known.clear()
+    layer._facts.clear()
     with pytest.raises(EngineError, match="C2A203 attention: its centres and sharpness were not read before tracing"):
         torch.export.export(layer, (image_for(layer),), strict=False)
 

@@ -49,7 +49,7 @@ def choose_engine(question: Question) -> str:
     Costs are a model, measured in benchmarks/; `measured` times the engines instead. The convolution of a device that
     rounds otherwise than a plain sum does, such as Winograd's, is left out.
     """
-    if question.known.indirect is None and not isinstance(compiled.decide(question), str):
+    if question.facts.indirect is None and not isinstance(compiled.decide(question), str):
         return "gather" if writes_long_columns(question) else "conv"
     if not isinstance(gather.decide(question), str):
         return "gather"
@@ -63,7 +63,7 @@ def measure_engines(question: Question, image: Tensor) -> str:
     chosen = choose_engine(question)
     if not may_be_timed(question):
         return chosen
-    slow = {"conv"} if question.known.indirect is not None else set[str]()
+    slow = {"conv"} if question.facts.indirect is not None else set[str]()
     if chosen != "dense" and not dense_may_win(question):
         slow.add("dense")
     names = [chosen, *(name for name, engine in ENGINES.items() if engine.timed and name not in {chosen, *slow})]

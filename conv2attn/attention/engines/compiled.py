@@ -34,11 +34,11 @@ def decide(question: Question) -> Evaluation | str:
     offsets = question.offsets()
     if isinstance(offsets, str):
         return offsets
-    if question.known.lattice is None:
+    if question.facts.lattice is None:
         return "its offsets do not form a lattice, each point once"
     if stray := question.stray(offsets):
         return stray
-    return partial(run, points=question.known.lattice, frame=frame_of(question.basis, question.known.lattice))
+    return partial(run, points=question.facts.lattice, frame=frame_of(question.basis, question.facts.lattice))
 
 
 def run(basis: Basis, image: Tensor, points: Lattice, frame: Frame | None) -> Tensor:

@@ -24,7 +24,7 @@ def writes_long_columns(question: Question) -> bool:
     columns = math.prod(question.shape[:2]) * heads * queries * question.dtype.itemsize
     if heads == 1 or columns <= LONG_COLUMNS:
         return False
-    points, sides = question.known.lattice, question.shape[2:]
+    points, sides = question.facts.lattice, question.shape[2:]
     assert points is not None
     none, frame = (0,) * len(sides), frame_of(question.basis, points)
     if frame is None:

@@ -29,7 +29,7 @@ def decide(question: Question) -> Evaluation:
     Raises:
         EngineError: not even one query fits under the memory limit (C2A202).
     """
-    direct = question.known.indirect is None
+    direct = question.facts.indirect is None
     if question.traced:
         return partial(run, direct=direct, step=None)
     if (boxes := boxes_for(question)) is not None:
@@ -59,11 +59,11 @@ def queries_per_chunk(question: Question) -> int:
 
 
 def boxes_for(question: Question) -> Boxes | None:
-    """Boxes of queries and the keys that weigh more than 0 for them, of heads whose reach is known.
+    """Boxes of queries and the keys that weigh more than 0 for them, of heads whose reach is facts.
 
     A key is left out where its weight is 0 as computed: its score is below the largest by more than a softmax keeps.
     """
-    numbers, grid, boxes = question.known.numbers, question.grid, []
+    numbers, grid, boxes = question.facts.numbers, question.grid, []
     if question.free or not (numbers.ellipses and numbers.finite) or min(grid.sites.before + grid.sites.after) < 0:
         return None
     depth = cut_depth(question.score_dtype) + 1
@@ -104,10 +104,10 @@ def run_boxes(basis: Basis, image: Tensor, direct: bool, boxes: Boxes, again: bo
         grid = AttentionGrid(tuple(read.shape[2:]), Sites(sites.stride, tuple(before), tuple(after)), keys.device)
         arguments = (read, grid, direct, grid.every_query())
         if again and torch.is_grad_enabled():
-            found = checkpoint(part, *arguments, use_reentrant=False, preserve_rng_state=False)
+            result = checkpoint(part, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
-            found = part(*arguments)
-        return found.unflatten(2, grid.queries)
+            result = part(*arguments)
+        return result.unflatten(2, grid.queries)
 
     return output(())
 

@@ -26,7 +26,7 @@ def decide(question: Question) -> Evaluation | str:
             return stray
     limit = min(question.memory_limit, CACHED) if question.device.type == "cpu" else question.memory_limit
     return partial(
-        run, offsets=offsets, direct=question.known.indirect is None, limit=None if question.traced else limit
+        run, offsets=offsets, direct=question.facts.indirect is None, limit=None if question.traced else limit
     )
 
 

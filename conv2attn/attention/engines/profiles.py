@@ -58,8 +58,8 @@ def profiles_of(
     family = operators.on(grid)
     if len(shapes) == 1:
         return [profile_of(family, grid, axis, heads, shapes[0], dtype)]
-    found = {shape: profile_of(family, grid, axis, heads, shape, dtype) for shape in dict.fromkeys(shapes)}
-    return [found[shape] for shape in shapes]
+    by_shape = {shape: profile_of(family, grid, axis, heads, shape, dtype) for shape in dict.fromkeys(shapes)}
+    return [by_shape[shape] for shape in shapes]
 
 
 def profile_of(
@@ -92,13 +92,13 @@ class KeysRead:
     @classmethod
     def of(cls, question: Question, grid: AttentionGrid) -> "KeysRead":
         """Without numbers all keys; all that weigh anything where positions are trained."""
-        numbers = None if question.free else question.known.numbers
+        numbers = None if question.free else question.facts.numbers
         return cls(numbers, grid, question.dtype, every=question.trained)
 
     def blocks(self, heads: Sequence[int], axis: int, size: int) -> tuple[Block, ...]:
         """Blocks of at most `size` queries of an axis, each with the keys that one of `heads` reads."""
         side, before, stride = self.grid.keys[axis], self.grid.sites.before[axis], self.grid.sites.stride[axis]
-        end, found = self.grid.queries[axis], []
+        end, blocks = self.grid.queries[axis], []
         for start in range(0, end, size):
             stop = min(start + size, end)
             first, last = 0, side
@@ -106,8 +106,8 @@ class KeysRead:
                 sites, numbers = (before + start * stride, before + (stop - 1) * stride), self.numbers
                 each = [self.keys(numbers.alphas[h], numbers.centers[h][axis], sites, side) for h in heads]
                 first, last = min(keys[0] for keys in each), max(keys[1] for keys in each)
-            found.append(Block(start, stop, first, last))
-        return tuple(found)
+            blocks.append(Block(start, stop, first, last))
+        return tuple(blocks)
 
     def keys(self, alpha: float, center: float, sites: tuple[int, int], side: int) -> tuple[int, int]:
         """The first key, and the one after the last, that is read by queries between the two `sites`.

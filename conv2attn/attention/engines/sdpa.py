@@ -28,10 +28,10 @@ def decide(question: Question) -> Evaluation | str:
         return f"no fused attention on {question.device.type} computes in float64"
     if question.free:
         return POSITIONS_UNREAD
-    direct, precision = question.known.indirect is None, FORMAT_NAMES[question.score_dtype]
+    direct, precision = question.facts.indirect is None, FORMAT_NAMES[question.score_dtype]
     if question.traced:
-        return partial(run, direct=direct, longest=question.known.longest_side)
-    error = score_error(question.known.numbers, max(question.grid.keys), question.score_dtype)
+        return partial(run, direct=direct, longest=question.facts.longest_side)
+    error = score_error(question.facts.numbers, max(question.grid.keys), question.score_dtype)
     if not error <= LARGEST_SCORE_ERROR:
         wrong = f"{precision} features would be wrong by up to {error:.2g} in a score (limit {LARGEST_SCORE_ERROR:.2g})"
         return f"{wrong}, since they grow like the square of the side"

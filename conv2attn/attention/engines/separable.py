@@ -67,7 +67,7 @@ def decide(question: Question) -> Evaluation | str:
 def slabs_for(question: Question) -> Slabs:
     """Slabs of rows and blocks of columns that read only keys with weight, under the memory limit."""
     grid, weights, heads = question.grid, question.basis.weights, question.basis.operators.heads
-    direct, last = question.known.indirect is None, len(grid.keys) - 1
+    direct, last = question.facts.indirect is None, len(grid.keys) - 1
     if question.traced:
         return Slabs(tuple((whole_axis(grid, axis),) for axis in range(last + 1)), None, direct)
     mixed = heads * weights.d_in
@@ -105,13 +105,13 @@ def output_of_images(basis: Basis, keys: Tensor, slabs: Slabs, profiles: AxisPro
     if not others:
         mixed = keys[None, None].expand(basis.operators.heads, -1, -1, -1, -1)
         return project(along_last(mixed, slabs.blocks[-1], last), basis.weights, slabs.direct).squeeze(2)
-    lines, found = keys.movedim(2, 0).contiguous(), []
+    lines, rows = keys.movedim(2, 0).contiguous(), []
     for block, weights in zip(slabs.blocks[0], others[0], strict=True):
         mixed = along_rows(block.read(lines, 0), weights)
         for (middle,), (along,) in zip(slabs.blocks[1:-1], others[1:], strict=True):
             mixed = torch.stack([weight @ each for weight, each in zip(along, middle.read(mixed, 4), strict=True)])
-        found.append(project(along_last(mixed, slabs.blocks[-1], last), basis.weights, slabs.direct))
-    return joined(found, 2)
+        rows.append(project(along_last(mixed, slabs.blocks[-1], last), basis.weights, slabs.direct))
+    return joined(rows, 2)
 
 
 def along_rows(lines: Tensor, weights: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class Smoothing:
 
 def decide_smoothed(question: Question) -> Evaluation | None:
     """The recipe for frozen heads that read one smoothed image, within the memory limit."""
-    basis, taps = question.basis, question.known.taps
+    basis, taps = question.basis, question.facts.taps
     if not question.is_smoothed or taps is None:
         return None
     axes, sites = len(basis.sites.stride), basis.sites
@@ -84,9 +84,9 @@ def decide_smoothed(question: Question) -> Evaluation | None:
         images = images if images < question.shape[0] else None
     smoothing = Smoothing(taps.order[0], points, queries, blocks, crops, images)
     lattice = replace(taps, first=(0,) * axes, dilation=dilation)
-    known = replace(question.known, targets=lattice.offsets, lattice=lattice)
-    reader = replace(question, basis=read_by(smoothing, basis), known=known, shape=(*question.shape[:2], *grid.queries))
-    gathers = known.indirect is not None or writes_long_columns(reader)
+    facts = replace(question.facts, targets=lattice.offsets, lattice=lattice)
+    reader = replace(question, basis=read_by(smoothing, basis), facts=facts, shape=(*question.shape[:2], *grid.queries))
+    gathers = facts.indirect is not None or writes_long_columns(reader)
     read = (gather if gathers else compiled).decide(reader)
     assert not isinstance(read, str), read
     bands = None
@@ -106,7 +106,7 @@ def bands_of(
 ) -> Bands:
     """The weights of all points for images with these `sides`."""
     keys = basis.padding.sides(tuple(sides))
-    grid, found = AttentionGrid(keys, smoothing.points, device), []
+    grid, every_axis = AttentionGrid(keys, smoothing.points, device), []
     for axis, side in enumerate(sides if smoothing.crops else keys):
         begin = basis.padding.before[axis] if smoothing.crops else 0
         blocks = (whole_axis(grid, axis),) if smoothing.blocks is None else smoothing.blocks[axis]
@@ -117,8 +117,8 @@ def bands_of(
             first, last = (begin, begin + side) if smoothing.blocks is None else within(block, begin, begin + side)
             weights = weights.narrow(1, first - block.first, last - first)
             bands.append((first - begin, weights.mT if axis == len(keys) - 1 else weights))
-        found.append(bands)
-    return found
+        every_axis.append(bands)
+    return every_axis
 
 
 def within(block: Block, begin: int, end: int) -> tuple[int, int]:

@@ -40,9 +40,9 @@ def fastest(runs: Mapping[str, Evaluation], basis: Basis, image: Tensor) -> str:
 
 def as_leaves(holder: T) -> T:
     """A copy of a dataclass whose tensors are the same numbers, and leaves of the graph of gradients."""
-    held: Any = holder
-    tensors = {part.name: getattr(held, part.name) for part in fields(held)}
-    return replace(held, **{name: leaf(each) for name, each in tensors.items() if isinstance(each, Tensor)})
+    record: Any = holder
+    tensors = {part.name: getattr(record, part.name) for part in fields(record)}
+    return replace(record, **{name: leaf(each) for name, each in tensors.items() if isinstance(each, Tensor)})
 
 
 def leaf(tensor: Tensor) -> Tensor:

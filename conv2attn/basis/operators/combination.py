@@ -44,14 +44,14 @@ def _(operator: Combination) -> int:
 
 @output_sides.register
 def _(operator: Concatenation, sides: Sides) -> Sides:
-    found = {output_sides(family, sides) for family in operator.families}
-    if len(found) != 1:
+    outputs = {output_sides(family, sides) for family in operator.families}
+    if len(outputs) != 1:
         raise GeometryError(
             "C2A122",
-            f"families that map {sides} to {sorted(found)} are not one family",
+            f"families that map {sides} to {sorted(outputs)} are not one family",
             "Sum families with the same output.",
         )
-    return found.pop()
+    return outputs.pop()
 
 
 @output_sides.register

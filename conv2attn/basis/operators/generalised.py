@@ -55,14 +55,9 @@ class GeneralisedSoftmax(Positions):
         return [self.heads, self.dimensions]
 
     @property
-    def heads(self) -> int:
-        """Number of heads."""
-        return self.center.shape[0]
-
-    @property
-    def dimensions(self) -> int:
-        """Number of axes of the grid."""
-        return self.center.shape[1]
+    def by_head(self) -> Tensor:
+        """The centres."""
+        return self.center
 
     @property
     def d_position(self) -> int:
@@ -94,8 +89,8 @@ class GeneralisedSoftmax(Positions):
         values, vectors = torch.linalg.eigh(precision)
         plain = values[:, :1] > SINGULAR * values[:, -1:]
         variances = torch.where(plain, (vectors.square() / values[:, None]).sum(-1), math.inf)
-        found = zip(self.center.tolist(), variances.tolist(), values[:, -1].tolist(), strict=True)
-        return tuple(ScoreEllipse(tuple(center), tuple(each), sharpest) for center, each, sharpest in found)
+        heads = zip(self.center.tolist(), variances.tolist(), values[:, -1].tolist(), strict=True)
+        return tuple(ScoreEllipse(tuple(center), tuple(spread), sharpest) for center, spread, sharpest in heads)
 
     def precision(self) -> Tensor:
         """Sigma^{-1} of each head, `root^T root`."""

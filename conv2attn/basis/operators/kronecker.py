@@ -36,10 +36,11 @@ def _(operator: Kronecker, sides: Sides) -> Sides:
 
 @entries.register
 def _(operator: Kronecker, sides: Sides) -> int:
-    total, copies, tokens = 0, 1, math.prod(sides)
-    for factor, side in zip(reversed(operator.factors), reversed(sides), strict=True):
-        total += copies * entries(factor, (side,)) * (tokens // side if side else 0)
-        copies, tokens = copies * terms(factor), tokens // max(side, 1) * output_sides(factor, (side,))[0]
+    total, copies, outputs = 0, 1, output_sides(operator, sides)
+    for axis in reversed(range(len(sides))):
+        lines = copies * math.prod((*sides[:axis], *outputs[axis + 1 :]))
+        total += lines * entries(operator.factors[axis], (sides[axis],))
+        copies *= terms(operator.factors[axis])
     return total
 
 

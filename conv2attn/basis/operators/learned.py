@@ -56,14 +56,9 @@ class LearnedSoftmax(Positions):
         return tuple(table.shape[0] // 2 for table in self.tables)
 
     @property
-    def heads(self) -> int:
-        """Number of heads."""
-        return self.bias.shape[0]
-
-    @property
-    def dimensions(self) -> int:
-        """Number of axes of the grid."""
-        return self.bias.shape[1]
+    def by_head(self) -> Tensor:
+        """The vectors of the heads."""
+        return self.bias
 
     @property
     def d_position(self) -> int:
@@ -92,8 +87,8 @@ class LearnedSoftmax(Positions):
         """The part of `axis` in the scores, each shift scored once."""
         bias = self.bias[:, axis] if heads is None else self.bias[heads, axis]
         shifts = (displacement + self.tables[axis].shape[0] // 2).flatten()
-        each = bias.to(dtype) @ self.tables[axis].to(dtype).mT
-        return each.index_select(1, shifts).unflatten(1, displacement.shape)
+        shift_scores = bias.to(dtype) @ self.tables[axis].to(dtype).mT
+        return shift_scores.index_select(1, shifts).unflatten(1, displacement.shape)
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """`v . r_delta`: (1, heads, queries, keys)."""
@@ -110,8 +105,8 @@ class LearnedSoftmax(Positions):
         parts = []
         for axis, index in enumerate(grid.coordinates(queries)):
             width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
-            each = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
-            parts.append(each.gather(-1, shifts.expand(*each.shape[:-1], -1)))
+            shift_scores = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
+            parts.append(shift_scores.gather(-1, shifts.expand(*shift_scores.shape[:-1], -1)))
         return additive_scores(parts)
 
     def resized(self, sides: Sides, how: str = "grow") -> Self:
@@ -145,9 +140,9 @@ class LearnedSoftmax(Positions):
 
 def grown(table: Tensor, reach: int) -> Tensor:
     """The vectors of shifts from `-reach` to `reach`; those beyond the table are the ones at its ends."""
-    known = len(table) // 2
-    shifts = torch.arange(-reach, reach + 1, device=table.device).clamp(-known, known)
-    return table[shifts + known]
+    longest = len(table) // 2
+    shifts = torch.arange(-reach, reach + 1, device=table.device).clamp(-longest, longest)
+    return table[shifts + longest]
 
 
 def stretched(table: Tensor, reach: int) -> Tensor:

@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
 from conv2attn.basis.operator import Operator
-from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.basis.operators.rules import as_matrix, output_sides, terms
 from conv2attn.errors import GeometryError
 
 
@@ -42,23 +41,3 @@ def _(operator: Dense, sides: Sides) -> Sides:
 def _(operator: Dense, sides: Sides) -> Tensor:
     output_sides(operator, sides)
     return operator.matrix.double()
-
-
-@apply.register
-def _(operator: Dense, image: Tensor, sides: Sides) -> Tensor:
-    queries = output_sides(operator, sides)
-    mixed = torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), operator.matrix.to(image))
-    return mixed.unflatten(-1, queries)
-
-
-@combine.register
-def _(operator: Dense, images: Tensor, sides: Sides) -> Tensor:
-    queries = output_sides(operator, sides)
-    return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), operator.matrix.to(images)).unflatten(
-        -1, queries
-    )
-
-
-@entries.register
-def _(operator: Dense, sides: Sides) -> int:
-    return operator.matrix.numel()

@@ -13,36 +13,36 @@ from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, 
 from conv2attn.errors import GeometryError
 
 
+@dataclass(frozen=True)
+class Polynomials(Operator):
+    """Polynomials of the degrees 0 to `order` of an operator L with one term, by a recurrence of the family."""
+
+    operator: Operator
+    order: int
+
+
 @final
 @dataclass(frozen=True)
-class Chebyshev(Operator):
+class Chebyshev(Polynomials):
     """`T_0 = I, T_1 = L, T_k = 2 L T_(k-1) - T_(k-2)` up to k = `order`, of an operator L with one term.
 
     Source: Defferrard et al. 2016, Eq. (4).
     """
 
-    operator: Operator
-    order: int
-
 
 @final
 @dataclass(frozen=True)
-class Powers(Operator):
+class Powers(Polynomials):
     """`I, L, L^2, ..., L^order` of an operator L with one term: walks of each length (Li et al. 2018, Eq. 2)."""
 
-    operator: Operator
-    order: int
 
-
-@terms.register(Chebyshev)
-@terms.register(Powers)
-def _(operator: Chebyshev | Powers) -> int:
+@terms.register
+def _(operator: Polynomials) -> int:
     return operator.order + 1
 
 
-@output_sides.register(Chebyshev)
-@output_sides.register(Powers)
-def _(operator: Chebyshev | Powers, sides: Sides) -> Sides:
+@output_sides.register
+def _(operator: Polynomials, sides: Sides) -> Sides:
     if operator.order < 0 or terms(operator.operator) != 1 or output_sides(operator.operator, sides) != sides:
         what = f"{terms(operator.operator)} operators from {sides} to {output_sides(operator.operator, sides)}"
         raise GeometryError(
@@ -53,34 +53,31 @@ def _(operator: Chebyshev | Powers, sides: Sides) -> Sides:
     return sides
 
 
-@entries.register(Chebyshev)
-@entries.register(Powers)
-def _(operator: Chebyshev | Powers, sides: Sides) -> int:
+@entries.register
+def _(operator: Polynomials, sides: Sides) -> int:
     return operator.order * entries(operator.operator, sides)
 
 
-@as_matrix.register(Chebyshev)
-@as_matrix.register(Powers)
-def _(operator: Chebyshev | Powers, sides: Sides) -> Tensor:
+@as_matrix.register
+def _(operator: Polynomials, sides: Sides) -> Tensor:
     output_sides(operator, sides)
     step = as_matrix(operator.operator, sides)[0]
     return torch.stack(sequence(operator, torch.eye(len(step), dtype=step.dtype), lambda x: step @ x))
 
 
-@apply.register(Chebyshev)
-@apply.register(Powers)
-def _(operator: Chebyshev | Powers, image: Tensor, sides: Sides) -> Tensor:
+@apply.register
+def _(operator: Polynomials, image: Tensor, sides: Sides) -> Tensor:
     output_sides(operator, sides)
     return torch.stack(sequence(operator, image, lambda x: apply(operator.operator, x, sides)[0]))
 
 
-def sequence(operator: Chebyshev | Powers, first: Tensor, step: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def sequence(operator: Polynomials, first: Tensor, step: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """`P_k first` for all k, where `step` multiplies by L."""
-    found = [first]
+    values = [first]
     for k in range(1, operator.order + 1):
-        following = step(found[-1])
-        found.append(2 * following - found[-2] if isinstance(operator, Chebyshev) and k > 1 else following)
-    return found
+        following = step(values[-1])
+        values.append(2 * following - values[-2] if isinstance(operator, Chebyshev) and k > 1 else following)
+    return values
 
 
 @combine.register

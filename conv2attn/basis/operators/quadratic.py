@@ -48,14 +48,9 @@ class Centered(Positions):
         return [self.heads, self.dimensions]
 
     @property
-    def heads(self) -> int:
-        """Number of heads."""
-        return self.center.shape[0]
-
-    @property
-    def dimensions(self) -> int:
-        """Number of axes of the grid."""
-        return self.center.shape[1]
+    def by_head(self) -> Tensor:
+        """The centres."""
+        return self.center
 
     @property
     def values(self) -> tuple[Tensor, ...]:

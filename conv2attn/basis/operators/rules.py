@@ -1,7 +1,9 @@
 """The questions that every family of operators `P_k` answers, each by one rule per family."""
 
+import math
 from functools import singledispatch
 
+import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Offset, Sides
@@ -9,64 +11,66 @@ from conv2attn.basis.operator import Operator
 from conv2attn.errors import UnsupportedError
 
 
+def without_rule(question: str, operator: object) -> UnsupportedError:
+    """The error of a family that has no rule for a question."""
+    return UnsupportedError(
+        "C2A110",
+        f"{question} has no rule for {type(operator).__name__}",
+        f"Register a rule for {question}, or pass the operator as Dense.",
+    )
+
+
 @singledispatch
 def terms(operator: object) -> int:
     """Number of operators `P_k` in the family."""
-    raise UnsupportedError(
-        "C2A110",
-        f"terms has no rule for {type(operator).__name__}",
-        "Register a rule for terms, or pass the operator as Dense.",
-    )
+    raise without_rule("terms", operator)
 
 
 @singledispatch
 def output_sides(operator: object, sides: Sides) -> Sides:
     """Sides of the grid that `operator` maps a grid with these `sides` to."""
-    raise UnsupportedError(
-        "C2A110",
-        f"output_sides has no rule for {type(operator).__name__}",
-        "Register a rule for output_sides, or pass the operator as Dense.",
-    )
+    raise without_rule("output_sides", operator)
 
 
 @singledispatch
 def as_matrix(operator: object, sides: Sides) -> Tensor:
     """The token-mixing matrices on a grid: float64, (terms, queries, keys)."""
-    raise UnsupportedError(
-        "C2A110",
-        f"as_matrix has no rule for {type(operator).__name__}",
-        "Register a rule for as_matrix, or pass the operator as Dense.",
-    )
+    raise without_rule("as_matrix", operator)
 
 
 @singledispatch
 def apply(operator: object, image: Tensor, sides: Sides) -> Tensor:
-    """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); no matrix is built."""
-    raise UnsupportedError(
-        "C2A110",
-        f"apply has no rule for {type(operator).__name__}",
-        "Register a rule for apply, or pass the operator as Dense.",
-    )
+    """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); by the matrix where a family has no rule."""
+    raise without_rule("apply", operator)
+
+
+@apply.register
+def _(operator: Operator, image: Tensor, sides: Sides) -> Tensor:
+    matrix, queries = as_matrix(operator, sides).to(image), output_sides(operator, sides)
+    return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, queries)
 
 
 @singledispatch
 def combine(operator: object, images: Tensor, sides: Sides) -> Tensor:
-    """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); no matrix is built."""
-    raise UnsupportedError(
-        "C2A110",
-        f"combine has no rule for {type(operator).__name__}",
-        "Register a rule for combine, or pass the operator as Dense.",
-    )
+    """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); by the matrix where a family has no rule."""
+    raise without_rule("combine", operator)
+
+
+@combine.register
+def _(operator: Operator, images: Tensor, sides: Sides) -> Tensor:
+    matrix, queries = as_matrix(operator, sides).to(images), output_sides(operator, sides)
+    return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), matrix).unflatten(-1, queries)
 
 
 @singledispatch
 def entries(operator: object, sides: Sides) -> int:
     """Multiplications that `apply` and `combine` spend on each channel of an image, over all terms."""
-    raise UnsupportedError(
-        "C2A110",
-        f"entries has no rule for {type(operator).__name__}",
-        "Register a rule for entries, or pass the operator as Dense.",
-    )
+    raise without_rule("entries", operator)
+
+
+@entries.register
+def _(operator: Operator, sides: Sides) -> int:
+    return terms(operator) * math.prod(output_sides(operator, sides)) * math.prod(sides)
 
 
 @singledispatch
@@ -77,9 +81,5 @@ def offsets(operator: Operator) -> tuple[Offset, ...]:
         UnsupportedError: the family has no targets that are the same for every query (C2A110).
     """
     if operator.centers is None:
-        raise UnsupportedError(
-            "C2A110",
-            f"offsets has no rule for {type(operator).__name__}",
-            "Register a rule for offsets, or pass the operator as Dense.",
-        )
+        raise without_rule("offsets", operator)
     return tuple(tuple(round(x) for x in center) for center in operator.centers.tolist())

@@ -60,14 +60,9 @@ class SinusoidalSoftmax(Positions):
         return [*self.bias.shape]
 
     @property
-    def heads(self) -> int:
-        """Number of heads."""
-        return self.bias.shape[0]
-
-    @property
-    def dimensions(self) -> int:
-        """Number of axes of the grid."""
-        return self.bias.shape[1]
+    def by_head(self) -> Tensor:
+        """The vectors of the heads."""
+        return self.bias
 
     @property
     def d_position(self) -> int:

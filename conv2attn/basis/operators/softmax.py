@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.basis.operator import Operator
-from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.basis.operators.rules import as_matrix, output_sides, terms
 
 MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, which are slow and not wrong
 
@@ -44,13 +44,18 @@ class Positions(Operator, ABC):
 
     @property
     @abstractmethod
-    def heads(self) -> int:
-        """Number of heads."""
+    def by_head(self) -> Tensor:
+        """The tensor that holds something for each head and axis, (heads, axes, ...)."""
 
     @property
-    @abstractmethod
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.by_head.shape[0]
+
+    @property
     def dimensions(self) -> int:
         """Number of axes of the grid."""
+        return self.by_head.shape[1]
 
     @property
     @abstractmethod
@@ -90,23 +95,6 @@ def _(operator: Positions, sides: Sides) -> Sides:
 def _(operator: Positions, sides: Sides) -> Tensor:
     grid = AttentionGrid(sides, Sites.everywhere(len(sides)))
     return cut_softmax(operator.scores(grid, torch.arange(math.prod(sides)), torch.float64))[0]
-
-
-@apply.register
-def _(operator: Positions, image: Tensor, sides: Sides) -> Tensor:
-    matrix = as_matrix(operator, sides).to(image)
-    return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, sides)
-
-
-@combine.register
-def _(operator: Positions, images: Tensor, sides: Sides) -> Tensor:
-    matrix = as_matrix(operator, sides).to(images)
-    return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), matrix).unflatten(-1, sides)
-
-
-@entries.register
-def _(operator: Positions, sides: Sides) -> int:
-    return terms(operator) * math.prod(sides) ** 2
 
 
 def cut_softmax(scores: Tensor) -> Tensor:

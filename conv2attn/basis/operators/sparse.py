@@ -86,7 +86,7 @@ def _(operator: Sparse, sides: Sides) -> Tensor:
 def _(operator: Sparse, image: Tensor, sides: Sides) -> Tensor:
     tokens = as_tokens(image, sides)
     mixed = [weighted_sum(operator.pattern, weights, tokens) for weights in operator.weights]
-    images = [from_tokens(each, image.shape[: -len(sides)], output_sides(operator, sides)) for each in mixed]
+    images = [from_tokens(tokens, image.shape[: -len(sides)], output_sides(operator, sides)) for tokens in mixed]
     return torch.stack(images) if images else image.new_zeros(0, *image.shape[: -len(sides)], *operator.output)
 
 

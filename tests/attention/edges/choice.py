@@ -125,7 +125,7 @@ def test_a_winner_that_outlives_its_recipe_is_found(timed, monkeypatch):
     timed("gather")
     layer(image)
     layer.encoding.alpha.fill_(1.0)
-    monkeypatch.setattr("conv2attn.attention.recipe.Known.is_current", lambda self, operators: True)
+    monkeypatch.setattr("conv2attn.attention.recipe.OperatorFacts.is_current", lambda self, operators: True)
     kept = layer(image)
     with pytest.raises(AssertionError):
         assert_same(kept, set_engine(layer, "dense")(image), 1e-5)

@@ -11,7 +11,7 @@ from oracles import convolve, rounding_allowed, soft_allowed
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
 from conv2attn.attention.engines import dense, profiles, separable, smoothed
-from conv2attn.attention.recipe import Known
+from conv2attn.attention.recipe import OperatorFacts
 from conv2attn.basis import AttentionGrid, HeadNumbers, Sites, evaluate
 from conv2attn.basis.numbers import ScoreEllipse
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
@@ -119,8 +119,8 @@ def build(name, apart=0.0):
 
 def run_of(layer):
     """The run of the layer's only recipe, and its settings."""
-    (known,) = layer._known.values()
-    (recipe,) = known.recipes.values()
+    (facts,) = layer._facts.values()
+    (recipe,) = facts.recipes.values()
     return recipe.run.func.__name__, recipe.run.keywords
 
 
@@ -149,7 +149,7 @@ def a_key_left_out(monkeypatch, layer):
 
 def a_profile_kept(monkeypatch, layer):
     layer.encoding.center[0] += 0.1
-    monkeypatch.setattr(Known, "is_current", lambda self, operators: True)
+    monkeypatch.setattr(OperatorFacts, "is_current", lambda self, operators: True)
 
 
 def heads_in_another_order(monkeypatch, layer):
