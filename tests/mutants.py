@@ -240,8 +240,8 @@ MUTANTS = {
     ),
     "the bound forgets the layer": Mutant(
         "equivalence/rows.py",
-        "(rows * given.error + each_own)",
-        "(rows * given.error)",
+        "(rows * read.error + each_own)",
+        "(rows * read.error)",
         f"{TOLERANCE}::test_the_bound_of_a_leaking_network_is_of_the_size_of_the_difference",
     ),
     "any bound will do": Mutant(

@@ -25,9 +25,9 @@ from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.checkpoints.saving import PROGRAMS
 from conv2attn.checkpoints.torch_files import read_dict
 from conv2attn.cli.options import Running
-from conv2attn.equivalence import Certificate, Replay, certify, replay
-from conv2attn.equivalence.rechecking import MOVED, Recheck, is_regular, read_certificate, recheck
-from conv2attn.equivalence.replay import REMEDY
+from conv2attn.equivalence import Certificate, Replay, certify, replay_witnesses
+from conv2attn.equivalence.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
+from conv2attn.equivalence.replay import WITNESS_REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import attention_layers, conversion_of, convert
 from conv2attn.models.conversion.network import no_convolution_text
@@ -169,7 +169,7 @@ def recheck_file(
     files = {key: path or stored[key] for key, path in zip(("original", "converted"), paths, strict=True)}
     for path in files.values():
         if not is_regular(path, folder=True):
-            raise CheckpointError("C2A301", f"{path[-80:]}, which the certificate is of, is not there", MOVED)
+            raise CheckpointError("C2A301", f"{path[-80:]}, which the certificate is of, is not there", MOVED_FILES)
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
     changed = [files[key] for key in files if hashes[f"{key} sha256"] != stored[f"{key} sha256"]]
     if changed:
@@ -182,7 +182,7 @@ def recheck_file(
     networks = tuple(prepared(reading.load(path), running) for path in files.values())
     circumstances = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
     anew = certify_with(networks, options.pop("tolerance"), circumstances, reading, running)
-    return recheck(certificate, body, (networks[0], networks[1]), anew)
+    return recheck_certificate(certificate, body, (networks[0], networks[1]), anew)
 
 
 def replay_file(
@@ -190,7 +190,7 @@ def replay_file(
 ) -> Replay:
     """Runs the networks in two files on the inputs kept in a third, and reports how they differ."""
     first, second = (prepared(reading.load(path), running) for path in (original, converted))
-    return replay(read_witnesses(witness), witness, first, second, tolerance)
+    return replay_witnesses(read_witnesses(witness), witness, first, second, tolerance)
 
 
 def read_witnesses(path: str) -> dict[Any, Any]:
@@ -204,7 +204,7 @@ def read_witnesses(path: str) -> dict[Any, Any]:
     except CheckpointError as error:
         if error.code != "C2A303":
             raise
-        raise CheckpointError("C2A303", f"{error.found}, so it is no witness file", REMEDY) from error
+        raise CheckpointError("C2A303", f"{error.found}, so it is no witness file", WITNESS_REMEDY) from error
 
 
 def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:

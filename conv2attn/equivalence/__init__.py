@@ -2,8 +2,8 @@
 
 from conv2attn.equivalence import certificate_document as certificate_document  # registers its rule
 from conv2attn.equivalence.certify import certify
-from conv2attn.equivalence.rechecking import Recheck, recheck
-from conv2attn.equivalence.replay import Replay, replay
+from conv2attn.equivalence.rechecking import Recheck, recheck_certificate
+from conv2attn.equivalence.replay import Replay, replay_witnesses
 from conv2attn.equivalence.results import Certificate, Counterexample, Finding, Outputs, Row
 
 __all__ = [
@@ -15,6 +15,6 @@ __all__ = [
     "Replay",
     "Row",
     "certify",
-    "recheck",
-    "replay",
+    "recheck_certificate",
+    "replay_witnesses",
 ]

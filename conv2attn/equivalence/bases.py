@@ -39,7 +39,7 @@ from conv2attn.errors import AlphaError, UnsupportedError
 from conv2attn.models.conversion.replacement import current_convolution, evaluated_weight, reparametrisations
 from conv2attn.theorem import Convolution
 
-UNKNOWN = 1.0  # as the shift of a head: nothing is known of its leak
+UNKNOWN_SHIFT = 1.0  # as the shift of a head: nothing is known of its leak
 
 
 def heads_of(basis: Basis) -> tuple[Head, ...]:
@@ -80,12 +80,13 @@ def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[Head, ...]:
     if operators.center.shape[1] == 1:
         return soft_heads(QuadraticSoftmax(operators.center, operators.alpha), sites)
     heads = zip(operators.center.tolist(), offsets(operators), operators.alpha.tolist(), strict=True)
-    found = []
+    soft = []
     for center, offset, alpha in heads:
         outside = any(distance_outside(sites, offset))
-        known = center == list(offset) and not outside
-        found.append(Head(alpha, (0.0 if known else UNKNOWN,), 0.0 if known else math.inf, outside, box=False))
-    return tuple(found)
+        on_a_pixel = center == list(offset) and not outside
+        shift, distance = (0.0, 0.0) if on_a_pixel else (UNKNOWN_SHIFT, math.inf)
+        soft.append(Head(alpha, (shift,), distance, outside, box=False))
+    return tuple(soft)
 
 
 @soft_heads.register
@@ -97,7 +98,7 @@ def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[Head, ...]:
     axes = operators.center.shape[1]
     steepest = (operators.root.double().square().sum((1, 2)) * (axes + 1) / 2).tolist()
     heads = zip(steepest, offsets(operators), strict=True)
-    return tuple(soft_head(alpha, [UNKNOWN] * axes, distance_outside(sites, offset)) for alpha, offset in heads)
+    return tuple(soft_head(alpha, [UNKNOWN_SHIFT] * axes, distance_outside(sites, offset)) for alpha, offset in heads)
 
 
 def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -> Head:
@@ -114,7 +115,7 @@ def distance_outside(sites: Sites, offset: Offset) -> tuple[int, ...]:
     )
 
 
-LONGEST = 2.0**25  # of a displacement, since sides are below 2^24
+LONGEST_DISPLACEMENT = 2.0**25  # of a displacement, since sides are below 2^24
 MARGIN = 1 - 2.0**-20  # chosen: far more than the few roundings of float64 with which a gap is computed here
 
 
@@ -151,7 +152,7 @@ def gap_of(root: torch.Tensor, format_name: str) -> float:
     """
     axes, inner = len(root), accumulator_of(format_name)
     unit, largest = inner.unit_roundoff, root.square().sum().item()
-    if not largest * LONGEST**2 <= inner.largest:
+    if not largest * LONGEST_DISPLACEMENT**2 <= inner.largest:
         return 0.0
     gram: Any = (root.mT @ root).tolist()
     try:
@@ -188,7 +189,7 @@ class Pair:
         original, converted = self.original, self.converted
         if original.starts != converted.starts or original.weights.groups != converted.weights.groups:
             return False
-        ours, theirs = taps_of(original), taps_of(converted)
+        ours, theirs = stored_taps(original), stored_taps(converted)
         plain = ours is not None and len(set(original.starts)) == len(original.starts)
         return plain and theirs is not None and torch.equal(ours, theirs)  # type: ignore[arg-type]
 
@@ -300,7 +301,7 @@ def taps_beside_identity(value: Tensor, output: Tensor, groups: int) -> Tensor |
     return None
 
 
-def taps_of(basis: Basis) -> Tensor | None:
+def stored_taps(basis: Basis) -> Tensor | None:
     """`W_val W_out` of each term where this takes no product, (terms, d_out, d_in / groups); else None."""
     weights = basis.weights
     return weights.taps() if weights.value is None or weights.output is None else None
@@ -333,8 +334,8 @@ def magnitudes(basis: Basis) -> Tensor:
     return torch.einsum("hgok,hgk->go", outer, inner).flatten()
 
 
-KNOWN = (MultiHeadSelfAttention, Encoding, *FAMILIES.values(), Padding, Sites)
-TRUSTED = ("conv2attn", "torch", "dataclasses", "builtins", "typing")
+OWN_CLASSES = (MultiHeadSelfAttention, Encoding, *FAMILIES.values(), Padding, Sites)
+TRUSTED_PACKAGES = ("conv2attn", "torch", "dataclasses", "builtins", "typing")
 
 
 def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
@@ -351,10 +352,10 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
         return reason
     computed = {"weight", "bias"} if reparametrisations(layer) else set[str]()
     for part in (layer, layer.encoding):
-        for key, held in [*vars(part).items(), *part._parameters.items()]:
-            plain = key in part._parameters and type(held) is nn.Parameter
-            if isinstance(held, Tensor) and not plain and not (part is layer and key in computed):
-                return f"{key} is {a_kind(held)}, not a parameter"
+        for key, value in [*vars(part).items(), *part._parameters.items()]:
+            plain = key in part._parameters and type(value) is nn.Parameter
+            if isinstance(value, Tensor) and not plain and not (part is layer and key in computed):
+                return f"{key} is {a_kind(value)}, not a parameter"
     if reparametrisations(layer.encoding) or is_parametrized(layer.encoding):
         return "positions are computed before each call"
     return ""
@@ -362,7 +363,7 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
 
 def replacement_in(name: str, part: object) -> str:
     """The reason why this part is not conv2attn's own code; empty if it is."""
-    if class_of(part) not in KNOWN:
+    if class_of(part) not in OWN_CLASSES:
         return f"{name or 'it'} is {a_kind(part)}, not one of conv2attn's own"
     replaced = next(replaced_methods(part), None)
     return "" if replaced is None else f"{name + '.' if name else ''}{replaced} was replaced"
@@ -383,18 +384,18 @@ def replaced_methods(part: object) -> Iterator[str]:
     yield from (key for key in vars(part) if isinstance(getattr(kind, key, None), types.FunctionType | property))
     for base in kind.__mro__:
         if package_of(base) == "conv2attn":
-            held = ((key, each) for key, each in vars(base).items() if callable(function_of(each)))
-            yield from (key for key, each in held if package_of(each) not in TRUSTED)
+            attributes = ((key, each) for key, each in vars(base).items() if callable(function_of(each)))
+            yield from (key for key, each in attributes if package_of(each) not in TRUSTED_PACKAGES)
 
 
-def function_of(held: object) -> object:
+def function_of(attribute: object) -> object:
     """The function behind a property, a static method or a class method; anything else as it is."""
-    return held.fget if isinstance(held, property) else getattr(held, "__func__", held)
+    return attribute.fget if isinstance(attribute, property) else getattr(attribute, "__func__", attribute)
 
 
-def package_of(held: object) -> str:
+def package_of(attribute: object) -> str:
     """The package in which a function or a class was written, whatever it claims to wrap."""
-    function = function_of(held)
+    function = function_of(attribute)
     if isinstance(function, types.FunctionType):
         return str(function.__globals__["__name__"]).partition(".")[0]
     return str((function if isinstance(function, type) else type(function)).__module__).partition(".")[0]

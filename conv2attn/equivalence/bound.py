@@ -18,12 +18,20 @@ from torch.utils._pytree import tree_leaves
 from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.attention.measured_arithmetic import arithmetics, thread_flushes
 from conv2attn.bounds import format_of, gamma, worst
-from conv2attn.equivalence.graph import Graph, arguments_of, module_of, name_of, number_of, schema_of, written_by
-from conv2attn.equivalence.opaque import LAYER, Layer
+from conv2attn.equivalence.graph import (
+    OperatorGraph,
+    arguments_of,
+    enclosing_module,
+    name_of,
+    number_of,
+    operator_schema,
+    written_by,
+)
+from conv2attn.equivalence.opaque import OPAQUE, Layer
+from conv2attn.equivalence.rounding import SLACK
 from conv2attn.equivalence.walk import Compute, Walk
 from conv2attn.errors import UsageError
 
-SLACK = 1 + 2.0**-30  # pays for the float64 sums here: fewer than 2^22 terms, each rounded once
 SHAPES = ("sym_size", "sym_numel", "sym_stride", "_assert_tensor_metadata", "_assert_scalar", "_assert_async")
 MAKING = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 
@@ -114,25 +122,25 @@ class Step:
 
     def constants(self, *names: str) -> list[Any]:
         """The tensors of some arguments; stops where one comes from the image."""
-        found = [self[name] for name in names]
-        if any(isinstance(each, Given) and each.bounds is not None for each in found):
+        tensors = [self[name] for name in names]
+        if any(isinstance(each, Given) and each.bounds is not None for each in tensors):
             raise Stop(f"{self.name} with numbers that are computed")
-        return [each.value.detach().cpu().double() if isinstance(each, Given) else each for each in found]
+        return [each.value.detach().cpu().double() if isinstance(each, Given) else each for each in tensors]
 
-    def count(self, chosen: Any) -> int:
-        """How many numbers are joined along axes of the first argument; of all axes for None or an empty list.
+    def count(self, axes: Any) -> int:
+        """The number of entries joined along some axes of the first argument; along all axes for None or an empty list.
 
         Stops where one of them holds several images, for which no bound of one image holds.
         """
-        listed = [] if chosen is None else list(chosen) if isinstance(chosen, list | tuple | range) else [chosen]
-        axes = listed or range(self.first.fake.ndim)
-        sides = [self.first.fake.shape[axis] for axis in axes]
+        listed = [] if axes is None else list(axes) if isinstance(axes, list | tuple | range) else [axes]
+        counted = listed or range(self.first.fake.ndim)
+        sides = [self.first.fake.shape[axis] for axis in counted]
         if any(isinstance(side, torch.SymInt) and self.batch in side.node.expr.free_symbols for side in sides):
             raise Stop(f"{self.name} over the images")
-        return math.prod(self.first.value.shape[axis] for axis in axes)
+        return math.prod(self.first.value.shape[axis] for axis in counted)
 
 
-RULES: dict[str, Callable[[Step], Any]] = {}
+BOUND_RULES: dict[str, Callable[[Step], Any]] = {}
 
 
 class BoundWalk(Walk):
@@ -147,7 +155,7 @@ class BoundWalk(Walk):
         bound: the largest error of all outputs; `stopped` says where the bounds end, and is empty where they do not.
     """
 
-    def __init__(self, graph: Graph, compute: Compute, rule: RuleOf, reach: float):
+    def __init__(self, graph: OperatorGraph, compute: Compute, rule: RuleOf, reach: float):
         super().__init__(graph, compute)
         self.rule, self.reach, self.bound, self.stopped = rule, reach, 0.0, ""
         self.bounds: dict[fx.Node, Any] = {}
@@ -168,11 +176,11 @@ class BoundWalk(Walk):
     def carry(self, n: fx.Node, value: Any) -> None:
         """Keeps the bounds of what a node returned."""
         try:
-            found = self.bounds_of(n, value)
-            if found is not NotImplemented:
-                self.bounds[n] = self.checked(value, found)
+            bounds = self.bounds_of(n, value)
+            if bounds is not NotImplemented:
+                self.bounds[n] = self.checked(value, bounds)
         except Stop as stop:
-            self.stopped = f"{stop} in {module_of(n)}" if module_of(n) else str(stop)
+            self.stopped = f"{stop} in {enclosing_module(n)}" if enclosing_module(n) else str(stop)
         except Exception as error:  # a rule may meet anything
             self.stopped = f"an error ({type(error).__name__}) at {n.name}"
 
@@ -192,19 +200,19 @@ class BoundWalk(Walk):
             return self.bounds[computed[0]][n.args[1]]
         if not computed and torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()):
             raise Stop(f"{name}, which is random")
-        if n.target is LAYER:
+        if n.target is OPAQUE:
             return self.through_layer(n)
         if not computed or name in SHAPES or (name in MAKING and len(computed) == 1):
             return NotImplemented
         if any(self.bounds[each] is None for each in computed):
             raise Stop(f"{name} of numbers without a bound")
-        if name not in RULES:
-            raise Stop("a graph inside the graph" if schema_of(n) is None else name)
+        if name not in BOUND_RULES:
+            raise Stop("a graph inside the graph" if operator_schema(n) is None else name)
         arguments = arguments_of(n, self.given)
-        found = RULES[name](Step(name, arguments, value, self.batch))
+        bounds = BOUND_RULES[name](Step(name, arguments, value, self.batch))
         for each in written_by(n):
-            self.change(arguments[each], found)
-        return found
+            self.change(arguments[each], bounds)
+        return bounds
 
     def through_layer(self, n: fx.Node) -> Carried:
         """The bounds of what a layer returns: of constants too, since the layer of the second rounds otherwise."""
@@ -239,11 +247,11 @@ class BoundWalk(Walk):
             raise Stop("a change in place of what does not come from the image")
         place = target.value.untyped_storage().data_ptr()
         for node, value in self.env.items():
-            known = self.bounds.get(node)
-            if any(isinstance(each, Tensor) and shares(each, place) for each in tree_leaves(value)):
-                if not isinstance(known, Carried):
+            before = self.bounds.get(node)
+            if any(isinstance(each, Tensor) and is_stored_at(each, place) for each in tree_leaves(value)):
+                if not isinstance(before, Carried):
                     raise Stop("a change in place of what does not come from the image")
-                self.bounds[node] = Carried(max(known.size, bounds.size), max(known.error, bounds.error))
+                self.bounds[node] = Carried(max(before.size, bounds.size), max(before.error, bounds.error))
 
     def error_of(self, node: fx.Node) -> float:
         """The largest error of an output."""
@@ -257,7 +265,7 @@ class BoundWalk(Walk):
         return float(self.bounds[node].error * SLACK)
 
 
-def shares(tensor: Tensor, place: int) -> bool:
+def is_stored_at(tensor: Tensor, place: int) -> bool:
     """Whether a tensor is stored at this place."""
     return bool(tensor.numel()) and tensor.untyped_storage().data_ptr() == place
 
@@ -265,43 +273,44 @@ def shares(tensor: Tensor, place: int) -> bool:
 # The operators of convolutional networks. At others a bound stops.
 
 
-def rule(*names: str) -> Callable[[Any], Any]:
+def bound_rule(*names: str) -> Callable[[Any], Any]:
     """Registers the rule of some operators, and of their forms in place; `{}` stands for 1, 2 and 3 axes."""
 
     def register(function: Any) -> Any:
         each_axes = (name.format(axes) for name in names for axes in (1, 2, 3))
-        RULES.update({form: function for name in each_axes for form in (name, f"{name}_")})
+        BOUND_RULES.update({form: function for name in each_axes for form in (name, f"{name}_")})
         return function
 
     return register
 
 
-@rule("flatten", "reshape", "view", "_unsafe_view", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t")
-@rule("clone", "detach", "contiguous", "alias", "narrow", "select", "slice", "expand", "flip", "roll", "pixel_shuffle")
+@bound_rule("flatten", "reshape", "view", "_unsafe_view", "unflatten", "squeeze", "unsqueeze", "permute", "transpose")
+@bound_rule("t", "clone", "detach", "contiguous", "alias", "narrow", "select", "slice", "expand", "flip", "roll")
+@bound_rule("pixel_shuffle")
 def _(step: Step) -> Any:
     """Numbers are moved, repeated or left out."""
     return step.of(step.first)
 
 
-@rule("chunk", "split", "split_with_sizes", "unbind")
+@bound_rule("chunk", "split", "split_with_sizes", "unbind")
 def _(step: Step) -> Any:
     return [step.of(step.first) for _ in step.value]
 
 
-@rule("cat", "stack")
+@bound_rule("cat", "stack")
 def _(step: Step) -> Any:
     parts = [step.of(each) for each in step["tensors"]]
     return Carried(max(each.size for each in parts), max(each.error for each in parts))
 
 
-@rule("dropout", "feature_dropout", "alpha_dropout")
+@bound_rule("dropout", "feature_dropout", "alpha_dropout")
 def _(step: Step) -> Any:
     if step["train"] and step["p"] != 0:
         raise Stop(f"{step.name} in training mode")
     return step.of(step.first)
 
 
-@rule("add", "sub")
+@bound_rule("add", "sub")
 def _(step: Step) -> Any:
     first, second = step.of(step.first), step.of(step["other"])
     factor = 1.0 if step["alpha"] is None else abs(step["alpha"])
@@ -309,18 +318,18 @@ def _(step: Step) -> Any:
     return Carried(size * SLACK, error * SLACK).rounded(2, step.dtype)
 
 
-@rule("linear")
+@bound_rule("linear")
 def _(step: Step) -> Any:
     """Each output is a sum of `in_features` products."""
     weight, bias = step.constants("weight", "bias")
-    like, given = step["weight"].value, step.of(step.first)
+    like, image = step["weight"].value, step.of(step.first)
     rounding = worst(arithmetics("dense", like.dtype, like.device.type)).rounding(weight.shape[1])
     rows, summand = weight.abs().sum(1).max().item() * SLACK, 0.0 if bias is None else bias.abs().max().item()
-    passed = given.times(rows, summand)
+    passed = image.times(rows, summand)
     return passed.apart(rounding.factor * passed.reach + rounding.absolute)
 
 
-@rule("batch_norm")
+@bound_rule("batch_norm")
 def _(step: Step) -> Any:
     """(x - mean) weight / sqrt(variance + eps) + bias, all but x alike in both networks: six roundings, counted ten."""
     mean, variance, weight, bias = step.constants("running_mean", "running_var", "weight", "bias")
@@ -331,45 +340,45 @@ def _(step: Step) -> Any:
     return step.of(step.first).times(scale.max().item(), shift.max().item()).rounded(10, step.dtype)
 
 
-@rule("relu", "relu6", "leaky_relu")
+@bound_rule("relu", "relu6", "leaky_relu")
 def _(step: Step) -> Any:
     """Piecewise linear functions that keep 0, with slopes of at most 1 or as given."""
     slope = max(1.0, abs(float(step["negative_slope"] or 0.0)))
     return step.of(step.first).times(slope).rounded(1, step.dtype)
 
 
-@rule("clamp", "clamp_min", "clamp_max", "hardtanh")
+@bound_rule("clamp", "clamp_min", "clamp_max", "hardtanh")
 def _(step: Step) -> Any:
     limits = [step[name] for name in ("min", "max", "min_val", "max_val") if step[name] is not None]
     if any(isinstance(each, Given) for each in limits):
         raise Stop(f"{step.name} between tensors")
-    given = step.of(step.first)
-    return Carried(max(given.size, *(step.of(each).size for each in limits)), given.error)
+    image = step.of(step.first)
+    return Carried(max(image.size, *(step.of(each).size for each in limits)), image.error)
 
 
-@rule("max_pool{}d", "adaptive_max_pool{}d", "max_pool{}d_with_indices")
+@bound_rule("max_pool{}d", "adaptive_max_pool{}d", "max_pool{}d_with_indices")
 def _(step: Step) -> Any:
     """One of the numbers; its place has no bound."""
     return step.of(step.first) if isinstance(step.value, Tensor) else [step.of(step.first), None]
 
 
-@rule("mean", "avg_pool{}d", "adaptive_avg_pool{}d")
+@bound_rule("mean", "avg_pool{}d", "adaptive_avg_pool{}d")
 def _(step: Step) -> Any:
     """Means of a window, or of what of it lies on the image; zeros of the padding only make it smaller."""
     pooled = range(-int(step.name.partition("pool")[2][0]), 0) if "pool" in step.name else step["dim"]
-    count, given = step.count(pooled), step.of(step.first)
+    count, image = step.count(pooled), step.of(step.first)
     if step["divisor_override"] is not None:
         raise Stop("avg_pool with a divisor of its own")
     form = format_of(format_of(FORMAT_NAMES[step.dtype]).accumulator)
-    if not given.reach * count <= form.largest:
-        raise Stop(f"numbers of up to {given.reach * count:.3g} on the way in {step.dtype}")
-    return given.rounded(count + 2, step.dtype)
+    if not image.reach * count <= form.largest:
+        raise Stop(f"numbers of up to {image.reach * count:.3g} on the way in {step.dtype}")
+    return image.rounded(count + 2, step.dtype)
 
 
-@rule("pad", "constant_pad_nd")
+@bound_rule("pad", "constant_pad_nd")
 def _(step: Step) -> Any:
     """Around the image stands a constant, or a copy of some of its pixels."""
     step.count(range(-(len(step["pad"]) // 2), 0))
     constant = step.of(step["value"] or 0.0).size if step["mode"] in (None, "constant") else 0.0
-    given = step.of(step.first)
-    return Carried(max(given.size, constant), given.error)
+    image = step.of(step.first)
+    return Carried(max(image.size, constant), image.error)

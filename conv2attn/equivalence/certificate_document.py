@@ -7,22 +7,22 @@ from conv2attn.equivalence.results import Certificate, Gap, Outputs, Row
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, document, gathered, show
 from conv2attn.verdicts import Verdict
 
-HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
-GAPS = ("output", "at", "difference", "first", "second")
-SPARE = ("grid", "alpha", "convolution", "heads", "strength")
+LAYER_COLUMNS = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
+OUTPUT_COLUMNS = ("output", "at", "difference", "first", "second")
+SPARE_COLUMNS = ("grid", "alpha", "convolution", "heads", "strength")
 
 
 @document.register
 def _(certificate: Certificate, verbose: bool = False) -> Document:
     """The verdict, the rows, and what was found, measured and assumed."""
-    table = Table(HEADER, tuple(map(cells, certificate.rows)), SPARE)
+    table = Table(LAYER_COLUMNS, tuple(map(row_cells, certificate.rows)), SPARE_COLUMNS)
     if certificate.outputs and not certificate.rows:
-        table = Table(GAPS, tuple(map(gap_cells, certificate.outputs.gaps)), GAPS[3:])
-    notes = Notes((*findings(certificate, verbose), *totals(certificate, verbose)))
-    return Document(answer(certificate), (table, notes, Verbatim(repeating(certificate))), certificate.verdict)
+        table = Table(OUTPUT_COLUMNS, tuple(map(gap_cells, certificate.outputs.gaps)), OUTPUT_COLUMNS[3:])
+    notes = Notes((*findings(certificate, verbose), *closing_notes(certificate, verbose)))
+    return Document(verdict_lines(certificate), (table, notes, Verbatim(repeating(certificate))), certificate.verdict)
 
 
-def cells(row: Row) -> tuple[Cell, ...]:
+def row_cells(row: Row) -> tuple[Cell, ...]:
     """The row of a layer."""
     grid, verdict = "x".join(map(str, row.grid)) if row.grid else None, "skipped" if row.skipped else row.verdict
     numbers = row.heads, row.alpha, row.max_error, row.bound
@@ -34,17 +34,17 @@ def gap_cells(gap: Gap) -> tuple[Cell, ...]:
     return gap.output, in_axes(gap.place) or "-", gap.difference, f"{gap.original:.6g}", f"{gap.converted:.6g}"
 
 
-def answer(certificate: Certificate) -> tuple[str, ...]:
+def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     """The verdict and its strength, the count of all four verdicts, and what was assumed about the files."""
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     skipped = len(certificate.rows) - len(certificate.counted)
     sampled = certificate.sampled and certificate.verdict is Verdict.UNDECIDED
-    known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS or sampled else ""
+    strength = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS or sampled else ""
     read = certificate.circumstances.get("read as")
     layers = f"layers: {tally}{f', {skipped} skipped' if skipped else ''}" if certificate.rows else "no layers compared"
-    said = f"{certificate.verdict.value}{known}; {layers}"
-    return (said, f"networks {read}") if read else (said,)
+    verdict = f"{certificate.verdict.value}{strength}; {layers}"
+    return (verdict, f"networks {read}") if read else (verdict,)
 
 
 def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
@@ -52,8 +52,8 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
     remarks = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
     lines: list[str] = []
     for code in dict.fromkeys(finding.code for _, finding in remarks):
-        said = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
-        lines += [f"{code} {line}".strip() for line in gathered(said, most=None if verbose else 3)]
+        sentences = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
+        lines += [f"{code} {line}".strip() for line in gathered(sentences, most=None if verbose else 3)]
     lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
     lines += [f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples]
     return [*lines, *certificate.unshown]
@@ -61,19 +61,19 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
 
 def repeating(certificate: Certificate) -> tuple[str, ...]:
     """The commands that show a refutation again."""
-    known = certificate.circumstances
-    again = known.get("repeat", known.get("command")) if certificate.verdict is Verdict.REFUTED else None
-    return (f"to repeat it: {again}",) if again else ()
+    circumstances = certificate.circumstances
+    command = circumstances.get("repeat", circumstances.get("command"))
+    return (f"to repeat it: {command}",) if command and certificate.verdict is Verdict.REFUTED else ()
 
 
-def totals(certificate: Certificate, verbose: bool = False) -> list[str]:
+def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
     """The claim on the context, measured outputs and assumptions; where `verbose`, in full and with the arithmetic."""
     lines = between_in_words(certificate)
     if certificate.outputs:
         lines += outputs_in_words(certificate.outputs, verbose)
     if certificate.holding_tolerance is not None:
-        known = "that holds on these images" if certificate.sampled else "known to hold"
-        lines.append(f"smallest tolerance {known}: --tolerance {rounded_up(certificate.holding_tolerance)}")
+        scope = "that holds on these images" if certificate.sampled else "known to hold"
+        lines.append(f"smallest tolerance {scope}: --tolerance {three_digits_up(certificate.holding_tolerance)}")
     lines += [f"claim: {certificate.claim}"] if certificate.claim else []
     if verbose:
         measured = certificate.circumstances.get("arithmetic")
@@ -85,24 +85,24 @@ def totals(certificate: Certificate, verbose: bool = False) -> list[str]:
 
 def between_in_words(certificate: Certificate) -> list[str]:
     """Whether the graphs of both networks are equal, or that nothing was checked; nothing where images alone speak."""
-    found = {each.part: each.verdict for each in certificate.between}
-    if (certificate.rows and not certificate.counted) or not found.keys() & {"structure", "sampled", "tolerance"}:
+    verdicts = {each.part: each.verdict for each in certificate.between}
+    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {"structure", "sampled", "tolerance"}:
         return ["nothing was checked"]
-    if "structure" not in found:
+    if "structure" not in verdicts:
         return []
     where = "between the convolutions " if certificate.rows else ""
-    same = found["structure"] is Verdict.HOLDS
+    same = verdicts["structure"] is Verdict.HOLDS
     return [f"{where}the graphs are {'equal, node by node' if same else 'not known to be equal'}"]
 
 
-def rounded_up(number: float) -> str:
+def three_digits_up(number: float) -> str:
     """A number with three digits, rounded up.
 
-    >>> rounded_up(0.00123401), rounded_up(0.5)
+    >>> three_digits_up(0.00123401), three_digits_up(0.5)
     ('0.00124', '0.5')
     """
-    shown = f"{number:.3g}"
-    return shown if float(shown) >= number else f"{number * 1.005:.3g}"
+    text = f"{number:.3g}"
+    return text if float(text) >= number else f"{number * 1.005:.3g}"
 
 
 def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:

@@ -85,24 +85,22 @@ def certify(
             images, described = random_images(original, input_size, input_range, seed)
         described = described or f"{len(images)} given images"
         if torch.is_autocast_enabled(images.device.type):
-            found = "autocast is on, under which layers compute in another dtype"
-            raise UsageError("C2A004", found, "Cast the networks.")
+            sentence = "autocast is on, under which layers compute in another dtype"
+            raise UsageError("C2A004", sentence, "Cast the networks.")
         read = "; ".join(dict.fromkeys(filter(None, map(assumed_of, (original, network)))))
-        known = {**machine(original, images), **dict(circumstances), **({"read as": read} if read else {})}
+        facts = {**machine(original, images), **dict(circumstances), **({"read as": read} if read else {})}
         if (unread := compiled(original, network)) is not None:
-            return Certificate((), (unread,), None, ASSUMPTIONS, circumstances=known)
+            return Certificate((), (unread,), None, ASSUMPTIONS, circumstances=facts)
         with undisturbed(original), undisturbed(network):
             on_tokens = on_tokens_of(original, network)
             if on_tokens is not original:
-                original, known = (
-                    on_tokens,
-                    {**known, "the first is read on patch tokens": "see claim PATCH of proofs/"},
-                )
+                original = on_tokens
+                facts["the first is read on patch tokens"] = "see claim PATCH of proofs/"
             reach = max(images.abs().max().item(), input_range)
             comparison = Comparison(original, network, images, described, reach)
             certificate = Verdicts(comparison, described, labels, input_range, tolerance).certificate()
     claim = certificate.claim + (f"; of networks {read}" if read else "")
-    return replace(certificate, circumstances=dict(sorted(known.items())), claim=claim)
+    return replace(certificate, circumstances=dict(sorted(facts.items())), claim=claim)
 
 
 @contextmanager
@@ -115,10 +113,10 @@ def uncompiled() -> Iterator[None]:
 
     def check(when: str) -> None:
         if torch.compiler.is_compiling():
-            found = (
+            sentence = (
                 f"torch is compiling or exporting {when} this call: whatever networks do now is not what they do later"
             )
-            raise UsageError("C2A010", found, "Call it outside torch.compile and torch.export, or in a new process.")
+            raise UsageError("C2A010", sentence, "Call it outside torch.compile and torch.export, or in a new process.")
 
     check("around")
     yield
@@ -138,9 +136,9 @@ def compiled(original: nn.Module, network: nn.Module) -> Finding | None:
 
 
 version = cache(metadata.version)  # which reads a file each time
-LARGEST_IMAGE = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
+MOST_NUMBERS = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-SEEDS = range(-(1 << 63), 1 << 64)  # what a generator of torch takes
+SEED_RANGE = range(-(1 << 63), 1 << 64)  # what a generator of torch takes
 
 
 def check_arguments(
@@ -151,13 +149,13 @@ def check_arguments(
     Raises:
         UsageError: one of them is of another kind (C2A001, C2A006, C2A007).
     """
-    for which, given in (("original", original), ("network", network)):
-        check_network(given, which)
-        if any(tensor.is_meta for tensor in (*given.parameters(), *given.buffers())):
+    for which, side in (("original", original), ("network", network)):
+        check_network(side, which)
+        if any(tensor.is_meta for tensor in (*side.parameters(), *side.buffers())):
             raise UsageError("C2A006", f"{which} is on the meta device, without numbers", "Load its numbers first.")
-    check_extent(0.0 if tolerance is None else tolerance, "tolerance")
-    check_extent(input_range, "input_range")
-    if type(seed) is not int or seed not in SEEDS:
+    check_not_negative(0.0 if tolerance is None else tolerance, "tolerance")
+    check_not_negative(input_range, "input_range")
+    if type(seed) is not int or seed not in SEED_RANGE:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
     if images is not None:
         check_images(images)
@@ -166,20 +164,20 @@ def check_arguments(
         raise UsageError("C2A006", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
     count = 1 if images is None else len(images)
     if labels is not None and labels.shape != (count,):
-        found = f"labels are {tuple(labels.shape)}, not one for each of {count} images"
-        raise UsageError("C2A007", found, "Pass a class an image.")
+        sentence = f"labels are {tuple(labels.shape)}, not one for each of {count} images"
+        raise UsageError("C2A007", sentence, "Pass a class an image.")
 
 
-def check_extent(given: Any, name: str) -> None:
+def check_not_negative(value: Any, name: str) -> None:
     """Refuses what is no finite real number of at least 0; truth values are none.
 
     Raises:
         UsageError: it is none (C2A001).
     """
-    number: Any = given if isinstance(given, Real) and not isinstance(given, bool) else math.nan
+    number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     if not 0 <= number < math.inf:
-        found = f"{name}={given!r} is not a finite number of at least 0"
-        raise UsageError("C2A001", found, "Pass a finite number of at least 0.")
+        sentence = f"{name}={value!r} is not a finite number of at least 0"
+        raise UsageError("C2A001", sentence, "Pass a finite number of at least 0.")
 
 
 def check_images(images: Any) -> None:
@@ -190,11 +188,11 @@ def check_images(images: Any) -> None:
     """
     if not is_dense(images) or not images.numel():
         kind = "an empty, sparse, quantised or nested tensor" if isinstance(images, Tensor) else a_kind(images)
-        found = f"images are {kind}, not a dense tensor with numbers in it"
-        raise UsageError("C2A006", found, "Pass a tensor (batch, channels, *sides) of floating-point numbers.")
+        sentence = f"images are {kind}, not a dense tensor with numbers in it"
+        raise UsageError("C2A006", sentence, "Pass a tensor (batch, channels, *sides) of floating-point numbers.")
     if not images.is_floating_point():
-        found = f"images are {images.dtype}, and ranges are those of floating-point numbers"
-        raise UsageError("C2A006", found, "Pass images.float(), scaled as the network takes them.")
+        sentence = f"images are {images.dtype}, and ranges are those of floating-point numbers"
+        raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
     if not images.ndim:
         raise UsageError("C2A007", "images are a single number", "Pass (batch, channels, *sides).")
 
@@ -203,20 +201,20 @@ def random_images(original: nn.Module, input_size: Any, input_range: float, seed
     """One seeded random image of the size given, or of the architecture's own."""
     size = input_size_of(original) if input_size is None else input_size
     if size is None:
-        found = "nothing says how large an image the networks take"
-        raise UsageError("C2A005", found, "Pass --input-size, such as 3x224x224, or --inputs.")
+        sentence = "nothing says how large an image the networks take"
+        raise UsageError("C2A005", sentence, "Pass --input-size, such as 3x224x224, or --inputs.")
     if not isinstance(size, Sequence) or not all(isinstance(side, int) and side > 0 for side in size):
-        found = f"input_size={size!r} is not positive whole numbers (channels, *sides)"
-        raise UsageError("C2A001", found, "Pass --input-size as positive whole numbers, such as 3x224x224.")
+        sentence = f"input_size={size!r} is not positive whole numbers (channels, *sides)"
+        raise UsageError("C2A001", sentence, "Pass --input-size as positive whole numbers, such as 3x224x224.")
     sides = "x".join(map(str, size))
-    if math.prod(size) > LARGEST_IMAGE:
+    if math.prod(size) > MOST_NUMBERS:
         raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller --input-size.")
     like = first_weight(original)
     noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     images = (noise * input_range).to(torch.empty(0) if like is None else like)
     if not images.isfinite().all():
-        found = f"an input range of {input_range:g} is beyond {images.dtype}"
-        raise UsageError("C2A001", found, "Lower --input-range, or compute in a wider --dtype.")
+        sentence = f"an input range of {input_range:g} is beyond {images.dtype}"
+        raise UsageError("C2A001", sentence, "Lower --input-range, or compute in a wider --dtype.")
     whose = "" if input_size else published_size(original)
     return images, f"1 random image {sides} within +-{input_range:g} (seed {seed}){whose}"
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
-SMALLEST = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}
-DOUBT = 2.0**-19  # relative, of a threshold of alpha: next to it nothing is refuted
+CONVOLUTION_MODULES = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+UNIT_ROUNDOFFS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+SMALLEST_EXPONENTS = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}
+ALPHA_DOUBT = 2.0**-19  # relative, of a threshold of alpha: next to it nothing is refuted
 
 Pixel = tuple[int, ...]
 Exact = Fraction | int
@@ -38,7 +38,7 @@ class Objection:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LayerNumbers:
     """A layer as numbers: output o of head or tap t copies pixel `starts[t] + o * stride` of pixels `spacing` apart.
 
     `factors` are the matrices by which a pixel is multiplied, (terms, rows, columns of a group); a tap has one.
@@ -57,14 +57,14 @@ class Layer:
     apart: tuple[bool, ...] = ()
 
     @staticmethod
-    def of(module: Any) -> "Layer | None":
+    def of(module: Any) -> "LayerNumbers | None":
         """A convolution or an attention with quadratic heads, as its attributes say; None for anything else."""
         if isinstance(module, MultiHeadSelfAttention):
-            return Layer.of_attention(module)
-        return Layer.of_convolution(module) if isinstance(module, CONVOLUTIONS) else None
+            return LayerNumbers.of_attention(module)
+        return LayerNumbers.of_convolution(module) if isinstance(module, CONVOLUTION_MODULES) else None
 
     @staticmethod
-    def of_convolution(conv: Any) -> "Layer":
+    def of_convolution(conv: Any) -> "LayerNumbers":
         """A convolution: output o reads pixel `o * stride + t * dilation` of the padded, or zero-stuffed, image."""
         reach = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
         room: Any = [(p, p) for p in conv.padding] if isinstance(conv.padding, tuple) else None
@@ -83,10 +83,10 @@ class Layer:
         spacing, stride = (conv.stride, ones) if conv.transposed else (ones, conv.stride)
         matrices = taps_in(conv.weight.detach(), conv.groups, conv.transposed)
         padding = before, after, conv.padding_mode
-        return Layer(conv.groups, spacing, stride, over, padding, starts, (matrices,), conv.bias)
+        return LayerNumbers(conv.groups, spacing, stride, over, padding, starts, (matrices,), conv.bias)
 
     @staticmethod
-    def of_attention(layer: Any) -> "Layer | None":
+    def of_attention(layer: Any) -> "LayerNumbers | None":
         """An attention whose heads are quadratic and read positions alone; None for another."""
         heads = layer.operators().isotropic
         if heads is None:
@@ -105,7 +105,7 @@ class Layer:
             apart.append(not inside or pixel != tuple(center))
         padding, alpha = (grid.before, grid.after, grid.mode), tuple(heads.alpha.tolist())
         numbers = tuple(starts), tuple(factors), layer.bias, alpha, tuple(apart)
-        return Layer(layer.groups, grid.spacing, stride, room, padding, *numbers)
+        return LayerNumbers(layer.groups, grid.spacing, stride, room, padding, *numbers)
 
     @property
     def d_in(self) -> int:
@@ -150,19 +150,19 @@ def taps_in(weight: Tensor, groups: int, transposed: bool) -> Tensor:
 
 
 def objections(first: nn.Module, second: nn.Module, *, bounded: bool) -> Iterator[Objection]:
-    """The reasons why the second module is not the first, or why that is not checked; see `compare`."""
+    """The reasons why the second module is not the first, or why that is not checked; see `contradictions`."""
     with torch.no_grad():
-        layers = [Layer.of(module) for module in (first, second)]
+        layers = [LayerNumbers.of(module) for module in (first, second)]
         ours, theirs = layers
         if ours is None or theirs is None:
             yield Objection("only convolutions and quadratic heads are checked twice", sure=False)
         elif not all(each.isfinite().all() for layer in (ours, theirs) for each in (*layer.factors, layer.biases)):
             yield Objection("a number is not finite")
         else:
-            yield from dict.fromkeys(compare(ours, theirs, bounded=bounded))
+            yield from dict.fromkeys(contradictions(ours, theirs, bounded=bounded))
 
 
-def compare(first: Layer, second: Layer, *, bounded: bool) -> Iterator[Objection]:
+def contradictions(first: LayerNumbers, second: LayerNumbers, *, bounded: bool) -> Iterator[Objection]:
     """The reasons why the second layer is not the first, or why a head leaks; roundoff may leak where `bounded`."""
     for what in ("d_in", "d_out", "dtype", "ratios", "spacing", "stride", "room"):
         ours, theirs = (getattr(layer, what) for layer in (first, second))
@@ -181,7 +181,7 @@ def compare(first: Layer, second: Layer, *, bounded: bool) -> Iterator[Objection
         yield from leaks(layer, bounded=bounded, sure=not first.alpha)
 
 
-def leaks(layer: Layer, *, bounded: bool, sure: bool) -> Iterator[Objection]:
+def leaks(layer: LayerNumbers, *, bounded: bool, sure: bool) -> Iterator[Objection]:
     """The reasons why a head that adds anything is not hard or, where `bounded`, leaks more than the roundoff.
 
     With q = exp(-alpha) below 1/4 a head of n axes leaves other keys at most n (theta - 1) < 2.04 n q of its mass, and
@@ -192,15 +192,15 @@ def leaks(layer: Layer, *, bounded: bool, sure: bool) -> Iterator[Objection]:
         yield Objection("a head whose target can be no pixel is not checked again", sure=False)
         return
     alpha = min((layer.alpha[head] for head in heads), default=math.inf)
-    roundoff, axes = ROUNDOFF[layer.dtype], len(layer.stride)
-    enough = least = (1 - SMALLEST[layer.dtype]) * math.log(2)
+    roundoff, axes = UNIT_ROUNDOFFS[layer.dtype], len(layer.stride)
+    enough = least = (1 - SMALLEST_EXPONENTS[layer.dtype]) * math.log(2)
     if bounded:
         enough, least = math.log(2.04 * axes / roundoff), math.log((1 - roundoff) / roundoff)
     if not alpha >= enough:
-        yield Objection(f"encoding.alpha is {alpha:g}", sure=sure and alpha < least * (1 - DOUBT))
+        yield Objection(f"encoding.alpha is {alpha:g}", sure=sure and alpha < least * (1 - ALPHA_DOUBT))
 
 
-def same_at(start: Pixel, first: Layer, second: Layer) -> bool:
+def same_at(start: Pixel, first: LayerNumbers, second: LayerNumbers) -> bool:
     """Whether the heads that start at a pixel have the same sum of taps in both layers.
 
     One tap a side is compared number by number. Otherwise both sums are applied to a vector of random 256-bit integers,

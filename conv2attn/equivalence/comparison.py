@@ -10,10 +10,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from conv2attn.equivalence.bound import BoundWalk, Carried, LayerRule
-from conv2attn.equivalence.graph import Graph
+from conv2attn.equivalence.graph import OperatorGraph
 from conv2attn.equivalence.matching import is_bare, match
 from conv2attn.equivalence.opaque import Layer
-from conv2attn.equivalence.walk import Recorder, Walk, blame, by_softmax, call, own, reason, without_memory
+from conv2attn.equivalence.walk import Recorder, Walk, blame, call, own, reason, softened_output, without_memory
 from conv2attn.errors import UsageError
 
 FEW = 2  # images, as many as batch normalisation in training mode needs
@@ -74,7 +74,7 @@ class Comparison:
     def run_bare(self) -> None:
         """Runs two layers with nothing around them."""
         (pair,) = self.matching.pairs
-        self.second = pair.measure(self.first, lambda: by_softmax(pair.second, self.images), self.images)
+        self.second = pair.measure(self.first, lambda: softened_output(pair.second, self.images), self.images)
         if pair.failure is not None:
             self.failure, self.fault = f"{type(pair.failure).__name__}: {reason(pair.failure)}", blame(pair.failure)
 
@@ -91,8 +91,8 @@ class Comparison:
         if not rules or len(rules) < len(pairs):
             return None
 
-        def rule(given: Carried) -> Carried:
-            passed = [each(given) for each in rules]
+        def rule(read: Carried) -> Carried:
+            passed = [each(read) for each in rules]
             return Carried(max(each.size for each in passed), max(each.error for each in passed))
 
         return rule
@@ -103,14 +103,14 @@ class Comparison:
         with _disable_current_modes():
             for pair in self.matching.pairs:
                 if pair.first is layer:
-                    pair.measure(output, partial(by_softmax, pair.second, image, *rest), image)
+                    pair.measure(output, partial(softened_output, pair.second, image, *rest), image)
         return output
 
     def compute_second(self, layer: Layer, image: Tensor, *rest: Any) -> Tensor:
         """A layer of the second with heads as softmaxes, beside the function that it stands for."""
         with _disable_current_modes():
             _ = layer.softened  # made once, by operators that are none of the network's
-        output = by_softmax(layer, image, *rest)
+        output = softened_output(layer, image, *rest)
         with _disable_current_modes():
             for pair in self.matching.pairs:
                 if pair.second is layer and pair.apart:
@@ -164,7 +164,7 @@ class Comparison:
             return "" if same_bits(returned, theirs) else f"{mode}the {which} returns other numbers than its graph"
         return ""
 
-    def small_images(self, graph: Graph) -> Iterator[Tensor]:
+    def small_images(self, graph: OperatorGraph) -> Iterator[Tensor]:
         """A few images, first small parts of them if the graph is for every size."""
         few = self.images[:FEW]
         if not graph.guards and max(few.shape[2:], default=0) > SMALL:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis import Basis, Sides
-from conv2attn.equivalence.bases import Pair, comparable_basis, heads_out_of_bounds, taps_of
+from conv2attn.equivalence.bases import Pair, comparable_basis, heads_out_of_bounds, stored_taps
 from conv2attn.equivalence.maps import check_leak, nearest_float
 from conv2attn.equivalence.opaque import Layer
 from conv2attn.equivalence.results import Counterexample
 from conv2attn.equivalence.rounding import difference_bounds, differences
-from conv2attn.equivalence.walk import by_softmax, own
+from conv2attn.equivalence.walk import own, softened_output
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.replacement import current_convolution
 from conv2attn.theorem import STOCK, attention_for
@@ -37,13 +37,13 @@ def find_counterexample(
     the biases differ by. A difference counts if it exceeds the `tolerance`; without one, if it exceeds what rounding
     allows or is one in exact arithmetic.
     """
-    found = list[Counterexample]()
+    counterexamples = list[Counterexample]()
     with contextlib.suppress(Conv2AttnError, RuntimeError, IndexError):
-        for image, place in candidates(layers, pair, reach, sides or small_sides(pair.original)):
+        for image, place in candidate_inputs(layers, pair, reach, sides or small_sides(pair.original)):
             each = compared_at(layers, pair, image[0].detach(), place, tolerance)
             if each is not None and each.shows:
-                found.append(each)
-    return max(found, key=lambda each: (each.exceeds, each.difference), default=None)
+                counterexamples.append(each)
+    return max(counterexamples, key=lambda each: (each.exceeds, each.difference), default=None)
 
 
 def compared_at(
@@ -71,21 +71,21 @@ def compared_at(
     excess[~first.isfinite()] = -torch.inf
     worst = tuple(int(i) for i in torch.unravel_index(excess.argmax(), excess.shape))
     place = worst if excess[worst] > 0 else place
-    known = None if limits[place[0]] == torch.inf else limits[place[0]]
+    limit_there = None if limits[place[0]] == torch.inf else limits[place[0]]
     exact = None
     if tolerance is None and not excess[place] > 0:
         values = [exact_value(basis, image, place) for basis in (pair.original, pair.converted)]
         exact = None if values[0] is None or values[1] is None else nearest_float(values[1] - values[0])
     numbers, count = (first[place].item(), second[place].item()), int((excess > 0).sum())
-    return Counterexample(layers[0].label, image.clone(), place, *numbers, known, exact, count)
+    return Counterexample(layers[0].label, image.clone(), place, *numbers, limit_there, exact, count)
 
 
 def both_outputs(layers: tuple[Layer, Layer], image: Tensor) -> tuple[Tensor, Tensor]:
     """The outputs of both layers for an image, the second's heads as softmaxes."""
-    return own(layers[0], image), by_softmax(layers[1], image)
+    return own(layers[0], image), softened_output(layers[1], image)
 
 
-def candidates(
+def candidate_inputs(
     layers: tuple[Layer, Layer], pair: Pair, reach: float, sides: Sides
 ) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Zero, and the worst input for some outputs of the channels that differ most: corner, middle and end queries, and
@@ -158,7 +158,7 @@ def exact_value(basis: Basis, image: Tensor, place: tuple[int, ...]) -> Fraction
 
 def contribution(basis: Basis, head: int, channel: int, column: list[Fraction]) -> Fraction:
     """The summand of one head in an output channel, for the pixel `column` (input channels)."""
-    weights, taps = basis.weights, taps_of(basis)
+    weights, taps = basis.weights, stored_taps(basis)
     width_out, width_in = (n // weights.groups for n in (weights.d_out, weights.d_in))
     group = channel // width_out
     inputs = column[group * width_in : (group + 1) * width_in]

@@ -12,19 +12,21 @@ from torch.nn import functional as F
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.bases import gradual_underflow
-from conv2attn.equivalence.graph import Graph, name_of
+from conv2attn.equivalence.graph import OperatorGraph, name_of
 from conv2attn.equivalence.matching import Matching, only_constants_differ
-from conv2attn.equivalence.opaque import Layer, weights_of
-from conv2attn.equivalence.outputs import leaves, wide, widest_gap
-from conv2attn.equivalence.results import NETWORK, Counterexample
+from conv2attn.equivalence.opaque import Layer, tap_weights
+from conv2attn.equivalence.outputs import dense_parts, wide, widest_gap
+from conv2attn.equivalence.results import WHOLE_NETWORK, Counterexample
 from conv2attn.equivalence.walk import Walk
 from conv2attn.models.conversion.replacement import current_convolution
 from conv2attn.theorem import Convolution
 
 CONVOLVE: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CASTS = ("to", "_to_copy", "type_as", "float")
-GROSS = 2.0**-20, 1.0  # chosen: of the largest output, or of what float32 loses, to which numbers in code are rounded
-SEEN = 2.0**-46, 2.0**-19  # chosen: 2^10 times what float64 loses of sums in another order
+EXPLAINED_CODE = 2.0**-20, 1.0
+"""Chosen: shares of the largest output and of what float32 loses, to which numbers in code are rounded."""
+EXPLAINED_SUMS = 2.0**-46, 2.0**-19
+"""Chosen: shares of the same, 2^10 times what float64 loses of sums in another order."""
 
 
 class FormatWalk(Walk):
@@ -34,7 +36,9 @@ class FormatWalk(Walk):
         stand_ins: layers that are computed by others, which are the same maps.
     """
 
-    def __init__(self, graph: Graph, stand_ins: Mapping[Layer, Layer], wanted: Sequence[fx.Node], dtype: torch.dtype):
+    def __init__(
+        self, graph: OperatorGraph, stand_ins: Mapping[Layer, Layer], wanted: Sequence[fx.Node], dtype: torch.dtype
+    ):
         super().__init__(graph, self.compute_layer, wanted)
         self.stand_ins, self.dtype, self.layers = stand_ins, dtype, dict[Layer, Any]()
 
@@ -75,7 +79,7 @@ class FormatWalk(Walk):
             return convolved(module or layer.convolution(weight, bias), image, sides)
         used = None
         if layer.function is not None:
-            used = weights_of(layer.convolution(*(layer.tensors or (weight, bias)))).to(self.dtype)
+            used = tap_weights(layer.convolution(*(layer.tensors or (weight, bias)))).to(self.dtype)
         result: Tensor = module.forward(layer.padded(image), sides, used)
         return result
 
@@ -118,59 +122,59 @@ def convolved(convolution: Convolution, image: Tensor, sides: Any) -> Tensor:
 
 
 def shown_difference(
-    found: Matching, images: Tensor, computed: tuple[Any, Any], *, alike: bool
+    matching: Matching, images: Tensor, computed: tuple[Any, Any], *, alike: bool
 ) -> Counterexample | None:
-    """Where the outputs of both networks on some images differ by more than rounding explains, or None.
+    """The place where the outputs of both networks differ by more than rounding explains; None if there is none.
 
     Unless the layers are `alike`, the difference must exceed the rounding of the networks' own outputs too.
 
     Args:
         computed: what both networks return of these images.
     """
-    if found.graphs is None or not all(bool(each.isfinite().all()) for _, each in leaves(computed[0])):
+    if matching.graphs is None or not all(bool(each.isfinite().all()) for _, each in dense_parts(computed[0])):
         return None
-    runs = in_both_formats(found, images)
+    runs = in_both_formats(matching, images)
     if runs is None:
         return None
     first, second, lost = runs
-    allowed = explained(first, lost, SEEN if only_constants_differ(found) else GROSS)
+    allowed = explained_by_rounding(first, lost, EXPLAINED_SUMS if only_constants_differ(matching) else EXPLAINED_CODE)
     if not alike:
-        allowed += sum(apart(*pair) for pair in zip(computed, (first, second), strict=True))
+        allowed += sum(largest_distance(*pair) for pair in zip(computed, (first, second), strict=True))
     gap = widest_gap(first, second, allowed)
     if gap is None or not math.isfinite(allowed) or not gap.difference > allowed:
         return None
-    return Counterexample(NETWORK, images[0], allowed=allowed, part="outputs").at(gap)
+    return Counterexample(WHOLE_NETWORK, images[0], allowed=allowed, part="outputs").at(gap)
 
 
 def walks_in(
-    found: Matching, wanted: Sequence[fx.Node] = (), dtype: torch.dtype = torch.float64
+    matching: Matching, wanted: Sequence[fx.Node] = (), dtype: torch.dtype = torch.float64
 ) -> tuple[FormatWalk, FormatWalk]:
     """Walks of both graphs in a format; layers of the second that are the same maps are the first's."""
-    assert found.graphs is not None
-    same = {pair.second: pair.first for pair in found.pairs if pair.same}
-    return FormatWalk(found.graphs[0], {}, wanted, dtype), FormatWalk(found.graphs[1], same, wanted, dtype)
+    assert matching.graphs is not None
+    same = {pair.second: pair.first for pair in matching.pairs if pair.same}
+    return FormatWalk(matching.graphs[0], {}, wanted, dtype), FormatWalk(matching.graphs[1], same, wanted, dtype)
 
 
-def in_both_formats(found: Matching, images: Tensor) -> tuple[Any, Any, float] | None:
+def in_both_formats(matching: Matching, images: Tensor) -> tuple[Any, Any, float] | None:
     """The outputs of both networks in float64, and what both lose in float32; None where float64 fails.
 
     What float32 loses shows how both amplify rounding, by cancellation for instance: in float64 it is 2^-29 of that.
     """
-    exact = [walk.outputs(images) for walk in walks_in(found)]
+    exact = [walk.outputs(images) for walk in walks_in(matching)]
     if any(each is None for each in exact):
         return None
-    narrow = [walk.outputs(images) for walk in walks_in(found, dtype=torch.float32)]
-    return exact[0], exact[1], sum(apart(*pair) for pair in zip(narrow, exact, strict=True))
+    narrow = [walk.outputs(images) for walk in walks_in(matching, dtype=torch.float32)]
+    return exact[0], exact[1], sum(largest_distance(*pair) for pair in zip(narrow, exact, strict=True))
 
 
-def explained(outputs: Any, lost: float, shares: tuple[float, float]) -> float:
+def explained_by_rounding(outputs: Any, lost: float, shares: tuple[float, float]) -> float:
     """The difference that rounding explains: a share of the largest output, or of what float32 loses if more."""
     return max(shares[0] * largest_of(outputs), shares[1] * lost)
 
 
-def apart(computed: Any, exact: Any) -> float:
+def largest_distance(computed: Any, exact: Any) -> float:
     """The largest distance of outputs from those in float64 where either is finite; infinite for other kinds."""
-    ours, theirs = dict(leaves(computed)), dict(leaves(exact))
+    ours, theirs = dict(dense_parts(computed)), dict(dense_parts(exact))
     if list(ours) != list(theirs) or any(ours[key].shape != theirs[key].shape for key in ours):
         return math.inf
     pairs = [(wide(ours[key]), wide(theirs[key])) for key in ours if ours[key].numel()]
@@ -178,25 +182,25 @@ def apart(computed: Any, exact: Any) -> float:
     return max((each.max().item() for each in gaps if each.numel()), default=0.0)
 
 
-def seen_apart(found: Matching, images: Tensor) -> bool:
+def seen_apart(matching: Matching, images: Tensor) -> bool:
     """Whether layers and constants that are other numbers make a difference to the outputs that float64 shows.
 
     It is looked for on these images and on noise. True where the networks do not run so.
     """
-    if found.graphs is None or found.forms is None:
+    if matching.graphs is None or matching.forms is None:
         return True
     noise = [torch.randn(images[:1].shape, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
-    tried = False
+    ran = False
     for each in (images[:2], *(10.0**place * noise[place].to(images) for place in range(3))):
-        runs = in_both_formats(found, each)
+        runs = in_both_formats(matching, each)
         if runs is not None:
             first, second, lost = runs
-            tried = True
-            if not apart(first, second) <= explained(first, lost, SEEN):
+            ran = True
+            if not largest_distance(first, second) <= explained_by_rounding(first, lost, EXPLAINED_SUMS):
                 return True
-    return not tried
+    return not ran
 
 
 def largest_of(outputs: Any) -> float:
     """The largest magnitude of all outputs."""
-    return max((wide(each).abs().max().item() for _, each in leaves(outputs) if each.numel()), default=0.0)
+    return max((wide(each).abs().max().item() for _, each in dense_parts(outputs) if each.numel()), default=0.0)

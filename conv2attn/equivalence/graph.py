@@ -19,16 +19,16 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as symbolic
 from torch.nn.parameter import is_lazy
 
-from conv2attn.equivalence.opaque import LAYER, NORM, Layer, layers_of, opaque
+from conv2attn.equivalence.opaque import NORM, OPAQUE, Layer, opaque, readable_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.redirection import CHILD
 
 NO_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled
-PADS = (torch.ops.aten.pad.default, torch.ops.aten.constant_pad_nd.default)
+PAD_OPERATORS = (torch.ops.aten.pad.default, torch.ops.aten.constant_pad_nd.default)
 AXES = {0: (), 1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 PACKAGE = Path(__file__).parents[1]
 OWN = tuple(map(str, (Path(torch.__file__).parent, PACKAGE / "equivalence", PACKAGE / "models" / "conversion")))
-SIZE = re.compile(r"L\['?\w+'?\](?:\['?\w+'?\])*\.size\(\)\[(\d+)\]")
+SIZE_OF_INPUT = re.compile(r"L\['?\w+'?\](?:\['?\w+'?\])*\.size\(\)\[(\d+)\]")
 BARE = r"((?!==|!=|<|>| and | or ).)+"
 NONEMPTY = re.compile(rf"{BARE} (>= 0|>= 1|!= 0)( and {BARE} (>= 0|>= 1|!= 0))*")
 
@@ -41,7 +41,7 @@ class Unexported(Exception):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Graph:
+class OperatorGraph:
     """The operators of a network in the order in which they run, and for which sizes of input they are what runs.
 
     Args:
@@ -75,13 +75,13 @@ class Graph:
     @property
     def changes(self) -> bool:
         """Whether some operator may change a tensor in place."""
-        schemas = map(schema_of, self.nodes)
+        schemas = map(operator_schema, self.nodes)
         return any(each is not None and (each.is_mutable or "norm" in each.name) for each in schemas)
 
     @property
     def opaque(self) -> Iterator[tuple[fx.Node, Layer]]:
         """The opaque nodes, each with its layer."""
-        return ((node, self.layers[number_of(node)]) for node in self.nodes if node.target is LAYER)
+        return ((node, self.layers[number_of(node)]) for node in self.nodes if node.target is OPAQUE)
 
     @property
     def compared(self) -> list[Layer]:
@@ -114,17 +114,17 @@ def name_of(function: Any) -> str:
 def arguments_of(node: fx.Node, value: Callable[[fx.Node], Any]) -> dict[str, Any]:
     """The arguments of a call by the names of its schema, defaults filled in, with the `value` of each node."""
     args, kwargs = tuple[Any, Any](fx.map_arg((node.args, node.kwargs), value))
-    defaults = {each.name: each.default_value for each in schema_of(node).arguments}
+    defaults = {each.name: each.default_value for each in operator_schema(node).arguments}
     return defaults | dict(zip(defaults, args, strict=False)) | kwargs
 
 
 def written_by(node: fx.Node) -> list[str]:
     """The names of the arguments that an operator changes in place."""
-    arguments = schema_of(node).arguments
+    arguments = operator_schema(node).arguments
     return [each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write]
 
 
-def schema_of(node: fx.Node) -> Any:
+def operator_schema(node: fx.Node) -> Any:
     """The schema of an operator; None for what is no operator of torch."""
     return getattr(node.target, "_schema", None)
 
@@ -141,7 +141,7 @@ class Root(nn.Module):
         return self.network(image)
 
 
-def graph_of(network: nn.Module, images: Tensor, *, every_size: bool = True) -> Graph:
+def graph_of(network: nn.Module, images: Tensor, *, every_size: bool = True) -> OperatorGraph:
     """The graph of `network`.
 
     Args:
@@ -154,7 +154,7 @@ def graph_of(network: nn.Module, images: Tensor, *, every_size: bool = True) -> 
         if is_lazy(each):
             raise Unexported(f"{name} has no numbers yet: the layer is lazy and has not seen an input")
     dynamic = {axis: Dim.AUTO for axis in range(images.ndim) if axis != 1} if every_size else {}
-    layers, refused = layers_of(network)
+    layers, refused = readable_layers(network)
     try:
         with opaque(network, layers):
             root = Root(network) if isinstance(network, fx.GraphModule) else network
@@ -170,7 +170,7 @@ def graph_of(network: nn.Module, images: Tensor, *, every_size: bool = True) -> 
     except Exception as error:  # the network's own code may raise anything, and so may the export
         raise Unexported(reason_of(error)) from error
     (image,) = program.graph_signature.user_inputs
-    return Graph(module, layers, refused, constants, program.call_spec.out_spec, guards, str(image))
+    return OperatorGraph(module, layers, refused, constants, program.call_spec.out_spec, guards, str(image))
 
 
 def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> ExportedProgram:
@@ -242,17 +242,17 @@ def constants_of(program: ExportedProgram) -> dict[str, tuple[Tensor, str]]:
     Raises:
         NotImplementedError: one is sparse, quantised or nested.
     """
-    signature, known = program.graph_signature, {**program.state_dict, **program.constants}
+    signature, tensors = program.graph_signature, {**program.state_dict, **program.constants}
     names = {
         **signature.inputs_to_parameters,
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
-    found = {node: (known[name], name) for node, name in names.items() if isinstance(known.get(name), Tensor)}
-    for tensor, name in found.values():
+    constants = {node: (tensors[name], name) for node, name in names.items() if isinstance(tensors.get(name), Tensor)}
+    for tensor, name in constants.values():
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
             raise NotImplementedError(f"{name} is a sparse, quantised or nested tensor")
-    return found
+    return constants
 
 
 def flatten(graph: fx.Graph) -> None:
@@ -261,12 +261,12 @@ def flatten(graph: fx.Graph) -> None:
         if node.target is not NO_GRADIENTS:
             continue
         inner: Any = node.args[1]
-        given = node.args[2:]
+        inputs = node.args[2:]
         block = getattr(graph.owning_module, inner.target)
         flatten(block.graph)
         places = [each for each in block.graph.nodes if each.op == "placeholder"]
         with graph.inserting_before(node):
-            results = graph.graph_copy(block.graph, dict(zip(places, given, strict=True)))
+            results = graph.graph_copy(block.graph, dict(zip(places, inputs, strict=True)))
         for user in list(node.users):
             user.replace_all_uses_with(results[user.args[1]])  # type: ignore[index]
             graph.erase_node(user)
@@ -277,9 +277,9 @@ def flatten(graph: fx.Graph) -> None:
 
 def join_pads(graph: fx.Graph, layers: list[Layer]) -> None:
     """Makes zeros around an image that a function alone reads, at once, part of the function."""
-    for node in (each for each in graph.nodes if each.target is LAYER and each.args[1] is not None):
+    for node in (each for each in graph.nodes if each.target is OPAQUE and each.args[1] is not None):
         layer, pad = layers[number_of(node)], node.args[0]
-        if pad.target not in PADS or pad is not node.prev or pad.kwargs or {*pad.users} != {node}:
+        if pad.target not in PAD_OPERATORS or pad is not node.prev or pad.kwargs or {*pad.users} != {node}:
             continue
         image, amounts, *rest = pad.args
         zeros = all(each in ("constant", None, 0) for each in rest)
@@ -297,13 +297,13 @@ def read_calls(graph: fx.Graph, layers: list[Layer], constants: Mapping[str, tup
 
     Calls of one function in one module, with the same arguments and the same constants, are one layer.
     """
-    known: dict[Any, int] = {}
-    for node in (each for each in graph.nodes if each.target is LAYER and each.args[1] is not None):
+    numbers: dict[Any, int] = {}
+    for node in (each for each in graph.nodes if each.target is OPAQUE and each.args[1] is not None):
         number = number_of(node)
         layer, tensors = layers[number], tuple[Any, Any](node.args[1:3])
-        owner = module_of(node).partition(CHILD)[0].rstrip(".") or "(root)"
-        held: list[Any] = [each and constants.get(each.name, (None, ""))[0] for each in tensors]
-        fixed = all((each is None) == (tensor is None) for each, tensor in zip(tensors, held, strict=True))
+        owner = enclosing_module(node).partition(CHILD)[0].rstrip(".") or "(root)"
+        values: list[Any] = [each and constants.get(each.name, (None, ""))[0] for each in tensors]
+        fixed = all((each is None) == (tensor is None) for each, tensor in zip(tensors, values, strict=True))
         shape = tuple(tensors[0].meta["val"].shape)
         key = (
             owner,
@@ -311,21 +311,21 @@ def read_calls(graph: fx.Graph, layers: list[Layer], constants: Mapping[str, tup
             repr(layer.options),
             shape,
             id(layer.module),
-            [id(each) for each in held if fixed],
+            [id(each) for each in values if fixed],
             layer.pad,
         )
-        first = known.setdefault(repr(key), number)
+        first = numbers.setdefault(repr(key), number)
         node.args = (*node.args[:3], first, *node.args[4:])
         if first == number:
             layer.like, layer.name = tensors[0].meta["val"], f"{owner}:{layer.name}"
             same = sum(each.name.partition("#")[0] == layer.name for each in layers[:number])
             layer.name += f"#{same + 1}" if same else ""
             if fixed:
-                layer.tensors = held[0], held[1]
-                layer.basis = layer.basis_with(*held)
+                layer.tensors = values[0], values[1]
+                layer.basis = layer.basis_with(*values)
 
 
-def module_of(node: fx.Node) -> str:
+def enclosing_module(node: fx.Node) -> str:
     """The name of the innermost module that an operator runs in; empty for the network itself."""
     stack = node.meta.get("nn_module_stack") or {}
     path = str(next((path for path, _ in reversed(list(stack.values())) if path), ""))
@@ -337,7 +337,7 @@ def guards_of(program: ExportedProgram, images: Tensor, dynamic: Mapping[int, An
     """The conditions of the code on sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
     count = images.ndim
     guards = [guard for guard in getattr(program, "_guards_code", None) or [] if not NONEMPTY.fullmatch(guard)]
-    sizes = [SIZE.sub(lambda each: axis_name(int(each[1]), count), guard) for guard in guards]
+    sizes = [SIZE_OF_INPUT.sub(lambda each: axis_name(int(each[1]), count), guard) for guard in guards]
     if not dynamic:
         sizes.append("inputs " + "x".join(map(str, images.shape)) + " only")
     for node in program.graph.nodes:
@@ -360,8 +360,8 @@ def axis_name(axis: int, count: int) -> str:
 def squeezes_unknown(node: fx.Node) -> bool:
     """Whether a squeeze may remove an axis or not, as the size of the input decides."""
     axes, sides = node.args[1:], getattr(node.args[0].meta.get("val"), "shape", ())  # type: ignore[union-attr]
-    chosen: Any = axes[0] if axes else range(len(sides))
-    return any(not isinstance(sides[axis], int) for axis in ([chosen] if isinstance(chosen, int) else chosen))
+    joined: Any = axes[0] if axes else range(len(sides))
+    return any(not isinstance(sides[axis], int) for axis in ([joined] if isinstance(joined, int) else joined))
 
 
 def own_line(node: fx.Node) -> str:

@@ -23,7 +23,7 @@ from conv2attn.equivalence.bases import (
     heads_of,
     heads_out_of_bounds,
     not_one_hot,
-    taps_of,
+    stored_taps,
     working_heads,
 )
 from conv2attn.equivalence.outputs import widest_gap
@@ -56,8 +56,8 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
 
 def is_finite(weights: Weights) -> bool:
     """Whether all numbers are."""
-    held = (w for w in (weights.value, weights.output, weights.bias) if w is not None)
-    return all(bool(w.sum().isfinite()) or bool(w.isfinite().all()) for w in held)  # a sum may overflow
+    tensors = (w for w in (weights.value, weights.output, weights.bias) if w is not None)
+    return all(bool(w.sum().isfinite()) or bool(w.isfinite().all()) for w in tensors)  # a sum may overflow
 
 
 def compare_forms(original: Basis, converted: Basis) -> Finding | None:
@@ -164,17 +164,17 @@ def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...
 
 def worst_weight(original: Basis, converted: Basis, places: tuple[Offset, ...], amiss: Tensor) -> tuple[int, int, int]:
     """The index of the place, the output and the input channel where the weights differ most, up to rounding."""
-    found = amiss.nonzero()
+    indices = amiss.nonzero()
     if original.weights.groups == converted.weights.groups:
         width_out, width_in = (width // original.weights.groups for width in reversed(channels(original)))
-        found[:, 2] += found[:, 1] // width_out * width_in
-    ours, theirs = (summed(side, places)[tuple(found.T)] for side in (original, converted))
-    place, out, inp = found[(ours - theirs).abs().nan_to_num(torch.inf).argmax()].tolist()
+        indices[:, 2] += indices[:, 1] // width_out * width_in
+    ours, theirs = (summed(side, places)[tuple(indices.T)] for side in (original, converted))
+    place, out, inp = indices[(ours - theirs).abs().nan_to_num(torch.inf).argmax()].tolist()
     return place, out, inp
 
 
 def on_a_larger_grid(basis: Basis) -> Basis | None:
-    """The same map of hard heads with every target on the padded grid; None where no padding mode goes on like that.
+    """An equal map of hard heads, padded so that every target is on the grid; None where no padding mode does that.
 
     The nearest key copies the border of the image without padding and on replicate padding: more replicate padding. It
     is zero where zeros stand there already: more zeros. Source: E8 of docs/errata.md.
@@ -215,14 +215,14 @@ Keys = Sequence[Any]  # one hashable key per term: terms of equal keys are added
 
 def starts_in_use(basis: Basis) -> set[Offset]:
     """The starts of terms that are not zero."""
-    taps = taps_of(basis)
+    taps = stored_taps(basis)
     factor = basis.weights.output if taps is None else taps
     assert factor is not None
     return {start for start, used in zip(basis.starts, (factor.abs().sum((1, 2)) > 0).tolist(), strict=True) if used}
 
 
 def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[Keys, Keys] | None = None) -> Tensor:
-    """Where the taps at a place add up to different real numbers: bool (places, d_out, d_in / groups); exact.
+    """The entries whose taps add up to different real numbers, decided exactly: bool (places, d_out, d_in / groups).
 
     Where no sum and no product is formed, floats are compared with floats; otherwise their integers with integers.
 
@@ -302,7 +302,7 @@ def scores_of(basis: Basis) -> Keys:
 
 def is_plain(basis: Basis) -> bool:
     """Whether each start has one term and each tap is stored, so that sums of taps are not rounded."""
-    return taps_of(basis) is not None and len(set(basis.starts)) == len(basis.starts)
+    return stored_taps(basis) is not None and len(set(basis.starts)) == len(basis.starts)
 
 
 def summed(basis: Basis, places: Sequence[Offset]) -> Tensor:

@@ -9,9 +9,9 @@ from torch import Tensor, fx, nn
 from torch.nn.modules import module as hooks
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.graph import Graph, Unexported, graph_of, module_of, name_of, own_line
+from conv2attn.equivalence.graph import OperatorGraph, Unexported, enclosing_module, graph_of, name_of, own_line
 from conv2attn.equivalence.normal_form import NormalForm, Unnamed, normal_form
-from conv2attn.equivalence.opaque import Layer, layers_of
+from conv2attn.equivalence.opaque import Layer, readable_layers
 from conv2attn.equivalence.outputs import other_kind, widest_gap
 from conv2attn.equivalence.rows import LayerPair
 from conv2attn.equivalence.terms import Term, Terms
@@ -39,7 +39,7 @@ class Matching:
 
     bare: bool = False
     programs: tuple[bool, bool] = (False, False)
-    graphs: tuple[Graph, Graph] | None = None
+    graphs: tuple[OperatorGraph, OperatorGraph] | None = None
     forms: tuple[NormalForm, NormalForm] | None = None
     trouble: str = ""
     unseen: bool = False
@@ -56,7 +56,7 @@ class Matching:
 
     @property
     def guards(self) -> tuple[str, ...]:
-        """For which sizes of input both graphs are what runs; none where that is every size."""
+        """The sizes of input for which both graphs hold; empty if they hold for every size."""
         return tuple(dict.fromkeys((*self.graphs[0].guards, *self.graphs[1].guards))) if self.graphs else ()
 
     @property
@@ -70,48 +70,48 @@ class Matching:
 def match(original: nn.Module, network: nn.Module, images: Tensor) -> Matching:
     """Exports both networks, and pairs their layers: by what they read, then, of the rest, by their names."""
     programs = isinstance(original, fx.GraphModule), isinstance(network, fx.GraphModule)
-    found = Matching(is_bare(original) and is_bare(network), programs)
-    if found.bare:
-        return by_names(found, original, network, [layers_of(each) for each in (original, network)])
+    matching = Matching(is_bare(original) and is_bare(network), programs)
+    if matching.bare:
+        return by_names(matching, original, network, [readable_layers(each) for each in (original, network)])
     layers: list[Any] = []
     try:
-        found.graphs = graphs_of(original, network, images)
-        layers = [(graph.compared, graph.refused) for graph in found.graphs]
-        pairing = Pairing(found.terms, {layer.label: layer for layer in found.graphs[1].layers})
-        first = normal_form(found.graphs[0], found.terms, pairing.offer)
-        found.forms = first, normal_form(found.graphs[1], found.terms, pairing.choose)
-        found.pairs = list(pairing.chosen.values())
+        matching.graphs = graphs_of(original, network, images)
+        layers = [(graph.compared, graph.refused) for graph in matching.graphs]
+        pairing = Pairing(matching.terms, {layer.label: layer for layer in matching.graphs[1].layers})
+        first = normal_form(matching.graphs[0], matching.terms, pairing.offer)
+        matching.forms = first, normal_form(matching.graphs[1], matching.terms, pairing.choose)
+        matching.pairs = list(pairing.chosen.values())
     except Unexported as error:
-        found.trouble, found.unseen = str(error), error.first
+        matching.trouble, matching.unseen = str(error), error.first
     except Unnamed as error:
-        found.trouble = f"the graphs have no normal form: {error}"
-    return by_names(found, original, network, layers or [layers_of(each) for each in (original, network)])
+        matching.trouble = f"the graphs have no normal form: {error}"
+    return by_names(matching, original, network, layers or [readable_layers(each) for each in (original, network)])
 
 
 def is_bare(network: nn.Module) -> bool:
     """Whether a network is a layer that can be read, and hooks change nothing of what it is given or returns."""
-    layers, _ = layers_of(network) if isinstance(network, LAYERS) else ([], {})
+    layers, _ = readable_layers(network) if isinstance(network, LAYERS) else ([], {})
     everywhere = any(getattr(hooks, name) for name in GLOBAL_HOOKS)
     return [layer.name for layer in layers] == [""] and not hooked(network) and not everywhere
 
 
-def graphs_of(original: nn.Module, network: nn.Module, images: Tensor) -> tuple[Graph, Graph]:
+def graphs_of(original: nn.Module, network: nn.Module, images: Tensor) -> tuple[OperatorGraph, OperatorGraph]:
     """The graphs of two networks for all sizes of input, or both for the size of `images` where one has no other.
 
     Raises:
         Unexported: one of the two has no graph.
     """
 
-    def both(*, every_size: bool) -> tuple[Graph, Graph]:
-        found = list[Graph]()
+    def both(*, every_size: bool) -> tuple[OperatorGraph, OperatorGraph]:
+        graphs = list[OperatorGraph]()
         for side, which in ((original, "first"), (network, "second")):
             try:
-                found.append(graph_of(side, images, every_size=every_size))
+                graphs.append(graph_of(side, images, every_size=every_size))
             except Unexported as error:
                 failure = Unexported(f"the {which} cannot be exported as a graph: {error}")
                 failure.first = side is original
                 raise failure from error
-        return found[0], found[1]
+        return graphs[0], graphs[1]
 
     try:
         return both(every_size=True)
@@ -153,8 +153,8 @@ class Pairing:
         equal = (place for place, pair in enumerate(pairs) if len(options) > 1 and self.is_of(pair, layer))
         best = next(equal, None)
         if best is None:
-            taken = {pair.first for pair in self.chosen.values() if pair.second is not layer}
-            free = (place for place, (_, first) in enumerate(options) if first not in taken)
+            paired = {pair.first for pair in self.chosen.values() if pair.second is not layer}
+            free = (place for place, (_, first) in enumerate(options) if first not in paired)
             best = 0 if options[0][1].label == layer.label else next(free, 0)
         self.chosen[id(pairs[best].first), id(layer)] = pairs[best]
         return self.terms("layer", options[best][0].arguments[0], read)
@@ -169,7 +169,7 @@ class Pairing:
         return self.pairs.setdefault((id(first), id(second)), LayerPair(first, second))
 
 
-def by_names(found: Matching, original: nn.Module, network: nn.Module, sides: Sequence[Any]) -> Matching:
+def by_names(matching: Matching, original: nn.Module, network: nn.Module, sides: Sequence[Any]) -> Matching:
     """The matching with the layers that are left paired by their names, and attention with the function it stands for.
 
     A name whose module is a convolution or attention in both, but cannot be read in one, is `refused`.
@@ -177,39 +177,39 @@ def by_names(found: Matching, original: nn.Module, network: nn.Module, sides: Se
     (ours, refused), (theirs, unread) = sides
     named = {id(layer.module): layer for layer in theirs}
     modules = dict(network.named_modules(remove_duplicate=False))
-    paired = {pair.first for pair in found.pairs}, {pair.second for pair in found.pairs}
+    paired = {pair.first for pair in matching.pairs}, {pair.second for pair in matching.pairs}
     for layer in ours:
         other = named.get(id(modules.get(layer.name)))
         if layer.function is None and other is not None and layer not in paired[0] and other not in paired[1]:
-            found.pairs.append(LayerPair(layer, other))
+            matching.pairs.append(LayerPair(layer, other))
     for layer in theirs:
-        if layer.function is not None and layer.module is not None and layer not in {p.second for p in found.pairs}:
-            found.pairs.append(LayerPair(replace(layer, module=None, basis=None), layer))
+        if layer.function is not None and layer.module is not None and layer not in {p.second for p in matching.pairs}:
+            matching.pairs.append(LayerPair(replace(layer, module=None, basis=None), layer))
     for name, module in original.named_modules(remove_duplicate=False):
         other = modules.get(name)
         error = refused.get(name) or unread.get(name)
         kinds = isinstance(module, LAYERS) and isinstance(other, LAYERS)
         if error is not None and kinds and (name not in refused or isinstance(other, MultiHeadSelfAttention)):
-            found.refused[name] = error
+            matching.refused[name] = error
     order = {layer: number for number, layer in enumerate(ours)}
-    found.pairs.sort(key=lambda pair: order.get(pair.first, len(order)))
-    return found
+    matching.pairs.sort(key=lambda pair: order.get(pair.first, len(order)))
+    return matching
 
 
 class Difference(NamedTuple):
-    """Where two graphs differ first, in words, and the two nodes where there are two."""
+    """The first difference of two graphs in words, and the two nodes if both graphs have one there."""
 
     sentence: str
     nodes: tuple[fx.Node, fx.Node] | None = None
 
 
-def first_difference(found: Matching) -> Difference:
+def first_difference(matching: Matching) -> Difference:
     """The first node of the second at which the graphs differ."""
-    assert found.graphs is not None
-    assert found.forms is not None
-    ours, theirs = (list(own_nodes(found, side)) for side in (0, 1))
-    if found.forms[0].same_as(found.forms[1]):
-        sizes = [", ".join(graph.guards) or "every size" for graph in found.graphs]
+    assert matching.graphs is not None
+    assert matching.forms is not None
+    ours, theirs = (list(own_nodes(matching, side)) for side in (0, 1))
+    if matching.forms[0].same_as(matching.forms[1]):
+        sizes = [", ".join(graph.guards) or "every size" for graph in matching.graphs]
         return Difference(f"the code of the second network is for {sizes[1]}, that of the first for {sizes[0]}")
     if not theirs and not ours:
         return Difference("in the second the structure of what is returned differs, or what is changed")
@@ -220,56 +220,56 @@ def first_difference(found: Matching) -> Difference:
     label = f"in the second {label_of(second)}{own_line(second)}"
     if first.target is not second.target:
         return Difference(f"{label} stands in place of {label_of(first)}{own_line(first)}", (first, second))
-    if moved := different_constants(found, first, second):
+    if moved := different_constants(matching, first, second):
         return Difference(f"{label} reads other numbers: {moved}", (first, second))
     return Difference(f"{label} has other arguments", (first, second))
 
 
-def own_nodes(found: Matching, side: int) -> Iterator[fx.Node]:
+def own_nodes(matching: Matching, side: int) -> Iterator[fx.Node]:
     """The nodes of a graph that count, whose term the other has not, and which read only what the other has too."""
-    assert found.graphs is not None
-    assert found.forms is not None
-    form, other = found.forms[side], found.forms[1 - side]
-    known = set(other.terms.values())
-    for node in found.graphs[side].nodes:
+    assert matching.graphs is not None
+    assert matching.forms is not None
+    form, other = matching.forms[side], matching.forms[1 - side]
+    shared = set(other.terms.values())
+    for node in matching.graphs[side].nodes:
         term = form.terms.get(node)
-        if term in form.counting and term not in known:
+        if term in form.counting and term not in shared:
             before = (each for each in node.all_input_nodes if each.op != "placeholder" and each in form.terms)
-            if all(form.terms[each] in known for each in before):
+            if all(form.terms[each] in shared for each in before):
                 yield node
 
 
 def label_of(node: fx.Node) -> str:
     """An operator for people: its name and the module that it runs in."""
-    inside, name = module_of(node), name_of(node.target).removeprefix("conv2attn::")
+    inside, name = enclosing_module(node), name_of(node.target).removeprefix("conv2attn::")
     return f"{name} in {inside}" if inside else name
 
 
-def different_constants(found: Matching, first: fx.Node, second: fx.Node) -> str:
-    """Where two nodes read constants that differ, in words; empty where they differ in bits without value only."""
-    assert found.graphs is not None
+def different_constants(matching: Matching, first: fx.Node, second: fx.Node) -> str:
+    """The constants of two nodes that differ, in words; empty if only bits without value differ."""
+    assert matching.graphs is not None
     ours, theirs = (
         [graph.constants[each.name] for each in node.all_input_nodes if each.name in graph.constants]
-        for graph, node in zip(found.graphs, (first, second), strict=True)
+        for graph, node in zip(matching.graphs, (first, second), strict=True)
     )
-    told = (worst_number(name, mine, other) for (mine, _), (other, name) in zip(ours, theirs, strict=False))
-    return next(filter(None, told), "")
+    sentences = (worst_number(name, mine, other) for (mine, _), (other, name) in zip(ours, theirs, strict=False))
+    return next(filter(None, sentences), "")
 
 
-def only_constants_differ(found: Matching) -> bool:
+def only_constants_differ(matching: Matching) -> bool:
     """Whether both graphs are one but for the numbers of their constants."""
-    assert found.forms is not None
+    assert matching.forms is not None
 
     def bare(form: NormalForm) -> Any:
-        returned = [found.terms.skeleton(each) if isinstance(each, Term) else each for each in form.returned]
-        changed = Counter({found.terms.skeleton(term): count for term, count in form.updates.items()})
+        returned = [matching.terms.skeleton(each) if isinstance(each, Term) else each for each in form.returned]
+        changed = Counter({matching.terms.skeleton(term): count for term, count in form.updates.items()})
         return returned, changed, form.spec
 
-    return bare(found.forms[0]) == bare(found.forms[1]) and not found.other_guards
+    return bare(matching.forms[0]) == bare(matching.forms[1]) and not matching.other_guards
 
 
 def worst_number(name: str, ours: Tensor, theirs: Tensor) -> str:
-    """Where two constants differ most, in words; empty where only the signs of zeros or the bits of NaN differ."""
+    """The largest difference of two constants in words; empty if only signs of zeros or bits of NaN differ."""
     if kind := other_kind(ours, theirs):
         return f"{name} {kind}"
     gap = widest_gap(ours, theirs, 0.0)

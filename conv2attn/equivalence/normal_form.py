@@ -17,18 +17,18 @@ import sympy
 import torch
 from torch import Tensor, fx
 
-from conv2attn.equivalence.graph import Graph, arguments_of, number_of, schema_of, written_by
-from conv2attn.equivalence.opaque import LAYER, Layer
-from conv2attn.equivalence.rewrites import RULES
-from conv2attn.equivalence.terms import SIZES, Call, Term, Terms, Value, plain, replaced
+from conv2attn.equivalence.graph import OperatorGraph, arguments_of, number_of, operator_schema, written_by
+from conv2attn.equivalence.opaque import OPAQUE, Layer
+from conv2attn.equivalence.rewrites import REWRITES
+from conv2attn.equivalence.terms import SYMBOLIC_SIZES, Call, Term, Terms, Value, plain, replaced
 
 CHECKS = ("aten::_assert_tensor_metadata", "aten::sym_constrain_range", "aten::sym_constrain_range_for_size")
 STATISTICS = {
     "aten::batch_norm": ("running_mean", "running_var"),
     "aten::instance_norm": ("running_mean", "running_var"),
 }
-MOVED = ("aten::set_", "aten::resize_", "aten::resize_as_")
-RATES = ("p", "dropout", "dropout_p")
+MOVING = ("aten::set_", "aten::resize_", "aten::resize_as_")
+DROPOUT_RATES = ("p", "dropout", "dropout_p")
 Naming = Callable[[int, Layer, Term], Term]
 
 
@@ -53,13 +53,13 @@ class NormalForm:
     @cached_property
     def counting(self) -> set[Term]:
         """The terms that are returned or change something, and all that they read."""
-        found, stack = set[Term](), [*terms_in(self.returned), *self.updates]
+        counting, stack = set[Term](), [*terms_in(self.returned), *self.updates]
         while stack:
             term = stack.pop()
-            if term not in found:
-                found.add(term)
+            if term not in counting:
+                counting.add(term)
                 stack += terms_in(term.arguments)
-        return found
+        return counting
 
     @property
     def digest(self) -> str:
@@ -99,7 +99,7 @@ def terms_in(item: Any) -> Iterator[Term]:
             yield from terms_in(each)
 
 
-def normal_form(graph: Graph, terms: Terms, name: Naming) -> NormalForm:
+def normal_form(graph: OperatorGraph, terms: Terms, name: Naming) -> NormalForm:
     """The normal form of a graph, whose opaque nodes are named by `name` after the term of what they read.
 
     Raises:
@@ -109,10 +109,11 @@ def normal_form(graph: Graph, terms: Terms, name: Naming) -> NormalForm:
     for node in graph.module.graph.nodes:
         namer.visit(node)
     returned = tuple(namer.term_of(each) if isinstance(each, fx.Node) else plain(each) for each in graph.returned)
-    known = {each.untyped_storage().data_ptr() for layer in graph.layers if layer.module for each in tensors_of(layer)}
+    tensors = (each for layer in graph.layers if layer.module for each in tensors_of(layer))
+    weights = {each.untyped_storage().data_ptr() for each in tensors}
     for node, before in namer.given.items():
         if namer.terms[node] is not before:
-            if namer.memory(node) in known:
+            if namer.memory(node) in weights:
                 raise Unnamed("the weight of a compared layer is changed by code between the layers")
             namer.updates[terms("becomes", before, namer.terms[node])] += 1
     return NormalForm(namer.named, returned, namer.updates, str(graph.spec))
@@ -126,7 +127,7 @@ class Namer:
     `terms` are those of values as they are now, `named` of each as it was computed, `given` of inputs and constants.
     """
 
-    graph: Graph
+    graph: OperatorGraph
     table: Terms
     name: Naming
     terms: dict[fx.Node, Any] = field(default_factory=dict)
@@ -151,7 +152,7 @@ class Namer:
             self.given[node] = term
         elif node.op == "get_attr":
             term = self.of_block(node)
-        elif isinstance(node.meta.get("val"), (*SIZES, int, float)) and not node.meta.get("unbacked_bindings"):
+        elif isinstance(node.meta.get("val"), (*SYMBOLIC_SIZES, int, float)) and not node.meta.get("unbacked_bindings"):
             return
         else:
             term = self.of_operator(node)
@@ -193,7 +194,7 @@ class Namer:
 
     def size(self, side: Any) -> Any:
         """A size as a number, or as a text in the sides of the images."""
-        if not isinstance(side, SIZES):
+        if not isinstance(side, SYMBOLIC_SIZES):
             return side
         expression = side.node.expr
         if expression not in self.texts:
@@ -210,9 +211,9 @@ class Namer:
         module = getattr(self.graph.module, str(node.target), None)
         if not isinstance(module, fx.GraphModule):
             raise Unnamed(f"{node.target} is no tensor that the export lifted out")
-        if any(each.target is LAYER for each in module.graph.nodes):
+        if any(each.target is OPAQUE for each in module.graph.nodes):
             raise Unnamed("a layer is called inside a block of its own, such as one under autocast")
-        inner = Namer(Graph(module, [], {}, {}, "", ()), self.table, self.name, symbols=dict(self.symbols))
+        inner = Namer(OperatorGraph(module, [], {}, {}, "", ()), self.table, self.name, symbols=dict(self.symbols))
         for number, each in enumerate(each for each in module.graph.nodes if each.op == "placeholder"):
             inner.remember(each, self.table("argument", number))
         for each in module.graph.nodes:
@@ -225,38 +226,38 @@ class Namer:
 
     def term_of(self, node: fx.Node) -> Any:
         """The term of a node as it is now, or its size."""
-        found = self.terms.get(node)
+        term = self.terms.get(node)
         value = node.meta.get("val")
-        return self.size(value) if found is None else found
+        return self.size(value) if term is None else term
 
     def value_of(self, node: fx.Node) -> Any:
         """A node as the argument of a call: a value, a size, or the term of what is no tensor."""
         fake, term = node.meta.get("val"), self.term_of(node)
         if isinstance(fake, Tensor):
             return Value(term, fake, self.size)
-        return fake if isinstance(fake, SIZES) else term
+        return fake if isinstance(fake, SYMBOLIC_SIZES) else term
 
     def of_operator(self, node: fx.Node) -> Any:
         """The term of an operator, or one for each thing that it returns."""
-        if node.target is LAYER:
+        if node.target is OPAQUE:
             return self.of_layer(node)
-        schema = schema_of(node)
+        schema = operator_schema(node)
         if schema is None:
-            given, named = tuple[Any, Any](fx.map_arg((node.args, node.kwargs), self.value_of))
-            if node.target is getitem and isinstance(given[0], tuple):
-                return given[0][given[1]]
+            inputs, named = tuple[Any, Any](fx.map_arg((node.args, node.kwargs), self.value_of))
+            if node.target is getitem and isinstance(inputs[0], tuple):
+                return inputs[0][inputs[1]]
             call = Call(self.table, str(node.target), {}, node.meta.get("val"), self.size)
-            return call.term(call.name, *given, *named.values())
+            return call.term(call.name, *inputs, *named.values())
         if schema.name in CHECKS:
             return self.table("checked")
-        if schema.name in MOVED:
+        if schema.name in MOVING:
             raise Unnamed(f"{schema.name} gives a tensor other memory")
         arguments, written = arguments_of(node, self.value_of), written_by(node)
         if arguments.get("training") or arguments.get("use_input_stats"):
             written += [name for name in STATISTICS.get(schema.name, ()) if arguments[name] is not None]
         form = functional(schema.name, arguments, written)
-        kept = {key: item for key, item in arguments.items() if key != "out"}
-        call = Call(self.table, form, kept, node.meta.get("val"), self.size)
+        functional_arguments = {key: item for key, item in arguments.items() if key != "out"}
+        call = Call(self.table, form, functional_arguments, node.meta.get("val"), self.size)
         term = self.of_call(node, call)
         self.bind(node, term)
         if not schema.returns:
@@ -272,11 +273,11 @@ class Namer:
         """The term of an opaque node: named by its layer, or by the geometry and the tensors of a function."""
         image, weight, bias, _, *sizes = tuple[Any, ...](node.args)
         layer, read = self.graph.layers[number_of(node)], self.term_of(image)
-        asked = (
+        output_sides = (
             tuple(map(self.size, fx.map_arg(sizes[4], lambda each: each.meta["val"]))) if sizes[4:] and sizes[4] else ()
         )
         if layer.basis is not None:
-            return self.name(number_of(node), layer, self.table("reads", read, asked) if asked else read)
+            return self.name(number_of(node), layer, self.table("reads", read, output_sides) if output_sides else read)
         assert layer.function is not None
         tensors = [each and self.term_of(each) for each in (weight, bias)]
         convolution = layer.convolution(*(each and each.meta["val"] for each in (weight, bias)))
@@ -285,15 +286,15 @@ class Namer:
 
     def of_call(self, node: fx.Node, call: Call) -> Any:
         """The term of a call, by its rule where there is one."""
-        rates = [call[name] for name in RATES if isinstance(call[name], float)]
+        rates = [call[name] for name in DROPOUT_RATES if isinstance(call[name], float)]
         tagged = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         trained = any(call[name] for name in ("train", "training"))
         if (tagged and call["train"] is not False and (any(rates) or not rates)) or (trained and any(rates)):
             self.noise = call.term("drawn", call.whole(), self.noise)
             return self.noise
-        rule = RULES.get(call.name)
-        found = rule(call) if rule is not None else None
-        return call.whole() if found is None else found
+        rule = REWRITES.get(call.name)
+        term = rule(call) if rule is not None else None
+        return call.whole() if term is None else term
 
     def bind(self, node: fx.Node, term: Any) -> None:
         """Names the sizes that only the values of an operator decide by its term."""
@@ -340,5 +341,5 @@ def functional(name: str, arguments: Mapping[str, Any], written: list[str]) -> s
         return name
     target = arguments[written[0]]
     dtypes = {each.fake.dtype for each in arguments.values() if isinstance(each, Value) and each.rank}
-    known = len(written) == 1 and isinstance(target, Value) and dtypes == {target.fake.dtype} and target.floating
-    return f"aten::{plain}" if known and (plain != own or written == ["out"]) else name
+    alike = len(written) == 1 and isinstance(target, Value) and dtypes == {target.fake.dtype} and target.floating
+    return f"aten::{plain}" if alike and (plain != own or written == ["out"]) else name

@@ -33,11 +33,11 @@ LIBRARY.define(
     "opaque(Tensor x, Tensor? weight, Tensor? bias, int number, int[] stride, int[] room, int[] spacing, int d_out, "
     "SymInt[]? output_size=None) -> Tensor"
 )
-PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-TRANSPOSED = (*PLAIN[:5], "output_padding", "groups", "dilation")
-GENERAL = (*PLAIN[:6], "transposed", "output_padding", "groups")
+CONVOLUTION_ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+TRANSPOSED_ARGUMENTS = (*CONVOLUTION_ARGUMENTS[:5], "output_padding", "groups", "dilation")
+GENERAL_ARGUMENTS = (*CONVOLUTION_ARGUMENTS[:6], "transposed", "output_padding", "groups")
 OPERATORS = {getattr(torch.ops.aten, name): function for function, (name, _) in FUNCTIONS.items()}
-CALLED = {functional.batch_norm, torch.convolution, *FUNCTIONS}
+REPLACED_FUNCTIONS = {functional.batch_norm, torch.convolution, *FUNCTIONS}
 LOCK = threading.RLock()
 """Held while anything global is changed: torch.export keeps state in the process, and layers are shared by threads."""
 
@@ -65,7 +65,7 @@ def blank(
 
 LIBRARY.impl("opaque", blank, "CompositeExplicitAutograd")
 torch.library.register_fake("conv2attn::opaque", blank)
-LAYER = torch.ops.conv2attn.opaque.default
+OPAQUE = torch.ops.conv2attn.opaque.default
 
 LIBRARY.define(
     "normalised(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool training, "
@@ -121,8 +121,8 @@ class Layer:
             UnsupportedError: as `convolution_of_call`.
         """
         assert self.function is not None
-        found = convolution_of_call(self.function, (None, weight, bias), self.options)
-        return replace(found, padding=self.widened(found.padding))
+        convolution = convolution_of_call(self.function, (None, weight, bias), self.options)
+        return replace(convolution, padding=self.widened(convolution.padding))
 
     def basis_with(self, weight: Tensor, bias: Tensor | None) -> Basis:
         """The basis of a function, or of the attention in its place, with these tensors.
@@ -133,7 +133,7 @@ class Layer:
         convolution = self.convolution(weight, bias)
         if self.module is None:
             return comparable_basis(convolution)
-        basis = comparable_basis(self.module, weights_of(convolution))
+        basis = comparable_basis(self.module, tap_weights(convolution))
         return replace(basis, padding=self.widened(basis.padding))
 
     def padded(self, image: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ class Layer:
 
     def node(self, number: int, image: Tensor, *tensors: Any, output_size: Sequence[int] | None = None) -> Tensor:
         """The opaque node of this layer on an image, with the weight and the bias of a function."""
-        result: Tensor = LAYER(image, *(tensors or (None, None)), number, *self.sizes(*tensors), output_size)
+        result: Tensor = OPAQUE(image, *(tensors or (None, None)), number, *self.sizes(*tensors), output_size)
         return result
 
 
@@ -176,12 +176,12 @@ def shape_of(tensor: Tensor | None) -> Any:
     return tensor if tensor is None else torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
-def weights_of(convolution: Convolution) -> Weights:
+def tap_weights(convolution: Convolution) -> Weights:
     """The channel matrices of a convolution, as attention in its place takes them."""
     return Weights(None, convolution.taps(), convolution.bias, convolution.groups)
 
 
-def layers_of(network: nn.Module) -> tuple[list[Layer], dict[str, Conv2AttnError]]:
+def readable_layers(network: nn.Module) -> tuple[list[Layer], dict[str, Conv2AttnError]]:
     """The convolutions and attentions of `network` that can be read, and by name why others cannot.
 
     Convolutions that attend by themselves are none: the function that they call is.
@@ -193,8 +193,8 @@ def layers_of(network: nn.Module) -> tuple[list[Layer], dict[str, Conv2AttnError
             continue
         try:
             if weight_changes(module):
-                found = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
-                raise UnsupportedError("C2A106", found, "Call eval() on both networks first.")
+                why = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
+                raise UnsupportedError("C2A106", why, "Call eval() on both networks first.")
             layers.append(Layer(name, module, comparable_basis(module)))
         except Conv2AttnError as error:
             refused[name] = error
@@ -242,7 +242,7 @@ def node_of_call(layers: list[Layer], call: "partial[Tensor]", image: Tensor, mo
         UnsupportedError: as `convolution_of_call`.
     """
     name = FUNCTIONS[call.func][0]
-    names = TRANSPOSED if "transpose" in name else PLAIN
+    names = TRANSPOSED_ARGUMENTS if "transpose" in name else CONVOLUTION_ARGUMENTS
     options = dict(zip(names, call.args, strict=False)) | call.keywords
     tensors = options.pop("weight"), options.pop("bias", None)
     options.pop("input", None)
@@ -261,7 +261,7 @@ class OpaqueCalls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The opaque node for a convolution that can be read, anything else as it is."""
-        if func not in CALLED and not isinstance(func, OpOverload):
+        if func not in REPLACED_FUNCTIONS and not isinstance(func, OpOverload):
             return func(*args, **(kwargs or {}))
         call = called(func, args, kwargs or {})
         if func is functional.batch_norm:
@@ -301,10 +301,10 @@ def called(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "partia
         return partial(OPERATORS[packet], *args, **kwargs)
     if packet not in (torch.convolution, torch.ops.aten.convolution):
         return None
-    given = dict(zip(GENERAL, args, strict=False)) | dict(kwargs)
-    turned, axes = given.pop("transposed"), len(given["stride"])
+    arguments = dict(zip(GENERAL_ARGUMENTS, args, strict=False)) | dict(kwargs)
+    turned, axes = arguments.pop("transposed"), len(arguments["stride"])
     function = next(each for each, what in FUNCTIONS.items() if what == (f"conv{'_transpose' * turned}{axes}d", axes))
-    return partial(function, **(given if turned else {k: v for k, v in given.items() if k != "output_padding"}))
+    return partial(function, **(arguments if turned else {k: v for k, v in arguments.items() if k != "output_padding"}))
 
 
 @contextmanager

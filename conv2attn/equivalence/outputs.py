@@ -12,26 +12,26 @@ from conv2attn.equivalence.results import Finding, Gap, Outputs, axis_names, hol
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
-CHUNK = 1 << 22  # numbers compared at a time, so that float64 copies stay small
-PLAIN = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
-REMEDY = "only dense tensors in nested tuples, lists and mappings are compared"
+NUMBERS_AT_A_TIME = 1 << 22  # numbers compared at a time, so that float64 copies stay small
+PLAIN_KINDS = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
+ONLY_COMPARED = "only dense tensors in nested tuples, lists and mappings are compared"
 
 
-def parts_of(output: Any, where: str = "output") -> Iterator[tuple[str, Any]]:
+def output_parts(output: Any, where: str = "output") -> Iterator[tuple[str, Any]]:
     """The parts of nested tuples, lists and mappings, each with the path to it; empty ones are parts themselves."""
     if isinstance(output, Mapping) and output:
         for key, item in output.items():
-            yield from parts_of(item, f"{where}[{key!r}]")
+            yield from output_parts(item, f"{where}[{key!r}]")
     elif isinstance(output, list | tuple) and output:
         for index, item in enumerate(output):
-            yield from parts_of(item, f"{where}[{index}]")
+            yield from output_parts(item, f"{where}[{index}]")
     else:
         yield where, output
 
 
-def leaves(output: Any) -> Iterator[tuple[str, Tensor]]:
+def dense_parts(output: Any) -> Iterator[tuple[str, Tensor]]:
     """The dense tensors in an output, each with the path to it."""
-    return ((where, part) for where, part in parts_of(output) if is_dense(part))
+    return ((where, part) for where, part in output_parts(output) if is_dense(part))
 
 
 def largest_difference(first: Tensor, second: Tensor) -> float:
@@ -43,7 +43,7 @@ def largest_difference(first: Tensor, second: Tensor) -> float:
         return math.nan
     if not bool(second.isfinite().all()):
         return math.inf
-    chunks = zip(first.reshape(-1).split(CHUNK), second.reshape(-1).split(CHUNK), strict=True)
+    chunks = zip(first.reshape(-1).split(NUMBERS_AT_A_TIME), second.reshape(-1).split(NUMBERS_AT_A_TIME), strict=True)
     return max((wide(ours) - wide(theirs)).abs().max().item() for ours, theirs in chunks)
 
 
@@ -67,7 +67,7 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
 
     After an `overflow` inside the first, the order of its sums decides which numbers are finite: that refutes nothing.
     """
-    ours, theirs = dict(leaves(first)), dict(leaves(second))
+    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if not ours:
         return undecided("outputs", "C2A407", f"the first returns {type(first).__name__} without any tensor")
     if list(ours) != list(theirs):
@@ -101,7 +101,7 @@ def compare_outputs(
     first: Any, second: Any, described: str, labels: Tensor | None, bound: float | None = None
 ) -> Outputs | None:
     """The numbers, where the outputs are the same in kind; classes where there is one output (images, classes)."""
-    ours, theirs = dict(leaves(first)), dict(leaves(second))
+    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if list(ours) != list(theirs) or not ours:
         return None
     differences = [largest_difference(ours[key], theirs[key]) for key in ours]
@@ -117,7 +117,7 @@ def compare_outputs(
     classes = one.argmax(1), other.argmax(1)
     correct = None
     if labels is not None:
-        right = [int((found == labels.to(found.device)).sum()) for found in classes]
+        right = [int((chosen == labels.to(chosen.device)).sum()) for chosen in classes]
         correct = right[0], right[1]
     top = one.double().topk(2, 1).values
     margin = top[:, 0] - top[:, 1]
@@ -140,7 +140,7 @@ def findings_returned(first: Any, second: Any) -> list[Finding]:
 
     None refutes: a number or a name that was read off a tensor may turn with its rounding.
     """
-    ours, theirs = ({w: part for w, part in parts_of(side) if not is_dense(part)} for side in (first, second))
+    ours, theirs = ({w: part for w, part in output_parts(side) if not is_dense(part)} for side in (first, second))
     sentences = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})
     return [undecided("outputs", "C2A407", sentence) for sentence in sentences if sentence]
 
@@ -149,12 +149,12 @@ def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str,
     """The reason why the parts at a place are not known to be the same in both; empty where they are."""
     sides = [side[where] for side in (ours, theirs) if where in side]
     for thing in sides:
-        if not isinstance(thing, (*PLAIN, Mapping, list, tuple)):
-            return f"{where} is of the kind {type(thing).__name__}, and {REMEDY}"
+        if not isinstance(thing, (*PLAIN_KINDS, Mapping, list, tuple)):
+            return f"{where} is of the kind {type(thing).__name__}, and {ONLY_COMPARED}"
     if len(sides) == 1:
         return f"{where} is {sides[0]!r} in one of the two, and another kind of thing or nothing in the other"
     if type(sides[0]) is not type(sides[1]) or repr(sides[0]) != repr(sides[1]):
-        return f"{where} is {sides[1]!r}, not {sides[0]!r}, and {REMEDY}"
+        return f"{where} is {sides[1]!r}, not {sides[0]!r}, and {ONLY_COMPARED}"
     return ""
 
 
@@ -168,18 +168,18 @@ def widest_gap(first: Any, second: Any, limit: float) -> Gap | None:
 
     None where the outputs are of other kinds, or where the first holds no finite number.
     """
-    found = gaps_between(first, second, limit)
-    widest = max(found, key=lambda each: (math.isnan(each.difference), each.difference), default=None)
-    return replace(widest, count=sum(each.count for each in found)) if widest else None
+    gaps = gaps_between(first, second, limit)
+    widest = max(gaps, key=lambda each: (math.isnan(each.difference), each.difference), default=None)
+    return replace(widest, count=sum(each.count for each in gaps)) if widest else None
 
 
 def gaps_between(first: Any, second: Any, limit: float = 0.0) -> tuple[Gap, ...]:
     """The widest gap of each tensor in two outputs of one kind; none for a tensor without a finite number."""
-    ours, theirs = dict(leaves(first)), dict(leaves(second))
+    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if list(ours) != list(theirs) or any(other_kind(ours[where], theirs[where]) for where in ours):
         return ()
-    found = (widest_in(where, ours[where], theirs[where], limit) for where in ours if ours[where].numel())
-    return tuple(each for each in found if each is not None)
+    gaps = (widest_in(where, ours[where], theirs[where], limit) for where in ours if ours[where].numel())
+    return tuple(each for each in gaps if each is not None)
 
 
 def widest_in(where: str, ours: Tensor, theirs: Tensor, limit: float) -> Gap | None:
@@ -194,7 +194,7 @@ def widest_in(where: str, ours: Tensor, theirs: Tensor, limit: float) -> Gap | N
 
 def most_different(first: Any, second: Any, count: int) -> list[int]:
     """The numbers of `count` images, those first whose outputs differ most, as far as these come one an image."""
-    ours, theirs = dict(leaves(first)), dict(leaves(second))
+    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     most = torch.zeros(count)
     for where in ours.keys() & theirs.keys():
         alike = not other_kind(ours[where], theirs[where])

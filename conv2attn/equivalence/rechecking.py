@@ -19,18 +19,18 @@ from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.bounds import Arithmetic, Head, target_rounds_to_one_threshold, worst
 from conv2attn.bounds.by_key import heads_of_row
 from conv2attn.bounds.row import OutputChannel, Setting, SoftHeads
-from conv2attn.equivalence.checker import Layer, Objection, objections
+from conv2attn.equivalence.checker import LayerNumbers, Objection, objections
 from conv2attn.equivalence.results import ROOT, Certificate
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.report import Document, Notes, Report, counted, document
 from conv2attn.verdicts import Verdict
 
 WRITE = "Write one: conv2attn verify A B --report FILE."
-MOVED = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
+MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
 NAMED = ("command", *(f"{which}{what}" for which in ("original", "converted") for what in ("", " sha256")))
 MACHINE = ("arithmetic", "conv2attn", "device", "kernels", "machine", "python", "python-flint", "torch")
 MEASURED = {*MACHINE, "bound", "count", "counterexamples", "input_range", "max_error", "outputs", "sentence", "unshown"}
-SHOWN = 60  # characters of a value in a sentence
+CHARACTERS_SHOWN = 60  # characters of a value in a sentence
 
 
 @final
@@ -60,9 +60,9 @@ class Recheck(Report):
 def _(recheck: Recheck, verbose: bool = False) -> Document:
     """The verdict, then the contradictions and the open questions."""
     first = f"; not derived again: {recheck.unknown[0]}" if recheck.unknown and not recheck.wrong else ""
-    said = f"{recheck.verdict.value}: {recheck.certificate}{first}"
+    verdict = f"{recheck.verdict.value}: {recheck.certificate}{first}"
     counts = f"{counted(recheck.checked, 'layer')} checked by separate code too; stored verdict: {recheck.stored}"
-    return Document((said,), (Notes((*recheck.wrong, *recheck.unknown, counts)),), recheck.verdict)
+    return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, counts)),), recheck.verdict)
 
 
 def read_certificate(path: str) -> dict[str, Any]:
@@ -76,36 +76,37 @@ def read_certificate(path: str) -> dict[str, Any]:
         raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file", "Pass the path of a file.")
     try:
         body = json.loads(Path(path).read_text())
-        told = [body["circumstances"][key] for key in NAMED]
-        named = all(isinstance(each, str) for each in told) and isinstance(body["rows"], list)
+        circumstances = [body["circumstances"][key] for key in NAMED]
+        named = all(isinstance(each, str) for each in circumstances) and isinstance(body["rows"], list)
         Verdict(body["verdict"])
     except (OSError, RecursionError, LookupError, TypeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
         raise UsageError("C2A303", f"{path} is no certificate of two files: {why}", WRITE) from error
     if not named:
         raise UsageError("C2A303", f"{path} is no certificate of two files: it names none", WRITE)
-    found: dict[str, Any] = body
-    return found
+    return dict(body)
 
 
-def recheck(path: str, body: Mapping[str, Any], networks: tuple[nn.Module, nn.Module], anew: Certificate) -> Recheck:
+def recheck_certificate(
+    path: str, body: Mapping[str, Any], networks: tuple[nn.Module, nn.Module], anew: Certificate
+) -> Recheck:
     """The result for the certificate `body` in the file at `path`, which `certify` derived `anew` from the networks."""
-    checked, found = 0, list(compare_documents(body, anew.to_dict()))
-    told, here = rows_by_name(body), not any(each.sentence.startswith("circumstances") for each in found)
+    checked, every = 0, list(compare_documents(body, anew.to_dict()))
+    stored, here = rows_by_name(body), not any(each.sentence.startswith("circumstances") for each in every)
     for row in (each for each in anew.rows if not each.skipped):
         layers = [dict(side.named_modules()).get("" if row.name == ROOT else row.name) for side in networks]
         if layers[0] is None or layers[1] is None:
             if row.part("weights"):
-                found.append(Objection(f"{row.name} by separate code, since its layers have other names", sure=False))
+                every.append(Objection(f"{row.name} by separate code, since its layers have other names", sure=False))
             continue
-        said = list(too_small(told.get(row.name, {}), layers[0], layers[1], sure=here))
+        contradictions = list(too_small(stored.get(row.name, {}), layers[0], layers[1], sure=here))
         if row.part("weights"):
             bounded = row.strength is not None and row.strength.value == "bounded"
-            contradictions = list(objections(layers[0], layers[1], bounded=bounded))
-            checked += not said and not contradictions
-            said += contradictions if anew else []
-        found += [Objection(f"{row.name}: {each.sentence}", each.sure) for each in said]
-    wrong, unknown = (tuple(each.sentence for each in found if each.sure is sure) for sure in (True, False))
+            sentences = list(objections(layers[0], layers[1], bounded=bounded))
+            checked += not contradictions and not sentences
+            contradictions += sentences if anew else []
+        every += [Objection(f"{row.name}: {each.sentence}", each.sure) for each in contradictions]
+    wrong, unknown = (tuple(each.sentence for each in every if each.sure is sure) for sure in (True, False))
     return Recheck(path, body["verdict"], checked, wrong, unknown)
 
 
@@ -119,7 +120,7 @@ def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, sure: bool) -> Iterator[Objection]:
     """The objection to a stored row whose bound is below `proved_bound`."""
     bound, within = (row.get(field) for field in ("bound", "input_range"))
-    ours, theirs = (Layer.of(each) for each in (first, second))
+    ours, theirs = (LayerNumbers.of(each) for each in (first, second))
     numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (bound, within))
     if ours is None or theirs is None or not numbers:
         return
@@ -128,7 +129,7 @@ def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, su
         yield Objection(f"the bound {bound:g} is below {float(least):g}, which is proved", sure)
 
 
-def proved_bound(convolution: Layer, converted: Layer, input_range: Fraction) -> Fraction | None:
+def proved_bound(convolution: LayerNumbers, converted: LayerNumbers, input_range: Fraction) -> Fraction | None:
     """The bound on two layers as computed by direct sums, by claim ROW of proofs/: products of factors left out.
 
     None where the first is no convolution, or nothing is known.
@@ -143,10 +144,10 @@ def proved_bound(convolution: Layer, converted: Layer, input_range: Fraction) ->
     )
     channel = int((weights * float(input_range) + biases).argmax())
     sums = Fraction(weights[channel].item()) * (1 - Fraction(1, 2**30))  # as it may be rounded
-    return OutputChannel.of(sums, biases[channel].item(), input_range, first, second, soft_heads(converted, own)).proved
+    return OutputChannel.of(sums, biases[channel].item(), input_range, first, second, row_heads(converted, own)).proved
 
 
-def soft_heads(layer: Layer, arithmetic: Arithmetic) -> SoftHeads | None:
+def row_heads(layer: LayerNumbers, arithmetic: Arithmetic) -> SoftHeads | None:
     """The heads of a layer as claim ROW takes them, on no more keys than one; None where all may be one-hot."""
     working, axes = layer.working() if layer.alpha else [], len(layer.stride)
     alpha = min((layer.alpha[head] for head in working), default=math.inf)
@@ -165,9 +166,11 @@ def compare_documents(stored: Any, anew: Any, path: str = "") -> Iterator[Object
         for place, pair in enumerate(zip(stored, anew, strict=True)):
             yield from compare_documents(*pair, f"{path}[{place}]")
     elif type(stored) is not type(anew) or stored != anew:
-        told, found = (("missing" if each is ... else json.dumps(each, default=str))[:SHOWN] for each in (stored, anew))
+        before, after = (
+            ("missing" if each is ... else json.dumps(each, default=str))[:CHARACTERS_SHOWN] for each in (stored, anew)
+        )
         measured = any(each.partition("[")[0] in MEASURED for each in path.split("."))
-        yield Objection(f"{path} is {told}, and {found} when derived anew", sure=not measured)
+        yield Objection(f"{path} is {before}, and {after} when derived anew", sure=not measured)
 
 
 def is_regular(path: str, *, folder: bool = False) -> bool:

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.equivalence.bases import comparable_basis
-from conv2attn.equivalence.certify import certify, check_extent
+from conv2attn.equivalence.certify import certify, check_not_negative
 from conv2attn.equivalence.counterexamples import compared_at
 from conv2attn.equivalence.matching import match
 from conv2attn.equivalence.opaque import LOCK, Layer
-from conv2attn.equivalence.results import NETWORK, ROOT, Counterexample
+from conv2attn.equivalence.results import ROOT, WHOLE_NETWORK, Counterexample
 from conv2attn.equivalence.rows import LayerPair
 from conv2attn.equivalence.walk import own, reason
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
@@ -22,7 +22,7 @@ from conv2attn.models.provenance import input_size_of
 from conv2attn.report import Document, Notes, Report, counted, document
 from conv2attn.verdicts import Verdict, worst_verdict
 
-REMEDY = "Write one: conv2attn verify A B --save-witness FILE."
+WITNESS_REMEDY = "Write one: conv2attn verify A B --save-witness FILE."
 
 
 @final
@@ -55,11 +55,12 @@ def _(replay: Replay, verbose: bool = False) -> Document:
     """The verdict, then a sentence for each saved input."""
     still = sum(each.verdict is Verdict.REFUTED for each in replay.shown)
     rest = "" if still else " (and nothing is known of other inputs)"
-    said = f"{replay.verdict.value}: {still} of {len(replay.shown)} saved inputs show a difference{rest}"
-    return Document((said,), (Notes(tuple(f"{each.layer}: {each.sentence}" for each in replay.shown)),), replay.verdict)
+    answer = f"{replay.verdict.value}: {still} of {len(replay.shown)} saved inputs show a difference{rest}"
+    notes = Notes(tuple(f"{each.layer}: {each.sentence}" for each in replay.shown))
+    return Document((answer,), (notes,), replay.verdict)
 
 
-def replay(
+def replay_witnesses(
     content: Mapping[Any, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None = None
 ) -> Replay:
     """Runs the layers or networks that the saved inputs are for on them, the second's heads evaluated as softmaxes.
@@ -73,16 +74,16 @@ def replay(
         UsageError: they are not for these networks (C2A008), or the tolerance is no number of at least 0 (C2A001).
         UnsupportedError: a layer is no convolution.
     """
-    check_extent(0.0 if tolerance is None else tolerance, "tolerance")
+    check_not_negative(0.0 if tolerance is None else tolerance, "tolerance")
     saved = content.get("witnesses")
     if not isinstance(saved, Sequence) or not saved or not all(map(is_saved, saved)):
-        raise CheckpointError("C2A303", f"{file} holds no saved witnesses", REMEDY)
+        raise CheckpointError("C2A303", f"{file} holds no saved witnesses", WITNESS_REMEDY)
     with LOCK:
-        shown = tuple(
+        results = tuple(
             (show_network if each.get("part") else show_layer)(each, file, original, network, tolerance)
             for each in saved
         )
-    return Replay(file, shown)
+    return Replay(file, results)
 
 
 def is_saved(entry: object) -> bool:
@@ -123,15 +124,16 @@ def show_layer(
         sentence = f"{name} of the original does not run on the input in {file}: {reason(error)}"
         raise UsageError("C2A009", sentence, "Pass the two networks that verify compared then.") from error
     if not fits:
-        raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
+        raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", WITNESS_REMEDY)
     tolerance = tolerance if name == ROOT else None
     try:
-        found = compared_at((pair.first, pair.second), pair.bases, image, place, tolerance)
+        counterexample = compared_at((pair.first, pair.second), pair.bases, image, place, tolerance)
     except (Conv2AttnError, RuntimeError, IndexError) as error:
         return Shown(name, Verdict.REFUTED, f"the second does not run on it: {reason(error)}")
-    if found is None:
+    if counterexample is None:
         return Shown(name, Verdict.REFUTED, "the outputs are of other shapes")
-    return Shown(name, Verdict.REFUTED if found.shows else Verdict.UNDECIDED, sentence_on(found, tolerance is None))
+    verdict = Verdict.REFUTED if counterexample.shows else Verdict.UNDECIDED
+    return Shown(name, verdict, sentence_on(counterexample, tolerance is None))
 
 
 def pair_of(name: str, original: nn.Module, network: nn.Module, image: Tensor) -> LayerPair | None:
@@ -151,35 +153,35 @@ def show_network(
 ) -> Shown:
     """The result for one saved image of the whole networks: the judgement of their certificate on that image."""
     name, part, image = entry["layer"], entry["part"], entry["image"]
-    if name != NETWORK:
+    if name != WHOLE_NETWORK:
         raise UsageError(
             "C2A008",
             f"{file} is of a part {name}, which these networks have not",
             "Pass the two networks that verify compared then.",
         )
     image = image.to(next((each.device for each in original.parameters()), image.device))[None]
-    tolerance, told = tolerance if part == "tolerance" else None, f"the input in {file}"
-    found = certify(original, network, images=image, described=told, tolerance=tolerance)
-    shown = next((each for each in found.counterexamples if each.layer == NETWORK), None)
-    if shown is None:
+    tolerance, description = tolerance if part == "tolerance" else None, f"the input in {file}"
+    certificate = certify(original, network, images=image, described=description, tolerance=tolerance)
+    counterexample = next((each for each in certificate.counterexamples if each.layer == WHOLE_NETWORK), None)
+    if counterexample is None:
         return Shown(f"{name} {part}", Verdict.UNDECIDED, "this input shows no difference")
-    sentence = shown.fact if shown.told else sentence_on(shown, part != "tolerance")
+    sentence = counterexample.fact if counterexample.told else sentence_on(counterexample, part != "tolerance")
     return Shown(f"{name} {part}", Verdict.REFUTED, sentence)
 
 
-def sentence_on(found: Counterexample, by_rounding: bool) -> str:
+def sentence_on(example: Counterexample, by_rounding: bool) -> str:
     """The numbers beside what is allowed, and what follows."""
-    if not math.isfinite(found.original):
-        return f"{found.where}: the original is not finite there, so this input shows nothing"
-    if not found.difference and not found.exact:
-        return f"{found.where} is {found.original:.9g} in both: this input shows no difference"
+    if not math.isfinite(example.original):
+        return f"{example.where}: the original is not finite there, so this input shows nothing"
+    if not example.difference and not example.exact:
+        return f"{example.where} is {example.original:.9g} in both: this input shows no difference"
     who = "rounding" if by_rounding else "the tolerance"
-    limit = f"what {who} allows is not known" if found.allowed is None else f"{who} allows {found.allowed:.3g}"
-    pair = f"{found.converted:.9g}, not {found.original:.9g}"
-    many = f" ({counted(found.count, 'number')} off)" if found.count else ""
-    numbers = f"{found.where} is {pair}: off by {found.difference:.3g}, {limit}{many}"
-    if found.exceeds:
+    limit = f"what {who} allows is not known" if example.allowed is None else f"{who} allows {example.allowed:.3g}"
+    pair = f"{example.converted:.9g}, not {example.original:.9g}"
+    many = f" ({counted(example.count, 'number')} off)" if example.count else ""
+    numbers = f"{example.where} is {pair}: off by {example.difference:.3g}, {limit}{many}"
+    if example.exceeds:
         return numbers
-    if found.exact:
-        return f"{numbers}; in exact arithmetic it is off by {found.exact:.3g}, and should not be"
+    if example.exact:
+        return f"{numbers}; in exact arithmetic it is off by {example.exact:.3g}, and should not be"
     return f"{numbers}: this input shows nothing"

@@ -14,7 +14,7 @@ from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdic
 
 SAME_MAP = "the second is the same map as the first in the forward pass, for all finite inputs that are not empty"
 ROOT = "(root)"  # the label of a network that is a layer
-NETWORK = "(network)"  # in place of a layer's name
+WHOLE_NETWORK = "(network)"  # in place of a layer's name
 GRID = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
 OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2, 3)}}
 CLAIMS: dict[str, tuple[str, ...]] = {
@@ -114,7 +114,7 @@ class Row(Part, frozen=True):
 
 @final
 class Gap(Part, frozen=True):
-    """Where a tensor of the outputs differs most: its path, the place by its axes, both numbers, how many differ."""
+    """The largest difference in one tensor of the outputs: its path, its place, both numbers, how many differ."""
 
     output: str
     place: tuple[int, ...]
@@ -216,7 +216,7 @@ class Counterexample(Part, frozen=True, eq=False):
         return "; ".join(filter(None, [self.told, numbers]))
 
     def at(self, gap: Gap) -> "Counterexample":
-        """The same input with the place and the numbers of a gap in the outputs."""
+        """This input with the place and the numbers of a gap in the outputs."""
         numbers: Any = {each: getattr(gap, each) for each in ("output", "place", "original", "converted", "count")}
         return replace(self, **numbers)
 

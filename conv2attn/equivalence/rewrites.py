@@ -11,18 +11,18 @@ from typing import Any
 
 import torch
 
-from conv2attn.equivalence.terms import Call, Term, Value, axes_of, exponent, is_number, sides
+from conv2attn.equivalence.terms import Call, Term, Value, axes_from_front, exponent, fits_a_float, sides
 
-Rule = Callable[[Call], "Term | tuple[Term, ...] | None"]
-RULES: dict[str, Rule] = {}
-PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
+Rewrite = Callable[[Call], "Term | tuple[Term, ...] | None"]
+REWRITES: dict[str, Rewrite] = {}
+PRIME_SIDES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[Rewrite], Rewrite]:
     """Registers the rule of some operators of torch; where it gives None, a call is its own term."""
 
-    def register(function: Rule) -> Rule:
-        RULES.update({f"aten::{name}": function for name in names})
+    def register(function: Rewrite) -> Rewrite:
+        REWRITES.update({f"aten::{name}": function for name in names})
         return function
 
     return register
@@ -40,9 +40,9 @@ def same(call: Call) -> Term:
 @rule("to", "_to_copy", "type_as", "float", "double", "half")
 def cast(call: Call) -> Term:
     """A cast to the own dtype is none."""
-    given = call.first
-    same_place = (given.fake.dtype, given.fake.device) == (call.made.dtype, call.made.device)
-    return given.term if same_place else call.term("cast", given, str(call.made.dtype), str(call.made.device))
+    tensor = call.first
+    same_place = (tensor.fake.dtype, tensor.fake.device) == (call.made.dtype, call.made.device)
+    return tensor.term if same_place else call.term("cast", tensor, str(call.made.dtype), str(call.made.device))
 
 
 @rule("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
@@ -58,7 +58,7 @@ def dropout(call: Call) -> Term | None:
     "view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "ravel"
 )
 def reshaped(call: Call) -> Term:
-    """The same numbers, row-major, in another shape."""
+    """A tensor in another shape, row-major."""
     return in_shape(call, call.first.term, call.first.shape, call.shape)
 
 
@@ -74,11 +74,11 @@ def permuted(call: Call) -> Term | None:
     """Axes in another order, found on a tensor whose sides are different primes."""
     rank = call.first.rank
     operator = getattr(torch.ops.aten, call.name.removeprefix("aten::"))
-    if rank > len(PRIMES):
+    if rank > len(PRIME_SIDES):
         return None
     _, *rest = call.arguments.values()
-    moved = operator(torch.empty(PRIMES[:rank], device="meta"), *rest)
-    return in_order(call, call.first.term, [PRIMES.index(side) for side in moved.shape])
+    moved = operator(torch.empty(PRIME_SIDES[:rank], device="meta"), *rest)
+    return in_order(call, call.first.term, [PRIME_SIDES.index(side) for side in moved.shape])
 
 
 def in_order(call: Call, term: Term, order: Sequence[int]) -> Term:
@@ -88,10 +88,10 @@ def in_order(call: Call, term: Term, order: Sequence[int]) -> Term:
     return term if list(order) == list(range(len(order))) else call.term("permute", term, tuple(order))
 
 
-def piece(call: Call, given: Value, axis: int, start: Any, length: Any, step: int = 1) -> Term:
+def piece(call: Call, tensor: Value, axis: int, start: Any, length: Any, step: int = 1) -> Term:
     """Every `step`-th of the places along an axis."""
-    whole = (start, step) == (0, 1) and call.size(length) == given.shape[axis]
-    return given.term if whole else call.term("piece", given, axis, start, length, step)
+    whole = (start, step) == (0, 1) and call.size(length) == tensor.shape[axis]
+    return tensor.term if whole else call.term("piece", tensor, axis, start, length, step)
 
 
 def from_front(place: Any, side: Any) -> Any:
@@ -101,9 +101,9 @@ def from_front(place: Any, side: Any) -> Any:
 
 @rule("slice")
 def _(call: Call) -> Term:
-    given, axis = call.first, call["dim"] % call.first.rank
-    start = from_front(call["start"], given.fake.shape[axis])
-    return piece(call, given, axis, start, call.made.shape[axis], call["step"])
+    tensor, axis = call.first, call["dim"] % call.first.rank
+    start = from_front(call["start"], tensor.fake.shape[axis])
+    return piece(call, tensor, axis, start, call.made.shape[axis], call["step"])
 
 
 @rule("narrow")
@@ -114,15 +114,15 @@ def _(call: Call) -> Term:
 
 @rule("select")
 def _(call: Call) -> Term:
-    return selected(call, call["dim"] % call.first.rank, call["index"])
+    return place_along(call, call["dim"] % call.first.rank, call["index"])
 
 
-def selected(call: Call, axis: int, index: Any) -> Term:
+def place_along(call: Call, axis: int, index: Any) -> Term:
     """One place along an axis, which goes."""
-    given = call.first
-    term = piece(call, given, axis, from_front(index, given.fake.shape[axis]), 1)
-    one = tuple(1 if each == axis else side for each, side in enumerate(given.shape))
-    return in_shape(call, term, one, sides(given.shape, [axis]))
+    tensor = call.first
+    term = piece(call, tensor, axis, from_front(index, tensor.fake.shape[axis]), 1)
+    one = tuple(1 if each == axis else side for each, side in enumerate(tensor.shape))
+    return in_shape(call, term, one, sides(tensor.shape, [axis]))
 
 
 @rule("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_chunk", "unsafe_split")
@@ -135,7 +135,7 @@ def _(call: Call) -> tuple[Term, ...] | None:
 
 @rule("unbind")
 def _(call: Call) -> tuple[Term, ...]:
-    return tuple(selected(call, call["dim"] % call.first.rank, index) for index in range(len(call.made)))
+    return tuple(place_along(call, call["dim"] % call.first.rank, index) for index in range(len(call.made)))
 
 
 @rule("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack")
@@ -179,7 +179,7 @@ def _(call: Call) -> Term:
 
 def scalar(call: Call, item: Any) -> Any:
     """A number beside a floating-point tensor is a float."""
-    return float(item) if is_number(item) and call.made.is_floating_point() else item
+    return float(item) if fits_a_float(item) and call.made.is_floating_point() else item
 
 
 def sorted_terms(call: Call, operator: str, *pair: Any) -> Term:
@@ -225,8 +225,8 @@ def add(call: Call) -> Term | None:
         return None
     for product, bias in ((first, other), (other, first)):
         if isinstance(product, Value) and isinstance(bias, Value) and product.term.operator == "linear":
-            x, weight, known = product.term.arguments
-            if not isinstance(known, Term) and bias.rank == 1 and bias.shape == product.shape[-1:]:
+            x, weight, own_bias = product.term.arguments
+            if not isinstance(own_bias, Term) and bias.rank == 1 and bias.shape == product.shape[-1:]:
                 return call.term("linear", x, weight, bias)
     return sorted_terms(call, "add", first, other)
 
@@ -238,17 +238,17 @@ def _(call: Call) -> Term | None:
         return None
     if call.name == "aten::rsub":
         return call.term("subtract", scalar(call, other), first)
-    if is_number(other) and call.made.is_floating_point():
+    if fits_a_float(other) and call.made.is_floating_point():
         return first.term if other == 0 else call.term("add", first, -float(other))
     return call.term("subtract", first, other)
 
 
 @rule("mul", "multiply")
-def mul(call: Call) -> Term:
+def multiplied(call: Call) -> Term:
     """A product; `x sigmoid(x)` is silu."""
     first, other = call.first, call["other"]
-    if is_number(other):
-        return scaled(call, first, other)
+    if fits_a_float(other):
+        return times_number(call, first, other)
     if isinstance(other, Value):
         for x, gate in ((first, other), (other, first)):
             if gate.term.operator == "aten::sigmoid" and gate.term.arguments[0] is x.term:
@@ -256,16 +256,16 @@ def mul(call: Call) -> Term:
     return sorted_terms(call, "multiply", first, other)
 
 
-def scaled(call: Call, given: Value, factor: float) -> Term:
+def times_number(call: Call, tensor: Value, factor: float) -> Term:
     """A product with a number, if it is not 1."""
-    if factor == 1 and given.fake.dtype == call.made.dtype:
-        return given.term
-    return call.term("multiply", given, scalar(call, factor))
+    if factor == 1 and tensor.fake.dtype == call.made.dtype:
+        return tensor.term
+    return call.term("multiply", tensor, scalar(call, factor))
 
 
 @rule("neg", "negative")
 def _(call: Call) -> Term:
-    return scaled(call, call.first, -1)
+    return times_number(call, call.first, -1)
 
 
 @rule("div", "divide", "true_divide")
@@ -273,8 +273,8 @@ def _(call: Call) -> Term | None:
     first, other = call.first, call["other"]
     if call["rounding_mode"] is not None:
         return None
-    if is_number(other) and exponent(float(other)) and first.floating:
-        return scaled(call, first, 1 / other)
+    if fits_a_float(other) and exponent(float(other)) and first.floating:
+        return times_number(call, first, 1 / other)
     return call.term("divide", first, scalar(call, other))
 
 
@@ -286,10 +286,10 @@ def _(call: Call) -> Term:
 @rule("pow")
 def _(call: Call) -> Term | None:
     power = call["exponent"]
-    if not is_number(power) or not isinstance(call["self"], Value) or not call["self"].floating:
+    if not fits_a_float(power) or not isinstance(call["self"], Value) or not call["self"].floating:
         return None
-    known = {1: call.first.term, 2: call.term("multiply", call.first, call.first)}
-    return known.get(power)
+    powers = {1: call.first.term, 2: call.term("multiply", call.first, call.first)}
+    return powers.get(power)
 
 
 @rule("relu", "relu6", "clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "threshold")
@@ -306,9 +306,9 @@ def clamp(call: Call) -> Term | None:
     return None if any(map(math.isnan, limits)) else clamped(call, call.first, *limits)
 
 
-def clamped(call: Call, given: Value, low: float, high: float) -> Term:
+def clamped(call: Call, tensor: Value, low: float, high: float) -> Term:
     """Numbers between two limits, of which either may be infinite; one after the other are one if these overlap."""
-    term = given.term
+    term = tensor.term
     if term.operator == "clamp":
         first = [float(number) for _, number in term.arguments[1:]]
         if max(low, first[0]) <= min(high, first[1]):
@@ -321,7 +321,7 @@ def reduced(call: Call) -> Term | None:
     """Over axes counted from the front; the axes that are kept are only a shape."""
     if call["dtype"] not in (None, call.first.fake.dtype):
         return None
-    return over(call, call.name.removeprefix("aten::"), axes_of(call["dim"], call.first.rank))
+    return over(call, call.name.removeprefix("aten::"), axes_from_front(call["dim"], call.first.rank))
 
 
 def over(call: Call, operator: str, axes: tuple[int, ...]) -> Term:
@@ -388,15 +388,15 @@ def einsum(call: Call) -> Term | None:
     def turned(tensor: Value, letters: str, *order: str) -> Term:
         return in_order(call, tensor.term, [letters.index(each) for each in order])
 
-    given = turned(x, left, *batch, *rows, *summed)
+    rows_first = turned(x, left, *batch, *rows, *summed)
     if not batch:
-        found = call.term("linear", given, turned(y, right, *columns, *summed), None)
+        term = call.term("linear", rows_first, turned(y, right, *columns, *summed), None)
     elif len(rows) == 1:
-        found = call.term("product", given, turned(y, right, *batch, *summed, *columns))
+        term = call.term("product", rows_first, turned(y, right, *batch, *summed, *columns))
     else:
         return None
-    known = [*batch, *rows, *columns]
-    return in_order(call, found, [known.index(each) for each in out])
+    letters = [*batch, *rows, *columns]
+    return in_order(call, term, [letters.index(each) for each in out])
 
 
 @rule("addmm")

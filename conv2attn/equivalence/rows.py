@@ -16,13 +16,13 @@ from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
 from conv2attn.basis import AttentionGrid, Basis
 from conv2attn.equivalence.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds, magnitudes
-from conv2attn.equivalence.bound import SLACK, Carried, LayerRule
+from conv2attn.equivalence.bound import Carried, LayerRule
 from conv2attn.equivalence.counterexamples import find_counterexample
 from conv2attn.equivalence.maps import check_leaks, compare_maps, is_plain, summed
 from conv2attn.equivalence.opaque import Layer
 from conv2attn.equivalence.outputs import largest_difference, other_kind
 from conv2attn.equivalence.results import Counterexample, Finding, Row, holds, refuted, undecided, unsupported
-from conv2attn.equivalence.rounding import difference_bounds, has_blind_outputs, overflow, seeing
+from conv2attn.equivalence.rounding import SLACK, difference_bounds, has_blind_outputs, overflow, seeing
 from conv2attn.equivalence.walk import own, reason, without_memory
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import describe
@@ -116,9 +116,9 @@ class LayerPair:
             else:
                 weight = self.any_weight
                 pair = Pair(self.first.basis_with(*weight), self.second.basis_with(*weight))
-            found = compare_maps(pair.original, pair.converted)
+            geometry_and_weights = compare_maps(pair.original, pair.converted)
             leaking, self.leak = check_leaks(pair.original, pair.converted)
-        return [*found, leaking]
+        return [*geometry_and_weights, leaking]
 
     leak: float | None = None
     failure: Exception | None = None
@@ -150,16 +150,16 @@ class LayerPair:
 
     def refusal(self) -> str:
         """The reason why the engine that is set refuses inputs like those met; empty where it takes them."""
-        layer, seen = self.second.module, self.measured
+        layer, measured = self.second.module, self.measured
         if (
             not isinstance(layer, MultiHeadSelfAttention)
             or ENGINES[layer.engine].choose is not None
-            or seen.like is None
+            or measured.like is None
         ):
             return ""
         if self.second.function is not None:  # the attention has no weights of its own to ask with
             return ""
-        why = layer.why_engine(seen.like.new_zeros(1, layer.d_in, *seen.sides))[layer.engine]
+        why = layer.why_engine(measured.like.new_zeros(1, layer.d_in, *measured.sides))[layer.engine]
         return "" if why == "exact" else f"the second refuses by its engine {layer.engine}: {why}"
 
     @property
@@ -184,19 +184,19 @@ class LayerPair:
 
         The padding of a small image may copy the pixel that is looked at to the border: then nothing is measured.
         """
-        module, seen = self.first.module, self.measured
-        if not isinstance(module, STOCK) or seen.like is None:
+        module, measured = self.first.module, self.measured
+        if not isinstance(module, STOCK) or measured.like is None:
             return
-        basis, device = self.bases.original, seen.like.device.type
-        for shape in (each for each in seen.shapes if has_blind_outputs(basis, each)):
-            found = spread_of_spike(
+        basis, device = self.bases.original, measured.like.device.type
+        for shape in (each for each in measured.shapes if has_blind_outputs(basis, each)):
+            spread = spread_of_spike(
                 lambda image: own(self.first, image),
                 torch.Size(shape),
-                seen.like.dtype,
+                measured.like.dtype,
                 device,
                 seeing(basis, shape[2:]),
             )
-            seen.spread = found if found > seen.spread else seen.spread
+            measured.spread = spread if spread > measured.spread else measured.spread
 
     def rule(self) -> LayerRule:
         """The rule by which this pair carries a bound on."""
@@ -205,11 +205,11 @@ class LayerPair:
         bias = original.weights.bias
         summand = torch.zeros(1) if bias is None else bias.detach().cpu().double().abs()
 
-        def rule(given: Carried) -> Carried:
-            added = difference_bounds(self.bases, given.reach, sides)
+        def rule(read: Carried) -> Carried:
+            added = difference_bounds(self.bases, read.reach, sides)
             each_own = torch.tensor(math.inf if added is None else added, dtype=torch.float64)
-            size = (rows * given.size + summand + each_own).max().item()
-            error = (rows * given.error + each_own).max().item()
+            size = (rows * read.size + summand + each_own).max().item()
+            error = (rows * read.error + each_own).max().item()
             return Carried(size * SLACK, error * SLACK)
 
         return rule
@@ -236,25 +236,25 @@ class LayerPair:
 
     def judged(self, row: Row, *, exactly: bool) -> Row:
         """The row with its findings and numbers."""
-        seen, maps = self.measured, self.maps
+        measured, maps = self.measured, self.maps
         findings = list(maps) if exactly else within_a_tolerance(maps)
-        row = replace(row, grid=seen.grid or None, leak=self.leak, **self.numbers())
-        if seen.shapes and self.readable:
+        row = replace(row, grid=measured.grid or None, leak=self.leak, **self.numbers())
+        if measured.shapes and self.readable:
             self.find_spread()
-            seen.refused = self.refusal()
-            beyond = overflow(self.bases, 0, seen.input_range)
-            if not beyond and math.isfinite(seen.max_error):
-                beyond = overflow(self.bases, 1, seen.input_range)
-            bound = None if beyond else self.bound(seen.input_range)
-            findings.append(judge_measured(seen, bound, self.placed, beyond))
-            kept = None if seen.spread > 0 else bound
-            row = replace(row, input_range=seen.input_range, max_error=seen.max_error, bound=kept)
-        row = replace(row, findings=tuple(findings), strength=strength_of(findings))
+            measured.refused = self.refusal()
+            beyond = overflow(self.bases, 0, measured.input_range)
+            if not beyond and math.isfinite(measured.max_error):
+                beyond = overflow(self.bases, 1, measured.input_range)
+            bound = None if beyond else self.bound(measured.input_range)
+            findings.append(judge_measured(measured, bound, self.placed, beyond))
+            stated = None if measured.spread > 0 else bound
+            row = replace(row, input_range=measured.input_range, max_error=measured.max_error, bound=stated)
+        row = replace(row, findings=tuple(findings), strength=overall_strength(findings))
         return self.refuted_by_an_input(row) if exactly else row
 
     def refuted_by_an_input(self, row: Row) -> Row:
         """The row, refuted where it is undecided by its geometry alone and an input shows a difference."""
-        doubt = next((each for each in row.findings if (each.part, each.verdict) == DOUBT), None)
+        doubt = next((each for each in row.findings if (each.part, each.verdict) == UNDECIDED_GEOMETRY), None)
         if (
             doubt is None
             or row.verdict is not Verdict.UNDECIDED
@@ -262,10 +262,10 @@ class LayerPair:
             or self.first.basis is None
         ):
             return row
-        if self.first.basis.weights.stored.dtype in HALF or (shown := self.counterexample(1.0)) is None:
+        if self.first.basis.weights.stored.dtype in HALF or (counterexample := self.counterexample(1.0)) is None:
             return row
-        found = refuted("geometry", doubt.code, f"{doubt.sentence}; {shown.in_words()}")
-        return replace(row, findings=tuple(found if each is doubt else each for each in row.findings))
+        geometry = refuted("geometry", doubt.code, f"{doubt.sentence}; {counterexample.in_words()}")
+        return replace(row, findings=tuple(geometry if each is doubt else each for each in row.findings))
 
     def counterexample(self, reach: float, tolerance: float | None = None) -> Counterexample | None:
         """The worst input constructed: with a tolerance, of the sides that were met, as the claim is."""
@@ -303,7 +303,7 @@ class LayerPair:
         return None
 
 
-DOUBT = ("geometry", Verdict.UNDECIDED)
+UNDECIDED_GEOMETRY = ("geometry", Verdict.UNDECIDED)
 
 
 def is_transposed(layer: Layer) -> bool:
@@ -335,40 +335,40 @@ def dense_memory(layer: MultiHeadSelfAttention, padded_sides: tuple[int, ...]) -
     return layer.heads * queries * keys * itemsize
 
 
-def judge_measured(seen: Measured, bound: float | None, same: bool, beyond: str = "") -> Finding:
+def judge_measured(measured: Measured, bound: float | None, same: bool, beyond: str = "") -> Finding:
     """The finding on measurements beside the bound; without a bound only numbers that are not finite decide.
 
     `beyond` says why the original can overflow here, so that neither holds nor fails what is said of finite numbers.
     """
-    if seen.refused or (beyond and not seen.trouble):
-        return undecided("measured", "C2A404", seen.refused or beyond)
-    if math.isnan(seen.max_error):
+    if measured.refused or (beyond and not measured.trouble):
+        return undecided("measured", "C2A404", measured.refused or beyond)
+    if math.isnan(measured.max_error):
         return undecided("measured", "C2A404", "the original's output is not finite on the inputs met")
-    if seen.max_error == math.inf:
-        what = seen.trouble or "an output is not finite"
+    if measured.max_error == math.inf:
+        what = measured.trouble or "an output is not finite"
         return refuted("measured", "C2A404", f"on an input on which the original runs, {what}")
-    if seen.spread > 0:
-        trace = f"a pixel of {SPIKE:g} changes outputs that do not see it by {seen.spread:.2g}"
+    if measured.spread > 0:
+        trace = f"a pixel of {SPIKE:g} changes outputs that do not see it by {measured.spread:.2g}"
         sentence = f"the original is no direct sum on this device, so no bound is given: {trace}"
-        if bound is None or not seen.max_error <= bound:
-            return undecided("measured", "C2A404", f"{sentence}, and |error| {seen.max_error:.3g} was measured")
+        if bound is None or not measured.max_error <= bound:
+            return undecided("measured", "C2A404", f"{sentence}, and |error| {measured.max_error:.3g} was measured")
         return Finding("measured", Verdict.HOLDS, Strength.SAMPLED, "C2A404", sentence)
     if bound is None:
         sentence = "no bound is known to hold the measured difference against"
         return undecided("measured", "C2A404", sentence) if same else holds("measured", Strength.SAMPLED)
-    if seen.max_error <= bound:
+    if measured.max_error <= bound:
         return holds("measured", Strength.SAMPLED)
-    sentence = f"|error| {seen.max_error:.3g} was measured above the bound {bound:.3g}"
-    indirect = indirect_convolution(seen.like) if seen.like is not None else None
+    sentence = f"|error| {measured.max_error:.3g} was measured above the bound {bound:.3g}"
+    indirect = indirect_convolution(measured.like) if measured.like is not None else None
     if indirect:
         return undecided("measured", "C2A404", f"{sentence}, which does not hold here: {indirect}")
-    if seen.like is not None and seen.like.device.type == "cpu" and seen.like.dtype in HALF:
-        fault = f"of which kernels for {seen.like.dtype} on a CPU, the original's too, are not always within"
+    if measured.like is not None and measured.like.device.type == "cpu" and measured.like.dtype in HALF:
+        fault = f"of which kernels for {measured.like.dtype} on a CPU, the original's too, are not always within"
         return undecided("measured", "C2A404", f"{sentence}, {fault}")
     return refuted("measured", "C2A404", sentence)
 
 
-def strength_of(findings: Sequence[Finding]) -> Strength:
+def overall_strength(findings: Sequence[Finding]) -> Strength:
     """The strength of the claim for all inputs: that of the weakest part, what was measured apart."""
     order = list(Strength)
     deciding = [finding.strength for finding in findings if finding.part != "measured"]

@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+SYMBOLIC_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @final
@@ -37,10 +37,10 @@ class Terms:
     def __call__(self, operator: str, *arguments: Any) -> Term:
         """The term of an operator and its arguments, of which plain values are kept with their type."""
         key = (operator, tuple(map(plain, arguments)))
-        found = self.every.get(key)
-        if found is None:
-            found = self.every[key] = Term(*key, len(self.every))
-        return found
+        term = self.every.get(key)
+        if term is None:
+            term = self.every[key] = Term(*key, len(self.every))
+        return term
 
     def constant(self, tensor: Tensor) -> Term:
         """The term of a constant: dtype, shape and all bits."""
@@ -147,20 +147,20 @@ class Call:
             return item.term
         if isinstance(item, list | tuple):
             return tuple(map(self.key, item))
-        return self.size(item) if isinstance(item, SIZES) else item
+        return self.size(item) if isinstance(item, SYMBOLIC_SIZES) else item
 
     def whole(self) -> Term:
         """The term of the call as it is."""
         return self.term(self.name, *self.arguments.values())
 
 
-def axes_of(chosen: Any, rank: int) -> tuple[int, ...]:
+def axes_from_front(axes: Any, rank: int) -> tuple[int, ...]:
     """Axes counted from the front, in their order; all of them for None or an empty list."""
-    listed = [] if chosen is None else chosen if isinstance(chosen, list | tuple) else [chosen]
+    listed = [] if axes is None else axes if isinstance(axes, list | tuple) else [axes]
     return tuple(sorted({axis % rank for axis in listed} or range(rank))) if rank else ()
 
 
-def is_number(item: Any) -> bool:
+def fits_a_float(item: Any) -> bool:
     """Whether an argument is a number that fits a float."""
     return type(item) in (int, float) and not (isinstance(item, int) and abs(item) > 1 << 53)
 

@@ -23,9 +23,9 @@ from conv2attn.equivalence.outputs import (
     widest_gap,
 )
 from conv2attn.equivalence.results import (
-    NETWORK,
     ROOT,
     SAME_MAP,
+    WHOLE_NETWORK,
     Certificate,
     Context,
     Counterexample,
@@ -53,7 +53,7 @@ ASSUMPTIONS = (
     "torch's own functions, not compiled; code between the layers that does the same at each call, whose operators "
     "were read off one call for all sizes, and that does not look at how tensors lie in memory",
 )
-TRIED = 4  # images, those first whose outputs differ most
+IMAGES_TRIED = 4  # images, those first whose outputs differ most
 MOST_SHOWN = 4  # layers, of which a counterexample is constructed
 
 
@@ -101,13 +101,13 @@ class Verdicts:
     def pairs(self) -> dict[str, LayerPair]:
         """The pairs of layers by the names of their rows."""
         skipped = {row.name for row in conversions(self.comparison.networks[1]).values() if row.outcome == SKIPPED}
-        found: dict[str, LayerPair] = {}
+        pairs: dict[str, LayerPair] = {}
         for pair in self.comparison.matching.pairs:
             pair.skipped = pair.second.name in skipped
             label = pair.first.label
-            same = sum(each.first.label == label for each in found.values())
-            found[label if not same else f"{label} ({pair.second.label})"] = pair
-        return found
+            same = sum(each.first.label == label for each in pairs.values())
+            pairs[label if not same else f"{label} ({pair.second.label})"] = pair
+        return pairs
 
     @cached_property
     def layer_rows(self) -> dict[str, Row]:
@@ -162,16 +162,16 @@ class Verdicts:
     def shown(self) -> Counterexample | None:
         """The image on which the networks differ in kind, beyond the tolerance, or by more than rounding explains."""
         run = self.comparison
-        order = most_different(run.first, run.second, len(run.images))[:TRIED]
-        tried = [(index, run.images[index : index + 1]) for index in order]
-        for index, image in [*tried, *((None, larger(image)) for _, image in tried[:1] if self.apart)]:
+        order = most_different(run.first, run.second, len(run.images))[:IMAGES_TRIED]
+        candidates = [(index, run.images[index : index + 1]) for index in order]
+        for index, image in [*candidates, *((None, larger(image)) for _, image in candidates[:1] if self.apart)]:
             try:
                 first = call(run.networks[0], image)
             except Exception:  # a network may refuse a single image, or one of another size
                 continue
-            self.unshown = f"no output shows it on the {counted(len(tried), 'image')} tried"
-            if (found := self.show(image, first)) is not None:
-                return replace(found, index=index)
+            self.unshown = f"no output shows it on the {counted(len(candidates), 'image')} tried"
+            if (counterexample := self.show(image, first)) is not None:
+                return replace(counterexample, index=index)
         return None
 
     unshown: str = "the first takes no single image"
@@ -180,8 +180,8 @@ class Verdicts:
     def apart(self) -> bool:
         """Whether the graphs differ, so that an image on which rounding does not explain the difference refutes."""
         matching, run = self.comparison.matching, self.comparison
-        known = not matching.same and matching.forms is not None and not run.failure and not run.strange
-        return known and self.tolerance is None
+        comparable = not matching.same and matching.forms is not None and not run.failure and not run.strange
+        return comparable and self.tolerance is None
 
     def show(self, image: Tensor, first: Any) -> Counterexample | None:
         """The difference of the networks on one image, whose outputs by the first are given; None if it shows none."""
@@ -189,24 +189,28 @@ class Verdicts:
         try:
             second = call(run.networks[1], image)
         except Exception as error:  # its own code may raise anything
-            told = f"the second does not run where the first does: {type(error).__name__}: {reason(error)}"
+            sentence = f"the second does not run where the first does: {type(error).__name__}: {reason(error)}"
             other_size = image.shape[2:] != run.images.shape[2:]  # which it may refuse
-            return None if other_size or blame(error) else Counterexample(NETWORK, image[0], part="outputs", told=told)
+            return (
+                None
+                if other_size or blame(error)
+                else Counterexample(WHOLE_NETWORK, image[0], part="outputs", told=sentence)
+            )
         judged = judge_outputs(first, second, self.overflow)
         if judged.verdict is Verdict.REFUTED:
-            told, limit = judged.sentence, sys.float_info.max
-            found = Counterexample(NETWORK, image[0], part="outputs", told=told)
+            sentence, limit = judged.sentence, sys.float_info.max
+            counterexample = Counterexample(WHOLE_NETWORK, image[0], part="outputs", told=sentence)
         elif self.tolerance is not None:
             limit = self.tolerance
-            found = Counterexample(NETWORK, image[0], part="tolerance", allowed=limit)
+            counterexample = Counterexample(WHOLE_NETWORK, image[0], part="tolerance", allowed=limit)
         elif self.apart:
             alike = all(pair.same for pair in self.pairs.values())
             return shown_difference(run.matching, image, (first, second), alike=alike)
         else:
             return None
         gap = widest_gap(first, second, limit)
-        found = found if gap is None else found.at(gap)
-        return found if found.shows else None
+        counterexample = counterexample if gap is None else counterexample.at(gap)
+        return counterexample if counterexample.shows else None
 
     @cached_property
     def structure(self) -> Finding:
@@ -218,8 +222,8 @@ class Verdicts:
             return holds("structure")
         sentence, nodes = first_difference(matching)
         if self.apart and self.shown is not None:
-            seen = self.shown.told or "no rounding explains what the outputs differ by"
-            return refuted("structure", code, f"{sentence}; {seen}")
+            difference = self.shown.told or "no rounding explains what the outputs differ by"
+            return refuted("structure", code, f"{sentence}; {difference}")
         return undecided("structure", code, sentence + self.numbers_at(nodes))
 
     def numbers_at(self, nodes: Any) -> str:
@@ -271,9 +275,9 @@ class Verdicts:
     @property
     def overflow(self) -> str:
         """The first layer in which the original overflows on the inputs met, and why; empty where it does not."""
-        met = ((name, pair) for name, pair in self.pairs.items() if pair.measured.shapes and pair.readable)
-        found = ((name, overflow(pair.bases, 0, pair.measured.input_range)) for name, pair in met)
-        return next((f"{name}: {reason}" for name, reason in found if reason), "")
+        pairs = ((name, pair) for name, pair in self.pairs.items() if pair.measured.shapes and pair.readable)
+        reasons = ((name, overflow(pair.bases, 0, pair.measured.input_range)) for name, pair in pairs)
+        return next((f"{name}: {reason}" for name, reason in reasons if reason), "")
 
     def judge_samples(self) -> Finding:
         """The finding on networks that images alone compare; a difference decides only beside a tolerance."""
@@ -292,8 +296,8 @@ class Verdicts:
         if self.bare or outputs is None or outputs.bound is None or outputs.max_difference <= outputs.bound:
             return ()
         sentence = f"they differ by {outputs.max_difference:.3g}, and equal graphs allow {outputs.bound:.3g}"
-        found = f"on {outputs.images} {sentence}: their code reads what no graph shows"
-        return (undecided("outputs", "C2A404", found),)
+        full = f"on {outputs.images} {sentence}: their code reads what no graph shows"
+        return (undecided("outputs", "C2A404", full),)
 
     def judge_tolerance(self, tolerance: float) -> Finding:
         """The finding on the tolerance: the bound decides, or an input that exceeds it."""
@@ -305,19 +309,19 @@ class Verdicts:
             return refuted("tolerance", "C2A409", sentence)
         if bound is not None and bound <= tolerance:
             return holds("tolerance", Strength.BOUNDED)
-        for shown in self.constructed if self.bare else ():
-            return refuted("tolerance", "C2A409", f"they differ by {shown.difference:.3g}: {shown.in_words()}")
-        known = f"the propagated bound is {bound:.3g}" if bound is not None else f"no bound passes {stop}"
-        return undecided("tolerance", "C2A409", f"{known}, and no difference above {tolerance:g} was found")
+        for refuting in self.constructed if self.bare else ():
+            return refuted("tolerance", "C2A409", f"they differ by {refuting.difference:.3g}: {refuting.in_words()}")
+        bounded = f"the propagated bound is {bound:.3g}" if bound is not None else f"no bound passes {stop}"
+        return undecided("tolerance", "C2A409", f"{bounded}, and no difference above {tolerance:g} was found")
 
     @cached_property
     def constructed(self) -> tuple[Counterexample, ...]:
         """An input for each of the first layers that are refuted, or one beyond the tolerance of a single layer."""
-        asked = self.tolerance if self.bare else None
-        wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED or asked is not None]
+        tolerance = self.tolerance if self.bare else None
+        wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED or tolerance is not None]
         readable = [self.pairs[name] for name in wrong if name in self.pairs and self.pairs[name].readable]
-        found = (pair.counterexample(self.input_range, asked) for pair in readable[:MOST_SHOWN])
-        return tuple(each for each in found if each is not None and each.shows)
+        counterexamples = (pair.counterexample(self.input_range, tolerance) for pair in readable[:MOST_SHOWN])
+        return tuple(each for each in counterexamples if each is not None and each.shows)
 
     @property
     def claim(self) -> str:
@@ -331,7 +335,7 @@ class Verdicts:
 
     @property
     def sizes(self) -> str:
-        """For which sizes of input the claim is made, in words; empty where that is every size."""
+        """The sizes of input that the claim is made for, in words; empty if that is every size."""
         guards = self.comparison.matching.guards
         if len(guards) <= 2:
             return f", of sizes with {' and '.join(guards)}" if guards else ""
@@ -365,9 +369,9 @@ def larger(image: Tensor) -> Tensor:
 
 def unshown_row(row: Row) -> Row:
     """A row whose layers are other maps, which makes no difference to the outputs that is seen."""
-    seen = "; but the outputs of the networks are the same in float64, so this refutes nothing"
+    remark = "; but the outputs of the networks are the same in float64, so this refutes nothing"
     findings = (
-        replace(each, verdict=Verdict.UNDECIDED, sentence=each.sentence + seen)
+        replace(each, verdict=Verdict.UNDECIDED, sentence=each.sentence + remark)
         if each.verdict is Verdict.REFUTED
         else each
         for each in row.findings

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.graph import Graph
-from conv2attn.equivalence.opaque import LAYER, Layer, weights_of
+from conv2attn.equivalence.graph import OperatorGraph
+from conv2attn.equivalence.opaque import OPAQUE, Layer, tap_weights
 from conv2attn.models.conversion.redirection import AttendingCalls
 from conv2attn.models.conversion.replacement import reparametrisations
 
@@ -38,14 +38,14 @@ LAYERS_OF_OURS = MultiHeadSelfAttention.forward.__code__
 class Walk(fx.Interpreter):
     """One run of a graph. `compute` gives what an opaque node returns; `kept` are the values of the nodes `wanted`."""
 
-    def __init__(self, graph: Graph, compute: Compute, wanted: Sequence[fx.Node] = ()):
+    def __init__(self, graph: OperatorGraph, compute: Compute, wanted: Sequence[fx.Node] = ()):
         super().__init__(graph.module)
         self.source, self.compute, self.wanted, self.extra_traceback = graph, compute, set(wanted), False
         self.kept: dict[fx.Node, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         """Computes one node; an opaque one by its layer."""
-        if n.target is LAYER:
+        if n.target is OPAQUE:
             (image, weight, bias, number, *sizes), _ = self.fetch_args_kwargs_from_env(n)
             value: Any = self.compute(self.source.layers[number], image, weight, bias, *sizes[4:])
         else:
@@ -64,9 +64,9 @@ class Walk(fx.Interpreter):
         if self.source.changes:
             constants = copy.deepcopy(constants)
         places = [node.name for node in self.source.module.graph.nodes if node.op == "placeholder"]
-        given = [images.clone() if name == self.source.image else constants.get(name) for name in places]
+        inputs = [images.clone() if name == self.source.image else constants.get(name) for name in places]
         with seeded(), torch.set_grad_enabled(gradients), plainly(), recorder or nullcontext():
-            values = self.run(*given)
+            values = self.run(*inputs)
         return tree_map_only(Tensor, Tensor.detach, tree_unflatten(values, self.source.spec))
 
 
@@ -75,7 +75,7 @@ def own(layer: Layer, image: Tensor, weight: Any = None, bias: Any = None, sides
     return computed(layer, layer.module, image, weight, bias, sides)
 
 
-def by_softmax(layer: Layer, image: Tensor, weight: Any = None, bias: Any = None, sides: Any = None) -> Tensor:
+def softened_output(layer: Layer, image: Tensor, weight: Any = None, bias: Any = None, sides: Any = None) -> Tensor:
     """The output of a layer whose quadratic heads are evaluated as softmaxes, not compiled back to convolutions."""
     return computed(layer, layer.softened, image, weight, bias, sides)
 
@@ -94,7 +94,7 @@ def computed(layer: Layer, module: nn.Module | None, image: Tensor, weight: Any,
     if module is None:
         return layer.function(layer.padded(image), weight, bias, **layer.options)
     with _disable_current_modes():  # which a plain call does before the attention, and its graph has
-        weights = weights_of(layer.convolution(weight, bias))
+        weights = tap_weights(layer.convolution(weight, bias))
     result = type(module).forward(module, layer.padded(image), weights=weights)
     return result
 
@@ -142,8 +142,8 @@ def undisturbed(network: nn.Module) -> Iterator[None]:
     """Afterwards `network` is as it was: attributes of its modules, lists and mappings among them, and buffers."""
     modules = [each for each in network.modules() if not isinstance(each, MultiHeadSelfAttention | AttendingCalls)]
     attributes = [(vars(module), dict(vars(module))) for module in modules]
-    held = (each for _, known in attributes for each in known.values() if type(each) in (dict, list, set))
-    containers = [(each, copy.copy(each)) for each in held]
+    values = (value for _, before in attributes for value in before.values())
+    containers = [(value, copy.copy(value)) for value in values if type(value) in (dict, list, set)]
     buffers = [(each, each.detach().clone()) for each in network.buffers()]
     try:
         yield
@@ -193,7 +193,7 @@ def reason(failure: BaseException) -> str:
 
 
 def blame(failure: BaseException) -> str:
-    """Whose error it is: "" if a network's own code raised it; otherwise in words, and then it says nothing about it.
+    """The code that raised an error, in words; empty if it is a network's own, which alone says something about it.
 
     Torch's layers and functions, called with what does not fit them, are a network's own; the error of a layer of this
     package, or of torch's compilers, is not.

@@ -116,11 +116,11 @@ def test_of_bounded_layers_the_checker_never_contradicts_certify(kind, alpha):
     assert found or alpha > 16.6
 
 
-@pytest.mark.parametrize("dtype", checker.ROUNDOFF)
+@pytest.mark.parametrize("dtype", checker.UNIT_ROUNDOFFS)
 def test_the_checker_has_the_roundoff_and_the_smallest_number_of_each_dtype(dtype):
     known = torch.finfo(dtype)
-    assert checker.ROUNDOFF[dtype] == known.eps / 2
-    assert 2.0 ** checker.SMALLEST[dtype] == known.smallest_normal * known.eps
+    assert checker.UNIT_ROUNDOFFS[dtype] == known.eps / 2
+    assert 2.0 ** checker.SMALLEST_EXPONENTS[dtype] == known.smallest_normal * known.eps
 
 
 def test_other_modules_are_not_checked_twice():

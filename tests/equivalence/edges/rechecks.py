@@ -15,7 +15,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.checkpoints.folders import sha256
-from conv2attn.equivalence import recheck
+from conv2attn.equivalence import recheck_certificate
 from conv2attn.verdicts import Verdict
 
 ARCH = ["--arch", "net.py:make"]
@@ -174,23 +174,26 @@ VALUES = [None, True, -1, 0, 3.5, "text", "holds", "refuted", "proved", "sampled
 
 def test_no_single_edit_of_a_certificate_holds():
     report, body, networks = derived()
-    assert recheck("c", body, networks, report).verdict is Verdict.HOLDS
+    assert recheck_certificate("c", body, networks, report).verdict is Verdict.HOLDS
     paths, chosen = list(leaves_of(body)), random.Random(0)
     edits = [(chosen.choice(paths), chosen.choice(VALUES)) for _ in range(300)]
     forged = [edited(body, *edit) for edit in edits]
     assert any(each != body for each in forged)
     for edit, each in zip(edits, forged, strict=True):
         if each != body and each["verdict"] in [verdict.value for verdict in Verdict]:
-            assert recheck("c", each, networks, report).verdict is not Verdict.HOLDS, edit
+            assert recheck_certificate("c", each, networks, report).verdict is not Verdict.HOLDS, edit
     for key in body:
-        assert recheck("c", {**body, key: ...}, networks, report).verdict is not Verdict.HOLDS or key == "verdict"
-    assert recheck("c", {**body, "more": 1}, networks, report).verdict is Verdict.REFUTED
+        assert (
+            recheck_certificate("c", {**body, key: ...}, networks, report).verdict is not Verdict.HOLDS
+            or key == "verdict"
+        )
+    assert recheck_certificate("c", {**body, "more": 1}, networks, report).verdict is Verdict.REFUTED
 
 
 def test_measurements_of_another_machine_leave_it_undecided():
     report, body, networks = derived()
     body = edited(body, ("outputs", "max_difference"), 1e-9)
-    found = recheck("c", body, networks, report)
+    found = recheck_certificate("c", body, networks, report)
     assert found.verdict is Verdict.UNDECIDED
     assert found.summary.startswith("undecided: c; not derived again: outputs.max_difference is 1e-09")
 
@@ -199,12 +202,12 @@ def test_separate_code_finds_what_certify_would_let_pass():
     report, body, (first, second) = derived()
     wrong = copy.deepcopy(second)
     wrong[0].weight.data[0, 0, 0, 0] += 1
-    found = recheck("c", body, (first, wrong), report)
+    found = recheck_certificate("c", body, (first, wrong), report)
     assert (found.verdict, found.checked) == (Verdict.REFUTED, 1)
     assert found.wrong[0].startswith("0: heads [0] that start at")
     renamed = nn.Sequential(*second, nn.Identity())
     del renamed[0]
-    assert recheck("c", body, (first, renamed), report).verdict is Verdict.UNDECIDED
+    assert recheck_certificate("c", body, (first, renamed), report).verdict is Verdict.UNDECIDED
 
 
 # What is no certificate, or names what recheck must not do.
