@@ -6,39 +6,19 @@ import functools
 import pytest
 import torch
 from equivalence.cases import ERRORS, TWINS, Branching, ByValue, Functional, made, parametrised, recurrent
+from equivalence.pairs import once
 from torch import nn
 
 import conv2attn
-from conv2attn.equivalence import certify, graph, matching
+from conv2attn.equivalence import certify
 from conv2attn.verdicts import Strength, Verdict
 
 IMAGES = torch.randn(2, 4, 14, 11, generator=torch.Generator().manual_seed(3))
 
 
-@pytest.fixture(autouse=True)
-def no_global_hooks():
-    yield
-    nn.modules.module._global_forward_hooks.clear()
-
-
-original_of = functools.cache(made)
-GRAPHS = {}
-
-
-@pytest.fixture(autouse=True)
-def originals_exported_once(monkeypatch):
-    """The graphs of networks that several tests compare others with; where a global hook is, they have new ones."""
-
-    def graph_of(network, images, **options):
-        kept = any(network is original_of(kind) for kind, _ in (*ERRORS.values(), *TWINS.values()))
-        if not kept or images is not IMAGES or nn.modules.module._global_forward_hooks:
-            return graph.graph_of(network, images, **options)
-        key = network, *options.items()
-        if key not in GRAPHS:
-            GRAPHS[key] = graph.graph_of(network, images, **options)
-        return GRAPHS[key]
-
-    monkeypatch.setattr(matching, "graph_of", graph_of)
+@functools.cache
+def original_of(kind):
+    return once(made(kind))
 
 
 def pair_of(case):
@@ -70,8 +50,8 @@ def test_a_harmless_twin_is_proved(name):
 
 @pytest.mark.parametrize("kind", [Functional, Branching, recurrent, parametrised])
 def test_a_network_is_proved_to_be_itself_and_its_copy(kind):
-    network = made(kind)
-    for second in (network, copy.deepcopy(network), made(kind)):
+    network = original_of(kind)
+    for second in (network, copy.deepcopy(network)):
         report = certify(network, second, images=IMAGES)
         assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
@@ -91,15 +71,14 @@ def test_a_claim_names_the_sizes_that_it_is_made_for():
     for net in (volumes, converted):
         net.register_forward_hook(lambda module, given, out: out if given[0].shape[4] <= 9 else -out)
     assert "width <= 9" in certify(volumes, converted, input_size=(1, 5, 6, 7)).claim
-    original = made(Branching)
+    original = original_of(Branching)
     assert "height <= 20" in certify(original, conv2attn.convert(original), images=IMAGES).claim
-    plain = conv2attn.convert(made(Functional), example_input=IMAGES)
-    assert "sizes" not in certify(made(Functional), plain, images=IMAGES).claim
+    original = original_of(Functional)
+    assert "sizes" not in certify(original, original, images=IMAGES).claim
 
 
 def test_a_hook_that_changes_no_number_is_undecided_since_the_graphs_differ():
-    original = made(Functional)
-    converted = conv2attn.convert(original, example_input=IMAGES)
+    original, converted = pair_of(TWINS["nothing"])
     converted.norm.register_forward_hook(lambda module, args, output: output + 0)
     report = certify(original, converted, images=IMAGES)
     assert report.verdict is Verdict.UNDECIDED

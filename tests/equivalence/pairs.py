@@ -1,12 +1,31 @@
 """Pairs of layers: a pair has nothing around it, so that no graph is exported, and its certificate is one row."""
 
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
 from torch import nn
 
 from conv2attn.equivalence import certify, graph, matching
+
+GRAPHS = WeakKeyDictionary()
+
+
+def once(network):
+    """A network that no test changes, so that it has one graph for all of them."""
+    GRAPHS.setdefault(network, {})
+    return network
+
+
+def exported_once(network, images, **options):
+    """The graph of a network; of one given to `once` the graph made before, unless a hook is on all modules."""
+    if network not in GRAPHS or nn.modules.module._global_forward_hooks:
+        return graph.graph_of(network, images, **options)
+    key = tuple(images.shape), images.dtype, *options.items()
+    if key not in GRAPHS[network]:
+        GRAPHS[network][key] = graph.graph_of(network, images, **options)
+    return GRAPHS[network][key]
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """Errors planted in a converted network, each with the layer and the part of the certificate that has to refute it."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from equivalence.pairs import once
 from torch import nn
 
 import conv2attn
@@ -37,6 +39,16 @@ def network(seed: int = 0) -> Small:
         made.square.bias[3] = 1e4
         made.norm.running_var.uniform_(0.5, 2, generator=torch.Generator().manual_seed(seed))
     return made
+
+
+@functools.cache
+def original() -> Small:
+    """A `Small` with some zero weights, which no test changes."""
+    small = network()
+    with torch.no_grad():
+        for layer in (small.square, small.oblong, small.border):
+            layer.weight[0, 0] = 0.0
+    return once(small)
 
 
 def image(seed: int = 1) -> torch.Tensor:
@@ -292,11 +304,7 @@ TWINS = {
 
 
 def pair(plant: Callable[[nn.Module], None]) -> tuple[nn.Module, nn.Module]:
-    """The original, with some zero weights, and its conversion with something planted."""
-    original = network()
-    with torch.no_grad():
-        for layer in (original.square, original.oblong, original.border):
-            layer.weight[0, 0] = 0.0
-    converted = conv2attn.convert(original)
+    """The original, and its conversion with something planted."""
+    converted = conv2attn.convert(original())
     plant(converted)
-    return original, converted
+    return original(), converted

@@ -12,6 +12,8 @@ from equivalence import planted
 import conv2attn
 from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
 
+pytestmark = pytest.mark.usefixtures("files_read_once")
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from equivalence.pairs import layer
-from equivalence.planted import image, network, taps, ulp
+from equivalence.planted import image, network, original, taps, ulp
 from equivalence.reports import PROVED, outcome, rows
 from torch import nn
 
@@ -16,7 +16,7 @@ HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict
 
 
 def test_a_network_computes_itself():
-    report = certify(network(), network(), images=image())
+    report = certify(original(), original(), images=image())
     assert outcome(report) == PROVED
     assert [row.max_error for row in report.rows] == [0.0, 0.0, 0.0]
     told = {(row.heads, row.d_head, row.alpha, row.parameters, row.memory_saved) for row in report.rows}
@@ -28,7 +28,7 @@ def test_a_network_computes_itself():
     {"encoding": "enumerated"}, {"stride_by": "pooling"}, {"trainable": True}, {"alpha": 200},
 ])  # fmt: skip
 def test_two_conversions_compute_each_other_and_the_network_either_way(second):
-    networks = [network(), conv2attn.convert(network()), conv2attn.convert(network(), **second)]
+    networks = [original(), conv2attn.convert(original()), conv2attn.convert(original(), **second)]
     for first, other in ((0, 2), (2, 1)):
         assert outcome(certify(networks[first], networks[other], images=image())) == PROVED
     ulp(taps(networks[2].oblong), (0, 1, 2))
@@ -39,10 +39,9 @@ def test_two_conversions_compute_each_other_and_the_network_either_way(second):
     ("alpha", "strength"), [(128, Strength.PROVED), (60, Strength.BOUNDED), (46, Strength.BOUNDED)]
 )
 def test_strength_follows_alpha_and_not_what_is_measured(alpha, strength):
-    original = network()
-    report = certify(original, conv2attn.convert(original, alpha=alpha), images=image())
+    report = certify(original(), conv2attn.convert(original(), alpha=alpha), images=image())
     assert outcome(report) == (HOLDS, strength)
-    whole = certify(original, conv2attn.convert(original), images=image())
+    whole = certify(original(), conv2attn.convert(original()), images=image())
     assert [row.max_error for row in report.rows] == [row.max_error for row in whole.rows]
 
 
@@ -119,18 +118,16 @@ def test_pairs_are_layers_of_one_name_where_either_can_be_read():
 
 
 def test_a_skipped_layer_does_not_count_unless_it_was_touched():
-    original = network()
-    converted = conv2attn.convert(original, skip="oblong")
-    report = certify(original, converted, images=image())
+    converted = conv2attn.convert(original(), skip="oblong")
+    report = certify(original(), converted, images=image())
     assert (outcome(report), [row.skipped for row in report.rows]) == (PROVED, [False, True, False])
-    ulp(converted.oblong.weight.data, (0, 0, 0, 0))
-    assert rows(certify(original, converted, images=image()), REFUTED) == ["oblong"]
+    ulp(converted.oblong.weight.data, (1, 1, 0, 0))
+    assert rows(certify(original(), converted, images=image()), REFUTED) == ["oblong"]
 
 
 def test_where_nothing_was_checked_nothing_holds():
-    original = network()
-    left = conv2attn.convert(original, skip="*")
-    report = certify(original, left, images=image())
+    left = conv2attn.convert(original(), skip="*")
+    report = certify(original(), left, images=image())
     assert (report.exit_code, report.verdict) == (3, UNDECIDED)
 
 
@@ -206,9 +203,8 @@ def test_both_networks_stay_as_they_were():
 
 
 def test_the_certificate_says_what_it_is_of():
-    original = network()
     asked = {"images": image(), "labels": torch.tensor([0, 1]), "circumstances": [("files", "two")]}
-    report = certify(original, conv2attn.convert(original), **asked)
+    report = certify(original(), conv2attn.convert(original()), **asked)
     known = dict(report.circumstances)
     assert (known["files"], known["device"], known["dtypes"], known["torch"]) == (
         "two",
@@ -219,4 +215,4 @@ def test_the_certificate_says_what_it_is_of():
     assert report.outputs.images == "2 given images"
     assert sum(report.outputs.correct) in range(5)
     assert [finding.part for finding in report.between] == ["structure", "outputs"]
-    assert certify(original, original, images=image(), described="two of ours").outputs.images == "two of ours"
+    assert certify(original(), original(), images=image(), described="two of ours").outputs.images == "two of ours"

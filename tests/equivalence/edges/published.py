@@ -11,13 +11,14 @@ import torch
 from commands import SIZE, call, save_residual
 from equivalence import planted
 from equivalence.edges.rewritten import Network, fused
-from equivalence.planted import image, network, pair
+from equivalence.planted import image, original, pair
 from schemas import complaints
 
 from conv2attn.cli import main
 from conv2attn.equivalence import Certificate, Outputs, certify
 from conv2attn.errors import ERROR_RULES
 
+pytestmark = pytest.mark.usefixtures("files_read_once")
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "certificates.md").read_text()
 SCHEMA = json.loads((ROOT / "docs" / "certificate.schema.json").read_text())
@@ -26,13 +27,13 @@ COMMANDS = re.findall(r"^conv2attn (.+?) +# exit (\d)$", PAGE, re.M)
 
 @pytest.mark.parametrize("error", [None, "alpha is NaN", "NaN in an output", "leak above the roundoff"])
 def test_every_report_fits_the_schema_and_is_the_same_again(error):
-    original, converted = pair(planted.PLANTED[error].plant if error else lambda net: None)
-    report = certify(original, converted, images=image())
+    first, second = pair(planted.PLANTED[error].plant if error else lambda net: None)
+    report = certify(first, second, images=image())
     text = report.to_json()
     body = json.loads(text)
     assert complaints(body, SCHEMA) == []
     assert text == json.dumps(body, indent=2, sort_keys=True) + "\n"
-    assert error or text == certify(original, converted, images=image()).to_json()
+    assert error or text == certify(first, second, images=image()).to_json()
     assert (body["verdict"], body["exit_code"]) == (report.verdict.value, report.exit_code)
     assert [row["verdict"] for row in body["rows"]] == [row.verdict.value for row in report.rows]
     assert [each["layer"] for each in body["counterexamples"]] == [each.layer for each in report.counterexamples]
@@ -50,7 +51,7 @@ SPOILT = {
 
 @pytest.fixture(scope="module")
 def body():
-    return certify(network(), network(), images=image()).to_json()
+    return certify(original(), original(), images=image()).to_json()
 
 
 @pytest.mark.parametrize("name", SPOILT)

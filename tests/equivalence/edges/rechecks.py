@@ -18,6 +18,7 @@ from conv2attn.checkpoints.folders import sha256
 from conv2attn.equivalence import recheck_certificate
 from conv2attn.verdicts import Verdict
 
+pytestmark = pytest.mark.usefixtures("files_read_once")
 ARCH = ["--arch", "net.py:make"]
 CODE = """from torch import nn
 def make():

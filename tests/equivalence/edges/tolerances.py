@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import torch
-from equivalence.planted import image, network, ulp
+from equivalence.pairs import once
+from equivalence.planted import image, original, ulp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -87,23 +88,21 @@ def test_a_tolerance_of_a_layer(name):
 
 
 def test_of_a_network_the_propagated_bound_decides_or_an_image():
-    original = network()
-    converted = conv2attn.convert(original)
+    converted = once(conv2attn.convert(original()))
     asked = {"images": image(), "input_range": 4.0}
-    bound = certify(original, converted, **asked).outputs.bound
-    report = certify(original, converted, tolerance=bound, **asked)
+    bound = certify(original(), converted, **asked).outputs.bound
+    report = certify(original(), converted, tolerance=bound, **asked)
     assert (report.verdict, report.strength) == (HOLDS, Strength.BOUNDED)
-    assert certify(original, converted, tolerance=bound / 2, **asked).verdict is UNDECIDED
-    report = certify(original, conv2attn.convert(original, alpha=2), images=image(), tolerance=1e-3)
+    assert certify(original(), converted, tolerance=bound / 2, **asked).verdict is UNDECIDED
+    report = certify(original(), conv2attn.convert(original(), alpha=2), images=image(), tolerance=1e-3)
     assert report.verdict is REFUTED
     assert [each.code for each in report.between if each.verdict is REFUTED] == ["C2A409"]
 
 
 def test_the_bound_at_the_outputs_is_for_the_larger_of_both_ranges():
-    original = network()
-    converted = conv2attn.convert(original)
+    converted = once(conv2attn.convert(original()))
     bounds = [
-        certify(original, converted, images=image().clamp(-1, 1) * scale, input_range=reach).outputs.bound
+        certify(original(), converted, images=image().clamp(-1, 1) * scale, input_range=reach).outputs.bound
         for scale, reach in ((1.0, 0.1), (1.0, 7.0), (20.0, 7.0), (20.0, 1.0))
     ]
     assert bounds[0] < bounds[1] < bounds[2] == bounds[3]
@@ -251,8 +250,8 @@ def test_the_bound_is_carried_on_grids_of_one_axis_or_three_and_in_groups(kind, 
 def test_an_undecided_certificate_names_a_tolerance_that_holds(single):
     torch.manual_seed(0)
     layer = nn.Conv2d(3, 4, 3)
-    original = layer if single else nn.Sequential(layer, nn.ReLU())
-    converted = conv2attn.convert(original, alpha=30.0)
+    original = once(layer if single else nn.Sequential(layer, nn.ReLU()))
+    converted = once(conv2attn.convert(original, alpha=30.0))
     report = certify(original, converted, input_size=(3, 8, 9), tolerance=1.0)
     assert (report.verdict, report.holding_tolerance) == (HOLDS, None)
     report = certify(original, converted, input_size=(3, 8, 9), tolerance=report.outputs.bound / 2)
