@@ -37,5 +37,5 @@ def files_read_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reading, "load", load_once)
         patch.setattr(network_files, "prepared", prepared_apart)
-        patch.setattr(network_files, "counted", lambda *_: nullcontext())  # whose hook is on all modules
+        patch.setattr(network_files, "certifying_progress", lambda *_: nullcontext())  # whose hook is on all modules
         yield
