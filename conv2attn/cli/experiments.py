@@ -23,7 +23,6 @@ from conv2attn.cli.options import (
     force,
     options,
     output_option,
-    parse_whole_numbers,
     reading_images,
     reading_options,
     reporting,
@@ -32,7 +31,11 @@ from conv2attn.errors import UsageError
 from conv2attn.experiments.training_recipe import NETWORK_KINDS, TRANSFORM, TrainingRecipe
 from conv2attn.suffixes import NETWORK_SUFFIXES
 
-EPOCHS = Parsed("a list of whole numbers", parse_whole_numbers, "80,150,250")
+EPOCHS = Parsed(
+    "a list of whole numbers",
+    lambda text: tuple(int(number) for number in text.split(",") if number.strip()),
+    "80,150,250",
+)
 NUMBER_KINDS = (str, int, float)
 METAVARS = {"arch": "KIND:NAME", "arch_args": "JSON", "only": "GLOB", "skip": "GLOB", "milestones": "EPOCHS"}
 

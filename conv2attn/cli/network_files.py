@@ -74,7 +74,9 @@ def convert_file(
 
 def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
     """Why the network in a file has no convolution to convert, and what to do."""
-    if count := convolutions_of_program(path):
+    kind = kind_of_path(Path(path))
+    operators = PROGRAM_KINDS[kind].parts(Path(path))[0] if kind in PROGRAM_KINDS else []
+    if count := sum("conv" in name.lower() for name in operators):
         reason = f"{path} is a program, whose {count} convolutions are operators and not layers"
         return UsageError("C2A101", reason, "Convert the network that it was exported from.")
     if count := len(attention_layers(network)):
@@ -82,14 +84,6 @@ def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
         return UsageError("C2A101", reason, f"Compare it with its original: conv2attn verify ORIGINAL {path}.")
     reason = f"{path} holds nothing to convert: {no_convolution_text(network)}, and calls none"
     return UsageError("C2A101", reason, f"Ask what its attention does, if it has any: conv2attn heads {path}.")
-
-
-def convolutions_of_program(path: str) -> int:
-    """The number of convolutions in a .pt2 or .onnx file; 0 for other files."""
-    file = Path(path)
-    kind = kind_of_path(file)
-    operators = PROGRAM_KINDS[kind].parts(file)[0] if kind in PROGRAM_KINDS else []
-    return sum("conv" in name.lower() for name in operators)
 
 
 def program_options(

@@ -35,11 +35,6 @@ from conv2attn.errors import UsageError
 from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
 
 
-def parse_alpha(text: str) -> float | str:
-    """A number, or "auto"; a ValueError otherwise."""
-    return text if text == "auto" else float(text)
-
-
 @main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
 @click.argument("model", type=Read())
 @output_option(
@@ -47,7 +42,7 @@ def parse_alpha(text: str) -> float | str:
 )
 @click.option(
     "--alpha",
-    type=Parsed("a number, or auto", parse_alpha, "5"),
+    type=Parsed("a number, or auto", lambda text: text if text == "auto" else float(text), "5"),
     default="auto",
     metavar="A",
     help="Sharpness of the heads; auto makes them one-hot.",

@@ -82,11 +82,6 @@ def parse_image_size(text: str) -> Sizes:
     return size
 
 
-def parse_whole_numbers(text: str) -> tuple[int, ...]:
-    """`80,150,250` as numbers."""
-    return tuple(int(number) for number in text.split(",") if number.strip())
-
-
 class Read(click.Path):
     """A file or folder that a command reads."""
 

@@ -1,6 +1,7 @@
 """The page of an atlas: the answer across models with its uncertainty, a table, curves, and one section a model."""
 
-import math
+import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -100,38 +101,22 @@ def with_error(values: Sequence[float]) -> str:
     """The mean of some shares with its standard error."""
     if not values:
         return "-"
-    mean = sum(values) / len(values)
-    if len(values) < 2:
-        return f"{mean:.1%}"
-    spread = math.sqrt(sum((x - mean) ** 2 for x in values) / (len(values) - 1) / len(values))
-    return f"{mean:.1%} ± {spread:.1%} ({len(values)})"
+    mean, count = f"{statistics.fmean(values):.1%}", len(values)
+    return mean if count < 2 else f"{mean} ± {statistics.stdev(values) / count**0.5:.1%} ({count})"
 
 
 def model_table(models: Sequence[Model], thresholds: Mapping[str, Any]) -> str:
     """One line for each model: its counts, and its curve of the nearest convolution."""
     rows = []
     for model in models:
-        counts_of_all = model["counts"]["all"]
+        counts = model["counts"]["all"]
         curve = model["curves"].get("convolution 3", [])
         convolutional = sum(x is not None and x >= thresholds["convolution"] for x in curve)
         has_curve = any(x is not None for x in curve)
-        kinds = ", ".join(
-            f"{count} {kind}" for kind, count in sorted(model["kinds"].items(), key=lambda each: -each[1])
-        )
-        counts = [
-            f"{counts_of_all['shift']} ({counts_of_all['shift'] / max(counts_of_all['heads'], 1):.0%})",
-            counts_of_all["partial"],
-        ]
-        rows.append(
-            [
-                model["name"],
-                model["kind"],
-                counts_of_all["heads"],
-                *counts,
-                f"{convolutional} of {len(curve)}" if has_curve else "-",
-                kinds,
-            ]
-        )
+        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter[str](model["kinds"]).most_common())
+        shifts = f"{counts['shift']} ({counts['shift'] / max(counts['heads'], 1):.0%})"
+        layers = f"{convolutional} of {len(curve)}" if has_curve else "-"
+        rows.append([model["name"], model["kind"], counts["heads"], shifts, counts["partial"], layers, kinds])
     head = ("model", "of", "heads", "shift-like", "partly", "layers half a 3-tap convolution", "kinds")
     return markdown_table(head, rows)
 
@@ -147,14 +132,11 @@ def section(model: Model) -> list[str]:
     lines += [f"- not read: {name}: {reason}" for name, reason in model["unread"].items()]
     names = {"relative": "relative position", "content": "content", "convolution 3": "3-tap convolution"}
     names |= {"convolution 7": "7-tap convolution"}
+    curves = {name: model["curves"].get(key, []) for key, name in names.items()}
     rows = [
-        [
-            digests,
-            sparkline(model["curves"][key]),
-            " ".join("-" if x is None else f"{x:.0%}" for x in model["curves"][key]),
-        ]
-        for key, digests in names.items()
-        if any(x is not None for x in model["curves"].get(key, []))
+        (name, sparkline(curve), " ".join("-" if x is None else f"{x:.0%}" for x in curve))
+        for name, curve in curves.items()
+        if any(x is not None for x in curve)
     ]
     return [*lines, "", markdown_table(("share, layer by layer", "", "numbers"), rows), ""]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.plots.heads import INCHES, MARGIN
+from conv2attn.plots.heads import INCHES, MARGIN, plane_of
 from conv2attn.span.facts import HeadsReport, LayerFacts
 from conv2attn.span.facts_document import FIGURES
 
@@ -121,8 +121,3 @@ def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
     many = f" ({len(reports)} checkpoints, the first solid)" if len(reports) > 1 else ""
     figure.suptitle(f"What do the heads do, layer by layer?{many}", fontsize=10)
     return figure
-
-
-def plane_of(mass: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Attention by displacement as a plane: a line is a strip, a volume the sum over its first axis."""
-    return mass[None] if mass.ndim == 1 else mass.reshape(-1, *mass.shape[-2:]).sum(0)

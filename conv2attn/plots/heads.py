@@ -88,12 +88,17 @@ def draw_heads(layers: Sequence[HeadsAround]) -> "Figure":
     return figure
 
 
+def plane_of(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers on a grid as a plane: a line is a strip, a volume the sum over its first axis."""
+    return numbers[None] if numbers.ndim == 1 else numbers.reshape(-1, *numbers.shape[-2:]).sum(0)
+
+
 def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
     """One panel: attention, the query, and the centre and circles of a quadratic head."""
     from matplotlib.patches import Circle
 
     attention, (row, column) = layer.attention[head], (0, *layer.query)[-2:]
-    plane = attention[None] if attention.ndim == 1 else attention.reshape(-1, *attention.shape[-2:]).sum(0)
+    plane = plane_of(attention)
     high, wide = plane.shape
     extent = (-column - 0.5, wide - column - 0.5, high - row - 0.5, -row - 0.5)
     panel.imshow(plane, cmap="Greys", vmin=0.0, vmax=plane.max(), extent=extent, interpolation="nearest")
