@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from experiments.cases import quiet, small
 from matplotlib.patches import Ellipse
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.experiments.data import normalised_images, read_images_of
 from conv2attn.experiments.figures import draw_figures
@@ -87,9 +86,8 @@ def test_mean_places_are_displacements_from_the_query():
 
 @pytest.mark.parametrize(("kind", "suffix"), [("quadratic", "png"), ("learned", "svg"), ("resnet", "pdf")])
 def test_figures_are_written_for_every_kind(runs, tmp_path, kind, suffix):
-    arguments = ["figures", str(runs[kind].folder), "-o", str(tmp_path / "out"), "--suffix", suffix, "--examples", "1"]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
+    drawn = call("figures", runs[kind].folder, "-o", tmp_path / "out", "--suffix", suffix, "--examples", "1")
+    assert drawn.exit_code == 0, drawn.output
     names = {file.name.removesuffix(f".{suffix}") for file in (tmp_path / "out").iterdir()}
     centers, attention = {"centers", "centers-over-training"}, {"attention", "attention-image-1"}
     expected = {"quadratic": centers | attention, "learned": attention, "resnet": set()}[kind]
@@ -116,5 +114,5 @@ def test_circles_near_the_edge_are_whole():
 
 
 def test_figures_are_replaced_by_force_alone(runs, tmp_path):
-    arguments = ["figures", str(runs["resnet"].folder), "-o", str(tmp_path / "out"), "--suffix", "svg"]
-    assert [CliRunner().invoke(main, [*arguments, *more]).exit_code for more in ([], [], ["--force"])] == [0, 2, 0]
+    arguments = ["figures", runs["resnet"].folder, "-o", tmp_path / "out", "--suffix", "svg"]
+    assert [call(*arguments, *more).exit_code for more in ([], [], ["--force"])] == [0, 2, 0]

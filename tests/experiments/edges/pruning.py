@@ -4,10 +4,9 @@ from copy import deepcopy
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.experiments.pruning import degenerate_heads, prune, prune_degenerate
 from conv2attn.models import attention_layers
@@ -89,7 +88,7 @@ def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):
     network = network_of("quadratic", False)
     attention_layers(network)["blocks.1.attention"].encoding.alpha.data[[0, 3]] = 0
     conv2attn.save(network, tmp_path / "whole.pt")
-    result = CliRunner().invoke(main, ["prune", str(tmp_path / "whole.pt"), "-o", str(tmp_path / "small.pt")])
+    result = call("prune", tmp_path / "whole.pt", "-o", tmp_path / "small.pt")
     assert result.exit_code == 0, result.output
     assert "2 heads removed" in result.output
     pruned, report = prune_degenerate(network)

@@ -4,17 +4,12 @@ import json
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call, refused
 from experiments.cases import quiet, small
 
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UnsupportedError, UsageError
 from conv2attn.experiments.training import TrainingRun, train
 from conv2attn.experiments.training_recipe import TrainingRecipe
-
-
-def call(*arguments):
-    return CliRunner().invoke(main, ["train", *map(str, arguments)])
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):
@@ -38,16 +33,14 @@ def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(tmp_path):
 def test_a_finished_run_is_said_to_be_finished_and_a_damaged_configuration_is_refused(tmp_path):
     run = train(small("quadratic", epochs=1), tmp_path / "run", report=quiet)
     before = run.read_checkpoint()["network"]
-    result = call("--resume", run.folder)
+    result = call("train", "--resume", run.folder)
     assert (result.exit_code, "finished after step 4: " in result.output) == (0, True)
     assert all(torch.equal(run.read_checkpoint()["network"][key], tensor) for key, tensor in before.items())
     path = run.folder / "configuration.json"
     content = json.loads(path.read_text())
     for damaged in ("{", json.dumps([]), json.dumps({**content, "more": 1}), json.dumps({**content, "epochs": 0})):
         path.write_text(damaged)
-        result = call("--resume", run.folder)
-        assert result.exit_code == 2, damaged
-        assert "C2A" in result.output
+        refused("train", "--resume", run.folder, match="C2A")
 
 
 def test_recipes_survive_their_file():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call, refused
 from experiments.cases import quiet, small
 from torch import nn
 
@@ -29,8 +29,8 @@ def cnn(tmp_path_factory):
 
 def test_one_command_goes_on_from_a_cnn(cnn, tmp_path):
     output = tmp_path / "hybrid.pt"
-    arguments = ["transform", str(cnn), "-o", str(output), *RECIPE, "--format", "json"]
-    result = CliRunner().invoke(main, arguments)
+    arguments = ["transform", cnn, "-o", output, *RECIPE]
+    result = call(*arguments, "--format", "json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert [name for name, _ in report["accuracies"]] == ["the CNN", "transformed, before training", "trained on"]
@@ -40,16 +40,14 @@ def test_one_command_goes_on_from_a_cnn(cnn, tmp_path):
     assert set(attention_layers(network)) == {layer["layer"] for layer in report["layers"]}
     assert network(torch.randn(1, 1, 8, 8)).shape == (1, 10)
     before = output.read_bytes()
-    assert CliRunner().invoke(main, arguments).exit_code == 2  # nothing is overwritten
+    refused(*arguments, match="C2A305")
     assert output.read_bytes() == before
-    run = CliRunner().invoke(main, ["train", "--resume", str(tmp_path / "hybrid"), "--epochs", "3"])
-    assert run.exit_code == 0, run.output
+    assert call("train", "--resume", tmp_path / "hybrid", "--epochs", "3").exit_code == 0
 
 
 def test_float64_trains_and_evaluates_in_float64(cnn, tmp_path):
     output = tmp_path / "hybrid.pt"
-    arguments = ["transform", str(cnn), "-o", str(output), *RECIPE, "--epochs", "1", "--precision", "float64"]
-    result = CliRunner().invoke(main, arguments)
+    result = call("transform", cnn, "-o", output, *RECIPE, "--epochs", "1", "--precision", "float64")
     assert result.exit_code == 0, result.output
     assert {each.dtype for each in conv2attn.load(output).parameters()} == {torch.float64}
 
@@ -77,18 +75,13 @@ def test_a_network_of_any_architecture_is_started_from(cnn, tmp_path, monkeypatc
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
     torch.save(network.state_dict(), "mine.pt")
     arch = ["--arch", "mine.py:small", "--arch-args", '{"classes": 10}']
-    result = CliRunner().invoke(main, ["transform", "mine.pt", "-o", "h.pt", *RECIPE, *arch, "--only", "0"])
+    result = call("transform", "mine.pt", "-o", "h.pt", *RECIPE, *arch, "--only", "0")
     assert result.exit_code == 0, result.output
     assert set(attention_layers(conv2attn.load("h.pt", arch=arch[1], arch_args={"classes": 10}))) == {"0"}
-    result = CliRunner().invoke(
-        main, ["train", "resnet", "--start", "mine.pt", "-o", "run", *RECIPE, *arch, "--skip", "none*"]
-    )
-    assert "C2A008" in result.output
-    result = CliRunner().invoke(
-        main, ["train", "resnet", "--start", "mine.pt", "-o", "run", *RECIPE, *arch, "--only", "0"]
-    )
-    assert result.exit_code == 0, result.output
-    assert CliRunner().invoke(main, ["train", "resnet", *arch, *RECIPE]).exit_code == 2
+    trained = ["train", "resnet", "--start", "mine.pt", "-o", "run", *RECIPE, *arch]
+    refused(*trained, "--skip", "none*", match="C2A008")
+    assert call(*trained, "--only", "0").exit_code == 0
+    refused("train", "resnet", *arch, *RECIPE, match="C2A004 an architecture is named, and no file to start from")
 
 
 def test_a_hybrid_begins_as_the_softened_cnn_with_silent_content(cnn):
