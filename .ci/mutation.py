@@ -53,13 +53,11 @@ class Coverage(NamedTuple):
     seconds: dict[str, float]
 
     def tests(self, path: Path, line: int) -> list[str]:
-        """Tests that execute the statement at `line`, quickest first; any of its file if it is executed at import."""
+        """Tests that execute the statement at `line`, quickest first; all of them if it is executed at import."""
         lines = {int(number): tests for number, tests in self.lines.get(str(path), {}).items()}
         statement = [tests for number, tests in lines.items() if number in statement_at(path, line)]
-        chosen = {test for tests in statement for test in tests}
-        if not chosen - {""}:
-            chosen = {test for tests in lines.values() for test in tests}
-        return sorted(chosen - {""}, key=self.seconds.__getitem__)
+        chosen = {test for tests in statement for test in tests} - {""}
+        return sorted(chosen or self.seconds, key=self.seconds.__getitem__)
 
 
 def statement_at(path: Path, line: int) -> range:

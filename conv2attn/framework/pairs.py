@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from conv2attn.basis import Dense, Pattern, Sides, Sparse, inner_products, weighted_sum
-from conv2attn.basis.operators.segments import softmax_over, spread
+from conv2attn.framework.segments import softmax_over, spread
 
 Over = Literal["keys", "queries", "heads"]
 

@@ -1,6 +1,7 @@
 """Operators obey their laws; paddings, sites and convolutions are those of torch; composing multiplies (Prop. 3)."""
 
 import math
+import re
 from dataclasses import fields, is_dataclass
 
 import pytest
@@ -8,14 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import conv2attn.basis
 from conv2attn.basis import (
     FAMILIES,
     AttentionGrid,
+    Chebyshev,
+    Combination,
     Composition,
+    Concatenation,
     Dense,
+    Diagonal,
     Form,
+    Kronecker,
+    LowRank,
     Padding,
     QuadraticSoftmax,
     Shift,
@@ -27,6 +35,7 @@ from conv2attn.basis import (
     as_matrix,
     basis_of,
     compose,
+    entries,
     evaluate,
     merge_terms,
     output_sides,
@@ -59,6 +68,12 @@ from conv2attn.testing.operators import compositions_on
 from conv2attn.theorem import read_convolution
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
+
+
+def dense(count, queries, keys):
+    """A family of dense operators from one axis to one."""
+    return Dense(torch.ones(count, queries, keys, dtype=torch.float64), (queries,))
+
 
 KINDS = {
     "shift": lambda sides: shifts(len(sides)),
@@ -105,6 +120,114 @@ def test_every_family_of_heads_obeys_the_laws(family, law):
     for sides in ((4,), (3, 4), (2, 1, 3)):
         heads = FAMILIES[family].of(*HEADS[family](len(sides)))
         law(heads, sides, torch.randint(-8, 9, (2, *sides)).double())
+
+
+VECTORS = {
+    "quadratic": lambda heads, grid: torch.cat([-heads.alpha[:, None], 2 * heads.alpha[:, None] * heads.center], 1),
+    "enumerated": lambda heads, grid: (
+        heads.alpha[:, None] * torch.stack([2 * numbered(heads.center, grid.keys), -torch.ones(heads.heads)], 1)
+    ),
+    "generalised": lambda heads, grid: torch.cat(
+        [(heads.precision() @ heads.center[..., None])[..., 0], *upper_triangle(-heads.precision())], 1
+    ),
+    "learned": lambda heads, grid: heads.bias.flatten(1).double(),
+    "sinusoidal": lambda heads, grid: heads.bias.flatten(1).double(),
+}
+"""`W_hat_key^T v` of each head, whose inner product with r_delta is the score: (heads, d_position)."""
+
+
+def numbered(displacement, sides):
+    """Displacements (..., axes) on a line: digits to the radix `2 side - 1`, the last axis first."""
+    factors = [math.prod(2 * side - 1 for side in sides[axis + 1 :]) for axis in range(len(sides))]
+    return (displacement * torch.tensor(factors)).sum(-1)
+
+
+def upper_triangle(matrices):
+    """Coefficients of the products of two coordinates in a quadratic form of half of these matrices."""
+    axes = range(matrices.shape[-1])
+    return [matrices[:, i, j, None] / (2 if i == j else 1) for i in axes for j in axes if i <= j]
+
+
+@pytest.mark.parametrize("sides", [(4,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_score_alike_by_their_vectors_and_by_their_features(family, sides):
+    """Up to what depends on the query alone, which softmax drops."""
+    torch.manual_seed(0)
+    heads, grid = FAMILIES[family].of(*HEADS[family](len(sides))), AttentionGrid(sides, Sites.everywhere(len(sides)))
+    vectors, queries = VECTORS[family](heads, grid), grid.every_query()
+    scores = [heads.directed_scores(vectors[:, None].expand(-1, len(queries), -1), grid, queries)]
+    widths = {heads.d_position, vectors.shape[1]}
+    if heads.has_features:
+        asking, answering = heads.features(grid, torch.float64)
+        scores.append((asking @ answering.mT)[0])
+        widths |= {asking.shape[-1], answering.shape[-1]}
+    assert len(widths) == 1
+    for each in scores:
+        torch.testing.assert_close(each.softmax(-1), as_matrix(heads, sides), rtol=1e-9, atol=1e-12)
+
+
+def test_drawn_vectors_have_a_length_of_about_one():
+    """So that scores begin at the same scale whatever the width is."""
+    torch.manual_seed(0)
+    for width in (4, 64):
+        learned, sinusoidal = FAMILIES["learned"].of(2, (200,), width), FAMILIES["sinusoidal"].of(200, 2, width)
+        for vectors in (learned.tables[0], sinusoidal.bias):
+            assert vectors.square().sum(-1).mean().item() == pytest.approx(1, rel=0.3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_are_printed_and_built_by_their_sizes(family):
+    heads = FAMILIES[family].of_sizes([5, 3] if family in ("quadratic", "enumerated", "generalised") else [5, 2, 8])
+    again = FAMILIES[family].of_sizes(heads.sizes)
+    assert again.sizes == heads.sizes
+    assert again.heads == 5
+    assert str(again).startswith(f"{family}, heads=5, ")
+    assert set(re.findall(r"\d+", str(again))) >= {str(size) for size in heads.sizes}
+
+
+def test_enumerated_displacements_are_apart():
+    """Planted before by mutation: a radix that no grid of three axes showed."""
+    sides = (2, 3, 4)
+    grid = AttentionGrid(sides, Sites.everywhere(3))
+    heads = FAMILIES["enumerated"].of(torch.zeros(1, 3), 1.0)
+    numbers, away = heads.enumeration(grid, grid.every_query()), grid.displacements()
+    assert torch.equal(numbers, numbered(away, sides))
+    assert len(numbers.unique()) == len(away.flatten(0, 1).unique(dim=0))
+
+
+ENTRIES = {
+    "kronecker": (Kronecker((dense(2, 4, 3), dense(3, 5, 2), dense(1, 3, 4))), (3, 2, 4)),
+    "composition": (Composition((dense(2, 4, 3), dense(3, 3, 2))), (2,)),
+    "polynomials": (Chebyshev(dense(1, 5, 5), 3), (5,)),
+    "dense": (dense(2, 4, 3), (3,)),
+    "low rank": (LowRank(torch.ones(2, 4, 3), torch.ones(2, 5, 3), (4,)), (5,)),
+    "diagonal": (Diagonal(torch.ones(2, 3, 4)), (3, 4)),
+    "side by side": (Concatenation((dense(1, 4, 3), dense(2, 4, 3))), (3,)),
+    "combined": (Combination(torch.ones(5, 2), dense(2, 4, 3)), (3,)),
+}
+
+
+class Multiplications(TorchDispatchMode):
+    """Counts those of matrix products; and of products of entries, but for products with a number."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if name in ("mm", "bmm"):
+            self.count += result.numel() * args[0].shape[-1]
+        elif name == "mul" and isinstance(args[1], torch.Tensor):
+            self.count += result.numel()
+        return result
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_are_the_multiplications_of_apply(name):
+    operator, sides = ENTRIES[name]
+    with Multiplications() as multiplications:
+        apply(operator, torch.ones(sides, dtype=torch.float64), sides)
+    assert multiplications.count == entries(operator, sides)
 
 
 def test_a_law_rejects_an_operator_that_is_not_its_matrix(monkeypatch):
@@ -194,6 +317,19 @@ def test_the_form_of_a_convolution_is_the_pixels_that_it_copies_and_how_many_out
                 assert [x * p for x, p in zip(pixel, form.spacing, strict=True)] == places
             else:
                 assert form.reaches_out(start)
+
+
+@given(st.integers(-4, 4), st.integers(-4, 4), st.integers(1, 4), st.booleans())
+def test_a_form_reaches_out_where_some_output_of_some_size_does(start, room, step, strided):
+    """Steps are those of a convolution, or of a transposed one: then all places are met."""
+    stride, spacing = (step, 1) if strided else (1, step)
+    places = [
+        (start + o * stride, spacing * (side - 1))
+        for side in range(1, 20)
+        for o in range((spacing * (side - 1) + room) // stride + 1)
+    ]
+    beyond = any(not 0 <= place <= last for place, last in places)
+    assert Form((stride,), (room,), (spacing,)).reaches_out((start,)) is beyond
 
 
 @given(st.data())

@@ -1,6 +1,7 @@
 """Graphs: normalisations are those of the papers' formulas, and degenerate graphs are graphs."""
 
 import math
+from itertools import combinations
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from conv2attn.basis import (
     Composition,
     Graph,
     Pattern,
+    Powers,
     Shift,
     Sparse,
     Weights,
@@ -21,6 +23,8 @@ from conv2attn.basis import (
     cheapest_order,
     chebyshev,
     combine,
+    compose,
+    compose_filters,
     disjoint,
     evaluate,
     gcn,
@@ -188,6 +192,34 @@ def test_all_orders_give_the_same_sum(order, groups):
     assert_same(evaluate(basis, image, order), whole)
 
 
+@pytest.mark.parametrize("kind", [Chebyshev, Powers])
+@pytest.mark.parametrize("orders", [(1, 2), (2, 1), (0, 0), (3, 2)])
+def test_filters_compose_to_one_of_the_sum_of_their_orders(kind, orders):
+    step = adjacency(Graph(EDGES, 5))
+    second, first = (
+        basis_of(
+            kind(step, order),
+            Weights(None, torch.randint(-4, 5, (order + 1, *channels)).double() * 2, torch.ones(channels[0]).double()),
+            1,
+        )
+        for order, channels in zip(orders, ((4, 3), (3, 2)), strict=True)
+    )
+    image = torch.randint(-9, 10, (2, 2, 5)).double()
+    one = compose_filters(second, first, (5,))
+    assert terms(one.operators) == sum(orders) + 1
+    assert_same(evaluate(one, image), evaluate(second, evaluate(first, image)))
+    assert terms(compose(second, first, (5,)).mixing) == (orders[0] + 1) * (orders[1] + 1)
+
+
+def test_only_polynomials_of_one_operator_compose_to_one():
+    step, other, taps = *(adjacency(Graph(EDGES, 5)) for _ in "12"), Weights(None, torch.ones(3, 1, 1))
+    filters = [basis_of(family, taps, 1) for family in (Chebyshev(step, 2), Powers(step, 2), Powers(other, 2), step)]
+    for second, first in combinations(filters, 2):
+        for pair in ((second, first), (first, second)):
+            with pytest.raises(UsageError, match="C2A007 filters compose to one"):
+                compose_filters(*pair, (5,))
+
+
 def test_the_cheapest_order_narrows_first():
     family = adjacency(Graph(torch.randint(0, 100, (2, 900)), 100))
     for d_in, d_out, order in ((64, 2, "channels"), (2, 64, "mixing")):
@@ -200,6 +232,9 @@ def test_the_cheapest_order_narrows_first():
 def test_structures_that_do_not_fit_are_refused():
     with pytest.raises(GeometryError, match="C2A122 an edge has the key 7, and there are 5"):
         Sparse.from_edges(torch.tensor([[7], [0]]), torch.ones(1), 5)
+    for queries, keys in ((torch.zeros(2), torch.zeros(3)), (torch.zeros(2, 1), torch.zeros(2, 1))):
+        with pytest.raises(GeometryError, match=r"C2A122 queries .* are no pairs"):
+            Pattern.sorted(queries.long(), keys.long(), (5, 5))
     for node in (7, -1):
         with pytest.raises(GeometryError, match=f"C2A122 an edge has the node {node}, and there are 5"):
             Graph(torch.tensor([[node], [0]]), 5)

@@ -7,20 +7,26 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from licences.softmaxes import is_where_the_target_is_one
 
 from conv2attn.bounds import (
     EXP_ULPS,
     FORMATS,
+    Arithmetic,
+    Head,
     RoundingBound,
     convolution_bound,
     difference_bound,
     gamma,
     hard_mixing_bound,
     leaked_mass,
+    leaked_mass_diagonal,
     one_hot_threshold,
+    soft_reading,
     softmax_error,
     target_rounds_to_one_threshold,
 )
+from conv2attn.bounds.by_key import any_mean_bound
 from conv2attn.bounds.formats import accumulator_of, storage_of
 
 DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
@@ -202,6 +208,45 @@ def test_sums_that_are_stored_each_time_round_more_in_16_bits(name):
     once, each_time = (hard_mixing_bound(alpha, 2, name, 2.0, stores=stores).factor for stores in (False, True))
     assert (each_time > once) == (storage_of(name) != accumulator_of(name))
     assert each_time >= once
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_partial_sums_that_are_stored_round_once_more_for_each_key_to_first_order(name):
+    alpha, stored = 0.9 * one_hot_threshold(name), storage_of(name).unit_roundoff
+    others = 2 * math.isqrt(math.ceil(-math.log(storage_of(name).smallest_subnormal / 4) / alpha))
+    once, each_time = (hard_mixing_bound(alpha, 1, name, 2.0, stores=stores).factor for stores in (False, True))
+    assert others * stored <= each_time / once - 1 <= 1.05 * others * stored
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("added", [0, 3])
+@pytest.mark.parametrize("stores", [False, True])
+def test_channel_products_round_as_often_as_they_are_stored_to_first_order(name, added, stores):
+    """The product and the bias are cast, every part that is added too, and twice each partial sum that is stored."""
+    terms, u, cast = 36, accumulator_of(name).unit_roundoff, storage_of(name).unit_roundoff
+    casts = 2 + added + (2 * terms if stores else 0)
+    first_order = (terms + 1) * u + (casts * cast if cast != u else 0)
+    bound = Arithmetic(name, stores_products=stores).rounding(terms, added)
+    assert first_order <= bound.factor <= 1.01 * math.expm1(first_order)
+    if cast != u:
+        least = storage_of(name).smallest_subnormal / 2 * (casts + added)
+        assert least <= bound.absolute <= 1.5 * least
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize(("dimensions", "exp_ulps"), [(1, 1.0), (2, 3.0), (2, 2.0**12), (3, 5.0), (7, 2.0)])
+def test_the_target_rounds_to_one_from_where_that_is_proved(name, dimensions, exp_ulps):
+    """Less exact exponentials and more axes than the licence draws."""
+    assert is_where_the_target_is_one(target_rounds_to_one_threshold, (name, dimensions, exp_ulps))
+
+
+@pytest.mark.parametrize("shifts", [(0.5, 0.0), (0.75, 0.0)])
+def test_a_head_halfway_between_pixels_or_of_unknown_scores_leaks_everything_as_computed(shifts):
+    head = Head(5.0, shifts, sum(shift**2 for shift in shifts))
+    assert head.computed_leak("float32", 2.0) == 1.0
+    assert head.leak() == (1.0 if max(shifts) > 0.5 else leaked_mass_diagonal([5.0, 5.0], shifts))
+    reading = soft_reading(head, (9, 9), Arithmetic("float32"))
+    assert reading == (1.0, any_mean_bound(81, Arithmetic("float32")))
 
 
 @pytest.mark.parametrize("name", DTYPES)

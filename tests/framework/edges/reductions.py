@@ -1,4 +1,4 @@
-"""Composed filters are one filter, and smaller layers are as near as their certificate says."""
+"""Smaller layers are as near as their certificate says."""
 
 import math
 
@@ -10,45 +10,19 @@ from conv2attn import convert
 from conv2attn.basis import (
     Chebyshev,
     Graph,
-    Powers,
     Weights,
     adjacency,
     as_basis,
     as_matrix,
     basis_of,
-    compose,
-    compose_filters,
     evaluate,
-    terms,
 )
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.framework import compare, reduce
-from conv2attn.testing import assert_same
 from conv2attn.theorem import read_convolution
 from conv2attn.verdicts import Strength, Verdict
 
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 3], [1, 0, 2, 1, 3, 0]])
-
-
-@pytest.mark.parametrize("kind", [Chebyshev, Powers])
-def test_filters_of_orders_2_and_1_are_one_of_order_3(kind):
-    step = adjacency(Graph(EDGES, 5))
-    layers = []
-    for order, channels in ((2, (3, 2)), (1, (4, 3))):
-        taps = torch.randint(-4, 5, (order + 1, *channels)).double() * 2
-        layers.append(basis_of(kind(step, order), Weights(None, taps, torch.ones(channels[0]).double()), 1))
-    image = torch.randint(-9, 10, (2, 2, 5)).double()
-    one = compose_filters(layers[1], layers[0], (5,))
-    assert terms(one.operators) == 4
-    assert_same(evaluate(one, image), evaluate(layers[1], evaluate(layers[0], image)))
-    assert terms(compose(layers[1], layers[0], (5,)).mixing) == 6
-
-
-def test_only_polynomials_of_one_operator_are_merged():
-    step, taps = adjacency(Graph(EDGES, 5)), Weights(None, torch.ones(3, 1, 1))
-    chebyshev, powers = (basis_of(kind(step, 2), taps, 1) for kind in (Chebyshev, Powers))
-    with pytest.raises(UsageError, match="C2A007 filters compose to one"):
-        compose_filters(chebyshev, powers, (5,))
 
 
 def worst_difference(first, second, sides):
