@@ -236,7 +236,8 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
         )
     with evaluated_weight(layer):
         heads, used = layer.encoding.operators(), weights or layer.weights
-    operators, covariant = as_scored(heads, score_dtype(used.stored.dtype)), has_covariances(heads)
+    operators = as_scored(heads, score_dtype(used.stored.dtype))
+    covariant = heads.isotropic is None and heads.precision() is not None
     if operators is None or heads.centers is None:
         raise UnsupportedError(
             "C2A101",
@@ -256,11 +257,6 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
     basis = Basis(operators, without_identities(used), layer.image_padding, layer.sites)
     hard = covariant and not not_one_hot(operators, basis)
     return replace(basis, operators=Shift(offsets(operators))) if hard else basis
-
-
-def has_covariances(heads: Positions) -> bool:
-    """Whether heads are Gaussians with full covariances."""
-    return heads.isotropic is None and heads.precision() is not None
 
 
 @singledispatch

@@ -248,7 +248,8 @@ class BoundWalk(Walk):
         place = target.value.untyped_storage().data_ptr()
         for node, value in self.env.items():
             before = self.bounds.get(node)
-            if any(isinstance(each, Tensor) and is_stored_at(each, place) for each in tree_leaves(value)):
+            tensors = [each for each in tree_leaves(value) if isinstance(each, Tensor) and each.numel()]
+            if any(each.untyped_storage().data_ptr() == place for each in tensors):
                 if not isinstance(before, Carried):
                     raise Stop("a change in place of what does not come from the image")
                 self.bounds[node] = Carried(max(before.size, bounds.size), max(before.error, bounds.error))
@@ -263,11 +264,6 @@ class BoundWalk(Walk):
         if self.batch is not None and not (isinstance(side, torch.SymInt) and side.node.expr == self.batch):
             raise Stop("an output whose first axis is not that of the images")
         return float(self.bounds[node].error * SLACK)
-
-
-def is_stored_at(tensor: Tensor, place: int) -> bool:
-    """Whether a tensor is stored at this place."""
-    return bool(tensor.numel()) and tensor.untyped_storage().data_ptr() == place
 
 
 # The operators of convolutional networks. At others a bound stops.

@@ -3,7 +3,7 @@
 import math
 import platform
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from numbers import Real
@@ -25,7 +25,7 @@ from conv2attn.equivalence.outputs import is_dense
 from conv2attn.equivalence.results import Certificate, Finding, unsupported
 from conv2attn.equivalence.verdicts import ASSUMPTIONS, Verdicts
 from conv2attn.equivalence.walk import undisturbed
-from conv2attn.errors import UsageError, real_number
+from conv2attn.errors import UsageError
 from conv2attn.models.conversion.patch_chains import on_tokens_of
 from conv2attn.models.provenance import assumed_of, input_size_of, published_size
 
@@ -79,8 +79,9 @@ def certify(
             raise UsageError("C2A004", "example_input stands beside images or input_size", "Pass one of them.")
         images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
     with LOCK, uncompiled():
-        check_arguments(original, network, images, labels, tolerance, input_range, seed)
-        input_range = real_number(input_range, "input_range")
+        check_arguments(original, network, images, labels, seed)
+        tolerance = tolerance if tolerance is None else not_negative(tolerance, "tolerance")
+        input_range = not_negative(input_range, "input_range")
         if images is None:
             images, described = random_images(original, input_size, input_range, seed)
         described = described or f"{len(images)} given images"
@@ -92,7 +93,7 @@ def certify(
         if (unread := compiled(original, network)) is not None:
             return Certificate((), (unread,), None, ASSUMPTIONS, circumstances=facts)
         with undisturbed(original), undisturbed(network):
-            on_tokens = on_tokens_of(original, network)
+            on_tokens = on_tokens_of(original, network) if isinstance(network, nn.Sequential) else original
             if on_tokens is not original:
                 original = on_tokens
                 facts["the first is read on patch tokens"] = "see claim PATCH of proofs/"
@@ -141,10 +142,8 @@ WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 SEED_RANGE = range(-(1 << 63), 1 << 64)  # what a generator of torch takes
 
 
-def check_arguments(
-    original: Any, network: Any, images: Any, labels: Any, tolerance: Any, input_range: Any, seed: Any
-) -> None:
-    """Refuses what is no network with numbers, no number of at least 0, no images or no classes of them.
+def check_arguments(original: Any, network: Any, images: Any, labels: Any, seed: Any) -> None:
+    """Refuses what is no network with numbers, no seed, no images or no classes of them.
 
     Raises:
         UsageError: one of them is of another kind (C2A001, C2A006, C2A007).
@@ -153,8 +152,6 @@ def check_arguments(
         check_network(side, which)
         if any(tensor.is_meta for tensor in (*side.parameters(), *side.buffers())):
             raise UsageError("C2A006", f"{which} is on the meta device, without numbers", "Load its numbers first.")
-    check_not_negative(0.0 if tolerance is None else tolerance, "tolerance")
-    check_not_negative(input_range, "input_range")
     if type(seed) is not int or seed not in SEED_RANGE:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
     if images is not None:
@@ -168,16 +165,20 @@ def check_arguments(
         raise UsageError("C2A007", sentence, "Pass a class an image.")
 
 
-def check_not_negative(value: Any, name: str) -> None:
-    """Refuses what is no finite real number of at least 0; truth values are none.
+def not_negative(value: Any, name: str) -> float:
+    """A finite real number of at least 0 as a float; truth values are none.
 
     Raises:
         UsageError: it is none (C2A001).
     """
-    number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    number = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            number = float(value)
     if not 0 <= number < math.inf:
         sentence = f"{name}={value!r} is not a finite number of at least 0"
         raise UsageError("C2A001", sentence, "Pass a finite number of at least 0.")
+    return number
 
 
 def check_images(images: Any) -> None:

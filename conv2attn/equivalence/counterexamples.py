@@ -4,14 +4,13 @@ import contextlib
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis import Basis, Sides
-from conv2attn.equivalence.bases import Pair, comparable_basis, heads_out_of_bounds, stored_taps
-from conv2attn.equivalence.maps import check_leak, nearest_float
+from conv2attn.equivalence.bases import Pair, comparable_basis, heads_out_of_bounds
+from conv2attn.equivalence.maps import check_leak, exact_row, nearest_float
 from conv2attn.equivalence.opaque import Layer
 from conv2attn.equivalence.results import Counterexample
 from conv2attn.equivalence.rounding import difference_bounds, differences
@@ -148,32 +147,12 @@ def exact_value(basis: Basis, image: Tensor, place: tuple[int, ...]) -> Fraction
     total = Fraction(0) if bias is None else Fraction(bias[channel].item())
     for head, start in enumerate(basis.starts):
         steps = zip(start, padding.before, stride, query, strict=True)
-        pixel: tuple[Any, ...] = tuple(s + before + step * q for s, before, step, q in steps)
+        pixel = tuple(s + before + step * q for s, before, step, q in steps)
         if not all(0 <= at < side for at, side in zip(pixel, keys.shape[1:], strict=True)):
             return None
-        column = [Fraction(x) for x in keys[(slice(None), *pixel)].tolist()]
-        total += contribution(basis, head, channel, column)
+        column = [Fraction(x) for x in keys.movedim(0, -1)[pixel].tolist()]
+        total += sum((w * x for w, x in zip(exact_row(basis.weights, head, channel), column, strict=True)), Fraction(0))
     return total
-
-
-def contribution(basis: Basis, head: int, channel: int, column: list[Fraction]) -> Fraction:
-    """The summand of one head in an output channel, for the pixel `column` (input channels)."""
-    weights, taps = basis.weights, stored_taps(basis)
-    width_out, width_in = (n // weights.groups for n in (weights.d_out, weights.d_in))
-    group = channel // width_out
-    inputs = column[group * width_in : (group + 1) * width_in]
-    if taps is not None:
-        return dot(taps[head, channel], inputs)
-    assert weights.output is not None
-    assert weights.value is not None
-    width = weights.output.shape[2]
-    values = weights.value[head, group * width : (group + 1) * width]
-    return dot(weights.output[head, channel], [dot(row, inputs) for row in values])
-
-
-def dot(row: Tensor, column: list[Fraction]) -> Fraction:
-    """The exact inner product of floats and rational numbers."""
-    return sum((Fraction(w) * x for w, x in zip(row.tolist(), column, strict=True) if w and x), Fraction(0))
 
 
 def rounding_allowed(layer: Layer, pair: Pair, image: Tensor) -> list[float] | None:

@@ -169,7 +169,8 @@ def in_both_formats(matching: Matching, images: Tensor) -> tuple[Any, Any, float
 
 def explained_by_rounding(outputs: Any, lost: float, shares: tuple[float, float]) -> float:
     """The difference that rounding explains: a share of the largest output, or of what float32 loses if more."""
-    return max(shares[0] * largest_of(outputs), shares[1] * lost)
+    largest = max((wide(each).abs().max().item() for _, each in dense_parts(outputs) if each.numel()), default=0.0)
+    return max(shares[0] * largest, shares[1] * lost)
 
 
 def largest_distance(computed: Any, exact: Any) -> float:
@@ -199,8 +200,3 @@ def seen_apart(matching: Matching, images: Tensor) -> bool:
             if not largest_distance(first, second) <= explained_by_rounding(first, lost, EXPLAINED_SUMS):
                 return True
     return not ran
-
-
-def largest_of(outputs: Any) -> float:
-    """The largest magnitude of all outputs."""
-    return max((wide(each).abs().max().item() for _, each in dense_parts(outputs) if each.numel()), default=0.0)

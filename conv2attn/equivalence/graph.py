@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, final
@@ -222,18 +221,11 @@ def sizes_as_text() -> Iterator[None]:
     methods = ("__str__", "__repr__", "__format__")
     with ExitStack() as stack:
         for method in methods:
-            before = vars(torch.SymInt).get(method)
-            stack.callback(partial(restore, method, before))
+            own = method in vars(torch.SymInt)
+            before = getattr(torch.SymInt, method)
+            stack.callback(*((setattr, torch.SymInt, method, before) if own else (delattr, torch.SymInt, method)))
             setattr(torch.SymInt, method, fixed(method))
         yield
-
-
-def restore(method: str, before: Any) -> None:
-    """Gives `torch.SymInt` back the method that it had, or none."""
-    if before is None:
-        delattr(torch.SymInt, method)
-    else:
-        setattr(torch.SymInt, method, before)
 
 
 def constants_of(program: ExportedProgram) -> dict[str, tuple[Tensor, str]]:

@@ -2,10 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import msgspec
 import torch
@@ -210,7 +209,7 @@ def added(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip(amounts, more, strict=True))
 
 
-Keys = Sequence[Any]  # one hashable key per term: terms of equal keys are added up
+Keys = Sequence[Hashable]  # one hashable key per term: terms of equal keys are added up
 
 
 def starts_in_use(basis: Basis) -> set[Offset]:
@@ -315,10 +314,24 @@ def summed(basis: Basis, places: Sequence[Offset]) -> Tensor:
 
 def entry(basis: Basis, place: Offset, out: int, inp: int) -> Fraction:
     """One number of the sum of taps at a start, exactly; `inp` counts the input channels of all groups."""
-    output, value = both_factors(block_diagonal(basis.weights))
-    terms = [term for term, start in enumerate(basis.starts) if start == place]
-    pairs = zip(output[terms, out].flatten().tolist(), value[terms, :, inp].flatten().tolist(), strict=True)
-    return sum((Fraction(a) * Fraction(b) for a, b in pairs), Fraction(0))
+    terms = (term for term, start in enumerate(basis.starts) if start == place)
+    return sum((exact_row(basis.weights, term, out)[inp] for term in terms), Fraction(0))
+
+
+def exact_row(weights: Weights, term: int, out: int) -> list[Fraction]:
+    """The row of `W_val W_out` of one term for an output channel, exactly, over the input channels of all groups."""
+    value, output = weights.value, weights.output
+    group, fan_in = out // (weights.d_out // weights.groups), weights.d_in // weights.groups
+    if value is None or output is None:
+        numbers = [Fraction(x) for x in weights.taps()[term, out].tolist()]
+    else:
+        width, factors = output.shape[2], [Fraction(x) for x in output[term, out].tolist()]
+        columns = value[term, group * width : (group + 1) * width].T.tolist()
+        pairs = ([(a, b) for a, b in zip(factors, column, strict=True) if a and b] for column in columns)
+        numbers = [sum((a * Fraction(b) for a, b in each), Fraction(0)) for each in pairs]
+    row = [Fraction(0)] * weights.d_in
+    row[group * fan_in : (group + 1) * fan_in] = numbers
+    return row
 
 
 def nearest_float(number: Fraction) -> float:

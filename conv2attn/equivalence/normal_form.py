@@ -109,7 +109,8 @@ def normal_form(graph: OperatorGraph, terms: Terms, name: Naming) -> NormalForm:
     for node in graph.module.graph.nodes:
         namer.visit(node)
     returned = tuple(namer.term_of(each) if isinstance(each, fx.Node) else plain(each) for each in graph.returned)
-    tensors = (each for layer in graph.layers if layer.module for each in tensors_of(layer))
+    modules = [layer.module for layer in graph.layers if layer.module]
+    tensors = (each for module in modules for each in chain(module.parameters(), module.buffers()))
     weights = {each.untyped_storage().data_ptr() for each in tensors}
     for node, before in namer.given.items():
         if namer.terms[node] is not before:
@@ -325,12 +326,6 @@ class Namer:
             parts = fake.shape, fake.stride(), (fake.storage_offset(),)
             self.places[node] = tuple(tuple(map(self.size, each)) for each in parts)
         return self.places[node]
-
-
-def tensors_of(layer: Layer) -> Iterator[Tensor]:
-    """The parameters and buffers of the module of a layer."""
-    assert layer.module is not None
-    return chain(layer.module.parameters(), layer.module.buffers())
 
 
 def functional(name: str, arguments: Mapping[str, Any], written: list[str]) -> str:

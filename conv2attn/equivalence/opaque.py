@@ -161,7 +161,10 @@ class Layer:
             form, d_out = self.basis.form, self.basis.weights.d_out
         else:
             with _disable_current_modes():  # else what only sizes need would be operators of the graph
-                convolution = self.convolution(*map(shape_of, tensors))
+                shapes: list[Any] = [
+                    each if each is None else each.new_empty(each.shape, device="meta") for each in tensors
+                ]
+                convolution = self.convolution(*shapes)
             form, d_out = Form.of(convolution.padding, convolution.sites), convolution.d_out
         return list(form.stride), list(form.room), list(form.spacing), d_out
 
@@ -169,11 +172,6 @@ class Layer:
         """The opaque node of this layer on an image, with the weight and the bias of a function."""
         result: Tensor = OPAQUE(image, *(tensors or (None, None)), number, *self.sizes(*tensors), output_size)
         return result
-
-
-def shape_of(tensor: Tensor | None) -> Any:
-    """A tensor without numbers that has this one's shape and dtype."""
-    return tensor if tensor is None else torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 def tap_weights(convolution: Convolution) -> Weights:

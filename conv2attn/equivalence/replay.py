@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.equivalence.bases import comparable_basis
-from conv2attn.equivalence.certify import certify, check_not_negative
+from conv2attn.equivalence.certify import certify, not_negative
 from conv2attn.equivalence.counterexamples import compared_at
 from conv2attn.equivalence.matching import match
 from conv2attn.equivalence.opaque import LOCK, Layer
@@ -74,7 +74,7 @@ def replay_witnesses(
         UsageError: they are not for these networks (C2A008), or the tolerance is no number of at least 0 (C2A001).
         UnsupportedError: a layer is no convolution.
     """
-    check_not_negative(0.0 if tolerance is None else tolerance, "tolerance")
+    tolerance = tolerance if tolerance is None else not_negative(tolerance, "tolerance")
     saved = content.get("witnesses")
     if not isinstance(saved, Sequence) or not saved or not all(map(is_saved, saved)):
         raise CheckpointError("C2A303", f"{file} holds no saved witnesses", WITNESS_REMEDY)

@@ -9,7 +9,7 @@ from torch import Tensor
 from conv2attn.attention.features import score_error
 from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.recipe import score_dtype
-from conv2attn.basis import Basis, Sides, Weights
+from conv2attn.basis import Basis, Weights
 from conv2attn.bounds import (
     Arithmetic,
     RoundingBound,
@@ -45,7 +45,8 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
         settings = [arithmetics(engine, like.dtype, like.device.type) for engine in pair.engines]
         kind = settings[0][0].format
         counts = [len(side.weights.stored) for side in bases]
-        terms = [max(1, n * fan_in(side)) for n, side in zip(counts, bases, strict=True)]
+        fan_in = original.weights.d_in // original.weights.groups, converted.weights.d_in // converted.weights.groups
+        terms = [max(1, n * fan) for n, fan in zip(counts, fan_in, strict=True)]
         added = [count if scattered else 0 for count, scattered in zip(counts, pair.scattered, strict=True)]
         try:
             mixings = [mixing_bound(side, padded_sides, own) for side, own in zip(bases, settings, strict=True)]
@@ -120,11 +121,6 @@ def largest_biases(original: Basis, converted: Basis) -> list[float]:
     return torch.stack([bias.cpu().double().abs() for bias in biases]).amax(0).tolist()
 
 
-def fan_in(basis: Basis) -> int:
-    """Input channels of a group."""
-    return basis.weights.d_in // basis.weights.groups
-
-
 def overflow(pair: Pair, side: int, input_range: float) -> str:
     """The reason why no bound holds for all |x| <= input_range: an output exceeds the format; empty if none can.
 
@@ -160,8 +156,9 @@ def mixing_bound(
     heads = {every[head] for head in working_heads(basis)} if every else set()
     if not heads:
         return 0.0, RoundingBound(0.0, 0.0)
-    kind, axes = arithmetics[0].format, every[0].axes
-    features = feature_error(basis, padded_sides) if any(each.fused for each in arithmetics) else 0.0
+    kind, axes, features = arithmetics[0].format, every[0].axes, 0.0
+    if any(each.fused for each in arithmetics):  # scores are inner products of absolute features
+        features = score_error(basis.operators.numbers(), max(padded_sides), score_dtype(basis.weights.stored.dtype))
     alpha = min(head.sharpness(kind) for head in heads) - 2 * features
     ulps = max(each.exp_ulps for each in arithmetics)
     if alpha >= target_rounds_to_one_threshold(kind, axes, ulps):
@@ -175,12 +172,6 @@ def mixing_bound(
 def greatest(bounds: Sequence[RoundingBound]) -> RoundingBound:
     """The larger factor and the larger absolute part of all bounds."""
     return RoundingBound(max(bound.factor for bound in bounds), max(bound.absolute for bound in bounds))
-
-
-def feature_error(basis: Basis, padded_sides: tuple[int, ...]) -> float:
-    """The largest error of a score that is an inner product of absolute features."""
-    dtype = score_dtype(basis.weights.stored.dtype)
-    return score_error(basis.operators.numbers(), max(padded_sides), dtype)
 
 
 def lost(basis: Basis, kind: str) -> float:
@@ -213,8 +204,14 @@ def formed_exactly(weights: Weights) -> bool:
 
 
 def has_blind_outputs(basis: Basis, shape: Sequence[int]) -> bool:
-    """Whether inputs of this shape have a batch, and a pixel in the middle that most outputs do not see."""
-    return len(shape) == len(basis.form.stride) + 2 and not padding_copies_middle(basis, tuple(shape[2:]))
+    """Whether inputs of this shape have a batch, and a pixel in the middle that most outputs do not see.
+
+    Padding other than zeros may copy the pixel in the middle.
+    """
+    if len(shape) != len(basis.form.stride) + 2:
+        return False
+    amounts = zip(basis.padding.before, basis.padding.after, shape[2:], strict=True)
+    return basis.padding.mode == "zeros" or all(max(b, a) < (side - 1) // 2 for b, a, side in amounts)
 
 
 def seeing(basis: Basis, sides: Sequence[int]) -> tuple[slice, ...]:
@@ -225,10 +222,3 @@ def seeing(basis: Basis, sides: Sequence[int]) -> tuple[slice, ...]:
         outputs = [(at - start[axis]) // form.stride[axis] for start in starts]
         around.append(slice(max(0, min(outputs)), max(0, max(outputs) + 2)))
     return tuple(around)
-
-
-def padding_copies_middle(basis: Basis, sides: Sides) -> bool:
-    """Whether the padding may copy the pixel in the middle."""
-    padding = basis.padding
-    amounts = zip(padding.before, padding.after, sides, strict=True)
-    return padding.mode != "zeros" and any(max(b, a) >= (side - 1) // 2 for b, a, side in amounts)

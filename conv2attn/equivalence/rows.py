@@ -14,8 +14,8 @@ from torch import Tensor
 from conv2attn.attention import ENGINES, MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
-from conv2attn.basis import AttentionGrid, Basis
-from conv2attn.equivalence.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds, magnitudes
+from conv2attn.basis import AttentionGrid
+from conv2attn.equivalence.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds
 from conv2attn.equivalence.bound import Carried, LayerRule
 from conv2attn.equivalence.counterexamples import find_counterexample
 from conv2attn.equivalence.maps import check_leaks, compare_maps, is_plain, summed
@@ -201,8 +201,9 @@ class LayerPair:
     def rule(self) -> LayerRule:
         """The rule by which this pair carries a bound on."""
         original, sides = self.bases.original, self.padded_sides
-        rows = (self.bases.magnitudes[0] if is_plain(original) else absolute_rows(original)) * SLACK
-        bias = original.weights.bias
+        places = tuple(dict.fromkeys(original.starts))
+        rows = self.bases.magnitudes[0] if is_plain(original) else summed(original, places).abs().sum((0, 2))
+        rows, bias = rows * SLACK, original.weights.bias
         summand = torch.zeros(1) if bias is None else bias.detach().cpu().double().abs()
 
         def rule(read: Carried) -> Carried:
@@ -310,13 +311,6 @@ def is_transposed(layer: Layer) -> bool:
     """Whether torch adds up the taps of an output in the format in which it is stored."""
     kind = type(layer.module) if layer.function is None else layer.function
     return "transpose" in getattr(kind, "__name__", "").lower()
-
-
-def absolute_rows(basis: Basis) -> Tensor:
-    """For each output channel the sum of |the sum of taps| over starts and input channels."""
-    if is_plain(basis):
-        return magnitudes(basis)
-    return summed(basis, tuple(dict.fromkeys(basis.starts))).abs().sum((0, 2))
 
 
 def within_a_tolerance(maps: Sequence[Finding]) -> list[Finding]:

@@ -70,14 +70,16 @@ class Verdicts:
 
     def certificate(self) -> Certificate:
         """The certificate, but for its circumstances."""
-        rows, sampled = self.rows, self.sampled
+        rows, sampled = dict(self.rows), self.sampled
         between = [self.judge_samples() if sampled else self.structure, self.judged_outputs]
         if not self.comparison.failure:
             between += findings_returned(self.comparison.first, self.comparison.second)
         between += self.judge_bound()
         if self.tolerance is not None and not sampled:
             between.append(self.judge_tolerance(self.tolerance))
-            rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
+            for name, row in rows.items():
+                strengths = (each for each in (Strength.BOUNDED, row.strength) if each is not None)
+                rows[name] = replace(row, strength=weakest_strength(strengths))
         wrong = dict.fromkeys(each.part for each in between if each.verdict is Verdict.REFUTED)
         parts = [part for part in wrong if not (part == "tolerance" and self.constructed)]
         images = (self.shown,) if parts and self.shown is not None else ()
@@ -377,11 +379,6 @@ def unshown_row(row: Row) -> Row:
         for each in row.findings
     )
     return replace(row, findings=tuple(findings))
-
-
-def at_most_bounded(strength: Strength | None) -> Strength:
-    """The strength, but not above bounded."""
-    return Strength.BOUNDED if strength is None else weakest_strength([Strength.BOUNDED, strength])
 
 
 def conversions(network: nn.Module) -> dict[str, ConversionRow]:
