@@ -69,19 +69,33 @@ def test_the_bound_of_two_layers_is_its_parts(name):
         assert expected * (1 - 2.0**-20) <= bound <= expected * (1 + 2.0**-20)
 
 
+def factored(d_out, d_head):
+    """An attention with both factors, which are to be filled."""
+    right = conv2attn.convert(layer((4, d_out)))
+    options = {"d_head": d_head, "padding": right.image_padding}
+    return conv2attn.attention.MultiHeadSelfAttention(4, d_out, right.encoding, **options)
+
+
 def test_a_product_of_factors_that_is_rounded_is_counted():
-    original = layer((4, 4))
-    random = torch.Generator().manual_seed(0)
-    factored = conv2attn.attention.MultiHeadSelfAttention(
-        4, 4, conv2attn.convert(original).encoding, d_head=8, padding=conv2attn.convert(original).image_padding
-    )
-    factored.value.data.copy_(torch.randn(factored.value.shape, generator=random))
-    factored.output.data.copy_(torch.randn(factored.output.shape, generator=random))
-    basis = comparable_basis(factored)
+    random, made = torch.Generator().manual_seed(0), factored(4, 8)
+    made.value.data.copy_(torch.randn(made.value.shape, generator=random))
+    made.output.data.copy_(torch.randn(made.output.shape, generator=random))
+    basis = comparable_basis(made)
     sums = torch.einsum("hok,hki->o", *(w.double().abs() for w in (basis.weights.output, basis.weights.value)))
     direct = 2 * convolution_bound(36, "float32", casts=2, stored=2).factor + 2 * gamma(8, 2.0**-24)
     for bound, weights in zip(difference_bounds(Pair(basis, basis), 1.0, SIDES), sums.tolist(), strict=True):
         assert bound >= direct * weights
+
+
+def test_products_of_factors_that_all_underflow_are_counted():
+    """Each is half of the smallest subnormal number, and is lost."""
+    made = factored(1, 64)
+    for factor in (made.value, made.output):
+        factor.data.fill_(2.0**-75)
+    basis = comparable_basis(made)
+    assert not basis.weights.taps().any()
+    (bound,) = difference_bounds(Pair(basis, basis), 1.0, SIDES)
+    assert bound >= 2 * 36 * 64 * 2.0**-150
 
 
 def test_the_second_layer_is_evaluated_by_the_engine_that_is_set():

@@ -58,6 +58,7 @@ SAME = {
     "in place": (lambda n, x, y: x + y, lambda n, x, y: x.clone().add_(y)),
     "a difference of a number": (lambda n, x, y: x - 2.0, lambda n, x, y: x + -2.0),
     "a whole number": (lambda n, x, y: x * 2, lambda n, x, y: x * 2.0),
+    "the largest whole number that counts": (lambda n, x, y: x * 2**53, lambda n, x, y: x * 2.0**53),
     "a quotient by a power of two": (lambda n, x, y: x / 4, lambda n, x, y: x * 0.25),
     "a square": (lambda n, x, y: x**2, lambda n, x, y: x * x),
     "square": (lambda n, x, y: x.square(), lambda n, x, y: x * x),
