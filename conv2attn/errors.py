@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from operator import index
-from typing import Any, final
+from typing import SupportsFloat, SupportsIndex, cast, final
 
 SIZE_TEXT = re.compile(r"\b\d+(?:x\d+)+\b")
 """A size as the command line has it, 3x224x224."""
@@ -518,19 +518,19 @@ ERROR_RULES: dict[str, ErrorRule] = {
 }
 
 
-def whole_number(value: Any, name: str) -> int:
+def whole_number(value: object, name: str) -> int:
     """An argument as an int, whatever library its number is of.
 
     Raises:
         UsageError: it is no whole number (C2A001).
     """
     try:
-        return index(value)
+        return index(cast(SupportsIndex, value))
     except TypeError:
         raise UsageError("C2A001", f"{name}={value!r} is not a whole number", "Pass a whole number.") from None
 
 
-def real_number(value: Any, name: str) -> float:
+def real_number(value: object, name: str) -> float:
     """An argument as a float, whatever library its number is of.
 
     Raises:
@@ -538,7 +538,7 @@ def real_number(value: Any, name: str) -> float:
     """
     try:
         if not isinstance(value, (str, bytes)):
-            return float(value)
+            return float(cast(SupportsFloat, value))
     except (TypeError, ValueError, OverflowError, RuntimeError):
         pass
     raise UsageError("C2A001", f"{name}={value!r} is not a number", "Pass a number.")

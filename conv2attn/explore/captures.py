@@ -1,7 +1,5 @@
 """The attention of any model on one image, as it ran: layers whose tokens stand on a grid over the image."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
@@ -9,7 +7,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from conv2attn.arguments import Patterns
 from conv2attn.explore.explored_layers import Explored, grey, refusing_image, shown_layers
 from conv2attn.explore.head_facts import facts_of_heads
-from conv2attn.explore.packing import BUDGET, Budget
+from conv2attn.explore.packing import BUDGET, Budget, PageObject
 from conv2attn.models import attention_layers
 from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.tokens import Tokens, Windows
@@ -83,7 +81,7 @@ def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
     return attention_of_image
 
 
-def photo_of(image: Tensor, budget: Budget) -> dict[str, Any] | None:
+def photo_of(image: Tensor, budget: Budget) -> PageObject | None:
     """The image in colour, at most 224 pixels per side, each channel scaled; None of other images."""
     if image.shape[1] != 3:
         return None
@@ -92,12 +90,12 @@ def photo_of(image: Tensor, budget: Budget) -> dict[str, Any] | None:
     small = adaptive_avg_pool2d(image[0], (sides[0], sides[1])).double()
     low, high = small.amin((1, 2), keepdim=True), small.amax((1, 2), keepdim=True)
     packed = budget.pack(((small - low) / (high - low).clamp_min(1e-30) * 255).movedim(0, -1), "u8")
-    return packed and {"sides": sides, "pixels": packed}
+    return None if packed is None else {"sides": sides, "pixels": packed}
 
 
 def stored_layer(
     name: str, attention: Tensor, tokens: Tokens, image: Tensor, budget: Budget, bits: int
-) -> dict[str, Any] | str:
+) -> PageObject | str:
     """One layer as a JSON object, or the sentence that says why it is not shown.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Operator, Sites
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.explore.head_facts import FACTS_SIDE, facts_of_heads
-from conv2attn.explore.packing import Budget
+from conv2attn.explore.packing import Budget, PageObject
 from conv2attn.models.conversion.replacement import attention_layers, layer_inputs
 
 MOST_HEADS = 256
@@ -31,10 +31,10 @@ class Explored:
         photo: the image itself, in colour.
     """
 
-    layers: tuple[dict[str, Any], ...]
+    layers: tuple[PageObject, ...]
     left_out: tuple[str, ...]
     picture: str
-    photo: dict[str, Any] | None = None
+    photo: PageObject | None = None
 
 
 @torch.no_grad()
@@ -56,9 +56,7 @@ def explored_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
     return Explored(shown, left_out, "as it reaches the layer: the mean over its channels")
 
 
-def shown_layers(
-    objects: Sequence[dict[str, Any] | str], remedy: str
-) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+def shown_layers(objects: Sequence[PageObject | str], remedy: str) -> tuple[tuple[PageObject, ...], tuple[str, ...]]:
     """The layers among `objects`, and the sentences that say why the others are not shown.
 
     Raises:
@@ -87,7 +85,7 @@ def refusing_image(image: Tensor) -> Iterator[None]:
         raise UsageError("C2A120", text, "Pass other --inputs.") from error
 
 
-def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, budget: Budget) -> dict[str, Any] | str:
+def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, budget: Budget) -> PageObject | str:
     """A layer as a JSON object, or the sentence that says why it is not shown."""
     if layer.dimensions != 2 or layer.heads > MOST_HEADS:
         return (
@@ -121,7 +119,7 @@ def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, 
     }
 
 
-def position_facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> dict[str, Any] | None:
+def position_facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> PageObject | None:
     """The facts of the heads by position alone, on a grid of at most `FACTS_SIDE` rows and columns."""
     if layer.has_content:
         return None
@@ -133,7 +131,7 @@ def position_facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> d
 
 def attention_of(
     layer: MultiHeadSelfAttention, image: Tensor, grid: AttentionGrid, budget: Budget
-) -> dict[str, Any] | None:
+) -> PageObject | None:
     """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend."""
     operators = layer.operators()
     centers = None if operators.centers is None else operators.centers.double().tolist()
@@ -141,11 +139,11 @@ def attention_of(
         return {"kind": "quadratic", "centers": centers, "alphas": operators.isotropic.alpha.double().tolist()}
     if not operators.is_stationary:
         weights = budget.pack_attention(layer.attention(image)[0])
-        return weights and {"kind": "stored", "centers": None, **weights}
+        return None if weights is None else {"kind": "stored", "centers": None, **weights}
     reach = tuple(side - 1 for side in grid.keys)
     around = AttentionGrid((2 * reach[0] + 1, 2 * reach[1] + 1), Sites((1, 1), reach, reach))
     scores = budget.pack(operators.scores(around, around.every_query(), torch.float64)[0], "f64")
-    return scores and {"kind": "scores", "centers": centers, "scores": scores}
+    return None if scores is None else {"kind": "scores", "centers": centers, "scores": scores}
 
 
 def is_convolution(operators: Operator, grid: AttentionGrid) -> bool:
@@ -161,9 +159,7 @@ def is_convolution(operators: Operator, grid: AttentionGrid) -> bool:
     )
 
 
-def varying_output(
-    layer: MultiHeadSelfAttention, image: Tensor, padded: Tensor, budget: Budget
-) -> dict[str, Any] | None:
+def varying_output(layer: MultiHeadSelfAttention, image: Tensor, padded: Tensor, budget: Budget) -> PageObject | None:
     """The input and the weights of the output channel that varies most on the image; None if they do not fit."""
     weights = layer.basis().weights
     channel = int(layer(image)[0].flatten(1).double().std(1, correction=0).argmax())

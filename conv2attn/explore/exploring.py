@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from importlib.resources import files
 from os import PathLike
-from typing import Any, final
+from typing import final
 
 from torch import Tensor, nn
 
@@ -58,7 +58,7 @@ class Page:
 
 def explore(
     network: nn.Module,
-    example_input: Any = None,
+    example_input: object = None,
     *,
     only: Patterns = (),
     skip: Patterns = (),

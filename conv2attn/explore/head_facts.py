@@ -1,11 +1,12 @@
 """The facts of `heads` about a layer, for its page: kinds, shares, distances, and how far the span reaches."""
 
 from functools import reduce
-from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from conv2attn.explore.packing import PageObject
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.measures import spanned
 from conv2attn.span.measuring import facts_of
@@ -17,7 +18,7 @@ FACTS_SIDE = 14
 KEPT = ("kind", "margin", "peak", "peak_mass", "relative", "absolute", "content", "distance", "keys_in_use", "sink")
 
 
-def facts_of_heads(name: str, layer: Any, sides: tuple[int, ...], extra: int = 0) -> dict[str, Any]:
+def facts_of_heads(name: str, layer: object, sides: tuple[int, ...], extra: int = 0) -> PageObject:
     """The graded facts of each head, and R^2 of the span for each shift of a 3x3 kernel, on a grid of these sides.
 
     Args:
@@ -40,7 +41,7 @@ REACH = 6
 """Displacements to each side of 0 that a thumbnail shows."""
 
 
-def thumbnail(mass: Any) -> dict[str, Any]:
+def thumbnail(mass: NDArray[np.float64]) -> PageObject:
     """The mean attention of a head by displacement around 0, as numbers from 0 to 99 of its largest, row-major."""
     middle = [side // 2 for side in mass.shape]
     part = mass[tuple(slice(max(0, at - REACH), at + REACH + 1) for at in middle)]

@@ -1,12 +1,13 @@
 """Arrays for the page: little-endian bytes in base64, up to a total size."""
 
 import base64
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+PageObject = dict[str, object]
+"""A JSON object of the page."""
 CODES = {"f64": "<f8", "f32": "<f4", "u8": "u1"}
 BUDGET = 3_000_000
 """Bytes of arrays on a page. In base64 they are 4 MB; the rest of a page stays below 1 MB."""
@@ -32,7 +33,7 @@ class Budget:
         self.free -= values.nbytes
         return {code: base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")}
 
-    def pack_attention(self, attention: Tensor, bits: int = 8) -> dict[str, Any] | None:
+    def pack_attention(self, attention: Tensor, bits: int = 8) -> PageObject | None:
         """Attention (heads, ...) as 8 or 4 bits a weight, or None if it does not fit on the page any more.
 
         A weight of a head is `largest[head] (code / 255)^2`, or `(code / 15)^2`, two codes a byte, the first one low.
@@ -44,4 +45,4 @@ class Budget:
         if bits == 4:
             codes = torch.cat([codes, codes.new_zeros(len(codes) % 2)]).reshape(-1, 2) @ codes.new_tensor([1.0, 16.0])
         packed = self.pack(codes, "u8")
-        return packed and {"attention": packed, "bits": bits, "largest": largest.tolist()}
+        return None if packed is None else {"attention": packed, "bits": bits, "largest": largest.tolist()}

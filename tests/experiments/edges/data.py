@@ -1,4 +1,7 @@
-"""Data sets as their files are: read right, and refused where they are damaged, pickled or of another kind."""
+"""Data sets as their files are: read right, and refused where they are damaged, pickled or of another kind.
+
+Each format can be damaged in ways of its own, so that no single law covers them.
+"""
 
 import gzip
 import pickle

@@ -1,4 +1,7 @@
-"""Figures: the numbers behind them are those of the heads, and the files are written."""
+"""Figures: the numbers behind them are those of the heads, and the files are written.
+
+Pictures are checked by the geometry of their panels; the laws of tests/experiments are of training runs.
+"""
 
 import math
 

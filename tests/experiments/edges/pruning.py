@@ -1,4 +1,7 @@
-"""Pruned networks: what the network does whose removed heads have values of zero, and nothing else changed."""
+"""Pruned networks: what the network does whose removed heads have values of zero, and nothing else changed.
+
+Pruning changes a trained network; the laws of tests/experiments train one.
+"""
 
 from copy import deepcopy
 

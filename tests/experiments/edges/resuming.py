@@ -1,4 +1,7 @@
-"""What a run's folder can be continued from: its checkpoint says all that it needs, and says what was changed."""
+"""Runs are continued from their folder: the checkpoint holds all that they need, and changes are named.
+
+Laws of tests/experiments continue whole runs; these are damaged or edited ones.
+"""
 
 import copy
 import json

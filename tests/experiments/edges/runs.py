@@ -1,4 +1,7 @@
-"""Runs that cannot be: refused in a sentence with a code, before anything is written."""
+"""Runs that cannot be: refused in a sentence with a code, before anything is written.
+
+Laws of tests/experiments are of runs that end well. Wrong calls are rows of tests/wrong_calls.py.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""The experiment on starts: its arms, what it says of heads, and a table that grows."""
+"""The experiment on starts: its arms, what it says of heads, and a table that grows.
+
+The arms are one published plan: no law predicts it.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""The tables: exact counts of parameters, and FLOPs as the paper counted them and counted alike."""
+"""The tables: exact counts of parameters, and FLOPs as the paper counted them and counted alike.
+
+The counts are the paper's, each with its own sum by hand.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""From a CNN to a hybrid by one command, and the rates of its parts."""
+"""From a CNN to a hybrid by one command, and the rates of its parts.
+
+One command in its several uses. Wrong calls are rows of tests/wrong_calls.py.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""A visit to the page in Chromium: what it computes is what Python computes, by keys and taps, without an error."""
+"""A visit to the page in Chromium: what it computes is what Python computes, by keys and taps, without an error.
+
+The laws of tests/explore read the numbers of a page; what its scripts do with them is seen in a browser alone.
+"""
 
 from copy import deepcopy
 from itertools import pairwise
