@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, final
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
 from conv2attn.experiments.figures.drawing import draw_curve
 from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
@@ -19,7 +19,7 @@ from conv2attn.experiments.starts.starts_plan import (
     TRAINING_SIZES,
     TrainingSize,
 )
-from conv2attn.report import Document, Notes, Report, Table, document
+from conv2attn.report import Cell, Document, Notes, Report, Table, document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,10 +52,15 @@ def rate_keys(data: str) -> list[RunKey]:
     return [RunKey(data, images, epochs, arm, rate, RATE_SEED, held_out) for arm in START_ARMS for rate in START_RATES]
 
 
+def accuracies_of(rows: Sequence[RunRow]) -> dict[tuple[str, ...], float]:
+    """The accuracy of each run, by the texts of its `RunKey`."""
+    return {tuple(row[name] for name in RunKey.__dataclass_fields__): float(row["accuracy"]) for row in rows}
+
+
 def best_rate(rows: Sequence[RunRow], data: str, arm: str) -> float | None:
     """The rate of an arm with the highest accuracy on the validation split; None while one is missing."""
     keys = [key for key in rate_keys(data) if key.arm == arm]
-    accuracies = {tuple(row[name] for name in RunKey.__dataclass_fields__): float(row["accuracy"]) for row in rows}
+    accuracies = accuracies_of(rows)
     if any(key.text not in accuracies for key in keys):
         return None
     return max(keys, key=lambda key: accuracies[key.text]).rate
@@ -65,7 +70,7 @@ def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1) -> Itera
     """The runs that are still to be done, in the order of the plan, as far as rates are known; of every parts-th arm,
     from the part-th on.
     """
-    done = {tuple(row[name] for name in RunKey.__dataclass_fields__) for row in rows}
+    done = accuracies_of(rows)
     for size in TRAINING_SIZES:
         arms = [arm for arm in size.arms if START_ARMS.index(arm) % parts == part]
         rates = {arm: best_rate(rows, size.data, arm) for arm in arms}
@@ -102,50 +107,18 @@ class Starts(Report):
         """The table in a file; see `read_rows`."""
         return cls(tuple(read_rows(path, START_COLUMNS)))
 
-    def summary_of(self, size: TrainingSize, arm: str) -> tuple[Any, ...]:
-        """One row: training set, arm, rate, runs, accuracy, gain, shifts, kept."""
-        runs, plain = self.runs_of(size, arm), self.runs_of(size, default_of(arm))
-        both = sorted(runs.keys() & plain.keys()) if arm != default_of(arm) else []
-        accuracies = [100 * float(row["accuracy"]) for row in runs.values()]
-        gains = [100 * (float(runs[seed]["accuracy"]) - float(plain[seed]["accuracy"])) for seed in both]
-        rate = f"{next(iter(runs.values()))['rate']} " if runs else "-"  # as text: numbers are cut to two digits
-        mean, gain = mean_and_error(accuracies), mean_and_error(gains)
-        head = (f"{size.data} {size.images} x {size.epochs}", arm, rate, f"{len(runs)} of {len(START_SEEDS)}")
-        return (*head, mean, gain, *head_counts(runs))
-
     def runs_of(self, size: TrainingSize, arm: str) -> dict[str, RunRow]:
         """The runs of an arm at a size, by seed."""
         values = (size.data, str(size.images), str(size.epochs), arm, "0")
         names = ("data", "images", "epochs", "arm", "held_out")
         return {row["seed"]: row for row in self.rows if tuple(row[name] for name in names) == values}
 
-    def contents(self) -> tuple[Notes, Table]:
-        """The number of rows of each kind, and the meaning of the columns."""
-        planned = {key.text for size in TRAINING_SIZES for key in rate_keys(size.data)}
-        tested = sum(row["held_out"] == "0" for row in self.rows)
-        chosen = sum(tuple(row[name] for name in RunKey.__dataclass_fields__) in planned for row in self.rows)
-        dropped = len(self.rows) - tested - chosen
-        counts = f"{tested} on the test images, {chosen} that chose a rate, {dropped} of rates dropped"
-        summary = f"{len(self.rows)} rows: {counts}"
-        return Notes((summary,)), Table(("column", "what it is"), tuple(MEANINGS.items()))
-
-    def rates(self) -> Table:
-        """The accuracies on the validation split by which rates were chosen."""
-        accuracies = {tuple(row[name] for name in RunKey.__dataclass_fields__): row["accuracy"] for row in self.rows}
-        rows = []
-        for data in CHOSEN_AT:
-            keys = rate_keys(data)
-            for arm in START_ARMS:
-                shares = [accuracies.get(key.text) for key in keys if key.arm == arm]
-                rows.append((data, arm, *("-" if share is None else f"{100 * float(share):.2f}" for share in shares)))
-        return Table(("data", "start", *(f"validation at {rate:g}" for rate in START_RATES)), tuple(rows))
-
 
 @document.register
 def _(starts: Starts, verbose: bool = False) -> Document:
-    """A row for each arm and size, and the rates on the validation split; verbose: the columns too."""
+    """A row for each arm and size, and the accuracies by which rates were chosen; verbose: rows and columns too."""
     columns = ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept")
-    rows = tuple(starts.summary_of(size, arm) for size in TRAINING_SIZES for arm in size.arms)
+    rows = tuple(arm_cells(starts, size, arm) for size in TRAINING_SIZES for arm in size.arms)
     done = sum(len(starts.runs_of(size, arm)) for size in TRAINING_SIZES for arm in size.arms)
     planned = sum(len(size.arms) * len(START_SEEDS) for size in TRAINING_SIZES)
     summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
@@ -154,23 +127,46 @@ def _(starts: Starts, verbose: bool = False) -> Document:
         "shifts: heads with a quarter of their attention at one displacement, before > after training.",
         "kept: planted heads that attend most at their offset after training.",
     )
-    parts = (Table(columns, rows), Notes(notes), starts.rates())
-    return Document((summary,), (*parts, *starts.contents()) if verbose else parts)
+    accuracies, keys = accuracies_of(starts.rows), [key for data in CHOSEN_AT for key in rate_keys(data)]
+    shares = {key: accuracies.get(key.text) for key in keys}
+    cells = {key: "-" if share is None else f"{100 * share:.2f}" for key, share in shares.items()}
+    rates = tuple(
+        (data, arm, *(cell for key, cell in cells.items() if (key.data, key.arm) == (data, arm)))
+        for data in CHOSEN_AT
+        for arm in START_ARMS
+    )
+    rate_table = Table(("data", "start", *(f"validation at {rate:g}" for rate in START_RATES)), rates)
+    tested, chosen = sum(row["held_out"] == "0" for row in starts.rows), sum(s is not None for s in shares.values())
+    counts = f"{tested} on the test images, {chosen} that chose a rate, {len(starts.rows) - tested - chosen} of rates"
+    details = (
+        Notes((f"{len(starts.rows)} rows: {counts} dropped",)),
+        Table(("column", "what it is"), (*MEANINGS.items(),)),
+    )
+    return Document((summary,), (Table(columns, rows), Notes(notes), rate_table, *(details if verbose else ())))
 
 
-def default_of(arm: str) -> str:
-    """The default of the same draw."""
-    return "default" + "".join(arm.partition("/")[1:])
+def arm_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
+    """The row of an arm: training set, arm, rate, runs, accuracy, gain over the default of the same draw, shifts, kept.
 
-
-def head_counts(runs: dict[str, RunRow]) -> tuple[str, str]:
-    """Mean counts of heads: shifts before and after training, and planted ones that kept their offset."""
+    Shifts are mean counts of heads, before and after training; kept counts planted heads that kept their offset.
+    """
+    default = "default" + "".join(arm.partition("/")[1:])
+    runs, plain = starts.runs_of(size, arm), starts.runs_of(size, default)
+    head = (f"{size.data} {size.images} x {size.epochs}", arm)
     if not runs:
-        return "-", "-"
-    means = [statistics.fmean(float(row[name]) for row in runs.values()) for name in ("shifts_before", "shifts_after")]
+        return (*head, "-", f"0 of {len(START_SEEDS)}", "-", "-", "-", "-")
+    first = next(iter(runs.values()))
+    accuracies = {seed: 100 * float(row["accuracy"]) for seed, row in runs.items()}
+    both = sorted(runs.keys() & plain.keys()) if arm != default else []
+    gains = [accuracies[seed] - 100 * float(plain[seed]["accuracy"]) for seed in both]
+    before, after = (
+        statistics.fmean(float(row[f"shifts_{when}"]) for row in runs.values()) for when in ("before", "after")
+    )
     planted = [float(row["kept"]) for row in runs.values() if row["kept"]]
-    total = next(iter(runs.values()))["heads"]
-    return f"{means[0]:.0f} > {means[1]:.0f}", f"{statistics.fmean(planted):.0f} of {total}" if planted else "-"
+    kept = f"{statistics.fmean(planted):.0f} of {first['heads']}" if planted else "-"
+    rate = f"{first['rate']} "  # as text: numbers are cut to two digits
+    means = mean_and_error([*accuracies.values()]), mean_and_error(gains)
+    return (*head, rate, f"{len(runs)} of {len(START_SEEDS)}", *means, f"{before:.0f} > {after:.0f}", kept)
 
 
 def mean_curves(starts: Starts, size: TrainingSize) -> dict[str, list[float]]:
