@@ -13,10 +13,10 @@ from conv2attn.checkpoints.kinds import inspect, open_file
 from conv2attn.checkpoints.torch_files import content_of, read_safetensors
 from conv2attn.errors import CheckpointError
 
-REMEDY = "Write it with numpy.save, numpy.savez, torch.save or safetensors."
+ARRAY_REMEDY = "Write it with numpy.save, numpy.savez, torch.save or safetensors."
 
 
-def arrays_in(path: Path, name: str = "attention", remedy: str = REMEDY) -> dict[str, Any]:
+def arrays_in(path: Path, name: str = "attention", remedy: str = ARRAY_REMEDY) -> dict[str, Any]:
     """The arrays and tensors of a file by name: `name` for a single one, `layer 0` and so on for those of a list.
 
     Raises:

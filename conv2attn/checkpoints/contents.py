@@ -12,7 +12,7 @@ from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.folders import read_json, sha256, weight_files
 from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file
 from conv2attn.checkpoints.onnx_models import onnx_parts, read_onnx
-from conv2attn.checkpoints.pickled import DATA, RECORDS, code_in, read_module, run_pickle
+from conv2attn.checkpoints.pickled import DATA_GLOBALS, RECORDS, code_in, read_module, run_pickle
 from conv2attn.checkpoints.programs import program_parts, read_program
 from conv2attn.checkpoints.torch_files import check_tensors, read_safetensors, unpickle_dict
 from conv2attn.errors import CheckpointError
@@ -83,7 +83,7 @@ def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[
         if isinstance(content, nn.Module):
             return Contents(path, kind, {}, network=content, assumed=assumed)
         return Contents(path, kind, content, assumed=assumed)
-    if any(name not in DATA for name in names):
+    if any(name not in DATA_GLOBALS for name in names):
         assumed = (f"read from its pickle, which names {', '.join(names)}",)
         return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=assumed)
     with safe_globals(RECORDS):

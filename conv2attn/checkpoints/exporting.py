@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from conv2attn.attention import set_engine
 from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.atomic_files import open_for_torch
-from conv2attn.checkpoints.onnx_attention import OPERATOR, attention_nodes, with_whole_layers
+from conv2attn.checkpoints.onnx_attention import ATTENTION_OPERATOR, attention_nodes, with_whole_layers
 from conv2attn.checkpoints.onnx_models import open_session, optional_library
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
@@ -25,7 +25,7 @@ from conv2attn.models.provenance import input_size_of, provenance_of
 OPSET = 18
 EXPORT_ENGINES: dict[str, Any] = {".pt2": None, ".onnx": "separable"}
 """The default engine of an export; None keeps that of the network."""
-ROUNDINGS = 4096.0
+MOST_ROUNDOFFS = 4096.0
 """Roundoffs of the largest output by which a file may differ where no bound is smaller. Chosen: networks of 100 layers
 were seen to differ by less than 100, a wrong head, tap or side by far more than 4096."""
 SIZE_STEP = 8
@@ -178,7 +178,7 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
     """Writes an .onnx file and opens it in onnxruntime."""
     optional_library("onnxscript")
     try:
-        translations: Any = {OPERATOR: attention_nodes}
+        translations: Any = {ATTENTION_OPERATOR: attention_nodes}
         onnx_program = torch.onnx.export(
             program,
             dynamo=True,
@@ -204,7 +204,7 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
 def allowed_difference(expected: Sequence[Tensor], bound: float | None) -> float:
     """The largest difference attributed to rounding: the bound, or a number of roundoffs if that is smaller."""
     largest = max(float(each.abs().max()) for each in expected)
-    rounding = ROUNDINGS * torch.finfo(expected[0].dtype).eps / 2 * largest
+    rounding = MOST_ROUNDOFFS * torch.finfo(expected[0].dtype).eps / 2 * largest
     return rounding if bound is None else min(bound, rounding)
 
 

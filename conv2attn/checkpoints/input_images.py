@@ -16,11 +16,11 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import input_size_of, provenance_of, published_size
 from conv2attn.report import counted
 
-SUFFIXES = (".png", ".jpg", ".jpeg")
-NAMES = ("images", "pixels")
+PICTURE_ENDINGS = (".png", ".jpg", ".jpeg")
+IMAGE_ENTRIES = ("images", "pixels")
 LUMINANCE = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in grey (ITU-R BT.601)."""
-REMEDY = "Pass a PNG or JPEG file, a folder of them, an array (N, C, H, W) in .npy or .npz, or {'images': tensor}."
+PASS_IMAGES = "Pass a PNG or JPEG file, a folder of them, an array (N, C, H, W) in .npy or .npz, or {'images': tensor}."
 
 
 def read_images(
@@ -50,20 +50,20 @@ def read_images(
     """
     place, requested = Path(path), Preparation.requested(mean, std)
     if place.is_dir():
-        files = sorted(each for each in place.rglob("*") if each.suffix.lower() in SUFFIXES)
+        files = sorted(each for each in place.rglob("*") if each.suffix.lower() in PICTURE_ENDINGS)
         if not files:
-            raise CheckpointError("C2A303", f"{path} holds no PNG or JPEG files", REMEDY)
+            raise CheckpointError("C2A303", f"{path} holds no PNG or JPEG files", PASS_IMAGES)
         return batch_of_pixels(
             [read_picture(each) for each in files], place.name, preparation(network, size, requested)
         )
-    if place.suffix.lower() in SUFFIXES:
+    if place.suffix.lower() in PICTURE_ENDINGS:
         return batch_of_pixels([read_picture(place)], place.name, preparation(network, size, requested))
     array = array_in(path)
     if array.dtype == torch.uint8 and array.numel():
         return batch_of_pixels(list(as_pixels(array)), place.name, preparation(network, size, requested))
     if array.ndim < 3 or array.is_complex() or not array.numel():
         shape = "x".join(map(str, array.shape))
-        raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {array.dtype}, not images", REMEDY)
+        raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {array.dtype}, not images", PASS_IMAGES)
     batch, steps = normalise_pixels(array, requested)
     return batch, f"{counted(len(array), 'image')} of {place.name}{steps}"
 
@@ -84,13 +84,13 @@ def read_picture(path: Path) -> Tensor:
     try:
         with Image.open(path, formats=("PNG", "JPEG")) as image_file:
             if image_file.mode.startswith(("I", "F")):
-                raise CheckpointError("C2A303", f"{path} has more than 8 bits per channel", REMEDY)
+                raise CheckpointError("C2A303", f"{path} has more than 8 bits per channel", PASS_IMAGES)
             grey = image_file.mode in ("1", "L")
             pixels = np.array(ImageOps.exif_transpose(image_file).convert("L" if grey else "RGB"))
     except FileNotFoundError as error:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise CheckpointError("C2A303", f"{path} is not a whole PNG or JPEG picture", REMEDY) from error
+        raise CheckpointError("C2A303", f"{path} is not a whole PNG or JPEG picture", PASS_IMAGES) from error
     return torch.from_numpy(pixels)[None] if grey else torch.from_numpy(pixels).movedim(-1, 0)
 
 
@@ -105,16 +105,16 @@ def array_in(path: str) -> Tensor:
     """The entry named as images in a file of arrays or tensors, or the only one that could be."""
     arrays = {
         name: torch.from_numpy(array) if isinstance(array, np.ndarray) else array
-        for name, array in arrays_in(Path(path), NAMES[0], REMEDY).items()
+        for name, array in arrays_in(Path(path), IMAGE_ENTRIES[0], PASS_IMAGES).items()
         if isinstance(array, Tensor) or array.dtype.kind in "fiubc"
     }
-    candidates = [arrays[name] for name in NAMES if name in arrays][:1]
+    candidates = [arrays[name] for name in IMAGE_ENTRIES if name in arrays][:1]
     candidates = candidates or [
         each for each in arrays.values() if each.ndim > 2 or (each.dtype == torch.uint8 and each.ndim == 2)
     ]
     if len(candidates) != 1:
         several = f"{len(candidates)} tensors that could be images, none of them called so"
-        raise CheckpointError("C2A303", f"{path} holds {several if candidates else 'no images'}", REMEDY)
+        raise CheckpointError("C2A303", f"{path} holds {several if candidates else 'no images'}", PASS_IMAGES)
     return candidates[0]
 
 

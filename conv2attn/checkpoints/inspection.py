@@ -10,14 +10,14 @@ from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.contents import PROGRAM_KINDS, READERS, contents_of
 from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file
-from conv2attn.checkpoints.pickled import DATA, code_in
+from conv2attn.checkpoints.pickled import DATA_GLOBALS, code_in
 from conv2attn.checkpoints.plans import recognise_plan
 from conv2attn.checkpoints.registries import hinted_names, matches_of
 from conv2attn.checkpoints.states import State, state_in
 from conv2attn.errors import CheckpointError
 from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted, document
 
-HEADER = ("tensor", "shape", "dtype")
+TENSOR_COLUMNS = ("tensor", "shape", "dtype")
 
 
 @final
@@ -59,7 +59,7 @@ class Inspection(Report):
 def _(inspection: Inspection, verbose: bool = False) -> Document:
     """The facts, and with `verbose` a table of the tensors."""
     first, *other_facts = inspection.facts()
-    table = [Table(HEADER, inspection.rows())] if inspection.tensors and verbose else []
+    table = [Table(TENSOR_COLUMNS, inspection.rows())] if inspection.tensors and verbose else []
     hint = ["each tensor: -v"] if inspection.tensors and not verbose else []
     return Document((first,), (Notes((*other_facts, *hint)), *table))
 
@@ -88,7 +88,7 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
         return Inspection(*facts, (), (), *program_findings(path, kind))
     if kind not in (*READERS, kinds.FOLDER):
         return Inspection(*facts, (), (), (f"not read as a network. {kind.way_out}",), ())
-    if kind is kinds.TORCH and (code := [name for name in code_in(path) if name not in DATA]):
+    if kind is kinds.TORCH and (code := [name for name in code_in(path) if name not in DATA_GLOBALS]):
         finding = f"its pickle names {counted(len(code), 'global')} of code, and nothing was run: {', '.join(code)}"
         return Inspection(*facts, (), (), (finding,), ())
     try:

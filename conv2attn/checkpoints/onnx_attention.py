@@ -18,16 +18,16 @@ from conv2attn.basis import Basis, Sites
 from conv2attn.basis.operators.softmax import cut_depth
 from conv2attn.models import attention_layers
 
-NAME = "conv2attn::quadratic_attention"
+OPERATOR_NAME = "conv2attn::quadratic_attention"
 torch.library.define(
-    NAME,
+    OPERATOR_NAME,
     "(Tensor keys, Tensor center, Tensor alpha, Tensor matrix, Tensor bias, int groups, int[] stride, int[] before,"
     " int[] after, int[] distinct, int[] shared) -> Tensor",
 )
-OPERATOR = torch.ops.conv2attn.quadratic_attention.default
+ATTENTION_OPERATOR = torch.ops.conv2attn.quadratic_attention.default
 
 
-@torch.library.register_fake(NAME)  # type: ignore[untyped-decorator]
+@torch.library.register_fake(OPERATOR_NAME)  # type: ignore[untyped-decorator]
 def _(keys: Tensor, center: Tensor, alpha: Tensor, matrix: Tensor, bias: Tensor, groups: int, *geometry: Any) -> Tensor:
     stride, before, after, *_ = geometry
     sides = Sites(tuple(stride), tuple(before), tuple(after)).count(tuple(keys.shape[2:]))
@@ -54,7 +54,7 @@ def call_operator(layer: MultiHeadSelfAttention, basis: Basis, image: Tensor) ->
     distinct = list(dict.fromkeys(map(rows.index, rows)))
     shared = [distinct.index(rows.index(row)) for row in rows]
     geometry = (weights.groups, sites.stride, sites.before, sites.after, distinct, shared)
-    return OPERATOR(basis.padding.pad(image), center, alpha, matrix, bias, *geometry)
+    return ATTENTION_OPERATOR(basis.padding.pad(image), center, alpha, matrix, bias, *geometry)
 
 
 def attention_nodes(

@@ -21,11 +21,11 @@ from conv2attn.checkpoints.states import WRAPPERS, Record, is_plain_value
 from conv2attn.checkpoints.torch_files import check_tensors
 from conv2attn.errors import CheckpointError
 
-LIBRARIES = ("torch.nn", "torchvision", "timm", "conv2attn")
+MODULE_LIBRARIES = ("torch.nn", "torchvision", "timm", "conv2attn")
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
-PARTS: dict[str, Any] = {"_parameters": nn.Parameter, "_buffers": Tensor, "_modules": nn.Module}
-INTERNAL = (*PARTS, "_non_persistent_buffers_set", "training")
-DATA = (
+MODULE_PARTS: dict[str, Any] = {"_parameters": nn.Parameter, "_buffers": Tensor, "_modules": nn.Module}
+INTERNALS = (*MODULE_PARTS, "_non_persistent_buffers_set", "training")
+DATA_GLOBALS = (
     "argparse.Namespace",
     "types.SimpleNamespace",
     "datetime.date",
@@ -42,7 +42,7 @@ DATA = (
     "_codecs.encode",
 )
 """Globals that training scripts store beside weights as arguments, dates, paths and measures; no weight is in them."""
-RECORDS: list[Any] = [(type("Record", (Record,), {}), name) for name in DATA]
+RECORDS: list[Any] = [(type("Record", (Record,), {}), name) for name in DATA_GLOBALS]
 ALLOW = (
     "Pass --allow CLASS for each class of modules that you trust, save the weights alone with "
     "torch.save(model.state_dict(), path), or pass --trust-pickle to run the code in the file."
@@ -60,7 +60,7 @@ def code_in(path: Path) -> list[str]:
 def module_class(name: str, allow: Iterable[str]) -> type[nn.Module] | None:
     """The class of modules of that name, of a library that is known or where the user allows it; else None."""
     module, _, class_name = name.rpartition(".")
-    if name not in allow and not any(f"{module}.".startswith(f"{each}.") for each in LIBRARIES):
+    if name not in allow and not any(f"{module}.".startswith(f"{each}.") for each in MODULE_LIBRARIES):
         return None
     try:
         value = getattr(importlib.import_module(module), class_name, None)
@@ -89,7 +89,7 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
         CheckpointError: it names other code, or a module is not what its class and tensors say (C2A303).
     """
     kinds = {name: kind for name in names if (kind := module_class(name, allow))}
-    if unknown_code := [name for name in names if name not in kinds and name not in DATA]:
+    if unknown_code := [name for name in names if name not in kinds and name not in DATA_GLOBALS]:
         reason = (
             f"{path} holds more than tensors: it names {', '.join(unknown_code)}, which is code, and nothing was run"
         )
@@ -130,7 +130,7 @@ def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]]) -> s
     """The first thing in a module that no constructor of its class makes, in words; empty if there is none."""
     kind, attributes_of_module = classes[type(module)], vars(module)
     attributes = {
-        name: each for name, each in attributes_of_module.items() if name not in INTERNAL and "hook" not in name
+        name: each for name, each in attributes_of_module.items() if name not in INTERNALS and "hook" not in name
     }
     for name in attributes_of_module:
         if "hook" in name and attributes_of_module[name]:
@@ -142,8 +142,8 @@ def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]]) -> s
             or (isinstance(attributes_of_module[name], type) and attributes_of_module[name] in classes)
         ):
             return f"has an attribute {name} that is a {type(attributes_of_module[name]).__name__}"
-        if name in PARTS and any(
-            not isinstance(each, PARTS[name] | None) for each in attributes_of_module[name].values()
+        if name in MODULE_PARTS and any(
+            not isinstance(each, MODULE_PARTS[name] | None) for each in attributes_of_module[name].values()
         ):
             return f"has {name} that are none"
     if any(module in child.modules() for child in module.children()):

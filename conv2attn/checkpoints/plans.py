@@ -26,8 +26,8 @@ from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
 from conv2attn.theorem import STOCK
 
-FORMAT = "conv2attn.network/3"
-MISFITS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, msgspec.ValidationError)
+PLAN_FORMAT = "conv2attn.network/3"
+PLAN_ERRORS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, msgspec.ValidationError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "resnet": (ResNetPlan, build_resnet),
     "classifier": (ClassifierPlan, AttentionClassifier),
@@ -126,18 +126,18 @@ def recognise_plan(contents: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | 
     mark = content.get("conv2attn")
     if not isinstance(mark, str):
         return None
-    if mark != FORMAT:
-        reason = f"{contents.path} is a network of format {mark[:40]!r}, and this version reads {FORMAT!r}"
+    if mark != PLAN_FORMAT:
+        reason = f"{contents.path} is a network of format {mark[:40]!r}, and this version reads {PLAN_FORMAT!r}"
         raise CheckpointError("C2A303", reason, "Convert the network again, and save it.")
     try:
         tensors = contents.content if contents.kind is kinds.SAFETENSORS else content["state_dict"]
         if not all(isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in tensors.items()):
             raise TypeError("not all of its state dict is a tensor with a name")
         return plan_of(content, len(tensors)), dict(tensors)
-    except MISFITS as error:
+    except PLAN_ERRORS as error:
         raise CheckpointError(
             "C2A303",
-            f"its {FORMAT} plan is not whole ({error})",
+            f"its {PLAN_FORMAT} plan is not whole ({error})",
             "Save the network again with conv2attn.save.",
         ) from error
 
@@ -148,7 +148,7 @@ def metadata_of(contents: Contents) -> Mapping[str, Any]:
         plan = json.loads(contents.metadata["conv2attn"])
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
-            "C2A303", f"its {FORMAT} plan is not JSON ({error})", "Save the network again with conv2attn.save."
+            "C2A303", f"its {PLAN_FORMAT} plan is not JSON ({error})", "Save the network again with conv2attn.save."
         ) from error
     return plan if isinstance(plan, dict) else {}
 
@@ -200,7 +200,7 @@ def rebuild(
         network = with_layers(skeleton(plan, architecture_argument, model), plan.layers)
         redirect_owners(network, {owner: calls_of_plan(owner_plan) for owner, owner_plan in plan.calls.items()})
         network = with_tensors(network, plan, tensors)
-    except (*MISFITS, RuntimeError, Conv2AttnError) as error:
+    except (*PLAN_ERRORS, RuntimeError, Conv2AttnError) as error:
         if isinstance(error, CheckpointError):
             raise
         owner_plan = f"its plan and its tensors do not fit each other ({first_line(error)})"
@@ -302,4 +302,4 @@ def plan_as_data(plan: SavedPlan) -> dict[str, Any]:
     kind = next((kind for kind, (plans, _) in ARCHITECTURES.items() if isinstance(plan.architecture, plans)), "foreign")
     architecture_data = None if plan.architecture is None else [kind, plan.architecture]
     data = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return {"conv2attn": FORMAT, **msgspec.to_builtins({**data, "architecture": architecture_data})}
+    return {"conv2attn": PLAN_FORMAT, **msgspec.to_builtins({**data, "architecture": architecture_data})}

@@ -17,18 +17,18 @@ from torch import Tensor, fx, nn
 
 from conv2attn.errors import CheckpointError, UsageError
 
-OPERATOR = re.compile(r"torch\.ops\.aten\.(_?[A-Za-z]\w*)\.([A-Za-z]\w*)")
-NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+ATEN_OPERATOR = re.compile(r"torch\.ops\.aten\.(_?[A-Za-z]\w*)\.([A-Za-z]\w*)")
+DOTTED_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 ARITHMETIC = ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow", "neg", "getitem")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_")
-HOMES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+SIZE_LIBRARIES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("_operator", operator, ARITHMETIC + COMPARISONS),
     ("torch", torch, ("sym_max", "sym_min", "sym_not", "sym_int", "sym_float")),
     ("math", math, ("ceil", "floor", "trunc")),
 )
-NUMBERS = {f"{home}.{name}": getattr(library, name) for home, library, names in HOMES for name in names}
+SIZE_OPERATORS = {f"{home}.{name}": getattr(library, name) for home, library, names in SIZE_LIBRARIES for name in names}
 """Operators on sizes that a program may use."""
-DTYPES = {
+SCALAR_TYPES = {
     1: torch.uint8,
     2: torch.int8,
     3: torch.int16,
@@ -40,9 +40,18 @@ DTYPES = {
     8: torch.float64,
     13: torch.bfloat16,
 }
-FORMATS = (None, torch.contiguous_format, torch.channels_last, torch.channels_last_3d, torch.preserve_format)
+MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last, torch.channels_last_3d, torch.preserve_format)
 STRIDED = 7
-MISFITS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError, StopIteration)
+DAMAGES = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    RuntimeError,
+    OverflowError,
+    StopIteration,
+)
 SYMBOL = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)")
 ASSUMED = 2
 """The least size that torch.export writes where it knows none; programs run below it."""
@@ -59,7 +68,7 @@ def read_program(path: Path) -> fx.GraphModule:
     model, _, tensors = program_parts(path)
     try:
         return build_program(model, tensors)
-    except MISFITS as error:
+    except DAMAGES as error:
         reason = f"{path}: its program is not whole ({type(error).__name__}: {str(error)[:80]})"
         raise CheckpointError("C2A303", reason, "Export the network again.") from error
 
@@ -81,7 +90,7 @@ def program_parts(path: Path) -> ProgramParts:
             tensors = {
                 name: each for kind in ("weights", "constants") for name, each in archive_tensors(archive, kind).items()
             }
-    except (*MISFITS, RecursionError) as error:
+    except (*DAMAGES, RecursionError) as error:
         reason = f"{path}: its program is not whole ({type(error).__name__}: {str(error)[:80]})"
         raise CheckpointError("C2A303", reason, "Export the network again.") from error
     return model, names, tensors
@@ -96,7 +105,7 @@ def archive_tensors(archive: zipfile.ZipFile, kind: str) -> dict[str, Tensor]:
             raise ValueError(f"{name!r} is pickled")
         meta = entry["tensor_meta"]
         sizes, strides = ([each["as_int"] for each in meta[key]] for key in ("sizes", "strides"))
-        first, dtype = meta["storage_offset"]["as_int"], DTYPES[meta["dtype"]]
+        first, dtype = meta["storage_offset"]["as_int"], SCALAR_TYPES[meta["dtype"]]
         if min([*sizes, *strides, first], default=0) < 0 or meta["layout"] != STRIDED:
             raise ValueError(f"{name!r} is not a plain dense tensor")
         data = archive.read(f"{config.rpartition('/')[0]}/{entry['path_name']}")
@@ -139,7 +148,7 @@ def build_program(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> fx
 
 def register_tensor(root: nn.Module, name: str, tensor: Tensor, trained: bool) -> None:
     """A parameter or buffer under a dotted name."""
-    if not NAME.fullmatch(name):
+    if not DOTTED_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a name")
     *parents, attribute = name.split(".")
     for parent in parents:
@@ -172,9 +181,9 @@ def add_node(graph: fx.Graph, node: Mapping[str, Any], values: dict[str, fx.Node
 
 def callable_named(name: str) -> Callable[..., Any]:
     """The operator of torch on tensors, or on sizes, with this name; other names are refused."""
-    if name in NUMBERS:
-        return NUMBERS[name]
-    if not (match := OPERATOR.fullmatch(name)):
+    if name in SIZE_OPERATORS:
+        return SIZE_OPERATORS[name]
+    if not (match := ATEN_OPERATOR.fullmatch(name)):
         raise ValueError(f"{name!r} is not an operator of torch")
     overload = getattr(getattr(torch.ops.aten, match[1]), match[2])
     if not isinstance(overload, torch._ops.OpOverload) or any(
@@ -215,9 +224,9 @@ def node_argument(entry: Mapping[str, Any], values: Mapping[str, fx.Node]) -> An
         case "as_sym_ints" | "as_sym_floats" | "as_sym_bools":
             return [values[each["as_name"]] if "as_name" in each else next(iter(each.values())) for each in value]
         case "as_scalar_type":
-            return DTYPES[value]
+            return SCALAR_TYPES[value]
         case "as_memory_format":
-            return FORMATS[value]
+            return MEMORY_FORMATS[value]
         case "as_layout" if value == STRIDED:
             return torch.strided
         case "as_device":

@@ -24,13 +24,13 @@ from conv2attn.checkpoints.states import State, differing_classes, misfit_of, pr
 from conv2attn.models.zoo import AttentionClassifier, published, resnet
 
 Maker = Callable[[str, dict[str, Any]], Architecture]
-LIBRARIES: dict[str, tuple[str, Maker]] = {
+MODEL_LIBRARIES: dict[str, tuple[str, Maker]] = {
     "torchvision": ("torchvision.models", torchvision_architecture),
     "timm": ("timm", timm_architecture),
 }
-CLASSES = 1000
+DEFAULT_CLASSES = 1000
 """The number of outputs with which the registries build; a file's own number takes its place."""
-SPARE = 8
+MOST_DISCARDED = 8
 """Parameters that a model may build and throw away, as EfficientNet does, before it counts as another model."""
 
 
@@ -119,9 +119,9 @@ def fitting_models(
 def models_of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[Architecture]:
     """Models of the registry that a class comes from, which have these names and shapes."""
     library = kind.__module__.partition(".")[0]
-    if library not in LIBRARIES:
+    if library not in MODEL_LIBRARIES:
         return []
-    module, maker = LIBRARIES[library]
+    module, maker = MODEL_LIBRARIES[library]
     homes: dict[str, Any] = {
         "torchvision": sys.modules[kind.__module__.rpartition(".")[0]],
         "timm": kind.__module__.rpartition(".")[2],
@@ -139,7 +139,7 @@ def models_that_fit(models: Iterable[tuple[Maker, str]], states: Sequence[Mappin
 def listings() -> Iterator[tuple[Maker, list[str]]]:
     """The names of the models of each registry that can be imported, with what makes an architecture of a name."""
     for name in installed_registries():
-        module, architecture = LIBRARIES[name]
+        module, architecture = MODEL_LIBRARIES[name]
         names = importlib.import_module(module).list_models()
         yield architecture, [each for each in names if "quantized" not in each]
 
@@ -147,7 +147,7 @@ def listings() -> Iterator[tuple[Maker, list[str]]]:
 def installed_registries() -> list[str]:
     """The registries that can be imported here."""
     names = []
-    for name, (module, _) in LIBRARIES.items():
+    for name, (module, _) in MODEL_LIBRARIES.items():
         try:
             importlib.import_module(module)
             names.append(name)
@@ -183,7 +183,7 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
     def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         if parameter is not None and (name, tuple(parameter.shape)) not in patterns:
             unexpected.append(name)
-        if len(unexpected) > SPARE:
+        if len(unexpected) > MOST_DISCARDED:
             raise OtherModel
 
     handle = register_module_parameter_registration_hook(check)
@@ -205,7 +205,7 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
 
 def shapes_with_default_classes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """A shape, and the shape with the registries' number of classes in place of the first side."""
-    return [shape, (CLASSES, *shape[1:])] if shape else [shape]
+    return [shape, (DEFAULT_CLASSES, *shape[1:])] if shape else [shape]
 
 
 def hinted_names(names: Iterable[str], path: Path) -> list[str]:

@@ -37,7 +37,7 @@ from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
 
 PROGRAMS = (".pt2", ".onnx")
 IN_PYTHON = "Save network.state_dict() with torch.save, and rebuild the network in Python."
-PLAIN = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, torch.device)
+COMPARED_TYPES = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, torch.device)
 
 
 @renamed(input_size="example_input")
@@ -231,7 +231,7 @@ def module_signature(module: nn.Module) -> tuple[Any, ...]:
     """
     public = {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "training"}
     attention = isinstance(module, MultiHeadSelfAttention)
-    plain = {key: repr(value) for key, value in public.items() if isinstance(value, PLAIN) and not attention}
+    plain = {key: repr(value) for key, value in public.items() if isinstance(value, COMPARED_TYPES) and not attention}
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     names = [getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks if hook not in (pause, resume)]
     own_forward = not isinstance(public.get("forward"), AttendedForward | None)

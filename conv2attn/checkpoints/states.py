@@ -125,8 +125,8 @@ def prefix_readings(state: State) -> Iterator[State]:
         yield state
 
 
-UNREAD = "pooler."
-SHOWN = 4
+POOLER = "pooler."
+MOST_LISTED = 4
 COUNTER = ".num_batches_tracked"
 
 
@@ -158,8 +158,8 @@ class Misfit:
 
 def first_names(names: tuple[str, ...] | list[str]) -> str:
     """The first few names, and the number of further ones."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(name[:80] for name in names[:SHOWN]) + more
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(name[:80] for name in names[:MOST_LISTED]) + more
 
 
 def misfit(network: nn.Module, tensors: Mapping[str, Tensor]) -> Misfit:
@@ -256,9 +256,9 @@ def fill_by_transformers(
             f"{path} does not fit {name} ({str(error).splitlines()[0]})",
             "Pass --arch with the architecture that the weights are of.",
         ) from error
-    pooler = sorted(key for key in loading_info["missing_keys"] if key.startswith(UNREAD))
+    pooler = sorted(key for key in loading_info["missing_keys"] if key.startswith(POOLER))
     lists = {
-        "missing": sorted(key for key in loading_info["missing_keys"] if not key.startswith(UNREAD)),
+        "missing": sorted(key for key in loading_info["missing_keys"] if not key.startswith(POOLER)),
         "unexpected": sorted(loading_info["unexpected_keys"]),
         "of another shape": sorted(str(each) for each in loading_info["mismatched_keys"]),
     }

@@ -82,7 +82,7 @@ def response_matrices(module: nn.Module, call: ModuleCall, heads: int) -> tuple[
             columns.append((columns_at - bias)[: len(units)])
         return torch.cat(columns).T
 
-    matrices = [found for head in range(heads) if (found := matrix(head)) is not None]
+    matrices = [columns for head in range(heads) if (columns := matrix(head)) is not None]
     noise = torch.randn(count, width, generator=torch.Generator().manual_seed(0))
     bias, shifted = answer(torch.zeros(count, width)), answer(noise, shift=1)
     if len(matrices) < heads or bias is None or shifted is None:

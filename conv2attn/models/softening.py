@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from numbers import Real
 from threading import Lock
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Any, ClassVar, Generic, final
 from weakref import WeakSet
 
 import torch
@@ -22,9 +22,10 @@ from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_eff
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers, encodings_of
+from conv2attn.models.conversion.network import Network
 from conv2attn.report import Document, Report, Table, counted, document
 
-HEADER = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
+SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
 LOWEST = 0.05
 """The smallest alpha that `max_difference` gives: there half of a head lies within 3.7 pixels of its centre, and below
 it no gradient of a centre is larger."""
@@ -32,7 +33,6 @@ HALVINGS = 60  # of an interval of alpha in the search for the smallest one
 ENTERING = Lock()
 SOFT: WeakSet[nn.Module] = WeakSet()
 """The encodings that a block of `softened` holds now."""
-Network = TypeVar("Network", bound=nn.Module)
 
 
 @final
@@ -78,9 +78,9 @@ class Softening(Report, Generic[Network]):
 def _(softening: Softening[Any], verbose: bool = False) -> Document:
     """A row for each layer."""
     summary = f"{counted(len(softening.layers), 'layer')} softened"
-    width = len(HEADER) - all(row.measured is None for row in softening.layers)
+    width = len(SOFTENING_COLUMNS) - all(row.measured is None for row in softening.layers)
     rows = tuple(astuple(row)[:width] for row in softening.layers)
-    return Document((summary,), (Table(HEADER[:width], rows),))
+    return Document((summary,), (Table(SOFTENING_COLUMNS[:width], rows),))
 
 
 def soften(

@@ -19,7 +19,7 @@ from conv2attn.basis import AttentionGrid, Sides, Sites
 
 MOST_LEADING = 16
 """Class tokens and registers in front of the pixels, at most."""
-HALVINGS = 5
+MOST_HALVINGS = 5
 """How often tokens may have been merged two by two along each axis since the last convolution."""
 CONVOLUTIONS: set[Any] = {torch.conv1d, torch.conv2d, torch.conv3d}
 CONVOLUTIONS |= {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
@@ -84,7 +84,7 @@ class Sources:
                     return Tokens(sides, leading, how=how)
         for leading in (0, 1):
             for sides, how in candidates:
-                for halving in range(1, HALVINGS if len(sides) > 1 else 1):
+                for halving in range(1, MOST_HALVINGS if len(sides) > 1 else 1):
                     merged = tuple(-(-side // 2**halving) for side in sides)
                     if math.prod(merged) in (queries - leading, keys - leading) and math.prod(merged) > 1:
                         return Tokens(merged, leading, how=f"{how}, merged")

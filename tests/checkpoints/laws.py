@@ -54,7 +54,9 @@ def test_the_planted_code_would_run_in_a_careless_reader(tmp_path, name, legacy)
 
 
 def test_inspect_says_what_every_bad_file_is_or_refuses_it_and_runs_nothing(bad, monkeypatch):
-    monkeypatch.setattr("conv2attn.checkpoints.registries.LIBRARIES", {})  # importing them anew for each file is slow
+    monkeypatch.setattr(
+        "conv2attn.checkpoints.registries.MODEL_LIBRARIES", {}
+    )  # importing them anew for each file is slow
     for name, path in bad.items():
         with contextlib.suppress(CheckpointError):
             assert inspection_of(path).to_text(), name

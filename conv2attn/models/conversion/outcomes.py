@@ -16,7 +16,7 @@ from conv2attn.theorem import STOCK
 
 CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
 SURE_ALPHA = 46
-MEMORY = "_conv2attn_conversion"
+CONVERSION_ATTRIBUTE = "_conv2attn_conversion"
 SAVE = "save_pretrained"
 
 
@@ -50,7 +50,7 @@ class Conversion:
 
 def remember(network: nn.Module, conversion: Conversion) -> nn.Module:
     """Stores `conversion` on `network`, so that copies, pickles and files keep it; returns the network."""
-    attributes: dict[str, Any] = {MEMORY: conversion}
+    attributes: dict[str, Any] = {CONVERSION_ATTRIBUTE: conversion}
     if callable(getattr(type(network), SAVE, None)):
         attributes[SAVE] = WarnedSave(network)
     vars(network).update(attributes)
@@ -102,7 +102,7 @@ def conversion_of(network: nn.Module) -> Conversion:
 
 def remembered(network: nn.Module) -> Conversion | None:
     """The result of `conversion_of`, or None where `convert` did not make the network."""
-    conversion = vars(network).get(MEMORY)
+    conversion = vars(network).get(CONVERSION_ATTRIBUTE)
     return conversion if isinstance(conversion, Conversion) else None
 
 

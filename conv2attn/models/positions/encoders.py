@@ -18,7 +18,7 @@ from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.positions.position_rules import (
-    UNIT,
+    SCORE_ROUNDOFF,
     First,
     ModulePlace,
     PositionAttention,
@@ -29,7 +29,7 @@ from conv2attn.models.positions.position_rules import (
 )
 from conv2attn.models.values import Projection, head_count, projections_of
 
-HOW = "absolute positions as tokens of the first layer, all other content held at zero"
+ABSOLUTE = "absolute positions as tokens of the first layer, all other content held at zero"
 PLAIN_OF_TIMM = ("attention.Attention", "vision_transformer.Attention")
 
 
@@ -65,7 +65,7 @@ def attention_of_positions(
     queries, keys = apply_linear(tokens[:pixels], query, heads), apply_linear(tokens, key, heads)
     scale = queries.shape[-1] ** -0.5 if scale is None else scale
     scores = scale * products(queries, keys)
-    unit = gamma(8 * tokens.shape[1] + 32, UNIT)
+    unit = gamma(8 * tokens.shape[1] + 32, SCORE_ROUNDOFF)
     query_errors = unit * apply_linear(sizes[:pixels], query, heads, absolute=True)
     key_errors = unit * apply_linear(sizes, key, heads, absolute=True)
     score_errors = products(query_errors, keys.abs() + key_errors) + products(
@@ -74,7 +74,7 @@ def attention_of_positions(
     attention_grid = AttentionGrid(grid, Sites.everywhere(len(grid)))
     uncertainty = scale * float(score_errors.max())
     return PositionAttention(
-        scores, attention_grid, query.weight.dtype, HOW, uncertainty, leading_note(leading_count), leading_count
+        scores, attention_grid, query.weight.dtype, ABSOLUTE, uncertainty, leading_note(leading_count), leading_count
     )
 
 

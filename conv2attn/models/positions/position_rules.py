@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UsageError
 
-Rule = TypeVar("Rule", bound=Callable[..., Any])
-UNIT = 2.0**-53
+PositionRule = TypeVar("Rule", bound=Callable[..., Any])
+SCORE_ROUNDOFF = 2.0**-53
 """Unit roundoff of float64, in which scores are computed."""
 
 
@@ -116,11 +116,11 @@ def rule_for(module: nn.Module, rules: dict[str, Any]) -> Any:
     return next((rules[key] for start in range(len(parts)) if (key := ".".join(parts[start:])) in rules), None)
 
 
-def rule_decorator(rules: dict[str, Any]) -> Callable[..., Callable[[Rule], Rule]]:
+def rule_decorator(rules: dict[str, Any]) -> Callable[..., Callable[[PositionRule], PositionRule]]:
     """A decorator that enters a rule into `rules` under the kinds that it reads."""
 
-    def decorator(*kinds: str) -> Callable[[Rule], Rule]:
-        def enter(rule: Rule) -> Rule:
+    def decorator(*kinds: str) -> Callable[[PositionRule], PositionRule]:
+        def enter(rule: PositionRule) -> PositionRule:
             rules.update(dict.fromkeys(kinds, rule))
             return rule
 

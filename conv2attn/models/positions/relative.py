@@ -12,7 +12,7 @@ from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
 from conv2attn.models.positions.position_rules import (
-    UNIT,
+    SCORE_ROUNDOFF,
     ModulePlace,
     PositionAttention,
     Unread,
@@ -51,7 +51,7 @@ def behind_class_token(tables: Sequence[tuple[Tensor, Any]], place: ModulePlace)
         return Unread("it has no term of relative position")
     scores = sum((bias for bias, _ in tables), torch.zeros(()))
     grid = AttentionGrid(tuple(tables[0][1].window_size), Sites.everywhere(2))
-    uncertainty = 0.0 if len(tables) == 1 else UNIT * float(scores.abs().max())
+    uncertainty = 0.0 if len(tables) == 1 else SCORE_ROUNDOFF * float(scores.abs().max())
     return PositionAttention(
         scores[:, 1:].roll(-1, -1), grid, parameter_dtype(place), BIAS, uncertainty, leading_note(1), extra=1
     )
@@ -103,7 +103,7 @@ def swin_v2(place: ModulePlace) -> PositionAttention:
     table = torch.relu(coordinates @ first.T + bias) @ second.T
     sizes = (coordinates.abs() @ first.abs().T + bias.abs()) @ second.abs().T
     # the slope of 16 sigmoid is at most 4; its own rounding is at most four units of its value
-    uncertainty = 4 * gamma(sum(second.shape) + 8, UNIT) * float(sizes.max()) + 64 * UNIT
+    uncertainty = 4 * gamma(sum(second.shape) + 8, SCORE_ROUNDOFF) * float(sizes.max()) + 64 * SCORE_ROUNDOFF
     scores = 16 * torch.sigmoid(biases_by_index(table, module.relative_position_index))
     return in_windows(scores, module.window_size, place, uncertainty)
 
@@ -161,13 +161,13 @@ def gated(place: ModulePlace) -> PositionAttention:
     features = torch.stack([columns, rows, rows**2 + columns**2], -1)
     weight, bias = (each.detach().double().cpu() for each in (module.pos_proj.weight, module.pos_proj.bias))
     scores = (features @ weight.T + bias).permute(2, 0, 1)
-    uncertainty = gamma(4, UNIT) * float((features.abs() @ weight.abs().T + bias.abs()).max())
+    uncertainty = gamma(4, SCORE_ROUNDOFF) * float((features.abs() @ weight.abs().T + bias.abs()).max())
     gates = " ".join(f"{gate:.3f}" for gate in torch.sigmoid(module.gating_param.detach().double()).tolist())
     note = f"gates {gates}: the share that this is of each head's attention; the rest depends on content"
     return PositionAttention(scores, grid, parameter_dtype(place), "gated positional attention", uncertainty, (note,))
 
 
-HOW = "decomposed relative positions, met by queries that are their bias; q . k held at zero"
+DECOMPOSED = "decomposed relative positions, met by queries that are their bias; q . k held at zero"
 
 
 @relative("modeling_sam.SamVisionAttention", "modeling_sam.SamVisionSdpaAttention")
@@ -185,10 +185,12 @@ def sam(place: ModulePlace) -> PositionAttention | Unread:
     rows, columns = (decomposed_scores(table, bias) for table in tables)
     scores = rows[:, :, None, :, None] + columns[:, None, :, None, :]
     sizes = [decomposed_scores(table.abs(), bias.abs()).max() for table in tables]
-    uncertainty = gamma(bias.shape[1] + 2, UNIT) * float(sum(sizes))
+    uncertainty = gamma(bias.shape[1] + 2, SCORE_ROUNDOFF) * float(sum(sizes))
     grid = AttentionGrid(sides, Sites.everywhere(2))
     notes = (windows_note(sides),) if any(place.attribute_values("window_size")) else ()
-    return PositionAttention(scores.flatten(3, 4).flatten(1, 2), grid, parameter_dtype(place), HOW, uncertainty, notes)
+    return PositionAttention(
+        scores.flatten(3, 4).flatten(1, 2), grid, parameter_dtype(place), DECOMPOSED, uncertainty, notes
+    )
 
 
 def decomposed_scores(table: Tensor, queries: Tensor) -> Tensor:

@@ -27,14 +27,14 @@ from torch import Tensor
 from conv2attn.errors import UsageError
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 
-SELF = "attention.self."
+SELF_PREFIX = "attention.self."
 SIDE, CHANNELS = 32, 3
 """Sides and channels of CIFAR's images, which the authors trained on: quadratic heads do not tell the side."""
 READ_AS = "the paper's authors' classifier of 3x32x32 images"
-LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
-UNUSED = ("R", "relative_indices", "attention_mask", "mask_embedding", "cls_embedding")
+LAYER_KEY = re.compile(r"encoder\.layer\.(\d+)\.")
+UNUSED_KEYS = ("R", "relative_indices", "attention_mask", "mask_embedding", "cls_embedding")
 """Buffers, and parameters that their forward does not read."""
-LINEAR = {
+LINEAR_NAMES = {
     "attention.output.dense": "projection",
     "attention.output.LayerNorm": "first_norm",
     "intermediate.dense": "expand",
@@ -45,27 +45,27 @@ LINEAR = {
 
 def recognise_published(state: Mapping[str, Tensor]) -> ClassifierPlan | None:
     """The plan whose classifier has the authors' keys and shapes, or None."""
-    layers = sorted({int(match[1]) for key in state if (match := LAYER.match(key))})
+    layers = sorted({int(match[1]) for key in state if (match := LAYER_KEY.match(key))})
     embed, first = state.get("features_upscale.weight"), {each.removeprefix("encoder.layer.0."): each for each in state}
-    if embed is None or layers != list(range(len(layers))) or SELF + "value.weight" not in first:
+    if embed is None or layers != list(range(len(layers))) or SELF_PREFIX + "value.weight" not in first:
         return None
     width, features = embed.shape
     patch = math.isqrt(features // CHANNELS)
     if CHANNELS * patch**2 != features or SIDE % patch:
         return None
-    heads = tuple(state[f"encoder.layer.{n}.{SELF}value.weight"].shape[1] // width for n in layers)
+    heads = tuple(state[f"encoder.layer.{n}.{SELF_PREFIX}value.weight"].shape[1] // width for n in layers)
     sizes: dict[str, Any] = {"patch": patch, "width": width, "layers": len(layers), "heads": heads, "side": SIDE}
     sizes |= {"hidden": len(state[first["intermediate.dense.weight"]]), "classes": len(state["classifier.weight"])}
     if len(set(heads)) == 1:
         sizes["heads"] = heads[0]
-    spreads, tables = first.get(SELF + "attention_spreads"), first.get(SELF + "row_embeddings.weight")
+    spreads, tables = first.get(SELF_PREFIX + "attention_spreads"), first.get(SELF_PREFIX + "row_embeddings.weight")
     if spreads is not None:
         plan = ClassifierPlan("quadratic" if state[spreads].ndim == 1 else "generalised", **sizes)
-    elif tables is not None and SELF + "head_keys_row.weight" in first:
+    elif tables is not None and SELF_PREFIX + "head_keys_row.weight" in first:
         rows, positions = state[tables].shape
         if (rows + 1) // 2 < SIDE // patch:
             sizes["side"] = (rows + 1) // 2 * patch
-        content = SELF + "query.weight" in first
+        content = SELF_PREFIX + "query.weight" in first
         plan = ClassifierPlan("learned", content=content, positions=positions, **sizes)
     else:
         return None
@@ -84,7 +84,7 @@ def own_state(state: Mapping[str, Tensor], plan: ClassifierPlan) -> dict[str, Te
     Raises:
         KeyError: one is missing, or one is left over.
     """
-    remaining = {key: value for key, value in state.items() if key.rpartition(".")[2] not in UNUSED}
+    remaining = {key: value for key, value in state.items() if key.rpartition(".")[2] not in UNUSED_KEYS}
     remaining = {
         key: value for key, value in remaining.items() if not key.startswith(("features_downscale.", "pixelizer."))
     }
@@ -98,12 +98,12 @@ def own_state(state: Mapping[str, Tensor], plan: ClassifierPlan) -> dict[str, Te
         renamed_state[f"classify.{name}"] = remaining.pop(f"classifier.{name}")
     for number, heads in enumerate(plan.heads_of_layers):
         theirs, block = f"encoder.layer.{number}.", f"blocks.{number}."
-        for their, our in LINEAR.items():
+        for their, our in LINEAR_NAMES.items():
             for name in ("weight", "bias"):
                 renamed_state[f"{block}{our}.{name}"] = remaining.pop(f"{theirs}{their}.{name}")
-        attention_state = {
-            key.removeprefix(theirs + SELF): remaining.pop(key) for key in [*remaining] if key.startswith(theirs + SELF)
-        }
+        prefix = theirs + SELF_PREFIX
+        keys = [key for key in remaining if key.startswith(prefix)]
+        attention_state = {key.removeprefix(prefix): remaining.pop(key) for key in keys}
         attention = attention_tensors(attention_state, plan, heads)
         renamed_state |= {f"{block}attention.{name}": value for name, value in attention.items()}
     if remaining:

@@ -9,7 +9,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-NAMES: dict[tuple[str, tuple[int, ...]], str] = {
+DEPTHS_OF_NAMES: dict[tuple[str, tuple[int, ...]], str] = {
     ("basic", (2, 2, 2, 2)): "18",
     ("basic", (3, 4, 6, 3)): "34",
     ("bottleneck", (3, 4, 6, 3)): "50",
@@ -59,7 +59,7 @@ class ResNetPlan:
         >>> ResNetPlan("bottleneck", (3, 4, 6, 3), inner=128, groups=32).name
         'resnext50_32x4d'
         """
-        depth = NAMES.get((self.block, self.depths), "-" + "-".join(map(str, (self.block, *self.depths))))
+        depth = DEPTHS_OF_NAMES.get((self.block, self.depths), "-" + "-".join(map(str, (self.block, *self.depths))))
         if self.groups > 1:
             return f"resnext{depth}_{self.groups}x{64 * (self.inner or self.width) // (self.width * self.groups)}d"
         if self.inner in (None, self.width):
