@@ -15,6 +15,17 @@ from conv2attn.models.capture import capture
 TOKENS = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0))
 
 
+class Calls(nn.Module):
+    """A network that is a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
 class Attends(nn.Module):
     """Four heads of four channels attend by `how`, and their attention is computed plainly beside it."""
 
@@ -23,9 +34,13 @@ class Attends(nn.Module):
         self.how = how
 
     def forward(self, tokens):
-        heads = tokens.unflatten(-1, (4, 4)).transpose(1, 2)
+        heads = heads_of(tokens)
         self.plain = plain(heads, self.how)
         return self.how(heads)
+
+
+def heads_of(tokens):
+    return tokens.unflatten(-1, (4, 4)).transpose(1, 2)
 
 
 def plain(heads, how):
@@ -95,25 +110,15 @@ def test_our_layers_with_as_many_queries_as_keys_are_kept_once(engine):
 
 
 def test_a_softmax_that_is_a_module_is_that_of_the_layer_around_it():
-    class WithModule(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.softmax = nn.Softmax(-1)
-
-        def forward(self, tokens):
-            heads = tokens.unflatten(-1, (4, 4)).transpose(1, 2)
-            return self.softmax(heads @ heads.mT) @ heads
-
-    assert list(capture(nn.Sequential(WithModule()), TOKENS)) == ["0"]
+    softmax = nn.Softmax(-1)
+    layer = Calls(lambda tokens: softmax(heads_of(tokens) @ heads_of(tokens).mT) @ heads_of(tokens))
+    layer.softmax = softmax
+    assert list(capture(nn.Sequential(layer), TOKENS)) == ["0"]
 
 
 def test_two_attentions_in_one_forward_are_kept_apart():
-    class Both(nn.Module):
-        def forward(self, tokens):
-            heads = tokens.unflatten(-1, (4, 4)).transpose(1, 2)
-            return fused(heads) + causal(heads)
-
-    assert list(capture(Both(), TOKENS)) == ["", "#2"]
+    both = Calls(lambda tokens: fused(heads_of(tokens)) + causal(heads_of(tokens)))
+    assert list(capture(both, TOKENS)) == ["", "#2"]
 
 
 def test_the_network_is_left_as_it_was():
@@ -154,14 +159,3 @@ def test_a_softmax_is_over_keys_wherever_they_are(how, axis, keys):
 def test_a_softmax_over_heads_or_images_is_no_attention(axis):
     with pytest.raises(UsageError, match="C2A501"):
         capture(Calls(lambda x: torch.softmax(x, axis)), torch.randn(2, 3, 9, 9))
-
-
-class Calls(nn.Module):
-    """A network that is a function."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)

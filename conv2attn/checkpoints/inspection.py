@@ -1,5 +1,6 @@
 """Inspection of a file, which builds and runs nothing."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,41 +36,26 @@ class Inspection(Report):
     findings: tuple[str, ...]
     tensors: tuple[tuple[str, tuple[int, ...], str], ...]
 
-    def facts(self) -> list[str]:
-        """One line per fact."""
-        numbers = sum(number_count(shape) for _, shape, _ in self.tensors)
-        dtypes = ", ".join(sorted(Counter(dtype for *_, dtype in self.tensors)))
-        lines = [f"{self.path}: {self.kind}, {bytes_for_people(self.size)}, sha256 {self.sha256}"]
-        if self.tensors:
-            program = self.kind in [each.words for each in PROGRAM_KINDS]
-            unknown = "the program itself" if program else "not recognised; name it with --arch"
-            names = " or ".join(self.architectures) or unknown
-            lines += [
-                f"architecture: {names}",
-                f"{counted(len(self.tensors), 'tensor')}, {numbers:,} numbers ({dtypes})",
-            ]
-        return [*lines, *(f"assumed: {line}" for line in self.assumed), *(f"finding: {line}" for line in self.findings)]
-
-    def rows(self) -> tuple[tuple[str, ...], ...]:
-        """One row per tensor."""
-        return tuple((name, "x".join(map(str, shape)) or "-", dtype) for name, shape, dtype in self.tensors)
-
 
 @document.register
 def _(inspection: Inspection, verbose: bool = False) -> Document:
-    """The facts, and with `verbose` a table of the tensors."""
-    first, *other_facts = inspection.facts()
-    table = [Table(TENSOR_COLUMNS, inspection.rows())] if inspection.tensors and verbose else []
-    hint = ["each tensor: -v"] if inspection.tensors and not verbose else []
-    return Document((first,), (Notes((*other_facts, *hint)), *table))
-
-
-def number_count(shape: tuple[int, ...]) -> int:
-    """The number of elements of a tensor of this shape."""
-    count = 1
-    for side in shape:
-        count *= side
-    return count
+    """One line per fact, and with `verbose` a table of the tensors."""
+    summary = f"{inspection.path}: {inspection.kind}, {bytes_for_people(inspection.size)}, sha256 {inspection.sha256}"
+    lines, tables = [], []
+    if tensors := inspection.tensors:
+        program = inspection.kind in [each.words for each in PROGRAM_KINDS]
+        unknown = "the program itself" if program else "not recognised; name it with --arch"
+        numbers = sum(math.prod(shape) for _, shape, _ in tensors)
+        dtypes = ", ".join(sorted({dtype for *_, dtype in tensors}))
+        lines.append(f"architecture: {' or '.join(inspection.architectures) or unknown}")
+        lines.append(f"{counted(len(tensors), 'tensor')}, {numbers:,} numbers ({dtypes})")
+        if verbose:
+            rows = tuple((name, "x".join(map(str, shape)) or "-", dtype) for name, shape, dtype in tensors)
+            tables.append(Table(TENSOR_COLUMNS, rows))
+    lines += [f"assumed: {line}" for line in inspection.assumed]
+    lines += [f"finding: {line}" for line in inspection.findings]
+    lines += ["each tensor: -v"] if tensors and not verbose else []
+    return Document((summary,), (Notes(tuple(lines)), *tables))
 
 
 def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
