@@ -186,13 +186,16 @@ def test_heads_are_printed_and_built_by_their_sizes(family):
 
 
 def test_enumerated_displacements_are_apart():
-    """Planted before by mutation: a radix that no grid of three axes showed."""
+    """By the smallest radix that serves. Planted: one less."""
     sides = (2, 3, 4)
     grid = AttentionGrid(sides, Sites.everywhere(3))
     heads = FAMILIES["enumerated"].of(torch.zeros(1, 3), 1.0)
     numbers, away = heads.enumeration(grid, grid.every_query()), grid.displacements()
     assert torch.equal(numbers, numbered(away, sides))
-    assert len(numbers.unique()) == len(away.flatten(0, 1).unique(dim=0))
+    count = len(away.flatten(0, 1).unique(dim=0))
+    assert len(numbers.unique()) == count
+    for smaller in ([34, 7, 1], [30, 6, 1]):
+        assert len((away @ torch.tensor(smaller)).unique()) < count
 
 
 ENTRIES = {

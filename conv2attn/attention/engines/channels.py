@@ -59,6 +59,11 @@ def with_flat_positions(result: Tensor, operators: Operator) -> Tensor:
     return result if not positions else result + torch.stack([(p * 0).sum() for p in positions]).sum().to(result.dtype)
 
 
+def joined(pieces: list[Tensor], dim: int) -> Tensor:
+    """The pieces as one tensor, copied only where there are several."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim)
+
+
 def rows_per_slab(basis: Basis, shape: tuple[int, ...], itemsize: int, heads: int, limit: int) -> int:
     """How many rows of queries at once keep the mixed tokens of all heads under `limit` bytes; at least one."""
     queries = basis.sites.count(basis.padding.sides(tuple(shape[2:])))

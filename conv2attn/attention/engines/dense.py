@@ -4,14 +4,14 @@ Heads with full covariances take queries in boxes that read only the keys with w
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from conv2attn.attention.engines.channels import project
+from conv2attn.attention.engines.channels import joined, project
 from conv2attn.attention.engines.profiles import Block
 from conv2attn.attention.recipe import Evaluation, Question, score_dtype
 from conv2attn.basis import AttentionGrid, Basis, Sites, cut_softmax
@@ -94,8 +94,7 @@ def run_boxes(basis: Basis, image: Tensor, direct: bool, boxes: Boxes, again: bo
 
     def output(box: tuple[Block, ...]) -> Tensor:
         if len(box) < len(boxes):
-            pieces = [output((*box, block)) for block in boxes[len(box)]]
-            return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2 + len(box))
+            return joined([output((*box, block)) for block in boxes[len(box)]], 2 + len(box))
         read, before, after = keys, [], []
         for axis, block in enumerate(box):
             read, stride = block.read(read, 2 + axis), sites.stride[axis]
@@ -118,16 +117,19 @@ def run(basis: Basis, image: Tensor, direct: bool, step: int | None) -> Tensor:
     Several chunks that are trained are computed again in the backward pass, so that no more than one is ever held.
     """
     keys = basis.padding.pad(image)
-    grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, keys.device)
-    every = grid.every_query()
-    chunks = [every] if step is None else every.split(step)
+    grid, chunks = grid_and_chunks(basis, keys, step)
     part = partial(output_of_queries, basis, keys, grid, direct)
     if len(chunks) > 1 and torch.is_grad_enabled():
         pieces = [checkpoint(part, chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
     else:
         pieces = [part(chunk) for chunk in chunks]
-    whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
-    return whole.unflatten(2, grid.queries)
+    return joined(pieces, 2).unflatten(2, grid.queries)
+
+
+def grid_and_chunks(basis: Basis, keys: Tensor, step: int | None) -> tuple[AttentionGrid, Sequence[Tensor]]:
+    """The grid of the padded image `keys`, and its queries in chunks of `step`, or all at once."""
+    grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, keys.device)
+    return grid, [grid.every_query()] if step is None else grid.every_query().split(step)
 
 
 def output_of_queries(basis: Basis, keys: Tensor, grid: AttentionGrid, direct: bool, queries: Tensor) -> Tensor:
@@ -149,9 +151,7 @@ def attention_chunks(basis: Basis, keys: Tensor, step: int | None) -> Iterator[t
         Which queries, and their attention, (batch or 1, heads, queries, keys), in the dtype of the image; softmax is
         computed in the score dtype.
     """
-    grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, keys.device)
-    every = grid.every_query()
-    chunks = [every] if step is None else every.split(step)
+    grid, chunks = grid_and_chunks(basis, keys, step)
     start = 0
     for queries in chunks:
         yield slice(start, start + queries.shape[0]), attention_of_queries(basis, keys, grid, queries)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.attention.engines.channels import project, rows_per_slab, with_flat_positions
+from conv2attn.attention.engines.channels import joined, project, rows_per_slab, with_flat_positions
 from conv2attn.attention.hardness import within_margins
 from conv2attn.attention.recipe import Evaluation, Question
 from conv2attn.basis import Basis, Offset, Padding, Sides, Sites
@@ -47,7 +47,7 @@ def run(basis: Basis, image: Tensor, offsets: tuple[Offset, ...], direct: bool, 
             project(torch.stack([view.narrow(2, at, min(slab, rows - at)) for view in views], 2), basis.weights, direct)
             for at in range(0, rows, slab)
         ]
-        result = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
+        result = joined(pieces, 2)
     return with_flat_positions(result, basis.operators)
 
 

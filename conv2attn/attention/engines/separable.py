@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.attention.engines.channels import project
+from conv2attn.attention.engines.channels import joined, project
 from conv2attn.attention.engines.profiles import (
     COLUMN_QUERIES,
     ROW_QUERIES,
@@ -133,8 +133,3 @@ def along_last(mixed: Tensor, blocks: tuple[Block, ...], profiles: list[Tensor])
     lines = mixed.flatten(1, -2)
     parts = [torch.bmm(block.read(lines, 2), weights) for block, weights in zip(blocks, profiles, strict=True)]
     return joined(parts, 2).unflatten(1, mixed.shape[1:-1]).movedim((2, 3), (0, 1))
-
-
-def joined(pieces: list[Tensor], dim: int) -> Tensor:
-    """The pieces as one tensor, copied only where there are several."""
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim)

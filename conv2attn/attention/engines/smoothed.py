@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.engines import compiled, gather
+from conv2attn.attention.engines.channels import joined
 from conv2attn.attention.engines.compiled import plainly_stored
 from conv2attn.attention.engines.cost import writes_long_columns
 from conv2attn.attention.engines.profiles import (
@@ -133,8 +134,7 @@ def run_smoothed(basis: Basis, image: Tensor, smoothing: Smoothing, kept: Bands 
     keys = image if smoothing.crops else basis.padding.pad(image)
     layer = read_by(smoothing, basis)
     images = [keys] if smoothing.images is None else keys.split(smoothing.images)
-    parts = [read(layer, plainly_stored(smoothed(part, bands))) for part in images]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return joined([read(layer, plainly_stored(smoothed(part, bands))) for part in images], 0)
 
 
 def smoothed(keys: Tensor, bands: Bands) -> Tensor:
@@ -143,9 +143,9 @@ def smoothed(keys: Tensor, bands: Bands) -> Tensor:
     for axis, each in enumerate(others, 2):
         lines = keys.flatten(axis + 1).flatten(0, axis - 1)
         rows = [weights.expand(lines.shape[0], -1, -1) @ lines.narrow(1, at, weights.shape[1]) for at, weights in each]
-        mixed = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+        mixed = joined(rows, 1)
         keys = mixed.view(*keys.shape[:axis], mixed.shape[1], *keys.shape[axis + 1 :])
     lines = keys.flatten(0, -2)
     columns = [lines.narrow(1, at, weights.shape[0]) @ weights for at, weights in last]
-    mixed = columns[0] if len(columns) == 1 else torch.cat(columns, 1)
+    mixed = joined(columns, 1)
     return mixed.view(*keys.shape[:-1], mixed.shape[1])

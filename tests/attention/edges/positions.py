@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from oracles import convolve
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.basis import FAMILIES, AttentionGrid, Sites, as_basis, evaluate
-from conv2attn.basis.operators.enumerated import radix
+from conv2attn.basis import FAMILIES
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same, convolutions, images_for
 from conv2attn.theorem import attention_for, read_convolution
@@ -16,15 +15,6 @@ from conv2attn.theorem import attention_for, read_convolution
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
 HARD = [name for name, family in FAMILIES.items() if family.sharpens]
-
-
-def test_a_radix_one_too_small_is_not_injective():
-    """The mutant: `M >= 2 W - 1` is the smallest that serves."""
-    grid = AttentionGrid((2, 3), Sites.everywhere(2))
-    assert radix(grid) == [5, 1]
-    displacements = grid.displacements().flatten(0, 1)
-    smaller = displacements @ torch.tensor([4, 1])
-    assert len(smaller.unique()) < len(displacements.unique(dim=0))
 
 
 @given(st.data(), st.integers(0, 3))
@@ -50,19 +40,6 @@ def test_enumerated_heads_that_leave_the_grid_are_not_replicate_padding():
     quadratic = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", [[0.0, 2.0]], 128.0))
     assert quadratic.attention(image)[0, 0].argmax(-1).tolist() == [2, 2, 2, 5, 5, 5]
     assert layer.attention(image)[0, 0].argmax(-1).tolist() == [2, 2, 3, 5, 5, 5]
-
-
-@pytest.mark.parametrize("engine", ["separable", "sdpa"])
-def test_engines_of_quadratic_heads_refuse_the_enumeration(engine):
-    layer = attention_for(read_convolution(torch.nn.Conv2d(1, 1, 3)), encoding="enumerated")
-    with pytest.raises(EngineError, match=f"C2A201 attention: engine '{engine}' is not exact here: its scores are n"):
-        set_engine(layer, engine)(torch.ones(1, 1, 4, 4))
-
-
-def test_the_enumerated_layer_is_its_basis():
-    layer = attention_for(read_convolution(torch.nn.Conv1d(2, 3, 3, padding=1).double()), encoding="enumerated")
-    image = torch.randn(2, 2, 7, dtype=torch.float64)
-    assert_same(layer(image), evaluate(as_basis(layer), image), 1e-12)
 
 
 @pytest.mark.parametrize("kind", HARD)

@@ -133,7 +133,7 @@ def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, device_
     way, settings = run_of(layer)
     assert way == ("run_slabs" if name.startswith("apart") else "run_smoothed")
     if way == "run_smoothed":
-        assert settings["read"].func.__module__.endswith("gather" if device_of == "Winograd" else "convolution")
+        assert settings["read"].func.__module__.endswith("gather" if device_of == "Winograd" else "compiled")
 
 
 @pytest.mark.parametrize("name", WAYS)
