@@ -15,31 +15,7 @@ if TYPE_CHECKING:
     from conv2attn.testing.structures import diagonals, kroneckers, low_ranks, polynomials, sparses, sums
     from conv2attn.testing.tensor_strategies import budget_of, integer_tensors, wide_tensors
 
-TESTING_HOMES = {
-    "LAWS": "laws",
-    "LAYER_LAWS": "layer_laws",
-    "assert_equivalent": "equivalence",
-    "assert_same": "equivalence",
-    "budget_of": "tensor_strategies",
-    "convolutions": "strategies",
-    "diagonals": "structures",
-    "grids": "operators",
-    "groupings": "strategies",
-    "images_for": "strategies",
-    "integer_tensors": "tensor_strategies",
-    "kroneckers": "structures",
-    "low_ranks": "structures",
-    "operators_on": "operators",
-    "paddings": "operators",
-    "polynomials": "structures",
-    "shifts": "operators",
-    "sites_on": "operators",
-    "smallest_sides": "strategies",
-    "softmaxes": "operators",
-    "sparses": "structures",
-    "sums": "structures",
-    "wide_tensors": "tensor_strategies",
-}
+PARTS_OF_TESTING = ("equivalence", "laws", "layer_laws", "tensor_strategies", "operators", "strategies", "structures")
 __all__ = [
     "LAWS",
     "LAYER_LAWS",
@@ -68,7 +44,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names, resolved on first use: `assert_equivalent` needs no hypothesis."""
-    if name not in TESTING_HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{TESTING_HOMES[name]}"), name)
+    """Names, resolved on first use: `assert_equivalent` stands in the first part and needs no hypothesis."""
+    for part in PARTS_OF_TESTING if name in __all__ else ():
+        module = import_module(f"{__name__}.{part}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
