@@ -23,71 +23,63 @@ def test_several_arguments_and_nested_outputs_are_compared(strategy):
         assert_equivalent(parts, lambda x, y: parts(x, y) | {"pair": [x, (y + 1,)]}, pairs)
 
 
+def same(x):
+    return x
+
+
+def off(x):
+    return x + 0.5
+
+
 WRONG = {
-    "NaN in one output": (lambda x: torch.where(x == 2, torch.nan, x), "not finite everywhere"),
-    "infinity": (lambda x: torch.where(x == 2, torch.inf, x), "not finite everywhere"),
-    "another dtype": (lambda x: x.double(), "has dtype torch.float32 and torch.float64"),
-    "a shape that broadcasts": (lambda x: x[None], "has shape"),
-    "one row for all": (lambda x: x[:, :1], "has shape"),
-    "a tuple": (lambda x: (x,), "is Tensor and tuple"),
-    "one ulp": (lambda x: torch.nextafter(x, torch.tensor(9.0)), "differs in 3 of 3 numbers, most at"),
-    "one number": (
-        lambda x: x + (x == 4),
-        r"differs in 1 of 3 numbers, most at \(0, 2\): 4.0 and 5.0; a tol",
+    "NaN in one output": (same, lambda x: torch.where(x == 2, torch.nan, x), "not finite everywhere"),
+    "infinity": (same, lambda x: torch.where(x == 2, torch.inf, x), "not finite everywhere"),
+    "another dtype": (same, lambda x: x.double(), "has dtype torch.float32 and torch.float64"),
+    "a shape that broadcasts": (same, lambda x: x[None], "has shape"),
+    "one row for all": (same, lambda x: x[:, :1], "has shape"),
+    "a tuple": (same, lambda x: (x,), "is Tensor and tuple"),
+    "one ulp": (same, lambda x: torch.nextafter(x, torch.tensor(9.0)), "differs in 3 of 3 numbers, most at"),
+    "one number": (same, lambda x: x + (x == 4), r"differs in 1 of 3 numbers, most at \(0, 2\): 4.0 and 5.0; a tol"),
+    "axes swapped": (same, lambda x: x.T, "has shape"),
+    "order": (same, lambda x: x.flip(-1), r"differs in 2 of 3 numbers"),
+    "nothing": (same, lambda x: None, "is Tensor and NoneType"),
+    "NaN on both sides": (
+        lambda x: torch.log(-x),
+        lambda x: torch.log(-x),
+        "output of the first is not finite everywhere",
     ),
-    "axes swapped": (lambda x: x.T, "has shape"),
-    "order": (lambda x: x.flip(-1), r"differs in 2 of 3 numbers"),
-    "nothing": (lambda x: None, "is Tensor and NoneType"),
+    "no output": (lambda x: [], lambda x: [], "output is empty"),
+    "no tensor": (lambda x: None, lambda x: None, "output is NoneType, which holds no tensor"),
+    "an empty tensor": (lambda x: [x[:0]], lambda x: [x[:0]], r"output\[0\] is empty"),
+    "another length": (lambda x: [x], lambda x: [x, x], "output has 1 and 2 items"),
+    "other keys": (lambda x: {"a": x}, lambda x: {"b": x}, r"output has the keys \['a'\] and \['b'\]"),
+}
+UNFIT = {
+    "an infinite tolerance": (lambda x: x / (x != 2), IMAGES, float("inf"), "not finite everywhere"),
+    "too small a tolerance": (off, IMAGES, lambda x: x / 4, "differs in"),
+    "NaN as tolerance": (off, IMAGES, float("nan"), "differs in"),
+    "a tolerance of another shape": (off, IMAGES, lambda x: x[0], r"output: a tolerance of shape \(3,\)"),
+    "no input": (same, [], None, "no input: nothing was compared"),
+    "an empty input": (same, [torch.ones(0, 3)], None, "output is empty"),
+    "a strategy of nothing": (same, st.nothing(), None, "the strategy draws no input: nothing was compared"),
+}
+CASES = {
+    **{name: (f, g, IMAGES, None, match) for name, (f, g, match) in WRONG.items()},
+    **{f"{name}, with a tolerance": (f, g, IMAGES, 1e-9, match) for name, (f, g, match) in WRONG.items()},
+    **{name: (same, *case) for name, case in UNFIT.items()},
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_not_equal_is_rejected(wrong):
-    other, message = WRONG[wrong]
-    for tolerance in (None, 1e-9) if wrong != "infinity" else (None, float("inf")):
-        with pytest.raises(AssertionError, match=message):
-            assert_equivalent(lambda x: x, other, IMAGES, tolerance=tolerance)
-
-
-def test_a_nan_on_both_sides_is_not_equal():
-    with pytest.raises(AssertionError, match="output of the first is not finite everywhere"):
-        assert_equivalent(torch.log, torch.log, [torch.tensor([-1.0])])
-
-
-def test_nothing_compared_is_a_failure():
-    with pytest.raises(AssertionError, match="no input: nothing was compared"):
-        assert_equivalent(torch.exp, torch.exp, [])
-    with pytest.raises(AssertionError, match="output is empty"):
-        assert_equivalent(torch.exp, torch.exp, [torch.ones(0, 3)])
-    with pytest.raises(AssertionError, match="output is empty"):
-        assert_equivalent(lambda x: [], lambda x: [], IMAGES)
-    with pytest.raises(AssertionError, match="output is NoneType, which holds no tensor"):
-        assert_equivalent(lambda x: None, lambda x: None, IMAGES)
-    with pytest.raises(AssertionError, match=r"output\[0\] is empty"):
-        assert_equivalent(lambda x: [x[:0]], lambda x: [x[:0]], IMAGES)
-    with pytest.raises(AssertionError, match="the strategy draws no input: nothing was compared"):
-        assert_equivalent(torch.relu, torch.relu, st.nothing())
-
-
-def test_outputs_of_other_lengths_and_keys_are_rejected():
-    with pytest.raises(AssertionError, match="output has 1 and 2 items"):
-        assert_equivalent(lambda x: [x], lambda x: [x, x], IMAGES)
-    with pytest.raises(AssertionError, match=r"output has the keys \['a'\] and \['b'\]"):
-        assert_equivalent(lambda x: {"a": x}, lambda x: {"b": x}, IMAGES)
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_not_equal_is_rejected(name):
+    f, g, inputs, tolerance, match = CASES[name]
+    with pytest.raises(AssertionError, match=match):
+        assert_equivalent(f, g, inputs, tolerance=tolerance)
 
 
 def test_a_tolerance_is_a_number_or_of_the_shape_of_the_output():
-    def off(x):
-        return x + 0.5
-
-    assert_equivalent(torch.abs, off, IMAGES, tolerance=0.5)
-    assert_equivalent(torch.abs, off, IMAGES, tolerance=lambda x: x / 2)
-    with pytest.raises(AssertionError, match="differs in"):
-        assert_equivalent(torch.abs, off, IMAGES, tolerance=lambda x: x / 4)
-    with pytest.raises(AssertionError, match="differs in"):
-        assert_equivalent(torch.abs, off, IMAGES, tolerance=float("nan"))
-    with pytest.raises(AssertionError, match=r"output: a tolerance of shape \(3,\)"):
-        assert_equivalent(torch.abs, off, IMAGES, tolerance=lambda x: x[0])
+    assert_equivalent(same, off, IMAGES, tolerance=0.5)
+    assert_equivalent(same, off, IMAGES, tolerance=lambda x: x / 2)
 
 
 def test_a_difference_that_only_some_examples_show_is_found():

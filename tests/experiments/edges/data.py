@@ -38,25 +38,24 @@ def test_cifar_is_read_from_its_binary_version(tmp_path, classes, packed):
     assert images.test_labels.tolist() == labels[test].tolist()
 
 
-def test_damaged_cifar_is_refused(tmp_path):
+DAMAGES = {
+    "a short file": (lambda files: {"data_batch_3.bin": files["data_batch_3.bin"][:-1]}, r"C2A302 data_batch_3\.bin"),
+    "an unknown label": (
+        lambda files: {"test_batch.bin": b"\x0b" + files["test_batch.bin"][1:]},
+        "a test label is none of 10",
+    ),
+    "the Python version": (lambda files: {"data_batch_1": pickle.dumps({"data": 1})}, "pickled"),
+    "a missing file": (lambda files: {"data_batch_3.bin": None}, r"lacks data_batch_3\.bin"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_cifar_is_refused(tmp_path, name):
+    change, match = DAMAGES[name]
     files, _, _ = cifar_files(10)
-    short = {**files, "data_batch_3.bin": files["data_batch_3.bin"][:-1]}
-    with pytest.raises(CheckpointError, match=r"C2A302 data_batch_3\.bin"):
-        read_images_of(str(archive(tmp_path / "short.tar.gz", short)))
-    del short["data_batch_3.bin"]
-    with pytest.raises(CheckpointError, match=r"lacks data_batch_3\.bin"):
-        read_images_of(str(archive(tmp_path / "lacking.tar.gz", short)))
-    wrong = {**files, "test_batch.bin": bytes([11]) + files["test_batch.bin"][1:]}
-    with pytest.raises(CheckpointError, match="a test label is none of 10"):
-        read_images_of(str(archive(tmp_path / "wrong.tar.gz", wrong)))
-    pickled = {"data_batch_1": pickle.dumps({"data": 1})}
-    with pytest.raises(CheckpointError, match="pickled"):
-        read_images_of(str(archive(tmp_path / "python.tar.gz", pickled)))
-    (tmp_path / "text").write_text("no archive")
-    with pytest.raises(CheckpointError, match="C2A303"):
-        read_images_of(str(tmp_path / "text"))
-    with pytest.raises(CheckpointError, match="C2A301"):
-        read_images_of(str(tmp_path / "nothing"))
+    changed = {name: content for name, content in (files | change(files)).items() if content is not None}
+    with pytest.raises(CheckpointError, match=match):
+        read_images_of(str(archive(tmp_path / "cifar.tar.gz", changed)))
 
 
 @pytest.mark.parametrize("grey", [True, False])

@@ -10,7 +10,7 @@ import torch
 from commands import call
 
 import conv2attn
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import Conv2AttnError
 from conv2attn.experiments.pruning import degenerate_heads, prune, prune_degenerate
 from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
@@ -101,13 +101,20 @@ def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):
     assert torch.equal(conv2attn.load(tmp_path / "small.pt")(image), pruned(image))
 
 
-def test_what_cannot_be_pruned_is_refused():
-    network = network_of("quadratic", False)
-    with pytest.raises(UnsupportedError, match="all of its heads"):
-        prune(network, {"blocks.0.attention": range(5)})
-    with pytest.raises(UsageError, match="has no head 5"):
-        prune(network, {"blocks.0.attention": [5]})
-    with pytest.raises(UsageError, match=r"'blocks\.7' is no layer"):
-        prune(network, {"blocks.7": [0]})
-    with pytest.raises(UnsupportedError, match="ResNet is not an attention classifier"):
-        prune(ResNet(ResNetPlan(width=4)), {})
+REFUSED = {
+    "all heads of a layer": (
+        network_of("quadratic", False),
+        {"blocks.0.attention": range(5)},
+        "C2A602 .*all of its heads",
+    ),
+    "a head that is not there": (network_of("quadratic", False), {"blocks.0.attention": [5]}, "C2A002 .*has no head 5"),
+    "a layer that is not there": (network_of("quadratic", False), {"blocks.7": [0]}, r"C2A002 'blocks\.7' is no layer"),
+    "another network": (ResNet(ResNetPlan(width=4)), {}, "C2A602 ResNet is not an attention classifier"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_pruned_is_refused(name):
+    network, heads, match = REFUSED[name]
+    with pytest.raises(Conv2AttnError, match=match):
+        prune(network, heads)
