@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import checker
 
-from conv2attn.span.results import Condition
-from conv2attn.span.rows import AttentionRows, Limits
+from conv2attn.span.attention_rows import AttentionRows, Limits
+from conv2attn.span.span_report import Condition
 from conv2attn.span.targets import Targets
 from conv2attn.verdicts import Verdict
 

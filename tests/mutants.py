@@ -303,8 +303,8 @@ MUTANTS = {
     ),
     "the excluded norm forgets rounding": Mutant(
         "span/weighing.py",
-        "slope = self.met + per_norm * self.peak",
-        "slope = self.met",
+        "slope = self.attended + per_norm * self.peak",
+        "slope = self.attended",
         "tests/span/edges/witnesses.py::test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding",
     ),
     "floats of exact rows decide": Mutant(
@@ -315,12 +315,12 @@ MUTANTS = {
     ),
     "what a dual meets is not charged": Mutant(
         "span/weighing.py",
-        "(self.gain - norm * self.met) / self.peak",
+        "(self.gain - norm * self.attended) / self.peak",
         "self.gain / self.peak",
         "tests/span/laws.py::test_verdicts_at_the_border_are_those_of_an_independent_programme",
     ),
     "a residual that grows with the norm counts as none": Mutant(
-        "span/rows.py",
+        "span/attention_rows.py",
         "min(norm, largest)",
         "norm",
         "tests/span/edges/arguments.py::test_the_largest_norm",

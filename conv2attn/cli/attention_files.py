@@ -27,13 +27,13 @@ from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.models.provenance import assumed_of, published_size
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
+from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck
 from conv2attn.span.facts import Compared, HeadsComparison, HeadsReport
 from conv2attn.span.facts_document import numbers_of
 from conv2attn.span.measuring import heads
 from conv2attn.span.reading import layers_of, needs_inputs, read_one
 from conv2attn.span.recover import Recovered, nearest_in
-from conv2attn.span.rows import AttentionRows
 
 Attending = nn.Module | dict[str, Any]
 """A network, or arrays of attention by name."""

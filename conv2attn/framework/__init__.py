@@ -2,7 +2,7 @@
 
 from conv2attn.framework.attention_convolution import AttentionConvolution
 from conv2attn.framework.basis_convolution import BasisConvolution
-from conv2attn.framework.compare import Comparison, compare
+from conv2attn.framework.compare import MapComparison, compare
 from conv2attn.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
 from conv2attn.framework.reduction import Reduction, reduce
 from conv2attn.framework.torch_layers import from_torch, to_torch
@@ -11,8 +11,8 @@ __all__ = [
     "AttentionConvolution",
     "BasisConvolution",
     "BiAffine",
-    "Comparison",
     "DotProduct",
+    "MapComparison",
     "Mechanism",
     "Quadratic",
     "Reduction",

@@ -21,7 +21,7 @@ UNIT_ROUNDOFF, SMALLEST = 2.0**-53, 2.0**-1074
 
 @final
 @dataclass(frozen=True)
-class Comparison:
+class MapComparison:
     """Two layers as maps of inputs within [-1, 1], in exact arithmetic.
 
     Args:
@@ -39,7 +39,7 @@ class Comparison:
     sides: Sides
 
 
-def compare(first: Basis, second: Basis, sides: Sides, tolerance: float = 0.0) -> Comparison:
+def compare(first: Basis, second: Basis, sides: Sides, tolerance: float = 0.0) -> MapComparison:
     """Compares all outputs of two layers on inputs with these sides.
 
     Operators, factors of weights and biases count as the numbers that they are in float64; products of factors are
@@ -69,20 +69,20 @@ def compare(first: Basis, second: Basis, sides: Sides, tolerance: float = 0.0) -
     biases = [field(basis, sides).detach().double().expand(shapes[0][1:]).flatten(1) for basis in layers]
     factors = [w for b in layers for w in (b.weights.value, b.weights.output) if w is not None]
     if not all(bool(numbers.isfinite().all()) for numbers in (*operators, *biases, *factors)):
-        return Comparison(Verdict.UNDECIDED, Strength.BOUNDED, math.inf, 0.0, sides)
+        return MapComparison(Verdict.UNDECIDED, Strength.BOUNDED, math.inf, 0.0, sides)
     gap = exact_difference(operators, [basis.weights for basis in layers], biases)
     if gap.is_zero:
-        return Comparison(Verdict.HOLDS, Strength.PROVED, 0.0, 0.0, sides)
+        return MapComparison(Verdict.HOLDS, Strength.PROVED, 0.0, 0.0, sides)
     least, most = row_bounds(gap)
     floor, error = max(0.0, least.max().item()), most.max().item()
     if floor > tolerance:
-        return Comparison(Verdict.REFUTED, Strength.BOUNDED, error, floor, sides)
+        return MapComparison(Verdict.REFUTED, Strength.BOUNDED, error, floor, sides)
     for channel, query in (most > tolerance).nonzero().tolist():
         exact = gap.row_sum(channel, query)
         if exact > tolerance:
-            return Comparison(Verdict.REFUTED, Strength.BOUNDED, error, math.nextafter(as_float(exact), 0.0), sides)
+            return MapComparison(Verdict.REFUTED, Strength.BOUNDED, error, math.nextafter(as_float(exact), 0.0), sides)
         error = tolerance
-    return Comparison(Verdict.HOLDS, Strength.BOUNDED if error else Strength.PROVED, error, floor, sides)
+    return MapComparison(Verdict.HOLDS, Strength.BOUNDED if error else Strength.PROVED, error, floor, sides)
 
 
 @final

@@ -8,7 +8,7 @@ from conv2attn.span.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerF
 from conv2attn.span.measuring import heads
 from conv2attn.span.questions import (
     HeadReading,
-    Pattern,
+    MovedPattern,
     Profiles,
     Redundancy,
     head_offsets,
@@ -16,7 +16,7 @@ from conv2attn.span.questions import (
     redundant_heads,
 )
 from conv2attn.span.recover import Recovered, recover
-from conv2attn.span.results import Condition, Counting, Evidence, SpanReport, SpanRow, Target
+from conv2attn.span.span_report import Condition, Counting, Evidence, SpanReport, SpanRow, Target
 
 __all__ = [
     "CONDITIONS",
@@ -29,7 +29,7 @@ __all__ = [
     "HeadReading",
     "HeadsReport",
     "LayerFacts",
-    "Pattern",
+    "MovedPattern",
     "Profiles",
     "Recovered",
     "Redundancy",

@@ -16,9 +16,9 @@ from conv2attn.basis import Sides
 from conv2attn.bounds import gamma
 from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.errors import UsageError
-from conv2attn.span.arguments import as_array
+from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 from conv2attn.span.grids import grid_of, noted
-from conv2attn.span.rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
+from conv2attn.span.offsets import as_array
 
 COPIES = 12
 """Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted: 9.8 at most,
@@ -37,7 +37,7 @@ NOTES = {
 
 def read_array(
     name: str,
-    given: Any,
+    attention: Any,
     *,
     grid: Sides | None,
     dimensions: int,
@@ -53,28 +53,30 @@ def read_array(
     Raises:
         UsageError: it is not attention, or not exactly (C2A502); its tokens are not those of the grid (C2A503).
     """
-    array = as_array(name, given)
-    kind = "i" if array.dtype.kind in "biu" else array.dtype.kind
+    numbers = as_array(name, attention)
+    kind = "i" if numbers.dtype.kind in "biu" else numbers.dtype.kind
     if kind not in NOTES:
         raise UsageError(
-            "C2A502", f"{name}: its dtype is {array.dtype}", "Pass floating-point numbers, Fractions or whole numbers."
+            "C2A502",
+            f"{name}: its dtype is {numbers.dtype}",
+            "Pass floating-point numbers, Fractions or whole numbers.",
         )
-    whole, exact, roundoff = stacked(name, array), exact or kind == "O", 0.0
+    stack, exact, roundoff = stacked(name, numbers), exact or kind == "O", 0.0
     if exact:
-        check_exact(name, whole, kind)
-        notes, floats = [NOTES[kind]], whole.astype(np.float64)
+        check_exact(name, stack, kind)
+        notes, floats = [NOTES[kind]], stack.astype(np.float64)
         floats = floats / floats.sum(-1, keepdims=True) if kind == "i" else floats
     else:
-        dtype, floats = str(given.dtype).removeprefix("torch."), whole
-        came_in = dtype_of(whole, dtype)
+        dtype, floats = str(attention.dtype).removeprefix("torch."), stack
+        came_in = dtype_of(stack, dtype)
         roundoff = ROUNDOFF[came_in]
-        check_rows(name, whole, roundoff)
+        check_rows(name, stack, roundoff)
         narrower = came_in != dtype and dtype in ROUNDOFF
         notes = [f"its numbers came in {came_in}, and count as such"] if narrower else []
-    on = grid_of(name, *pixels_of(name, whole, extra_tokens), grid, dimensions)
+    on = grid_of(name, *pixels_of(name, stack, extra_tokens), grid, dimensions)
     notes += [*leading(extra_tokens), *([] if exact else noted(on, grid is None))]
-    images, heads, _, keys = whole.shape
-    asking = whole[:, :, extra_tokens:]
+    images, heads, _, keys = stack.shape
+    asking = stack[:, :, extra_tokens:]
     blocks = (block for image in asking for block in image)
     one_hot = all(
         bool((block != 0).sum(-1).max() == 1) and (exact or bool((block.max(-1) == 1).all())) for block in blocks
@@ -88,45 +90,45 @@ def read_array(
         0 if one_hot or exact else ULPS,
         reader(floats, extra_tokens),
         rows_at_once(heads, keys, memory_limit),
-        known=exact and images == 1,
+        by_position=exact and images == 1,
         one_hot=one_hot,
-        rational=fractions_of(whole, extra_tokens) if exact else None,
-        sampled=varies(whole) if sampled is None else sampled,
+        rational=fractions_of(stack, extra_tokens) if exact else None,
+        sampled=varies(stack) if sampled is None else sampled,
         notes=tuple(notes),
         hot=((asking != 0).argmax(-1) - extra_tokens) % keys if one_hot else None,
         extra=extra_tokens,
     )
 
 
-def fractions_of(whole: NDArray[Any], leading: int) -> Callable[[int, int], list[Fraction]]:
+def fractions_of(stack: NDArray[Any], leading: int) -> Callable[[int, int], list[Fraction]]:
     """The exact attention of a head at `image * queries + query`: numbers over their sum, leading tokens last."""
 
     def row(head: int, place: int) -> list[Fraction]:
-        image, query = divmod(place, whole.shape[2] - leading)
-        held = whole[image, head, leading + query].tolist()
-        numbers = [Fraction(x) for x in (*held[leading:], *held[:leading])]
-        total = sum(numbers, Fraction(0))
-        return numbers if total == 1 else [x / total for x in numbers]
+        image, query = divmod(place, stack.shape[2] - leading)
+        weights = stack[image, head, leading + query].tolist()
+        fractions = [Fraction(x) for x in (*weights[leading:], *weights[:leading])]
+        total = sum(fractions, Fraction(0))
+        return fractions if total == 1 else [x / total for x in fractions]
 
     return row
 
 
-def reader(whole: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Array]:
+def reader(stack: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Array]:
     """The rows of an array (images, heads, queries, keys) in float64; leading tokens ask nothing, and come last."""
 
     def read(image: int, queries: Whole) -> Array:
         first = int(queries[0]) + leading
-        whole_run = len(queries) == queries[-1] - queries[0] + 1
-        picked = whole[image, :, first : first + len(queries)] if whole_run else whole[image][:, queries + leading]
-        block = np.ascontiguousarray(picked, dtype=np.float64)
+        consecutive = len(queries) == queries[-1] - queries[0] + 1
+        rows = stack[image, :, first : first + len(queries)] if consecutive else stack[image][:, queries + leading]
+        block = np.ascontiguousarray(rows, dtype=np.float64)
         return np.roll(block, -leading, -1) if leading else block
 
     return read
 
 
-def varies(whole: NDArray[Any]) -> bool:
+def varies(stack: NDArray[Any]) -> bool:
     """Whether the images of an array differ."""
-    return not all(np.array_equal(image, whole[0]) for image in whole[1:])
+    return not all(np.array_equal(image, stack[0]) for image in stack[1:])
 
 
 def leading(tokens: int) -> list[str]:
@@ -146,12 +148,12 @@ def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
             f"{name}: its shape is {array.shape}",
             "Pass (heads, queries, keys), or (images, heads, queries, keys).",
         )
-    whole = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    if 0 in whole.shape:
+    stack = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    if 0 in stack.shape:
         raise UsageError(
             "C2A502", f"{name}: it is empty, of shape {array.shape}", "Pass at least one image, head, query and key."
         )
-    return whole
+    return stack
 
 
 def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
@@ -159,16 +161,16 @@ def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
     return max(1, min(CHUNK // keys, memory_limit // (4 * 8 * COPIES * heads * keys)))
 
 
-def dtype_of(whole: NDArray[Any], dtype: str) -> str:
+def dtype_of(stack: NDArray[Any], dtype: str) -> str:
     """The dtype that the attention was computed in: a narrower one than the array's where only its rounding explains
     the sums of the rows, and every entry is a number of it."""
     wide = dtype if dtype in ROUNDOFF else "float64"
-    away = float(np.abs(whole.sum(-1, dtype=np.float64) - 1).max())
+    away = float(np.abs(stack.sum(-1, dtype=np.float64) - 1).max())
     for format_name, roundoff in ROUNDOFF.items():
-        if roundoff < ROUNDOFF[wide] or not away <= row_error(whole.shape[3], roundoff):
+        if roundoff < ROUNDOFF[wide] or not away <= row_error(stack.shape[3], roundoff):
             continue
         narrow = getattr(torch, format_name)
-        blocks = (torch.from_numpy(head.astype(np.float64)) for image in whole for head in image)
+        blocks = (torch.from_numpy(head.astype(np.float64)) for image in stack for head in image)
         if format_name == wide or all(torch.equal(block.to(narrow).double(), block) for block in blocks):
             return format_name
     return wide
@@ -179,22 +181,22 @@ def row_error(keys: int, roundoff: float) -> float:
     return gamma(keys + ULPS, roundoff) if (keys + ULPS) * roundoff < 1 / 3 else 0.5
 
 
-def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
+def check_rows(name: str, stack: NDArray[Any], roundoff: float) -> None:
     """Refuses what is not attention; a row may miss 1 by the rounding of its softmax and of its sum.
 
     Raises:
         UsageError: NaN, negative entries, rows that do not sum to 1, or columns that do instead (C2A502).
     """
-    allowed = row_error(whole.shape[3], roundoff)
-    for image, attention in enumerate(whole):
+    allowed = row_error(stack.shape[3], roundoff)
+    for image, attention in enumerate(stack):
         sums = attention.sum(-1, dtype=np.float64)
         if not np.isfinite(sums).all():
             head, query = np.argwhere(~np.isfinite(sums))[0]
             key = int(np.isfinite(attention[head, query]).argmin())
-            found = attention[head, query, key]
+            entry = attention[head, query, key]
             raise UsageError(
                 "C2A502",
-                f"{name}: image {image}, head {head}, query {query}, key {key} is {found}",
+                f"{name}: image {image}, head {head}, query {query}, key {key} is {entry}",
                 "Pass finite numbers: the probabilities after the softmax.",
             )
         if attention.min() < 0:
@@ -222,13 +224,13 @@ def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
             )
 
 
-def pixels_of(name: str, whole: NDArray[Any], extra: int) -> tuple[int, int]:
+def pixels_of(name: str, stack: NDArray[Any], extra: int) -> tuple[int, int]:
     """How many of the queries and of the keys are pixels.
 
     Raises:
         UsageError: none (C2A503).
     """
-    queries, keys = whole.shape[2:]
+    queries, keys = stack.shape[2:]
     if not 0 <= extra < min(queries, keys):
         raise UsageError(
             "C2A503", f"{name}: {extra} extra tokens of {min(queries, keys)}", "Pass fewer --extra-tokens."
@@ -236,13 +238,13 @@ def pixels_of(name: str, whole: NDArray[Any], extra: int) -> tuple[int, int]:
     return queries - extra, keys - extra
 
 
-def check_exact(name: str, whole: NDArray[Any], kind: str) -> None:
+def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
     """Refuses what is not exactly attention.
 
     Raises:
         UsageError: an entry is not a rational number, or negative, or a row does not sum to 1, or to 0 (C2A502).
     """
-    for (image, head), rows in ((at, whole[at]) for at in np.ndindex(*whole.shape[:2])):
+    for (image, head), rows in ((at, stack[at]) for at in np.ndindex(*stack.shape[:2])):
         where = f"{name}: image {image}, head {head}"
         if kind == "O" and not all(isinstance(x, Rational) for x in rows.flat):
             raise UsageError(

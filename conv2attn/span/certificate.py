@@ -15,19 +15,19 @@ from msgspec.structs import force_setattr
 from conv2attn.errors import CheckpointError
 from conv2attn.report import Document, Notes, Table, document
 from conv2attn.report.result import Part, Result
-from conv2attn.span.arguments import FARTHEST, MOST_OFFSETS
+from conv2attn.span.attention_rows import MOST_PHI, AttentionRows, Limits, limits_for
 from conv2attn.span.conditions import groups_of
-from conv2attn.span.results import Name, SpanReport
-from conv2attn.span.rows import MOST_PHI, AttentionRows, Limits, limits_for
-from conv2attn.span.targets import Targets, shifts
+from conv2attn.span.offsets import FARTHEST, MOST_OFFSETS
+from conv2attn.span.span_report import ConditionName, SpanReport
+from conv2attn.span.targets import Targets, shift_targets
 from conv2attn.span.weighing import exact_rows
 from conv2attn.verdicts import Verdict, worst_verdict
 
 VERSION = 1
-Rows = tuple[int, ...]
+RowNumbers = tuple[int, ...]
 MARK = "#! "
 """Begins the comment that says what a certificate is about."""
-Offset = tuple[Annotated[int, msgspec.Meta(gt=-FARTHEST, lt=FARTHEST)], ...]
+StoredOffset = tuple[Annotated[int, msgspec.Meta(gt=-FARTHEST, lt=FARTHEST)], ...]
 
 
 class About(Part, frozen=True):
@@ -36,10 +36,10 @@ class About(Part, frozen=True):
     `image * queries + query`."""
 
     layer: str
-    condition: Name
+    condition: ConditionName
     keys: tuple[int, ...]
-    offset: Offset
-    offsets: Annotated[tuple[Offset, ...], msgspec.Meta(max_length=MOST_OFFSETS)]
+    offset: StoredOffset
+    offsets: Annotated[tuple[StoredOffset, ...], msgspec.Meta(max_length=MOST_OFFSETS)]
     rows: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     eps: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None
     max_phi: Annotated[float, msgspec.Meta(gt=0, le=MOST_PHI)] | None
@@ -60,7 +60,7 @@ def certificates(
         if attention is None or not offsets or len(offsets) < len(condition.targets):
             parts.append(f"# {row.name}: nothing was checked\n")
             continue
-        targets = shifts(attention.grid, offsets)
+        targets = shift_targets(attention.grid, offsets)
         for j, target in enumerate(condition.targets):
             title = f"# {row.name}, {condition.name}, offset {target.label}: {target.verdict.value}"
             evidence = target.evidence
@@ -92,26 +92,26 @@ def written(
     dual: Mapping[int, Sequence[int]] | None = None,
 ) -> str:
     """One certificate: limits and numbers over common denominators, then the rows asked for and attended."""
-    held = exact_rows(attention, targets, rows)
-    scale = lcm(*(held[at].unit for at in rows))
-    given = [Fraction(limits.eps), Fraction(limits.per_norm), Fraction(limits.max_phi)]
-    below = lcm(*(number.denominator for number in given))
+    exact = exact_rows(attention, targets, rows)
+    scale = lcm(*(exact[row].unit for row in rows))
+    bounds = [Fraction(limits.eps), Fraction(limits.per_norm), Fraction(limits.max_phi)]
+    denominator = lcm(*(number.denominator for number in bounds))
     lines: list[Sequence[Any]] = [
         (VERSION, int(dual is not None), attention.heads, len(rows), attention.width, scale),
-        (*(int(number * below) for number in given), below),
+        (*(int(number * denominator) for number in bounds), denominator),
     ]
     if dual is None:
-        exact = [Fraction(weight) for weight in weights]
-        unit = lcm(*(weight.denominator for weight in exact))
-        lines.append((unit, *(int(weight * unit) for weight in exact)))
-    for at in rows:
-        asked = [0] * attention.width
-        place = int(targets.places[j, at % targets.places.shape[1]])
+        numbers = [Fraction(weight) for weight in weights]
+        unit = lcm(*(weight.denominator for weight in numbers))
+        lines.append((unit, *(int(weight * unit) for weight in numbers)))
+    for row in rows:
+        target_row = [0] * attention.width
+        place = int(targets.places[j, row % targets.places.shape[1]])
         if place >= 0:
-            asked[place] = scale
-        lift = scale // held[at].unit
-        lines += [asked, *(held[at].numbers * lift).tolist()]
-        lines += [dual[at]] if dual is not None else []
+            target_row[place] = scale
+        lift = scale // exact[row].unit
+        lines += [target_row, *(exact[row].numbers * lift).tolist()]
+        lines += [dual[row]] if dual is not None else []
     return "".join(" ".join(map(str, line)) + "\n" for line in lines)
 
 
@@ -157,13 +157,13 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
     Raises:
         CheckpointError: it is no file of certificates that say what they are about (C2A303).
     """
-    found: list[tuple[About, list[int]]] = []
+    parts: list[tuple[About, list[int]]] = []
     try:
         for line in text.splitlines():
             if line.startswith(MARK):
-                found.append((msgspec.json.decode(line.removeprefix(MARK), type=About), []))
+                parts.append((msgspec.json.decode(line.removeprefix(MARK), type=About), []))
             elif words := line.split("#")[0].split():
-                found[-1][1].extend(map(int, words))
+                parts[-1][1].extend(map(int, words))
     except (ValueError, IndexError, msgspec.MsgspecError) as error:
         why = f": {error}" if isinstance(error, msgspec.MsgspecError) else ""
         raise CheckpointError(
@@ -171,13 +171,13 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
             f"no file of span certificates with what they are about{why}",
             "Write it again: conv2attn check-span FILE --certificate OUTPUT.",
         ) from error
-    if not found:
+    if not parts:
         raise CheckpointError(
             "C2A303",
             "the file holds no span certificate that says what it is about",
             "Write it again: conv2attn check-span FILE --certificate OUTPUT.",
         )
-    return found
+    return parts
 
 
 def recheck(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
@@ -191,36 +191,37 @@ def recheck(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
     """
     from conv2attn import proofs
 
-    found: list[Confirmation] = []
-    held: dict[tuple[str, str], tuple[set[Rows], set[Rows]]] = {}
+    confirmations: list[Confirmation] = []
+    confirmed_groups: dict[tuple[str, str], tuple[set[RowNumbers], set[RowNumbers]]] = {}
     for about, numbers in parts_of(text):
-        said = (about.layer, about.condition, ",".join(map(str, about.offset)))
+        subject = (about.layer, about.condition, ",".join(map(str, about.offset)))
         attention = read.get(about.layer)
         if attention is None:
-            found.append(Confirmation(*said, "no such layer here", Verdict.UNDECIDED))
+            confirmations.append(Confirmation(*subject, "no such layer here", Verdict.UNDECIDED))
             continue
         if about.keys != attention.grid.keys:
-            here, there = ("x".join(map(str, sides)) for sides in (attention.grid.keys, about.keys))
-            other = f"of keys on a grid {there}, and here it is {here}: pass the --grid and --inputs of check-span"
-            found.append(Confirmation(*said, other, Verdict.UNDECIDED))
+            own, stored = ("x".join(map(str, sides)) for sides in (attention.grid.keys, about.keys))
+            mismatch = f"of keys on a grid {stored}, and here it is {own}: pass the --grid and --inputs of check-span"
+            confirmations.append(Confirmation(*subject, mismatch, Verdict.UNDECIDED))
             continue
         reason, plain, groups = compared(about, numbers, attention)
         if reason is None and not proofs.certificates.answers(plain)[0]:
             reason = "its numbers show nothing"
-        asked = {"eps": about.eps, "max_phi": about.max_phi}
-        limits = "".join(f", {name}={value:g}" for name, value in asked.items() if value is not None)
+        options = {"eps": about.eps, "max_phi": about.max_phi}
+        limits = "".join(f", {name}={value:g}" for name, value in options.items() if value is not None)
         claim = f"{'refuted' if len(numbers) > 1 and numbers[1] else 'holds'}, confirmed{limits}"
-        found.append(Confirmation(*said, reason or claim, Verdict.HOLDS if reason is None else Verdict.REFUTED))
+        verdict = Verdict.HOLDS if reason is None else Verdict.REFUTED
+        confirmations.append(Confirmation(*subject, reason or claim, verdict))
         if reason is None and not numbers[1]:
-            held.setdefault(said[::2], (groups, set()))[1].add(tuple(sorted(about.rows)))
-    for (name, label), (groups, confirmed) in held.items():
+            confirmed_groups.setdefault(subject[::2], (groups, set()))[1].add(tuple(sorted(about.rows)))
+    for (name, label), (groups, confirmed) in confirmed_groups.items():
         if not groups <= confirmed:
             missing = f"{len(groups - confirmed)} groups of queries are missing"
-            found.append(Confirmation(name, "", label, missing, Verdict.REFUTED))
-    return Rechecked(tuple(found))
+            confirmations.append(Confirmation(name, "", label, missing, Verdict.REFUTED))
+    return Rechecked(tuple(confirmations))
 
 
-def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> tuple[str | None, str, set[Rows]]:
+def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> tuple[str | None, str, set[RowNumbers]]:
     """Why a certificate is not of this attention, None where it is; the certificate with everything derived; and the
     groups of rows of its condition."""
     rows, total = about.rows, attention.images * attention.grid.shape[0]
@@ -230,9 +231,9 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         return "its rows are not rows of this attention", "", set()
     if about.offset not in about.offsets:
         return "its offset is not one of those asked for", "", set()
-    targets, limits = shifts(attention.grid, [about.offset]), limits_for(attention, about.eps, about.max_phi)
-    whole = groups_of(about.condition, attention, shifts(attention.grid, about.offsets))
-    groups = {tuple(int(row) for row in group) for group in whole}
+    targets, limits = shift_targets(attention.grid, [about.offset]), limits_for(attention, about.eps, about.max_phi)
+    condition_groups = groups_of(about.condition, attention, shift_targets(attention.grid, about.offsets))
+    groups = {tuple(int(row) for row in group) for group in condition_groups}
     kind = numbers[1] if len(numbers) > 1 else 0
     heads, width = attention.heads, attention.width
     start = 10 + (0 if kind else 1 + heads)
@@ -243,14 +244,14 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         dual = {row: numbers[start + step * (i + 1) - width : start + step * (i + 1)] for i, row in enumerate(rows)}
         plain = written(attention, targets, 0, rows, limits, dual=dual)
     else:
-        unit, *above = numbers[10 : 11 + heads]
+        unit, *numerators = numbers[10 : 11 + heads]
         if unit <= 0:
             return "its weights have no denominator", "", set()
-        plain = written(attention, targets, 0, rows, limits, weights=[Fraction(x, unit) for x in above])
-    mine = [int(word) for word in plain.split()]
+        plain = written(attention, targets, 0, rows, limits, weights=[Fraction(x, unit) for x in numerators])
+    derived = [int(word) for word in plain.split()]
     if not kind:
-        mine[10 : 11 + heads] = numbers[10 : 11 + heads]
-    if mine != list(numbers):
+        derived[10 : 11 + heads] = numbers[10 : 11 + heads]
+    if derived != list(numbers):
         return "limits, rows asked for or attention are others", plain, groups
-    mixed = set(rows) not in map(set, groups) if not kind else not any(set(rows) <= set(group) for group in groups)
-    return ("its queries are not those of its condition" if mixed else None), plain, groups
+    misplaced = set(rows) not in map(set, groups) if not kind else not any(set(rows) <= set(group) for group in groups)
+    return ("its queries are not those of its condition" if misplaced else None), plain, groups

@@ -13,18 +13,18 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset, terms
 from conv2attn.errors import UsageError, real_number
 from conv2attn.models.positions import PositionAttention, Unread
-from conv2attn.span.arguments import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.conditions import check, check_kernel
+from conv2attn.span.offsets import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.reading import layers_of, needs_inputs, read_one
-from conv2attn.span.results import Condition, Name, SpanReport, SpanRow
-from conv2attn.span.rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.sharing import shared_out
-from conv2attn.span.targets import operators_of, shifts
+from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
+from conv2attn.span.targets import operators_of, shift_targets
 from conv2attn.theorem import Convolution, as_convolution
 from conv2attn.verdicts import Strength, Verdict
 
-CONDITIONS: tuple[Name, ...] = get_args(Name)
+CONDITIONS: tuple[ConditionName, ...] = get_args(ConditionName)
 
 
 @renamed(inputs="example_input")
@@ -36,7 +36,7 @@ def check_span(
     offsets: Sequence[Offset] | None = None,
     example_input: Any = None,
     grid: Sequence[int] | int | None = None,
-    condition: Name | Sequence[Name] = "interior",
+    condition: ConditionName | Sequence[ConditionName] = "interior",
     eps: float | None = None,
     max_phi: float | None = None,
     convolution: nn.Module | Convolution | None = None,
@@ -96,69 +96,63 @@ def check_span(
         >>> conv2attn.check_span(layer, kernel_size=5, grid=(6, 7)).verdict
         <Verdict.REFUTED: 'refuted'>
     """
-    names: tuple[Name, ...] = (condition,) if isinstance(condition, str) else tuple(condition)
+    names: tuple[ConditionName, ...] = (condition,) if isinstance(condition, str) else tuple(condition)
     names = names if structure is None else ("joint",)
     if structure is not None and (offsets is not None or convolution is not None or position_only):
         raise UsageError("C2A004", "a structure says itself what is asked for", "Leave out what else says so.")
     offsets = None if offsets is None else as_offsets(offsets)
-    read_as = None if convolution is None else as_convolution(convolution)
+    kernel = None if convolution is None else as_convolution(convolution)
     for each in names or ("",):
-        if each not in CONDITIONS or (each == "kernel" and read_as is None):
-            known = ", ".join(CONDITIONS)
+        if each not in CONDITIONS or (each == "kernel" and kernel is None):
+            conditions = ", ".join(CONDITIONS)
             raise UsageError(
                 "C2A002",
-                f"condition {each!r} is not one of {known}, the last for a given convolution",
+                f"condition {each!r} is not one of {conditions}, the last for a given convolution",
                 "Pass one of these.",
             )
     check_numbers(eps, max_phi, memory_limit)
     if isinstance(attention, nn.Module) and example_input is None and not position_only:
         needs_inputs(attention)
-    given = layers_of(attention, example_input, grid, Selection.of(only, skip), position_only)
-    asked: dict[str, tuple[Offset, ...]] = {}
+    layers = layers_of(attention, example_input, grid, Selection.of(only, skip), position_only)
 
     def check_layer(place: int, name: str) -> SpanRow:
         if progress is not None:
-            progress(place + 1, len(given), name)
-        tokens = given.tokens.get(name)
-        if structure is not None or isinstance(given[name], Unread):
+            progress(place + 1, len(layers), name)
+        layer, tokens = layers[name], layers.tokens.get(name)
+        if structure is not None or isinstance(layer, Unread):
             dimensions = axes_named(grid) or 1
         else:
-            met = len(tokens.sides) if tokens is not None and grid is None else None
-            dimensions = axes_of(given[name], kernel_size, offsets, grid, read_as, met)
-        read = read_one(
-            name, given[name], given, grid, extra_tokens, memory_limit, dimensions, sampled=sampled, exact=exact
-        )
+            captured = len(tokens.sides) if tokens is not None and grid is None else None
+            dimensions = axes_of_layer(layer, kernel_size, offsets, grid, kernel, captured)
+        read = read_one(name, layer, layers, grid, extra_tokens, memory_limit, dimensions, sampled=sampled, exact=exact)
         if isinstance(read, Unread):
-            told = Condition(names[0], Verdict.UNSUPPORTED, Strength.PROVED, sentence=f"not read: {read.reason}")
-            return SpanRow(name, 0, 0, (), Limits(0.0, 0.0), (told,))
-        attention_rows = read[0]
-        notes = [*attention_rows.notes, *([given.notes[name]] if name in given.notes else [])]
-        sides = (attention_rows.grid.keys, attention_rows.grid.queries)
-        own = isinstance(given[name], MultiHeadSelfAttention)
-        if not own and isinstance(grid, Sequence) and tuple(grid) not in sides:
+            unread = Condition(names[0], Verdict.UNSUPPORTED, Strength.PROVED, sentence=f"not read: {read.reason}")
+            return SpanRow(name, 0, 0, (), Limits(0.0, 0.0), (unread,))
+        rows = read[0]
+        notes = [*rows.notes, *([layers.notes[name]] if name in layers.notes else [])]
+        sides = (rows.grid.keys, rows.grid.queries)
+        ours = isinstance(layer, MultiHeadSelfAttention)
+        if not ours and isinstance(grid, Sequence) and tuple(grid) not in sides:
             notes.append(f"grid {'x'.join(map(str, sides[0]))} inferred from another layer's")
-        limits = limits_for(attention_rows, eps, max_phi)
+        limits = limits_for(rows, eps, max_phi)
         if structure is not None:
-            targets = operators_of(structure, attention_rows.grid)
+            targets = operators_of(structure, rows.grid)
         else:
-            taps = read_as.offsets if read_as is not None and offsets is None else None
-            asked[name] = taps or offsets_of(dimensions, kernel_size, dilation, offsets)
-            targets = shifts(attention_rows.grid, asked[name])
+            taps = kernel.offsets if kernel is not None and offsets is None else None
+            targets = shift_targets(rows.grid, taps or offsets_of(dimensions, kernel_size, dilation, offsets))
         conditions = tuple(
-            check_kernel(attention_rows, read_as, limits)
-            if each == "kernel" and read_as is not None
-            else check(each, attention_rows, targets, limits)
+            check_kernel(rows, kernel, limits)
+            if each == "kernel" and kernel is not None
+            else check(each, rows, targets, limits)
             for each in dict.fromkeys(names)
         )
-        shape = (attention_rows.heads, attention_rows.images, attention_rows.grid.keys)
-        return SpanRow(name, *shape, limits, conditions, tuple(notes))
+        return SpanRow(name, rows.heads, rows.images, rows.grid.keys, limits, conditions, tuple(notes))
 
-    rows = tuple(shared_out([partial(check_layer, place, name) for place, name in enumerate(given)]))
+    rows = tuple(shared_out([partial(check_layer, place, name) for place, name in enumerate(layers)]))
     if structure is not None:
-        said = f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them"
-        return SpanReport(rows, said)
-    told = {" ".join("(" + ",".join(map(str, t.offset or ())) + ")" for t in row.deciding.targets) for row in rows}
-    return SpanReport(rows, "asked: offsets " + "; ".join(sorted(told - {""})))
+        return SpanReport(rows, f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them")
+    asked = {" ".join("(" + ",".join(map(str, t.offset or ())) + ")" for t in row.deciding.targets) for row in rows}
+    return SpanReport(rows, "asked: offsets " + "; ".join(sorted(asked - {""})))
 
 
 def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -> None:
@@ -180,7 +174,7 @@ def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -
         raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}", "Pass a smaller --max-phi.")
 
 
-def axes_of(
+def axes_of_layer(
     layer: Any,
     kernel_size: int | Sequence[int],
     offsets: Sequence[Offset] | None,
@@ -193,15 +187,15 @@ def axes_of(
     Raises:
         UsageError: what names them disagrees (C2A504).
     """
-    own = layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else tokens
-    told = {
-        "the layer": len(layer.grid.keys) if isinstance(layer, PositionAttention) else own,
+    captured = layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else tokens
+    axes_by_source = {
+        "the layer": len(layer.grid.keys) if isinstance(layer, PositionAttention) else captured,
         "the convolution": None if convolution is None else len(convolution.kernel_size),
         "offsets": len(offsets[0]) if offsets else None,
         "kernel_size": axes_named(kernel_size),
         "grid": axes_named(grid),
     }
-    numbers = {name: number for name, number in told.items() if number is not None}
+    numbers = {name: number for name, number in axes_by_source.items() if number is not None}
     if len(set(numbers.values())) > 1:
         raise UsageError(
             "C2A504",

@@ -9,12 +9,12 @@ import numpy as np
 
 from conv2attn.bounds import down
 from conv2attn.report import counted
+from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
 from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
 from conv2attn.span.patterns import Portion, portions
 from conv2attn.span.planes import CANDIDATES, rounded_up
-from conv2attn.span.results import Condition, Counting, Evidence, Name, Target
-from conv2attn.span.rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
-from conv2attn.span.solver import Decision, decide
+from conv2attn.span.solver import Decision, decide_targets
+from conv2attn.span.span_report import Condition, ConditionName, Counting, Evidence, Target
 from conv2attn.span.targets import Targets, kernel_targets, widest
 from conv2attn.theorem import Convolution
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -26,7 +26,7 @@ OPEN = 20
 Ranked = tuple[int | None, tuple[float | None, float | None], float | None]
 
 
-def groups_of(name: Name, attention: AttentionRows, targets: Targets) -> list[Whole]:
+def groups_of(name: ConditionName, attention: AttentionRows, targets: Targets) -> list[Whole]:
     """The groups of rows, `image * queries + query`, of a condition."""
     per_image = targets.places.shape[1]
     chosen = np.arange(per_image) if name in ("per-query", "joint") else np.flatnonzero(targets.interior)
@@ -40,7 +40,7 @@ def groups_of(name: Name, attention: AttentionRows, targets: Targets) -> list[Wh
             return [np.concatenate(images)] if len(chosen) else []
 
 
-def check(name: Name, attention: AttentionRows, targets: Targets, limits: Limits) -> Condition:
+def check(name: ConditionName, attention: AttentionRows, targets: Targets, limits: Limits) -> Condition:
     """Whether each group of a condition has a Phi of its own that serves all targets.
 
     *holds*: a Phi within the norm was found whose residual, with all rounding, counts as none. *refuted*: exactly for
@@ -55,26 +55,26 @@ def check(name: Name, attention: AttentionRows, targets: Targets, limits: Limits
     ranked: Ranked = (None, (None, None), None)
     if len(groups) == 1:
         (group,) = groups
-        decided, factors = decide(attention, targets, group, limits, range(len(targets)))
-        found = [merged(targets, j, groups, [decided[j]], factors) for j in range(len(targets))]
+        decided, factors = decide_targets(attention, targets, group, limits, range(len(targets)))
+        results = [over_groups(targets, j, groups, [decided[j]], factors) for j in range(len(targets))]
         threshold = 64 * 2.0**-52 * float(factors.singular[0])
         above, below = factors.singular[factors.kept], factors.singular[~factors.kept]
         around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
         ranked = (int(factors.kept.sum()), around, threshold)
     else:
-        found = in_groups(attention, targets, groups, limits)
+        results = in_groups(attention, targets, groups, limits)
     counting = count(attention, targets, groups, limits)
-    verdict = Verdict.REFUTED if counting else worst_verdict(target.verdict for target in found)
-    strength = strength_of(verdict, found, counting, attention.sampled)
+    verdict = Verdict.REFUTED if counting else worst_verdict(target.verdict for target in results)
+    strength = strength_of(verdict, results, counting, attention.sampled)
     return Condition(
         name,
         verdict,
         strength,
-        tuple(found),
+        tuple(results),
         sum(map(len, groups)),
         *ranked,
         counting,
-        said(found, counting, limits, factors),
+        sentence_of(results, counting, limits, factors),
         attention.sampled,
         None if factors is None else factors.explained,
     )
@@ -87,20 +87,20 @@ def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Lim
     """
     roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
     targets = kernel_targets(attention, convolution, roundoff)
-    found = check("kernel", attention, targets, limits)
-    if found.verdict is not Verdict.HOLDS or attention.d_head is None:
-        return found
-    mixing = np.array([[float(Fraction(w)) for w in target.weights] for target in found.targets])
+    condition = check("kernel", attention, targets, limits)
+    if condition.verdict is not Verdict.HOLDS or attention.d_head is None:
+        return condition
+    mixing = np.array([[float(Fraction(w)) for w in target.weights] for target in condition.targets])
     width = widest(convolution, targets, mixing, roundoff)
     allowed = attention.d_head // convolution.groups
     if width <= allowed:
         sentence = f"the widest head has rank {width}, of {allowed} allowed"
-        return msgspec.structs.replace(found, sentence=sentence)
+        return msgspec.structs.replace(condition, sentence=sentence)
     sentence = f"the Phi found needs a head of width {width}, and there are {allowed}"
-    return msgspec.structs.replace(found, verdict=Verdict.UNDECIDED, sentence=sentence)
+    return msgspec.structs.replace(condition, verdict=Verdict.UNDECIDED, sentence=sentence)
 
 
-def merged(
+def over_groups(
     targets: Targets, j: int, groups: Sequence[Whole], decisions: Sequence[Decision], factors: Factors | None
 ) -> Target:
     """A target over its groups: the last decision is the worst."""
@@ -141,10 +141,11 @@ def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole
             step = max(1, CANDIDATES * attention.heads * len(portion.rows) // max(1, len(targets)))
             for start in range(0, len(portion.rows), step):
                 few = np.arange(start, min(start + step, len(portion.rows)))
-                made, left = of_least_squares(targets, portion.only(few), limits)
-                mine = np.flatnonzero(np.isin(portion.kind, few))
-                at = place[portion.members[mine]]
-                mixings[at], residuals[at] = made[portion.kind[mine] - start], left[portion.kind[mine] - start]
+                proposed, left = of_least_squares(targets, portion.only(few), limits)
+                members = np.flatnonzero(np.isin(portion.kind, few))
+                at = place[portion.members[members]]
+                of_part = portion.kind[members] - start
+                mixings[at], residuals[at] = proposed[of_part], left[of_part]
     norms = np.abs(mixings).sum(-1)
     serves = (residuals <= limits.eps + limits.per_norm * norms) & (norms <= limits.max_phi) & trusted
     results = []
@@ -156,7 +157,7 @@ def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole
         tried: list[Decision] = []
         stay_open: list[Decision] = []
         for g in sorted(np.flatnonzero(~serves[:, j]).tolist(), key=lambda g: -residuals[g, j])[:AFFORDABLE]:
-            by_group[g] = decide(attention, targets, groups[g], limits, [j])[0][j]
+            by_group[g] = decide_targets(attention, targets, groups[g], limits, [j])[0][j]
             tried.append(by_group[g])
             stay_open += [by_group[g]] if by_group[g].verdict is Verdict.UNDECIDED else []
             if by_group[g].verdict is Verdict.REFUTED or len(stay_open) >= OPEN:
@@ -167,22 +168,22 @@ def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole
         elif stay_open or len(by_group) < len(groups):
             worst = max(stay_open or tried, key=lambda each: each.residual)
             decisions.append(replace(worst, verdict=Verdict.UNDECIDED, dual=None, stability=None))
-        results.append(merged(targets, j, groups, decisions, None))
+        results.append(over_groups(targets, j, groups, decisions, None))
     return results
 
 
 def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tuple[Array, Array]:
     """At each row of a portion the mixings (rows, targets, heads) within the norm, and what they leave."""
     heads = len(portion.attention)
-    rest, asked = split(portion, targets.coefficients)
-    factor = triangular(np.concatenate([widened(triangular(rest.transpose(1, 2, 0)), len(targets)), asked], 1))
+    rest, asked_columns = split(portion, targets.coefficients)
+    factor = triangular(np.concatenate([widened(triangular(rest.transpose(1, 2, 0)), len(targets)), asked_columns], 1))
     mixings = factored(factor, heads, limits.max_phi).bounded
     near = np.round(mixings)
     mixings = np.where(np.abs(near - mixings).max(-1, keepdims=True) <= 1e-9, near, mixings)
     left = -mixings @ portion.attention.swapaxes(0, 1)
     for tap, places in enumerate(portion.places):
-        there = np.flatnonzero(places >= 0)
-        left[there, :, places[there]] += targets.coefficients[:, tap]
+        queries = np.flatnonzero(places >= 0)
+        left[queries, :, places[queries]] += targets.coefficients[:, tap]
     row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
     sizes = np.abs(left, out=left).sum(-1)
     asked_for = (np.abs(targets.coefficients) @ (portion.places >= 0)).T
@@ -192,9 +193,9 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
     return mixings, rounded_up(sizes, mixings, targets.coefficients, targets.largest, row_sum, width)
 
 
-def strength_of(verdict: Verdict, found: Sequence[Target], counting: Counting | None, sampled: bool) -> Strength:
+def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting | None, sampled: bool) -> Strength:
     """How the verdict is known: one refuted target refutes, all that hold are needed to hold."""
-    strengths = [target.strength for target in found if target.verdict is verdict]
+    strengths = [target.strength for target in results if target.verdict is verdict]
     if counting or (verdict is Verdict.REFUTED and Strength.PROVED in strengths):
         return Strength.PROVED
     if sampled and verdict is Verdict.HOLDS:
@@ -213,24 +214,24 @@ def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole], l
         return None
     per_image = targets.places.shape[1]
     shares = ((targets.places[:, group % per_image] >= 0).sum(-1).min() for group in groups)
-    least = max(down(Fraction(int(asked), len(group))) for asked, group in zip(shares, groups, strict=True))
+    least = max(down(Fraction(int(asking), len(group))) for asking, group in zip(shares, groups, strict=True))
     return Counting(heads, total, least) if least > limits.allowed(limits.max_phi) else None
 
 
-def said(found: Sequence[Target], counting: Counting | None, limits: Limits, factors: Factors | None) -> str:
+def sentence_of(results: Sequence[Target], counting: Counting | None, limits: Limits, factors: Factors | None) -> str:
     """Notes beyond the figures; what is open, and why."""
     parts = []
     if counting:
         parts.append(f"{counted(counting.heads, 'head')} cannot span {counting.targets} shifts")
     needed = 0.0 if factors is None else float(np.abs(factors.plain).sum(-1).max())
-    if needed > limits.max_phi and any(target.verdict is not Verdict.HOLDS for target in found):
+    if needed > limits.max_phi and any(target.verdict is not Verdict.HOLDS for target in results):
         beyond = f"beyond {limits.max_phi:g} and of no practical use"
         parts.append(f"least squares needs a Phi of norm {needed:.1e}, {beyond}: not counted")
-    refuted = [target for target in found if target.verdict is Verdict.REFUTED and target.dual_rows]
+    refuted = [target for target in results if target.verdict is Verdict.REFUTED and target.dual_rows]
     if factors is None and refuted and not counting:
         worst = max(refuted, key=lambda target: target.floor)
         parts.append(f"query {worst.dual_rows[0]} does not reach {worst.label}")
-    for target in found:
+    for target in results:
         if target.verdict is Verdict.UNDECIDED:
             parts.append(why_open(target, limits))
             break

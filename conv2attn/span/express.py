@@ -13,16 +13,16 @@ from torch import nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
 from conv2attn.errors import UsageError
-from conv2attn.span.arguments import as_sides
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, limits_for
 from conv2attn.span.conditions import check
 from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.least_squares import factors_of
+from conv2attn.span.offsets import as_sides
 from conv2attn.span.patterns import portions
 from conv2attn.span.reading import rows_of
-from conv2attn.span.results import Condition
-from conv2attn.span.rows import ROUNDOFF, Array, AttentionRows, Limits, limits_for
-from conv2attn.span.targets import Targets, head_taps, kernel_targets, shifts
+from conv2attn.span.span_report import Condition
+from conv2attn.span.targets import Targets, head_taps, kernel_targets, shift_targets
 from conv2attn.theorem import Convolution, as_convolution
 from conv2attn.theorem.construction import factors
 from conv2attn.verdicts import Verdict
@@ -58,9 +58,9 @@ def express(
         >>> torch.allclose(conv2attn.express(conv, layer, grid=(6, 7))(image), conv(image), atol=1e-5)
         True
     """
-    made = expression(convolution, layer, grid=grid).layer
-    assert made is not None
-    return made
+    expressing = expression(convolution, layer, grid=grid).layer
+    assert expressing is not None
+    return expressing
 
 
 def expression(
@@ -78,19 +78,19 @@ def expression(
     Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
     """
     check_ours(layer)
-    given = as_convolution(convolution)
-    if len(given.kernel_size) != layer.dimensions:
+    kernel = as_convolution(convolution)
+    if len(kernel.kernel_size) != layer.dimensions:
         raise UsageError(
             "C2A504",
-            f"a convolution of {len(given.kernel_size)} axes, heads of {layer.dimensions}",
+            f"a convolution of {len(kernel.kernel_size)} axes, heads of {layer.dimensions}",
             "Pass a convolution of as many axes as the heads have.",
         )
-    spans = [d * (k - 1) + 1 for d, k in zip(given.dilation, given.kernel_size, strict=True)]
+    spans = [d * (k - 1) + 1 for d, k in zip(kernel.dilation, kernel.kernel_size, strict=True)]
     sides = as_sides(grid, layer.dimensions) or tuple(3 * span for span in spans)
-    nothing = weights_of(given, torch.zeros_like(given.taps()[:1]).expand(layer.heads, -1, -1))
-    attention = read_layer("expressed", with_weights(given, layer, nothing), sides, MEMORY_LIMIT)
-    found = fit(given, attention)
-    return replace(found, layer=with_weights(given, layer, found.weights))
+    zeros = head_weights(kernel, torch.zeros_like(kernel.taps()[:1]).expand(layer.heads, -1, -1))
+    attention = read_layer("expressed", with_weights(kernel, layer, zeros), sides, MEMORY_LIMIT)
+    solution = fit(kernel, attention)
+    return replace(solution, layer=with_weights(kernel, layer, solution.weights))
 
 
 def fit_heads(
@@ -108,8 +108,8 @@ def fit_heads(
         UsageError: the axes of the convolution and of the grid differ (C2A504), or it is no such attention (C2A502).
     Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
     """
-    given = as_convolution(convolution)
-    axes = len(given.kernel_size)
+    kernel = as_convolution(convolution)
+    axes = len(kernel.kernel_size)
     rows = rows_of("attention", attention, grid, axes, extra_tokens)
     if len(rows.grid.keys) != axes:
         raise UsageError(
@@ -117,26 +117,26 @@ def fit_heads(
             f"a convolution of {axes} axes, attention of {len(rows.grid.keys)}",
             "Pass a convolution of as many axes as the attention has.",
         )
-    return fit(given, rows)
+    return fit(kernel, rows)
 
 
-def fit(given: Convolution, attention: AttentionRows) -> Expression:
+def fit(convolution: Convolution, attention: AttentionRows) -> Expression:
     """The weights of heads that attend so with which they compute the convolution, as well as they can."""
     limits = limits_for(attention, None, None)
-    combined = kernel_targets(attention, given, ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")])
-    for targets in (shifts(attention.grid, combined.offsets), combined):
-        found = check("kernel", attention, targets, limits)
-        if found.verdict is Verdict.HOLDS:
+    combined = kernel_targets(attention, convolution, ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")])
+    for targets in (shift_targets(attention.grid, combined.offsets), combined):
+        condition = check("kernel", attention, targets, limits)
+        if condition.verdict is Verdict.HOLDS:
             break
-    mixing = mixing_of(found, attention, targets, limits)
-    taps = torch.from_numpy(head_taps(given, targets, mixing)).to(given.weight)
-    return Expression(weights_of(given, taps), found, mixing)
+    mixing = best_mixing(condition, attention, targets, limits)
+    taps = torch.from_numpy(head_taps(convolution, targets, mixing)).to(convolution.weight)
+    return Expression(head_weights(convolution, taps), condition, mixing)
 
 
-def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
+def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
     """The Phi of a condition that holds, otherwise that of least squares: (targets, heads)."""
-    if found.targets and all(target.verdict is Verdict.HOLDS for target in found.targets):
-        rows = [[float(Fraction(w)) for w in target.weights] for target in found.targets]
+    if condition.targets and all(target.verdict is Verdict.HOLDS for target in condition.targets):
+        rows = [[float(Fraction(w)) for w in target.weights] for target in condition.targets]
         return np.array(rows).reshape(len(rows), attention.heads)
     everywhere = np.ones(targets.places.shape[1], dtype=bool)
     chosen = targets.interior if targets.interior.any() else everywhere
@@ -144,27 +144,27 @@ def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limi
     return factors_of(portions(attention, targets, group), targets.coefficients, limits.max_phi).plain
 
 
-def weights_of(given: Convolution, taps: torch.Tensor) -> Weights:
+def head_weights(convolution: Convolution, taps: torch.Tensor) -> Weights:
     """These channel matrices of heads (heads, d_out, d_in / groups) in two factors, and the bias of `given`."""
-    width = min(given.d_in, given.d_out) // given.groups
-    value, output = factors(taps.detach(), given.groups, width)
-    return Weights(value, output, given.bias, given.groups)
+    width = min(convolution.d_in, convolution.d_out) // convolution.groups
+    value, output = factors(taps.detach(), convolution.groups, width)
+    return Weights(value, output, convolution.bias, convolution.groups)
 
 
-def with_weights(given: Convolution, layer: MultiHeadSelfAttention, weights: Weights) -> MultiHeadSelfAttention:
+def with_weights(convolution: Convolution, layer: MultiHeadSelfAttention, weights: Weights) -> MultiHeadSelfAttention:
     """A layer with the positions of `layer`, the geometry of `given`, and these weights."""
-    made = MultiHeadSelfAttention(
-        given.d_in,
-        given.d_out,
+    expressing = MultiHeadSelfAttention(
+        convolution.d_in,
+        convolution.d_out,
         deepcopy(layer.encoding),
-        d_head=min(given.d_in, given.d_out) // given.groups * given.groups,
+        d_head=min(convolution.d_in, convolution.d_out) // convolution.groups * convolution.groups,
         value=weights.value is not None,
         output=weights.output is not None,
         bias=weights.bias is not None,
-        groups=given.groups,
-        padding=given.padding,
-        sites=given.sites,
+        groups=convolution.groups,
+        padding=convolution.padding,
+        sites=convolution.sites,
         device="meta",
     )
-    made.hold(weights)
-    return made
+    expressing.hold(weights)
+    return expressing

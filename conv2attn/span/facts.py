@@ -9,42 +9,42 @@ import numpy as np
 from msgspec.structs import force_setattr
 
 from conv2attn.report.result import Part, Result
-from conv2attn.span.rows import Array
+from conv2attn.span.attention_rows import Array
 from conv2attn.verdicts import Strength, Verdict
 
-Kind = Literal["class token", "sink", "shift", "local", "bar", "uniform", "content", "mixed"]
+HeadKind = Literal["class token", "sink", "shift", "local", "bar", "uniform", "content", "mixed"]
 
 
 @final
 @dataclass(frozen=True)
-class Rule:
+class KindRule:
     """A head is of this kind where `number` is at least `threshold`, and no rule before this one decides."""
 
-    kind: Kind
+    kind: HeadKind
     number: str
     threshold: float
     meaning: str
 
 
-RULES = (
-    Rule("class token", "extra", 0.5, "half of its attention goes to leading tokens that are no pixels"),
-    Rule("sink", "sink", 0.5, "one key has half of the attention of the queries that may read it"),
-    Rule("shift", "peak_mass", 0.5, "half of its attention goes to one displacement"),
-    Rule("local", "around", 0.5, "half of it goes to the displacements next to its peak, diagonals included"),
-    Rule("bar", "bar", 0.5, "half of it goes to displacements of one row, or of one column, of the grid"),
-    Rule("uniform", "evenness", 0.8, "exp of its entropy is four fifths of the keys that a query may read"),
-    Rule("content", "content", 0.5, "half of its energy about the mean varies over the images"),
+KIND_RULES = (
+    KindRule("class token", "extra", 0.5, "half of its attention goes to leading tokens that are no pixels"),
+    KindRule("sink", "sink", 0.5, "one key has half of the attention of the queries that may read it"),
+    KindRule("shift", "peak_mass", 0.5, "half of its attention goes to one displacement"),
+    KindRule("local", "around", 0.5, "half of it goes to the displacements next to its peak, diagonals included"),
+    KindRule("bar", "bar", 0.5, "half of it goes to displacements of one row, or of one column, of the grid"),
+    KindRule("uniform", "evenness", 0.8, "exp of its entropy is four fifths of the keys that a query may read"),
+    KindRule("content", "content", 0.5, "half of its energy about the mean varies over the images"),
 )
 """Tried one after the other; a head that fits none is mixed."""
 
 
-def kind_of(number: Callable[[str], float | None]) -> tuple[Kind, float]:
+def kind_of(number: Callable[[str], float | None]) -> tuple[HeadKind, float]:
     """The kind of a head, and how far its number is above the threshold, or below the nearest one where it is mixed."""
-    known = [(rule, value) for rule in RULES if (value := number(rule.number)) is not None]
-    for rule, value in known:
+    measured = [(rule, value) for rule in KIND_RULES if (value := number(rule.number)) is not None]
+    for rule, value in measured:
         if value >= rule.threshold:
             return rule.kind, value - rule.threshold
-    return "mixed", min((rule.threshold - value for rule, value in known), default=0.0)
+    return "mixed", min((rule.threshold - value for rule, value in measured), default=0.0)
 
 
 class Shares(Part, frozen=True):
@@ -72,7 +72,7 @@ class HeadFacts(Part, frozen=True):
     """
 
     head: int
-    kind: Kind
+    kind: HeadKind
     margin: float
     peak: tuple[int, ...]
     peak_mass: float
@@ -174,20 +174,20 @@ class HeadsReport(Result, frozen=True, eq=False):
     schema: Literal["conv2attn.heads/3"] = "conv2attn.heads/3"
 
     def __post_init__(self) -> None:
-        whole = Verdict.UNSUPPORTED if any(layer.unread for layer in self.layers) else Verdict.HOLDS
-        force_setattr(self, "verdict", whole if self.layers else Verdict.UNDECIDED)
+        verdict = Verdict.UNSUPPORTED if any(layer.unread for layer in self.layers) else Verdict.HOLDS
+        force_setattr(self, "verdict", verdict if self.layers else Verdict.UNDECIDED)
         force_setattr(self, "exit_code", self.verdict.exit_code)
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each head of each layer."""
-        found = []
+        records = []
         for layer in self.layers:
             for head in layer.heads:
                 body = msgspec.to_builtins(head)
                 errors = {f"{name}_error": value for name, value in body.pop("errors").items()}
                 places = {name: " ".join(map(str, body[name])) for name in ("peak", "argmax_at")}
-                found.append({"layer": layer.name, **body, **places, **errors})
-        return found
+                records.append({"layer": layer.name, **body, **places, **errors})
+        return records
 
 
 class Compared(Part, frozen=True):

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, document, gathered
 from conv2attn.report.document_parts import DocumentPart
-from conv2attn.span.facts import RULES, HeadsComparison, HeadsReport, LayerFacts
+from conv2attn.span.facts import KIND_RULES, HeadsComparison, HeadsReport, LayerFacts
 
 LONG = ("layer", "head", "kind", "peak", "mass", "argmax", "dist", "keys", "sink", "extra", "rel", "abs", "cont", "se")
-SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")
+HEADS_SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")
 COLUMNS = {
     "kind": (
-        "; ".join(f"{rule.kind}: {rule.meaning} ({rule.number} >= {rule.threshold:g})" for rule in RULES)
+        "; ".join(f"{rule.kind}: {rule.meaning} ({rule.number} >= {rule.threshold:g})" for rule in KIND_RULES)
         + "; mixed: none of these. The first rule that fits decides",
         "",
     ),
@@ -52,7 +52,7 @@ COLUMNS = {
     ),
 }
 """The definition of each column, and its source."""
-LEGEND = (
+HEADS_LEGEND = (
     "rel, abs, cont: shares of displacement, other position, content; se: error of rel",
     "R2 3x3: reach of 9 shifts; conv 3: a 3x3 convolution; -: not known",
 )
@@ -100,9 +100,9 @@ def long(layer: LayerFacts) -> list[list[Cell]]:
     lines: list[list[Cell]] = []
     for head in layer.heads:
         used = (f"{head.peak_mass:.0%}", f"{head.argmax:.0%}", f"{head.distance:.1f}", f"{head.keys_in_use:.0f}")
-        told = (shown(each, ".0%") for each in (head.sink, head.extra, head.relative, head.absolute, head.content))
+        shares = (shown(each, ".0%") for each in (head.sink, head.extra, head.relative, head.absolute, head.content))
         peak = ",".join(map(str, head.peak))
-        lines.append([layer.name, head.head, head.kind, peak, *used, *told, shown(head.errors.relative, ".1%")])
+        lines.append([layer.name, head.head, head.kind, peak, *used, *shares, shown(head.errors.relative, ".1%")])
     return lines
 
 
@@ -119,15 +119,15 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     spare = ("kinds", "abs", "keys", "sink", "dist", "cont", "se")
     parts: list[DocumentPart] = [
         Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), spare),
-        Notes(LEGEND),
+        Notes(HEADS_LEGEND),
     ]
     if verbose:
-        parts.append(Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), SPARE))
-        parts.append(Notes(tuple(line for layer in report.layers for line in remarks(layer))))
+        parts.append(Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), HEADS_SPARE))
+        parts.append(Notes(tuple(line for layer in report.layers for line in layer_remarks(layer))))
     return Document((said,), (*parts, Notes(tuple(unread))), report.verdict)
 
 
-def remarks(layer: LayerFacts) -> list[str]:
+def layer_remarks(layer: LayerFacts) -> list[str]:
     """The spans of a layer, its nearest convolutions with what they leave, and its notes."""
     lines = [f"{layer.name}: {note}" for note in layer.notes]
     best = max((each for each in layer.spans if each.kernel_size > 1), key=lambda each: each.mean, default=None)
@@ -135,12 +135,12 @@ def remarks(layer: LayerFacts) -> list[str]:
         size = f"K = {best.kernel_size}, dilation {best.dilation}"
         figures = f"R2 {best.center:.2f} centre, {best.mean:.2f} mean, {best.best:.2f} best"
         lines.append(f"{layer.name}: {size}: {figures}, error of the mean {shown(best.error, '.3f')}")
-    for found in layer.convolutions:
-        said = f"the nearest convolution of K = {found.kernel_size} explains {found.share:.1%}"
-        said += f" (error {found.share_error:.1%})" if found.share_error is not None else ""
-        if found.error is not None and found.norm:
-            said += f"; |layer - conv| is {found.error / found.norm:.0%} of |layer|, {found.norm:.3g}"
-        lines.append(f"{layer.name}: {said}")
+    for fact in layer.convolutions:
+        sentence = f"the nearest convolution of K = {fact.kernel_size} explains {fact.share:.1%}"
+        sentence += f" (error {fact.share_error:.1%})" if fact.share_error is not None else ""
+        if fact.error is not None and fact.norm:
+            sentence += f"; |layer - conv| is {fact.error / fact.norm:.0%} of |layer|, {fact.norm:.3g}"
+        lines.append(f"{layer.name}: {sentence}")
     return lines
 
 
@@ -149,12 +149,13 @@ COMPARED = ("rel", "cont", "dist", "R2 3x3", "conv 3")
 
 def numbers_of(reports: Sequence[HeadsReport]) -> list[tuple[str, str, int, float | None]]:
     """For each layer of any report, and each number that is compared: it in each report, None where it has none."""
-    found = []
+    numbers = []
     for name in dict.fromkeys(layer.name for report in reports for layer in report.layers):
-        each = [next((x for x in report.layers if x.name == name and x.heads), None) for report in reports]
+        layers = [next((x for x in report.layers if x.name == name and x.heads), None) for report in reports]
         for column in COMPARED:
-            found += [(name, column, i, None if x is None else FIGURES[column][0](x)) for i, x in enumerate(each)]
-    return found
+            figure = FIGURES[column][0]
+            numbers += [(name, column, i, None if x is None else figure(x)) for i, x in enumerate(layers)]
+    return numbers
 
 
 @document.register

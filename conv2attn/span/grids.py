@@ -52,22 +52,22 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
     if sides is None:
         sides = root(name, keys, dimensions)
     elif math.prod(sides) not in (queries, keys) or min(sides) < 1:
-        given = "x".join(map(str, sides))
+        shape = "x".join(map(str, sides))
         tokens = f"{keys} tokens" if queries == keys else f"{queries} queries or {keys} keys"
         raise UsageError(
             "C2A503",
-            f"{name}: a grid {given} has {math.prod(sides)} pixels, not {tokens}",
+            f"{name}: a grid {shape} has {math.prod(sides)} pixels, not {tokens}",
             "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
         )
     steps = range(2, 2 + max(*sides, round((queries / keys) ** (1 / len(sides)))))
-    found = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
-    if found is None:
+    fitting = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
+    if fitting is None:
         raise UsageError(
             "C2A503",
-            f"{name}: {apart(queries, keys)}",
+            f"{name}: {no_common_grid(queries, keys)}",
             "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
         )
-    return found
+    return fitting
 
 
 def sides_among(sides: Sides | None, layer: Any, extra: int, others: Iterable[Any]) -> Sides | None:
@@ -104,7 +104,7 @@ def noted(grid: Grid, inferred: bool) -> list[str]:
     return [f"grid {keys} inferred from {grid.shape[1]} tokens"] if inferred and len(grid.keys) > 1 else []
 
 
-def apart(queries: int, keys: int) -> str:
+def no_common_grid(queries: int, keys: int) -> str:
     """Why attention is not read whose queries and keys stand on no common grid."""
     return f"{queries} queries attend to {keys} keys, which are not one grid"
 

@@ -13,7 +13,7 @@ from conv2attn.attention.hardness import first_stray
 from conv2attn.basis import AttentionGrid, Offset, Positions, QuadraticSoftmax, Sides, cut_softmax
 from conv2attn.errors import UsageError
 from conv2attn.span.arrays import MEMORY_LIMIT, rows_at_once
-from conv2attn.span.rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
+from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 
 SCORE_ROUNDINGS = 5
 """Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, subtraction."""
@@ -88,11 +88,11 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         0 if one_hot else ULPS + lost_in_scores(layer, grid, step, ROUNDOFF[str(dtype).removeprefix("torch.")]),
         read,
         step,
-        known=True,
+        by_position=True,
         one_hot=one_hot,
         d_head=layer.d_head,
         hot=None if hot is None else hot[None],
-        axes=None if operators.isotropic is None else axes_of(operators.isotropic, grid),
+        axes=None if operators.isotropic is None else softmax_by_axis(operators.isotropic, grid),
         notes=tuple(notes),
     )
 
@@ -116,17 +116,17 @@ def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int
 
 def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int) -> Whole | None:
     """The key that each head reads at each query, (heads, queries); None where a row is not one-hot."""
-    found = []
+    keys = []
     for start in range(0, queries, step):
         block = read(0, np.arange(start, min(start + step, queries)))
         if not bool(((block == 0) | (block == 1)).all()):
             return None
-        found.append(block.argmax(-1))
-    return np.concatenate(found, axis=1)
+        keys.append(block.argmax(-1))
+    return np.concatenate(keys, axis=1)
 
 
 @torch.no_grad()
-def axes_of(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[Array, ...]:
+def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[Array, ...]:
     """The softmax of each axis in float64, (heads, queries, keys), of which a row of attention is the outer product."""
     parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(len(grid.keys)))
     return tuple(cut_softmax(part.cpu()).numpy() for part in parts)

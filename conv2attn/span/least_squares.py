@@ -11,8 +11,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from conv2attn.span.attention_rows import Array
 from conv2attn.span.patterns import Portion
-from conv2attn.span.rows import Array
 
 NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 """Singular values below this share of the largest are taken as 0."""
@@ -49,34 +49,34 @@ def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -
     """The factors over some rows."""
     factor = triangle(portions, coefficients)
     heads = factor.shape[1] - len(coefficients)
-    met, asked = factor[:, :heads], factor[:, heads:]
-    basis, singular, _ = np.linalg.svd(asked, full_matrices=False)
-    along = basis[:, singular > NEGLIGIBLE * singular.max(initial=0.0)].T @ met
-    explained = float((along**2).sum() / (met**2).sum())
+    attention_part, target_part = factor[:, :heads], factor[:, heads:]
+    basis, singular, _ = np.linalg.svd(target_part, full_matrices=False)
+    along = basis[:, singular > NEGLIGIBLE * singular.max(initial=0.0)].T @ attention_part
+    explained = float((along**2).sum() / (attention_part**2).sum())
     return replace(factored(factor, heads, bound), explained=explained)
 
 
 def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
     """The factors from R (..., rows, heads + targets), of one group of rows or of several."""
     left, singular, right = np.linalg.svd(triangular_factor[..., :heads], full_matrices=False)
-    asked = np.swapaxes(left, -1, -2) @ triangular_factor[..., heads:]
-    whole = (triangular_factor[..., heads:] ** 2).sum(-2)
+    components = np.swapaxes(left, -1, -2) @ triangular_factor[..., heads:]
+    squares = (triangular_factor[..., heads:] ** 2).sum(-2)
     kept = singular > NEGLIGIBLE * singular[..., :1]
     cut = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)[..., None]
-    beyond = ((triangular_factor[..., heads:] - left @ (asked * kept[..., None])) ** 2).sum(-2)
-    distance = np.sqrt(np.divide(beyond, whole, out=np.zeros_like(whole), where=whole > 0))
-    plain = mixing_of(right, asked * cut)
+    beyond = ((triangular_factor[..., heads:] - left @ (components * kept[..., None])) ** 2).sum(-2)
+    distance = np.sqrt(np.divide(beyond, squares, out=np.zeros_like(squares), where=squares > 0))
+    plain = mixings_along(right, components * cut)
     largest = np.maximum(singular[..., :1] ** 2, 1e-300)
     best = np.zeros_like(plain)
     norms = np.abs(plain).sum(-1, keepdims=True)
     for ridge in RIDGES[::-1] if (norms > bound).any() else ():
         damped = singular / (singular**2 + ridge * largest + (ridge == 0) * ~kept)
-        shrunk = mixing_of(right, asked * damped[..., None])
+        shrunk = mixings_along(right, components * damped[..., None])
         best = np.where(np.abs(shrunk).sum(-1, keepdims=True) <= bound, shrunk, best)
     return Factors(singular, right, plain, np.where(norms <= bound, plain, best), distance)
 
 
-def mixing_of(right: Array, along: Array) -> Array:
+def mixings_along(right: Array, along: Array) -> Array:
     """Mixings (..., targets, heads) from their components along the right singular vectors (..., heads, targets)."""
     return np.swapaxes(np.swapaxes(right, -1, -2) @ along, -1, -2)
 
@@ -87,11 +87,11 @@ def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
     for portion in portions:
         heads = len(portion.attention)
         before = np.zeros((0, heads + len(coefficients))) if factor is None else factor
-        rest, asked = split(portion, coefficients)
+        rest, asked_columns = split(portion, coefficients)
         roots = np.sqrt(portion.times)[:, None]
         columns = (rest if (roots == 1).all() else rest * roots).reshape(1, heads, -1)
-        asked = (asked * roots[..., None]).reshape(-1, heads + len(coefficients))
-        factor = triangular(np.concatenate([before, widened(triangles(columns)[0], len(coefficients)), asked]))
+        asked_columns = (asked_columns * roots[..., None]).reshape(-1, heads + len(coefficients))
+        factor = triangular(np.concatenate([before, widened(triangles(columns)[0], len(coefficients)), asked_columns]))
     assert factor is not None
     return factor
 
@@ -100,14 +100,14 @@ def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
     """The keys that nobody asks for, (heads, rows, keys) with zeros at the others; and those that somebody does,
     with what is asked, (rows, taps, heads + targets). Most have nothing asked, and cost less on their own."""
     heads, rows, _ = portion.attention.shape
-    rest, everyone = portion.attention.copy(), np.arange(rows)
-    asked = np.zeros((rows, len(portion.places), heads + len(coefficients)))
+    rest, queries = portion.attention.copy(), np.arange(rows)
+    asked_columns = np.zeros((rows, len(portion.places), heads + len(coefficients)))
     for tap, places in enumerate(portion.places):
-        there = everyone[places >= 0]
-        asked[there, tap, :heads] = portion.attention[:, there, places[there]].T
-        asked[there, tap, heads:] = coefficients[:, tap]
-        rest[:, there, places[there]] = 0
-    return rest, asked
+        asking = queries[places >= 0]
+        asked_columns[asking, tap, :heads] = portion.attention[:, asking, places[asking]].T
+        asked_columns[asking, tap, heads:] = coefficients[:, tap]
+        rest[:, asking, places[asking]] = 0
+    return rest, asked_columns
 
 
 def widened(factor: Array, targets: int) -> Array:

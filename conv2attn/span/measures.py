@@ -14,13 +14,12 @@ from functools import reduce
 import numpy as np
 
 from conv2attn.basis import Offset
-from conv2attn.span.rows import Array
+from conv2attn.span.attention_rows import Array
+from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.sums import Sums
 
 KERNELS = (1, 3, 5, 7)
 DILATIONS = (1, 2, 3)
-NEGLIGIBLE = 64 * np.finfo(np.float64).eps
-"""Singular values of the heads below this share of the largest are rounding."""
 LEVEL = 1e-12
 """Energy about the mean below this share of the whole is rounding: such a head attends evenly."""
 
@@ -34,15 +33,15 @@ Estimate = Callable[[int | None], Array]
 
 def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> Array:
     """A statistic of a layer with its replicates in front: (1 + replicates, ...); one image has none."""
-    whole = reduce(Sums.__add__, parts)
-    without = statistic(whole)
-    found = [without(None)]
+    total = reduce(Sums.__add__, parts)
+    without = statistic(total)
+    values = [without(None)]
     if len(parts) > 1:
         rest = (reduce(Sums.__add__, [*parts[:at], *parts[at + 1 :]]) for at in range(len(parts)))
-        found += [statistic(each)(None) for each in rest]
-    elif whole.images > 2:
-        found += [without(image) for image in range(whole.images)]
-    return np.array(found)
+        values += [statistic(each)(None) for each in rest]
+    elif total.images > 2:
+        values += [without(image) for image in range(total.images)]
+    return np.array(values)
 
 
 def error_of(replicates: Array) -> Array | None:
@@ -80,7 +79,7 @@ def shares(sums: Sums, known: bool) -> Estimate:
     """
     axes = tuple(range(1, sums.pairs.ndim + 1))
     by_offset = np.divide(sums.deviation**2, sums.pairs, out=np.zeros_like(sums.deviation), where=sums.pairs > 0)
-    own = by_offset.sum(tuple(a + 1 for a in axes))
+    same_image = by_offset.sum(tuple(a + 1 for a in axes))
     if sums.images > 1:
         every = sums.deviation.sum(0)
         against = np.divide(every, sums.pairs, out=np.zeros_like(every), where=sums.pairs > 0)
@@ -89,17 +88,17 @@ def shares(sums: Sums, known: bool) -> Estimate:
         assert sums.scatter is not None
         several = sums.pairs > 1
         parts = np.divide(sums.deviation[0] ** 2 - sums.scatter, sums.pairs - 1, where=several, out=0 * sums.scatter)
-        own = parts.sum(axes)[None]
+        same_image = parts.sum(axes)[None]
 
     def without(left_out: int | None) -> Array:
-        whole = mean_of(sums.squares, left_out)
-        position, relative = sums.squares[0] if known else np.full_like(whole, np.nan), own[0]
+        energy = mean_of(sums.squares, left_out)
+        position, relative = sums.squares[0] if known else np.full_like(energy, np.nan), same_image[0]
         if sums.images > 1:
             position = crossed(sums.squares, sums.along, sums.total, left_out)
-            relative = crossed(own, along, total, left_out)
-        even = whole <= LEVEL * mean_of(sums.energy, left_out)
-        found = np.stack([relative, position - relative, whole - position]) / np.where(even, 1.0, whole)
-        return np.where(even, np.nan, np.where(np.abs(found) < LEVEL, 0.0, found))
+            relative = crossed(same_image, along, total, left_out)
+        even = energy <= LEVEL * mean_of(sums.energy, left_out)
+        parts = np.stack([relative, position - relative, energy - position]) / np.where(even, 1.0, energy)
+        return np.where(even, np.nan, np.where(np.abs(parts) < LEVEL, 0.0, parts))
 
     return without
 

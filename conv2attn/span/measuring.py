@@ -15,11 +15,11 @@ from conv2attn.models.response import matrices_by_response
 from conv2attn.models.tokens import Windows
 from conv2attn.models.values import matrices_of
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact, kind_of
 from conv2attn.span.measures import DILATIONS, KERNELS, Estimate, error_of, estimated, mean_of, number, shares, spanned
 from conv2attn.span.nearest import nearest_convolutions
 from conv2attn.span.reading import layers_of, read_one
-from conv2attn.span.rows import Array, AttentionRows
 from conv2attn.span.sums import Sums, kernel, sums_of
 
 
@@ -63,33 +63,33 @@ def heads(
         ('shift', (-1, -1), 1.0)
     """
     network = model if isinstance(model, nn.Module) else None
-    found = layers_of(model, example_input, grid, Selection.of(only, skip))
+    layers = layers_of(model, example_input, grid, Selection.of(only, skip))
     facts = []
-    for place, (name, given) in enumerate(found.items(), 1):
+    for place, (name, layer) in enumerate(layers.items(), 1):
         if progress is not None:
-            progress(place, len(found), name)
-        read = read_one(name, given, found, grid, extra_tokens, memory_limit)
+            progress(place, len(layers), name)
+        read = read_one(name, layer, layers, grid, extra_tokens, memory_limit)
         if isinstance(read, Unread):
             facts.append(LayerFacts(name, unread=read.reason))
             continue
         rows, windows = read
-        matrices, notes = matrices_for(name, given, network, found, rows.heads)
-        noted = [*rows.notes, *notes, *([found.notes[name]] if name in found.notes else [])]
+        matrices, notes = matrices_for(name, layer, network, layers, rows.heads)
+        noted = [*rows.notes, *notes, *([layers.notes[name]] if name in layers.notes else [])]
         facts.append(msgspec.structs.replace(facts_of(rows, windows, matrices), notes=tuple(noted)))
     return HeadsReport(tuple(facts))
 
 
 def matrices_for(
-    name: str, given: Any, network: nn.Module | None, found: NamedAttention, heads: int
+    name: str, layer: Any, network: nn.Module | None, layers: NamedAttention, heads: int
 ) -> tuple[tuple[Array, Array | None] | None, list[str]]:
     """`W_out W_val` of each head and the bias of a layer, from its weights or its response, and notes on them."""
-    if network is None or isinstance(given, MultiHeadSelfAttention):
-        read = matrices_of(given, "") if isinstance(given, MultiHeadSelfAttention) else None
+    if network is None or isinstance(layer, MultiHeadSelfAttention):
+        read = matrices_of(layer, "") if isinstance(layer, MultiHeadSelfAttention) else None
     else:
         read = matrices_of(network, name)
     notes = []
-    if read is None and network is not None and name in found.calls:
-        read = matrices_by_response(network, name, found.calls[name], heads)
+    if read is None and network is not None and name in layers.calls:
+        read = matrices_by_response(network, name, layers.calls[name], heads)
         notes = [] if read is None else ["its values and outputs were read by its response"]
     if read is None:
         return None, ["its values and outputs were not read: no nearest convolution"]
@@ -100,25 +100,25 @@ def facts_of(rows: AttentionRows, windows: Windows | None, matrices: tuple[Array
     """The facts of one layer."""
     grid = rows.grid if windows is None else windows.grid
     parts = sums_of(rows, windows)
-    whole = parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
-    told = estimated(parts, lambda sums: shares(sums, rows.known))
-    peaks = whole.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
+    total = parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+    estimates = estimated(parts, lambda sums: shares(sums, rows.by_position))
+    peaks = total.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
     masses = estimated(parts, lambda sums: mass_at(sums, peaks))
-    of_heads = (error_of(told), error_of(masses))
-    found = tuple(head_facts(head, whole, told[0], int(peaks[head]), of_heads) for head in range(rows.heads))
-    means = told.mean(-1)
+    of_heads = (error_of(estimates), error_of(masses))
+    found = tuple(head_facts(head, total, estimates[0], int(peaks[head]), of_heads) for head in range(rows.heads))
+    means = estimates.mean(-1)
     errors = error_of(means)
     return LayerFacts(
         rows.name,
         grid.keys,
-        whole.images,
+        total.images,
         grid.queries,
         found,
         span_facts(parts),
         () if matrices is None else nearest_convolutions(rows, parts, matrices[0], windows),
         Shares(*map(number, means[0])),
         Errors(*(() if errors is None else map(number, errors))),
-        mass=whole.mass.mean(0) / whole.queries,
+        mass=total.mass.mean(0) / total.queries,
         bias=None if matrices is None else matrices[1],
     )
 
@@ -129,7 +129,9 @@ def mass_at(sums: Sums, places: Array) -> Estimate:
     return lambda left_out: mean_of(mass, left_out) / sums.queries
 
 
-def head_facts(head: int, sums: Sums, told: Array, peak: int, errors: tuple[Array | None, Array | None]) -> HeadFacts:
+def head_facts(
+    head: int, sums: Sums, estimates: Array, peak: int, errors: tuple[Array | None, Array | None]
+) -> HeadFacts:
     """The facts of one head."""
     count, shape = sums.images * sums.queries, sums.having.shape
     mass = sums.mass[:, head].sum(0) / count
@@ -140,7 +142,7 @@ def head_facts(head: int, sums: Sums, told: Array, peak: int, errors: tuple[Arra
     top = int(sums.argmax[head].argmax())
     keys = np.exp(sums.entropy[:, head].sum() / count)
     readers = np.maximum(sums.readers, 1)
-    own = [number(x) for x in told[:, head]]
+    parts = [number(x) for x in estimates[:, head]]
     numbers: dict[str, Any] = {
         "peak_mass": float(mass.ravel()[peak]),
         "argmax": float(sums.argmax[head].ravel()[top] / count),
@@ -152,9 +154,9 @@ def head_facts(head: int, sums: Sums, told: Array, peak: int, errors: tuple[Arra
         "largest": float(sums.largest[:, head].sum() / count),
         "sink": float((sums.columns[head] / np.maximum(readers, readers.max() / 2)).max()),
         "extra": float(sums.extra[:, head].sum() / count),
-        "relative": own[0],
-        "absolute": own[1],
-        "content": own[2],
+        "relative": parts[0],
+        "absolute": parts[1],
+        "content": parts[2],
     }
     kind, margin = kind_of(numbers.get)
     one, two, three = (None,) * 3 if errors[0] is None else map(number, errors[0][:, head])
@@ -174,15 +176,15 @@ def head_facts(head: int, sums: Sums, told: Array, peak: int, errors: tuple[Arra
 def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
     """R^2 of every kernel that the grid holds."""
     shape = parts[0].having.shape
-    asked = [(size, step) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
-    asked = [(size, step) for size, step in asked if all(step * (size // 2) <= side // 2 for side in shape)]
-    kernels = [kernel(size, step, len(shape)) for size, step in asked]
+    sizes = [(size, step) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
+    sizes = [(size, step) for size, step in sizes if all(step * (size // 2) <= side // 2 for side in shape)]
+    kernels = [kernel(size, step, len(shape)) for size, step in sizes]
     reached = estimated(parts, lambda sums: spanned(sums, kernels))
-    found, start = [], 0
-    for (size, step), offsets in zip(asked, kernels, strict=True):
-        mine = reached[:, start : start + len(offsets)]
+    facts, start = [], 0
+    for (size, step), offsets in zip(sizes, kernels, strict=True):
+        replicates = reached[:, start : start + len(offsets)]
         start += len(offsets)
-        center = float(mine[0, offsets.index((0,) * len(shape))])
-        error = number(error_of(mine.mean(-1)))
-        found.append(SpanFact(size, step, center, float(mine[0].mean()), float(mine[0].max()), error))
-    return tuple(found)
+        center = float(replicates[0, offsets.index((0,) * len(shape))])
+        error = number(error_of(replicates.mean(-1)))
+        facts.append(SpanFact(size, step, center, float(replicates[0].mean()), float(replicates[0].max()), error))
+    return tuple(facts)

@@ -8,28 +8,28 @@ import numpy as np
 
 from conv2attn.basis import Offset
 from conv2attn.models.tokens import Windows
+from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.facts import ConvolutionFact
 from conv2attn.span.measures import KERNELS, Estimate, crossed, error_of, estimated, mean_of, number
 from conv2attn.span.patterns import portions
-from conv2attn.span.rows import Array, AttentionRows
 from conv2attn.span.sums import Sums, coordinates, kernel, list_of_pieces
-from conv2attn.span.targets import shifts
+from conv2attn.span.targets import shift_targets
 
 DENSE = 2**29
 """Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""
 
 
-def explained(sums: Sums, products: Array, size: int) -> Estimate:
+def share_explained(sums: Sums, products: Array, size: int) -> Estimate:
     """The share of a layer's map that the nearest convolution explains; `products` are those of the heads' matrices."""
     mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
     weights = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
     turned = np.einsum("hg,ngo->nho", products, mass) * weights
-    own, every = (mass * turned).sum((1, 2)), turned.sum(0)
+    same_image, every = (mass * turned).sum((1, 2)), turned.sum(0)
     along, total = (mass * every).sum((1, 2)), (mass.sum(0) * every).sum()
     wholes = (sums.factor.swapaxes(1, 2) @ sums.factor * products).sum((1, 2))
 
     def without(left_out: int | None) -> Array:
-        part = crossed(own, along, total, left_out) if sums.images > 1 else own[0]
+        part = crossed(same_image, along, total, left_out) if sums.images > 1 else same_image[0]
         whole = mean_of(wholes, left_out)
         return np.asarray(part / whole if whole > 0 else 1.0)
 
@@ -47,19 +47,19 @@ def nearest_convolutions(
     grid = rows.grid if windows is None else windows.grid
     fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
     products = np.einsum("hoi,goi->hg", matrices, matrices)
-    whole, found = reduce(Sums.__add__, parts), []
+    total, solutions = reduce(Sums.__add__, parts), []
     for size in fitting:
         offsets = kernel(size, 1, len(grid.keys))
-        mass, count = whole.at(offsets)
+        mass, count = total.at(offsets)
         weights = np.divide(mass.mean(0), count, out=np.zeros_like(mass[0]), where=count > 0)
-        share = estimated(parts, partial(explained, products=products, size=size))
-        found.append((size, offsets, weights, share))
-    norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in found], products)
+        share = estimated(parts, partial(share_explained, products=products, size=size))
+        solutions.append((size, offsets, weights, share))
+    norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in solutions], products)
     return tuple(
         ConvolutionFact(
             size, float(share[0]), number(error_of(share)), error, norm, np.einsum("ht,hoi->toi", weights, matrices)
         )
-        for (size, _, weights, share), error in zip(found, errors, strict=True)
+        for (size, _, weights, share), error in zip(solutions, errors, strict=True)
     )
 
 
@@ -110,10 +110,10 @@ def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[t
     grid = rows.grid if windows is None else windows.grid
     for queries, keys, images in list_of_pieces(rows, windows):
         real = queries >= 0
-        asked = queries[real]
+        readers = queries[real]
         index = np.full(grid.shape[1], -1)
         index[keys[keys >= 0]] = np.flatnonzero(keys >= 0)
-        sites, placed = np.stack(coordinates(grid, asked), -1), []
+        sites, placed = np.stack(coordinates(grid, readers), -1), []
         for offsets, _ in fields:
             at = sites[None] + np.array(offsets)[:, None]
             inside = ((at >= 0) & (at < np.array(grid.keys))).all(-1)
@@ -128,7 +128,7 @@ def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[t
 def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
     """One-hot attention as `read_pieces` gives it, but with each pattern of keys that are read or tapped only once."""
     together = tuple(dict.fromkeys(offset for offsets, _ in fields for offset in offsets))
-    targets = shifts(rows.grid, together)
+    targets = shift_targets(rows.grid, together)
     for portion in portions(rows, targets, np.arange(rows.images * rows.grid.shape[0])):
         placed = []
         for offsets, _ in fields:

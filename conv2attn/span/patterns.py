@@ -13,10 +13,10 @@ from typing import final
 
 import numpy as np
 
-from conv2attn.span.rows import Array, AttentionRows, Whole
+from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.targets import Targets
 
-CLASSES = 2**14
+PATTERN_ENTRIES = 2**14
 """Entries of a head in a portion of patterns."""
 
 
@@ -43,15 +43,15 @@ class Portion:
 
     def only(self, places: Whole) -> "Portion":
         """Some of its rows, each for itself."""
-        mine = self.rows[places]
+        rows = self.rows[places]
         keys = None if self.keys is None else self.keys[places]
-        alone = np.arange(len(mine))
+        alone = np.arange(len(rows))
         return replace(
             self,
-            rows=mine,
+            rows=rows,
             attention=self.attention[:, places],
             places=self.places[:, places],
-            members=mine,
+            members=rows,
             kind=alone,
             keys=keys,
         )
@@ -63,28 +63,28 @@ def portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
     Raises:
         RuntimeError: not each row was looked at once.
     """
-    seen = 0
+    count = 0
     for portion in read_portions(attention, targets, group):
-        seen += len(portion.members)
+        count += len(portion.members)
         yield portion
-    if seen != len(group):
-        raise RuntimeError(f"{attention.name}: of {len(group)} rows, {seen} were looked at")
+    if count != len(group):
+        raise RuntimeError(f"{attention.name}: of {len(group)} rows, {count} were looked at")
 
 
 def read_portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterator[Portion]:
     """The portions as they are read."""
     images, queries = np.divmod(group, targets.places.shape[1])
     for image in np.unique(images):
-        mine = queries[images == image]
+        asking = queries[images == image]
         first = int(image) * targets.places.shape[1]
         if attention.hot is not None:
-            yield from patterns(first, mine, attention.hot[image][:, mine], targets.places[:, mine])
+            yield from patterns(first, asking, attention.hot[image][:, asking], targets.places[:, asking])
             continue
-        for start in range(0, len(mine), attention.step):
-            part = mine[start : start + attention.step]
-            alone = np.arange(len(part))
-            block = attention.read(int(image), part)
-            yield Portion(first + part, block, targets.places[:, part], first + part, alone)
+        for start in range(0, len(asking), attention.step):
+            chunk = asking[start : start + attention.step]
+            alone = np.arange(len(chunk))
+            block = attention.read(int(image), chunk)
+            yield Portion(first + chunk, block, targets.places[:, chunk], first + chunk, alone)
 
 
 def patterns(first: int, asking: Whole, hot: Whole, places: Whole) -> Iterator[Portion]:
@@ -94,18 +94,19 @@ def patterns(first: int, asking: Whole, hot: Whole, places: Whole) -> Iterator[P
     kinds, chosen, kind = np.unique(labels, axis=1, return_index=True, return_inverse=True)
     used, kind = np.unique(kinds[kinds >= 0]), kind.reshape(-1)
     local = np.where(kinds >= 0, np.searchsorted(used, kinds), -1)
-    step = max(1, CLASSES // max(1, len(used)))
+    step = max(1, PATTERN_ENTRIES // max(1, len(used)))
     for start in range(0, kinds.shape[1], step):
         part = slice(start, start + step)
-        mine = np.flatnonzero((kind >= start) & (kind < start + step))
+        members_here = np.flatnonzero((kind >= start) & (kind < start + step))
         count = len(chosen[part])
         rows = np.zeros((heads, count, len(used)))
         rows[np.arange(heads)[:, None], np.arange(count), local[:heads, part]] = 1
         real = np.full((count, len(used)), -1)
         tap, place = np.nonzero(local[:, part] >= 0)
         real[place, local[:, part][tap, place]] = keys[:, chosen[part]][tap, place]
-        members = first + asking[mine]
-        yield Portion(first + asking[chosen[part]], rows, local[heads:, part], members, kind[mine] - start, real)
+        members = first + asking[members_here]
+        kinds_here = kind[members_here] - start
+        yield Portion(first + asking[chosen[part]], rows, local[heads:, part], members, kinds_here, real)
 
 
 def first_places(keys: Whole) -> Whole:

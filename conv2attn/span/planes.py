@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.bounds import gamma
+from conv2attn.span.attention_rows import ROUNDOFF, Array
 from conv2attn.span.patterns import Portion
-from conv2attn.span.rows import Array
 from conv2attn.span.targets import Targets
 
-UNIT = 2.0**-53
 CANDIDATES = 4
 """Mixings a head of which what is left is held at once."""
 BOX = 1e3
@@ -45,9 +44,9 @@ class Plane:
         """The signs at all keys."""
         if self.keys is None:
             return self.signs.astype(np.float64)
-        whole = np.zeros(width)
-        whole[self.keys[self.keys >= 0]] = self.signs[self.keys >= 0]
-        return whole
+        signs = np.zeros(width)
+        signs[self.keys[self.keys >= 0]] = self.signs[self.keys >= 0]
+        return signs
 
 
 def rounded_up(left: Array, mixings: Array, coefficients: Array, asked: Array, row_sum: float, width: int) -> Array:
@@ -60,8 +59,8 @@ def rounded_up(left: Array, mixings: Array, coefficients: Array, asked: Array, r
     reach = asked + np.abs(mixings).sum(-1) * row_sum
     powers = ((np.frexp(np.abs(mixings))[0] == 0.5) | (mixings == 0)).all(-1)
     selects = ((mixings != 0).sum(-1) <= 1) & powers & ((coefficients != 0).sum(-1) <= 1)
-    drift = np.where(selects, 0.0, gamma(steps, UNIT) * reach)
-    return np.asarray((left + drift) * (1 + 2 * gamma(width + 4, UNIT)))
+    drift = np.where(selects, 0.0, gamma(steps, ROUNDOFF["float64"]) * reach)
+    return np.asarray((left + drift) * (1 + 2 * gamma(width + 4, ROUNDOFF["float64"])))
 
 
 def left_by(portion: Portion, coefficients: Array, mixings: Array) -> Array:
@@ -69,12 +68,12 @@ def left_by(portion: Portion, coefficients: Array, mixings: Array) -> Array:
     heads, rows, keys = portion.attention.shape
     left = (-mixings @ portion.attention.reshape(heads, -1)).reshape(len(mixings), rows, keys)
     for tap, places in enumerate(portion.places):
-        there = np.flatnonzero(places >= 0)
-        left[:, there, places[there]] += coefficients[:, tap, None]
+        queries = np.flatnonzero(places >= 0)
+        left[:, queries, places[queries]] += coefficients[:, tap, None]
     return left
 
 
-def look(
+def residuals_of(
     portions: Iterable[Portion], targets: Targets, width: int, mixings: Array, wanted: NDArray[np.int64], most: int
 ) -> tuple[Array, list[list[Plane]]]:
     """Residual of each mixing (candidates, heads), for target `wanted[c]`, at the worst row, rounded up.
@@ -92,25 +91,25 @@ def look(
             sizes = np.abs(left).sum(-1)
             worst[part] = np.maximum(worst[part], sizes.max(-1))
             for place, size in enumerate(sizes if most else ()):
-                planes[start + place] = merged(planes[start + place], portion, left[place], size, most)
-    coefficients, asked = targets.coefficients[wanted], targets.largest[wanted]
-    return rounded_up(worst, mixings, coefficients, asked, row_sum * (1 + 1e-9), width), planes
+                planes[start + place] = worst_planes(planes[start + place], portion, left[place], size, most)
+    coefficients, largest = targets.coefficients[wanted], targets.largest[wanted]
+    return rounded_up(worst, mixings, coefficients, largest, row_sum * (1 + 1e-9), width), planes
 
 
-def merged(before: list[Plane], portion: Portion, left: Array, sizes: Array, most: int) -> list[Plane]:
+def worst_planes(before: list[Plane], portion: Portion, left: Array, sizes: Array, most: int) -> list[Plane]:
     """The planes of the rows with the most left, of those before and those of a portion."""
     least = before[-1].left if len(before) == most else -1.0
     if sizes.max() <= least:
         return before
-    found = list(before)
+    planes = list(before)
     for at in np.argsort(-sizes, kind="stable")[:most]:
         if sizes[at] <= least:
             break
         signs = np.sign(left[at])
         keys = None if portion.keys is None else portion.keys[at]
         slopes = portion.attention[:, at] @ signs
-        found.append(Plane(int(portion.rows[at]), float(sizes[at]), slopes, signs.astype(np.int8), keys))
-    return sorted(found, key=lambda plane: -plane.left)[:most]
+        planes.append(Plane(int(portion.rows[at]), float(sizes[at]), slopes, signs.astype(np.int8), keys))
+    return sorted(planes, key=lambda plane: -plane.left)[:most]
 
 
 @final
@@ -177,9 +176,9 @@ class Programme:
 
     def mixing(self, variables: Array) -> Array:
         """The mixing of these variables, within the norm."""
-        found: Array = self.start + self.frame @ variables
-        size = float(np.abs(found).sum())
-        return found * (self.bound * (1 - 1e-15) / size) if size > self.bound else found
+        mixing: Array = self.start + self.frame @ variables
+        size = float(np.abs(mixing).sum())
+        return mixing * (self.bound * (1 - 1e-15) / size) if size > self.bound else mixing
 
 
 def solve(programmes: Sequence[Programme]) -> list[tuple[Array, float, Array] | None]:
@@ -206,12 +205,12 @@ def solve(programmes: Sequence[Programme]) -> list[tuple[Array, float, Array] | 
         costs[at + columns] = 1
         limits[at : at + columns] = [(-most, most) for most in each.box.tolist()]
     matrix = block_diag([rows for rows, _, _ in parts], format="csr")
-    found = linprog(costs, A_ub=matrix, b_ub=np.concatenate([s for _, s, _ in parts]), bounds=limits, method="highs")
-    if found.status != 0:
+    solution = linprog(costs, A_ub=matrix, b_ub=np.concatenate([s for _, s, _ in parts]), bounds=limits, method="highs")
+    if solution.status != 0:
         return [answer for each in programmes for answer in solve([each])] if len(programmes) > 1 else [None]
     answers: list[tuple[Array, float, Array] | None] = []
     for place, (each, (_, _, columns)) in enumerate(zip(programmes, parts, strict=True)):
-        x = found.x[starts[place] : starts[place] + columns + 1]
-        weights = -found.ineqlin.marginals[tops[place] : tops[place] + len(each.planes)]
+        x = solution.x[starts[place] : starts[place] + columns + 1]
+        weights = -solution.ineqlin.marginals[tops[place] : tops[place] + len(each.planes)]
         answers.append((each.mixing(x[:columns]), float(x[columns]) * each.unit, np.maximum(weights, 0.0)))
     return answers

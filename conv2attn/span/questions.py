@@ -10,12 +10,12 @@ from typing import Any, final
 import numpy as np
 
 from conv2attn.basis import Offset
+from conv2attn.span.attention_rows import Array, limits_for
 from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.measures import shares
 from conv2attn.span.reading import rows_of
-from conv2attn.span.rows import Array, limits_for
 from conv2attn.span.sums import Sums, sums_of
-from conv2attn.span.targets import shifts
+from conv2attn.span.targets import shift_targets
 
 LEAST_RELATIVE = 0.5
 """Share of the energy that displacement explains from which heads are read as convolutions: half of what they do."""
@@ -47,27 +47,27 @@ def head_offsets(
     """For each head its centre, spread and peak, and the offset that it implements if any."""
     attention = rows_of("attention", attention, grid, None, extra_tokens)
     eps = limits_for(attention, eps, None).allowed(1.0)
-    seen = reduce(Sums.__add__, sums_of(attention))
-    count = seen.queries * seen.images
-    masses, shape = seen.mass.sum(0).reshape(attention.heads, -1), seen.having.shape
+    sums = reduce(Sums.__add__, sums_of(attention))
+    count = sums.queries * sums.images
+    masses, shape = sums.mass.sum(0).reshape(attention.heads, -1), sums.having.shape
     peaks = masses.argmax(-1)
-    away = np.stack(np.unravel_index(np.arange(seen.having.size), shape), -1) - np.array(shape) // 2
+    away = np.stack(np.unravel_index(np.arange(sums.having.size), shape), -1) - np.array(shape) // 2
     weakest = np.full(attention.heads, np.inf)
-    targets = shifts(attention.grid, [tuple(int(x) for x in away[peak]) for peak in peaks])
+    targets = shift_targets(attention.grid, [tuple(int(x) for x in away[peak]) for peak in peaks])
     for _, rows, block in attention.pieces():
         for head, places in enumerate(targets.places[:, rows]):
-            there = np.flatnonzero(places >= 0)
-            weakest[head] = min(weakest[head], block[head, there, places[there]].min(initial=np.inf))
-    found = []
+            queries = np.flatnonzero(places >= 0)
+            weakest[head] = min(weakest[head], block[head, queries, places[queries]].min(initial=np.inf))
+    readings = []
     for head, (mass, peak) in enumerate(zip(masses, peaks, strict=True)):
         shares = mass / mass.sum() if mass.sum() > 0 else mass
         center = shares @ away
         spread = float(np.sqrt(shares @ ((away - center) ** 2).sum(-1)))
-        offset, most = tuple(int(x) for x in away[peak]), seen.having.ravel()[peak] > seen.queries / 2
+        offset, most = tuple(int(x) for x in away[peak]), sums.having.ravel()[peak] > sums.queries / 2
         implemented = offset if 2 * (1 - weakest[head]) <= eps and most else None
         numbers = (tuple(map(float, center)), spread, offset, float(mass[peak] / count), float(weakest[head]))
-        found.append(HeadReading(head, *numbers, implemented))
-    return tuple(found)
+        readings.append(HeadReading(head, *numbers, implemented))
+    return tuple(readings)
 
 
 @final
@@ -109,8 +109,8 @@ def redundant_heads(
 
 @final
 @dataclass(frozen=True)
-class Pattern:
-    """Heads whose mean attention is one pattern, moved by `shifts` from that of the first of them."""
+class MovedPattern:
+    """Heads whose mean attention is one pattern, moved by `shift_targets` from that of the first of them."""
 
     heads: tuple[int, ...]
     shifts: tuple[Offset, ...]
@@ -132,7 +132,7 @@ class Profiles:
     heads. Below `LEAST_RELATIVE` the layer does not read as any convolution.
     """
 
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[MovedPattern, ...]
     relative: float
 
     @property
@@ -154,9 +154,9 @@ def profiles(
     mass on the displacements that both have. Five percent tells a neighbour's softmax from a translate's.
     """
     attention = rows_of("attention", attention, grid, None, extra_tokens)
-    seen = reduce(Sums.__add__, sums_of(attention))
-    masses = seen.mass.sum(0)
-    means = np.divide(masses, seen.having, out=np.zeros_like(masses), where=seen.having > 0)
+    sums = reduce(Sums.__add__, sums_of(attention))
+    masses = sums.mass.sum(0)
+    means = np.divide(masses, sums.having, out=np.zeros_like(masses), where=sums.having > 0)
     mass = means / means.sum(tuple(range(1, means.ndim)), keepdims=True)
     peaks = [np.array(np.unravel_index(int(each.argmax()), each.shape)) for each in masses]
     groups: list[list[tuple[int, Offset]]] = []
@@ -171,8 +171,8 @@ def profiles(
             groups.append([(head, (0,) * len(peak))])
     groups.sort(key=len, reverse=True)
     return Profiles(
-        tuple(Pattern(tuple(h for h, _ in group), tuple(s for _, s in group)) for group in groups),
-        float(np.nan_to_num(shares(seen, attention.known)(None)[0], nan=1.0).min()),
+        tuple(MovedPattern(tuple(h for h, _ in group), tuple(s for _, s in group)) for group in groups),
+        float(np.nan_to_num(shares(sums, attention.by_position)(None)[0], nan=1.0).min()),
     )
 
 

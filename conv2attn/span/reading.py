@@ -16,11 +16,11 @@ from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.position_attention import ATTENDS
 from conv2attn.models.tokens import Tokens, Windows
-from conv2attn.span.arguments import as_sides, axes_named
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
-from conv2attn.span.grids import apart, grid_of, sides_among
+from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
+from conv2attn.span.grids import grid_of, no_common_grid, sides_among
 from conv2attn.span.layers import read_layer
-from conv2attn.span.rows import ROUNDOFF, ULPS, AttentionRows
+from conv2attn.span.offsets import as_sides, axes_named
 
 MOST_ZEROS = 2**24
 """Numbers of an image of zeros that is run to see which grids the layers of a network meet."""
@@ -62,8 +62,8 @@ def rows_of(
             )
         return read_layer(name, attention, sides, memory_limit)
     if isinstance(attention, nn.Module):
-        found = f"{name} is of class {type(attention).__name__}, a network and not the attention of one layer"
-        raise UsageError("C2A502", found, "Pass one layer, or what conv2attn.capture returns for it.")
+        mistake = f"{name} is of class {type(attention).__name__}, a network and not the attention of one layer"
+        raise UsageError("C2A502", mistake, "Pass one layer, or what conv2attn.capture returns for it.")
     dimensions = dimensions or axes_named(grid) or 2
     return read_array(
         name,
@@ -83,11 +83,11 @@ def as_layers(attention: Any) -> NamedAttention:
         return attention
     if isinstance(attention, tuple | list):
         return NamedAttention({f"layer {place}": layer for place, layer in enumerate(attention)})
-    given = attention if isinstance(attention, Mapping) else {"attention": attention}
-    return NamedAttention({str(name): layer for name, layer in given.items()})
+    named = attention if isinstance(attention, Mapping) else {"attention": attention}
+    return NamedAttention({str(name): layer for name, layer in named.items()})
 
 
-def read_positions(name: str, given: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
+def read_positions(name: str, positions: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
     """The rows of attention computed from parameters: known to what the dtype of these lets a softmax be.
 
     On top of that come the rounding of its scores, and of their distance from the largest, in float64.
@@ -95,29 +95,29 @@ def read_positions(name: str, given: PositionAttention, sides: Sides | None, mem
     Raises:
         UsageError: it is on another grid (C2A503), or not finite (C2A502).
     """
-    if sides not in (None, given.grid.keys):
-        own = "x".join(map(str, given.grid.keys))
-        raise UsageError("C2A503", f"{name}: its parameters are those of a grid {own}", "Leave out the grid.")
-    roundoff = ROUNDOFF[str(given.dtype).removeprefix("torch.")]
-    whole = given.attention.numpy()[None]
-    check_rows(name, whole, 2.0**-53)
-    one_hot = bool(((whole == 0) | (whole == 1)).all())
-    spread = float((given.scores.amax(-1) - given.scores.amin(-1)).max())
-    moved = 2 * given.uncertainty + 2.0**-53 * min(spread, UNDERFLOW)
+    if sides not in (None, positions.grid.keys):
+        own_sides = "x".join(map(str, positions.grid.keys))
+        raise UsageError("C2A503", f"{name}: its parameters are those of a grid {own_sides}", "Leave out the grid.")
+    roundoff = ROUNDOFF[str(positions.dtype).removeprefix("torch.")]
+    attention = positions.attention.numpy()[None]
+    check_rows(name, attention, 2.0**-53)
+    one_hot = bool(((attention == 0) | (attention == 1)).all())
+    spread = float((positions.scores.amax(-1) - positions.scores.amin(-1)).max())
+    moved = 2 * positions.uncertainty + 2.0**-53 * min(spread, UNDERFLOW)
     return AttentionRows(
         name,
-        whole.shape[1],
+        attention.shape[1],
         1,
-        given.grid,
+        positions.grid,
         roundoff,
         0 if one_hot else ULPS + math.ceil(moved / roundoff),
-        reader(whole),
-        rows_at_once(whole.shape[1], whole.shape[3], memory_limit),
-        known=True,
+        reader(attention),
+        rows_at_once(attention.shape[1], attention.shape[3], memory_limit),
+        by_position=True,
         one_hot=one_hot,
-        hot=whole.argmax(-1) if one_hot else None,
-        extra=given.extra,
-        notes=(f"from parameters, positions alone: {given.how}", *given.notes),
+        hot=attention.argmax(-1) if one_hot else None,
+        extra=positions.extra,
+        notes=(f"from parameters, positions alone: {positions.how}", *positions.notes),
     )
 
 
@@ -129,7 +129,7 @@ def unread_if_apart(layer: Any, grid: Sequence[int] | int | None, dimensions: in
     try:
         grid_of("", shape[-2] - extra, shape[-1] - extra, as_sides(grid, dimensions), dimensions)
     except UsageError:
-        return Unread(apart(*shape[-2:]))
+        return Unread(no_common_grid(*shape[-2:]))
     return layer
 
 
@@ -149,12 +149,12 @@ def layers_of(
     if isinstance(model, nn.Module) and inputs is not None and not position_only:
         return captured(model, inputs, only)
     if isinstance(model, MultiHeadSelfAttention) and not position_only:
-        found = as_layers(model)
+        layers = as_layers(model)
     elif isinstance(model, nn.Module):
         own = {n or "(root)": each for n, each in attention_layers(model).items() if not each.has_content}
-        met = tokens_without_inputs(model, own, grid) if own else {}
-        others = {} if met and own_alone(model) else position_attention(model, as_sides(grid, 2))
-        found = NamedAttention({**others, **{name: own[name] for name in met}}, tokens=met)
+        tokens = tokens_without_inputs(model, own, grid) if own else {}
+        others = {} if tokens and own_alone(model) else position_attention(model, as_sides(grid, 2))
+        layers = NamedAttention({**others, **{name: own[name] for name in tokens}}, tokens=tokens)
     elif position_only:
         raise UsageError(
             "C2A004",
@@ -164,11 +164,11 @@ def layers_of(
     elif inputs is not None:
         raise UsageError("C2A004", f"an object of class {type(model).__name__} takes no inputs", "Leave them out.")
     else:
-        found = as_layers(model)
+        layers = as_layers(model)
         if isinstance(model, PositionAttention) and as_sides(grid, len(model.grid.keys)) not in (None, model.grid.keys):
             sides = "x".join(map(str, model.grid.keys))
             raise UsageError("C2A503", f"its parameters are those of a grid {sides}", "Leave out the grid.")
-    return found.only(only)
+    return layers.only(only)
 
 
 def own_alone(model: nn.Module) -> bool:
@@ -204,11 +204,11 @@ def needs_inputs(network: nn.Module) -> None:
 
 
 def tokens_without_inputs(
-    model: nn.Module, own: Mapping[str, MultiHeadSelfAttention], grid: Sequence[int] | int | None
+    model: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], grid: Sequence[int] | int | None
 ) -> dict[str, Tokens]:
     """The tokens of layers of this project where an image of zeros with these sides, or of the network's own size, runs
     through the network; none where it does not run."""
-    first = next(iter(own.values()))
+    first = next(iter(layers.values()))
     sides = as_sides(grid, first.dimensions)
     size: Sides | None = getattr(getattr(model, "plan", None), "input_size", None)
     channels = next((p.shape[1] for p in model.parameters() if p.ndim > 2), first.d_in)
@@ -216,7 +216,7 @@ def tokens_without_inputs(
     if shape is None or math.prod(shape) > MOST_ZEROS:
         return {}
     try:
-        return tokens_met(model, own, torch.zeros(1, *shape).to(next(model.parameters())))
+        return tokens_met(model, layers, torch.zeros(1, *shape).to(next(model.parameters())))
     except (RuntimeError, ValueError, TypeError, IndexError, Conv2AttnError):
         return {}
 
@@ -225,12 +225,12 @@ def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention],
     """The tokens of the images that layers of this project meet on these inputs."""
     if not layers:
         return {}
-    found: dict[str, Tokens] = {}
+    tokens: dict[str, Tokens] = {}
     names = {layer: name for name, layer in layers.items()}
 
-    def keep(layer: nn.Module, given: Any) -> None:
+    def keep(layer: nn.Module, arguments: Any) -> None:
         assert isinstance(layer, MultiHeadSelfAttention)
-        found[names[layer]] = Tokens(tuple(given[0].shape[2:]))
+        tokens[names[layer]] = Tokens(tuple(arguments[0].shape[2:]))
 
     handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
     try:
@@ -239,7 +239,7 @@ def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention],
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return tokens
 
 
 def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttention:
@@ -258,13 +258,14 @@ def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttenti
     if not batches:
         raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
     with running(model, batches[0]):
-        met = tokens_met(model, own, batches[0])
+        tokens = tokens_met(model, own, batches[0])
     if alone:
-        return NamedAttention({name: own[name] for name in met}, tokens=met)
-    seen = [capture(model, batch, only=selection) for batch in batches]
-    named = rooted({name: joined_over([each[name] for each in seen]) for name in seen[0]})
-    named |= {name: own[name] for name in met if name in named}
-    return NamedAttention(named, rooted(seen[0].notes), rooted(seen[0].tokens) | met, rooted(seen[0].calls))
+        return NamedAttention({name: own[name] for name in tokens}, tokens=tokens)
+    captures = [capture(model, batch, only=selection) for batch in batches]
+    named = rooted({name: joined_over([each[name] for each in captures]) for name in captures[0]})
+    named |= {name: own[name] for name in tokens if name in named}
+    first = captures[0]
+    return NamedAttention(named, rooted(first.notes), rooted(first.tokens) | tokens, rooted(first.calls))
 
 
 def rooted(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,7 +284,7 @@ def joined_over(batches: Sequence[Any]) -> Any:
 
 def read_one(
     name: str,
-    given: Any,
+    layer: Any,
     others: NamedAttention,
     grid: Sequence[int] | int | None,
     extra_tokens: int | Mapping[str, int] | None,
@@ -293,24 +294,24 @@ def read_one(
 ) -> tuple[AttentionRows, Windows | None] | Unread:
     """The rows of a layer, on the grid that the caller names, or else the run, or else the number of its tokens."""
     tokens = others.tokens.get(name)
-    if isinstance(given, Unread):
-        return given
-    if isinstance(given, PositionAttention | MultiHeadSelfAttention):
+    if isinstance(layer, Unread):
+        return layer
+    if isinstance(layer, PositionAttention | MultiHeadSelfAttention):
         if extra_tokens and not isinstance(extra_tokens, Mapping):
             raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
         sides = None if tokens is None else tokens.sides
-        if isinstance(given, MultiHeadSelfAttention) and sides is None:
-            sides = as_sides(grid, given.dimensions)
-        return rows_of(name, given, sides, memory_limit=memory_limit, **options), None
-    asked = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
+        if isinstance(layer, MultiHeadSelfAttention) and sides is None:
+            sides = as_sides(grid, layer.dimensions)
+        return rows_of(name, layer, sides, memory_limit=memory_limit, **options), None
+    leading = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
     dimensions = dimensions or axes_named(grid) or 2
-    extra, sides = whole_number(asked or 0, "extra_tokens"), as_sides(grid, dimensions)
-    if sides is None and tokens is not None and asked in (None, tokens.leading):
+    extra, sides = whole_number(leading or 0, "extra_tokens"), as_sides(grid, dimensions)
+    if sides is None and tokens is not None and leading in (None, tokens.leading):
         extra, sides, dimensions = tokens.leading, tokens.sides, len(tokens.sides)
-    elif asked is None and tokens is not None:
+    elif leading is None and tokens is not None:
         extra = tokens.leading
-    sides = sides_among(sides, given, extra, others.values())
-    layer = unread_if_apart(given, sides, dimensions, extra)
-    if isinstance(layer, Unread):
-        return layer
-    return rows_of(name, layer, sides, dimensions, extra, memory_limit, **options), tokens and tokens.windows
+    sides = sides_among(sides, layer, extra, others.values())
+    readable = unread_if_apart(layer, sides, dimensions, extra)
+    if isinstance(readable, Unread):
+        return readable
+    return rows_of(name, readable, sides, dimensions, extra, memory_limit, **options), tokens and tokens.windows

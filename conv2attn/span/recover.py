@@ -15,16 +15,16 @@ from conv2attn.attention.hardness import within_margins
 from conv2attn.basis import Basis, Offset, Shift, Weights
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models import attention_layers
-from conv2attn.span.arguments import as_sides
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.attention_rows import selected
 from conv2attn.span.checking import offsets_of
 from conv2attn.span.facts import ConvolutionFact, HeadsReport, LayerFacts
 from conv2attn.span.layers import read_layer
 from conv2attn.span.measures import KERNELS
 from conv2attn.span.measuring import heads
+from conv2attn.span.offsets import as_sides
 from conv2attn.span.reading import layers_of, own_alone
-from conv2attn.span.rows import selected
-from conv2attn.span.targets import shifts
+from conv2attn.span.targets import shift_targets
 from conv2attn.theorem import convolution_of, module_of
 
 
@@ -95,17 +95,17 @@ def recover(
     offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
     if not isinstance(offsets, str):
         return Recovered(module(layer, offsets, taps, hard=True), 1.0, 0.0)
-    asked = offsets_of(layer.dimensions, kernel_size, dilation, None)
+    offsets_asked = offsets_of(layer.dimensions, kernel_size, dilation, None)
     sizes, steps = as_sides(kernel_size, layer.dimensions) or (), as_sides(dilation, layer.dimensions) or ()
     sides = as_sides(grid, layer.dimensions) or tuple(3 * d * k for d, k in zip(steps, sizes, strict=True))
-    nearest, whole, left = nearest_taps(layer, taps, asked, sides)
-    found = module(layer, asked, nearest, hard=False)
-    return Recovered(found, 1 - left / whole if whole else 1.0, sqrt(left))
+    nearest, total, left = nearest_taps(layer, taps, offsets_asked, sides)
+    nearest_module = module(layer, offsets_asked, nearest, hard=False)
+    return Recovered(nearest_module, 1 - left / total if total else 1.0, sqrt(left))
 
 
 def recovered_in(
     network: nn.Module,
-    own: Mapping[str, MultiHeadSelfAttention],
+    layers: Mapping[str, MultiHeadSelfAttention],
     kernel_size: int | Sequence[int],
     dilation: int | Sequence[int],
     grid: Sequence[int] | int | None,
@@ -117,12 +117,12 @@ def recovered_in(
         UsageError: another kernel than the nearest convolutions have (C2A001), or nothing to recover (C2A505).
     """
     places = layers_of(network, inputs, grid).tokens
-    found: dict[str, Recovered] = {}
-    for name, layer in own.items():
+    recovered: dict[str, Recovered] = {}
+    for name, layer in layers.items():
         if not layer.has_content:
             tokens = places.get(name or "(root)")
             sides = grid if tokens is None else tokens.sides
-            found[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
+            recovered[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
     if inputs is not None and not own_alone(network):
         if kernel_size not in KERNELS or dilation != 1:
             raise UsageError(
@@ -130,14 +130,14 @@ def recovered_in(
                 f"kernel_size={kernel_size}, dilation={dilation} is not 1, 3, 5 or 7, undilated",
                 "Pass --kernel-size 1, 3, 5 or 7, without dilation.",
             )
-        found = nearest_in(heads(network, inputs, grid=grid), int(str(kernel_size))) | found
-    if not found:
+        recovered = nearest_in(heads(network, inputs, grid=grid), int(str(kernel_size))) | recovered
+    if not recovered:
         raise UsageError(
             "C2A505",
             f"no layer of the {type(network).__name__} has values and outputs that are read",
             "Pass a network whose layers have values and outputs, or heads for what its attention does.",
         )
-    return found
+    return recovered
 
 
 def nearest_in(report: HeadsReport, kernel_size: int) -> dict[str, Recovered]:
@@ -152,11 +152,11 @@ def convolution_near(layer: LayerFacts, fact: ConvolutionFact) -> nn.Module:
     weight = torch.from_numpy(fact.taps).permute(1, 2, 0).unflatten(-1, (size,) * axes).float()
     kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
     stride = 1 if cell else -(-layer.grid[0] // layer.queries[0])
-    made = kind(*weight.shape[1::-1], size, stride, size // 2, bias=layer.bias is not None)
-    made.weight.data = weight.contiguous()
+    convolution = kind(*weight.shape[1::-1], size, stride, size // 2, bias=layer.bias is not None)
+    convolution.weight.data = weight.contiguous()
     if layer.bias is not None:
-        made.bias.data = torch.from_numpy(layer.bias).float()
-    return nn.Sequential(made, nn.Upsample(scale_factor=cell)) if cell > 1 else made
+        convolution.bias.data = torch.from_numpy(layer.bias).float()
+    return nn.Sequential(convolution, nn.Upsample(scale_factor=cell)) if cell > 1 else convolution
 
 
 def nearest_taps(
@@ -170,7 +170,7 @@ def nearest_taps(
         UsageError: no query has them all on the padded grid (C2A504).
     """
     attention = read_layer(layer.name, layer, tuple(sides), MEMORY_LIMIT)
-    targets = shifts(attention.grid, offsets)
+    targets = shift_targets(attention.grid, offsets)
     count = int(targets.interior.sum())
     if not count:
         raise UsageError(
@@ -179,15 +179,15 @@ def nearest_taps(
             "Pass a larger --grid, or a smaller --kernel-size.",
         )
     matrices = taps.double().cpu().numpy()
-    met, gram = np.zeros((len(offsets), layer.heads)), np.zeros((layer.heads, layer.heads))
+    correlations, gram = np.zeros((len(offsets), layer.heads)), np.zeros((layer.heads, layer.heads))
     for _, queries, block in selected(attention, targets.interior):
-        met += np.tensordot(targets.block(queries, block.shape[2]), block, ((1, 2), (1, 2)))
+        correlations += np.tensordot(targets.block(queries, block.shape[2]), block, ((1, 2), (1, 2)))
         gram += np.tensordot(block, block, ((1, 2), (1, 2)))
-    best = np.tensordot(met / count, matrices, 1)
-    kept = torch.from_numpy(best).to(taps)
-    whole = float((gram * np.tensordot(matrices, matrices, ((1, 2), (1, 2)))).sum())
-    rounding = float(((kept.double().cpu().numpy() - best) ** 2).sum())
-    return kept, whole, max(0.0, whole - count * float((best**2).sum())) + count * rounding
+    best = np.tensordot(correlations / count, matrices, 1)
+    rounded = torch.from_numpy(best).to(taps)
+    energy = float((gram * np.tensordot(matrices, matrices, ((1, 2), (1, 2)))).sum())
+    rounding = float(((rounded.double().cpu().numpy() - best) ** 2).sum())
+    return rounded, energy, max(0.0, energy - count * float((best**2).sum())) + count * rounding
 
 
 def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Tensor, hard: bool) -> nn.Module:
@@ -198,17 +198,17 @@ def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Ten
     """
     padding, sites = layer.image_padding, layer.sites
     weights = Weights(None, taps, layer.bias, layer.groups)
-    found = convolution_of(offsets, Basis(Shift(offsets), weights, padding, sites))
+    convolution = convolution_of(offsets, Basis(Shift(offsets), weights, padding, sites))
     if not within_margins(sites, offsets):
         bordered = padding.is_identity or padding.mode == "replicate"
         if hard and not (bordered and layer.encoding.operators().reads_nearest):
             where = "grid, where the enumerated encoding finds other pixels"
             where = where if bordered else f"{padding.mode} padding and read its border again"
-            told = f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}"
-            raise UnsupportedError("C2A101", told, "Leave out the layer with --skip.")
+            reason = f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}"
+            raise UnsupportedError("C2A101", reason, "Leave out the layer with --skip.")
         if bordered:
-            found = replace(found, padding=replace(found.padding, mode="replicate"))
+            convolution = replace(convolution, padding=replace(convolution.padding, mode="replicate"))
     try:
-        return module_of(found)
+        return module_of(convolution)
     except UnsupportedError as refusal:
         raise UnsupportedError(refusal.code, f"{layer.name}: {refusal.found}", refusal.remedy) from refusal

@@ -17,15 +17,15 @@ import torch.distributed as dist
 
 from conv2attn.errors import Conv2AttnError
 
-Result = TypeVar("Result")
+TaskResult = TypeVar("TaskResult")
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for one that neither answers nor ends; the parts that it waits for take about as long."""
-INTERNAL = 70
+BUG_EXIT_CODE = 70
 """Exit code of a bug of ours."""
 STARTED_BY = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of the environment that torchrun sets for its processes."""
-TOLD = "told to all processes by"
-LOST = "another process has ended or does not answer"
+RAISED_IN = "told to all processes by"
+PROCESS_LOST = "another process has ended or does not answer"
 """Notes on errors that need not be told again."""
 
 
@@ -37,13 +37,13 @@ class Crew:
     rank: int = 0
     size: int = 1
 
-    def together(self, task: Callable[[], Result]) -> Result:
+    def together(self, task: Callable[[], TaskResult]) -> TaskResult:
         """The result that a task has in the first process; an error in any is raised in all."""
-        found = self.each(lambda: (task(), None)[self.rank > 0])
-        assert found[0] is not None
-        return found[0]
+        results = self.each(lambda: (task(), None)[self.rank > 0])
+        assert results[0] is not None
+        return results[0]
 
-    def each(self, task: Callable[[], Result]) -> list[Result]:
+    def each(self, task: Callable[[], TaskResult]) -> list[TaskResult]:
         """The results of a task in all processes, by rank, which may exchange more in it; an error in any is raised in
         all."""
         if self.size == 1:
@@ -52,18 +52,18 @@ class Crew:
         try:
             own = (task(), None)
         except Exception as error:
-            if any(note.startswith((TOLD, LOST)) for note in getattr(error, "__notes__", ())):
+            if any(note.startswith((RAISED_IN, PROCESS_LOST)) for note in getattr(error, "__notes__", ())):
                 raise
             own = (None, sendable(error))
         everyone: list[Any] = [None] * self.size
         try:
             dist.all_gather_object(everyone, own)
         except RuntimeError as lost:
-            lost.add_note(LOST)
+            lost.add_note(PROCESS_LOST)
             raise
         for rank, (_, failure) in enumerate(everyone):
             if failure is not None:
-                failure.add_note(f"{TOLD} process {rank}")
+                failure.add_note(f"{RAISED_IN} process {rank}")
                 raise failure
         return [value for value, _ in everyone]
 
@@ -83,7 +83,7 @@ def all_processes() -> Crew:
     return Crew(dist.get_rank(), dist.get_world_size())
 
 
-def shared_out(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+def shared_out(tasks: Sequence[Callable[[], TaskResult]]) -> list[TaskResult]:
     """The results of all tasks, in order, in every process: of n processes, process r does tasks r, r + n, r + 2n, ...
 
     The first task that is refused is refused in every process.
@@ -128,6 +128,6 @@ def processes_of_torchrun() -> Iterator[Crew]:
     except Exception as error:
         if crew.rank == 0:
             raise
-        raise SystemExit(getattr(error, "exit_code", INTERNAL)) from None
+        raise SystemExit(getattr(error, "exit_code", BUG_EXIT_CODE)) from None
     finally:
         dist.destroy_process_group()

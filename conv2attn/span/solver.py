@@ -13,17 +13,17 @@ from typing import final
 import numpy as np
 
 from conv2attn.bounds import down, up
+from conv2attn.span.attention_rows import Array, AttentionRows, Limits, Whole
 from conv2attn.span.least_squares import Factors, factors_of
 from conv2attn.span.patterns import Portion, portions
-from conv2attn.span.planes import Plane, Programme, look, solve
-from conv2attn.span.rows import Array, AttentionRows, Limits, Whole
+from conv2attn.span.planes import Plane, Programme, residuals_of, solve
 from conv2attn.span.targets import Targets
 from conv2attn.span.weighing import (
     Coefficients,
     Dual,
     Dyadic,
     ExactRow,
-    candidates,
+    duals_near,
     exact_rows,
     hot_rows,
     on_all_keys,
@@ -39,13 +39,13 @@ TIGHT = 0.7
 """A dual is weighed when the programme's lower end is this share of its upper one, and in any case now and then."""
 GUESSED = 0.3
 """A dual that is guessed from what least squares leaves is weighed where it is worth this share of the upper end."""
-TRIED = (1, 4, 16)
+GUESS_ROWS = (1, 4, 16)
 """Rows from which a dual is guessed; at last three more than there are heads."""
-LOST = 1e-9
+GUESS_NOISE = 1e-9
 """A guess of which no more than this is left across the heads is rounding."""
 NEAR = 0.999
 """A search ends where a dual as near as this to the upper end does not refute."""
-HELD = 2**22
+KEPT_ENTRIES = 2**22
 """Entries of attention that are kept between the passes, rather than read again."""
 PLANES = 6
 """Rows that a pass adds for a mixing; the first adds three more than there are heads, so as to bound all of them."""
@@ -76,27 +76,27 @@ class Decision:
         return float(np.abs(np.array(self.mixing, dtype=float)).sum())
 
 
-def decide(
+def decide_targets(
     attention: AttentionRows, targets: Targets, group: Whole, limits: Limits, wanted: Sequence[int]
 ) -> tuple[dict[int, Decision], Factors]:
     """The wanted targets on a group of rows, `image * queries + query`, and the least squares of all targets."""
     entries = attention.heads * len(group) * attention.width
-    held = list(portions(attention, targets, group)) if entries <= HELD or attention.hot is not None else None
+    kept = list(portions(attention, targets, group)) if entries <= KEPT_ENTRIES or attention.hot is not None else None
 
     def read() -> Iterable[Portion]:
-        return portions(attention, targets, group) if held is None else held
+        return portions(attention, targets, group) if kept is None else kept
 
     factors = factors_of(read(), targets.coefficients, limits.max_phi)
     decided: dict[int, Decision] = {}
     rows = exactly_known(attention, targets, group)
     if rows:
         coefficients = Coefficients.exactly(targets.coefficients)
-        by_squares = look(read(), targets, attention.width, factors.bounded, np.arange(len(targets)), 0)[0]
+        by_squares = residuals_of(read(), targets, attention.width, factors.bounded, np.arange(len(targets)), 0)[0]
         for j in wanted:
             settled = exactly(attention, rows, coefficients, j, limits, factors.bounded[j], float(by_squares[j]))
             decided |= {} if settled is None else {j: settled}
     left = [j for j in wanted if j not in decided]
-    for j, search in run(attention, targets, read, len(group), limits, factors, left).items():
+    for j, search in search_targets(attention, targets, read, len(group), limits, factors, left).items():
         decided[j] = judged(search, attention, rows, targets, limits)
     return decided, factors
 
@@ -158,12 +158,12 @@ class Search:
                 self.mixing, self.residual, self.holds = mixing, residual, fits
         self.programme.add(planes, mixing)
 
-    def next(self, found: tuple[Array, float, Array] | None) -> None:
+    def next(self, solution: tuple[Array, float, Array] | None) -> None:
         """Sets out where to look next, from what solves the programme over the planes."""
         self.points = []
-        if found is None:
+        if solution is None:
             return
-        mixing, lower, weights = found
+        mixing, lower, weights = solution
         self.weights = self.programme.forget(weights) if lower > self.lower else weights
         self.lower = max(self.lower, lower)
         self.points = [mixing, 0.4 * mixing + 0.6 * self.mixing]
@@ -187,25 +187,25 @@ class Search:
     def direction(self, width: int) -> dict[int, Array]:
         """The numbers y of the programme's dual, at the rows that have any."""
         assert self.weights is not None
-        found: dict[int, Array] = {}
+        direction: dict[int, Array] = {}
         for weight, plane in zip(self.weights, self.programme.planes, strict=False):
             if weight > 1e-9:
-                found[plane.row] = found.get(plane.row, np.zeros(width)) + weight * plane.spread(width)
-        return found
+                direction[plane.row] = direction.get(plane.row, np.zeros(width)) + weight * plane.spread(width)
+        return direction
 
     def guess(self, attention: AttentionRows, targets: Targets) -> bool:
         """Whether the signs of what is left at the worst rows of the start, at few or at many, less their part along
         the heads, are a dual that is worth `GUESSED` of the upper end."""
-        for count in (*TRIED, attention.heads + 3):
+        for count in (*GUESS_ROWS, attention.heads + 3):
             self.weights = np.ones(count)
             direction = self.direction(attention.width)
-            at = [divmod(row, targets.places.shape[1]) for row in direction]
-            heads = np.concatenate([attention.read(image, np.array([query]))[:, 0] for image, query in at], 1)
+            places = [divmod(row, targets.places.shape[1]) for row in direction]
+            heads = np.concatenate([attention.read(image, np.array([query]))[:, 0] for image, query in places], 1)
             along = np.concatenate(list(direction.values()))
-            across = (along - heads.T @ np.linalg.lstsq(heads.T, along, rcond=None)[0]).reshape(len(at), -1)
-            asked = targets.block(np.array([query for _, query in at]), attention.width)[self.target]
+            across = (along - heads.T @ np.linalg.lstsq(heads.T, along, rcond=None)[0]).reshape(len(places), -1)
+            target_rows = targets.block(np.array([query for _, query in places]), attention.width)[self.target]
             peak = float(np.abs(across).max(-1).sum())
-            floor = float((across * asked).sum()) / peak if peak > LOST * count else 0.0
+            floor = float((across * target_rows).sum()) / peak if peak > GUESS_NOISE * count else 0.0
             if floor >= GUESSED * self.residual and floor > 2 * self.limits.allowed(self.limits.max_phi):
                 return True
         self.weights = None
@@ -216,7 +216,7 @@ class Search:
         attention: AttentionRows,
         targets: Targets,
         coefficients: Coefficients,
-        known: dict[int, ExactRow],
+        exact: dict[int, ExactRow],
     ) -> None:
         """Weighs the duals near the programme's, until one refutes."""
         self.weighings += 1
@@ -224,23 +224,23 @@ class Search:
         if not direction:
             return
         order = sorted(direction)
-        if attention.heads * attention.width * len(known) > HELD:
-            known.clear()
-        known |= exact_rows(attention, targets, [row for row in order if row not in known])
-        self.rows = {row: known[row] for row in order}
+        if attention.heads * attention.width * len(exact) > KEPT_ENTRIES:
+            exact.clear()
+        exact |= exact_rows(attention, targets, [row for row in order if row not in exact])
+        self.rows = {row: exact[row] for row in order}
         eps, norm = Fraction(self.limits.eps), Fraction(self.limits.max_phi)
         allowed = eps + Fraction(self.limits.per_norm) * norm
-        for place, values in enumerate(candidates(self.rows, order, np.concatenate([direction[r] for r in order]))):
-            found = weighed(self.rows, coefficients, self.target, values)
-            floor = found.floor(norm)
+        for place, values in enumerate(duals_near(self.rows, order, np.concatenate([direction[r] for r in order]))):
+            dual = weighed(self.rows, coefficients, self.target, values)
+            floor = dual.floor(norm)
             self.refuted = floor > allowed
             if floor > self.floor or self.dual is None:
-                self.floor, self.dual = max(floor, self.floor), found
+                self.floor, self.dual = max(floor, self.floor), dual
             if self.refuted or (place == 1 and self.lower <= self.limits.allowed(float(np.abs(self.mixing).sum()))):
                 return
 
 
-def run(
+def search_targets(
     attention: AttentionRows,
     targets: Targets,
     read: Callable[[], Iterable[Portion]],
@@ -258,11 +258,11 @@ def run(
     searches = []
     for j in wanted:
         programme = Programme(factors.bounded[j], frame, 1.0, limits.max_phi, wide / lengths)
-        asked = float(targets.largest[j])
-        start = Search(j, programme, limits, np.zeros(attention.heads), asked, holds=asked <= limits.allowed(0.0))
+        largest = float(targets.largest[j])
+        start = Search(j, programme, limits, np.zeros(attention.heads), largest, holds=largest <= limits.allowed(0.0))
         searches.append(start)
     coefficients = Coefficients.exactly(targets.coefficients)
-    known: dict[int, ExactRow] = {}
+    exact: dict[int, ExactRow] = {}
     open_still = list(searches)
     for each in open_still:
         least_squares = factors.bounded[each.target]
@@ -274,25 +274,25 @@ def run(
             break
         places, mixings = np.array([each.target for each, _ in points]), np.array([point for _, point in points])
         most = PLANES if step else attention.heads + 3
-        residuals, planes = look(read(), targets, attention.width, mixings, places, most)
-        for (each, point), residual, found in zip(points, residuals, planes, strict=True):
-            each.saw(point, float(residual), found)
+        residuals, planes = residuals_of(read(), targets, attention.width, mixings, places, most)
+        for (each, point), residual, found_planes in zip(points, residuals, planes, strict=True):
+            each.saw(point, float(residual), found_planes)
         if not step:
             for each in open_still:
                 each.programme.scale(each.residual or 1.0)
                 if not each.holds and each.guess(attention, targets):
-                    each.weigh(attention, targets, coefficients, known)
+                    each.weigh(attention, targets, coefficients, exact)
                     each.weighings = 0
         open_still = [each for each in open_still if not each.holds and not each.refuted]
         for each, answer in zip(open_still, solve([each.programme for each in open_still]), strict=True):
             each.next(answer)
         for each in open_still:
             if each.wants_weighing(step):
-                each.weigh(attention, targets, coefficients, known)
+                each.weigh(attention, targets, coefficients, exact)
         open_still = [each for each in open_still if not each.closed]
     for each in searches:
         if not (each.holds or each.refuted) and each.weights is not None:
-            each.weigh(attention, targets, coefficients, known)
+            each.weigh(attention, targets, coefficients, exact)
     return {each.target: each for each in searches}
 
 
@@ -321,12 +321,12 @@ def judged(
     if not search.refuted or dual is None:
         return Decision(Verdict.UNDECIDED, search.residual, floor, weights, bool(rows), None, reach)
     values = on_all_keys(dual, search.rows, attention.width)
-    found = (values, reach, stability(dual, limits))
-    return Decision(Verdict.REFUTED, search.residual, floor, weights, bool(rows), *found)
+    evidence = (values, reach, stability(dual, limits))
+    return Decision(Verdict.REFUTED, search.residual, floor, weights, bool(rows), *evidence)
 
 
 def stability(dual: Dual, limits: Limits) -> float:
     """How far every entry may move, as a share of itself, before the dual that refutes fails."""
     norm = Fraction(limits.max_phi)
-    spare = dual.gain - norm * dual.met - (Fraction(limits.eps) + Fraction(limits.per_norm) * norm) * dual.peak
+    spare = dual.gain - norm * dual.attended - (Fraction(limits.eps) + Fraction(limits.per_norm) * norm) * dual.peak
     return down(max(Fraction(0), spare / (norm * dual.weight))) if dual.weight else 0.0

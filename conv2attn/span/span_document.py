@@ -6,45 +6,47 @@ from itertools import product
 
 from conv2attn.basis import Offset
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, document, gathered, show
-from conv2attn.span.results import Condition, SpanReport, SpanRow, Target
+from conv2attn.span.span_report import Condition, SpanReport, SpanRow, Target
 from conv2attn.verdicts import Strength, Verdict
 
-HEADER = (
+SPAN_COLUMNS = (
     *("layer", "grid", "images", "heads", "condition", "queries", "targets", "rank", "singular values around"),
     *("residual", "at least", "distance", "eps", "|Phi|", "strength", "verdict"),
 )
-SPARE = (
+SPAN_SPARE = (
     *("singular values around", "images", "eps", "at least", "queries", "rank", "|Phi|", "condition", "targets"),
     *("grid", "heads", "distance", "strength"),
 )
 LEVELS = ((1e-6, ","), (1e-4, ":"), (1e-2, "-"), (0.1, "+"), (0.5, "*"), (float("inf"), "#"))
-LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
+RESIDUAL_LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
 
 
 @document.register
 def _(report: SpanReport, verbose: bool = False) -> Document:
     """The answer, a row for each layer, and notes; with all conditions and a picture of each layer where `verbose`."""
     rows = tuple(
-        tuple(cells(row, each)) for row in report.rows for each in (row.conditions if verbose else [row.deciding])
+        tuple(condition_cells(row, each))
+        for row in report.rows
+        for each in (row.conditions if verbose else [row.deciding])
     )
     pictures = tuple(line for row in report.rows for line in in_pictures(row)) if verbose else ()
-    legend = (LEGEND,) if pictures else ()
-    notes = (*remarks(report, verbose), *totals(report))
-    spare = tuple(name for name in SPARE if name != "condition" or len(rows) == len(report.rows))
-    parts = (Notes((report.asked,)), Table(HEADER, rows, spare), Verbatim((*pictures, *legend)), Notes(notes))
-    return Document(tuple(answer(report)), parts, report.verdict)
+    legend = (RESIDUAL_LEGEND,) if pictures else ()
+    notes = (*span_remarks(report, verbose), *verdict_totals(report))
+    spare = tuple(name for name in SPAN_SPARE if name != "condition" or len(rows) == len(report.rows))
+    parts = (Notes((report.asked,)), Table(SPAN_COLUMNS, rows, spare), Verbatim((*pictures, *legend)), Notes(notes))
+    return Document(tuple(span_answer(report)), parts, report.verdict)
 
 
-def answer(report: SpanReport) -> list[str]:
+def span_answer(report: SpanReport) -> list[str]:
     """The answer in four lines at most: the verdict, the taps formed, the spans' reach, and what convolutions explain.
 
     R^2 is 1 less the squared distance of a shift from the span, over its square: of the centre where it is asked for,
     of all on average, and of the best, each the mean over the layers that were checked.
     """
     checked = [row.deciding for row in report.rows if row.deciding.targets]
-    held = sum(row.verdict is Verdict.HOLDS for row in report.rows)
+    holding = sum(row.verdict is Verdict.HOLDS for row in report.rows)
     layers = counted(len(report.rows), "layer")
-    lines = [f"{report.verdict.value}: {held} of {layers} can express every convolution asked for"]
+    lines = [f"{report.verdict.value}: {holding} of {layers} can express every convolution asked for"]
     if not checked:
         return lines
     formed = [sum(target.verdict is Verdict.HOLDS for target in each.targets) for each in checked]
@@ -65,7 +67,7 @@ def answer(report: SpanReport) -> list[str]:
     return lines
 
 
-def cells(row: SpanRow, condition: Condition) -> list[Cell]:
+def condition_cells(row: SpanRow, condition: Condition) -> list[Cell]:
     """One line of the table; the condition that decides has a star. A layer that was not read has no figures."""
     name = condition.name + (" *" if condition is row.deciding and len(row.conditions) > 1 else "")
     if condition.verdict is Verdict.UNSUPPORTED:
@@ -95,26 +97,26 @@ def in_pictures(row: SpanRow) -> list[str]:
     return [f"{row.name}, {row.deciding.name}: residual and distance of every offset", *lines, ""] if lines else []
 
 
-def remarks(report: SpanReport, verbose: bool) -> list[str]:
+def span_remarks(report: SpanReport, verbose: bool) -> list[str]:
     """Notes beyond the figures, of the conditions that decide, or of all where `verbose`."""
-    said: list[tuple[str, str]] = []
+    sentences: list[tuple[str, str]] = []
     for row in report.rows:
-        said += [(row.name, note) for note in row.notes]
-        asked = row.conditions if verbose else (row.deciding,)
-        said += [(f"{row.name}, {each.name}", each.sentence) for each in asked if each.sentence]
+        sentences += [(row.name, note) for note in row.notes]
+        conditions = row.conditions if verbose else (row.deciding,)
+        sentences += [(f"{row.name}, {each.name}", each.sentence) for each in conditions if each.sentence]
         if len(row.deciding.targets) and row.images > 1:
-            said.append(
+            sentences.append(
                 (
                     row.name,
                     f"one Phi for {row.images} images" if row.deciding.name != "per-image" else "a Phi for each image",
                 )
             )
-    times = Counter(sentence for _, sentence in said)
-    named = [("all", each) if times[each] == len(report.rows) > 3 else (name, each) for name, each in said]
-    return gathered(said, None) if verbose else gathered(dict.fromkeys(named))
+    times = Counter(sentence for _, sentence in sentences)
+    named = [("all", each) if times[each] == len(report.rows) > 3 else (name, each) for name, each in sentences]
+    return gathered(sentences, None) if verbose else gathered(dict.fromkeys(named))
 
 
-def totals(report: SpanReport) -> list[str]:
+def verdict_totals(report: SpanReport) -> list[str]:
     """The limits, and the count of all four verdicts."""
     bounds = sorted({(row.limits.eps, row.limits.max_phi, row.limits.per_norm) for row in report.rows if row.heads})
     lines = []
@@ -136,10 +138,10 @@ def picture(targets: Sequence[Target], eps: float) -> list[str]:
     On the left the certified residual of the worst query, on the right the least-squares distance over all queries,
     where there is one. Empty where the targets are not offsets.
     """
-    there = [target for target in targets if target.offset is not None]
-    held = [0.0 if target.verdict is Verdict.HOLDS else target.residual for target in there]
-    left = layout({t.offset: value for t, value in zip(there, held, strict=True) if t.offset is not None}, eps)
-    right = layout({t.offset: t.distance for t in there if t.offset is not None and t.distance is not None}, eps)
+    with_offset = [target for target in targets if target.offset is not None]
+    residuals = [0.0 if target.verdict is Verdict.HOLDS else target.residual for target in with_offset]
+    left = layout({t.offset: x for t, x in zip(with_offset, residuals, strict=True) if t.offset is not None}, eps)
+    right = layout({t.offset: t.distance for t in with_offset if t.offset is not None and t.distance is not None}, eps)
     width = max(map(len, left), default=0)
     return [f"  {a.ljust(width)}     {b}".rstrip() for a, b in zip(left, right or [""] * len(left), strict=True)]
 

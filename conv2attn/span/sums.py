@@ -14,9 +14,9 @@ import numpy as np
 
 from conv2attn.basis import Offset
 from conv2attn.models.tokens import Windows
+from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.grids import Grid
 from conv2attn.span.least_squares import triangles
-from conv2attn.span.rows import Array, AttentionRows, Whole
 
 ALLOWED = 1e-30
 """A key that no head gives more than this in any image is masked: the scores of what is not masked differ by less."""
@@ -72,7 +72,7 @@ class Sums:
 
     def __add__(self, other: "Sums") -> "Sums":
         """The sums over the queries of both."""
-        added = {name: mine + getattr(other, name) for name, mine in vars(self).items() if mine is not None}
+        added = {name: value + getattr(other, name) for name, value in vars(self).items() if value is not None}
         factor = np.linalg.qr(np.concatenate([self.factor, other.factor], 1), mode="r")
         return replace(self, **(added | {"factor": factor}))
 
@@ -127,8 +127,8 @@ def list_of_pieces(rows: AttentionRows, windows: Windows | None) -> list[tuple[W
 
 def coordinates(grid: Grid, queries: Whole) -> list[Whole]:
     """The key coordinates at which queries stand, axis by axis."""
-    at = np.unravel_index(queries, grid.queries)
-    return [grid.site(axis).cpu().numpy()[along] for axis, along in enumerate(at)]
+    places = np.unravel_index(queries, grid.queries)
+    return [grid.site(axis).cpu().numpy()[along] for axis, along in enumerate(places)]
 
 
 def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: Whole, images: list[int]) -> Sums:
@@ -149,7 +149,7 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         moved = at_key[axis][None, :] - site[:, None]
         place = place * shape[axis] + moved + grid.keys[axis] - 1
         away = away + moved**2
-    unmasked = rows.one_hot or rows.known or bool(pixels.min() > ALLOWED)
+    unmasked = rows.one_hot or rows.by_position or bool(pixels.min() > ALLOWED)
     allowed = np.ones(place.shape, bool) if unmasked else pixels.max((0, 1)) > ALLOWED
     everything = bool(allowed.all())
     width, sites = np.maximum(allowed.sum(-1), 1), coordinates(grid, queries)
@@ -180,7 +180,7 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         deviation = mass - levelled(level, grid, sites)
     else:
         deviation = mass - by_displacement(level[..., None] * allowed)
-    alone = count == 1 and not rows.known
+    alone = count == 1 and not rows.by_position
     scatter = by_displacement(np.where(allowed, pixels[0] - level[0][..., None], 0.0) ** 2) if alone else None
     logs = np.log(np.maximum(blocks.astype(np.float32), np.finfo(np.float32).tiny))
     best = np.take_along_axis(np.broadcast_to(place, pixels.shape), pixels.argmax(-1)[..., None], -1)[..., 0]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from conv2attn.basis import Offset, as_matrix
 from conv2attn.errors import UsageError
+from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.grids import Grid
-from conv2attn.span.rows import Array, AttentionRows
 from conv2attn.theorem import Convolution, combinations, tap_matrix
 
 
@@ -40,8 +40,8 @@ class Targets:
     @cached_property
     def largest(self) -> Array:
         """The largest sum of absolute values that a row of each target has at one query, (targets)."""
-        asked: Array = (np.abs(self.coefficients) @ (self.places >= 0)).max(1, initial=0.0)
-        return asked
+        sums: Array = (np.abs(self.coefficients) @ (self.places >= 0)).max(1, initial=0.0)
+        return sums
 
     @property
     def interior(self) -> NDArray[np.bool_]:
@@ -50,19 +50,20 @@ class Targets:
 
     def block(self, queries: NDArray[np.int64], keys: int) -> Array:
         """The rows asked for at these queries: (targets, queries, keys)."""
-        asked = np.zeros((len(self), len(queries), keys))
+        rows = np.zeros((len(self), len(queries), keys))
         for tap, places in enumerate(self.places[:, queries]):
-            there = np.flatnonzero(places >= 0)
-            asked[:, there, places[there]] += self.coefficients[:, tap, None]
-        return asked
+            asking = np.flatnonzero(places >= 0)
+            rows[:, asking, places[asking]] += self.coefficients[:, tap, None]
+        return rows
 
 
-def shifts(grid: Grid, offsets: Sequence[Offset]) -> Targets:
+def shift_targets(grid: Grid, offsets: Sequence[Offset]) -> Targets:
     """One target for each offset."""
     sites = np.stack(np.meshgrid(*(grid.site(a).numpy() for a in range(len(grid.keys))), indexing="ij"), -1)
-    asked = sites.reshape(1, -1, len(grid.keys)) + np.array(offsets, dtype=np.int64).reshape(-1, 1, len(grid.keys))
-    inside = np.asarray(((asked >= 0) & (asked < np.array(grid.keys))).all(-1))
-    flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], asked, 0), -1, 0)), grid.keys)
+    moves = np.array(offsets, dtype=np.int64).reshape(-1, 1, len(grid.keys))
+    coordinates = sites.reshape(1, -1, len(grid.keys)) + moves
+    inside = np.asarray(((coordinates >= 0) & (coordinates < np.array(grid.keys))).all(-1))
+    flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], coordinates, 0), -1, 0)), grid.keys)
     labels = tuple(",".join(map(str, offset)) for offset in offsets)
     return Targets(tuple(offsets), np.where(inside, flat, -1), np.eye(len(offsets)), labels)
 
@@ -75,17 +76,17 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
     Raises:
         UsageError: its queries are not those of the grid, or its numbers are not finite (C2A504).
     """
-    whole = as_matrix(structure, grid.keys).detach().numpy()
-    if whole.shape[1:] != grid.shape:
+    matrices = as_matrix(structure, grid.keys).detach().numpy()
+    if matrices.shape[1:] != grid.shape:
         raise UsageError(
             "C2A504",
-            f"operators of {whole.shape[1]} queries, where the attention has {grid.shape[0]}",
+            f"operators of {matrices.shape[1]} queries, where the attention has {grid.shape[0]}",
             "Pass operators with one row for each query of the attention.",
         )
-    if not np.isfinite(whole).all():
+    if not np.isfinite(matrices).all():
         raise UsageError("C2A504", "the operators that are asked for are not finite", "Pass finite numbers.")
-    query, key = np.nonzero(whole.any(0))
-    kinds, kind = np.unique(whole[:, query, key].T, axis=0, return_inverse=True)
+    query, key = np.nonzero(matrices.any(0))
+    kinds, kind = np.unique(matrices[:, query, key].T, axis=0, return_inverse=True)
     pairs = np.stack([kind.reshape(-1), query])
     order = np.lexsort(pairs[::-1])
     new = np.concatenate([[True], (np.diff(pairs[:, order]) != 0).any(0)])[: len(order)]
@@ -94,8 +95,8 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
     np.maximum.at(counts, pairs[0, order], slot + 1)
     places = np.full((int(counts.sum()), grid.shape[0]), -1)
     places[(np.cumsum(counts) - counts)[pairs[0, order]] + slot, query[order]] = key[order]
-    coefficients = np.repeat(kinds.reshape(-1, len(whole)), counts, axis=0).T
-    labels = tuple(f"operator {term}" for term in range(len(whole)))
+    coefficients = np.repeat(kinds.reshape(-1, len(matrices)), counts, axis=0).T
+    labels = tuple(f"operator {term}" for term in range(len(matrices)))
     return Targets(((),) * len(places), places, np.ascontiguousarray(coefficients), labels)
 
 
@@ -104,7 +105,7 @@ def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff:
     matrix = tap_matrix(convolution)
     used = np.flatnonzero(np.abs(matrix).max(1) > 0)
     columns = combinations(matrix[used], roundoff)
-    one_for_each = shifts(attention.grid, [convolution.offsets[t] for t in used])
+    one_for_each = shift_targets(attention.grid, [convolution.offsets[t] for t in used])
     labels = tuple(f"combination {j}" for j in range(columns.shape[1]))
     return replace(one_for_each, coefficients=columns.T.copy(), labels=labels)
 

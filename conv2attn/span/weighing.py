@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.bounds.dyadic import over_power_of_two
+from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.patterns import portions
-from conv2attn.span.rows import Array, AttentionRows, Whole
 from conv2attn.span.targets import Targets
 
 PRIMES = (2**61 - 1, 2**61 - 31, 2**61 - 45)
@@ -66,21 +66,21 @@ class Coefficients:
     @staticmethod
     def exactly(numbers: Array) -> "Coefficients":
         """Those of floats (targets, taps)."""
-        unit, whole = over_power_of_two(numbers)
-        return Coefficients(unit.bit_length() - 1, whole)
+        unit, integers = over_power_of_two(numbers)
+        return Coefficients(unit.bit_length() - 1, integers)
 
     def of(self, target: int, row: ExactRow) -> dict[int, int]:
         """The row that a target asks for, as keys and numbers."""
-        asked: dict[int, int] = {}
+        entries: dict[int, int] = {}
         for number, key in zip(self.whole[target], row.places, strict=True):
             if key >= 0 and number:
-                asked[key] = asked.get(key, 0) + number
-        return asked
+                entries[key] = entries.get(key, 0) + number
+        return entries
 
 
 def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]) -> dict[int, ExactRow]:
     """These rows in exact numbers: fractions where they are declared, otherwise the floats as they are."""
-    found = {}
+    exact = {}
     for row in wanted:
         image, query = divmod(row, targets.places.shape[1])
         floats, places = attention.read(image, np.array([query]))[:, 0], tuple(targets.places[:, query].tolist())
@@ -88,11 +88,11 @@ def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]
             assert attention.rational is not None
             rows = [attention.rational(head, row) for head in range(attention.heads)]
             unit = math.lcm(*(x.denominator for each in rows for x in each))
-            whole = [[x.numerator * (unit // x.denominator) for x in each] for each in rows]
+            integers = [[x.numerator * (unit // x.denominator) for x in each] for each in rows]
         else:
-            unit, whole = over_power_of_two(floats)
-        found[row] = ExactRow(row, unit, np.array(whole, dtype=object), floats, places)
-    return found
+            unit, integers = over_power_of_two(floats)
+        exact[row] = ExactRow(row, unit, np.array(integers, dtype=object), floats, places)
+    return exact
 
 
 def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterator[ExactRow]:
@@ -101,50 +101,50 @@ def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
         assert portion.keys is not None
         for at, (row, times) in enumerate(zip(portion.rows, portion.times, strict=True)):
             floats = portion.attention[:, at]
-            whole = floats.astype(int).astype(object)
+            integers = floats.astype(int).astype(object)
             places = tuple(portion.places[:, at].tolist())
-            yield ExactRow(int(row), 1, whole, floats, places, tuple(portion.keys[at].tolist()), int(times))
+            yield ExactRow(int(row), 1, integers, floats, places, tuple(portion.keys[at].tolist()), int(times))
 
 
 @final
 @dataclass(frozen=True)
 class Dual:
-    """y, and what it is worth exactly: `gain` is <y, e>, `met` max_h |<A_h, y>|, `weight` max_h <A_h, |y|>, `peak`
+    """y, and what it is worth exactly: `gain` is <y, e>, `attended` max_h |<A_h, y>|, `weight` max_h <A_h, |y|>, `peak`
     sum_q |y_q|_max."""
 
     values: Dyadic
     gain: Fraction
-    met: Fraction
+    attended: Fraction
     weight: Fraction
     peak: Fraction
 
     def floor(self, norm: Fraction) -> Fraction:
         """Lower bound on what every mixing of at most this norm leaves."""
-        return (self.gain - norm * self.met) / self.peak if self.peak else Fraction(0)
+        return (self.gain - norm * self.attended) / self.peak if self.peak else Fraction(0)
 
     def excludes(self, eps: Fraction, per_norm: Fraction) -> Fraction | None:
         """The norm up to which no mixing leaves `eps + per_norm |phi|_1`; None where that is every norm."""
         spare = self.gain - eps * self.peak
-        slope = self.met + per_norm * self.peak
+        slope = self.attended + per_norm * self.peak
         return max(Fraction(0), spare / slope) if slope else (None if spare > 0 else Fraction(0))
 
 
 def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int, values: Dyadic) -> Dual:
     """The worth of y for a target, exactly."""
     unit = math.lcm(*(rows[row].unit for row in values))
-    met = weight = np.zeros(len(next(iter(rows.values())).numbers), dtype=object)
+    along_heads = weight = np.zeros(len(next(iter(rows.values())).numbers), dtype=object)
     gain = peak = 0
     for row, numbers in values.items():
-        held, y = rows[row], np.array(numbers, dtype=object)
-        gain += sum(number * numbers[key] for key, number in coefficients.of(target, held).items())
+        exact, y = rows[row], np.array(numbers, dtype=object)
+        gain += sum(number * numbers[key] for key, number in coefficients.of(target, exact).items())
         peak += max(map(abs, numbers))
-        met = met + held.numbers @ y * (unit // held.unit)
-        weight = weight + held.numbers @ np.abs(y) * (unit // held.unit)
-    gained, across, whole = Fraction(gain, 1 << coefficients.bits), np.abs(met).max(), weight.max()
-    return Dual(values, gained, Fraction(int(across), unit), Fraction(int(whole), unit), Fraction(peak))
+        along_heads = along_heads + exact.numbers @ y * (unit // exact.unit)
+        weight = weight + exact.numbers @ np.abs(y) * (unit // exact.unit)
+    gained, across, absolute = Fraction(gain, 1 << coefficients.bits), np.abs(along_heads).max(), weight.max()
+    return Dual(values, gained, Fraction(int(across), unit), Fraction(int(absolute), unit), Fraction(peak))
 
 
-def candidates(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> Iterator[Dyadic]:
+def duals_near(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> Iterator[Dyadic]:
     """Duals near y (rows * keys): less its part along the heads in float64, as it is, and less that part more finely.
 
     Heads that are nearly dependent differ by less than float64 tells: exactly across those differences y would lose
@@ -161,8 +161,8 @@ def candidates(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> 
 
 def in_integers(y: Array, order: Sequence[int]) -> Dyadic:
     """y (rows * keys) as integers of at most 2^52, by row: it is a direction, and float64 tells no more of it."""
-    whole = np.rint(y * (2.0**52 / (np.abs(y).max(initial=0.0) or 1.0))).astype(np.int64).reshape(len(order), -1)
-    return dict(zip(order, whole.tolist(), strict=True))
+    integers = np.rint(y * (2.0**52 / (np.abs(y).max(initial=0.0) or 1.0))).astype(np.int64).reshape(len(order), -1)
+    return dict(zip(order, integers.tolist(), strict=True))
 
 
 def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array, values: Dyadic) -> Dyadic:
@@ -170,17 +170,17 @@ def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array
     directions, singular, _ = np.linalg.svd(attention, full_matrices=False)
     kept = singular > NEGLIGIBLE * max(singular.max(initial=0.0), 1e-300)
     inverse = (directions[:, kept] / singular[kept] ** 2) @ directions[:, kept].T
-    found = {row: [y << FINE for y in values[row]] for row in order}
+    integers = {row: [y << FINE for y in values[row]] for row in order}
     for _ in range(ROUNDS):
-        met = [Fraction(0)] * len(inverse)
+        along_heads = [Fraction(0)] * len(inverse)
         for row in order:
-            along = (rows[row].heads * flint.fmpz_mat([[y] for y in found[row]])).entries()
-            met = [m + Fraction(int(x), rows[row].unit) for m, x in zip(met, along, strict=True)]
-        weights = flint.fmpz_mat([[int(x) for x in inverse @ np.array(met, dtype=np.float64)]])
+            along = (rows[row].heads * flint.fmpz_mat([[y] for y in integers[row]])).entries()
+            along_heads = [m + Fraction(int(x), rows[row].unit) for m, x in zip(along_heads, along, strict=True)]
+        weights = flint.fmpz_mat([[int(x) for x in inverse @ np.array(along_heads, dtype=np.float64)]])
         for row in order:
             moved = (weights * rows[row].heads).entries()
-            found[row] = [y - int(x) // rows[row].unit for y, x in zip(found[row], moved, strict=True)]
-    return found
+            integers[row] = [y - int(x) // rows[row].unit for y, x in zip(integers[row], moved, strict=True)]
+    return integers
 
 
 def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fraction], Dyadic]:
@@ -190,13 +190,13 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
     """
     order = list(values)
     unit = math.lcm(*(rows[row].unit for row in order))
-    held = {row: rows[row].heads * (unit // rows[row].unit) for row in order}
+    matrices = {row: rows[row].heads * (unit // rows[row].unit) for row in order}
     columns = {row: flint.fmpz_mat([[y] for y in values[row]]) for row in order}
-    heads = held[order[0]].nrows()
+    heads = matrices[order[0]].nrows()
     gram, along = flint.fmpz_mat(heads, heads), flint.fmpz_mat(heads, 1)
     for row in order:
-        gram += held[row] * held[row].transpose() * rows[row].times
-        along += held[row] * columns[row] * rows[row].times
+        gram += matrices[row] * matrices[row].transpose() * rows[row].times
+        along += matrices[row] * columns[row] * rows[row].times
     for prime in (*PRIMES, None):
         basis = pivots(flint.nmod_mat(gram, prime) if prime else flint.fmpq_mat(gram))
         weights, below = flint.fmpz_mat(heads, 1), flint.fmpz(1)
@@ -206,11 +206,11 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
             above, below = solution.numer_denom()
             for place, h in enumerate(basis):
                 weights[h, 0] = above[place, 0]
-        left = {row: columns[row] * below - held[row].transpose() * weights for row in order}
-        met = flint.fmpz_mat(heads, 1)
+        left = {row: columns[row] * below - matrices[row].transpose() * weights for row in order}
+        remaining = flint.fmpz_mat(heads, 1)
         for row in order:
-            met += held[row] * left[row] * rows[row].times
-        if any(map(int, met.entries())):
+            remaining += matrices[row] * left[row] * rows[row].times
+        if any(map(int, remaining.entries())):
             continue
         numbers = {row: [int(x) * rows[row].times for x in left[row].entries()] for row in order}
         shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1
@@ -222,11 +222,11 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
 def pivots(matrix: Any) -> list[int]:
     """Columns of the first non-zeros of the rows of the reduced echelon form."""
     reduced, rank = matrix.rref()
-    found: list[int] = []
+    columns: list[int] = []
     for i in range(rank):
-        start = found[-1] + 1 if found else 0
-        found.append(next(c for c in range(start, matrix.ncols()) if reduced[i, c] != 0))
-    return found
+        start = columns[-1] + 1 if columns else 0
+        columns.append(next(c for c in range(start, matrix.ncols()) if reduced[i, c] != 0))
+    return columns
 
 
 def spanned_exactly(
@@ -234,14 +234,14 @@ def spanned_exactly(
 ) -> tuple[tuple[Fraction, ...], Dual | None]:
     """Whether these rows, which are exact, span a target: it is its own exact projection, with Phi's row, or else the
     rest is a dual that no row of Phi gets around."""
-    asked: dict[int, list[int]] = {}
-    for row, held in rows.items():
-        asked[row] = [0] * held.numbers.shape[1]
-        for key, number in coefficients.of(target, held).items():
-            asked[row][key] = number
-    if not any(map(any, asked.values())):
+    target_rows: dict[int, list[int]] = {}
+    for row, exact in rows.items():
+        target_rows[row] = [0] * exact.numbers.shape[1]
+        for key, number in coefficients.of(target, exact).items():
+            target_rows[row][key] = number
+    if not any(map(any, target_rows.values())):
         return (Fraction(0),) * len(next(iter(rows.values())).numbers), None
-    phi, left = projected(rows, asked)
+    phi, left = projected(rows, target_rows)
     if left:
         return (), weighed(rows, coefficients, target, left)
     return tuple(x / (1 << coefficients.bits) for x in phi), None
@@ -260,12 +260,12 @@ def row_left(row: ExactRow, coefficients: Coefficients, target: int, weights: Se
 
 def on_all_keys(dual: Dual, rows: Mapping[int, ExactRow], width: int) -> Dyadic:
     """The numbers of a dual at all keys of the grid."""
-    found = {}
+    on_grid = {}
     for row, numbers in dual.values.items():
         keys = rows[row].keys
-        whole = list(numbers) if keys is None else [0] * width
+        entries = list(numbers) if keys is None else [0] * width
         for key, number in zip(keys or (), numbers, strict=True) if keys is not None else ():
             if key >= 0:
-                whole[key] = number
-        found[row] = whole
-    return found
+                entries[key] = number
+        on_grid[row] = entries
+    return on_grid

@@ -14,7 +14,7 @@ from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights
 from conv2attn.errors import UnsupportedError, UsageError
 
 STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+CONVOLUTION_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @final
@@ -234,7 +234,7 @@ def checked_weight(module: nn.Module) -> Tensor:
     assert isinstance(weight, Tensor)
     assert module.bias is None or isinstance(module.bias, Tensor)
     check_plain(type(module).__name__, weight, module.bias)
-    if weight.is_quantized or weight.dtype not in DTYPES:
+    if weight.is_quantized or weight.dtype not in CONVOLUTION_DTYPES:
         raise UnsupportedError(
             "C2A102",
             f"{type(module).__name__} has weights of {weight.dtype}",

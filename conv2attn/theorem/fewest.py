@@ -15,7 +15,7 @@ from conv2attn.basis import Offset
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theorem.convolution import Convolution, read_convolution
 
-Array = NDArray[np.float64]
+TapMatrix = NDArray[np.float64]
 
 
 def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
@@ -31,13 +31,13 @@ def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
     return layer
 
 
-def tap_matrix(convolution: Convolution) -> Array:
+def tap_matrix(convolution: Convolution) -> TapMatrix:
     """The taps as rows: (taps, channel pairs), in float64."""
-    matrix: Array = convolution.taps().detach().cpu().double().flatten(1).numpy()
+    matrix: TapMatrix = convolution.taps().detach().cpu().double().flatten(1).numpy()
     return matrix
 
 
-def combinations(matrix: Array, roundoff: float) -> Array:
+def combinations(matrix: TapMatrix, roundoff: float) -> TapMatrix:
     """Columns that span the column space of `matrix` (taps, pairs), to rounding of its weights: (taps, rank).
 
     The longest column is taken, all are made orthogonal to it, and so on. Each is scaled by a power of two to a largest
@@ -70,7 +70,7 @@ class FewestHeads:
     free: int
     offsets: tuple[Offset, ...]
     patterns: tuple[tuple[Fraction, ...], ...]
-    matrices: Array
+    matrices: TapMatrix
 
 
 def fewest_heads(convolution: nn.Module | Convolution) -> FewestHeads:

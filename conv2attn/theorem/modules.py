@@ -14,8 +14,8 @@ from conv2attn.errors import UnsupportedError
 from conv2attn.framework import to_torch
 from conv2attn.theorem.convolution import Convolution, resolve_padding
 
-PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+CONVOLUTION_LAYERS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED_LAYERS: dict[int, Any] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 PADS: dict[str, dict[int, Any]] = {
     "zeros": {1: nn.ConstantPad1d, 2: nn.ConstantPad2d, 3: nn.ConstantPad3d},
     "reflect": {1: nn.ReflectionPad1d, 2: nn.ReflectionPad2d, 3: nn.ReflectionPad3d},
@@ -115,7 +115,7 @@ def module_of(convolution: Convolution) -> nn.Module:
 
 def plain_layer(convolution: Convolution, padding: Offset | str, mode: str) -> nn.Module:
     """A convolution layer with these taps."""
-    module = PLAIN[len(convolution.kernel_size)](
+    module = CONVOLUTION_LAYERS[len(convolution.kernel_size)](
         convolution.d_in,
         convolution.d_out,
         convolution.kernel_size,
@@ -157,7 +157,7 @@ def transposed_layer(convolution: Convolution) -> nn.Module:
             f"it pads a zero-stuffed grid further than its taps reach, by {-min(cut)}",
             "Keep it as attention, or as a Basis.",
         )
-    module = TRANSPOSED[len(cut)](
+    module = TRANSPOSED_LAYERS[len(cut)](
         convolution.d_in,
         convolution.d_out,
         convolution.kernel_size,

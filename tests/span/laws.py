@@ -16,10 +16,10 @@ from span.cases import ZOO
 from conv2attn import check_span
 from conv2attn.span import solver
 from conv2attn.span.arrays import read_array
+from conv2attn.span.attention_rows import Limits
 from conv2attn.span.conditions import check
-from conv2attn.span.results import Evidence
-from conv2attn.span.rows import Limits
-from conv2attn.span.targets import shifts
+from conv2attn.span.span_report import Evidence
+from conv2attn.span.targets import shift_targets
 from conv2attn.verdicts import Strength, Verdict
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "span.schema.json").read_text())
@@ -80,13 +80,13 @@ def groups_of(condition, attention, offset):
 def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monkeypatch):
     undecided = total = 0
     if part % 2:
-        monkeypatch.setattr(solver, "HELD", 0)
+        monkeypatch.setattr(solver, "KEPT_ENTRIES", 0)
     for seed in range(12 * part, 12 * (part + 1)):
         attention, bound = problem(seed)
         side, offset = attention.shape[1], seed % 3 - 1
         asked, rng = np.eye(side, k=offset), np.random.default_rng(seed)
         rows = rows_of(attention, (side,))
-        targets = shifts(rows.grid, [(offset,)])
+        targets = shift_targets(rows.grid, [(offset,)])
         for condition in ("joint", "interior", "per-query"):
             margin = 10 ** rng.uniform(-4, -1) * rng.choice([-1, 1])
             groups = groups_of(condition, attention, offset)
@@ -134,7 +134,7 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
         return
     assert found.verdict is case.verdicts[CONDITIONS.index(condition)]
     rows = rows_of(case.heads, case.grid, **options)
-    targets = shifts(rows.grid, case.offsets)
+    targets = shift_targets(rows.grid, case.offsets)
     assert confirm(found, rows, targets, row.limits)
     turned = tuple(map(tampered, found.targets))
     counting = found.counting and msgspec.structs.replace(found.counting, heads=found.counting.heads + 1)

@@ -15,7 +15,13 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Padding
 from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.theorem import STOCK, Convolution, has_own_forward
-from conv2attn.theorem.convolution import DTYPES, check_plain, per_axis, resolve_padding, transposed_convolution
+from conv2attn.theorem.convolution import (
+    CONVOLUTION_DTYPES,
+    check_plain,
+    per_axis,
+    resolve_padding,
+    transposed_convolution,
+)
 
 FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.conv1d: ("conv1d", 1),
@@ -62,7 +68,7 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
     arguments = {**dict(zip(order, args, strict=False)), **kwargs}
     weight, bias, groups = arguments["weight"], arguments.get("bias"), arguments.get("groups", 1)
     check_plain(name, weight, bias)
-    if weight.dtype not in DTYPES:
+    if weight.dtype not in CONVOLUTION_DTYPES:
         raise UnsupportedError(
             "C2A102",
             f"{name} is called with weights of {weight.dtype}",

@@ -13,8 +13,8 @@ from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.bounds import down
 from conv2attn.span import conditions, solver
 from conv2attn.span.arrays import read_array
+from conv2attn.span.attention_rows import limits_for
 from conv2attn.span.conditions import check_kernel
-from conv2attn.span.rows import limits_for
 from conv2attn.theorem import read_convolution
 from conv2attn.verdicts import Strength, Verdict
 

@@ -8,12 +8,12 @@ from attentions import LINE, OFFSETS, hard, soft
 from conv2attn import check_span, convert
 from conv2attn.errors import UsageError
 from conv2attn.span.arrays import read_array
+from conv2attn.span.attention_rows import limits_for
 from conv2attn.span.conditions import check
 from conv2attn.span.patterns import portions
-from conv2attn.span.planes import look
-from conv2attn.span.rows import limits_for
+from conv2attn.span.planes import residuals_of
 from conv2attn.span.span_document import picture
-from conv2attn.span.targets import shifts
+from conv2attn.span.targets import shift_targets
 from conv2attn.verdicts import Verdict
 
 
@@ -103,9 +103,9 @@ def test_residuals_are_those_of_loops(seed):
     rng = np.random.default_rng(seed)
     heads = rng.dirichlet(np.ones(7), (3, 7))
     attention = read_array("random", heads, grid=(7,), dimensions=1, memory_limit=10**6)
-    targets, phi = shifts(attention.grid, LINE), rng.standard_normal((3, 3))
+    targets, phi = shift_targets(attention.grid, LINE), rng.standard_normal((3, 3))
     rows = portions(attention, targets, np.flatnonzero(targets.interior))
-    left, cuts = look(rows, targets, attention.width, phi, np.arange(3), 2)
+    left, cuts = residuals_of(rows, targets, attention.width, phi, np.arange(3), 2)
     for j, (offset,) in enumerate(LINE):
         sums = []
         for q in range(1, 6):
@@ -125,7 +125,7 @@ def test_residuals_are_those_of_loops(seed):
 def test_chunks_change_no_verdict(attention, memory_limit):
     def decided(limit):
         rows = read_array("x", attention, grid=(5, 6), dimensions=2, memory_limit=limit)
-        targets = shifts(rows.grid, OFFSETS)
+        targets = shift_targets(rows.grid, OFFSETS)
         return check("interior", rows, targets, limits_for(rows, None, None))
 
     found, whole = decided(memory_limit), decided(10**9)

@@ -11,10 +11,10 @@ from conv2attn import MultiHeadSelfAttention, convert
 from conv2attn.attention import Encoding
 from conv2attn.span import patterns as module
 from conv2attn.span.arrays import read_array
+from conv2attn.span.attention_rows import limits_for
 from conv2attn.span.conditions import check
 from conv2attn.span.layers import keys_read, read_layer
-from conv2attn.span.rows import limits_for
-from conv2attn.span.targets import shifts
+from conv2attn.span.targets import shift_targets
 
 CUBE = [(-1, 0, 2), (0, 0, 0), (1, 3, -1)]
 
@@ -93,7 +93,7 @@ def random_one_hot(seed):
 def test_patterns_give_the_figures_of_all_keys(array, grid, offsets):
     rows = read_array("one-hot", array, grid=grid, dimensions=len(grid), memory_limit=2**20)
     assert rows.hot is not None
-    targets, limits = shifts(rows.grid, offsets), limits_for(rows, None, None)
+    targets, limits = shift_targets(rows.grid, offsets), limits_for(rows, None, None)
     few, all_keys = ([check(name, each, targets, limits) for name in EVERY] for each in (rows, replace(rows, hot=None)))
     assert verdicts(few) == verdicts(all_keys)
     for name in ("residual", "norm", "distance"):
@@ -102,7 +102,7 @@ def test_patterns_give_the_figures_of_all_keys(array, grid, offsets):
 
 def test_a_query_that_is_passed_over_is_noticed(monkeypatch):
     rows = read_array("planted", soft((5, 6), 1.0), grid=(5, 6), dimensions=2, memory_limit=1)
-    targets, limits = shifts(rows.grid, OFFSETS), limits_for(rows, None, None)
+    targets, limits = shift_targets(rows.grid, OFFSETS), limits_for(rows, None, None)
     everything = module.read_portions
     monkeypatch.setattr(module, "read_portions", lambda *given: [p for p in everything(*given) if 7 not in p.rows])
     with pytest.raises(RuntimeError, match="planted: of 12 rows, 11 were looked at"):

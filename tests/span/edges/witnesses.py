@@ -13,10 +13,10 @@ from conv2attn import MultiHeadSelfAttention, check_span
 from conv2attn.attention import Encoding
 from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.span.arrays import read_array
+from conv2attn.span.attention_rows import Limits, limits_for
 from conv2attn.span.conditions import check
 from conv2attn.span.layers import read_layer
-from conv2attn.span.rows import Limits, limits_for
-from conv2attn.span.targets import shifts
+from conv2attn.span.targets import shift_targets
 from conv2attn.span.weighing import Coefficients, Dual, exact_rows, in_integers, projected, weighed
 from conv2attn.verdicts import Strength, Verdict
 
@@ -32,7 +32,7 @@ def test_what_rounding_explains_holds_and_no_more():
         rounded = ideal * (1 + rng.choice([-1, 1], ideal.shape) * ulps * 2.0**-53)
         rounded = rounded / rounded.sum(-1, keepdims=True)
         attention = rows_of(rounded, (40,))
-        targets, limits = shifts(attention.grid, LINE), limits_for(attention, None, None)
+        targets, limits = shift_targets(attention.grid, LINE), limits_for(attention, None, None)
         found = check("interior", attention, targets, limits)
         assert found.verdict is expected
         assert confirm(found, attention, targets, limits)
@@ -83,7 +83,7 @@ def test_what_refutes_a_query_is_confirmed_up_to_its_floor():
     # heads so close that the least norm is 2^12: a Phi of 0.8 of that leaves 0.2
     close = 0.5 + np.array([[1, -1], [-1, 1]], dtype=np.float32) / 2**13
     attention = rows_of(np.stack([close, close[::-1]]), (2,))
-    targets, bound = shifts(attention.grid, [(0,)]), 0.8 * 2**12
+    targets, bound = shift_targets(attention.grid, [(0,)]), 0.8 * 2**12
     floor = check("per-query", attention, targets, Limits(1e-3, bound)).targets[0].floor
     limits = Limits(floor * (1 - 1e-9), bound)
     found = check("per-query", attention, targets, limits)
@@ -96,11 +96,11 @@ def test_a_projected_dual_meets_no_head_and_no_mixing_beats_its_floor(seed):
     rng = np.random.default_rng(seed)
     heads = rng.dirichlet(np.ones(7), (3, 7))
     attention = rows_of(heads, (7,))
-    targets = shifts(attention.grid, LINE)
+    targets = shift_targets(attention.grid, LINE)
     rows = exact_rows(attention, targets, range(1, 6))
     _, values = projected(rows, in_integers(rng.standard_normal(35), sorted(rows)))
     dual = weighed(rows, Coefficients.exactly(targets.coefficients), 0, values)
-    assert dual.met == 0
+    assert dual.attended == 0
     floor, asked = float(dual.floor(Fraction(10**9))), np.eye(7)[:5]
     for _ in range(100):
         phi = rng.standard_normal(3) * 10 ** rng.uniform(-3, 3)
@@ -111,7 +111,7 @@ def test_a_projected_dual_meets_no_head_and_no_mixing_beats_its_floor(seed):
 def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
     heads = soft((8,), alpha, LINE)
     attention = rows_of(heads, (8,))
-    targets, limits = shifts(attention.grid, LINE), limits_for(attention, None, None)
+    targets, limits = shift_targets(attention.grid, LINE), limits_for(attention, None, None)
     found = check("interior", attention, targets, limits)
     for target in found.targets:
         if target.excluded:
@@ -122,7 +122,7 @@ def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
 
 
 def test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding():
-    dual = Dual({}, gain=Fraction(1), met=Fraction(1, 50), weight=Fraction(1), peak=Fraction(2))
+    dual = Dual({}, gain=Fraction(1), attended=Fraction(1, 50), weight=Fraction(1), peak=Fraction(2))
     eps, per_norm = Fraction(1, 10), Fraction(1, 200)
     norm = dual.excludes(eps, per_norm)
     assert dual.floor(norm) == eps + per_norm * norm
@@ -131,7 +131,7 @@ def test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding():
 def test_stability_is_how_far_entries_may_move():
     heads = soft((9,), 1.0, LINE)
     attention = rows_of(heads, (9,))
-    targets, limits = shifts(attention.grid, LINE), limits_for(attention, None, 10.0)
+    targets, limits = shift_targets(attention.grid, LINE), limits_for(attention, None, 10.0)
     found = check("interior", attention, targets, limits)
     for j, target in enumerate(found.targets):
         assert 0 < target.stability < 1

@@ -46,7 +46,7 @@ class AttentionRows:
         ulps: entrywise uncertainty in units of `roundoff`; 0 where the numbers are the operator itself.
         read: the rows of some queries of an image, (heads, queries, keys) in float64.
         step: how many queries of an image are read at once.
-        known: the attention is that of positions alone, so that one image says all.
+        by_position: the attention is that of positions alone, so that one image says all.
         one_hot: every row is bitwise one-hot.
         hot: (images, heads, queries), the keys that one-hot rows read, where they are known.
         axes: (heads, queries, keys) of each axis, where a row is their outer product.
@@ -65,7 +65,7 @@ class AttentionRows:
     ulps: int
     read: Callable[[int, Whole], Array]
     step: int
-    known: bool = False
+    by_position: bool = False
     one_hot: bool = False
     rational: Callable[[int, int], list[Fraction]] | None = None
     sampled: bool = False
@@ -124,7 +124,7 @@ def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | Non
     norm = LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi)
     if eps is not None:
         return Limits(float(eps), norm)
-    known = attention.ulps * attention.roundoff
-    share = known + 2 * (attention.heads + 4) * 2.0**-53 if known else 0.0
+    uncertainty = attention.ulps * attention.roundoff
+    share = uncertainty + 2 * (attention.heads + 4) * 2.0**-53 if uncertainty else 0.0
     largest = (MOST_ALLOWED - share) / share if share else norm
     return Limits(share, min(norm, largest), share)

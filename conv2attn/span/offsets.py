@@ -17,22 +17,24 @@ MOST_OFFSETS = 4096
 """Offsets of a kernel of 64x64 or 16x16x16, the square of whose number is still a matter of 128 MiB."""
 
 
-def is_number(given: Any) -> TypeGuard[SupportsIndex]:
+def is_number(value: Any) -> TypeGuard[SupportsIndex]:
     """Whether it is an integer of any library, not several."""
-    return hasattr(given, "__index__") and not getattr(given, "ndim", 0)
+    return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
 
 
-def as_integers(given: Any) -> tuple[int, ...]:
+def as_integers(values: Any) -> tuple[int, ...]:
     """Integers of any library; nothing is rounded.
 
     Raises:
         UsageError: they are not (C2A006).
     """
     try:
-        return tuple(index(number) for number in given)
+        return tuple(index(number) for number in values)
     except TypeError as error:
         raise UsageError(
-            "C2A006", f"{given!r} is neither an integer nor one for each axis", "Pass an integer, or one for each axis."
+            "C2A006",
+            f"{values!r} is neither an integer nor one for each axis",
+            "Pass an integer, or one for each axis.",
         ) from error
 
 
@@ -47,26 +49,26 @@ def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:
     return (index(grid),) * dimensions if is_number(grid) else as_integers(grid)
 
 
-def axes_named(given: Any) -> int | None:
+def axes_named(sides: Any) -> int | None:
     """Number of axes that sides name; None where there are none, or one number for all axes.
 
     Raises:
         UsageError: they are not integers (C2A006).
     """
-    return None if given is None or is_number(given) else len(as_integers(given))
+    return None if sides is None or is_number(sides) else len(as_integers(sides))
 
 
-def as_offsets(given: Any) -> tuple[Offset, ...]:
+def as_offsets(offsets: Any) -> tuple[Offset, ...]:
     """Offsets, as they are.
 
     Raises:
         UsageError: they are not several integers each (C2A006).
     """
     try:
-        return tuple(as_integers(offset) for offset in given)
+        return tuple(as_integers(one_offset) for one_offset in offsets)
     except TypeError as error:
         raise UsageError(
-            "C2A006", f"{given!r} is not a sequence of offsets", "Pass a list such as [(0, -1), (0, 0), (0, 1)]."
+            "C2A006", f"{offsets!r} is not a sequence of offsets", "Pass a list such as [(0, -1), (0, 0), (0, 1)]."
         ) from error
 
 
@@ -82,25 +84,25 @@ def check_extent(offsets: int, farthest: int) -> None:
         raise UsageError("C2A504", f"an offset of {farthest} pixels is farther than any grid", "Ask for a smaller one.")
 
 
-def as_array(name: str, given: Any) -> NDArray[Any]:
+def as_array(name: str, array: Any) -> NDArray[Any]:
     """An array, or a tensor wherever and however it is held; bfloat16 as float32.
 
     Raises:
         UsageError: it is neither, or a tensor without numbers (C2A502).
     """
-    if not isinstance(given, torch.Tensor):
-        if not hasattr(given, "dtype") or not hasattr(given, "shape"):
+    if not isinstance(array, torch.Tensor):
+        if not hasattr(array, "dtype") or not hasattr(array, "shape"):
             raise UsageError(
                 "C2A502",
-                f"{name} is of class {type(given).__name__}, neither a layer, array nor tensor",
+                f"{name} is of class {type(array).__name__}, neither a layer, array nor tensor",
                 "Pass the probabilities after the softmax, as an array (heads, queries, keys).",
             )
-        return np.asarray(given)
-    if given.is_meta:
+        return np.asarray(array)
+    if array.is_meta:
         raise UsageError(
             "C2A502",
             f"{name} is on the meta device, and has no numbers",
             "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
         )
-    held = given.detach().to_dense() if given.layout != torch.strided else given.detach()
-    return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).cpu().numpy())
+    strided = array.detach().to_dense() if array.layout != torch.strided else array.detach()
+    return np.asarray((strided.float() if strided.dtype == torch.bfloat16 else strided).cpu().numpy())

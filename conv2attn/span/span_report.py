@@ -7,11 +7,11 @@ from msgspec import field
 from msgspec.structs import force_setattr
 
 from conv2attn.report.result import Number, Part, Result
-from conv2attn.span.rows import Limits, Whole
+from conv2attn.span.attention_rows import Limits, Whole
 from conv2attn.span.weighing import Dyadic
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
-Name = Literal["per-query", "per-image", "joint", "interior", "kernel"]
+ConditionName = Literal["per-query", "per-image", "joint", "interior", "kernel"]
 
 
 @final
@@ -78,7 +78,7 @@ class Condition(Part, frozen=True, eq=False):
     with these taps is, one for each head.
     """
 
-    name: Name
+    name: ConditionName
     verdict: Verdict
     strength: Strength
     targets: tuple[Target, ...] = ()
