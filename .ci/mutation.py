@@ -174,10 +174,13 @@ def judged(room: str, count: int, seed: int) -> Iterator[tuple[Change, bool]]:
         raise SystemExit(f"ROOM is one of {', '.join(config['rooms'])} in mutation.toml")
     coverage = coverage_of(room, config["rooms"][room])
     every = changes(room, config["operators"]["exclude"])
+    also = config["beside"].get(room, [])
+    if also and exit_code(every[0][0], every[0][0].read_text(), also) != 0:
+        raise SystemExit(f"the tests beside {room} fail without any mutant: pytest {' '.join(also)}")
     print(f"{room}: {len(every)} mutants, {count} are tried against {len(coverage.seconds)} tests", flush=True)
     for chosen in random.Random(seed).sample(every, min(count, len(every))):
         change = planted(*chosen)
-        yield change, survives(change, coverage, config["beside"].get(room, []))
+        yield change, survives(change, coverage, also)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from conv2attn.bounds import (
     hard_mixing_bound,
     leaked_mass,
     leaked_mass_diagonal,
+    mixing_effect,
     one_hot_threshold,
     soft_reading,
     softmax_error,
@@ -270,5 +271,9 @@ def test_almost_hard_heads_read_the_target(name):
 def test_what_is_left_out_of_a_call_is_what_is_documented():
     assert softmax_error(9, "float32") == softmax_error(9, "float32", 0.0, 2.0)
     assert leaked_mass(5.0) == leaked_mass(5.0, 2)
+    exact, sum_of_nine = RoundingBound(0.0, 0.0), convolution_bound(9, "float32")
+    sides = (2.0, 1.0, 3.0, sum_of_nine, sum_of_nine)
+    assert difference_bound(*sides) == difference_bound(*sides, 0.0, exact)
+    assert mixing_effect(0.125, 3.0) == mixing_effect(0.125, 3.0, exact) == 0.75
     given = {"bias": True, "casts": 1, "truncating": False, "flush_to_zero": False}
     assert convolution_bound(9, "float16") == convolution_bound(9, "float16", **given)
