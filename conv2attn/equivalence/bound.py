@@ -110,7 +110,8 @@ class Step:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of what was returned."""
-        return (self.value if isinstance(self.value, Tensor) else self.value[0]).dtype
+        dtype: torch.dtype = self.value.dtype
+        return dtype
 
     def of(self, item: Any) -> Carried:
         """The bounds of a tensor, or of a number, which may be rounded to the dtype."""

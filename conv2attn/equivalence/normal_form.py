@@ -331,7 +331,7 @@ class Namer:
 def functional(name: str, arguments: Mapping[str, Any], written: list[str]) -> str:
     """The name of the form of an operator that changes nothing in place, if it computes the same in the same dtype."""
     space, _, own = name.partition("::")
-    plain = own.removesuffix("_") if own.endswith("_") and not own.startswith("__") else own
+    plain = own.removesuffix("_")
     if not written or space != "aten" or not hasattr(torch.ops.aten, plain) or name in STATISTICS:
         return name
     target = arguments[written[0]]

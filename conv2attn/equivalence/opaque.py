@@ -5,6 +5,7 @@ hooks stay, and are in the graph. This is the only place that assigns the forwar
 """
 
 import copy
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,6 +37,7 @@ LIBRARY.define(
 CONVOLUTION_ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 TRANSPOSED_ARGUMENTS = (*CONVOLUTION_ARGUMENTS[:5], "output_padding", "groups", "dilation")
 GENERAL_ARGUMENTS = (*CONVOLUTION_ARGUMENTS[:6], "transposed", "output_padding", "groups")
+BATCH_NORM = inspect.signature(functional.batch_norm)
 OPERATORS = {getattr(torch.ops.aten, name): function for function, (name, _) in FUNCTIONS.items()}
 REPLACED_FUNCTIONS = {functional.batch_norm, torch.convolution, *FUNCTIONS}
 LOCK = threading.RLock()
@@ -272,21 +274,15 @@ class OpaqueCalls(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
 
 
-def normalised(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+def normalised(*args: Any, **kwargs: Any) -> Tensor:
     """`torch.nn.functional.batch_norm`; in evaluation mode one node."""
-    if training or running_mean is None or running_var is None:
-        return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    numbers = weight, bias, running_mean, running_var, False, momentum, eps, torch.backends.cudnn.enabled
-    result: Tensor = NORM(input, *numbers)
+    call = BATCH_NORM.bind(*args, **kwargs)
+    call.apply_defaults()
+    numbers = call.arguments
+    if numbers["training"] or numbers["running_mean"] is None or numbers["running_var"] is None:
+        return functional.batch_norm(*args, **kwargs)
+    tensors = (numbers[name] for name in ("input", "weight", "bias", "running_mean", "running_var"))
+    result: Tensor = NORM(*tensors, False, numbers["momentum"], numbers["eps"], torch.backends.cudnn.enabled)
     return result
 
 

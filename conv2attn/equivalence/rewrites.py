@@ -15,7 +15,6 @@ from conv2attn.equivalence.terms import Call, Term, Value, axes_from_front, expo
 
 Rewrite = Callable[[Call], "Term | tuple[Term, ...] | None"]
 REWRITES: dict[str, Rewrite] = {}
-PRIME_SIDES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
 def rule(*names: str) -> Callable[[Rewrite], Rewrite]:
@@ -70,15 +69,12 @@ def in_shape(call: Call, term: Term, before: Sequence[Any], after: Sequence[Any]
 
 
 @rule("permute", "transpose", "t", "numpy_T", "mT", "movedim", "moveaxis", "swapaxes", "swapdims")
-def permuted(call: Call) -> Term | None:
-    """Axes in another order, found on a tensor whose sides are different primes."""
-    rank = call.first.rank
+def permuted(call: Call) -> Term:
+    """Axes in another order, found on a tensor whose sides are their numbers."""
     operator = getattr(torch.ops.aten, call.name.removeprefix("aten::"))
-    if rank > len(PRIME_SIDES):
-        return None
     _, *rest = call.arguments.values()
-    moved = operator(torch.empty(PRIME_SIDES[:rank], device="meta"), *rest)
-    return in_order(call, call.first.term, [PRIME_SIDES.index(side) for side in moved.shape])
+    moved = operator(torch.empty(tuple(range(call.first.rank)), device="meta"), *rest)
+    return in_order(call, call.first.term, list(moved.shape))
 
 
 def in_order(call: Call, term: Term, order: Sequence[int]) -> Term:

@@ -182,6 +182,15 @@ def everywhere(chosen):
 ERRORS = {
     "eps": (Functional, lambda net: setattr(net.norm, "eps", 2e-5)),
     "running statistics": (Functional, lambda net: ulp(net.norm.running_var, (2,))),
+    "a bias that is left out": (Functional, lambda net: setattr(net.norm, "bias", None)),
+    "a buffer that is changed and not read": (
+        Functional,
+        lambda net: net.norm.register_forward_hook(lambda m, args, out: (m.num_batches_tracked.add_(1), None)[1]),
+    ),
+    "a check of values": (
+        Functional,
+        lambda net: net.norm.register_forward_hook(lambda m, args, out: torch._assert_async(out.max() < 1e9)),
+    ),
     "dropout in training mode": (Functional, lambda net: net.dropout.train()),
     "what dropout reads": (Choosing, lambda net: setattr(net, "first", False)),
     "slope of an activation": (Functional, lambda net: setattr(net, "slope", 0.11)),

@@ -140,6 +140,10 @@ SAME = {
         lambda n, x, y: F.conv2d(x, n.kernel, padding=(1, 2)),
         lambda n, x, y: F.conv2d(F.pad(x, (2, 2, 1, 1)), n.kernel),
     ),
+    "zeros before a convolution of one image": (
+        lambda n, x, y: F.conv2d(x[0], n.kernel, padding=1),
+        lambda n, x, y: F.conv2d(F.pad(x[0], (1, 1, 1, 1)), n.kernel),
+    ),
     "zeros before a convolution with some": (
         lambda n, x, y: F.conv2d(x, n.kernel, padding=(1, 2)),
         lambda n, x, y: F.conv2d(nn.ZeroPad2d((1, 1, 0, 0))(x), n.kernel, padding=1),
@@ -185,6 +189,11 @@ def test_two_ways_of_writing_one_map_compute_the_same_on_random_inputs(name):
 ALIKE = {
     "order of a difference": (lambda n, x, y: x - y, lambda n, x, y: y - x),
     "order of a quotient": (lambda n, x, y: x / (y.exp()), lambda n, x, y: y / (x.exp())),
+    "a quotient by no power of two": (lambda n, x, y: x / 3, lambda n, x, y: x * (1 / 3)),
+    "rows for a longer vector": (
+        lambda n, x, y: torch.cat([x.mean((0, 2, 3)), y.mean((0, 2, 3))]),
+        lambda n, x, y: torch.vstack([x.mean((0, 2, 3)), y.mean((0, 2, 3))]),
+    ),
     "a scaled sum": (lambda n, x, y: torch.add(x, y, alpha=2), lambda n, x, y: torch.add(y, x, alpha=2)),
     "axes of a mean": (lambda n, x, y: x - x.mean(2, True), lambda n, x, y: x - x.mean(3, True)),
     "a sum for a mean": (lambda n, x, y: x.mean((2, 3)), lambda n, x, y: x.sum((2, 3))),
