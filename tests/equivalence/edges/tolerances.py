@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
+from conv2attn.bounds import gamma
 from conv2attn.equivalence import certify
 from conv2attn.verdicts import Strength, Verdict
 
@@ -231,6 +232,26 @@ def test_the_bound_passes_and_is_nearly_attained(name):
     report, worst = carried(CARRIED[name])
     assert report.verdict is HOLDS, report.to_text()
     assert worst <= report.outputs.bound <= 1.2 * worst
+
+
+VECTOR = torch.full((2,), 1e4)
+ROUNDED = {
+    "a sum": (lambda y, x: y + 1e4, 2, 1e4),
+    "a clamp that moves nothing": (lambda y, x: y.clamp(-1e4, 1e4), 0, 1e4),
+    "a normalisation": (lambda y, x: F.batch_norm(y, torch.full((4,), -1e4), torch.ones(4), eps=0.0), 10, 1e4),
+    "a mean of 72 numbers": (lambda y, x: (y + 1e4).mean((2, 3)), 2 + 74, 1e4),
+    "a layer of zeros and its bias": (lambda y, x: F.linear(y.mean(3), torch.zeros(2, 8), VECTOR), 9, 1e4),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_each_network_rounds_by_itself(name):
+    """So the bound grows by twice the roundings of one number of this size."""
+    after, operations, size = ROUNDED[name]
+    nets = [After(each).eval() for each in (lambda y, x: y, after)]
+    bounds = [certify(net, conv2attn.convert(net), input_size=(3, 8, 9)).outputs.bound for net in nets]
+    expected = 2 * gamma(operations, 2.0**-24) * size if operations else 0.0
+    assert bounds[1] - bounds[0] == pytest.approx(expected, rel=0.02, abs=1e-4)
 
 
 @pytest.mark.parametrize(("kind", "sides"), [(nn.Conv1d, (7,)), (nn.Conv3d, (5, 6, 7))])
