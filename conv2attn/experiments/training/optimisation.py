@@ -1,7 +1,7 @@
 """The optimiser of a recipe; sharpness is trained by its width, as the paper's authors did."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -51,20 +51,13 @@ def optimiser_for(network: nn.Module, widths: Widths, recipe: TrainingRecipe) ->
     positions = {p for each in encodings_of(network) if each.operators().centers is not None for p in each.parameters()}
     layers = [m for m in network.modules() if isinstance(m, MultiHeadSelfAttention)]
     content = {p for layer in layers for p in (layer.query, layer.key) if p is not None}
-    decaying = [p for p in network.parameters() if p.requires_grad and p not in positions]
-    steady = [p for p in positions if p.requires_grad and not any(p is alpha for alpha in widths.alphas)]
-    order = {p: place for place, p in enumerate(network.parameters())}
-    without_decay = [*sorted(steady, key=order.__getitem__), *widths.widths]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in decaying if p not in content], "weight_decay": recipe.weight_decay, "rate": 1.0},
-        {
-            "params": [p for p in decaying if p in content],
-            "weight_decay": recipe.weight_decay,
-            "rate": recipe.content_rate,
-        },
-        {"params": without_decay, "weight_decay": 0.0, "rate": recipe.position_rate},
-    ]
-    groups = [group for group in groups if group["params"]]
+    trained = [p for p in network.parameters() if p.requires_grad and not any(p is alpha for alpha in widths.alphas)]
+    parts = (
+        ([p for p in trained if p not in positions | content], recipe.weight_decay, 1.0),
+        ([p for p in trained if p in content - positions], recipe.weight_decay, recipe.content_rate),
+        ([*(p for p in trained if p in positions), *widths.widths], 0.0, recipe.position_rate),
+    )
+    groups = [{"params": params, "weight_decay": decay, "rate": rate} for params, decay, rate in parts if params]
     if recipe.optimiser == "adamw":
         return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(recipe.momentum, 0.999))
     return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum)
