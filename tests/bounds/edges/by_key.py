@@ -1,6 +1,7 @@
 """Soft heads, whose error is counted key by key: the same on every grid, above all that is found, and not far above."""
 
 import math
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,11 @@ from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.attention.features import score_error
 from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.recipe import score_dtype
+from conv2attn.basis.operators.softmax import MOST_KEYS
 from conv2attn.bounds import Arithmetic, Head, soft_mixing_bound
+from conv2attn.bounds.by_key import errors, score_errors
+from conv2attn.bounds.formats import accumulator_of
+from conv2attn.bounds.row import ONE
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 ALPHAS = (0.3, 1.0, 3.0, 5.0, 10.0)
@@ -48,6 +53,7 @@ ARITHMETICS = {
     "float32": Arithmetic("float32", 1.61),
     "by axis": Arithmetic("bfloat16", 1.61, by_axis=True),
     "fused": Arithmetic("float64", 5.72, fused=True),
+    "fused float32": Arithmetic("float32", 5.72, fused=True),
     "stored sums": Arithmetic("float16", 2.0, stores_means=True),
     "truncating": Arithmetic("bfloat16", 2.0, truncates=True),
     "cut": Arithmetic("tf32", 2.0),
@@ -61,6 +67,22 @@ def test_the_bound_is_the_formula_of_the_claim(head, arithmetic):
     error = 2.0**-12 if arithmetic.fused else 0.0
     for side in (1, 40):
         assert bounds_a_soft_mean(soft_mixing_bound, (head, (side,) * len(head.shifts), arithmetic, error))
+
+
+@pytest.mark.parametrize("arithmetic", [name for name in ARITHMETICS if ARITHMETICS[name].format != "float64"])
+@pytest.mark.parametrize("head", [*HEADS.values(), Head(0.5, (0.25, 0.0), 2.0**20, outside=True)])
+def test_the_likeliest_key_that_is_cut_counts_as_lost(head, arithmetic):
+    """All that a score may be off by hides how near the key is, the subtraction of the largest score included."""
+    arithmetic, axes = ARITHMETICS[arithmetic], len(head.shifts)
+    features = 2.0**-6 if arithmetic.fused else 0.0
+    relative, constant, _ = (float(each) for each in score_errors(head, axes, arithmetic, features))
+    mp.prec = 200
+    inner, ulps = accumulator_of(arithmetic.format), mpf(arithmetic.exp_ulps)
+    tiny = mpf(inner.smallest_normal)
+    depth, largest = -mp.log(tiny), mpf(head.alpha) * mpf(head.distance)
+    hidden = relative * depth + constant + 4 * mpf(inner.unit_roundoff) * (depth + largest)
+    _, _, _, lost, _ = errors(head, Fraction(head.alpha), 40, axes, arithmetic, features)
+    assert mpf(lost) / ONE >= ((ulps + 1) * tiny + tiny * MOST_KEYS * mp.exp(hidden)) * (1 - mpf(2) ** -40)
 
 
 def exact_row(center, alpha, sides, query):
