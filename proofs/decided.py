@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, final
 
-from conv2attn.report import Document, Report
+from conv2attn.report import Report, document
 from conv2attn.verdicts import Verdict, worst_verdict
 
 from . import rendering
@@ -108,10 +108,6 @@ class ProofReport(Report):
         formal = f"formal layer {self.formal.status}" + (f" ({self.formal.detail})" if self.formal.detail else "")
         return f"{proved} of {len(self.claims)} claims proved beside {mutants} mutants; {formal}"
 
-    def document(self, verbose: bool = False) -> Document:
-        """A row a claim and what is not shown; where claims were named, their steps too."""
-        return rendering.document(self, verbose)
-
     def content(self) -> Any:
         """The words of each claim and what was decided, and the formal layer."""
         formal = asdict(self.formal) | {"rows": [asdict(row) | {"holds": row.holds} for row in self.formal.rows]}
@@ -125,3 +121,6 @@ class ProofReport(Report):
     def to_latex(self, verbose: bool = False) -> str:
         """A document with a readable proof of each claim."""
         return rendering.article(self)
+
+
+document.register(ProofReport, rendering.proofs_document)

@@ -20,7 +20,7 @@ def short(name: str) -> str:
     return name.removeprefix("conv2attn.")
 
 
-def document(report: ProofReport, verbose: bool = False) -> Document:
+def proofs_document(report: ProofReport, verbose: bool = False) -> Document:
     """A row a claim; then what is not shown, formal and licensed, or the steps of the claims that were named."""
     header = ("claim", "title", "steps", "mutants", "formal", "verdict")
     rows = tuple(
