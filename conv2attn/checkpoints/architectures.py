@@ -5,7 +5,7 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, final
 
 from torch import nn
 
-from conv2attn.checkpoints.folders import read_json
+from conv2attn.checkpoints.kinds import read_json
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 
 FORMS = "Pass torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
@@ -104,7 +104,9 @@ def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Archi
         case "timm":
             return timm_architecture(name, keywords)
         case "transformers":
-            return transformers_architecture(name, keywords)
+            path = Path(name)  # code in the folder is never run
+            config = read_json(path / "config.json" if path.is_dir() else path)
+            return configured_architecture(arch, {**config, **keywords}, path)
         case _:
             return Architecture(arch, factory_named(arch, kind, name), keywords)
 
@@ -124,9 +126,15 @@ def architecture_library(name: str, arch: str) -> Any:
 
 def unknown_name(arch: str, name: str, names: list[str], kind: str) -> UsageError:
     """The error for a name that a registry does not have, with the nearest ones that it has."""
+    return UsageError(
+        "C2A002", f"--arch {arch} is none of the {len(names)} models of {kind}", near_names(name, names, f"{kind}:")
+    )
+
+
+def near_names(name: str, names: Sequence[str], prefix: str) -> str:
+    """The question whether a near name was meant, or the forms of an architecture where none is near."""
     near = get_close_matches(name, names, n=3, cutoff=0.5)
-    remedy = f"Did you mean {' or '.join(f'{kind}:{each}' for each in near)}?" if near else FORMS
-    return UsageError("C2A002", f"--arch {arch} is none of the {len(names)} models of {kind}", remedy)
+    return f"Did you mean {' or '.join(prefix + each for each in near)}?" if near else FORMS
 
 
 def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
@@ -138,9 +146,8 @@ def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architectu
     builder = models.get_model_builder(name)
 
     def factory(**keywords: Any) -> Any:
-        return builder(
-            **{"weights": None, "weights_backbone": None, **keywords} if takes_backbone_weights(builder) else keywords
-        )
+        both = {"weights": None, "weights_backbone": None}  # the weights of a backbone are downloaded by default
+        return builder(**((both if "weights_backbone" in inspect.signature(builder).parameters else {}) | keywords))
 
     def describe(network: Any) -> dict[str, Any]:
         weights = next(iter(models.get_model_weights(name)), None)
@@ -148,11 +155,6 @@ def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architectu
         return {"input_size": (3, side, side)} if isinstance(side, int) else {}
 
     return Architecture(f"torchvision:{name}", factory, arguments, "num_classes", describe)
-
-
-def takes_backbone_weights(builder: Callable[..., Any]) -> bool:
-    """Whether a builder of torchvision has an argument for the weights of a backbone, which it downloads by default."""
-    return "weights_backbone" in inspect.signature(builder).parameters
 
 
 def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
@@ -172,22 +174,14 @@ def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
     return Architecture(f"timm:{name}", factory, arguments, "num_classes", describe)
 
 
-def transformers_architecture(folder: str, arguments: dict[str, Any]) -> Architecture:
-    """The model that the config.json in a folder describes; code in the folder is never run."""
-    path = Path(folder)
-    config = read_json(path / "config.json" if path.is_dir() else path)
-    return configured_architecture(f"transformers:{folder}", {**config, **arguments}, path)
-
-
 def configured_architecture(name: str, config: dict[str, Any], folder: Path | None = None) -> Architecture:
     """The model of a configuration of transformers: of the class that it names, else the base model."""
     transformers = architecture_library("transformers", name)
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         names = list(transformers.CONFIG_MAPPING)
-        near = get_close_matches(str(kind), names, n=3, cutoff=0.5)
         reason = f"{name}: model_type {kind!r} is none of the {len(names)} that transformers knows"
-        raise CheckpointError("C2A304", reason, f"Is it {' or '.join(near)}?" if near else FORMS)
+        raise CheckpointError("C2A304", reason, near_names(str(kind), names, ""))
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
 
@@ -243,8 +237,7 @@ def factory_named(arch: str, module: str, name: str) -> Callable[..., Any]:
             callable_names = [
                 key for key, value in vars(module_object).items() if callable(value) and not key.startswith("_")
             ]
-            near = get_close_matches(part, callable_names, n=3, cutoff=0.4)
-            remedy = f"Did you mean {' or '.join(f'{module}:{each}' for each in near)}?" if near else FORMS
+            remedy = near_names(part, callable_names, f"{module}:")
             raise UsageError("C2A002", f"--arch {arch}: {module} has no {part}", remedy)
         factory = getattr(factory, part)
     if not callable(factory):

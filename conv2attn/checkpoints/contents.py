@@ -1,5 +1,6 @@
 """The contents of a file or folder of weights, by one reader for all kinds, and nothing executed."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,14 +10,15 @@ from torch import Tensor, nn
 from torch.serialization import safe_globals
 
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.folders import read_json, sha256, weight_files
-from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file
+from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file, read_json
 from conv2attn.checkpoints.onnx_models import onnx_parts, read_onnx
 from conv2attn.checkpoints.pickled import DATA_GLOBALS, RECORDS, code_in, read_module, run_pickle
 from conv2attn.checkpoints.programs import program_parts, read_program
 from conv2attn.checkpoints.torch_files import check_tensors, read_safetensors, unpickle_dict
 from conv2attn.errors import CheckpointError
 
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", "diffusion_pytorch_model.safetensors")
+INDEXES = tuple(f"{name}.index.json" for name in WEIGHTS)
 UNGUARDED = "of its guards on sizes, ranges of symbols are read and no others"
 
 
@@ -118,6 +120,41 @@ def contents_of_folder(folder: Path, limit: int) -> Contents:
             )
         tensors |= part.content
     return Contents(folder, kinds.FOLDER, tensors, {}, config)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights in a folder: one, or the shards of an index.
+
+    Raises:
+        CheckpointError: there is none (C2A301), or an index names a file that is not in the folder (C2A303).
+    """
+    if single_file := next((folder / name for name in WEIGHTS if (folder / name).is_file()), None):
+        return [single_file]
+    index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
+    if index is None:
+        reason = f"{folder} is a folder without {' or '.join(WEIGHTS[:2])}"
+        raise CheckpointError("C2A301", reason, "Pass the file of weights in it.")
+    weight_map = read_json(index).get("weight_map")
+    if (
+        not isinstance(weight_map, dict)
+        or not weight_map
+        or not all(isinstance(each, str) for each in weight_map.values())
+    ):
+        raise CheckpointError("C2A303", f"{index} has no weight_map of file names", "Download it again.")
+    names = sorted(set(weight_map.values()))
+    if outside := [name for name in names if Path(name).name != name]:
+        raise CheckpointError(
+            "C2A303", f"{index} names {outside[0]!r}, which is not in its folder", "Download the whole folder again."
+        )
+    return [folder / name for name in names]
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file, or that of the hashes of the weight files of a folder, in their order."""
+    if path.is_dir():
+        return hashlib.sha256("".join(map(sha256, weight_files(path))).encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @final

@@ -2,15 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
 
+from torch import Tensor
+
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.contents import PROGRAM_KINDS, READERS, contents_of
-from conv2attn.checkpoints.folders import sha256
-from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file
+from conv2attn.checkpoints.contents import PROGRAM_KINDS, READERS, contents_of, sha256
+from conv2attn.checkpoints.kinds import LARGEST_FILE, inspect, open_file
 from conv2attn.checkpoints.pickled import DATA_GLOBALS, code_in
 from conv2attn.checkpoints.plans import recognise_plan
 from conv2attn.checkpoints.registries import hinted_names, matches_of
@@ -71,7 +72,10 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
             kind, size = inspect(path, file, limit), path.stat().st_size
     facts = (str(path), kind.words, size, sha256(path))
     if kind in PROGRAM_KINDS:
-        return Inspection(*facts, (), (), *program_findings(path, kind))
+        operators, tensors = PROGRAM_KINDS[kind].parts(path)
+        listing = ", ".join(f"{count} {name}" for name, count in Counter(operators).most_common())
+        finding = f"computes {counted(len(operators), 'operation')}: {listing}"
+        return Inspection(*facts, (), (), (finding,), tensor_rows(tensors))
     if kind not in (*READERS, kinds.FOLDER):
         return Inspection(*facts, (), (), (f"not read as a network. {kind.way_out}",), ())
     if kind is kinds.TORCH and (code := [name for name in code_in(path) if name not in DATA_GLOBALS]):
@@ -85,21 +89,15 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
             raise
         return Inspection(*facts, (), (), (error.found,), ())
     if saved is not None:
-        plan, saved_state = saved[0], State(saved[1])
+        plan, tensors = saved
         assumed = [f"written by conv2attn, {counted(len(plan.layers), 'attention layer')}"]
         assumed += ["its certificate was refuted"] if plan.refuted else []
-        return Inspection(*facts, (plan.name,), tuple(assumed), infinite_tensors(saved_state), tensor_rows(saved_state))
+        return Inspection(*facts, (plan.name,), tuple(assumed), infinite_tensors(tensors), tensor_rows(tensors))
     if state is None:
         return Inspection(*facts, (), (), ("no state dict is in it, by itself or under a known key",), ())
     names, read_state = architectures_of(state, path, contents.config)
-    return Inspection(*facts, names, read_state.assumed, infinite_tensors(read_state), tensor_rows(read_state))
-
-
-def program_findings(path: Path, kind: Kind) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...], str], ...]]:
-    """The operators of a program, most frequent first, in one finding, and its tensors; nothing of it runs."""
-    names, tensors = PROGRAM_KINDS[kind].parts(path)
-    listing = ", ".join(f"{count} {name}" for name, count in Counter(names).most_common())
-    return (f"computes {counted(len(names), 'operation')}: {listing}",), tensor_rows(State(tensors))
+    tensors = read_state.tensors
+    return Inspection(*facts, names, read_state.assumed, infinite_tensors(tensors), tensor_rows(tensors))
 
 
 def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, ...], State]:
@@ -111,21 +109,15 @@ def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, 
     if matches and ":" not in matches[0].name:
         state, assumption = matches[0].state, f"{matches[0].read_as}, from keys and shapes alone"
     assumed = (*state.assumed, *filter(None, [assumption]))
-    return ranked([each.name for each in matches], path), replace(state, assumed=assumed)
+    names = [each.name for each in matches]
+    return tuple(dict.fromkeys((*hinted_names(names, path), *names))), replace(state, assumed=assumed)
 
 
-def ranked(names: Sequence[str], path: Path) -> tuple[str, ...]:
-    """Names of architectures, those hinted by the file's name first."""
-    return tuple(dict.fromkeys((*hinted_names(names, path), *names)))
-
-
-def infinite_tensors(state: State) -> tuple[str, ...]:
+def infinite_tensors(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
     """One sentence per tensor that is not finite."""
-    return tuple(f"{key} is not finite" for key, tensor in state.tensors.items() if not tensor.isfinite().all())
+    return tuple(f"{key} is not finite" for key, tensor in tensors.items() if not tensor.isfinite().all())
 
 
-def tensor_rows(state: State) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+def tensor_rows(tensors: Mapping[str, Tensor]) -> tuple[tuple[str, tuple[int, ...], str], ...]:
     """Name, shape and dtype of each tensor."""
-    return tuple(
-        (key, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for key, tensor in state.tensors.items()
-    )
+    return tuple((key, tuple(each.shape), str(each.dtype).removeprefix("torch.")) for key, each in tensors.items())

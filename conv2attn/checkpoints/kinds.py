@@ -3,6 +3,7 @@
 Size, entries, checksums and claims are checked before anything in a file is read.
 """
 
+import json
 import os
 import stat
 import zipfile
@@ -11,18 +12,20 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, final
+from typing import IO, Any, final
 
 from conv2attn.errors import CheckpointError
 
 LARGEST_FILE = 1 << 33  # bytes: thirty times the float32 weights of a ResNet-152
+LARGEST_TEXT = 1 << 24
 LARGEST_PICKLE = 1 << 26  # bytes: some 200 describe a tensor, and no network here has a hundred thousand
 DIRECTORY = 0x10  # an attribute of zip entries; for an entry that has it torch.load returns memory as it finds it
 LEGACY_HEAD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
 STATE_DICT = "Save its weights in Python, torch.save(model.state_dict(), 'weights.pt'), and pass --arch with that file."
 SAVE_STATE = "Save the model with torch.save(model.state_dict(), path)."
-AGAIN = "Download or copy the file itself again."
+COPY_AGAIN = "Copy or download it again."
+SAVE_AGAIN = "Save it again with torch.save."
 UNPACK = "Unpack it first, and pass the file inside."
 
 
@@ -76,7 +79,7 @@ POINTER = kind(
     "Fetch the file with git lfs pull.",
     b"version https://git-lfs",
 )
-PAGE = kind("web page", AGAIN)
+PAGE = kind("web page", "Download or copy the file itself again.")
 IMAGE = kind("picture", "Pass a network here, and pictures to --inputs.", b"\x89PNG", b"\xff\xd8\xff")
 TEXT = kind("text file", "Pass a file of weights.")
 UNKNOWN = kind("file of no kind that is known here", STATE_DICT)
@@ -150,9 +153,27 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
     except FileNotFoundError:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from None
     except OSError as error:
-        raise CheckpointError(
-            "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the path, and the rights to read it."
-        ) from error
+        reason = f"{path} cannot be read: {error.strerror or error}"
+        raise CheckpointError("C2A301", reason, "Check the path, and the rights to read it.") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        CheckpointError: it is missing (C2A301), too large (C2A307), or no such file (C2A303).
+    """
+    with open_file(path) as file:
+        if (size := path.stat().st_size) > LARGEST_TEXT:
+            reason = f"{path} has {size:,} bytes, more than {LARGEST_TEXT:,}"
+            raise CheckpointError("C2A307", reason, "Pass the folder of a model, whose JSON files are small.")
+        try:
+            content = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError("C2A303", f"{path} is not JSON ({error})", "Download it again.") from error
+    if not isinstance(content, dict):
+        raise CheckpointError("C2A303", f"{path} holds a {type(content).__name__}, not an object", "Download it again.")
+    return content
 
 
 def kind_of_path(path: Path) -> Kind:
@@ -176,13 +197,10 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
     """
     size = os.fstat(file.fileno()).st_size
     if size == 0:
-        raise CheckpointError("C2A302", f"{path} is empty", "Copy or download it again.")
+        raise CheckpointError("C2A302", f"{path} is empty", COPY_AGAIN)
     if size > limit:
-        raise CheckpointError(
-            "C2A307",
-            f"{path} has {size:,} bytes, more than {limit:,}",
-            "Raise --max-size, in GiB, if the file is meant to be so large.",
-        )
+        reason = f"{path} has {size:,} bytes, more than {limit:,}"
+        raise CheckpointError("C2A307", reason, "Raise --max-size, in GiB, if the file is meant to be so large.")
     try:
         kind = kind_of_file(file, size)
         if kind in (TORCH, EXPORT):
@@ -191,48 +209,30 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
     except CheckpointError:
         raise
     except Exception as error:
-        raise CheckpointError(
-            "C2A302", f"{path} is truncated or damaged: {error}", "Copy or download it again."
-        ) from error
+        raise CheckpointError("C2A302", f"{path} is truncated or damaged: {error}", COPY_AGAIN) from error
     return kind
 
 
 def inspect_archive(path: Path, archive: zipfile.ZipFile, size: int, kind: Kind) -> None:
     """Refuses an archive with ambiguous entries, or entries that do not match their checksums."""
     entries = archive.infolist()
-    repeated = [name for name, count in Counter(entry.filename.lower() for entry in entries).items() if count > 1]
-    if repeated:
-        raise CheckpointError(
-            "C2A303",
-            f"{path} holds two entries named {repeated[0]!r}: readers differ on which counts",
-            "Save it again with torch.save.",
-        )
+    counts = Counter(entry.filename.lower() for entry in entries)
+    if repeated := next((name for name, count in counts.items() if count > 1), None):
+        reason = f"{path} holds two entries named {repeated!r}: readers differ on which counts"
+        raise CheckpointError("C2A303", reason, SAVE_AGAIN)
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            raise CheckpointError(
-                "C2A303", f"{path}: {entry.filename!r} is compressed or encrypted", "Save it again with torch.save."
-            )
+            raise CheckpointError("C2A303", f"{path}: {entry.filename!r} is compressed or encrypted", SAVE_AGAIN)
         if entry.external_attr & DIRECTORY:
-            raise CheckpointError(
-                "C2A302", f"{path}: {entry.filename!r} is marked as a directory", "Copy or download it again."
-            )
+            raise CheckpointError("C2A302", f"{path}: {entry.filename!r} is marked as a directory", COPY_AGAIN)
     if sum(entry.file_size for entry in entries) > size:
-        raise CheckpointError("C2A303", f"{path} claims more bytes than it has", "Save it again with torch.save.")
-    pickles = [entry for entry in entries if entry.filename.split("/")[-1] == "data.pkl"]
+        raise CheckpointError("C2A303", f"{path} claims more bytes than it has", SAVE_AGAIN)
+    pickles = [entry.file_size for entry in entries if entry.filename.split("/")[-1] == "data.pkl"]
     if kind is TORCH and len(pickles) != 1:
-        raise CheckpointError(
-            "C2A303",
-            f"{path} is an archive with {len(pickles)} entries named data.pkl, not one",
-            "Save it again with torch.save.",
-        )
-    for entry in pickles:
-        if entry.file_size > LARGEST_PICKLE:
-            raise CheckpointError(
-                "C2A307",
-                f"{path}: data.pkl has {entry.file_size} bytes, more than {LARGEST_PICKLE}",
-                "Save only its state dict: torch.save(model.state_dict(), path).",
-            )
+        reason = f"{path} is an archive with {len(pickles)} entries named data.pkl, not one"
+        raise CheckpointError("C2A303", reason, SAVE_AGAIN)
+    if max(pickles, default=0) > LARGEST_PICKLE:
+        reason = f"{path}: data.pkl has {max(pickles)} bytes, more than {LARGEST_PICKLE}"
+        raise CheckpointError("C2A307", reason, "Save only its state dict: torch.save(model.state_dict(), path).")
     if damaged := archive.testzip():
-        raise CheckpointError(
-            "C2A302", f"{path}: {damaged!r} does not match its checksum", "Copy or download it again."
-        )
+        raise CheckpointError("C2A302", f"{path}: {damaged!r} does not match its checksum", COPY_AGAIN)

@@ -17,15 +17,14 @@ from conv2attn.checkpoints.contents import PROGRAM_KINDS, Contents, contents_of
 from conv2attn.checkpoints.kinds import LARGEST_FILE
 from conv2attn.checkpoints.registries import Match, hinted_names, installed_registries, matches_of, own_name
 from conv2attn.checkpoints.states import (
-    Misfit,
     State,
-    differing_classes,
     fill_by_transformers,
     fill_network,
     first_names,
     misfit,
     prefix_readings,
     state_in,
+    with_own_classes,
 )
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models.provenance import Provenance, input_size_of, provenance_of, with_provenance
@@ -200,8 +199,11 @@ def fitted_network(base: Architecture, state: State, contents: Contents) -> nn.M
     reading, difference = min(misfits, key=lambda each: (not each[1].fits, each[1].size))
     assumed: tuple[str, ...] = ()
     if not difference.fits and (adapted := with_own_classes(base, difference)):
-        base, assumption = adapted
-        network, assumed = base.build(), (assumption,)
+        network = adapted.build()
+        assumed = (
+            f"{base.classes}={adapted.arguments[str(base.classes)]}, from the shape of {difference.shapes[0][0]}",
+        )
+        base = adapted
     if base.config is not None and not misfit(network, reading.tensors).fits:
         network, assumptions = fill_by_transformers(network, state.tensors, str(contents.path), base.name)
         assumed, reading = (*assumed, *assumptions), state
@@ -214,15 +216,6 @@ def fitted_network(base: Architecture, state: State, contents: Contents) -> nn.M
         raise CheckpointError("C2A303", reason, "Download the whole folder again.") from error
     source = {"arguments": base.arguments, "config": base.config, **description}
     return with_provenance(network, contents_provenance(contents, base.name, (*reading.assumed, *assumed), **source))
-
-
-def with_own_classes(base: Architecture, difference: Misfit) -> tuple[Architecture, str] | None:
-    """The architecture with the file's number of outputs, where only that differs, and the sentence that says so."""
-    classes = differing_classes(difference)
-    adapted = base.with_classes(classes[0]) if classes else None
-    if adapted is None or classes is None:
-        return None
-    return adapted, f"{base.classes}={classes[0]}, from the shape of {difference.shapes[0][0]}"
 
 
 def contents_provenance(contents: Contents, name: str, assumed: tuple[str, ...], **details: Any) -> Provenance:

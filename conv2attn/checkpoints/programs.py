@@ -42,6 +42,10 @@ SCALAR_TYPES = {
 }
 MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last, torch.channels_last_3d, torch.preserve_format)
 STRIDED = 7
+LISTS = {
+    f"as_{part}s" for part in ("tensor", "optional_tensor", "bool", "int", "float", "sym_int", "sym_float", "sym_bool")
+}
+"""Arguments that are lists of arguments of a kind that is read."""
 DAMAGES = (
     KeyError,
     TypeError,
@@ -129,9 +133,7 @@ def build_program(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> fx
             ranges = ranges_of(model["graph"]["tensor_values"][images[-1]]["sizes"], constraints)
             values[images[-1]] = graph.call_function(check_ranges, (graph.placeholder("image"), ranges))
             continue
-        name = spec_fields[
-            "parameter_name" if kind == "parameter" else "buffer_name" if kind == "buffer" else kind + "_name"
-        ]
+        name = spec_fields[f"{kind}_name"]
         register_tensor(root, name, tensors[name], kind == "parameter")
         values[spec_fields["arg"]["name"]] = graph.get_attr(name)
     if len(images) != 1:
@@ -207,22 +209,14 @@ def node_argument(entry: Mapping[str, Any], values: Mapping[str, fx.Node]) -> An
             return None
         case "as_tensor":
             return values[value["name"]]
-        case "as_tensors":
-            return [values[each["name"]] for each in value]
         case "as_optional_tensor":
             return node_argument(value, values)
-        case "as_optional_tensors":
-            return [node_argument(each, values) for each in value]
-        case "as_bool" | "as_int" | "as_string" | "as_bools" | "as_ints":
+        case "as_bool" | "as_int" | "as_string":
             return value
         case "as_float":
             return float(value)
-        case "as_floats":
-            return [float(each) for each in value]
         case "as_sym_int" | "as_sym_bool" | "as_sym_float":
             return values[value["as_name"]] if "as_name" in value else next(iter(value.values()))
-        case "as_sym_ints" | "as_sym_floats" | "as_sym_bools":
-            return [values[each["as_name"]] if "as_name" in each else next(iter(each.values())) for each in value]
         case "as_scalar_type":
             return SCALAR_TYPES[value]
         case "as_memory_format":
@@ -231,6 +225,8 @@ def node_argument(entry: Mapping[str, Any], values: Mapping[str, fx.Node]) -> An
             return torch.strided
         case "as_device":
             return torch.device("cpu")
+        case _ if kind in LISTS:
+            return [node_argument({kind.removesuffix("s"): each}, values) for each in value]
     raise ValueError(f"arguments {kind} are not read")
 
 

@@ -43,17 +43,25 @@ class Reading:
             )
         if nameless := [name for name in self.allow if "." not in name]:
             raise UsageError("C2A006", f"--allow {nameless[0]} names no package", "Write package.Class.")
-        Preparation.requested(parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std"))
+        Preparation.requested(*self.normalisation())
         arguments = parse_arguments(self.arch_args)
         size, trust = int(self.max_size * GIB), {"allow": self.allow, "trust_pickle": self.trust_pickle}
         return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, **trust}
+
+    def normalisation(self) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+        """The mean and the deviation of pixels that the user gives.
+
+        Raises:
+            UsageError: one of them is not a list of numbers (C2A006).
+        """
+        return parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std")
 
     def load(self, path: str) -> nn.Module:
         """The network in a file, with the user's mean and deviation in its provenance."""
         if self.trust_pickle:
             print(f"--trust-pickle: running the code that {path} names", file=sys.stderr)
         network = load(path, **self.options())
-        source, mean, std = provenance_of(network), parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std")
+        source, (mean, std) = provenance_of(network), self.normalisation()
         return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
 
     def images(self, path: str, network: nn.Module, size: Sequence[int] | None = None) -> tuple[Tensor, str]:
@@ -62,7 +70,7 @@ class Reading:
         Raises:
             CheckpointError: see `read_images`; or they have numbers that are not finite (C2A303).
         """
-        mean, std = parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std")
+        mean, std = self.normalisation()
         images, described = read_images(path, network, size=size, mean=mean, std=std)
         if not bool(images.isfinite().all()):
             raise CheckpointError("C2A303", f"{path} holds numbers that are not finite", "Pass images.")

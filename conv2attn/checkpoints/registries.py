@@ -4,7 +4,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from conv2attn.checkpoints.architectures import (
     timm_architecture,
     torchvision_architecture,
 )
-from conv2attn.checkpoints.states import State, differing_classes, misfit_of, prefix_readings
+from conv2attn.checkpoints.states import State, misfit_of, prefix_readings, with_own_classes
 from conv2attn.models.zoo import AttentionClassifier, published, resnet
 
 Maker = Callable[[str, dict[str, Any]], Architecture]
@@ -105,7 +105,7 @@ def fitting_models(
         path: the file, whose name is a hint.
         name: the only name that is asked for.
     """
-    models = [(maker, each) for maker, names in listings() for each in names if name in (None, each)]
+    models = [model for registry in installed_registries() for model in models_of(registry) if name in (None, model[1])]
     if path is not None and name is None:
         hints = {own_name(each) for each in hinted_names((each for _, each in models), path)}
         if matches := models_that_fit([(maker, each) for maker, each in models if each in hints], states):
@@ -121,27 +121,24 @@ def models_of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[
     library = kind.__module__.partition(".")[0]
     if library not in MODEL_LIBRARIES:
         return []
-    module, maker = MODEL_LIBRARIES[library]
     homes: dict[str, Any] = {
         "torchvision": sys.modules[kind.__module__.rpartition(".")[0]],
         "timm": kind.__module__.rpartition(".")[2],
     }
-    names = importlib.import_module(module).list_models(module=homes[library])
-    return models_that_fit([(maker, name) for name in names if "quantized" not in name], [state])
+    return models_that_fit(models_of(library, module=homes[library]), [state])
+
+
+def models_of(registry: str, **selection: Any) -> list[tuple[Maker, str]]:
+    """The names of the models of a registry, each with what makes its architecture."""
+    module, maker = MODEL_LIBRARIES[registry]
+    names = importlib.import_module(module).list_models(**selection)
+    return [(maker, name) for name in names if "quantized" not in name]
 
 
 def models_that_fit(models: Iterable[tuple[Maker, str]], states: Sequence[Mapping[str, Tensor]]) -> list[Architecture]:
     """The models that one of the state dicts fits; warnings of their libraries are not shown."""
     with warnings.catch_warnings(action="ignore"):
         return [fit for maker, name in models if (fit := fitting_architecture(maker(name, {}), states))]
-
-
-def listings() -> Iterator[tuple[Maker, list[str]]]:
-    """The names of the models of each registry that can be imported, with what makes an architecture of a name."""
-    for name in installed_registries():
-        module, architecture = MODEL_LIBRARIES[name]
-        names = importlib.import_module(module).list_models()
-        yield architecture, [each for each in names if "quantized" not in each]
 
 
 def installed_registries() -> list[str]:
@@ -165,8 +162,7 @@ def fitting_architecture(architecture: Architecture, states: Sequence[Mapping[st
         difference = misfit_of(shapes, state)
         if difference.fits:
             return architecture
-        classes = differing_classes(difference)
-        adapted = architecture.with_classes(classes[0]) if classes else None
+        adapted = with_own_classes(architecture, difference)
         adapted_shapes = shapes_on_meta(adapted, state) if adapted else None
         if adapted_shapes is not None and misfit_of(adapted_shapes, state).fits:
             return adapted
@@ -176,8 +172,7 @@ def fitting_architecture(architecture: Architecture, states: Sequence[Mapping[st
 def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]] | None:
     """The names and shapes of an architecture; None as soon as parameters show that they are not those of `tensors`."""
     shapes = {(key.rpartition(".")[2], tuple(tensor.shape)) for key, tensor in tensors.items()}
-    patterns = {(name, tuple(sides)) for name, shape in shapes for sides in shapes_with_default_classes(shape)}
-
+    patterns = shapes | {(name, (DEFAULT_CLASSES, *shape[1:])) for name, shape in shapes if shape}
     unexpected = list[str]()
 
     def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -201,11 +196,6 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
         return None
     finally:
         handle.remove()
-
-
-def shapes_with_default_classes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """A shape, and the shape with the registries' number of classes in place of the first side."""
-    return [shape, (DEFAULT_CLASSES, *shape[1:])] if shape else [shape]
 
 
 def hinted_names(names: Iterable[str], path: Path) -> list[str]:

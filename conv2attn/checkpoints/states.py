@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.checkpoints.architectures import first_line
+from conv2attn.checkpoints.architectures import Architecture, first_line
 from conv2attn.errors import CheckpointError
 
 WRAPPERS = (
@@ -222,18 +222,15 @@ def fill_network(network: nn.Module, state: State, path: str, name: str) -> tupl
     return (*assumed, *([f"not finite: {first_names(not_finite)}"] if not_finite else []))
 
 
-def differing_classes(difference: Misfit) -> tuple[int, int] | None:
-    """The numbers of classes (file's, network's), where shapes differ in one way only and nothing else is wrong."""
-    if difference.unexpected or any(not key.endswith(COUNTER) for key in difference.missing) or not difference.shapes:
+def with_own_classes(base: Architecture, difference: Misfit) -> Architecture | None:
+    """The architecture with the file's number of outputs; None where more than that differs, or nothing does."""
+    if difference.unexpected or any(not key.endswith(COUNTER) for key in difference.missing):
         return None
-    pairs = {
-        (file_size, network_size)
-        for _, file, network in difference.shapes
-        for file_size, network_size in zip(file, network, strict=False)
-        if file_size != network_size
-    }
-    same_rank = all(len(file) == len(network) for _, file, network in difference.shapes)
-    return next(iter(pairs)) if len(pairs) == 1 and same_rank else None
+    if any(len(file) != len(own) for _, file, own in difference.shapes):
+        return None
+    sides = [pair for _, file, own in difference.shapes for pair in zip(file, own, strict=True)]
+    sizes = {(file, own) for file, own in sides if file != own}
+    return base.with_classes(next(iter(sizes))[0]) if len(sizes) == 1 else None
 
 
 def fill_by_transformers(
@@ -256,15 +253,11 @@ def fill_by_transformers(
             f"{path} does not fit {name} ({str(error).splitlines()[0]})",
             "Pass --arch with the architecture that the weights are of.",
         ) from error
-    pooler = sorted(key for key in loading_info["missing_keys"] if key.startswith(POOLER))
-    lists = {
-        "missing": sorted(key for key in loading_info["missing_keys"] if not key.startswith(POOLER)),
-        "unexpected": sorted(loading_info["unexpected_keys"]),
-        "of another shape": sorted(str(each) for each in loading_info["mismatched_keys"]),
-    }
-    if any(lists.values()):
-        problems = "; ".join(f"{len(keys)} {problem}: {first_names(keys)}" for problem, keys in lists.items() if keys)
-        raise CheckpointError(
-            "C2A304", f"{path} does not fit {name}: {problems}", "Pass the state dict of such a model."
-        )
+    missing, unexpected = (sorted(loading_info[f"{part}_keys"]) for part in ("missing", "unexpected"))
+    shapes = sorted((key, tuple(file), tuple(own)) for key, file, own in loading_info["mismatched_keys"])
+    pooler = [key for key in missing if key.startswith(POOLER)]
+    difference = Misfit(tuple(key for key in missing if key not in pooler), tuple(unexpected), tuple(shapes))
+    if difference.size:
+        reason = f"{path} does not fit {name}: {difference.to_text()}"
+        raise CheckpointError("C2A304", reason, "Pass the state dict of such a model.")
     return model, (f"the pooler is not stored and has fresh weights ({first_names(pooler)})",) if pooler else ()

@@ -51,7 +51,19 @@ def unpickle_dict(path: Path, file: IO[bytes]) -> dict[Any, Any]:
 def content_of(path: Path, file: IO[bytes]) -> Any:
     """Reads an open file of `torch.save` that was inspected before, and checks its tensors."""
     file.seek(0)
-    content = _unpickle(path, file)
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        message = str(error)
+        if isinstance(error, EOFError) or "unexpected EOF" in message:
+            raise CheckpointError("C2A302", f"{path} is truncated", kinds.COPY_AGAIN) from error
+        if code := re.search(r"GLOBAL ([\w.]+)", message):
+            reason = f"{path} holds more than tensors: it names {code[1]}, which is code, and nothing was run"
+        elif "resize storage" in message or "byte size" in message:
+            reason = f"{path} holds a tensor that claims more elements than are stored"
+        else:
+            reason = f"{path} is not something that torch.load(weights_only=True) accepts ({type(error).__name__})"
+        raise CheckpointError("C2A303", reason, kinds.SAVE_STATE) from error
     check_tensors(path, content)
     return content
 
@@ -84,23 +96,6 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
         reason = f"{path} is truncated or damaged ({str(error).splitlines()[0]})"
         raise CheckpointError("C2A302", reason, "Copy or download it again.") from error
-
-
-def _unpickle(path: Path, file: IO[bytes]) -> object:
-    """`torch.load`, whose kinds of failure become `CheckpointError`s without its advice to allow code."""
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:
-        reason = str(error)
-        if isinstance(error, EOFError) or "unexpected EOF" in reason:
-            raise CheckpointError("C2A302", f"{path} is truncated", "Copy or download it again.") from error
-        if code := re.search(r"GLOBAL ([\w.]+)", reason):
-            found = f"{path} holds more than tensors: it names {code[1]}, which is code, and nothing was run"
-        elif "resize storage" in reason or "byte size" in reason:
-            found = f"{path} holds a tensor that claims more elements than are stored"
-        else:
-            found = f"{path} is not something that torch.load(weights_only=True) accepts ({type(error).__name__})"
-        raise CheckpointError("C2A303", found, kinds.SAVE_STATE) from error
 
 
 def tensors_within(content: object) -> Iterator[tuple[str, Tensor]]:

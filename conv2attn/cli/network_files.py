@@ -17,9 +17,8 @@ from conv2attn.arguments import Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.atomic_files import write_atomically
-from conv2attn.checkpoints.contents import PROGRAM_KINDS
+from conv2attn.checkpoints.contents import PROGRAM_KINDS, sha256
 from conv2attn.checkpoints.examples import demo_files
-from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import kind_of_path
 from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.checkpoints.saving import PROGRAMS

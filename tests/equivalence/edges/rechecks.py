@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import conv2attn
-from conv2attn.checkpoints.folders import sha256
+from conv2attn.checkpoints.contents import sha256
 from conv2attn.equivalence import recheck_certificate
 from conv2attn.verdicts import Verdict
 
