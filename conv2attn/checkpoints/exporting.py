@@ -58,7 +58,10 @@ def export(
     network = deepcopy(network).eval().requires_grad_(False)
     if (engine_name := engine or EXPORT_ENGINES[suffix]) and attention_layers(network):
         set_engine(network, engine_name)
-    size = size_of(network, input_size)
+    size = tuple(input_size or input_size_of(network) or ())
+    if not size:
+        reason = "nothing says how large an image the exported network takes"
+        raise UsageError("C2A005", reason, "Pass --input-size, such as 3x224x224.")
     parameter = next((each for each in network.parameters() if each.is_floating_point()), torch.empty(0))
     images = [noise((2, *size), parameter)]
     with torch.no_grad():
@@ -76,39 +79,12 @@ def export(
             metadata = {**program_metadata(network), **(notes or {})}
             run_file = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, metadata)
         for image, expected_output in zip(images, expected, strict=True):
-            compare_exported(path, image, expected_output, output_of_file(run_file, image), bound)
+            check_file(run_file, image, expected_output, bound)
     sizes = " and ".join("x".join(map(str, image.shape)) for image in images)
     return (
         f"free sizes: {free_sizes(program)}",
         f"run from the file on {sizes}: within {allowed_difference(expected, bound):.2g}",
     )
-
-
-def output_of_file(run_file: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
-    """The output of a file on an image.
-
-    Raises:
-        CheckpointError: it does not run (C2A309).
-    """
-    try:
-        return run_file(image)
-    except Conv2AttnError:
-        raise
-    except Exception as error:
-        reason = f"the file does not run on {'x'.join(map(str, image.shape))} ({first_line(error)[:120]})"
-        raise CheckpointError("C2A309", reason, "Pass another --input-size, or save it as .pt.") from error
-
-
-def size_of(network: nn.Module, input_size: Sequence[int] | None) -> tuple[int, ...]:
-    """`input_size`, or the channels and sides of the architecture."""
-    size = input_size or input_size_of(network)
-    if size is None:
-        raise UsageError(
-            "C2A005",
-            "nothing says how large an image the exported network takes",
-            "Pass --input-size, such as 3x224x224.",
-        )
-    return tuple(size)
 
 
 def noise(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -208,20 +184,24 @@ def allowed_difference(expected: Sequence[Tensor], bound: float | None) -> float
     return rounding if bound is None else min(bound, rounding)
 
 
-def compare_exported(path: Path, image: Tensor, expected: Tensor, output: Tensor, bound: float | None) -> None:
-    """Refuses a file whose output is of another shape, or differs by more than rounding can (C2A309)."""
+def check_file(run_file: Callable[[Tensor], Tensor], image: Tensor, expected: Tensor, bound: float | None) -> None:
+    """Runs a file on an image, and refuses an output of another shape, or one that differs by more than rounding can.
+
+    Raises:
+        CheckpointError: it does so, or does not run (C2A309).
+    """
     sides = "x".join(map(str, image.shape))
+    try:
+        output = run_file(image)
+    except Conv2AttnError:
+        raise
+    except Exception as error:
+        reason = f"the file does not run on {sides} ({first_line(error)[:120]})"
+        raise CheckpointError("C2A309", reason, "Pass another --input-size, or save it as .pt.") from error
     if output.shape != expected.shape or output.dtype != expected.dtype:
-        raise CheckpointError(
-            "C2A309",
-            f"the file gives {tuple(output.shape)} on {sides}, not {tuple(expected.shape)}",
-            "Save it as .pt, or with another --engine.",
-        )
-    difference = float((output.double() - expected.double()).abs().max())
-    if not difference <= allowed_difference([expected], bound):
-        limit = allowed_difference([expected], bound)
-        raise CheckpointError(
-            "C2A309",
-            f"the file differs by {difference:.2g} on {sides}, more than {limit:.2g}",
-            "Save it as .pt, or with another --engine.",
-        )
+        reason = f"the file gives {tuple(output.shape)} on {sides}, not {tuple(expected.shape)}"
+        raise CheckpointError("C2A309", reason, "Save it as .pt, or with another --engine.")
+    difference, limit = float((output.double() - expected.double()).abs().max()), allowed_difference([expected], bound)
+    if not difference <= limit:
+        reason = f"the file differs by {difference:.2g} on {sides}, more than {limit:.2g}"
+        raise CheckpointError("C2A309", reason, "Save it as .pt, or with another --engine.")

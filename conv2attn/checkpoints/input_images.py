@@ -53,14 +53,14 @@ def read_images(
         files = sorted(each for each in place.rglob("*") if each.suffix.lower() in PICTURE_ENDINGS)
         if not files:
             raise CheckpointError("C2A303", f"{path} holds no PNG or JPEG files", PASS_IMAGES)
-        return batch_of_pixels(
-            [read_picture(each) for each in files], place.name, preparation(network, size, requested)
-        )
-    if place.suffix.lower() in PICTURE_ENDINGS:
-        return batch_of_pixels([read_picture(place)], place.name, preparation(network, size, requested))
-    array = array_in(path)
-    if array.dtype == torch.uint8 and array.numel():
-        return batch_of_pixels(list(as_pixels(array)), place.name, preparation(network, size, requested))
+        pixels = [read_picture(each) for each in files]
+    elif place.suffix.lower() in PICTURE_ENDINGS:
+        pixels = [read_picture(place)]
+    else:
+        array = array_in(path)
+        pixels = list(as_pixels(array)) if array.dtype == torch.uint8 and array.numel() else []
+    if pixels:
+        return batch_of_pixels(pixels, place.name, preparation(network, size, requested))
     if array.ndim < 3 or array.is_complex() or not array.numel():
         shape = "x".join(map(str, array.shape))
         raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {array.dtype}, not images", PASS_IMAGES)

@@ -128,24 +128,19 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
 
 def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]]) -> str:
     """The first thing in a module that no constructor of its class makes, in words; empty if there is none."""
-    kind, attributes_of_module = classes[type(module)], vars(module)
-    attributes = {
-        name: each for name, each in attributes_of_module.items() if name not in INTERNALS and "hook" not in name
-    }
-    for name in attributes_of_module:
-        if "hook" in name and attributes_of_module[name]:
+    kind = classes[type(module)]
+    attributes = {name: each for name, each in vars(module).items() if name not in INTERNALS and "hook" not in name}
+    for name, value in vars(module).items():
+        if "hook" in name and value:
             return f"has {name}"
-        if name in attributes and (callable(getattr(kind, name, None)) or name.startswith("__")):
-            return f"replaces the {name} of {kind.__name__}"
-        if name in attributes and not (
-            is_plain_value(attributes_of_module[name])
-            or (isinstance(attributes_of_module[name], type) and attributes_of_module[name] in classes)
-        ):
-            return f"has an attribute {name} that is a {type(attributes_of_module[name]).__name__}"
-        if name in MODULE_PARTS and any(
-            not isinstance(each, MODULE_PARTS[name] | None) for each in attributes_of_module[name].values()
-        ):
+        if name in MODULE_PARTS and any(not isinstance(each, MODULE_PARTS[name] | None) for each in value.values()):
             return f"has {name} that are none"
+        if name not in attributes:
+            continue
+        if callable(getattr(kind, name, None)) or name.startswith("__"):
+            return f"replaces the {name} of {kind.__name__}"
+        if not is_plain_value(value) and not (isinstance(value, type) and value in classes):
+            return f"has an attribute {name} that is a {type(value).__name__}"
     if any(module in child.modules() for child in module.children()):
         return "is within itself"
     leaf = not module._modules and kind.__module__.startswith("torch.nn.") and not issubclass(kind, CONTAINERS)

@@ -66,7 +66,8 @@ def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator
         keep(attention)
         return attention.to(value.dtype) @ value
 
-    spaces = {id(space): space for module in network.modules() if (space := namespace(type(module))) is not None}
+    forwards = (getattr(type(module), "forward", None) for module in network.modules())
+    spaces = {id(space): space for each in forwards if (space := getattr(each, "__globals__", None)) is not None}
     places = [(space, name) for space in spaces.values() for name, value in space.items() if is_flex(value)]
     before = [space[name] for space, name in places]
     for space, name in places:
@@ -76,11 +77,6 @@ def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator
     finally:
         for (space, name), value in zip(places, before, strict=True):
             space[name] = value
-
-
-def namespace(kind: type[nn.Module]) -> dict[str, Any] | None:
-    """The global names that the forward of a class of modules sees."""
-    return getattr(getattr(kind, "forward", None), "__globals__", None)
 
 
 def is_flex(value: Any) -> bool:

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.models.conversion.replacement import evaluating
 from conv2attn.models.fused import attention_of_sdpa, watched_flex
 from conv2attn.models.positions.position_rules import Unread, is_kind, rule_for
 from conv2attn.models.tokens import Sources, Windows, windows_of
@@ -20,7 +22,7 @@ from conv2attn.models.values import head_count
 
 MIXED = {"convit.GPSA": "attn_drop"}
 """Kinds of layers whose attention is a mixture of softmaxes, and the child that it goes through."""
-SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.nn.functional.softmax, torch.special.softmax}
+SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax}
 NORMS = {F.layer_norm, torch.layer_norm}
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
 Captured = Tensor | Unread
@@ -167,6 +169,15 @@ class AttentionRecorder(TorchFunctionMode):
         batch = None if first is None else len(first) if first.ndim > 2 else 1
         self.running.append(RunningModule(module, 0, batch, first, (args, kwargs)))
 
+    def keep_special(self, layer: nn.Module, _: nn.Module, args: Any) -> None:
+        """A pre-hook that keeps the attention of a layer of this project, or the input of a mixture's child."""
+        if not self.selection.wants(name := self.names[layer]):
+            return
+        if not isinstance(layer, MultiHeadSelfAttention):
+            self.attention[name].append(args[0].detach().clone())
+        elif not self.cuts:
+            self.attention[name].append(layer.attention(args[0]).expand(len(args[0]), -1, -1, -1))
+
 
 def run_with(recorder: AttentionRecorder, network: nn.Module, call: Callable[[], Any]) -> AttentionRecorder:
     """The recorder after one `call` of the network in evaluation mode."""
@@ -176,47 +187,17 @@ def run_with(recorder: AttentionRecorder, network: nn.Module, call: Callable[[],
             continue
         start = module.register_forward_pre_hook(recorder.started, prepend=True, with_kwargs=True)
         handles += [start, module.register_forward_hook(lambda *_: recorder.running.pop() and None, always_call=True)]
-        if isinstance(module, MultiHeadSelfAttention):
-            handles.append(module.register_forward_pre_hook(attention_hook(recorder)))
-        elif module in recorder.special:
-            handles.append(mixture_child(module).register_forward_pre_hook(mixture_hook(recorder, module)))
-    modes = {module: module.training for module in network.modules()}
+        if module in recorder.special:
+            own = isinstance(module, MultiHeadSelfAttention)
+            part = module if own else module.get_submodule(rule_for(module, MIXED))
+            handles.append(part.register_forward_pre_hook(partial(recorder.keep_special, module)))
     try:
-        with recorder, watched_flex(network, recorder.keep), torch.no_grad():
-            network.eval()
+        with evaluating(network), recorder, watched_flex(network, recorder.keep), torch.no_grad():
             call()
     finally:
-        for module, mode in modes.items():
-            module.training = mode
         for handle in handles:
             handle.remove()
     return recorder
-
-
-def attention_hook(recorder: AttentionRecorder) -> Callable[[nn.Module, Any], None]:
-    """A hook that keeps the attention of a layer of this project."""
-
-    def keep(module: nn.Module, args: Any) -> None:
-        assert isinstance(module, MultiHeadSelfAttention)
-        if recorder.selection.wants(name := recorder.names[module]) and not recorder.cuts:
-            recorder.attention[name].append(module.attention(args[0]).expand(len(args[0]), -1, -1, -1))
-
-    return keep
-
-
-def mixture_child(module: nn.Module) -> nn.Module:
-    """The child module whose input is the mixed attention of a layer."""
-    return module.get_submodule(rule_for(module, MIXED))
-
-
-def mixture_hook(recorder: AttentionRecorder, layer: nn.Module) -> Callable[[nn.Module, Any], None]:
-    """A hook on that child which keeps its input as the attention of `layer`."""
-
-    def keep(child: nn.Module, args: Any) -> None:
-        if recorder.selection.wants(name := recorder.names[layer]):
-            recorder.attention[name].append(args[0].detach().clone())
-
-    return keep
 
 
 def with_one_query_axis(attention: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from conv2attn.models.conversion.replacement import evaluating
 from conv2attn.models.recorder import SOFTMAXES, ModuleCall
 
 MOST_DIFFERENCE = 1e-3
@@ -48,12 +49,8 @@ def matrices_by_response(
     network.
     """
     module: Any = network.get_submodule(name.split("#")[0]) if name not in ("", "(root)") else network
-    modes = {part: part.training for part in module.modules()}
-    try:
-        return response_matrices(module.eval(), call, heads)
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
+    with evaluating(module):
+        return response_matrices(module, call, heads)
 
 
 def response_matrices(module: nn.Module, call: ModuleCall, heads: int) -> tuple[Tensor, Tensor | None] | None:

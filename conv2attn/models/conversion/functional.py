@@ -1,6 +1,6 @@
 """The convolutions that a network calls as functions, as one recorded run on an example shows them."""
 
-import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -84,16 +84,6 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
     return Convolution(weight, bias, stride, dilation, Padding(before, after), groups)
 
 
-def unconverted(owner: str, function: str, reason: str) -> FunctionalCall:
-    """A functional convolution that is not converted, with the reason."""
-    return FunctionalCall(
-        owner,
-        function,
-        None,
-        str(UnsupportedError("C2A107", f"{owner or 'the network'} {reason}", "Wrap the call in an nn.Conv layer.")),
-    )
-
-
 class CallRecorder(TorchFunctionMode):
     """Records each functional convolution of a network with the module whose forward is running.
 
@@ -104,7 +94,11 @@ class CallRecorder(TorchFunctionMode):
     def __init__(self, network: nn.Module):
         super().__init__()
         self.names = {module: name for name, module in network.named_modules()}
-        self.layers = {each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_stock(each)}
+        self.layers = {
+            module
+            for module in self.names
+            if isinstance(module, MultiHeadSelfAttention) or (isinstance(module, STOCK) and not has_own_forward(module))
+        }
         self.running: list[nn.Module] = []
         self.calls: dict[tuple[str, str], FunctionalCall] = {}
         self.class_readers: dict[str, str] = {}
@@ -129,11 +123,8 @@ class CallRecorder(TorchFunctionMode):
 
     def class_of(self, layer: nn.Module) -> type:
         """The class of a layer; records the module whose code reads it."""
-        frame = inspect.currentframe()
-        calling_frame = frame and frame.f_back
-        caller = calling_frame and calling_frame.f_locals.get(
-            next(iter(calling_frame.f_code.co_varnames), "")
-        )  # a method's own object
+        frame = sys._getframe(1)
+        caller = frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))  # a method's own object
         if isinstance(caller, nn.Module) and caller in self.names and caller is not layer:
             self.class_readers[self.names[layer]] = type(caller).__name__
         return MultiHeadSelfAttention
@@ -164,12 +155,8 @@ class CallRecorder(TorchFunctionMode):
     def note_unconverted(self, module: nn.Module | None, function: str, reason: str) -> None:
         """Keeps one record of the calls of a function that is not converted."""
         owner = "" if module is None else self.names[module]
-        self.calls[owner, function] = unconverted(owner, function, reason)
-
-
-def is_stock(module: nn.Module) -> bool:
-    """Whether `module` is a convolution layer that computes what its attributes say."""
-    return isinstance(module, STOCK) and not has_own_forward(module)
+        error = UnsupportedError("C2A107", f"{owner or 'the network'} {reason}", "Wrap the call in an nn.Conv layer.")
+        self.calls[owner, function] = FunctionalCall(owner, function, None, str(error))
 
 
 def record(network: nn.Module, example: Any) -> CallRecorder:

@@ -147,7 +147,8 @@ def convert(
     if converted_calls:
         redirect_calls(network, converted_calls, settings, [call for call in call_names if call not in converted_calls])
     for name, caller in (recorder.class_readers if recorder else {}).items():
-        rows[name] = with_remark(rows[name], f"{caller} asks for its class, which is no convolution's")
+        reasons = filter(None, (rows[name].reason, f"{caller} asks for its class, which is no convolution's"))
+        rows[name] = replace(rows[name], reason="; ".join(reasons))
     owners = {call.owner for call in call_names}
     layer_rows = (row for name, row in rows.items() if name not in owners)
     call_rows = (row_of_call(call, call in converted_calls, settings) for call in call_names)
@@ -198,11 +199,6 @@ def module_names(network: nn.Module) -> dict[str, list[str]]:
         names.setdefault(module, []).append(name)
     names[network].append("(root)")
     return {each[0]: each for each in names.values()}
-
-
-def with_remark(row: ConversionRow, remark: str) -> ConversionRow:
-    """`row` with a remark appended to its reason."""
-    return replace(row, reason="; ".join(filter(None, (row.reason, remark))))
 
 
 def no_convolution_text(network: nn.Module) -> str:

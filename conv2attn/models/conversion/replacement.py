@@ -123,17 +123,24 @@ def class_name(module: nn.Module) -> str:
 
 
 @contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Within the block `network` is in evaluation mode; afterwards each module has the mode that it had."""
+    modes = {module: module.training for module in network.modules()}
+    try:
+        network.eval()
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
 def evaluated_weight(module: nn.Module) -> Iterator[None]:
     """Within the block `module` has the weight of evaluation mode, in which spectral norms do not iterate."""
-    modes = {part: part.training for part in module.modules()}
-    try:
-        module.eval()
+    with evaluating(module):
         for hook in reparametrisations(module).values():
             hook(module, ())
         yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 @contextmanager

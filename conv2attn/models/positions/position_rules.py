@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UsageError
 
-PositionRule = TypeVar("Rule", bound=Callable[..., Any])
+PositionRule = TypeVar("PositionRule", bound=Callable[..., Any])
 SCORE_ROUNDOFF = 2.0**-53
 """Unit roundoff of float64, in which scores are computed."""
 
