@@ -563,20 +563,25 @@ Definition converted n (g : geometry n) (alpha : R) (H Cin : finType) (f : H -> 
     (Xq : queries g -> Cin -> R) (X : keys g -> Cin -> R) (h : H) (q : queries g) : keys g -> R :=
   softmax (fun k => @quadratic_score reals n Cin alpha (fun a => IZR (offset (f h) a)) (Xq q) (X k)
                       (fun a => IZR (position k a - site q a))).
-(** The difference at a finite alpha. [range c] bounds the spread of channel [c] over the padded
-    grid: zeros count. *)
-Definition T1_bound := forall n (g : geometry n), fits g ->
+(** The difference at a finite alpha: at most [leak] of the weights times the channels' ranges. *)
+Definition ranges := forall n (g : geometry n) (Cin : finType),
+  (pixels g -> Cin -> reals) -> (Cin -> R) -> Prop.
+Definition outputs_within (within : ranges) (leak : R -> nat -> R) := forall n (g : geometry n),
+  fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
     (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
       (b : 'I_(G * co) -> reals),
   bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall alpha, 0 < alpha ->
   forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals)
-    (range : 'I_(G * ci) -> R),
-  (forall c k k', Rabs (zero_pad X k c - zero_pad X k' c) <= range c) -> forall q o,
+    (range : 'I_(G * ci) -> R), within n g _ X range -> forall q o,
   Rabs (mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
         - torch_conv weight b X q o)
-  <= (1 - / theta_bound alpha ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o).
+  <= leak alpha n * \sum_t \sum_c range c * Rabs (tap weight t c o).
+(** [range c] bounds the spread of channel [c] over the padded grid: zeros count. *)
+Definition padded_within n (g : geometry n) (Cin : finType) (X : pixels g -> Cin -> reals)
+  (range : Cin -> R) := forall c k k', Rabs (zero_pad X k c - zero_pad X k' c) <= range c.
+Definition T1_bound := outputs_within padded_within (fun alpha n => 1 - / theta_bound alpha ^ n).
 (** As the paper has it: one head a tap, of dimension at least min(D_in, D_out), expresses any
     convolution. *)
 Definition T1 := forall n (g : geometry n), fits g ->
@@ -1680,24 +1685,26 @@ Definition of_ring (F : comRingType) : numbers :=
 (** ** TAPS: how many heads a layer needs that expresses every convolution *)
 (** Over a field: as many as taps, if each tap sees a pixel at some output; so K^2 for a K x K
     kernel, as in Theorem 1. *)
-Definition TAPS := forall (F : fieldType) n (g : geometry n) (H : finType)
-  (P : H -> queries g -> pixels g -> of_ring F)
-    (ci co d : nat), fits g -> (forall t, exists q i, sees (g := g) q t i) -> (0 < ci)%N ->
-      (0 < co)%N ->
-  expresses_all P ci co d -> (#|{: taps g}| <= #|H|)%N.
+Definition as_many_heads (seen : forall n, geometry n -> Prop) (enough : nat -> nat -> bool) :=
+  forall (F : fieldType) n (g : geometry n) (H : finType)
+    (P : H -> queries g -> pixels g -> of_ring F) (ci co d : nat),
+  fits g -> seen n g -> (0 < ci)%N -> (0 < co)%N ->
+  expresses_all P ci co d -> enough #|{: taps g}| #|H|.
+Definition TAPS := as_many_heads (fun n g => forall t, exists q i, sees (g := g) q t i) leq.
 
 (** ** T1p: how wide a head must be *)
 Definition independent (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> F) :=
   forall a : H -> F, (forall q k, \sum_h a h * P h q k = 0) -> forall h, a h = 0.
 (** For linearly independent attention maps, one head a tap matrix [W h]. *)
-Definition T1p := forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F),
-  independent P ->
+Definition gives_taps_iff (wide : nat -> nat -> bool) :=
+  forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F), independent P ->
   forall (m n d : nat) (W : H -> 'M[F]_(m, n)) (b : 'I_n -> F),
   (exists (Wval : H -> 'I_m -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_n -> of_ring F)
     (b' : 'I_n -> of_ring F),
      forall (X : K -> 'I_m -> of_ring F) q o,
      mhsa P Wval Wout b' X q o = \sum_h \sum_c (\sum_k P h q k * X k c) * W h c o + b o)
-  <-> (forall h, \rank (W h) <= d)%N.
+  <-> (forall h, wide (\rank (W h)) d).
+Definition T1p := gives_taps_iff leq.
 (** Lemma 1 and Theorem 1's clause in one: hard heads of dimension [d] give PyTorch's convolution if
     and only if [d] is at least the rank of every tap; where each tap sees a pixel of the image at
     some output. *)

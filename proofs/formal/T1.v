@@ -181,27 +181,27 @@ have -> : / (101 / 100) ^ 2 = 10000 / 10201 by field.
 by lra.
 Qed.
 
-(** ** Mutant: the range over the pixels of the image alone, the zeros of the padding not counted *)
-Definition mutant := forall n (g : geometry n), fits g ->
-  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
-    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
-      (b : 'I_(G * co) -> reals),
-  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
-  forall alpha, 0 < alpha ->
-  forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals)
-    (range : 'I_(G * ci) -> R),
-  (forall c i j, Rabs (X i c - X j c) <= range c) -> forall q o,
-  Rabs (mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
-        - torch_conv weight b X q o)
-  <= (1 - / theta_bound alpha ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o).
+(** ** Mutants
+
+    The range over the pixels of the image alone, the zeros of the padding not counted; no leak; the
+    leak of one axis fewer *)
+Definition mutant := outputs_within
+  (fun n g Cin X range => forall c i j, Rabs (X i c - X j c) <= range c)
+  (fun alpha n => 1 - / theta_bound alpha ^ n).
+Definition mutant_no_leak := outputs_within padded_within (fun _ _ => 0).
+Definition mutant_fewer_axes := outputs_within padded_within
+  (fun alpha n => 1 - / theta_bound alpha ^ n.-1).
 (** One pixel of value 1 behind one zero, K = 1: the head at the pixel leaks to the zero. *)
 Definition pixel_behind_zero : geometry 1 :=
   Geometry (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N)
     (fun _ => 0%N).
-(** One pixel behind a zero, one head, alpha = 1: the image alone has no spread, but the zero takes
-    a part of the attention, so the outputs differ. *)
-Theorem mutant_refuted : ~ mutant.
+(** At alpha = 1 and with one head the zero takes a part of the attention, so the outputs differ: no
+    bound of 0 holds, whatever range is said of one pixel of value 1. *)
+Lemma pixel_leaks (within : ranges) (leak : R -> nat -> R) (range : R) :
+  within 1%N pixel_behind_zero _ (fun _ _ => 1) (fun _ : 'I_(1 * 1) => range) ->
+  leak 1 1%N * range = 0 -> ~ outputs_within within leak.
 Proof.
+move=> spread none.
 pose g := pixel_behind_zero; have ok : fits g by [].
 have id_bij : bijective (@id (taps g)) by exists id.
 pose weight (o : 'I_(1 * 1)) (c : nat) (t : taps g) : reals := 1.
@@ -212,8 +212,6 @@ have W (h : taps g) (c o : 'I_(1 * 1)) : merged Wval Wout h c o = tap weight h c
   rewrite /merged (bigD1 tt) //= big1 => [|[]] //;
     rewrite /tap (ord1 c) (ord1 o) /Wval /Wout /weight /=; ring.
 have one0 : 0 < 1 by lra.
-have flat (c : 'I_(1 * 1)) (i j : pixels g) : Rabs (X i c - X j c) <= 0.
-  by rewrite Rminus_eq_0 Rabs_R0; lra.
 pose q : queries g := [ffun _ => Ordinal (isT : (1 < 2)%N)].
 pose p := converted 1 (@id (taps g)) (fun _ _ => 0) (zero_pad X).
 have padded_value (k : keys g) (c : 'I_(1 * 1)) : zero_pad X k c
@@ -236,7 +234,7 @@ have share1 : p h0 q k0 + p h0 q k1 = 1 by rewrite -[LHS](two_keys (p h0 q));
   exact: softmax_sum1 k0.
 have leaks : 0 < p h0 q k0 by exact: softmax_gt0.
 move=> /(_ 1%N g ok 1%N 1%N 1%N _ _ (@id (taps g)) Wval Wout weight (fun _ => 0) id_bij W 1 one0
-  (fun _ _ => 0) X (fun _ => 0) flat q ord0).
+  (fun _ _ => 0) X (fun _ => range) spread q ord0).
 have -> : mhsa (converted 1 id (fun _ _ => 0) (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout
   (fun _ => 0) (zero_pad X) q ord0 = p h0 q k1.
   rewrite mhsaE one_head big_ord_recl big_ord0 W /tap /weight.
@@ -245,7 +243,26 @@ have -> : mhsa (converted 1 id (fun _ _ => 0) (zero_pad X) : taps g -> _ -> _ ->
 have -> : torch_conv weight (fun _ => 0) X q ord0 = 1.
   rewrite torch_convE one_head big_ord_recl big_ord0 -(zero_pad_key ok) padded_value ffunE /tap
     /weight /= /q /line !ffunE /=; ring.
-rewrite [X in _ <= _ * X]big1 => [|t _]; last by rewrite big1 // => c _; rewrite Rmult_0_l.
-rewrite Rmult_0_r => small; have := Rle_abs (- (p h0 q k1 - 1)); rewrite Rabs_Ropp => ge.
-have := Rle_trans _ _ _ ge small; lra.
+rewrite (one_head (fun t => \sum_c range * Rabs (tap weight t c ord0))) big_ord_recl big_ord0.
+rewrite /tap /weight /= Rabs_R1 Rmult_1_r Rplus_0_r none => small.
+have := Rle_abs (- (p h0 q k1 - 1)); rewrite Rabs_Ropp => ge.
+by have := Rle_trans _ _ _ ge small; lra.
 Qed.
+Lemma padded_ones_within : padded_within (g := pixel_behind_zero) (fun _ _ => 1)
+  (fun _ : 'I_(1 * 1) => 1).
+Proof.
+move=> c k k'.
+have unit j : 0 <= zero_pad (g := pixel_behind_zero) (fun _ _ => 1 : reals) j c <= 1.
+  rewrite /zero_pad (@sum_line reals 1 _ (fun=> 1)) big_mkcond big_ord_recl big_ord0 /=.
+  by case: ifP => _; lra.
+by have := unit k; have := unit k'; move=> u u'; apply: Rabs_le; lra.
+Qed.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+apply: (@pixel_leaks _ _ 0); last exact: Rmult_0_r.
+by move=> c i j; rewrite Rminus_eq_0 Rabs_R0; exact: Rle_refl.
+Qed.
+Theorem mutant_no_leak_refuted : ~ mutant_no_leak.
+Proof. by apply: (pixel_leaks padded_ones_within); ring. Qed.
+Theorem mutant_fewer_axes_refuted : ~ mutant_fewer_axes.
+Proof. by apply: (pixel_leaks padded_ones_within); rewrite /= Rinv_1; ring. Qed.

@@ -154,22 +154,24 @@ exists (\col_i (i + 1)%N%:R), (\row_j (j + 1)%N%:R); split; last by have [le _] 
 by apply/matrixP => i j; rewrite !mxE big_ord1 !mxE natrM.
 Qed.
 
-(** ** Mutant: a head may be narrower than its tap's rank by one *)
-Definition mutant := forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F),
-  independent P ->
-  forall (m n d : nat) (W : H -> 'M[F]_(m, n)) (b : 'I_n -> F),
-  (exists (Wval : H -> 'I_m -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_n -> of_ring F)
-    (b' : 'I_n -> of_ring F),
-     forall (X : K -> 'I_m -> of_ring F) q o,
-     mhsa P Wval Wout b' X q o = \sum_h \sum_c (\sum_k P h q k * X k c) * W h c o + b o)
-  <-> (forall h, \rank (W h) <= d.+1)%N.
+(** ** Mutants: a head may be narrower than its tap's rank by one; it must be wider *)
+Definition mutant := gives_taps_iff (fun rank d => rank <= d.+1)%N.
+Definition mutant_strict := gives_taps_iff (fun rank d => rank < d)%N.
+Definition map1 (_ _ _ : unit) : of_ring rat_fieldType := 1.
+Lemma map1_independent : independent (map1 : unit -> unit -> unit -> rat).
+Proof.
+move=> a zero []; have := zero tt tt.
+by rewrite (bigD1 tt) //= big1 => [|[]] //; rewrite addr0 mulr1.
+Qed.
 Theorem mutant_refuted : ~ mutant.
 Proof.
-pose P (_ _ _ : unit) : of_ring rat_fieldType := 1.
-have ind : independent (P : unit -> unit -> unit -> rat).
-  by move=> a zero []; have := zero tt tt; rewrite (bigD1 tt) //= big1 => [|[]] //;
-    rewrite addr0 mulr1.
-move=> /(_ _ _ _ _ P ind 2%N 2%N 1%N (fun _ => 1%:M) (fun _ => 0)) [_];
-  rewrite mxrank1 => /(_ (fun _ => isT)).
-by move/(independent_maps ind) => /(_ tt); rewrite mxrank1.
+move=> /(_ _ _ _ _ _ map1_independent 2%N 2%N 1%N (fun _ => 1%:M) (fun _ => 0)) [_].
+rewrite mxrank1 => /(_ (fun _ => isT)).
+by move/(independent_maps map1_independent) => /(_ tt); rewrite mxrank1.
+Qed.
+Theorem mutant_strict_refuted : ~ mutant_strict.
+Proof.
+move=> /(_ _ _ _ _ _ map1_independent 1%N 1%N 1%N (fun _ => 1%:M) (fun _ => 0)) [narrow _].
+have [_ exist] := independent_maps map1_independent 1%N (fun _ => 1%:M : 'M[rat]_1) (fun _ => 0).
+by have /narrow /(_ tt) := exist (fun _ => rank_leq_row _); rewrite mxrank1.
 Qed.

@@ -59,11 +59,13 @@ suff -> : #|{: taps image3}| = 9%N by [].
 by rewrite card_dep_ffun foldrE big_map big_enum /= !big_ord_recl big_ord0 !card_ord.
 Qed.
 
-(** ** Mutant: taps that see no pixel count too; one pixel, a kernel of three taps, padded by one *)
-Definition mutant := forall (F : fieldType) n (g : geometry n) (H : finType)
-  (P : H -> queries g -> pixels g -> of_ring F)
-    (ci co d : nat), fits g -> (0 < ci)%N -> (0 < co)%N -> expresses_all P ci co d ->
-      (#|{: taps g}| <= #|H|)%N.
+(** ** Mutants
+
+    Taps that see no pixel count too: one pixel, a kernel of three taps, padded by one; more heads
+    than taps *)
+Definition mutant := as_many_heads (fun n g => True) leq.
+Definition mutant_more := as_many_heads
+  (fun n g => forall t, exists q i, sees (g := g) q t i) ltn.
 Definition point1 : geometry 1 :=
   Geometry (fun _ => 1%N) (fun _ => 3%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N)
     (fun _ => 1%N).
@@ -81,6 +83,17 @@ have joint : spans_jointly P.
   rewrite /shift zero_tap (bigD1 tt) //= big1 => [|[]] //.
   by case: ifP => _; rewrite /= /P addr0 ?mulr1 ?mul0r.
 have all : expresses_all P 1 1 1 by exact/(sufficient (isT : minn 1 1 <= 1)%N).
-move=> /(_ _ _ _ _ _ 1%N 1%N 1%N ok isT isT all); rewrite card_unit.
+move=> /(_ _ _ _ _ _ 1%N 1%N 1%N ok I isT isT all); rewrite card_unit.
 by rewrite card_dep_ffun foldrE big_map big_enum /= big_ord_recl big_ord0 card_ord.
+Qed.
+(** The shifts themselves are heads that express every convolution: as many as there are taps. *)
+Theorem mutant_more_refuted : ~ mutant_more.
+Proof.
+have joint : spans_jointly (@shift (of_ring rat_fieldType) 2 image3).
+  by exists (fun t h => if h == t then 1 else 0) => t q i; rewrite sum_pick.
+have all : expresses_all (@shift (of_ring rat_fieldType) 2 image3) 1 1 1.
+  exact/(sufficient (isT : minn 1 1 <= 1)%N).
+have seen t : exists q i, sees (g := image3) q t i.
+  by exists [ffun a => Ordinal (three a)]; exact: centre_sees.
+by move=> /(_ _ _ _ _ _ 1%N 1%N 1%N image3_fits seen isT isT all); rewrite /= ltnn.
 Qed.
