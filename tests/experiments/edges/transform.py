@@ -18,7 +18,7 @@ from conv2attn.experiments import hybrids
 from conv2attn.experiments.data import read_images_of
 from conv2attn.experiments.training import train
 from conv2attn.experiments.training.recipe_networks import classifies, hybrid_network
-from conv2attn.experiments.transform import contents
+from conv2attn.experiments.transform import Transformation, contents
 from conv2attn.models import attention_layers
 
 RECIPE = ["--data", "digits", "--train-images", "40", "--batch", "10", "--epochs", "2", "--test-images", "20"]
@@ -46,6 +46,11 @@ def test_one_command_goes_on_from_a_cnn(cnn, tmp_path):
     refused(*arguments, match="C2A305")
     assert output.read_bytes() == before
     assert call("train", "--resume", tmp_path / "hybrid", "--epochs", "3").exit_code == 0
+
+
+def test_an_interrupted_report_has_the_exit_code_of_the_command():
+    codes = {finished: Transformation((), (), finished).to_dict()["exit_code"] for finished in (True, False)}
+    assert codes == {True: 0, False: 130}
 
 
 def test_float64_trains_and_evaluates_in_float64(cnn, tmp_path):
