@@ -426,6 +426,8 @@ def test_grids_that_are_too_small_are_refused():
 CUT = {
     "an offset of more axes": lambda: Sites((1,), (0,), (0,)).view((5,), (1, 2)),
     "a form of queries with fewer axes": lambda: Form.of(Padding.none(2), Sites.everywhere(1)),
+    "a form of queries with more axes behind": lambda: Form.of(Padding.none(1), Sites((1,), (0,), (0, 0))),
+    "a form of a padding with more axes behind": lambda: Form.of(Padding((0,), (0, 0)), Sites.everywhere(1)),
     "a padding with more axes behind": lambda: Padding((1,), (1, 1)).pad(torch.ones(1, 1, 5)),
     "more matrices than operators": lambda: merge_terms(
         basis_of(Shift(((0,),)), Weights(None, torch.ones(2, 1, 1)), 1), (3,)

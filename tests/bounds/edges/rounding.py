@@ -7,6 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from licences.softmaxes import is_where_the_target_is_one
 
 from conv2attn.bounds import (
@@ -15,6 +17,7 @@ from conv2attn.bounds import (
     Arithmetic,
     Head,
     RoundingBound,
+    computed_leak,
     convolution_bound,
     difference_bound,
     gamma,
@@ -28,6 +31,7 @@ from conv2attn.bounds import (
     target_rounds_to_one_threshold,
 )
 from conv2attn.bounds.by_key import any_mean_bound
+from conv2attn.bounds.dyadic import integer_matrix, over_power_of_two
 from conv2attn.bounds.formats import accumulator_of, storage_of
 
 DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
@@ -248,6 +252,15 @@ def test_a_head_halfway_between_pixels_or_of_unknown_scores_leaks_everything_as_
     assert head.leak() == (1.0 if max(shifts) > 0.5 else leaked_mass_diagonal([5.0, 5.0], shifts))
     reading = soft_reading(head, (9, 9), Arithmetic("float32"))
     assert reading == (1.0, any_mean_bound(81, Arithmetic("float32")))
+    assert Head(0.5, (0.0,)).computed_leak("float32", 2.0) == computed_leak(0.5, 1, "float32", 2.0)
+
+
+@given(st.lists(st.sampled_from([0.0, -1.0]) | st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_floats_are_exactly_their_integers_over_a_power_of_two(numbers):
+    power, (integers,) = over_power_of_two(np.array([numbers]))
+    assert [Fraction(integer, power) for integer in integers] == list(map(Fraction, numbers))
+    matrix, bits = integer_matrix(np.array([numbers]))
+    assert (1 << bits, [int(entry) for entry in matrix.entries()]) == (power, integers)
 
 
 @pytest.mark.parametrize("name", DTYPES)
