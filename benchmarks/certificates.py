@@ -20,7 +20,7 @@ from torch import nn
 
 import conv2attn
 from benchmarks.processes import MIB, apart, peak_bytes
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.report.markup import markdown_table
 
 PLANS = {
@@ -67,7 +67,7 @@ def measure(name: str, side: int, repeats: int = 3) -> dict[str, Any]:
     torch.manual_seed(0)
     conv = nn.Conv2d(1, 1, 1)
     conv2attn.certify(conv, conv2attn.convert(conv), input_size=(1, 3, 3))
-    original = build_resnet(PLANS[name]).eval()
+    original = ResNet(PLANS[name]).eval()
     network = conv2attn.convert(original)
     before, runs = peak_bytes(), list[dict[str, float]]()
     for _ in range(repeats):

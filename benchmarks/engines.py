@@ -19,7 +19,7 @@ from benchmarks.timing import interleave
 from conv2attn.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.models import convert
 from conv2attn.models.zoo.classifier import ClassifierBlock, ClassifierPlan
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.report.markup import markdown_table
 
 ALPHAS = (1.0, 5.0, 46.0)
@@ -49,7 +49,7 @@ def networks(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
     side = 32 if quick else 224
     image = torch.randn(1, 3, side, side)
     torch.manual_seed(0)
-    model = build_resnet(ResNetPlan()).eval()
+    model = ResNet(ResNetPlan()).eval()
     ways: list[Way] = [
         ("conv", "itself", attention_of(model, "conv"), 1.03),
         ("gather", QUICKEST, attention_of(model, "gather"), 1.4),
@@ -150,7 +150,7 @@ def step(module: nn.Module, image: Tensor) -> Callable[[], Any]:
 def compiled(quick: bool, seconds: float) -> list[tuple[Any, ...]]:
     """The converted ResNet-18 compiled, against the native one compiled; with the seconds that compiling took."""
     torch.manual_seed(0)
-    model, image = build_resnet(ResNetPlan()).eval(), torch.randn(1, 3, *[32 if quick else 224] * 2)
+    model, image = ResNet(ResNetPlan()).eval(), torch.randn(1, 3, *[32 if quick else 224] * 2)
     ways = {"native": (model, None), "conv": (attention_of(model, "conv"), 1.03)}
     ways["separable, alpha 5"] = (attention_of(model, "separable", 5.0), 1.8)
     functions, wanted = {}, {}

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from conv2attn.checkpoints.examples import prepare
 from conv2attn.experiments.data import Augmentation, LabelledImages, read_images_of
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
 HERE = Path(__file__).parent
 LEARNING_RATE, MOMENTUM, DECAY, BATCH = 0.2, 0.9, 5e-4, 128
@@ -60,7 +60,7 @@ def main() -> None:
     images = read_images_of("fashion-mnist")
     images = images.first(options.images) if options.images else images
     torch.manual_seed(options.seed)
-    network = build_resnet(ResNetPlan(width=16, classes=len(images.classes))).to(memory_format=torch.channels_last)
+    network = ResNet(ResNetPlan(width=16, classes=len(images.classes))).to(memory_format=torch.channels_last)
     train(network, images, options.epochs)
     print(f"test accuracy {accuracy(network, images):.4f}")
     torch.save(

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 import conv2attn
 from conv2attn.cli import main
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
 PLAN = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar")
 LAYERS = 12
@@ -35,7 +35,7 @@ def residual() -> torch.nn.Module:
     """A residual network of `PLAN` with seeded weights, to be copied by whoever changes it."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return build_resnet(PLAN)
+        return ResNet(PLAN)
 
 
 def save_residual(path: Path) -> Path:

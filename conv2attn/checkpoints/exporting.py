@@ -79,7 +79,7 @@ def export(
             metadata = {**program_metadata(network), **(notes or {})}
             run_file = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, metadata)
         for image, expected_output in zip(images, expected, strict=True):
-            check_file(run_file, image, expected_output, bound)
+            check_exported_file(run_file, image, expected_output, bound)
     sizes = " and ".join("x".join(map(str, image.shape)) for image in images)
     return (
         f"free sizes: {free_sizes(program)}",
@@ -184,7 +184,9 @@ def allowed_difference(expected: Sequence[Tensor], bound: float | None) -> float
     return rounding if bound is None else min(bound, rounding)
 
 
-def check_file(run_file: Callable[[Tensor], Tensor], image: Tensor, expected: Tensor, bound: float | None) -> None:
+def check_exported_file(
+    run_file: Callable[[Tensor], Tensor], image: Tensor, expected: Tensor, bound: float | None
+) -> None:
     """Runs a file on an image, and refuses an output of another shape, or one that differs by more than rounding can.
 
     Raises:

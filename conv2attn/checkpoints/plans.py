@@ -23,13 +23,13 @@ from conv2attn.models.conversion.redirection import AttendingCalls, redirect_own
 from conv2attn.models.conversion.replacement import Settings, become, evaluated_weight
 from conv2attn.models.provenance import Provenance, with_provenance
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.theorem import STOCK
 
 PLAN_FORMAT = "conv2attn.network/3"
 PLAN_ERRORS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, msgspec.ValidationError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
-    "resnet": (ResNetPlan, build_resnet),
+    "resnet": (ResNetPlan, ResNet),
     "classifier": (ClassifierPlan, AttentionClassifier),
     "chain": (ChainPlan, build_chain),
 }

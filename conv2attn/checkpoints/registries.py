@@ -68,7 +68,7 @@ def matches_of(state: State, path: Path, name: str | None = None) -> tuple[list[
             tensors = published.own_state(reading.tensors, plan)
             return [own_match(plan, AttentionClassifier, replace(reading, tensors=tensors), published.READ_AS)], True
         if resnet_plan := resnet.recognise_resnet(reading.tensors):
-            own = own_match(resnet_plan, resnet.build_resnet, reading, resnet_plan.read_as)
+            own = own_match(resnet_plan, resnet.ResNet, reading, resnet_plan.read_as)
             return [
                 own,
                 *(registry_match(twin, partial(architecture, twin), state) for twin in resnet_plan.twins),

@@ -22,8 +22,7 @@ def attention_of_sdpa(
     """The softmax inside scaled_dot_product_attention, in float64 or float32."""
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-    precise = torch.float64 if query.dtype == torch.float64 else torch.float32
-    scores = query.to(precise) @ key.to(precise).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scaled_products(query, key, scale)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:
@@ -31,6 +30,12 @@ def attention_of_sdpa(
     elif attn_mask is not None:
         scores = scores + attn_mask
     return torch.softmax(scores, -1)
+
+
+def scaled_products(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+    """The scores `scale q . k` in float64 or float32; the scale is the width to the power of -1/2 if there is none."""
+    precise = torch.float64 if query.dtype == torch.float64 else torch.float32
+    return query.to(precise) @ key.to(precise).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
 
 
 def attention_of_flex(
@@ -42,9 +47,9 @@ def attention_of_flex(
     scale: Any = None,
     **_: Any,
 ) -> Tensor:
-    """The softmax inside flex_attention."""
+    """The softmax inside flex_attention, in float64 or float32."""
     batch, heads, queries, _width = query.shape
-    scores = query.float() @ key.float().mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scaled_products(query, key, scale)
     index = torch.meshgrid(*(torch.arange(n) for n in (batch, heads, queries, key.shape[-2])), indexing="ij")
     if score_mod is not None:
         scores = score_mod(scores, *index)

@@ -29,7 +29,6 @@ SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "ro
 LOWEST = 0.05
 """The smallest alpha that `max_difference` gives: there half of a head lies within 3.7 pixels of its centre, and below
 it no gradient of a centre is larger."""
-HALVINGS = 60  # of an interval of alpha in the search for the smallest one
 ENTERING = Lock()
 SOFT: WeakSet[nn.Module] = WeakSet()
 """The encodings that a block of `softened` holds now."""
@@ -280,16 +279,18 @@ def smallest_alpha(most: float, centers: list[tuple[float, ...]], effect: float)
     """The smallest alpha from `LOWEST` up to `most`, to a part in a million, at which heads read values that are off by
     at most `effect` times the largest |input|; None if there is none.
     """
-    if not mixing_effect(leak_of(most, centers), 1.0) <= effect:
-        return None
+
+    def fits(alpha: float) -> bool:
+        return mixing_effect(leak_of(alpha, centers), 1.0) <= effect
+
     low, high = min(LOWEST, most), most
-    if mixing_effect(leak_of(low, centers), 1.0) <= effect:
+    if not fits(high):
+        return None
+    if fits(low):
         return low
-    for _ in range(HALVINGS):
-        if high - low <= 1e-6 * high:
-            break
+    while high - low > 1e-6 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if mixing_effect(leak_of(middle, centers), 1.0) <= effect else (middle, high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
     return math.nextafter(float(torch.tensor(high, dtype=torch.float32)) * (1 + 2**-23), math.inf)
 
 

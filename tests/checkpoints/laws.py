@@ -32,7 +32,7 @@ def bad(tmp_path_factory):
     return bad_files(tmp_path_factory.mktemp("hostile") / "files")
 
 
-def test_no_bad_file_is_taken_none_runs_and_one_sentence_says_why(bad):
+def test_bad_files_are_refused_in_one_sentence_and_not_run(bad):
     told = []
     for name, path in bad.items():
         with pytest.raises(Conv2AttnError) as caught:
@@ -53,7 +53,7 @@ def test_the_planted_code_would_run_in_a_careless_reader(tmp_path, name, legacy)
     assert (tmp_path / MARKER).exists()
 
 
-def test_inspect_says_what_every_bad_file_is_or_refuses_it_and_runs_nothing(bad, monkeypatch):
+def test_inspect_describes_or_refuses_bad_files_and_runs_nothing(bad, monkeypatch):
     monkeypatch.setattr(
         "conv2attn.checkpoints.registries.MODEL_LIBRARIES", {}
     )  # importing them anew for each file is slow
@@ -84,7 +84,7 @@ def test_commands_do_not_wait_for_a_pipe(command):
     assert "is not a regular file" in result.stderr
 
 
-def test_the_file_itself_is_taken_so_that_refusals_mean_something(tmp_path):
+def test_the_whole_file_is_read(tmp_path):
     (tmp_path / "net.pt").write_bytes(good_bytes())
     assert torch.equal(load(tmp_path / "net.pt", model=NETWORK).weight, STATE["weight"])
 
@@ -92,7 +92,7 @@ def test_the_file_itself_is_taken_so_that_refusals_mean_something(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 @settings(max_examples=150, deadline=5000)
 @given(data=st.data())
-def test_no_bytes_lead_to_an_error_that_is_not_ours(tmp_path_factory, data):
+def test_changed_bytes_raise_errors_of_this_project_only(tmp_path_factory, data):
     files = good_files()
     good = bytearray(files[data.draw(st.integers(0, len(files) - 1))])
     for _ in range(data.draw(st.integers(0, 6))):
@@ -113,7 +113,7 @@ def test_no_bytes_lead_to_an_error_that_is_not_ours(tmp_path_factory, data):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_files_that_are_changed_were_whole(tmp_path):
+def test_unchanged_files_are_read(tmp_path):
     for content in good_files():
         (tmp_path / "file").write_bytes(content)
         held = contents_of(tmp_path / "file")
@@ -136,7 +136,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path):
         assert not list(tmp_path.iterdir()), name
 
 
-def test_the_old_file_is_whole_whenever_the_writer_is_killed(tmp_path):
+def test_a_killed_writer_leaves_the_old_file_whole(tmp_path):
     path, old, new = tmp_path / "net.pt", {"weight": torch.zeros(5_000)}, {"weight": torch.ones(5_000)}
     write_atomically(path, old)
     seen = set()

@@ -10,7 +10,7 @@ from packaged import photograph, resized
 from torch import Tensor, nn
 from xfeat import load_xfeat
 
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def seeded_resnet18() -> nn.Module:
     """A ResNet-18 of full width whose batch norms know the mean and variance of the four pictures."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(18)
-        network = build_resnet(ResNetPlan())
+        network = ResNet(ResNetPlan())
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = None

@@ -52,7 +52,7 @@ def test_trained_gpsa_with_closed_gates_is_a_layer():
         conv2attn.from_gpsa(theirs)
 
 
-def test_what_convit_cannot_be_is_refused():
+def test_unsupported_convits_are_refused():
     layer = conv2attn.convert(nn.Conv2d(8, 8, 3))
     with pytest.raises(UnsupportedError, match=r"C2A101 .*a head of width 4 cannot carry d_head=8"):
         conv2attn.to_gpsa(layer, width=4)

@@ -157,7 +157,7 @@ def test_linear_layers_are_their_basis_on_the_roads_of_minnesota(name):
     assert_same(found.detach(), attention(features, roads).detach(), ROUNDING)
 
 
-def test_another_graph_or_another_weight_is_seen():
+def test_another_graph_or_another_weight_changes_the_output():
     """Planted: an edge turned round, a weight moved, self-loops left out."""
     graph, layer = structures()["directed, weighted"], GCNConv(D_IN, D_OUT)
     image = torch.randn(35, D_IN).mT[None]
@@ -242,7 +242,7 @@ def test_relational_layers_come_back_and_are_certified_to_be_the_same_map(option
     assert compare(as_basis(back, graph, kinds), basis, (35,)).verdict is Verdict.REFUTED
 
 
-def test_what_torch_geometric_has_no_layer_for_is_refused():
+def test_operators_without_a_layer_of_torch_geometric_are_refused():
     graph = structures()["club"]
     ours = from_torch(GATConv(2, 2, heads=2))
     ours.join = "sum"

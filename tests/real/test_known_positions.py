@@ -79,7 +79,7 @@ def float64_softmax(monkeypatch):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_parameters_say_what_the_model_does(name):
+def test_attention_from_parameters_equals_the_attention_of_a_run(name):
     network, case = known(name)
     found, seen = read(network), own(name, network, case)
     assert [layer.grid.keys for layer in found] == list(case.grids)
@@ -120,14 +120,14 @@ def test_biases_depend_on_the_displacement_alone(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_content_changes_what_runs_and_not_what_is_read(name):
+def test_content_changes_the_run_and_not_the_parameters(name):
     (network, case), (silent, _) = known(name, held_at_zero=False), known(name)
     found, without = read(network), read(silent)
     assert all(torch.equal(a.scores, b.scores) for a, b in zip(found, without, strict=True))
     assert not same(found[0], own(name, network, case)[0]) or name == "convit"
 
 
-def test_convit_is_a_mixture_and_the_gates_say_of_what():
+def test_the_attention_of_convit_is_a_mixture_by_its_gates():
     network, case = known("convit", held_at_zero=False)
     gates = [0.25, 0.5, 0.75]
     with torch.no_grad():

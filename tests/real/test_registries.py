@@ -81,7 +81,7 @@ def test_near_names_are_offered(arch, near):
         ({}, {"crop_size": {"height": 32}, "size": {"shortest_edge": 0}}, "C2A303"),
     ],
 )
-def test_a_folder_whose_configuration_lies_is_refused_in_a_sentence(changes, preprocessor, code):
+def test_a_folder_with_a_false_configuration_is_refused_in_one_sentence(changes, preprocessor, code):
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32)).save_pretrained("folder")
     config = {**json.loads(Path("folder/config.json").read_text()), **changes}
@@ -106,7 +106,7 @@ def test_a_folder_of_transformers_is_read():
     assert (again(image).logits - model(image).logits).abs().max() < 1e-4
 
 
-def test_a_twin_is_read_as_what_its_file_is_named():
+def test_a_twin_is_read_as_its_file_name_says():
     model = timm.create_model("resnetblur18").eval()
     torch.save(model.state_dict(), "resnetblur18.pth")
     image = torch.randn(1, 3, 64, 64)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from conv2attn.models.zoo.resnet import TWINS, ResNetPlan, build_resnet, recognise_resnet
+from conv2attn.models.zoo.resnet import TWINS, ResNet, ResNetPlan, recognise_resnet
 
 PLANS = {
     "resnet18": ResNetPlan("basic", (2, 2, 2, 2)),
@@ -32,7 +32,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", PLANS)
 def test_keys_and_shapes_are_torchvisions(name):
     with torch.device("meta"):
-        theirs, ours = torchvision.models.get_model(name).state_dict(), build_resnet(PLANS[name]).state_dict()
+        theirs, ours = torchvision.models.get_model(name).state_dict(), ResNet(PLANS[name]).state_dict()
     assert [(key, each.shape) for key, each in ours.items()] == [(key, each.shape) for key, each in theirs.items()]
     assert recognise_resnet(theirs) == PLANS[name]
     assert PLANS[name].name == name
@@ -51,7 +51,7 @@ def test_forward_is_torchvisions_bit_for_bit(name):
         if isinstance(module, nn.BatchNorm2d):
             for tensor in (module.weight, module.bias, module.running_mean, module.running_var):
                 tensor.uniform_(0.5, 1.5)
-    ours, image = build_resnet(plan).eval(), torch.randn(2, plan.channels, 40, 56)
+    ours, image = ResNet(plan).eval(), torch.randn(2, plan.channels, 40, 56)
     ours.load_state_dict(theirs.state_dict())
     expected = theirs(image)
     assert torch.isfinite(expected).all()

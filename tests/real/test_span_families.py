@@ -71,7 +71,7 @@ def reported(network, inputs):
     return found
 
 
-def test_what_is_captured_is_what_the_model_reports(case):
+def test_captured_attention_equals_the_reported_attention(case):
     network, inputs, grids = case
     own, captured = reported(network, inputs), capture(network, inputs)
     assert len(own) >= 2

@@ -42,13 +42,13 @@ def cases(implementation):
     yield "minilm", sentence_encoder(implementation), sentence(TEXTS[2])
 
 
-def test_capture_is_bit_for_bit_what_the_model_reports():
+def test_captured_attention_equals_the_reported_attention_bit_for_bit():
     for name, network, inputs in cases("eager"):
         captured, own = list(capture(network, inputs).values()), own_attention(network, inputs)
         assert all(torch.equal(a, b) for a, b in zip(captured, own, strict=True)), name
 
 
-def test_capture_of_fused_attention_is_what_the_same_model_reports_unfused(monkeypatch):
+def test_captured_fused_attention_equals_the_reported_unfused_attention(monkeypatch):
     monkeypatch.setattr(nn.functional, "softmax", lambda scores, dim, dtype=None: torch.softmax(scores, dim))
     for (name, fused, inputs), (_, eager, _) in zip(cases(None), cases("eager"), strict=True):
         assert fused.config._attn_implementation == "sdpa"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import AttentionGrid, Sides
+from conv2attn.basis import AttentionGrid
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.positions.position_rules import (
     ENCODERS,
@@ -63,8 +63,11 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
     return {place.name or "(root)": layers[place.name] for place in places if place.name in layers}
 
 
+@torch.no_grad()
 def own_position_attention(place: ModulePlace) -> MultiHeadSelfAttention | PositionAttention:
-    """A layer of this project as it is; where it reads content too, its scores `v . r_delta` on the grid.
+    """A layer of this project as it is; where it reads content too, the softmax of `v . r_delta` alone.
+
+    That is its attention in an image of zeros with the sides of the grid.
 
     Raises:
         UsageError: nothing says how large the grid is (C2A503).
@@ -75,18 +78,11 @@ def own_position_attention(place: ModulePlace) -> MultiHeadSelfAttention | Posit
         return layer
     if place.grid is None:
         raise UsageError("C2A503", f"{place.name}: a layer attends on every grid", "Say which with --grid.")
-    return position_part(layer, place.grid)
-
-
-@torch.no_grad()
-def position_part(layer: MultiHeadSelfAttention, sides: Sides) -> PositionAttention:
-    """The softmax of `v . r_delta` alone on inputs with these sides: the attention in an image of zeros."""
     sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
-    grid = AttentionGrid(layer.image_padding.sides(sides), sites)
-    grid = replace(grid, device=layer.like.device)
+    grid = replace(AttentionGrid(layer.image_padding.sides(place.grid), sites), device=layer.like.device)
     scores = layer.encoding.operators().scores(grid, grid.every_query(), torch.float64)[0].cpu()
-    dtype = layer.like.dtype
-    return PositionAttention(scores, grid, dtype, "its relative encoding, with all terms of content held at zero")
+    how = "its relative encoding, with all terms of content held at zero"
+    return PositionAttention(scores, grid, layer.like.dtype, how)
 
 
 def check_grid(attention: PositionAttention | Unread, place: ModulePlace) -> PositionAttention | Unread:

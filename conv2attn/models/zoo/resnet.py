@@ -131,7 +131,10 @@ def _downsample(d_in: int, d_out: int, stride: int) -> nn.Sequential | None:
 
 
 class ResNet(nn.Module):
-    """The network of a plan; keys, shapes and arithmetic are those of `torchvision.models.ResNet`."""
+    """The network of a plan; keys, shapes and arithmetic are those of `torchvision.models.ResNet`.
+
+    Its weights are fresh (He initialisation).
+    """
 
     def __init__(self, plan: ResNetPlan):
         super().__init__()
@@ -163,11 +166,6 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(image).flatten(1))
 
 
-def build_resnet(plan: ResNetPlan) -> ResNet:
-    """The plan's network with fresh weights (He initialisation), in training mode."""
-    return ResNet(plan)
-
-
 def recognise_resnet(state: Mapping[str, Tensor]) -> ResNetPlan | None:
     """The plan whose network has exactly these keys and shapes, or None.
 
@@ -179,7 +177,7 @@ def recognise_resnet(state: Mapping[str, Tensor]) -> ResNetPlan | None:
     if plan is None:
         return None
     with torch.device("meta"):
-        expected = {key: tuple(tensor.shape) for key, tensor in build_resnet(plan).state_dict().items()}
+        expected = {key: tuple(tensor.shape) for key, tensor in ResNet(plan).state_dict().items()}
     optional = {key for key in expected if key.endswith(".num_batches_tracked")}
     return plan if expected == dict.fromkeys(optional, ()) | shapes else None
 

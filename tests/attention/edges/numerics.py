@@ -11,7 +11,7 @@ from conv2attn.attention import hardness
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.basis import evaluate
 from conv2attn.errors import AlphaError, CheckpointError, GeometryError
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.testing import assert_same
 
 
@@ -62,7 +62,7 @@ CHANGES = {
 @pytest.mark.parametrize("converted", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_network_that_would_be_rebuilt_otherwise_is_not_saved(tmp_path, change, converted):
-    network = build_resnet(ResNetPlan(depths=(2, 1, 1, 1), width=4, classes=3, stem="cifar"))
+    network = ResNet(ResNetPlan(depths=(2, 1, 1, 1), width=4, classes=3, stem="cifar"))
     CHANGES[change](network)
     network = convert(network) if converted and change != "a stride" else network
     with pytest.raises(CheckpointError, match="C2A306"):
@@ -72,7 +72,7 @@ def test_a_network_that_would_be_rebuilt_otherwise_is_not_saved(tmp_path, change
 
 @pytest.mark.parametrize("training", [False, True])
 def test_what_was_frozen_is_frozen_in_the_network_loaded(tmp_path, training):
-    network = convert(build_resnet(ResNetPlan(depths=(2, 1, 1, 1), width=4, classes=3, stem="cifar"))).train(training)
+    network = convert(ResNet(ResNetPlan(depths=(2, 1, 1, 1), width=4, classes=3, stem="cifar"))).train(training)
     network.conv1.requires_grad_(False)
     network.bn1.bias.requires_grad_(False)
     save(network, tmp_path / "network.pt")

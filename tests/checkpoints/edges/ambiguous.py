@@ -14,7 +14,7 @@ from conv2attn.checkpoints.architectures import Architecture
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import provenance_of
-from conv2attn.models.zoo.resnet import TWINS, ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import TWINS, ResNet, ResNetPlan
 
 PLANS = {"resnet18": ResNetPlan(), "resnet50": ResNetPlan("bottleneck", (3, 4, 6, 3))}
 
@@ -22,7 +22,7 @@ PLANS = {"resnet18": ResNetPlan(), "resnet50": ResNetPlan("bottleneck", (3, 4, 6
 @pytest.fixture(scope="module")
 def states():
     torch.manual_seed(0)
-    return {name: build_resnet(plan).state_dict() for name, plan in PLANS.items()}
+    return {name: ResNet(plan).state_dict() for name, plan in PLANS.items()}
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -41,7 +41,7 @@ def test_weights_of_two_models_are_refused_and_both_are_named(states, name):
         ("net.pt", "resnet18", "by --arch resnet18 (timm:resnetblur18 fits too)"),
     ],
 )
-def test_the_name_of_the_file_or_the_user_decides_and_what_was_assumed_is_said(states, file, arch, how):
+def test_the_file_name_or_the_user_decides_and_the_assumption_is_recorded(states, file, arch, how):
     torch.save(states["resnet18"], file)
     network = load(file, arch)
     assert network.plan == ResNetPlan()
@@ -69,7 +69,7 @@ def test_commands_refuse_and_inspect_names_both(states):
 
 
 def test_the_head_of_a_report_and_its_claim_say_what_was_assumed():
-    torch.save(build_resnet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict(), "tiny.pt")
+    torch.save(ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict(), "tiny.pt")
     told = "read as resnet-basic-1-1-1-1 (torchvision's resnet-basic-1-1-1-1, ReLU, from keys and shapes alone)"
     options = ["--input-size", "3x32x32"]
     text = CliRunner().invoke(main, ["verify", "tiny.pt", "tiny.pt", *options, "--report", "certificate.json"])
@@ -78,9 +78,7 @@ def test_the_head_of_a_report_and_its_claim_say_what_was_assumed():
 
 
 def test_reports_on_heads_say_what_was_assumed_of_the_network_that_was_converted():
-    torch.save(
-        {"state_dict": build_resnet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()}, "tiny.pt"
-    )
+    torch.save({"state_dict": ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()}, "tiny.pt")
     save(convert(load("tiny.pt")), "attn.pt")
     options = ["attn.pt", "--grid", "6x6", "--only", "layer1.0.conv1"]
     told = "network read as resnet-basic-1-1-1-1 (weights under the key 'state_dict'; torchvision's"
@@ -108,7 +106,7 @@ class Twin(nn.Module):
 
 
 @pytest.mark.parametrize("planted", ["twin", "tanh", "late"])
-def test_candidates_that_are_one_map_are_no_question(monkeypatch, planted):
+def test_candidates_certified_to_be_one_map_need_no_choice(monkeypatch, planted):
     built = [Architecture("torchvision:net", Twin), Architecture("timm:net", lambda: Twin(planted))]
     monkeypatch.setattr(registries, "fitting_models", lambda *given: (built, True))
     monkeypatch.setattr(loading, "input_size_of", lambda network: (3, 9, 8))

@@ -12,7 +12,7 @@ from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.architectures import architecture, parse_arguments
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import provenance_of
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
 SOURCE = """
 from torch import nn
@@ -148,7 +148,7 @@ def test_a_user_own_network_that_was_never_read_from_a_file_is_saved(factory):
 
 
 def test_a_resnet_without_fc_is_a_backbone(tmp_path):
-    state = build_resnet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()
+    state = ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()
     save_file({key: each for key, each in state.items() if not key.startswith("fc.")}, tmp_path / "net.safetensors")
     network = load(tmp_path / "net.safetensors")
     assert network(torch.zeros(1, 3, 32, 32)).shape == (1, 32)
@@ -206,7 +206,7 @@ def test_functional_attention_that_the_class_does_not_have_is_refused(tmp_path):
         load(tmp_path / "net.pt", model=nn.Conv2d(3, 4, 3))
 
 
-def test_whatever_a_module_raises_of_its_weights_is_a_sentence(tmp_path):
+def test_errors_of_load_state_dict_become_one_sentence(tmp_path):
     class Picky(nn.Conv2d):
         def _load_from_state_dict(self, *_):
             raise KeyError("versions")

@@ -150,7 +150,7 @@ def test_a_program_that_computes_something_else_is_not_kept(pair, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-def test_a_small_error_in_a_weight_is_seen(pair, tmp_path, monkeypatch):
+def test_a_small_error_in_a_weight_is_found(pair, tmp_path, monkeypatch):
     _, converted = pair
     honest = exporting.trace_program
 
@@ -175,7 +175,7 @@ def test_an_operator_that_onnx_lacks_is_named(tmp_path):
         save(network, tmp_path / "net.onnx", example_input=(3, 9, 8), engine="dense")
 
 
-def test_nothing_says_how_large_the_images_are(pair, tmp_path):
+def test_an_export_without_a_size_is_refused(pair, tmp_path):
     with pytest.raises(UsageError, match="C2A005 nothing says how large"):
         save(pair[1], tmp_path / "net.pt2")
     assert not list(tmp_path.iterdir())

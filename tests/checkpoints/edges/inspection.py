@@ -11,7 +11,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.cli import main
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
 
 def inspect(path, code=0):
@@ -21,7 +21,7 @@ def inspect(path, code=0):
 
 
 def test_a_state_dict_is_described_by_its_tensors_and_its_architecture():
-    state = build_resnet(ResNetPlan(width=8, classes=5)).state_dict()
+    state = ResNet(ResNetPlan(width=8, classes=5)).state_dict()
     state["fc.bias"][0] = float("nan")
     torch.save({"state_dict": {f"module.{key}": each for key, each in state.items()}}, "net.pt")
     found = inspect("net.pt")

@@ -126,7 +126,7 @@ def called_constructor():
         (lambda: {"weight": nn.Conv2d(3, 4, 3)}, "no module, by itself or under a usual key"),
     ],
 )
-def test_what_a_pickle_adds_to_a_class_is_refused(make, match):
+def test_additions_of_a_pickle_to_a_class_are_refused(make, match):
     torch.save(make(), "net.pt")
     with pytest.raises(CheckpointError, match=f"C2A303 .*({match})"):
         load("net.pt")

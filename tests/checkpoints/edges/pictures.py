@@ -50,7 +50,7 @@ def test_the_same_pixels_are_the_same_images_in_every_form(name):
     assert torch.equal(first, found)
 
 
-def test_a_network_that_says_its_normalisation_is_given_it_and_the_report_says_so():
+def test_pictures_are_normalised_as_the_network_says_and_the_report_says_so():
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
     found, words = read_images(put("folder", PIXELS), network((3, 6, 9), mean, std))
     plain = torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255
@@ -99,7 +99,7 @@ def test_a_jpeg_lies_as_its_camera_meant():
     assert found[0, 0, 0, 0] < 0.1 < 0.9 < found[0, 0, -1, 0]
 
 
-def test_the_example_images_are_what_the_demonstration_runs_on():
+def test_the_demonstration_runs_on_the_example_images():
     demo = demo_files()
     found, _ = read_images(str(EXAMPLES / "images.npz"), size=(3, 56, 56), mean=(0.2860,), std=(0.3530,))
     assert torch.allclose(found, demo.images, atol=1e-5)
@@ -137,7 +137,7 @@ def empty():
     ("make", "code"),
     [(different, "C2A005"), (truncated, "C2A303"), (deep, "C2A303"), (text, "C2A303"), (empty, "C2A303")],
 )
-def test_what_is_no_batch_of_pictures_is_refused(make, code):
+def test_files_without_one_batch_of_pictures_are_refused(make, code):
     with pytest.raises((CheckpointError, UsageError), match=code):
         read_images(make())
 

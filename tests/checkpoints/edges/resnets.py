@@ -9,7 +9,7 @@ from torch import nn
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.loading import load
 from conv2attn.errors import CheckpointError
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
 TINY = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)
 
@@ -21,7 +21,7 @@ def saved(path: Path, content: object, **options: bool) -> Path:
 
 def resnet_state(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
-    return build_resnet(TINY).to(dtype).state_dict()
+    return ResNet(TINY).to(dtype).state_dict()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -59,7 +59,7 @@ def test_entries_that_share_memory_in_the_file_do_not_in_the_network(tmp_path):
 
 
 def test_arch_must_agree(tmp_path):
-    path = saved(tmp_path / "file.pt", build_resnet(ResNetPlan(width=2, classes=3)).state_dict())
+    path = saved(tmp_path / "file.pt", ResNet(ResNetPlan(width=2, classes=3)).state_dict())
     assert load(path, arch="resnet18").plan.width == 2
     with pytest.raises(CheckpointError, match=r"C2A304 .* holds resnet18, not resnet34"):
         load(path, arch="resnet34")

@@ -12,7 +12,7 @@ from conv2attn.errors import CheckpointError
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_written_files_are_read_back(tmp_path):
     path = tmp_path / "file.pt"
     write_atomically(path, STATE)
     back = torch.load(path, weights_only=True)

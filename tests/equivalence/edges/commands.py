@@ -10,7 +10,7 @@ from commands import SIZE, call, refused, save_converted, save_residual
 from equivalence import planted
 
 import conv2attn
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
 pytestmark = pytest.mark.usefixtures("files_read_once")
 
@@ -102,7 +102,7 @@ def test_a_stored_certificate_is_checked_again(files):
 def test_every_resnet_is_certified_and_passes_the_second_look(tmp_path, monkeypatch, stem, block):
     monkeypatch.chdir(tmp_path)
     plan = ResNetPlan(block=block, depths=(2, 1, 1, 1), width=4, classes=5, stem=stem)
-    torch.save(build_resnet(plan).state_dict(), "net.pt")
+    torch.save(ResNet(plan).state_dict(), "net.pt")
     conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "net.attn.pt")
     assert call("verify", "net.pt", "net.attn.pt", "--input-size", "3x34x36", "--report", "c.json").exit_code == 0
     found = json.loads(call("recheck", "c.json", "--format", "json").stdout)

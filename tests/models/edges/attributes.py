@@ -25,7 +25,7 @@ def test_plain_attributes_are_kept_and_not_shared_and_modules_in_them_are_the_co
     assert set(seen) == {(3, 3)}
 
 
-def test_what_pooling_returns_can_be_viewed():
+def test_the_output_of_pooling_can_be_viewed():
     model = whole(nn.Sequential(nn.Conv2d(3, 4, 3, stride=2)))
     network = convert(model, stride_by="pooling")
     assert torch.equal(network(IMAGE).view(2, -1), model(IMAGE).view(2, -1))
@@ -46,7 +46,7 @@ def test_frozen_weights_and_biases_stay_frozen():
 
 
 @pytest.mark.parametrize("name", ["value", "encoding", "attention", "heads", "engine"])
-def test_a_convolution_with_a_name_that_attention_needs_stays_and_says_so(name):
+def test_a_convolution_with_an_attribute_of_attention_is_not_converted(name):
     for give in (nn.Module.register_buffer, nn.Module.register_parameter, setattr):
         model = whole(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)))
         give(model[0], name, nn.Parameter(torch.ones(1)) if give is not setattr else 5)
@@ -64,7 +64,7 @@ class Slotted(nn.Conv2d):
 
 
 @pytest.mark.parametrize("options", [{}, {"max_error": 0.5}])
-def test_a_convolution_with_slots_stays_as_it_is(options):
+def test_a_convolution_with_slots_is_not_converted(options):
     model = whole(nn.Sequential(Slotted(3, 4, 3), nn.Conv2d(4, 4, 3)))
     network = convert(model, **options)
     assert "in slots" in conversion_of(network).remaining[0].reason

@@ -25,7 +25,7 @@ class Single(nn.Module):
         return F.conv2d(self.conv(image) % 3, self.weight)
 
 
-def test_a_module_whose_copy_is_itself_stays_as_it_is_in_the_user_s_network():
+def test_a_module_that_is_its_own_copy_is_not_changed():
     for example in (None, IMAGE):
         for model in (whole(nn.Sequential(Single(), nn.Conv2d(3, 3, 1))), whole(Single())):
             before = {module: set(vars(module)) for module in model.modules()}

@@ -34,7 +34,7 @@ class Skipping(nn.Module):
         return self.doubled(image)
 
 
-def test_what_is_skipped_inside_a_network_of_calls_stays_a_convolution():
+def test_a_skipped_layer_beside_functional_calls_stays_a_convolution():
     model = whole(Skipping())
     assert native_calls(model, IMAGE) == ["conv2d"] * 5 + ["conv_transpose2d"]
     for skip in ([], ["plain"], ["own"], ["doubled"], ["(root)"], ["(root):conv_transpose2d"], ["*"]):
@@ -45,7 +45,7 @@ def test_what_is_skipped_inside_a_network_of_calls_stays_a_convolution():
 
 
 @pytest.mark.parametrize("engine", ["auto", "conv", "gather", "separable", "sdpa", "dense"])
-def test_what_attention_itself_computes_is_not_redirected(engine):
+def test_convolutions_inside_attention_are_not_redirected(engine):
     """Also what it measures once for a device: the direct sums of a convolution, not those of the attention for it."""
     spread_of_kernels.cache_clear()
     network = set_engine(convert(whole(Skipping()), example_input=IMAGE), engine)

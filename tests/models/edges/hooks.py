@@ -56,7 +56,7 @@ class Watcher(nn.Module):
         return self.conv(image)
 
 
-def test_a_hook_that_is_a_method_belongs_to_the_copy_and_stays_when_the_original_s_is_removed():
+def test_a_method_as_hook_is_bound_to_the_copy():
     model = Watcher()
     network = convert(model)
     model.handle.remove()

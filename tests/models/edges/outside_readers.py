@@ -107,7 +107,7 @@ READS = [
 
 @pytest.mark.parametrize("example", [None, IMAGE])
 @pytest.mark.parametrize("body", READS)
-def test_what_is_read_of_a_convolution_its_attention_has(body, example):
+def test_attention_has_the_attributes_of_its_convolution(body, example):
     model = reader(body)
     network = convert(model, example_input=example)
     assert set(attention_layers(network)) == {"conv", "other", "box.0.0"}
@@ -129,7 +129,7 @@ class Asking(Reader):
         return image
 
 
-def test_who_asks_for_the_class_is_named_and_certify_finds_the_difference():
+def test_readers_of_the_class_are_named_and_certify_finds_the_difference():
     model = whole(Asking()).eval()
     rows = {row.name: row.reason for row in conversion_of(convert(model, example_input=IMAGE)).rows}
     assert rows["conv"] == rows["other"] == "Asking asks for its class, which is no convolution's"
@@ -145,7 +145,7 @@ class Missing(Reader):
         return self.conv._conv_forward(image, self.conv.weight, None)
 
 
-def test_an_example_shows_who_reads_what_only_a_convolution_has():
+def test_an_example_shows_readers_of_attributes_that_attention_lacks():
     with pytest.raises(UnsupportedError, match=r"C2A108 conv: the network's own code reads its _conv_forward"):
         convert(whole(Missing()), example_input=IMAGE)
     assert_equal(whole(Missing()), convert(whole(Missing()), example_input=IMAGE, skip="conv"), IMAGE)

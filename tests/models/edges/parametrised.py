@@ -14,7 +14,7 @@ IMAGE = image_of(2, 3, 6, 7)
 
 @pytest.mark.parametrize("frozen", ["weight", "bias", "nothing"])
 @pytest.mark.parametrize("kind", PARAMETRISATIONS)
-def test_the_state_stays_and_what_was_frozen_stays_frozen(kind, frozen):
+def test_state_and_frozen_parameters_are_kept(kind, frozen):
     model = parametrised(kind)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(frozen not in name)
@@ -77,7 +77,7 @@ def test_a_computed_weight_does_not_become_factors(kind):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", PARAMETRISATIONS)
-def test_one_that_is_skipped_keeps_its_parametrisation_and_state(kind, training):
+def test_a_skipped_convolution_keeps_its_parametrisation_and_state(kind, training):
     model = parametrised(kind).train(training)
     network = convert(model, skip="0")
     assert type(network[0]) is type(model[0]) or kind in [*PARAMETRISATIONS][:4]

@@ -80,7 +80,7 @@ def test_threads_do_not_disturb_each_other():
         assert torch.equal(result, model(image))
 
 
-def test_what_a_conversion_left_can_be_converted_later():
+def test_skipped_convolutions_can_be_converted_later():
     model, _ = pair()
     first = convert(model, example_input=IMAGE, only="0.conv")
     assert_equal(model, convert(first, example_input=IMAGE), IMAGE)

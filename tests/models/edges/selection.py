@@ -72,7 +72,7 @@ def test_lazy_layers_are_converted_once_they_have_run():
     assert_equal(whole(model), convert(model), IMAGE)
 
 
-def test_what_is_no_network_or_no_conversion_is_an_error():
+def test_other_arguments_than_networks_and_conversions_are_refused():
     with pytest.raises(UsageError, match="C2A008 this Linear was not made by"):
         conversion_of(nn.Linear(1, 1))
     with pytest.raises(UsageError, match="C2A006 model is of class Tensor"):

@@ -145,7 +145,7 @@ def test_the_measured_change_of_a_layer_that_no_input_reaches_is_unknown():
     assert infinite.measured is None
 
 
-def test_what_cannot_be_softened_is_refused():
+def test_unsupported_layers_are_not_softened():
     conv = nn.Conv2d(2, 2, 3)
     with pytest.raises(UsageError, match="either alpha or max_difference"):
         conv2attn.soften(conv2attn.convert(conv))
@@ -175,7 +175,7 @@ def test_a_difference_below_rounding_is_refused_and_every_difference_has_a_floor
 
 
 @torch.no_grad()
-def test_rounding_covers_what_the_channel_products_round():
+def test_rounding_covers_the_channel_products():
     torch.manual_seed(0)
     layer = conv2attn.convert(nn.Conv2d(16, 4, 3, bias=False))
     softening = conv2attn.soften(layer, alpha=30.0)

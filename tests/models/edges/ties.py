@@ -28,7 +28,7 @@ def through_a_file(network, model, path):
 
 @pytest.mark.parametrize("trainable", [False, True])
 @pytest.mark.filterwarnings("ignore:C2A132")
-def test_what_is_tied_stays_tied(trainable, tmp_path):
+def test_tied_parameters_stay_tied(trainable, tmp_path):
     parts = [encoder_and_decoder(5), convolution_and_embedding(), sharing_parameters(), sharing_an_original()]
     model = whole(Beside(parts))
     network = convert(model, trainable=trainable)

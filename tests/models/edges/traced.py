@@ -59,7 +59,7 @@ def test_an_export_leaves_batch_and_sides_open_where_the_engine_is_chosen(skip, 
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
-def test_a_geometry_that_was_not_met_cannot_be_exported_and_says_so():
+def test_the_export_of_a_new_geometry_is_refused():
     model = whole(nn.Sequential(Mixed()))
     network, other = convert(model, IMAGE), image_of(2, 3, 10, 13)
     network(IMAGE)

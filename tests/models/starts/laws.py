@@ -101,7 +101,7 @@ def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
         assert row.mass > 2 / len(grid)
 
 
-def test_heads_finds_what_was_planted():
+def test_heads_finds_planted_shifts():
     network = vit(layers=2)
     start = conv2attn.start_at_convolution(network, alpha=4.0)
     maps = conv2attn.capture(network, torch.randn(64, 1, 28, 28))
@@ -254,7 +254,7 @@ def test_values_begin_as_the_taps_of_a_convolution():
         conv2attn.start_at_convolution(network, values=nn.Linear(80, 80))
 
 
-def test_what_cannot_begin_as_shifts_is_refused_and_left_as_it_was():
+def test_unsupported_models_are_refused_and_unchanged():
     network, given = own(written=(0,))
     before = copy.deepcopy(network.state_dict())
     with pytest.raises(UnsupportedError, match=r"blocks\.1\.self_attn: \d+% of its position channels is not positions"):

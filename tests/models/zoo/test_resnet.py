@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet, recognise_resnet
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan, recognise_resnet
 
 
 def shapes_of(plan: ResNetPlan) -> dict[str, Tensor]:
     with torch.device("meta"):
-        return dict(build_resnet(plan).state_dict())
+        return dict(ResNet(plan).state_dict())
 
 
 TINY = shapes_of(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3))

@@ -27,7 +27,7 @@ def gradients(alpha: float) -> float:
 
 
 @pytest.mark.parametrize("alpha", ["auto", 46, 128])
-def test_a_trainable_conversion_says_when_its_positions_do_not_move(alpha):
+def test_a_trainable_conversion_warns_of_positions_that_do_not_move(alpha):
     with pytest.warns(Conv2AttnWarning, match=r"C2A132 alpha=.* do not move.*alpha=5") as seen:
         convert(nn.Conv2d(1, 2, 3), alpha=alpha, trainable=True)
     assert len(seen) == 1
