@@ -11,7 +11,7 @@ E, P, Phi, a, dual = map(IndexedBase, ["E", "P", "Phi", "a", "G"])
 
 joint = E[t, q, k] - Sum(Phi[t, h] * P[h, q, k], (h, 1, H))  # 0 by L3
 lost = Sum(a[t] * Phi[t, h], (t, 1, T))  # 0 for a combination a of taps that Phi maps to zero
-seen = Sum(dual[u, q, k] * E[t, q, k], (q, 1, Q), (k, 1, K)) - KroneckerDelta(u, t)  # 0: shifts have a dual
+unmatched = Sum(dual[u, q, k] * E[t, q, k], (q, 1, Q), (k, 1, K)) - KroneckerDelta(u, t)  # 0: shifts have a dual
 HEADS = [[1, 2, 1], [1, 0, -1]]  # two maps of three taps
 SHIFTS = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 FOUR = [[int(a == b) for b in range(4)] for a in range(4)]
@@ -48,7 +48,7 @@ CLAIM = Claim(
             0,
             sizes={u: T},
             given=(
-                -Sum(a[t] * seen, (t, 1, T)),
+                -Sum(a[t] * unmatched, (t, 1, T)),
                 Sum(dual[u, q, k] * Sum(a[t] * E[t, q, k], (t, 1, T)), (q, 1, Q), (k, 1, K)),
             ),
         ),

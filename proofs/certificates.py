@@ -82,10 +82,11 @@ def answers(text: str) -> list[bool]:
     words = [word for line in text.split("\n") for word in line.split("#")[0].split(" ") if word]
     if not all(word.removeprefix("-").isdecimal() and word.isascii() for word in words):
         raise NotACertificateError("not a file of certificates")
-    numbers, found = [int(fmpz(word)) for word in reversed(words)], []  # int(word) refuses more than 4,300 digits
+    numbers = [int(fmpz(word)) for word in reversed(words)]  # int(word) refuses more than 4,300 digits
+    confirmations = []
     while numbers:
-        found.append(confirmed(numbers))
-    return found
+        confirmations.append(confirmed(numbers))
+    return confirmations
 
 
 def confirmed(numbers: list[int]) -> bool:
@@ -100,7 +101,7 @@ def confirmed(numbers: list[int]) -> bool:
     if version != 1 or kind not in (0, 1) or min(heads, count, keys - 1) < 0 or max(heads, count, keys) > len(numbers):
         raise NotACertificateError("not a file of certificates")
     weight_scale, *weights = [1] if kind else take(1 + heads)
-    norm, left, gain, peak, met = sum(map(abs, weights)), 0, 0, 0, [0] * heads
+    norm, left, gain, peak, combined = sum(map(abs, weights)), 0, 0, 0, [0] * heads
     fits = True
     for _ in range(count):
         asked, rows = take(keys), [take(keys) for _ in range(heads)]
@@ -108,12 +109,12 @@ def confirmed(numbers: list[int]) -> bool:
             dual = take(keys)
             gain += dot(asked, dual)
             peak += max(map(abs, dual), default=0)
-            met = [sum_ + dot(row, dual) for sum_, row in zip(met, rows, strict=True)]
+            combined = [sum_ + dot(row, dual) for sum_, row in zip(combined, rows, strict=True)]
             continue
         mixed = [sum(p * row[k] for p, row in zip(weights, rows, strict=True)) for k in range(keys)]
         left = sum(abs(weight_scale * e - x) for e, x in zip(asked, mixed, strict=True))
         fits &= left * limit_scale <= scale * (eps * weight_scale + per_norm * norm)
-    reach = max(map(abs, met), default=0)
+    reach = max(map(abs, combined), default=0)
     if min(scale, limit_scale, weight_scale) <= 0 or per_norm < 0:
         return False
     if not kind:

@@ -56,8 +56,8 @@ class Step:
 
 def givens(name: str, options: dict[str, Any]) -> list[str]:
     """The premises of a question, in LaTeX: equations or inequalities, and the point that refutes."""
-    known = [zero[1] if name == "identity" else zero for zero in options.get("given", ())]
-    lines = [rf"{latex(each)} {RELATIONS[name]} 0" for each in known]
+    conditions = [zero[1] if name == "identity" else zero for zero in options.get("given", ())]
+    lines = [rf"{latex(each)} {RELATIONS[name]} 0" for each in conditions]
     lines += [f"{latex(each)} > 0" for each in options.get("positive", ())]
     lines += [f"{latex(symbol)} = {latex(value)}" for symbol, value in options.get("witness", {}).items()]
     return [rf"\allowbreak\quad\text{{where }} {lines[0]}", *lines[1:]] if lines else []

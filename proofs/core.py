@@ -13,7 +13,7 @@ from sympy import Function, Indexed, Pow, Symbol, sympify
 from conv2attn.verdicts import Verdict
 
 from .normal_form import normal_form
-from .points import found, met, real, values_at
+from .points import real, satisfiable, some_point, values_at
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
@@ -30,23 +30,23 @@ def identity(lhs, rhs, given=()):
     """`lhs = rhs` wherever no denominator is 0, of a multiplier neither; `given` holds equalities: pairs (multiplier,
     what is known to be 0). A rational point where the two differ refutes."""
     real(lhs, rhs, *(e for pair in given for e in pair))
-    if vanishes(lhs - rhs - sum(multiplier * known for multiplier, known in given)):
-        met = not given or found([lhs, rhs, *(e for pair in given for e in pair)], lambda at: not any(at[3::2]))
-        return HOLDS if met else UNDECIDED
-    return REFUTED if not given and found([lhs, rhs], lambda at: at[0] != at[1]) else UNDECIDED
+    if vanishes(lhs - rhs - sum(multiplier * zero for multiplier, zero in given)):
+        parts = (part for pair in given for part in pair)
+        return HOLDS if not given or some_point([lhs, rhs, *parts], lambda at: not any(at[3::2])) else UNDECIDED
+    return REFUTED if not given and some_point([lhs, rhs], lambda at: at[0] != at[1]) else UNDECIDED
 
 
 def sign(goal, products=(), given=(), positive=(), strict=False, witness=None):
     """`goal >= 0` (`> 0` if strict) where `given` are >= 0 and `positive` > 0: it is a sum of products of those, of
     positive rationals, of even powers and of inverses of what is positive. A witness, where these hold, refutes."""
     real(goal, *given, *positive, *(f for factors in products for f in factors))
-    known = (*given, *positive)
+    premises = (*given, *positive)
 
     def true(values):
         return all(e >= 0 for e in values) and all(e > 0 for e in values[len(given) :])
 
     if witness is not None:
-        values = values_at(witness, (goal, *known))
+        values = values_at(witness, (goal, *premises))
         fair = values and all(e.is_Rational for e in values) and true(values[1:])
         return REFUTED if fair and (values[0] < 0 or (strict and values[0] == 0)) else UNDECIDED
 
@@ -60,7 +60,7 @@ def sign(goal, products=(), given=(), positive=(), strict=False, witness=None):
 
     grades = {min(map(grade, factors)) for factors in products}
     sound = 0 not in grades and (2 in grades or not strict) and vanishes(goal - sum(map(prod, products)))
-    return HOLDS if sound and (not known or found([goal, *known], lambda at: true(at[1:]))) else UNDECIDED
+    return HOLDS if sound and (not premises or some_point([goal, *premises], lambda at: true(at[1:]))) else UNDECIDED
 
 
 def index_sums(lhs, rhs, sizes=None, given=(), instance=None):
@@ -71,8 +71,8 @@ def index_sums(lhs, rhs, sizes=None, given=(), instance=None):
     ranges = sizes or {}
     if instance is not None:
         values = values_at(instance, [lhs - rhs], ranges)
-        return REFUTED if not given and values and found(values, any) else UNDECIDED
-    fair = not given or met(given, ranges)
+        return REFUTED if not given and values and some_point(values, any) else UNDECIDED
+    fair = not given or satisfiable(given, ranges)
     return HOLDS if fair and not any(normal_form(lhs - rhs - sum(given), ranges).values()) else UNDECIDED
 
 

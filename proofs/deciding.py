@@ -21,11 +21,11 @@ def load(name: str, names: Iterable[str]) -> Claim:
     Raises:
         UsageError: no claim has this name.
     """
-    known = {each.casefold(): each for each in names}
+    spelled = {name.casefold(): name for name in names}
     wanted = name.replace("'", "p").casefold()
-    if wanted not in known:
-        raise UsageError("C2A002", f"claim {name!r} is not one of {', '.join(known.values())}", "Name one of them.")
-    claim = importlib.import_module(f".{known[wanted]}", __package__).CLAIM
+    if wanted not in spelled:
+        raise UsageError("C2A002", f"claim {name!r} is not one of {', '.join(spelled.values())}", "Name one of them.")
+    claim = importlib.import_module(f".{spelled[wanted]}", __package__).CLAIM
     assert isinstance(claim, Claim)
     return claim
 

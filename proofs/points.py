@@ -101,7 +101,7 @@ def admits(quantity, value):
     return all(getattr(value, f"is_{fact}") is truth for fact, truth in quantity.assumptions0.items())
 
 
-def found(exprs, test):
+def some_point(exprs, test):
     """Whether the values of `exprs` pass `test` at some rational point where all are defined.
 
     Symbols and entries of tensors with numbered indices have values, functions have none.
@@ -122,11 +122,11 @@ def found(exprs, test):
     return False
 
 
-def met(given, ranges):
+def satisfiable(given, ranges):
     """Whether all of `given`, which have sums, are 0 at some point within `ranges`; index functions are 1 there."""
     parts = [sympify(e) for e in (*given, *ranges, *ranges.values()) if not isinstance(e, UndefinedFunction)]
     sizes = sorted({symbol for e in parts for symbol in e.free_symbols if symbol.is_integer}, key=str)
     functions = {e.func: lambda *at: 1 for part in parts for e in part.atoms(AppliedUndef)}
     points = (dict(zip(sizes, values, strict=True)) | functions for values in product(SIZES, repeat=len(sizes)))
     places = (values_at(named, given, ranges) for named in points)
-    return any(values and found(values, lambda at: not any(at)) for values in places)
+    return any(values and some_point(values, lambda at: not any(at)) for values in places)

@@ -42,16 +42,16 @@ class FormalClaim:
         the proof of an instance. The axioms are asked for once, of a tuple of all names: Coq walks through the
         libraries for each such question anew.
         """
-        told = {name: f"Statements.{wanted}" for name, wanted in self.theorems.items()}
-        told |= {name: name.removesuffix("_refuted") for name in self.mutants}
+        statements = {name: f"Statements.{wanted}" for name, wanted in self.theorems.items()}
+        statements |= {name: name.removesuffix("_refuted") for name in self.mutants}
         modules = sorted({name.split(".")[0] for name in self.names()} | {"Statements"})
         lines = [f"From C2A Require {module}." for module in modules]
         lines += ["Set Printing All.", "Set Printing Depth 1000000."]
         for name, test in self.names().items():
             lines += [f'Goal True. idtac "BEGIN {self.name}:{name}". let t := type of C2A.{name} in']
             lines += [f'first [{test}; idtac "TYPED" | idtac "UNTYPED" t]; idtac "TERM". Abort.']
-            lines += [f"Print C2A.{told.get(name, name)}."]
-            lines += [f"Eval hnf in C2A.{told[name]}."] if name in told else []
+            lines += [f"Print C2A.{statements.get(name, name)}."]
+            lines += [f"Eval hnf in C2A.{statements[name]}."] if name in statements else []
         everything = ", ".join(f"C2A.{name}" for name in self.names())
         lines += [f"Definition everything_of_{self.name} := ({everything}).", f'Goal True. idtac "BEGIN {self.name}:".']
         lines += [f"Abort. Print Assumptions everything_of_{self.name}."]
@@ -121,12 +121,12 @@ def answers(build: Path, label: str, claims: list[FormalClaim]) -> tuple[dict[st
     (build / f"{label}.v").write_text("".join(claim.question() for claim in claims))
     printed, error = coqc(build, f"{label}.v")
     blocks = re.split(r"^BEGIN (\S+)$", printed, flags=re.M)[1:]
-    found = {claim.name: Answers({}, "nothing was printed") for claim in claims}
+    of_claims = {claim.name: Answers({}, "nothing was printed") for claim in claims}
     for name, block in zip(blocks[::2], blocks[1::2], strict=True):
         claim, _, part = name.partition(":")
         if part:
             typed, _, term = block.partition("\nTERM\n")
-            found[claim].of[part] = Answer(part, typed.strip(), term.strip())
+            of_claims[claim].of[part] = Answer(part, typed.strip(), term.strip())
         else:
-            found[claim] = Answers(found[claim].of, block.strip())
-    return found, error
+            of_claims[claim] = Answers(of_claims[claim].of, block.strip())
+    return of_claims, error

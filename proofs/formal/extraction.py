@@ -116,9 +116,9 @@ def zoo(folder: Path) -> list[Path]:
 def confirmed(program: Path, path: Path) -> bool:
     """Whether every certificate of a file is confirmed, and refused with its weights or duals turned; says so."""
     text = path.read_text()
-    found = answers(program, text)
-    if not (found and all(found)):
-        print(f"{path.name}: {sum(found)} of {len(found)} confirmed")
+    verdicts = answers(program, text)
+    if not (verdicts and all(verdicts)):
+        print(f"{path.name}: {sum(verdicts)} of {len(verdicts)} confirmed")
         return False
     opposite = answers(program, turned(text))
     good = bool(opposite) and not any(opposite)
@@ -126,13 +126,13 @@ def confirmed(program: Path, path: Path) -> bool:
     if path.parent == SAMPLES:  # small: each of their integers counts
         refused = [not all(answers(program, each) or [False]) for each in corrupted(text)]
         good, changed = good and all(refused), f"{changed}, {sum(refused)} of {len(refused)} with one integer changed"
-    print(f"{path.name}: {sum(found)} of {len(found)} confirmed; {changed}")
+    print(f"{path.name}: {sum(verdicts)} of {len(verdicts)} confirmed; {changed}")
     return good
 
 
 def rows_of(network: Path) -> list[OutputChannel]:
     """For each convolution of a state dict its output channel of largest weights, with exact and with soft heads."""
-    found = []
+    rows = []
     for weight in torch.load(network, weights_only=True).values():
         if weight.dim() < 3:
             continue
@@ -141,14 +141,14 @@ def rows_of(network: Path) -> list[OutputChannel]:
         heads = heads_of_row(head, (224,) * head.axes, Arithmetic("float32", by_axis=True), 0.0)
         for soft, casts in product((None, heads), (1, 2)):
             settings = Setting.of(terms, "float32"), Setting.of(terms, "float32", casts=casts)
-            found.append(OutputChannel.of(sums.max().item(), 0.0, 1.0, *settings, soft))
-    return found
+            rows.append(OutputChannel.of(sums.max().item(), 0.0, 1.0, *settings, soft))
+    return rows
 
 
 def bounded(program: Path, rows: list[OutputChannel]) -> bool:
     """Whether the proved program and its twin bound each row alike; says so."""
-    found = bounds_of_rows(program, "\n".join(row.written() for row in rows))
-    alike = found == [row.bound for row in rows] and None not in found
+    bounds = bounds_of_rows(program, "\n".join(row.written() for row in rows))
+    alike = bounds == [row.bound for row in rows] and None not in bounds
     print(f"{len(rows)} rows of convolutions: bounds {'as' if alike else 'NOT AS'} proved")
     return alike
 

@@ -34,12 +34,12 @@ def problems_of_sources(folder: Path) -> list[str]:
     """Forbidden words, files unknown to `_CoqProject`, and anything but definitions in `Statements.v`."""
     files = {path.name: without_comments(path.read_text()) for path in sorted(folder.glob("*.v"))}
     listed = re.findall(r"^\S+\.v$", (folder / "_CoqProject").read_text(), flags=re.M)
-    found = [f"{name} is not in _CoqProject" for name in files if name not in listed]
-    found += [f"{name} of _CoqProject does not exist" for name in listed if name not in files]
-    found += [f"{name}: {word[0]}" for name, text in files.items() for word in re.finditer(FORBIDDEN, text)]
+    problems = [f"{name} is not in _CoqProject" for name in files if name not in listed]
+    problems += [f"{name} of _CoqProject does not exist" for name in listed if name not in files]
+    problems += [f"{name}: {word[0]}" for name, text in files.items() for word in re.finditer(FORBIDDEN, text)]
     sentences = re.split(r"\.(?:\s+|$)", files.get("Statements.v", "").strip())
     allowed = re.compile(f"(?:{'|'.join(DEFINING.split())})\\b")
-    return found + [f"Statements.v: not a definition: {s[:60]}" for s in sentences if s and not allowed.match(s)]
+    return problems + [f"Statements.v: not a definition: {s[:60]}" for s in sentences if s and not allowed.match(s)]
 
 
 def coqc(build: Path, name: str) -> tuple[str, str]:
