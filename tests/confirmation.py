@@ -6,8 +6,8 @@ from fractions import Fraction
 import checker
 
 from conv2attn.span.attention_rows import AttentionRows, Limits
+from conv2attn.span.equations import Targets
 from conv2attn.span.span_report import Condition
-from conv2attn.span.targets import Targets
 from conv2attn.verdicts import Verdict
 
 Table = list[list[Sequence[float | Fraction]]]

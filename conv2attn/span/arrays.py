@@ -18,7 +18,6 @@ from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.errors import UsageError
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 from conv2attn.span.grids import grid_of, noted
-from conv2attn.span.offsets import as_array
 
 COPIES = 12
 """Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted: 9.8 at most,
@@ -269,3 +268,27 @@ def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
                     f"{where}, {miss}, and exact attention sums to 1 exactly",
                     "Pass fractions or whole weights, or leave out --exact.",
                 )
+
+
+def as_array(name: str, array: Any) -> NDArray[Any]:
+    """An array, or a tensor wherever and however it is held; bfloat16 as float32.
+
+    Raises:
+        UsageError: it is neither, or a tensor without numbers (C2A502).
+    """
+    if not isinstance(array, torch.Tensor):
+        if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+            raise UsageError(
+                "C2A502",
+                f"{name} is of class {type(array).__name__}, neither a layer, array nor tensor",
+                "Pass the probabilities after the softmax, as an array (heads, queries, keys).",
+            )
+        return np.asarray(array)
+    if array.is_meta:
+        raise UsageError(
+            "C2A502",
+            f"{name} is on the meta device, and has no numbers",
+            "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
+        )
+    strided = array.detach().to_dense() if array.layout != torch.strided else array.detach()
+    return np.asarray((strided.float() if strided.dtype == torch.bfloat16 else strided).cpu().numpy())

@@ -16,7 +16,6 @@ from conv2attn.span.grids import Grid
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
-Piece = tuple[int, slice, Array]
 
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Unit roundoff of the dtypes that attention comes in."""
@@ -85,21 +84,12 @@ class AttentionRows:
         """Whether the rational rows are the operator itself, declared so, and not what floats are meant to be."""
         return self.rational is not None and self.ulps == 0
 
-    def pieces(self) -> Iterator[Piece]:
-        """All rows in chunks: (image, queries, attention)."""
+    def pieces(self, queries: Whole) -> Iterator[tuple[int, Whole, Array]]:
+        """Rows of some queries in chunks: (image, queries, attention (heads, queries, keys))."""
         for image in range(self.images):
-            for start in range(0, self.grid.shape[0], self.step):
-                rows = slice(start, min(start + self.step, self.grid.shape[0]))
-                yield image, rows, self.read(image, np.arange(rows.start, rows.stop))
-
-
-def selected(attention: AttentionRows, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, Whole, Array]]:
-    """The rows of the chosen queries in chunks: (image, queries, attention (heads, queries, keys))."""
-    wanted = np.flatnonzero(chosen)
-    for image in range(attention.images):
-        for start in range(0, len(wanted), attention.step):
-            queries = wanted[start : start + attention.step]
-            yield image, queries, attention.read(image, queries)
+            for start in range(0, len(queries), self.step):
+                chunk = queries[start : start + self.step]
+                yield image, chunk, self.read(image, chunk)
 
 
 class Limits(Part, frozen=True):

@@ -17,9 +17,9 @@ from conv2attn.report import Document, Notes, Table, document
 from conv2attn.report.result import Part, Result
 from conv2attn.span.attention_rows import MOST_PHI, AttentionRows, Limits, limits_for
 from conv2attn.span.conditions import groups_of
-from conv2attn.span.offsets import FARTHEST, MOST_OFFSETS
+from conv2attn.span.equations import Targets, shift_targets
+from conv2attn.span.grids import FARTHEST, MOST_OFFSETS
 from conv2attn.span.span_report import ConditionName, SpanReport
-from conv2attn.span.targets import Targets, shift_targets
 from conv2attn.span.weighing import exact_rows
 from conv2attn.verdicts import Verdict, worst_verdict
 

@@ -16,11 +16,11 @@ from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.conditions import check, check_kernel
-from conv2attn.span.offsets import as_offsets, as_sides, axes_named, check_extent
+from conv2attn.span.equations import operators_of, shift_targets
+from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.reading import layers_of, needs_inputs, read_one
 from conv2attn.span.sharing import shared_out
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
-from conv2attn.span.targets import operators_of, shift_targets
 from conv2attn.theorem import Convolution, as_convolution
 from conv2attn.verdicts import Strength, Verdict
 

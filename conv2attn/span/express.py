@@ -16,13 +16,12 @@ from conv2attn.errors import UsageError
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, limits_for
 from conv2attn.span.conditions import check
+from conv2attn.span.equations import Targets, head_taps, kernel_targets, portions, shift_targets
+from conv2attn.span.grids import as_sides
 from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.least_squares import factors_of
-from conv2attn.span.offsets import as_sides
-from conv2attn.span.patterns import portions
 from conv2attn.span.reading import rows_of
 from conv2attn.span.span_report import Condition
-from conv2attn.span.targets import Targets, head_taps, kernel_targets, shift_targets
 from conv2attn.theorem import Convolution, as_convolution
 from conv2attn.theorem.construction import factors
 from conv2attn.verdicts import Verdict

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.span.attention_rows import Array
-from conv2attn.span.patterns import Portion
+from conv2attn.span.equations import Portion
 
 NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 """Singular values below this share of the largest are taken as 0."""

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from conv2attn.bounds import gamma
 from conv2attn.span.attention_rows import ROUNDOFF, Array
-from conv2attn.span.patterns import Portion
-from conv2attn.span.targets import Targets
+from conv2attn.span.equations import Portion, Targets
 
 CANDIDATES = 4
 """Mixings a head of which what is left is held at once."""

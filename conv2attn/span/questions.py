@@ -11,11 +11,11 @@ import numpy as np
 
 from conv2attn.basis import Offset
 from conv2attn.span.attention_rows import Array, limits_for
+from conv2attn.span.equations import shift_targets
 from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.measures import shares
 from conv2attn.span.reading import rows_of
 from conv2attn.span.sums import Sums, sums_of
-from conv2attn.span.targets import shift_targets
 
 LEAST_RELATIVE = 0.5
 """Share of the energy that displacement explains from which heads are read as convolutions: half of what they do."""
@@ -54,7 +54,7 @@ def head_offsets(
     away = np.stack(np.unravel_index(np.arange(sums.having.size), shape), -1) - np.array(shape) // 2
     weakest = np.full(attention.heads, np.inf)
     targets = shift_targets(attention.grid, [tuple(int(x) for x in away[peak]) for peak in peaks])
-    for _, rows, block in attention.pieces():
+    for _, rows, block in attention.pieces(np.arange(attention.grid.shape[0])):
         for head, places in enumerate(targets.places[:, rows]):
             queries = np.flatnonzero(places >= 0)
             weakest[head] = min(weakest[head], block[head, queries, places[queries]].min(initial=np.inf))

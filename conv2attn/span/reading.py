@@ -18,9 +18,8 @@ from conv2attn.models.positions.position_attention import ATTENDS
 from conv2attn.models.tokens import Tokens, Windows
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
-from conv2attn.span.grids import grid_of, no_common_grid, sides_among
+from conv2attn.span.grids import as_sides, axes_named, grid_of, no_common_grid, sides_among
 from conv2attn.span.layers import read_layer
-from conv2attn.span.offsets import as_sides, axes_named
 
 MOST_ZEROS = 2**24
 """Numbers of an image of zeros that is run to see which grids the layers of a network meet."""

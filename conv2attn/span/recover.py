@@ -16,15 +16,14 @@ from conv2attn.basis import Basis, Offset, Shift, Weights
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.attention_rows import selected
 from conv2attn.span.checking import offsets_of
+from conv2attn.span.equations import shift_targets
 from conv2attn.span.facts import ConvolutionFact, HeadsReport, LayerFacts
+from conv2attn.span.grids import as_sides
 from conv2attn.span.layers import read_layer
 from conv2attn.span.measures import KERNELS
 from conv2attn.span.measuring import heads
-from conv2attn.span.offsets import as_sides
 from conv2attn.span.reading import layers_of, own_alone
-from conv2attn.span.targets import shift_targets
 from conv2attn.theorem import convolution_of, module_of
 
 
@@ -180,7 +179,7 @@ def nearest_taps(
         )
     matrices = taps.double().cpu().numpy()
     correlations, gram = np.zeros((len(offsets), layer.heads)), np.zeros((layer.heads, layer.heads))
-    for _, queries, block in selected(attention, targets.interior):
+    for _, queries, block in attention.pieces(np.flatnonzero(targets.interior)):
         correlations += np.tensordot(targets.block(queries, block.shape[2]), block, ((1, 2), (1, 2)))
         gram += np.tensordot(block, block, ((1, 2), (1, 2)))
     best = np.tensordot(correlations / count, matrices, 1)

@@ -14,10 +14,9 @@ import numpy as np
 
 from conv2attn.bounds import down, up
 from conv2attn.span.attention_rows import Array, AttentionRows, Limits, Whole
+from conv2attn.span.equations import Portion, Targets, portions
 from conv2attn.span.least_squares import Factors, factors_of
-from conv2attn.span.patterns import Portion, portions
 from conv2attn.span.planes import Plane, Programme, residuals_of, solve
-from conv2attn.span.targets import Targets
 from conv2attn.span.weighing import (
     Coefficients,
     Dual,

@@ -17,13 +17,9 @@ from numpy.typing import NDArray
 
 from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.span.attention_rows import Array, AttentionRows, Whole
+from conv2attn.span.equations import Targets, portions
 from conv2attn.span.least_squares import NEGLIGIBLE
-from conv2attn.span.patterns import portions
-from conv2attn.span.targets import Targets
 
-PRIMES = (2**61 - 1, 2**61 - 31, 2**61 - 45)
-"""Ranks are found modulo one of these; one that is lost by accident shows in the exact check, and the next serves, in
-the end the rational numbers."""
 FINE = 128
 """Bits that a refined dual has behind those of float64."""
 ROUNDS = 4
@@ -197,31 +193,23 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
     for row in order:
         gram += matrices[row] * matrices[row].transpose() * rows[row].times
         along += matrices[row] * columns[row] * rows[row].times
-    for prime in (*PRIMES, None):
-        basis = pivots(flint.nmod_mat(gram, prime) if prime else flint.fmpq_mat(gram))
-        weights, below = flint.fmpz_mat(heads, 1), flint.fmpz(1)
-        if basis:
-            square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
-            solution = square.solve(flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis])))
-            above, below = solution.numer_denom()
-            for place, h in enumerate(basis):
-                weights[h, 0] = above[place, 0]
-        left = {row: columns[row] * below - matrices[row].transpose() * weights for row in order}
-        remaining = flint.fmpz_mat(heads, 1)
-        for row in order:
-            remaining += matrices[row] * left[row] * rows[row].times
-        if any(map(int, remaining.entries())):
-            continue
-        numbers = {row: [int(x) * rows[row].times for x in left[row].entries()] for row in order}
-        shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1
-        phi = [Fraction(int(weights[h, 0]) * unit, int(below)) for h in range(heads)]
-        return phi, {row: [x // shared for x in part] for row, part in numbers.items() if any(part)}
-    raise AssertionError("a basis over the rational numbers leaves something across the heads")
+    weights, below = flint.fmpz_mat(heads, 1), flint.fmpz(1)
+    if basis := pivots(gram):
+        square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
+        solution = square.solve(flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis])))
+        above, below = solution.numer_denom()
+        for place, h in enumerate(basis):
+            weights[h, 0] = above[place, 0]
+    left = {row: columns[row] * below - matrices[row].transpose() * weights for row in order}
+    numbers = {row: [int(x) * rows[row].times for x in left[row].entries()] for row in order}
+    shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1
+    phi = [Fraction(int(weights[h, 0]) * unit, int(below)) for h in range(heads)]
+    return phi, {row: [x // shared for x in part] for row, part in numbers.items() if any(part)}
 
 
 def pivots(matrix: Any) -> list[int]:
-    """Columns of the first non-zeros of the rows of the reduced echelon form."""
-    reduced, rank = matrix.rref()
+    """Columns of the first non-zeros of the rows of the reduced echelon form of integers."""
+    reduced, _, rank = matrix.rref()
     columns: list[int] = []
     for i in range(rank):
         start = columns[-1] + 1 if columns else 0

@@ -10,7 +10,6 @@ from torch import nn
 from conv2attn import check_span, convert, express, recover
 from conv2attn.errors import UsageError
 from conv2attn.span import expression, head_offsets
-from conv2attn.span.weighing import PRIMES
 from conv2attn.theorem import fewest_heads
 from conv2attn.verdicts import Strength, Verdict
 
@@ -41,33 +40,6 @@ def test_numbers_of_any_library(attention, options):
     assert check_span(attention, **options).verdict is Verdict.HOLDS
 
 
-@pytest.mark.parametrize(
-    ("attention", "options", "message"),
-    [
-        (EYE.tolist(), {}, "C2A502 layer 0 is of class list, neither a layer, array nor tensor"),
-        (None, {}, "C2A502 attention is of class NoneType"),
-        (nn.Sequential(nn.ReLU()), {}, "C2A501 Sequential has no layer that is known to attend"),
-        (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
-        (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor one for each axis"),
-        (EYE, {"kernel_size": "3x3"}, "C2A006 '3x3' is neither"),
-        (EYE, {"grid": (3.0, 3.0)}, r"C2A006 \(3.0, 3.0\) is neither"),
-        (EYE, {"offsets": [(0.5, 0)]}, r"C2A006 \(0.5, 0\) is neither"),
-        (EYE, {"offsets": 1}, "C2A006 1 is not a sequence of offsets"),
-        (EYE, {"offsets": [(10**30, 0)]}, "C2A504 an offset of 1000000000000000000000000000000 pixels is farther"),
-        (EYE, {"offsets": [(-(2**31), 0)]}, "C2A504 an offset of 2147483648 pixels is farther"),
-        (EYE, {"dilation": 2**31}, "C2A504 an offset of 4294967296 pixels is farther"),
-        (EYE, {"kernel_size": 65}, "C2A504 4225 offsets are more than 4096"),
-        (EYE, {"kernel_size": 10**20}, "C2A504 1000.* offsets are more"),
-        (np.array([[[0, 0], [1, 1]]]), {"grid": (2,), "exact": True}, "a query attends to nothing. "),
-        (EYE, {"max_phi": 1e101}, r"C2A001 max_phi=1e\+101 is more than 1e\+100"),
-        (EYE, {"convolution": filled(float("nan"), 1, 1, 3)}, "C2A408"),
-    ],
-)
-def test_what_nobody_means(attention, options, message):
-    with pytest.raises(UsageError, match=message):
-        check_span(attention, **options)
-
-
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_heads_of_no_convolution_are_not_counted(number):
     for question in (fewest_heads, lambda convolution: express(convolution, LAYER)):
@@ -96,9 +68,8 @@ def test_a_convolution_of_zeros_asks_for_nothing_and_is_expressed_by_zeros():
     assert torch.equal(made(image), zeros.bias.detach()[:, None, None].expand(1, 3, 4, 4))
 
 
-@pytest.mark.parametrize("primes", [PRIMES[:1], PRIMES])
-def test_denominators_without_an_inverse_modulo_the_primes(primes):
-    p = int(np.prod([Fraction(prime) for prime in primes]))
+@pytest.mark.parametrize("p", [2**61 - 1, (2**61 - 1) * (2**61 - 31) * (2**61 - 45)])
+def test_ranks_of_rows_with_large_prime_denominators_are_exact(p):
     identity, other = [[1, 0], [0, 1]], [[Fraction(p - 1, p), Fraction(1, p)], [Fraction(1, p), Fraction(p - 1, p)]]
     heads = np.array([[[Fraction(x) for x in row] for row in head] for head in (identity, other)], dtype=object)
     first = check_span(heads, 1, grid=(2,)).rows[0].deciding

@@ -4,16 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
-from attentions import EVERY, LINE, hard, soft
+from attentions import EVERY, hard
 from checker import confirms_dual
 from click.testing import CliRunner
 from span.cases import boxes as heads_of_e2
 from span.cases import fractions, weights
 
-from conv2attn import check_span, convert
+from conv2attn import check_span
 from conv2attn.cli import main
-from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
@@ -81,38 +79,6 @@ def test_a_null_vector_refutes_no_residual_that_is_large_enough():
     assert confirms_dual([[[1, 9]]], [{0: 1}], {0: [9, -1]}, 0.99, 10**9)
     assert not confirms_dual([[[1, 9]]], [{0: 1}], {0: [9, -1]}, 1, 10**9)
     assert not confirms_dual([[[1, 9]]], [{}], {0: [9, -1]}, 0, 10**9)
-
-
-def with_entry(value):
-    weights = fractions(boxes())
-    weights[1, 2, 3] = value
-    return weights
-
-
-@pytest.mark.parametrize(
-    ("array", "options", "message"),
-    [
-        (fractions(boxes()).astype(float), {"exact": True}, "sum of 1 by -?[0-9.]+e-17.*fractions or whole weights"),
-        (boxes(), {}, "sums to 3"),
-        (with_entry(Fraction(1, 3)), {}, "query 2 misses a sum of 1 by -1.7e-01"),
-        (with_entry("1/2"), {}, "not Fraction or int"),
-        (with_entry(0.5), {}, "not Fraction or int"),
-        (-boxes(), {"exact": True}, "negative"),
-        (0 * boxes(), {"exact": True}, "attends to nothing"),
-        (np.full((1, 6, 6), np.nan), {"exact": True}, "not finite"),
-        (boxes(), {"exact": True, "extra_tokens": 6}, "6 extra tokens of 6"),
-        (boxes().astype(complex), {"exact": True}, "complex"),
-        (soft((6,), 1.0, LINE), {"exact": True}, "exactly"),
-    ],
-)
-def test_what_is_not_exactly_attention_is_refused(array, options, message):
-    with pytest.raises(UsageError, match=message):
-        check_span(array, 1, grid=(6,), **options)
-
-
-def test_a_layer_is_not_exact():
-    with pytest.raises(UsageError, match="computed in floats"):
-        check_span(convert(torch.nn.Conv2d(1, 1, 3)), grid=(6, 6), exact=True)
 
 
 def test_exact_arrays_from_the_command_line(tmp_path):

@@ -9,12 +9,12 @@ from attentions import EVERY, LINE, OFFSETS, hard, soft
 
 from conv2attn import MultiHeadSelfAttention, convert
 from conv2attn.attention import Encoding
-from conv2attn.span import patterns as module
+from conv2attn.span import equations as module
 from conv2attn.span.arrays import read_array
 from conv2attn.span.attention_rows import limits_for
 from conv2attn.span.conditions import check
+from conv2attn.span.equations import shift_targets
 from conv2attn.span.layers import keys_read, read_layer
-from conv2attn.span.targets import shift_targets
 
 CUBE = [(-1, 0, 2), (0, 0, 0), (1, 3, -1)]
 
@@ -42,7 +42,7 @@ LAYERS = {
 def test_the_keys_of_offsets_are_those_of_the_softmax(name):
     layer, sides = LAYERS[name]
     rows = read_layer(name, layer, sides, 2**16)
-    block = np.concatenate([block for _, _, block in rows.pieces()], 1)
+    block = np.concatenate([block for _, _, block in rows.pieces(np.arange(rows.grid.shape[0]))], 1)
     assert rows.one_hot
     assert (np.sort(block, -1)[..., -1] == 1).all()
     assert np.count_nonzero(block) == block.shape[0] * block.shape[1]

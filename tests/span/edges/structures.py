@@ -24,8 +24,8 @@ from conv2attn.basis import (
 from conv2attn.errors import UsageError
 from conv2attn.framework import AttentionConvolution, BiAffine, from_torch
 from conv2attn.span.attention_rows import limits_for
+from conv2attn.span.equations import operators_of
 from conv2attn.span.reading import rows_of
-from conv2attn.span.targets import operators_of
 from conv2attn.verdicts import Strength, Verdict
 
 

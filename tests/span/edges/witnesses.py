@@ -15,8 +15,8 @@ from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.span.arrays import read_array
 from conv2attn.span.attention_rows import Limits, limits_for
 from conv2attn.span.conditions import check
+from conv2attn.span.equations import shift_targets
 from conv2attn.span.layers import read_layer
-from conv2attn.span.targets import shift_targets
 from conv2attn.span.weighing import Coefficients, Dual, exact_rows, in_integers, projected, weighed
 from conv2attn.verdicts import Strength, Verdict
 

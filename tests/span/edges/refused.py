@@ -1,0 +1,100 @@
+"""Whatever is no attention, no grid, no kernel or no number is refused in a sentence that names it and what to do."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from attentions import LINE, soft
+from span.cases import boxes, fractions, weights
+from torch import nn
+
+from conv2attn import check_span, convert
+from conv2attn.errors import UsageError
+
+EYE, SOFT = np.eye(9)[None], soft((5, 6), 1.0)
+BOXES = weights(boxes())
+THIRDS = fractions(BOXES)
+LAYER = convert(nn.Conv2d(1, 1, 3))
+ON = {"grid": (5, 6)}
+SIX = {"kernel_size": 1, "grid": (6,)}
+EXACT = {**SIX, "exact": True}
+NAN = nn.Conv2d(1, 1, 3)
+nn.init.constant_(NAN.weight, float("nan"))
+
+
+def entry(array, place, value):
+    """The array with another number at one place."""
+    changed = array.copy()
+    changed[place] = value
+    return changed
+
+
+def reading_content():
+    """A layer with queries and keys."""
+    layer = convert(nn.Conv2d(1, 1, 3))
+    layer.query = layer.key = nn.Parameter(torch.zeros(9, 3, 1))
+    return layer
+
+
+REFUSED = [
+    (SOFT.swapaxes(1, 2), ON, "C2A502 attention: columns sum to 1.*Transpose it"),
+    (entry(SOFT, (2, 3, 4), np.nan), ON, "image 0, head 2, query 3, key 4 is nan"),
+    (entry(SOFT, (2, 3, 4), np.inf), ON, "image 0, head 2, query 3, key 4 is inf"),
+    (entry(SOFT, (2, 3, 4), -0.1), ON, r"head 2 has -0.1 at \(3, 4\)"),
+    (entry(SOFT, (2, 3, 4), 0.5), ON, "head 2, query 3 sums to 0.957148, 4.3e-02 from 1"),
+    (SOFT * (1 + 1e-10), ON, "sums to 1, 1.0e-10 from 1"),
+    (np.log(SOFT), ON, "has -"),
+    (SOFT, {"grid": (6, 6)}, "C2A503 attention: a grid 6x6 has 36 pixels, not 30 tokens"),
+    (SOFT, {}, "C2A503 attention: 30 tokens do not form a square"),
+    (SOFT, {"kernel_size": (3, 3, 3)}, "30 tokens do not form a cube"),
+    (SOFT[0, 0], ON, r"its shape is \(30,\)"),
+    (SOFT[:0], ON, "it is empty"),
+    (SOFT.astype(complex), ON, "its dtype is complex128"),
+    (SOFT, {**ON, "offsets": [(0,)]}, "C2A504 .*offsets has 1 axes; grid has 2 axes"),
+    (SOFT, {**ON, "offsets": [(0, 0), (0, 0)]}, "are not distinct"),
+    (SOFT, {**ON, "kernel_size": 0}, "C2A504"),
+    (SOFT, {**ON, "condition": "kernel"}, "C2A002 condition 'kernel'"),
+    (SOFT, {**ON, "max_phi": 0}, "max_phi=0 is not"),
+    (SOFT, {**ON, "eps": float("nan")}, "eps=nan"),
+    (SOFT, {**ON, "extra_tokens": 30}, "30 extra tokens of 30"),
+    (SOFT, {**ON, "eps": 1.0}, "C2A001 eps=1 counts as none as much as no heads at all leave"),
+    (SOFT, {**ON, "eps": 2.0}, "C2A001 eps=2 counts as none as much as no heads at all leave"),
+    (LAYER, {}, "C2A503"),
+    (LAYER, {**ON, "exact": True}, "computed in floats"),
+    (reading_content(), ON, "depends on its inputs"),
+    (EYE.tolist(), {}, "C2A502 layer 0 is of class list, neither a layer, array nor tensor"),
+    (None, {}, "C2A502 attention is of class NoneType"),
+    (nn.Sequential(nn.ReLU()), {}, "C2A501 Sequential has no layer that is known to attend"),
+    (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
+    (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor one for each axis"),
+    (EYE, {"kernel_size": "3x3"}, "C2A006 '3x3' is neither"),
+    (EYE, {"grid": (3.0, 3.0)}, r"C2A006 \(3.0, 3.0\) is neither"),
+    (EYE, {"offsets": [(0.5, 0)]}, r"C2A006 \(0.5, 0\) is neither"),
+    (EYE, {"offsets": 1}, "C2A006 1 is not a sequence of offsets"),
+    (EYE, {"offsets": [(10**30, 0)]}, "C2A504 an offset of 1000000000000000000000000000000 pixels is farther"),
+    (EYE, {"offsets": [(-(2**31), 0)]}, "C2A504 an offset of 2147483648 pixels is farther"),
+    (EYE, {"dilation": 2**31}, "C2A504 an offset of 4294967296 pixels is farther"),
+    (EYE, {"kernel_size": 65}, "C2A504 4225 offsets are more than 4096"),
+    (EYE, {"kernel_size": 10**20}, "C2A504 1000.* offsets are more"),
+    (np.array([[[0, 0], [1, 1]]]), {"grid": (2,), "exact": True}, "a query attends to nothing. "),
+    (EYE, {"max_phi": 1e101}, r"C2A001 max_phi=1e\+101 is more than 1e\+100"),
+    (EYE, {"convolution": NAN}, "C2A408"),
+    (THIRDS.astype(float), EXACT, "sum of 1 by -?[0-9.]+e-17.*fractions or whole weights"),
+    (BOXES, SIX, "sums to 3"),
+    (entry(THIRDS, (1, 2, 3), Fraction(1, 3)), SIX, "query 2 misses a sum of 1 by -1.7e-01"),
+    (entry(THIRDS, (1, 2, 3), "1/2"), SIX, "not Fraction or int"),
+    (entry(THIRDS, (1, 2, 3), 0.5), SIX, "not Fraction or int"),
+    (-BOXES, EXACT, "negative"),
+    (0 * BOXES, EXACT, "attends to nothing"),
+    (np.full((1, 6, 6), np.nan), EXACT, "not finite"),
+    (BOXES, {**EXACT, "extra_tokens": 6}, "6 extra tokens of 6"),
+    (BOXES.astype(complex), EXACT, "complex"),
+    (soft((6,), 1.0, LINE), EXACT, "exactly"),
+]
+
+
+@pytest.mark.parametrize(("attention", "options", "message"), REFUSED)
+def test_a_wrong_argument_is_refused_in_a_sentence(attention, options, message):
+    with pytest.raises(UsageError, match=message):
+        check_span(attention, **options)
