@@ -13,7 +13,7 @@ from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits
 from conv2attn.span.equations import Portion, Targets, kernel_targets, portions, widest
 from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
 from conv2attn.span.planes import CANDIDATES, rounded_up
-from conv2attn.span.solver import Decision, decide_targets
+from conv2attn.span.solver import NEAR_INTEGERS, Decision, decide_targets
 from conv2attn.span.span_report import Condition, ConditionName, Counting, Evidence, Target
 from conv2attn.theorem import Convolution
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -178,7 +178,7 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
     factor = triangular(np.concatenate([widened(triangular(rest.transpose(1, 2, 0)), len(targets)), asked_columns], 1))
     mixings = factored(factor, heads, limits.max_phi).bounded
     near = np.round(mixings)
-    mixings = np.where(np.abs(near - mixings).max(-1, keepdims=True) <= 1e-9, near, mixings)
+    mixings = np.where(np.abs(near - mixings).max(-1, keepdims=True) <= NEAR_INTEGERS, near, mixings)
     left = -mixings @ portion.attention.swapaxes(0, 1)
     for tap, places in enumerate(portion.places):
         queries = np.flatnonzero(places >= 0)

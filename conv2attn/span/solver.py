@@ -165,10 +165,7 @@ class Search:
         mixing, lower, weights = solution
         self.weights = self.programme.forget(weights) if lower > self.lower else weights
         self.lower = max(self.lower, lower)
-        self.points = [mixing, 0.4 * mixing + 0.6 * self.mixing]
-        near = np.round(mixing)
-        if 0 < np.abs(near - mixing).max() <= NEAR_INTEGERS:
-            self.points.append(near)
+        self.points = [0.4 * mixing + 0.6 * self.mixing, *with_integers(mixing)]
 
     @property
     def closed(self) -> bool:
@@ -177,11 +174,11 @@ class Search:
         return self.holds or self.refuted or not self.points or spent or self.lower >= self.residual * (1 - 1e-9)
 
     def wants_weighing(self, step: int) -> bool:
-        """Whether its dual may refute now: once where it is near, now and then, and at the end."""
-        if self.weights is None or self.lower <= self.limits.allowed(0.0):
-            return False
+        """Whether its dual is weighed now: once where it is near, now and then, and at the end."""
+        if self.weights is None or self.closed or step == STEPS - 1:
+            return self.weights is not None
         near = self.lower >= (NEAR if self.weighings else TIGHT) * self.residual
-        return self.closed or near or step in (7, 15, 31)
+        return self.lower > self.limits.allowed(0.0) and (near or step in (7, 15, 31))
 
     def direction(self, width: int) -> dict[int, Array]:
         """The numbers y of the programme's dual, at the rows that have any."""
@@ -239,6 +236,12 @@ class Search:
                 return
 
 
+def with_integers(mixing: Array) -> list[Array]:
+    """A mixing, and the integers that it may be meant to be."""
+    near = np.round(mixing)
+    return [mixing, near] if 0 < np.abs(near - mixing).max() <= NEAR_INTEGERS else [mixing]
+
+
 def search_targets(
     attention: AttentionRows,
     targets: Targets,
@@ -259,14 +262,11 @@ def search_targets(
         programme = Programme(factors.bounded[j], frame, 1.0, limits.max_phi, wide / lengths)
         largest = float(targets.largest[j])
         start = Search(j, programme, limits, np.zeros(attention.heads), largest, holds=largest <= limits.allowed(0.0))
+        start.points = with_integers(factors.bounded[j])
         searches.append(start)
     coefficients = Coefficients.exactly(targets.coefficients)
     exact: dict[int, ExactRow] = {}
     open_still = list(searches)
-    for each in open_still:
-        least_squares = factors.bounded[each.target]
-        near = np.round(least_squares)
-        each.points = [least_squares, *([near] if np.abs(near - least_squares).max() <= NEAR_INTEGERS else [])]
     for step in range(STEPS):
         points = [(each, point) for each in open_still for point in each.points]
         if not points:
@@ -289,9 +289,6 @@ def search_targets(
             if each.wants_weighing(step):
                 each.weigh(attention, targets, coefficients, exact)
         open_still = [each for each in open_still if not each.closed]
-    for each in searches:
-        if not (each.holds or each.refuted) and each.weights is not None:
-            each.weigh(attention, targets, coefficients, exact)
     return {each.target: each for each in searches}
 
 

@@ -187,6 +187,16 @@ def test_heads_known_axis_by_axis_have_the_facts_of_their_attention(alpha, monke
     assert [c.share for c in dense.convolutions] == pytest.approx([c.share for c in by_axis.convolutions], abs=1e-6)
 
 
+def test_what_a_convolution_leaves_of_soft_heads_is_told_up_to_a_number_of_entries(monkeypatch):
+    layer = conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1))
+    layer.encoding.alpha.data.fill_(0.7)
+    entries = 9 * (6 * 7) * (8 * 9)
+    for most, told in ((entries, True), (entries - 1, False)):
+        monkeypatch.setattr("conv2attn.span.nearest.DENSE", most)
+        fact = heads(layer, grid=(6, 7)).layers[0].convolution(3)
+        assert [number is not None for number in (fact.error, fact.norm)] == [told, told]
+
+
 def with_row(row):
     """A head whose every query has this attention, of 36 keys on a 6x6 grid."""
     return np.broadcast_to(np.asarray(row, float) / np.sum(row), (1, 36, 36))
