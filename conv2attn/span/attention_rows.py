@@ -20,7 +20,7 @@ Whole = NDArray[np.int64]
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Unit roundoff of the dtypes that attention comes in."""
 ULPS = 4
-"""How far an entry of attention that comes as floats may be from what it stands for, in units of roundoff.
+"""Largest distance of an entry of attention in floats from its ideal value, in units of roundoff.
 
 An assumption, since only whoever computed it knows: the softmax of the scores as they were, its exponential counted as
 2 and the sum and the division as 1 each. What the scores themselves had lost is not counted. Attention that is declared

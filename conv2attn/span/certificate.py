@@ -31,9 +31,11 @@ StoredOffset = tuple[Annotated[int, msgspec.Meta(gt=-FARTHEST, lt=FARTHEST)], ..
 
 
 class About(Part, frozen=True):
-    """What one certificate is about: `offset` is one of the `offsets` that were asked for of a layer under a condition,
-    with this `eps` and largest norm, None for the default ones; `keys` are the sides of the grid of keys, `rows` its
-    `image * queries + query`."""
+    """The claim of one certificate: a layer, a condition, and `offset`, one of the `offsets` asked for.
+
+    `eps` and `max_phi` are None for the default limits. `keys` are the sides of the grid of keys; `rows` are
+    numbered `image * queries + query`.
+    """
 
     layer: str
     condition: ConditionName
@@ -50,8 +52,8 @@ def certificates(
 ) -> str:
     """One certificate for each offset of the condition that decides: its mixing, or the dual that refutes it.
 
-    What has none is said in a comment: what is undecided, and what counting alone refutes. Per query, what holds has
-    one for each query.
+    A comment names each offset without a certificate: an undecided one, or one that counting alone refutes. Under the
+    condition per-query an offset that holds has a certificate for each query.
     """
     parts = []
     for row in report.rows:
@@ -117,7 +119,7 @@ def written(
 
 @final
 class Confirmation(Part, frozen=True):
-    """What became of one certificate, in words; or of an offset some of whose queries have none."""
+    """The finding on one certificate, in words, or on an offset for which certificates are missing."""
 
     layer: str
     condition: str
@@ -152,7 +154,7 @@ def _(rechecked: Rechecked, verbose: bool = False) -> Document:
 
 
 def parts_of(text: str) -> list[tuple[About, list[int]]]:
-    """The certificates of a file: what each is about, and its integers.
+    """The certificates of a file: the claim and the integers of each.
 
     Raises:
         CheckpointError: it is no file of certificates that say what they are about (C2A303).
@@ -222,8 +224,10 @@ def recheck(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
 
 
 def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> tuple[str | None, str, set[RowNumbers]]:
-    """Why a certificate is not of this attention, None where it is; the certificate with everything derived; and the
-    groups of rows of its condition."""
+    """The reason why a certificate is not one of this attention, or None; the derived certificate; the groups of rows.
+
+    The groups are those of its condition.
+    """
     rows, total = about.rows, attention.images * attention.grid.shape[0]
     if {len(each) for each in (about.offset, *about.offsets)} != {len(attention.grid.keys)}:
         return f"its offset has {len(about.offset)} axes", "", set()

@@ -1,4 +1,4 @@
-"""check_span: the conditions that are asked for, for a layer, an array, a network, or a mapping of them."""
+"""check_span: decides conditions for a layer, an array, a network, or a mapping of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -182,7 +182,7 @@ def axes_of_layer(
     convolution: Convolution | None,
     tokens: int | None,
 ) -> int:
-    """Number of axes of the grid: as whatever names them says, otherwise two; `tokens` is what a run says.
+    """Number of axes of the grid, from the arguments that name axes; two by default. `tokens` is that of a run.
 
     Raises:
         UsageError: what names them disagrees (C2A504).

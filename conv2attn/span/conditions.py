@@ -172,7 +172,7 @@ def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole
 
 
 def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tuple[Array, Array]:
-    """At each row of a portion the mixings (rows, targets, heads) within the norm, and what they leave."""
+    """At each row of a portion the mixings (rows, targets, heads) within the norm, and their residuals."""
     heads = len(portion.attention)
     rest, asked_columns = split(portion, targets.coefficients)
     factor = triangular(np.concatenate([widened(triangular(rest.transpose(1, 2, 0)), len(targets)), asked_columns], 1))
@@ -193,7 +193,7 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
 
 
 def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting | None, sampled: bool) -> Strength:
-    """How the verdict is known: one refuted target refutes, all that hold are needed to hold."""
+    """The strength of the verdict: one refuted target refutes, and every target is needed to hold."""
     strengths = [target.strength for target in results if target.verdict is verdict]
     if counting or (verdict is Verdict.REFUTED and Strength.PROVED in strengths):
         return Strength.PROVED
@@ -203,7 +203,7 @@ def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting 
 
 
 def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits) -> Counting | None:
-    """Where it refutes: heads are fewer than the shifts, whose rows ask for keys of their own, in some group.
+    """The refutation by counting, or None: fewer heads than shifts, whose rows ask for different keys.
 
     Some c other than 0 makes `y = sum_t c_t e_t` meet no head. A row r that is left of shift t, which n of the Q
     queries ask for, has `|c_t| n = |<y, r>| <= Q max|c| max_q |r_q|`: for the largest c_t, n / Q at some query.
@@ -218,7 +218,7 @@ def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole], l
 
 
 def sentence_of(results: Sequence[Target], counting: Counting | None, limits: Limits, factors: Factors | None) -> str:
-    """Notes beyond the figures; what is open, and why."""
+    """Notes beyond the figures: counting, large norms, and the first undecided target."""
     parts = []
     if counting:
         parts.append(f"{counted(counting.heads, 'head')} cannot span {counting.targets} shifts")

@@ -1,11 +1,11 @@
-"""The equations of one layer: what is asked of its attention, and both sides of each row, portion after portion.
+"""The equations of one layer: the targets, and both sides of each row of the system, portion after portion.
 
-Asked for are shifts, combinations of them that one convolution uses, or operators of a graph. A row is numbered
+Targets are shifts, combinations of shifts that one convolution uses, or operators of a graph. A row is numbered
 `image * queries + query`, and a group is some of these numbers, in order.
 
 One-hot rows need no key that nobody reads: a query is then a pattern of equal and different keys among those that its
 heads read and its taps ask for, queries with one pattern have the same equations with the keys renamed, and each
-pattern is looked at once, counted as often as it occurs. That is exact, whatever the size of the grid.
+pattern is read once and counted as often as it occurs. That is exact on grids of every size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -182,7 +182,7 @@ def portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
     """The portions of a group of rows.
 
     Raises:
-        RuntimeError: not each row was looked at once.
+        RuntimeError: a row was left out or read twice.
     """
     count = 0
     for portion in read_portions(attention, targets, group):

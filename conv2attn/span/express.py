@@ -30,7 +30,7 @@ from conv2attn.verdicts import Verdict
 @final
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """`W_val`, `W_out` of each head with which given attention computes a convolution, as well as it can be.
+    """`W_val` and `W_out` with which the heads of given attention best approximate a convolution.
 
     `condition` is the verdict at the queries whose neighbourhood is on the (padded) grid: for the shifts of the taps,
     or else for the combinations of them that the convolution uses. Where it holds, the heads compute the convolution
@@ -69,7 +69,7 @@ def expression(
 
     Args:
         convolution: what to express.
-        layer: its positions are kept; its values, outputs and geometry are not looked at.
+        layer: its positions are kept; its values, outputs and geometry are ignored.
         grid: sides of the input for which soft heads are fitted; three kernels a side by default. Hard heads are fitted
             the same at every size.
     Raises:
@@ -99,7 +99,7 @@ def fit_heads(
     grid: Sequence[int] | int | None = None,
     extra_tokens: int = 0,
 ) -> Expression:
-    """The weights with which heads that attend so compute a convolution, as well as they can: one set for all images.
+    """The weights with which heads of this attention best approximate a convolution: one set for all images.
 
     Where `attention` is a layer of conv2attn, `express` gives the layer.
 
@@ -120,7 +120,7 @@ def fit_heads(
 
 
 def fit(convolution: Convolution, attention: AttentionRows) -> Expression:
-    """The weights of heads that attend so with which they compute the convolution, as well as they can."""
+    """The weights with which heads of this attention best approximate the convolution."""
     limits = limits_for(attention, None, None)
     combined = kernel_targets(attention, convolution, ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")])
     for targets in (shift_targets(attention.grid, combined.offsets), combined):

@@ -22,7 +22,7 @@ MOST_OFFSETS = 4096
 
 
 def is_number(value: Any) -> TypeGuard[SupportsIndex]:
-    """Whether it is an integer of any library, not several."""
+    """Whether it is one integer, of any library."""
     return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
 
 
@@ -77,7 +77,7 @@ def as_offsets(offsets: Any) -> tuple[Offset, ...]:
 
 
 def check_extent(offsets: int, farthest: int) -> None:
-    """Refuses kernels of more offsets than can be looked at, or farther than any grid.
+    """Refuses kernels with too many offsets, or with offsets beyond any grid.
 
     Raises:
         UsageError: they are (C2A504).
@@ -181,7 +181,7 @@ def noted(grid: Grid, inferred: bool) -> list[str]:
 
 
 def no_common_grid(queries: int, keys: int) -> str:
-    """Why attention is not read whose queries and keys stand on no common grid."""
+    """The reason why attention is not read: its queries and keys stand on no common grid."""
     return f"{queries} queries attend to {keys} keys, which are not one grid"
 
 

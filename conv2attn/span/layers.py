@@ -1,4 +1,4 @@
-"""The attention of one of our own layers, from its parameters alone: the ideal operator on its padded keys."""
+"""The attention of a layer of this project, from its parameters alone: the ideal operator on its padded keys."""
 
 import math
 import operator
@@ -20,7 +20,7 @@ SCORE_ROUNDINGS = 5
 
 
 def check_ours(layer: object) -> None:
-    """Refuses what is no layer of ours, whose values and outputs could be read or replaced.
+    """Refuses anything but a layer of this project, whose values and outputs can be read and replaced.
 
     Raises:
         UsageError: it is not (C2A502).
@@ -99,7 +99,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
 
 @torch.no_grad()
 def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int, roundoff: float) -> int:
-    """Ulps of a weight that rounding its score in float64 costs: `exp` turns what a score is off by into a share.
+    """Relative error of a weight, in ulps, from the rounding of its score in float64.
 
     A score is off by its size times a few roundings, that of the softmax's subtraction among them.
     """
@@ -133,7 +133,7 @@ def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[A
 
 
 def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> Whole | None:
-    """The key that each head reads at each query, (heads, queries), or None where only its softmax tells.
+    """The key that each head reads at each query, (heads, queries); None where it does not follow from the offsets.
 
     Hard heads whose targets are all on the grid are bitwise one-hot on them. Beyond the grid those of the quadratic
     encoding read the nearest key of the box, one axis at a time (E8 of docs/errata.md): another key is farther by an

@@ -72,10 +72,10 @@ def mean_of(values: Array, left_out: int | None) -> Array:
 
 
 def shares(sums: Sums, known: bool) -> Estimate:
-    """(3, heads): the shares of relative position, of other position, and of content; NaN where they cannot be told.
+    """(3, heads): the shares of relative position, of other position, and of content; NaN where images tell nothing.
 
-    Of one image whose attention may depend on it, only the share of relative position is told: by products of different
-    queries that have one displacement.
+    For one image whose attention may depend on it, only the share of relative position is estimated: by products of
+    different queries that have one displacement.
     """
     axes = tuple(range(1, sums.pairs.ndim + 1))
     by_offset = np.divide(sums.deviation**2, sums.pairs, out=np.zeros_like(sums.deviation), where=sums.pairs > 0)

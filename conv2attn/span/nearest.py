@@ -1,4 +1,4 @@
-"""The convolution nearest to what a layer computes, and what it leaves."""
+"""The convolution nearest to the map of a layer, and the difference of the two."""
 
 from collections.abc import Sequence
 from functools import partial, reduce
@@ -42,7 +42,7 @@ def nearest_convolutions(
     windows: Windows | None = None,
     sizes: Sequence[int] = KERNELS,
 ) -> tuple[ConvolutionFact, ...]:
-    """The nearest convolution of each size, with what it leaves, in one more pass."""
+    """The nearest convolution of each size, with its difference from the layer, in one more pass."""
     grid = rows.grid if windows is None else windows.grid
     fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
     products = np.einsum("hoi,goi->hg", matrices, matrices)

@@ -1,4 +1,7 @@
-"""Whatever a user passes as attention, as rows: networks as they run or by position alone, layers, arrays."""
+"""The attention rows of anything that a user passes as attention: networks, layers and arrays.
+
+A network is read as it runs, or by position alone.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +25,7 @@ from conv2attn.span.grids import as_sides, axes_named, grid_of, no_common_grid, 
 from conv2attn.span.layers import read_layer
 
 MOST_ZEROS = 2**24
-"""Numbers of an image of zeros that is run to see which grids the layers of a network meet."""
+"""Largest image of zeros, in numbers, that is run to find the grids of the layers of a network."""
 UNDERFLOW = 746.0
 """Scores so far below the largest have a weight of exactly zero in float64."""
 
@@ -37,7 +40,7 @@ def rows_of(
     sampled: bool | None = None,
     exact: bool = False,
 ) -> AttentionRows:
-    """The attention of a layer on a grid, by position alone, or of an array; `exact` declares that its numbers are.
+    """The attention rows of a layer on a grid, by position alone, or of an array; `exact` declares its numbers exact.
 
     Raises:
         UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none, or a model that is
@@ -77,7 +80,7 @@ def rows_of(
 
 
 def as_layers(attention: Any) -> NamedAttention:
-    """Attention by name: that of a mapping, of a tuple of layers as networks return it, or one."""
+    """Attention by name, from a mapping, a sequence of layers, or one layer."""
     if isinstance(attention, NamedAttention):
         return attention
     if isinstance(attention, tuple | list):
@@ -87,9 +90,10 @@ def as_layers(attention: Any) -> NamedAttention:
 
 
 def read_positions(name: str, positions: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
-    """The rows of attention computed from parameters: known to what the dtype of these lets a softmax be.
+    """The rows of attention that is computed from parameters.
 
-    On top of that come the rounding of its scores, and of their distance from the largest, in float64.
+    Its uncertainty is that of a softmax in the dtype of the parameters, plus the rounding of the scores and of their
+    distance from the largest score in float64.
 
     Raises:
         UsageError: it is on another grid (C2A503), or not finite (C2A502).
@@ -121,7 +125,7 @@ def read_positions(name: str, positions: PositionAttention, sides: Sides | None,
 
 
 def unread_if_apart(layer: Any, grid: Sequence[int] | int | None, dimensions: int, extra: int) -> Any:
-    """The layer, unless it is an array of attention whose queries and keys stand on no common grid: then why."""
+    """The layer, or the reason why it is not read: an array whose queries and keys stand on no common grid."""
     shape: tuple[int, ...] = tuple(getattr(layer, "shape", ()))
     if len(shape) not in (3, 4) or shape[-1] == shape[-2] or 0 in shape:
         return layer
@@ -139,7 +143,7 @@ def layers_of(
     only: Patterns = (),
     position_only: bool = False,
 ) -> NamedAttention:
-    """The attention of a model by name: captured on inputs, else by position alone; or what is attention already.
+    """The attention of a model by name: captured on inputs, read by position alone, or already given as attention.
 
     Raises:
         UsageError: inputs beside what is attention already, or positions alone of what has no parameters (C2A004), or
@@ -171,7 +175,10 @@ def layers_of(
 
 
 def own_alone(model: nn.Module) -> bool:
-    """Whether all that attends by its name is layers of this project that read no content, and there is one."""
+    """Whether a network attends, and only in layers of this project that read no content.
+
+    Modules count as attention by the names of their classes.
+    """
     own = attention_layers(model)
     named = [
         name
@@ -205,8 +212,10 @@ def needs_inputs(network: nn.Module) -> None:
 def tokens_without_inputs(
     model: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], grid: Sequence[int] | int | None
 ) -> dict[str, Tokens]:
-    """The tokens of layers of this project where an image of zeros with these sides, or of the network's own size, runs
-    through the network; none where it does not run."""
+    """The tokens of layers of this project in a run on an image of zeros; none where the network does not run on it.
+
+    The image has these sides, or the size of the network's plan.
+    """
     first = next(iter(layers.values()))
     sides = as_sides(grid, first.dimensions)
     size: Sides | None = getattr(getattr(model, "plan", None), "input_size", None)
@@ -221,7 +230,7 @@ def tokens_without_inputs(
 
 
 def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], inputs: Any) -> dict[str, Tokens]:
-    """The tokens of the images that layers of this project meet on these inputs."""
+    """The tokens of the images that reach the layers of this project in a run on these inputs."""
     if not layers:
         return {}
     tokens: dict[str, Tokens] = {}
@@ -244,7 +253,7 @@ def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention],
 def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttention:
     """The attention of a network on inputs, or on all batches of a loader.
 
-    Our own layers that read no content are what their parameters say, on the grids that they meet.
+    Layers of this project that read no content are read from their parameters, on the grids of the run.
     """
     own = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
     alone, selection = bool(own) and own_alone(model), Selection.of(only)
@@ -268,12 +277,12 @@ def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttenti
 
 
 def rooted(named: Mapping[str, Any]) -> dict[str, Any]:
-    """The same by names as reports have them: a network that attends itself is the root."""
+    """The mapping with the names of reports: the empty name, that of the network itself, becomes `(root)`."""
     return {name or "(root)": each for name, each in named.items()}
 
 
 def joined_over(batches: Sequence[Any]) -> Any:
-    """The attention of several batches as one, padded with nothing: each must have the same tokens."""
+    """The attention of several batches as one array, or the reason why it is not read: they differ in tokens."""
     if len(batches) == 1 or not all(isinstance(each, Tensor) for each in batches):
         return next((each for each in batches if not isinstance(each, Tensor)), batches[0])
     if len({each.shape[1:] for each in batches}) > 1:
@@ -291,7 +300,7 @@ def read_one(
     dimensions: int | None = None,
     **options: Any,
 ) -> tuple[AttentionRows, Windows | None] | Unread:
-    """The rows of a layer, on the grid that the caller names, or else the run, or else the number of its tokens."""
+    """The rows of a layer on its grid: that of the caller, of the run, or inferred from the number of tokens."""
     tokens = others.tokens.get(name)
     if isinstance(layer, Unread):
         return layer

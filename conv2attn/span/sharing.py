@@ -21,12 +21,12 @@ TaskResult = TypeVar("TaskResult")
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for one that neither answers nor ends; the parts that it waits for take about as long."""
 BUG_EXIT_CODE = 70
-"""Exit code of a bug of ours."""
+"""Exit code of an internal error."""
 STARTED_BY = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of the environment that torchrun sets for its processes."""
 RAISED_IN = "told to all processes by"
 PROCESS_LOST = "another process has ended or does not answer"
-"""Notes on errors that need not be told again."""
+"""Notes on errors that all processes have received already."""
 
 
 @final
@@ -99,7 +99,7 @@ def shared_out(tasks: Sequence[Callable[[], TaskResult]]) -> list[TaskResult]:
 
 
 def unless_refused(task: Callable[[], Any]) -> Any:
-    """The result of a task, or what it was refused with."""
+    """The result of a task, or the error that refused it."""
     try:
         return task()
     except Conv2AttnError as refusal:

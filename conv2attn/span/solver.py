@@ -39,9 +39,9 @@ TIGHT = 0.7
 GUESSED = 0.3
 """A dual that is guessed from what least squares leaves is weighed where it is worth this share of the upper end."""
 GUESS_ROWS = (1, 4, 16)
-"""Rows from which a dual is guessed; at last three more than there are heads."""
+"""Numbers of rows from which a dual is guessed; the last guess takes three rows more than there are heads."""
 GUESS_NOISE = 1e-9
-"""A guess of which no more than this is left across the heads is rounding."""
+"""A guessed dual with no more than this left across the heads is rounding."""
 NEAR = 0.999
 """A search ends where a dual as near as this to the upper end does not refute."""
 KEPT_ENTRIES = 2**22
@@ -49,7 +49,7 @@ KEPT_ENTRIES = 2**22
 PLANES = 6
 """Rows that a pass adds for a mixing; the first adds three more than there are heads, so as to bound all of them."""
 NEAR_INTEGERS = 1e-9
-"""Distance from the integers within which a mixing may be meant to be one of them, and is looked at as such too."""
+"""Distance from the integers within which the rounded mixing is tried too."""
 
 
 @final
@@ -116,7 +116,7 @@ def exactly(
     mixing: Array,
     left: float,
 ) -> Decision | None:
-    """A target that exact rows decide within these limits; `left` is what the mixing of least squares leaves."""
+    """The decision of exact rows within these limits, or None; `left` is the residual of the least-squares mixing."""
     weights, dual = spanned_exactly(rows, coefficients, target)
     if dual is None:
         within = sum(map(abs, weights), Fraction(0)) <= limits.max_phi
@@ -149,7 +149,7 @@ class Search:
     points: list[Array] = field(default_factory=list)
 
     def saw(self, mixing: Array, residual: float, planes: list[Plane]) -> None:
-        """Takes in what a pass over the rows has found at a mixing."""
+        """Records the residual and the planes of a mixing."""
         norm = float(np.abs(mixing).sum())
         if norm <= self.limits.max_phi:
             fits = residual <= self.limits.allowed(norm)
@@ -158,7 +158,7 @@ class Search:
         self.programme.add(planes, mixing)
 
     def next(self, solution: tuple[Array, float, Array] | None) -> None:
-        """Sets out where to look next, from what solves the programme over the planes."""
+        """Chooses the next mixings to try from the solution of the programme over the planes."""
         self.points = []
         if solution is None:
             return
@@ -169,7 +169,7 @@ class Search:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is left to look for."""
+        """Whether the search is over."""
         spent = self.weighings > 0 and self.lower >= NEAR * self.residual
         return self.holds or self.refuted or not self.points or spent or self.lower >= self.residual * (1 - 1e-9)
 
@@ -181,7 +181,7 @@ class Search:
         return self.lower > self.limits.allowed(0.0) and (near or step in (7, 15, 31))
 
     def direction(self, width: int) -> dict[int, Array]:
-        """The numbers y of the programme's dual, at the rows that have any."""
+        """The dual y of the programme, at the rows where it is not zero."""
         assert self.weights is not None
         direction: dict[int, Array] = {}
         for weight, plane in zip(self.weights, self.programme.planes, strict=False):
@@ -237,7 +237,7 @@ class Search:
 
 
 def with_integers(mixing: Array) -> list[Array]:
-    """A mixing, and the integers that it may be meant to be."""
+    """A mixing, and its integers where it is within rounding of them."""
     near = np.round(mixing)
     return [mixing, near] if 0 < np.abs(near - mixing).max() <= NEAR_INTEGERS else [mixing]
 
@@ -251,7 +251,7 @@ def search_targets(
     factors: Factors,
     wanted: Sequence[int],
 ) -> dict[int, Search]:
-    """The wanted targets on so many rows, each as far as it could be decided."""
+    """The search for each wanted target on so many rows, run to its end."""
     if not wanted:
         return {}
     wide = np.sqrt(rows) / factors.singular[factors.kept]
@@ -295,7 +295,7 @@ def search_targets(
 def judged(
     search: Search, attention: AttentionRows, rows: dict[int, ExactRow], targets: Targets, limits: Limits
 ) -> Decision:
-    """The decision as a search has left it; what holds of exact rows is counted in fractions once more."""
+    """The decision at the end of a search; on exact rows the residual is computed once more in fractions."""
     if rows:
         coefficients = Coefficients.exactly(targets.coefficients)
 

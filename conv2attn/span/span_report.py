@@ -1,4 +1,4 @@
-"""What check_span finds: the JSON document and its schema follow from these types."""
+"""The result of check_span: its JSON document and schema follow from these types."""
 
 from fractions import Fraction
 from typing import Literal, final
@@ -16,8 +16,10 @@ ConditionName = Literal["per-query", "per-image", "joint", "interior", "kernel"]
 
 @final
 class Evidence:
-    """What confirms the verdict on one target, apart from the document: a mixing for each group of rows
-    `image * queries + query`, or a dual at a few rows."""
+    """Confirms the verdict on one target: a mixing for each group of rows `image * queries + query`, or a dual.
+
+    It is not part of the JSON document.
+    """
 
     def __init__(
         self,
@@ -93,12 +95,12 @@ class Condition(Part, frozen=True, eq=False):
 
     @property
     def residual(self) -> float | None:
-        """The largest of all targets."""
+        """The largest residual of all targets."""
         return max((target.residual for target in self.targets), default=None)
 
     @property
     def distance(self) -> float | None:
-        """The largest of all targets, where it was computed."""
+        """The largest distance of all targets, where it was computed."""
         return max((t.distance for t in self.targets if t.distance is not None), default=None)
 
     @property
@@ -126,7 +128,7 @@ class SpanRow(Part, frozen=True, eq=False):
 
     @property
     def verdict(self) -> Verdict:
-        """That of the condition that decides."""
+        """The verdict of the condition that decides."""
         return self.deciding.verdict
 
     def condition(self, name: str) -> Condition:

@@ -171,8 +171,6 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
 
     level, total = pixels.sum(-1) / width, pixels.sum(0)
     energy, mass = np.einsum("nhqk,nhqk->nh", pixels, pixels), by_displacement(pixels)
-    on_grid = having(grid, queries)
-    pairs = on_grid if everything and windows is None else by_displacement(allowed.astype(float))
     own = energy - np.einsum("nhq,nhq,q->nh", level, level, width)
     along = np.einsum("nhqk,hqk->nh", pixels, total) - np.einsum("nhq,hq,q->nh", level, level.sum(0), width)
     every = np.einsum("hqk,hqk->h", total, total) - np.einsum("hq,hq,q->h", level.sum(0), level.sum(0), width)
@@ -197,8 +195,8 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         energy,
         mass,
         deviation,
-        pairs,
-        on_grid,
+        by_displacement(allowed.astype(float)),
+        having(grid, queries),
         scatter,
         triangles(blocks.reshape(count, heads, -1)),
         -np.einsum("nhqk,nhqk->nh", blocks, logs),

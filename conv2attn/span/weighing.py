@@ -1,4 +1,4 @@
-"""Exact arithmetic on a few rows: what a dual is worth, and whether exact rows span a target.
+"""Exact arithmetic on a few rows: the floor that a dual proves, and whether exact rows span a target.
 
 For y and any phi with `|phi|_1 <= N`, `sum_q |y_q|_max |e_q - phi A_q|_1 >= <y, e> - N max_h |<A_h, y>|`, so that phi
 leaves at least the right side over `sum_q |y_q|_max` at one of the rows. Where `A y = 0` that is so for every phi.
@@ -33,8 +33,8 @@ Dyadic = Mapping[int, Sequence[int]]
 class ExactRow:
     """A row: `numbers` (heads, keys), Python's integers, over `unit`, and for each tap the key asked for, or -1.
 
-    Of one-hot heads these may be the keys alone that are read or asked for: `keys` are then those of the grid. It
-    stands for `times` rows.
+    For one-hot heads it may have only the keys that are read or asked for; `keys` are then their places in the grid.
+    The row counts `times` times.
     """
 
     row: int
@@ -126,7 +126,7 @@ class Dual:
 
 
 def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int, values: Dyadic) -> Dual:
-    """The worth of y for a target, exactly."""
+    """The exact inner products of y with a target and with the heads."""
     unit = math.lcm(*(rows[row].unit for row in values))
     along_heads = weight = np.zeros(len(next(iter(rows.values())).numbers), dtype=object)
     gain = peak = 0

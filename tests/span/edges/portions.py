@@ -79,6 +79,7 @@ def random_one_hot(seed):
     return np.eye(30)[rng.integers(0, 30, (2, 4, 30))]
 
 
+@pytest.mark.parametrize("entries", [1, 2**14])
 @pytest.mark.parametrize(
     ("array", "grid", "offsets"),
     [
@@ -90,7 +91,8 @@ def random_one_hot(seed):
         (random_one_hot(1)[0], (5, 6), [(9, 9)]),
     ],
 )
-def test_patterns_give_the_figures_of_all_keys(array, grid, offsets):
+def test_patterns_give_the_figures_of_all_keys(array, grid, offsets, entries, monkeypatch):
+    monkeypatch.setattr(module, "PATTERN_ENTRIES", entries)
     rows = read_array("one-hot", array, grid=grid, dimensions=len(grid), memory_limit=2**20)
     assert rows.hot is not None
     targets, limits = shift_targets(rows.grid, offsets), limits_for(rows, None, None)

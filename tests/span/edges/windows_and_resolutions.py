@@ -8,8 +8,11 @@ from click.testing import CliRunner
 from torch import nn
 
 from conv2attn import capture, check_span, heads
+from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
+from conv2attn.models.capture import NamedAttention
+from conv2attn.models.tokens import Tokens, Windows
 from conv2attn.verdicts import Verdict
 
 SAID = "in windows: judged inside one, and at its borders, beyond which no head reads"
@@ -56,6 +59,21 @@ def test_a_windowed_layer_says_so(side, windows):
     seen = capture(network, images)
     assert [SAID in row.notes for row in check_span(seen).rows] == [windows, False]
     assert [SAID in layer.notes for layer in heads(seen).layers] == [windows, False]
+
+
+def test_heads_in_windows_have_the_facts_of_heads_that_are_masked_elsewhere():
+    places = np.arange(48).reshape(2, 3, 2, 4).swapaxes(1, 2).reshape(4, 12)
+    attention = np.random.default_rng(0).dirichlet(np.ones(12), (3, 4, 2, 12))
+    masked = np.zeros((3, 2, 48, 48))
+    for window, part in enumerate(places):
+        masked[:, :, part[:, None], part] = attention[:, window]
+    windows = Windows(places, AttentionGrid((6, 8), Sites.everywhere(2)))
+    tokens = {"layer": Tokens((3, 4), windows=windows)}
+    inside = heads(NamedAttention({"layer": attention.reshape(12, 2, 12, 12)}, tokens=tokens)).layers[0].heads
+    dense = heads(masked, grid=(6, 8)).layers[0].heads
+    for first, second in zip(inside, dense, strict=True):
+        for name in ("relative", "absolute", "content", "peak_mass", "distance", "evenness", "sink"):
+            assert getattr(first, name) == pytest.approx(getattr(second, name), rel=1e-5, abs=1e-8), name
 
 
 def test_check_span_of_a_file_says_so_too(tmp_path, monkeypatch):
