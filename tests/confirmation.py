@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import checker
+import numpy as np
 
 from conv2attn.span.attention_rows import AttentionRows, Limits
 from conv2attn.span.equations import Targets
@@ -57,7 +58,7 @@ def rows_of(attention: AttentionRows) -> Table:
         queries = range(attention.images * attention.grid.shape[0])
         return [[attention.rational(head, query) for query in queries] for head in range(attention.heads)]
     table: Table = [[] for _ in range(attention.heads)]
-    for _, _, block in attention.pieces():
+    for _, _, block in attention.pieces(np.arange(attention.grid.shape[0])):
         for head, rows in enumerate(block):
             table[head].extend(row.tolist() for row in rows)
     return table

@@ -329,13 +329,13 @@ MUTANTS = {
         "span/measures.py",
         "(total - own.sum(0)) / (n * (n - 1))",
         "total / n**2",
-        "tests/span/facts.py::test_shares_are_the_true_ones_within_three_standard_errors",
+        "tests/span/edges/facts.py::test_shares_are_the_true_ones_within_three_standard_errors",
     ),
     "masked keys count": Mutant(
         "span/sums.py",
         "if unmasked else pixels",
         "if True else pixels",
-        "tests/span/facts.py::test_masked_keys_are_neither_content_nor_position",
+        "tests/span/edges/facts.py::test_masked_keys_are_neither_content_nor_position",
     ),
     "taps of a transposed layer not flipped back": Mutant(
         "theorem/modules.py",

@@ -1,6 +1,8 @@
-"""Dependencies inside the package point down one list only."""
+"""Dependencies inside the package point down one list only, and every file of tests is collected."""
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 import conv2attn
@@ -97,3 +99,10 @@ def test_upward_imports_are_found(tmp_path):
         "odds.ends has no place in LAYERS",
         "conv2attn.span.rank imports conv2attn.equivalence.certify",
     ]
+
+
+def test_every_file_of_tests_is_collected():
+    root = Path(__file__).parents[1]
+    patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["python_files"]
+    paths = [path for path in (root / "tests").rglob("*.py") if re.search(r"^def test_", path.read_text(), re.M)]
+    assert [path for path in paths if not any(path.match(pattern) for pattern in patterns)] == []

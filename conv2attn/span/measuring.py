@@ -141,7 +141,6 @@ def head_facts(
     lines = [float(mass.sum(tuple(a for a in range(len(shape)) if a != axis)).max()) for axis in range(len(shape))]
     top = int(sums.argmax[head].argmax())
     keys = np.exp(sums.entropy[:, head].sum() / count)
-    readers = np.maximum(sums.readers, 1)
     parts = [number(x) for x in estimates[:, head]]
     numbers: dict[str, Any] = {
         "peak_mass": float(mass.ravel()[peak]),
@@ -152,7 +151,7 @@ def head_facts(
         "keys_in_use": float(keys),
         "evenness": float(np.exp(sums.entropy[:, head].sum() / count - sums.room / sums.queries)),
         "largest": float(sums.largest[:, head].sum() / count),
-        "sink": float((sums.columns[head] / np.maximum(readers, readers.max() / 2)).max()),
+        "sink": float((sums.columns[head] / np.maximum(sums.readers, sums.readers.max() / 2)).max()),
         "extra": float(sums.extra[:, head].sum() / count),
         "relative": parts[0],
         "absolute": parts[1],

@@ -43,6 +43,19 @@ def test_a_query_is_refuted_for_these_numbers(eps, expected):
     assert printed.verdict is expected
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_the_residual_of_each_query_covers_its_rounding(seed):
+    # heads that differ by a millionth: Phi is so large that rounding outweighs what is asked for
+    rng = np.random.default_rng(seed)
+    heads = rng.dirichlet(np.ones(5), 5) + 1e-6 * (rng.dirichlet(np.ones(5), (5, 5)) - 0.2)
+    heads /= heads.sum(-1, keepdims=True)
+    target = check_span(heads, 1, grid=(5,), eps=1e-3, max_phi=1e9, condition="per-query").rows[0].deciding.targets[0]
+    for (query,), weights in zip(target.evidence.groups, target.evidence.mixings, strict=True):
+        rows = [[Fraction(x) for x in head[query].tolist()] for head in heads]
+        mixed_row = [sum(Fraction(w) * row[key] for w, row in zip(weights, rows, strict=True)) for key in range(5)]
+        assert sum(abs((key == query) - x) for key, x in enumerate(mixed_row)) <= target.residual
+
+
 def test_groups_share_the_width_of_a_head():
     conv = torch.nn.Conv2d(4, 4, 1, groups=2, bias=False)
     for rank, expected in ((1, HOLDS), (2, UNDECIDED)):

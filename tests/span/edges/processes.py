@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from attentions import OFFSETS, hard, soft
 from forks import FORKS
 
@@ -138,6 +139,16 @@ def test_tasks_of_one_process_are_done_in_order_and_the_first_refusal_counts():
         shared_out([lambda: 1, refused])
     with pytest.raises(ZeroDivisionError):
         Crew().together(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_result_is_that_of_the_first_process(rank, monkeypatch):
+    def gather(everyone, own):
+        everyone[:] = [(7, None), (None, None)]
+        assert own == everyone[rank]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    assert Crew(rank, 2).together(lambda: 7) == 7
 
 
 def test_errors_that_cannot_be_sent_are_sent_as_text():
