@@ -61,7 +61,7 @@ def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
 
 
 def published_size(network: nn.Module) -> str:
-    """Whose the size of images is, where a registry or a configuration says it: `, the size of timm:resnet18`."""
+    """The source of the size of images as a clause, `, the size of timm:resnet18`; empty if no file states the size."""
     source = provenance_of(network)
     return f", the size of {source.architecture}" if source and source.input_size else ""
 

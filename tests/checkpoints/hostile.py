@@ -93,7 +93,7 @@ CONTENTS = {
     "complex": {"weight": torch.zeros(2, dtype=torch.complex64)},
     "whole": {"weight": torch.zeros(2, 2, dtype=torch.int8)},
 }
-"""What files of torch.save hold that is no state dict of dense tensors."""
+"""Contents of files of torch.save that are not state dicts of dense tensors."""
 ENTRIES = {
     "an entry twice": lambda name, data: (name, data),
     "an entry twice but for case": lambda name, data: (name.upper(), b""),
@@ -141,17 +141,17 @@ def good_files() -> list[bytes]:
 def bad_files(folder: Path) -> dict[str, Path]:
     """More than sixty files that hold no network, by name."""
     folder.mkdir(exist_ok=True)
-    marker, found = str(folder.parent / MARKER), {}
+    marker, paths = str(folder.parent / MARKER), {}
 
     def put(name: str, data: bytes) -> None:
-        found[name] = folder / f"{len(found)}.pt"
-        found[name].write_bytes(data)
+        paths[name] = folder / f"{len(paths)}.pt"
+        paths[name].write_bytes(data)
 
     for name, gadget in gadgets(marker).items():
         for legacy in (False, True):
-            path = folder / f"{len(found)}.pt"
-            found[f"{name}, {'legacy' if legacy else 'zip'}"] = torch_file(path, {"weight": gadget}, legacy)
-    found["replaced forward"] = torch_file(folder / "forward.pt", replaced_forward())
+            path = folder / f"{len(paths)}.pt"
+            paths[f"{name}, {'legacy' if legacy else 'zip'}"] = torch_file(path, {"weight": gadget}, legacy)
+    paths["replaced forward"] = torch_file(folder / "forward.pt", replaced_forward())
     good, generator = good_bytes(), random.Random(0)
     for share in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
         put(f"cut at {share}", good[: int(len(good) * share)])
@@ -160,7 +160,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
     for _ in range(6):
         data = bytearray(good)
         data[weights + generator.randrange(24)] ^= 1 << generator.randrange(8)
-        put(f"bit {len(found)} flipped", bytes(data))
+        put(f"bit {len(paths)} flipped", bytes(data))
     put("empty", b"")
     put("page", b"<!DOCTYPE html><html>404</html>")
     put("pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
@@ -191,13 +191,13 @@ def bad_files(folder: Path) -> dict[str, Path]:
     np.savez(arrays, weight=np.ones(3))
     put("arrays", arrays.getvalue())
     for name, content in CONTENTS.items():
-        found[name] = torch_file(folder / f"{name}.pt", content, "legacy" in name)
-    found["program of jit"] = folder / "jit.pt"
-    torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())).save(str(found["program of jit"]))
+        paths[name] = torch_file(folder / f"{name}.pt", content, "legacy" in name)
+    paths["program of jit"] = folder / "jit.pt"
+    torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())).save(str(paths["program of jit"]))
     save_file(STATE, folder / "whole.safetensors")
     put("safetensors cut", (folder / "whole.safetensors").read_bytes()[:-5])
-    found["missing"], found["folder"] = folder / "missing.pt", folder / "inside"
-    found["folder"].mkdir()
-    found["under a file"], found["fifo"] = found["empty"] / "inside.pt", folder / "fifo"
-    os.mkfifo(found["fifo"])
-    return found
+    paths["missing"], paths["folder"] = folder / "missing.pt", folder / "inside"
+    paths["folder"].mkdir()
+    paths["under a file"], paths["fifo"] = paths["empty"] / "inside.pt", folder / "fifo"
+    os.mkfifo(paths["fifo"])
+    return paths

@@ -33,14 +33,14 @@ def bad(tmp_path_factory):
 
 
 def test_bad_files_are_refused_in_one_sentence_and_not_run(bad):
-    told = []
+    sentences = []
     for name, path in bad.items():
         with pytest.raises(Conv2AttnError) as caught:
             load(path, model=NETWORK)
         assert caught.value.exit_code == 2, name
         assert not (path.parent.parent / MARKER).exists(), name
-        told.append(f"{name}: {str(caught.value).replace(str(path), 'FILE')}\n")
-    assert "".join(told) == GOLDEN.read_text()
+        sentences.append(f"{name}: {str(caught.value).replace(str(path), 'FILE')}\n")
+    assert "".join(sentences) == GOLDEN.read_text()
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -116,8 +116,8 @@ def test_changed_bytes_raise_errors_of_this_project_only(tmp_path_factory, data)
 def test_unchanged_files_are_read(tmp_path):
     for content in good_files():
         (tmp_path / "file").write_bytes(content)
-        held = contents_of(tmp_path / "file")
-        assert held.content or isinstance(held.network, nn.Module)
+        contents = contents_of(tmp_path / "file")
+        assert contents.content or isinstance(contents.network, nn.Module)
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path):
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path):
 def test_a_killed_writer_leaves_the_old_file_whole(tmp_path):
     path, old, new = tmp_path / "net.pt", {"weight": torch.zeros(5_000)}, {"weight": torch.ones(5_000)}
     write_atomically(path, old)
-    seen = set()
+    sums = set()
     for kill in range(40):
         written, write = os.pipe()
         child = os.fork()
@@ -153,5 +153,5 @@ def test_a_killed_writer_leaves_the_old_file_whole(tmp_path):
         time.sleep(0.002 * (kill % 20))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        seen.add(float(torch.load(path, weights_only=True)["weight"].sum()))
-    assert seen == {0.0, 5_000.0}
+        sums.add(float(torch.load(path, weights_only=True)["weight"].sum()))
+    assert sums == {0.0, 5_000.0}

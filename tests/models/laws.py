@@ -22,9 +22,9 @@ from conv2attn.theorem import STOCK
 WAYS = {"seen": (True, False), "seen in training": (True, True), "unseen": (False, False)}
 
 
-def called(network: nn.Module, given) -> list[torch.Tensor]:
+def called(network: nn.Module, inputs) -> list[torch.Tensor]:
     """The tensors that `network` returns for an input of a case."""
-    result = network(**given) if isinstance(given, dict) else network(given)
+    result = network(**inputs) if isinstance(inputs, dict) else network(inputs)
     return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
@@ -35,12 +35,12 @@ def converted(case: Case, model: nn.Module, seen: bool) -> nn.Module:
 
 def assert_same(case: Case, model: nn.Module, network: nn.Module) -> None:
     """Every engine gives the original's outputs, bit for bit, on every input."""
-    for given in case.inputs:
-        expected = [tensor.detach() for tensor in called(model, given)]
+    for inputs in case.inputs:
+        expected = [tensor.detach() for tensor in called(model, inputs)]
         assert max(tensor.abs().max() for tensor in expected) > 0
         for engine in case.engines if attention_layers(network) else ():
             set_engine(network, engine)
-            for place, (result, right) in enumerate(zip(called(network, given), expected, strict=True)):
+            for place, (result, right) in enumerate(zip(called(network, inputs), expected, strict=True)):
                 assert result.dtype == right.dtype
                 assert torch.equal(result, right), f"output {place} by {engine}"
     if attention_layers(network):
@@ -68,14 +68,14 @@ def tells_each_convolution_once(case, model, network, seen):
 def keeps_everything_but_the_convolutions(case, model, network, seen):
     ours = {name: module for name, module in network.named_modules() if ".encoding" not in f".{name}"}
     assert [name for name in ours if "attending_calls" not in name] == [name for name, _ in model.named_modules()]
-    told = {row.name: row for row in conversion_of(network).rows}
+    outcomes = {row.name: row for row in conversion_of(network).rows}
     for name, module in model.named_modules():
-        replaced = name in told and told[name].outcome == "converted"
+        replaced = name in outcomes and outcomes[name].outcome == "converted"
         assert ours[name].training == module.training
         assert isinstance(ours[name], MultiHeadSelfAttention if replaced else type(module))
         assert is_parametrized(ours[name]) == is_parametrized(module)
-        held = dict(module.named_buffers(recurse=False)) | dict(module.named_parameters(recurse=False))
-        for key, tensor in held.items():
+        tensors = dict(module.named_buffers(recurse=False)) | dict(module.named_parameters(recurse=False))
+        for key, tensor in tensors.items():
             mine = getattr(ours[name], key)
             assert torch.equal(mine, tensor)
             assert mine.requires_grad == tensor.requires_grad
@@ -85,13 +85,13 @@ def keeps_everything_but_the_convolutions(case, model, network, seen):
 
 def leaves_the_original_alone(case, model, network, seen):
     state = copy.deepcopy(model.state_dict())
-    held = {module: (module.training, set(vars(module)), len(module._forward_hooks)) for module in model.modules()}
+    before = {module: (module.training, set(vars(module)), len(module._forward_hooks)) for module in model.modules()}
     random_numbers = torch.get_rng_state()
     converted(case, model, seen)
     assert torch.equal(torch.get_rng_state(), random_numbers)
-    for module, (training, names, hooks) in held.items():
+    for module, (training, names, hooks) in before.items():
         assert (module.training, set(vars(module)), len(module._forward_hooks)) == (training, names, hooks)
-    assert set(model.modules()) == held.keys()
+    assert set(model.modules()) == before.keys()
     assert not attention_layers(model)
     assert all(parameter.grad is None for parameter in model.parameters())
     for key, tensor in model.state_dict().items():
@@ -212,11 +212,11 @@ class Native(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def native_calls(network: nn.Module, given) -> list[str]:
+def native_calls(network: nn.Module, inputs) -> list[str]:
     """The functional convolutions that a run of `network` leaves to torch."""
     native = Native()
     with native, torch.no_grad():
-        called(network, given)
+        called(network, inputs)
     return sorted(native.attention)
 
 

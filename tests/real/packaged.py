@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 
 
 def packaged(package: str, path: str) -> Path:
-    """Where `path` lies inside an installed package; the package's own code does not run."""
+    """The location of `path` inside an installed package, whose own code does not run."""
     return Path(find_spec(package).submodule_search_locations[0], path)
 
 

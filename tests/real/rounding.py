@@ -1,4 +1,4 @@
-"""How far two ways of adding up one convolution may differ: a bound that shares no code with the product."""
+"""A bound on the difference of two orders of summation of one convolution, which shares no code with the product."""
 
 from copy import deepcopy
 from math import prod

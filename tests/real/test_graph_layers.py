@@ -88,14 +88,14 @@ def test_linear_layers_are_their_basis_in_values_and_gradients(name, kind, order
     layer, graph = LINEAR[name](), structures()[kind]
     features = torch.randn(graph.nodes, D_IN, requires_grad=True)
     expected = layer(features, graph.edges, graph.weights)
-    found = evaluate(as_basis(layer, graph), features.mT[None], order)[0].mT
+    outputs = evaluate(as_basis(layer, graph), features.mT[None], order)[0].mT
     if name == "Chebyshev, not normalised" and kind == "without edges":
-        assert found.isfinite().all()  # torch_geometric divides 0 by 0
+        assert outputs.isfinite().all()  # torch_geometric divides 0 by 0
         assert expected.isnan().all()
         return
-    assert_same(found.detach(), expected.detach(), ROUNDING)
+    assert_same(outputs.detach(), expected.detach(), ROUNDING)
     inputs = [features, *layer.parameters()]
-    gradients = [torch.autograd.grad(each.square().sum(), inputs) for each in (found, expected)]
+    gradients = [torch.autograd.grad(each.square().sum(), inputs) for each in (outputs, expected)]
     for ours, theirs in zip(*gradients, strict=True):
         assert_same(ours, theirs, 1e-10)
 
@@ -107,9 +107,9 @@ def test_linear_layers_of_other_sizes_are_their_basis(name, sizes, monkeypatch):
     monkeypatch.setitem(globals(), "D_OUT", sizes[1])
     layer, graph = LINEAR[name](), structures()["directed, weighted"]
     features = torch.randn(graph.nodes, sizes[0])
-    found = evaluate(as_basis(layer, graph), features.mT[None], "auto")[0].mT
-    assert found.shape == (graph.nodes, sizes[1])
-    assert_same(found.detach(), layer(features, graph.edges, graph.weights).detach(), ROUNDING)
+    outputs = evaluate(as_basis(layer, graph), features.mT[None], "auto")[0].mT
+    assert outputs.shape == (graph.nodes, sizes[1])
+    assert_same(outputs.detach(), layer(features, graph.edges, graph.weights).detach(), ROUNDING)
 
 
 @pytest.mark.parametrize("options", RELATIONAL.values(), ids=RELATIONAL)
@@ -121,8 +121,8 @@ def test_relational_layers_are_their_basis(options):
         layer = RGCNConv(6, 6, 5, num_blocks=3)
     features = torch.randn(35, layer.in_channels)
     expected = layer(features, graph.edges, kinds)
-    found = evaluate(as_basis(layer, graph, kinds), features.mT[None])[0].mT
-    assert_same(found.detach(), expected.detach(), ROUNDING)
+    outputs = evaluate(as_basis(layer, graph, kinds), features.mT[None])[0].mT
+    assert_same(outputs.detach(), expected.detach(), ROUNDING)
 
 
 @pytest.mark.parametrize("kind", structures())
@@ -133,10 +133,10 @@ def test_graph_attention_is_an_attention_convolution_and_a_basis_on_its_input(op
     features = torch.randn(graph.nodes, D_IN)
     expected = layer(features, graph.edges)
     ours = from_torch(layer)
-    found = ours(features.mT[None], mask=pattern_of(graph, layer.add_self_loops))[0].mT
-    assert_same(found.detach(), expected.detach(), ROUNDING)
+    outputs = ours(features.mT[None], mask=pattern_of(graph, layer.add_self_loops))[0].mT
+    assert_same(outputs.detach(), expected.detach(), ROUNDING)
     assert_same(evaluate(as_basis(layer, graph, features), features.mT[None])[0].mT.detach(), expected.detach(), 1e-11)
-    found.square().sum().backward()
+    outputs.square().sum().backward()
     expected.square().sum().backward()
     assert_same(ours.value.grad.flatten(0, 1), layer.lin.weight.grad, 1e-9)
     assert_same(ours.mechanism.scored.scored.from_key.grad, layer.att_src.grad[0], 1e-9)
@@ -150,11 +150,11 @@ def test_linear_layers_are_their_basis_on_the_roads_of_minnesota(name):
     graph, layer = Graph(roads, 2642), LINEAR[name]()
     assert roads.shape == (2, 6606)
     features = torch.randn(2642, D_IN)
-    found = evaluate(as_basis(layer, graph), features.mT[None], "auto")[0].mT
-    assert_same(found.detach(), layer(features, roads).detach(), ROUNDING)
+    outputs = evaluate(as_basis(layer, graph), features.mT[None], "auto")[0].mT
+    assert_same(outputs.detach(), layer(features, roads).detach(), ROUNDING)
     attention = GATConv(D_IN, D_OUT, heads=3)
-    found = from_torch(attention)(features.mT[None], mask=pattern_of(graph))[0].mT
-    assert_same(found.detach(), attention(features, roads).detach(), ROUNDING)
+    outputs = from_torch(attention)(features.mT[None], mask=pattern_of(graph))[0].mT
+    assert_same(outputs.detach(), attention(features, roads).detach(), ROUNDING)
 
 
 def test_another_graph_or_another_weight_changes_the_output():
@@ -201,8 +201,8 @@ def test_linear_layers_come_back_and_are_certified_to_be_the_same_map(name, kind
     basis = as_basis(layer, graph)
     back = to_geometric(basis, **options)
     assert type(back) is type(layer)
-    found = compare(as_basis(back, graph), basis, (graph.nodes,))
-    assert (found.verdict, found.strength, found.error) == (Verdict.HOLDS, Strength.PROVED, 0.0)
+    comparison = compare(as_basis(back, graph), basis, (graph.nodes,))
+    assert (comparison.verdict, comparison.strength, comparison.error) == (Verdict.HOLDS, Strength.PROVED, 0.0)
     with torch.no_grad():
         next(p for p in back.parameters() if p.ndim == 2)[0, 0] += 1e-9
     if kind != "without edges" or as_matrix(basis.mixing, (graph.nodes,)).any():
@@ -233,8 +233,8 @@ def test_relational_layers_come_back_and_are_certified_to_be_the_same_map(option
     basis = as_basis(layer, graph, kinds)
     back = to_geometric(basis, aggr=layer.aggr)
     assert (type(back), back.num_relations) == (RGCNConv, 5)
-    found = compare(as_basis(back, graph, kinds), basis, (35,))
-    assert (found.verdict, found.strength, found.error) == (Verdict.HOLDS, Strength.PROVED, 0.0)
+    comparison = compare(as_basis(back, graph, kinds), basis, (35,))
+    assert (comparison.verdict, comparison.strength, comparison.error) == (Verdict.HOLDS, Strength.PROVED, 0.0)
     features = torch.randn(35, 6)
     assert_same(back(features, graph.edges, kinds).detach(), layer(features, graph.edges, kinds).detach(), ROUNDING)
     with torch.no_grad():
@@ -273,15 +273,15 @@ def test_a_graph_is_taken_in_every_form_that_torch_geometric_has():
     features = torch.randn(CLUB.num_nodes, D_IN, dtype=torch.float64)
     right = layer(features, CLUB.edge_index)
     data = Data(edge_index=graph.edges, edge_weight=graph.weights, num_nodes=graph.nodes)
-    for given, expected in (
+    for graph_argument, expected in (
         (CLUB.edge_index, right),
         (CLUB, right),
         (data, layer(features, graph.edges, graph.weights)),
     ):
-        assert_same(evaluate(as_basis(layer, given), features.mT[None])[0].mT, expected, ROUNDING)
-    for given in (None, "graph", torch.ones(3)):
+        assert_same(evaluate(as_basis(layer, graph_argument), features.mT[None])[0].mT, expected, ROUNDING)
+    for graph_argument in (None, "graph", torch.ones(3)):
         with pytest.raises(Conv2AttnError, match=r"C2A006|C2A122"):
-            as_basis(layer, given)
+            as_basis(layer, graph_argument)
     with pytest.raises(UsageError, match="C2A006 a graph layer is read on a graph"):
         as_basis(layer)
 

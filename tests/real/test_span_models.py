@@ -23,7 +23,7 @@ LAST_DIGIT = 2.0**-24
 
 @torch.no_grad()
 def own_attention(network, inputs):
-    """What the network itself returns as its attention, layer by layer."""
+    """The attention that the network itself returns, layer by layer."""
     named = inputs if isinstance(inputs, dict) else {"pixel_values": inputs}
     return network(**named, output_attentions=True).attentions
 

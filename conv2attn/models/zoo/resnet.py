@@ -104,7 +104,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """As `BasicBlock`, with 1x1, 3x3, 1x1 convolutions and the stride in the 3x3 one (ResNet v1.5)."""
+    """A residual block of 1x1, 3x3 and 1x1 convolutions, with the stride in the 3x3 one (ResNet v1.5)."""
 
     def __init__(self, d_in: int, inner: int, d_out: int, stride: int, groups: int):
         super().__init__()

@@ -64,29 +64,29 @@ def test_commands_refuse_and_inspect_names_both(states):
         result = CliRunner().invoke(main, command)
         assert (result.exit_code, result.stdout) == (2, ""), command
         assert "timm:resnetblur18" in result.stderr, command
-    found = json.loads(CliRunner().invoke(main, ["inspect", "net.pt", "--format", "json"]).stdout)
-    assert found["architectures"] == ["resnet18", "timm:resnetblur18"]
+    report = json.loads(CliRunner().invoke(main, ["inspect", "net.pt", "--format", "json"]).stdout)
+    assert report["architectures"] == ["resnet18", "timm:resnetblur18"]
 
 
 def test_the_head_of_a_report_and_its_claim_say_what_was_assumed():
     torch.save(ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict(), "tiny.pt")
-    told = "read as resnet-basic-1-1-1-1 (torchvision's resnet-basic-1-1-1-1, ReLU, from keys and shapes alone)"
+    assumption = "read as resnet-basic-1-1-1-1 (torchvision's resnet-basic-1-1-1-1, ReLU, from keys and shapes alone)"
     options = ["--input-size", "3x32x32"]
     text = CliRunner().invoke(main, ["verify", "tiny.pt", "tiny.pt", *options, "--report", "certificate.json"])
-    assert told in " ".join(text.stdout.partition("\n\n")[0].split())
-    assert told in json.loads(Path("certificate.json").read_text())["claim"]
+    assert assumption in " ".join(text.stdout.partition("\n\n")[0].split())
+    assert assumption in json.loads(Path("certificate.json").read_text())["claim"]
 
 
 def test_reports_on_heads_say_what_was_assumed_of_the_network_that_was_converted():
     torch.save({"state_dict": ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()}, "tiny.pt")
     save(convert(load("tiny.pt")), "attn.pt")
     options = ["attn.pt", "--grid", "6x6", "--only", "layer1.0.conv1"]
-    told = "network read as resnet-basic-1-1-1-1 (weights under the key 'state_dict'; torchvision's"
+    assumption = "network read as resnet-basic-1-1-1-1 (weights under the key 'state_dict'; torchvision's"
     for command in ("heads", "check-span"):
         for form in ("text", "json", "markdown"):
             done = CliRunner().invoke(main, [command, *options, "--format", form])
             assert done.exit_code == 0, done.output
-            assert told.removeprefix("network ") in " ".join(done.stdout.split()), (command, form)
+            assert assumption.removeprefix("network ") in " ".join(done.stdout.split()), (command, form)
 
 
 class Twin(nn.Module):
@@ -108,12 +108,12 @@ class Twin(nn.Module):
 @pytest.mark.parametrize("planted", ["twin", "tanh", "late"])
 def test_candidates_certified_to_be_one_map_need_no_choice(monkeypatch, planted):
     built = [Architecture("torchvision:net", Twin), Architecture("timm:net", lambda: Twin(planted))]
-    monkeypatch.setattr(registries, "fitting_models", lambda *given: (built, True))
+    monkeypatch.setattr(registries, "fitting_models", lambda *arguments: (built, True))
     monkeypatch.setattr(loading, "input_size_of", lambda network: (3, 9, 8))
     torch.save(Twin().state_dict(), "best.ckpt")
     if planted != "twin":
         with pytest.raises(CheckpointError, match=r"C2A304 .* fit 2 models: torchvision:net, timm:net"):
             load("best.ckpt")
         return
-    told = "from keys and shapes alone (timm:net: certified to be the same map)"
-    assert told in provenance_of(load("best.ckpt")).to_text()
+    assumption = "from keys and shapes alone (timm:net: certified to be the same map)"
+    assert assumption in provenance_of(load("best.ckpt")).to_text()

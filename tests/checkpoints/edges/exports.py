@@ -19,8 +19,9 @@ import torch
 stored = torch.load("FOLDER/case.pt")
 program = torch.export.load("FOLDER/net.pt2").module()
 for image, right in zip(stored["images"], stored["outputs"]):
-    found = program(image)
-    assert found.shape == right.shape and (found - right).abs().max() <= stored["allowed"], (found.shape, right.shape)
+    output = program(image)
+    assert output.shape == right.shape, (output.shape, right.shape)
+    assert (output - right).abs().max() <= stored["allowed"]
 """
 
 
@@ -58,8 +59,8 @@ def roundoffs(outputs):
 
 def test_a_pt2_file_runs_where_this_project_cannot_be_imported(pair, tmp_path):
     network, converted = pair
-    told = save(converted, tmp_path / "net.pt2", example_input=(4, 8, 6))
-    assert "batch and sides" in told[0]
+    notes = save(converted, tmp_path / "net.pt2", example_input=(4, 8, 6))
+    assert "batch and sides" in notes[0]
     images, outputs = cases(network)
     torch.save({"images": images, "outputs": outputs, "allowed": roundoffs(outputs)}, tmp_path / "case.pt")
     for missing, code in ((False, 0), (True, 1)):
@@ -73,8 +74,8 @@ def test_a_pt2_file_runs_where_this_project_cannot_be_imported(pair, tmp_path):
 @pytest.mark.parametrize("engine", [None, "conv"])
 def test_an_onnx_file_is_attention_or_convolutions(pair, tmp_path, engine):
     network, converted = pair
-    told = save(converted, tmp_path / "net.onnx", example_input=(4, 8, 6), engine=engine)
-    assert "batch and sides" in told[0]
+    notes = save(converted, tmp_path / "net.onnx", example_input=(4, 8, 6), engine=engine)
+    assert "batch and sides" in notes[0]
     model = onnx.load(tmp_path / "net.onnx")
     onnx.checker.check_model(model)
     kernels = {
@@ -91,9 +92,9 @@ def test_an_onnx_file_is_attention_or_convolutions(pair, tmp_path, engine):
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     images, outputs = cases(network)
     for image, right in zip(images, outputs, strict=True):
-        (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
-        assert found.shape == right.shape
-        assert np.abs(found - right.numpy()).max() <= roundoffs(outputs)
+        (output,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+        assert output.shape == right.shape
+        assert np.abs(output - right.numpy()).max() <= roundoffs(outputs)
 
 
 LAYERS = {
@@ -107,8 +108,8 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_geometry_of_a_layer_is_exported(tmp_path, name):
     convolution, size = LAYERS[name]
-    told = save(conv2attn.convert(nn.Sequential(convolution)), tmp_path / "net.onnx", example_input=size)
-    assert "batch and sides" in told[0]
+    notes = save(conv2attn.convert(nn.Sequential(convolution)), tmp_path / "net.onnx", example_input=size)
+    assert "batch and sides" in notes[0]
 
 
 @pytest.mark.parametrize("alpha", [0.3, 40.0])
@@ -122,9 +123,9 @@ def test_soft_heads_between_pixels_are_exported(tmp_path, alpha):
     save(nn.Sequential(layer), tmp_path / "net.onnx", example_input=(4, 7, 6))
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     image = torch.randn(2, 4, 9, 8)
-    (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+    (output,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
     right = conv2attn.set_engine(layer, "dense")(image).detach()
-    assert np.abs(found - right.numpy()).max() <= roundoffs([right])
+    assert np.abs(output - right.numpy()).max() <= roundoffs([right])
 
 
 def test_the_nodes_of_a_layer_do_not_grow_with_its_heads(tmp_path):
@@ -185,8 +186,8 @@ def test_an_export_without_a_size_is_refused(pair, tmp_path):
 def test_a_generator_of_a_single_pixel_is_exported_with_free_sides(tmp_path, suffix):
     stages = nn.ConvTranspose2d(10, 8, 4, bias=False), nn.BatchNorm2d(8), nn.ConvTranspose2d(8, 3, 4, 2, 1), nn.Tanh()
     network = conv2attn.convert(nn.Sequential(*stages).eval())
-    told = save(network, tmp_path / f"net{suffix}", example_input=(10, 1, 1))
-    assert told[0] == "free sizes: batch and sides"
+    notes = save(network, tmp_path / f"net{suffix}", example_input=(10, 1, 1))
+    assert notes[0] == "free sizes: batch and sides"
 
 
 def test_options_of_programs_are_not_ignored_in_other_files(tmp_path):

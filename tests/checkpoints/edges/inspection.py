@@ -24,18 +24,18 @@ def test_a_state_dict_is_described_by_its_tensors_and_its_architecture():
     state = ResNet(ResNetPlan(width=8, classes=5)).state_dict()
     state["fc.bias"][0] = float("nan")
     torch.save({"state_dict": {f"module.{key}": each for key, each in state.items()}}, "net.pt")
-    found = inspect("net.pt")
-    assert (found["architectures"], found["findings"]) == (["resnet18"], ["fc.bias is not finite"])
-    assert ["conv1.weight", [8, 3, 7, 7], "float32"] in found["tensors"]
-    assert any("from keys and shapes alone" in line for line in found["assumed"])
+    report = inspect("net.pt")
+    assert (report["architectures"], report["findings"]) == (["resnet18"], ["fc.bias is not finite"])
+    assert ["conv1.weight", [8, 3, 7, 7], "float32"] in report["tensors"]
+    assert any("from keys and shapes alone" in line for line in report["assumed"])
 
 
 @pytest.mark.parametrize("name", ["layer.pt", "layer.safetensors"])
 def test_a_file_of_this_project_is_named(name):
     conv2attn.save(conv2attn.convert(nn.Conv2d(2, 3, 3)), name)
-    found = inspect(name)
-    assert found["architectures"] == ["layer"]
-    assert found["assumed"] == ["written by conv2attn, 1 attention layer"]
+    report = inspect(name)
+    assert report["architectures"] == ["layer"]
+    assert report["assumed"] == ["written by conv2attn, 1 attention layer"]
 
 
 def test_every_name_of_code_is_listed_and_none_is_run(folder):

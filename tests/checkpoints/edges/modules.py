@@ -51,10 +51,10 @@ def network():
 def test_a_module_of_torch_is_read_and_computes_the_same(wrapper):
     net, image = network(), torch.randn(3, 3, 6, 4)
     torch.save({"epoch": 3, wrapper: net} if wrapper else net, "net.pt")
-    found = load("net.pt")
-    assert torch.equal(found(image), net(image))
-    assert found is not net
-    assert "read from its pickle, which names torch.nn.modules.activation.LeakyReLU" in provenance_of(found).to_text()
+    loaded = load("net.pt")
+    assert torch.equal(loaded(image), net(image))
+    assert loaded is not net
+    assert "read from its pickle, which names torch.nn.modules.activation.LeakyReLU" in provenance_of(loaded).to_text()
 
 
 def test_shared_modules_and_tied_weights_stay_so():
@@ -62,9 +62,9 @@ def test_shared_modules_and_tied_weights_stay_so():
     tied = nn.Linear(3, 3)
     tied.weight = layer.weight
     torch.save(nn.Sequential(layer, layer, tied), "net.pt")
-    found = load("net.pt")
-    assert found[0] is found[1]
-    assert found[0].weight is found[2].weight
+    loaded = load("net.pt")
+    assert loaded[0] is loaded[1]
+    assert loaded[0].weight is loaded[2].weight
 
 
 def test_a_class_of_the_user_needs_to_be_allowed_by_name():

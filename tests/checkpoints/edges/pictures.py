@@ -43,19 +43,19 @@ def put(name, array):
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.pt", "folder"])
 def test_the_same_pixels_are_the_same_images_in_every_form(name):
-    found, words = read_images(put(name, PIXELS))
-    assert torch.equal(found, torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255)
+    batch, words = read_images(put(name, PIXELS))
+    assert torch.equal(batch, torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255)
     assert words == f"2 images of {name}, values from 0 to 1"
     first, _ = read_images(put("first.npy", np.ascontiguousarray(PIXELS.transpose(0, 3, 1, 2))))
-    assert torch.equal(first, found)
+    assert torch.equal(first, batch)
 
 
 def test_pictures_are_normalised_as_the_network_says_and_the_report_says_so():
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
-    found, words = read_images(put("folder", PIXELS), network((3, 6, 9), mean, std))
+    batch, words = read_images(put("folder", PIXELS), network((3, 6, 9), mean, std))
     plain = torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255
     expected = torch.stack([(plain[:, c] - mean[c]) / std[c] for c in range(3)], 1)
-    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(batch, expected, atol=1e-6)
     assert words == "2 images of folder, normalised as timm:x says"
     other, words = read_images("folder", network((3, 6, 9), mean, std), mean=(0.5,), std=(0.25,))
     assert torch.allclose(other, (plain - 0.5) / 0.25, atol=1e-6)
@@ -64,8 +64,8 @@ def test_pictures_are_normalised_as_the_network_says_and_the_report_says_so():
 
 def test_numbers_are_taken_as_they_are_whatever_the_network_says():
     array = np.random.default_rng(1).normal(size=(2, 3, 5, 4)).astype(np.float32)
-    found, words = read_images(put("a.npy", array), network((3, 8, 8), (0.5,) * 3, (0.5,) * 3))
-    assert torch.equal(found, torch.from_numpy(array))
+    batch, words = read_images(put("a.npy", array), network((3, 8, 8), (0.5,) * 3, (0.5,) * 3))
+    assert torch.equal(batch, torch.from_numpy(array))
     assert words == "2 images of a.npy"
 
 
@@ -73,16 +73,16 @@ def test_pictures_cover_the_sides_and_are_cropped_at_the_centre():
     array = np.zeros((8, 24, 3), np.uint8)
     array[:, 6:18] = 255  # a crop to a square keeps the middle third
     Image.fromarray(array).save("a.png")
-    found, words = read_images("a.png", network((3, 4, 4)))
-    assert torch.equal(found, torch.ones(1, 3, 4, 4))
+    batch, words = read_images("a.png", network((3, 4, 4)))
+    assert torch.equal(batch, torch.ones(1, 3, 4, 4))
     assert words == "1 image of a.png resized to 4x4, the size of timm:x, values from 0 to 1"
 
 
 def test_grey_becomes_three_channels_and_colour_becomes_grey():
     Image.fromarray(PIXELS[0, :, :, 0]).save("grey.png")
-    found, _ = read_images("grey.png", network())
-    assert found.shape == (1, 3, 6, 9)
-    assert torch.equal(found[:, 0], found[:, 2])
+    batch, _ = read_images("grey.png", network())
+    assert batch.shape == (1, 3, 6, 9)
+    assert torch.equal(batch[:, 0], batch[:, 2])
     Image.fromarray(np.full((4, 5, 3), 51, np.uint8)).save("colour.png")
     grey, _ = read_images("colour.png", nn.Conv2d(1, 2, 3))
     assert torch.allclose(grey, torch.full((1, 1, 4, 5), 0.2))
@@ -94,15 +94,15 @@ def test_a_jpeg_lies_as_its_camera_meant():
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     Image.fromarray(array).save("a.jpg", exif=exif)
-    found, _ = read_images("a.jpg")
-    assert found.shape == (1, 3, 32, 16)
-    assert found[0, 0, 0, 0] < 0.1 < 0.9 < found[0, 0, -1, 0]
+    batch, _ = read_images("a.jpg")
+    assert batch.shape == (1, 3, 32, 16)
+    assert batch[0, 0, 0, 0] < 0.1 < 0.9 < batch[0, 0, -1, 0]
 
 
 def test_the_demonstration_runs_on_the_example_images():
     demo = demo_files()
-    found, _ = read_images(str(EXAMPLES / "images.npz"), size=(3, 56, 56), mean=(0.2860,), std=(0.3530,))
-    assert torch.allclose(found, demo.images, atol=1e-5)
+    batch, _ = read_images(str(EXAMPLES / "images.npz"), size=(3, 56, 56), mean=(0.2860,), std=(0.3530,))
+    assert torch.allclose(batch, demo.images, atol=1e-5)
 
 
 def different():
@@ -153,7 +153,7 @@ def test_a_command_refuses_inputs_that_are_no_array(content):
 
 
 @pytest.mark.parametrize(
-    ("given", "match"),
+    ("arguments", "match"),
     [
         ({"mean": (0.5,)}, "C2A004 a mean without a deviation"),
         ({"mean": (0.5, 0.5), "std": (1.0, 1.0)}, "C2A007 .*2 and 2 numbers, the images 3 channels"),
@@ -161,9 +161,9 @@ def test_a_command_refuses_inputs_that_are_no_array(content):
         ({"size": (7, 4, 4)}, "C2A007 .*3 channels, and the network takes 7"),
     ],
 )
-def test_a_normalisation_or_size_that_does_not_fit_is_refused(given, match):
+def test_a_normalisation_or_size_that_does_not_fit_is_refused(arguments, match):
     with pytest.raises(UsageError, match=match):
-        read_images(put("a.npy", PIXELS), **given)
+        read_images(put("a.npy", PIXELS), **arguments)
 
 
 def test_verify_runs_on_pictures_and_says_how_they_were_prepared():
@@ -175,8 +175,8 @@ def test_verify_runs_on_pictures_and_says_how_they_were_prepared():
     options = ["--inputs", "folder", "--mean", "0.5", "--std", "0.25", "--format", "json", "--arch", "net.py:conv"]
     result = CliRunner().invoke(main, ["verify", "conv.pt", "attn.pt", *options])
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)["outputs"]["images"]
-    assert told == "2 images of folder, normalised as --mean and --std say"
+    description = json.loads(result.stdout)["outputs"]["images"]
+    assert description == "2 images of folder, normalised as --mean and --std say"
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
@@ -185,7 +185,7 @@ def test_a_converted_network_keeps_the_normalisation_that_was_passed(suffix):
     options = ["--mean", "0.5", "--std", "0.25", "--input-size", "3x6x9"]
     result = CliRunner().invoke(main, ["convert", "net.pt", "-o", f"attn{suffix}", *options])
     assert result.exit_code == 0, result.output
-    found, words = read_images(put("folder", PIXELS), conv2attn.load(f"attn{suffix}"))
+    batch, words = read_images(put("folder", PIXELS), conv2attn.load(f"attn{suffix}"))
     asked, _ = read_images("folder", mean=(0.5,), std=(0.25,))
-    assert torch.equal(found, asked)
+    assert torch.equal(batch, asked)
     assert words == "2 images of folder, normalised as Sequential says"

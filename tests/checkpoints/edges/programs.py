@@ -56,11 +56,11 @@ def repacked(change, source="net.pt2", name="bad.pt2"):
 @pytest.mark.filterwarnings("ignore")
 def test_a_program_computes_what_torch_makes_of_it_at_all_sizes(net):
     export(net)
-    found, theirs = load("net.pt2"), torch.export.load("net.pt2").module()
+    loaded, theirs = load("net.pt2"), torch.export.load("net.pt2").module()
     for shape in ((2, 3, 6, 8), (1, 3, 9, 4), (4, 3, 7, 12)):
         image = torch.randn(shape)
-        assert torch.equal(found(image), theirs(image))
-    assert {name: tuple(each.shape) for name, each in found.named_parameters()}["conv.weight"] == (4, 3, 3, 3)
+        assert torch.equal(loaded(image), theirs(image))
+    assert {name: tuple(each.shape) for name, each in loaded.named_parameters()}["conv.weight"] == (4, 3, 3, 3)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -68,16 +68,16 @@ def test_an_image_out_of_range_is_refused_with_the_ranges():
     free = ({0: Dim("batch", min=3, max=16), 2: Dim.AUTO, 3: 2 * Dim("half", max=4)},)
     program = torch.export.export(nn.Conv2d(3, 4, 5), (torch.zeros(3, 3, 8, 6),), dynamic_shapes=free)
     torch.export.save(program, "net.pt2")
-    found = load("net.pt2")
-    assert found(torch.zeros(16, 3, 5, 6)).shape == (16, 4, 1, 2)
+    loaded = load("net.pt2")
+    assert loaded(torch.zeros(16, 3, 5, 6)).shape == (16, 4, 1, 2)
     for shape in ((2, 3, 8, 6), (17, 3, 8, 6), (3, 2, 8, 6), (3, 3, 4, 6), (3, 8, 6)):
         with pytest.raises(UsageError, match=r"C2A120 the program takes images \(3 to 16, 3, at least 5, any\), not"):
-            found(torch.zeros(shape))
+            loaded(torch.zeros(shape))
 
 
 @pytest.fixture(scope="module", params=["net.pt2", "net.onnx"])
 def program(request, net, tmp_path_factory):
-    """Where the exported program of the converted network is."""
+    """The path of the exported program of the converted network."""
     path = tmp_path_factory.mktemp("programs") / request.param
     save(conv2attn.convert(net), path, example_input=(3, 6, 8), engine="conv")
     return str(path)
@@ -96,11 +96,11 @@ def test_verify_measures_a_network_against_its_program(net, program):
 
 @pytest.mark.filterwarnings("ignore")
 def test_inspect_counts_operators_and_lists_tensors(program):
-    found = json.loads(CliRunner().invoke(main, ["inspect", program, "--format", "json"]).stdout)
-    assert "operations: " in found["findings"][0]
+    report = json.loads(CliRunner().invoke(main, ["inspect", program, "--format", "json"]).stdout)
+    assert "operations: " in report["findings"][0]
     assert "architecture: the program itself" in CliRunner().invoke(main, ["inspect", program]).stdout
-    assert found["kind"] in ("ONNX model", "program that torch.export saved (.pt2)")
-    assert [4, 3] in [shape[:2] for _, shape, _ in found["tensors"]]
+    assert report["kind"] in ("ONNX model", "program that torch.export saved (.pt2)")
+    assert [4, 3] in [shape[:2] for _, shape, _ in report["tensors"]]
 
 
 HOSTILE = {
@@ -129,13 +129,13 @@ def test_texts_that_torch_would_evaluate_are_not(net, folder):
     planted = folder / "planted"
 
     def change(text):
-        held = json.loads(text)
+        program_data = json.loads(text)
         code = f"__import__('os').mkdir({str(planted)!r})"
-        held["guards_code"] = [code]
-        held["range_constraints"] = {code: {"min_val": 0, "max_val": None}}
-        for value in held["graph_module"]["graph"]["sym_int_values"].values():
+        program_data["guards_code"] = [code]
+        program_data["range_constraints"] = {code: {"min_val": 0, "max_val": None}}
+        for value in program_data["graph_module"]["graph"]["sym_int_values"].values():
             value["as_expr"]["expr_str"] = code
-        return json.dumps(held)
+        return json.dumps(program_data)
 
     load(repacked(change))(torch.zeros(1, 3, 4, 4))
     assert not planted.exists()

@@ -12,9 +12,9 @@ IMAGE = image_of(2, 1, 8, 9)
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.MultiheadAttention(4, 2), nn.Sequential()])
 def test_a_module_without_a_convolution_comes_back_as_a_copy_with_a_warning(model):
-    with pytest.warns(Conv2AttnWarning, match=rf"C2A109 {type(model).__name__} has no convolution") as seen:
+    with pytest.warns(Conv2AttnWarning, match=rf"C2A109 {type(model).__name__} has no convolution") as warned:
         network = convert(model)
-    assert [warning.filename for warning in seen] == [__file__]
+    assert [warning.filename for warning in warned] == [__file__]
     assert network is not model
     assert conversion_of(network).rows == ()
 
@@ -28,10 +28,10 @@ def gradients(alpha: float) -> float:
 
 @pytest.mark.parametrize("alpha", ["auto", 46, 128])
 def test_a_trainable_conversion_warns_of_positions_that_do_not_move(alpha):
-    with pytest.warns(Conv2AttnWarning, match=r"C2A132 alpha=.* do not move.*alpha=5") as seen:
+    with pytest.warns(Conv2AttnWarning, match=r"C2A132 alpha=.* do not move.*alpha=5") as warned:
         convert(nn.Conv2d(1, 2, 3), alpha=alpha, trainable=True)
-    assert len(seen) == 1
-    assert seen[0].filename == __file__
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
 
 
 def test_the_gradients_that_the_warning_names():

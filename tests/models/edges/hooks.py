@@ -8,37 +8,37 @@ from conv2attn import MultiHeadSelfAttention, convert
 IMAGE = image_of(2, 3, 6, 7)
 
 
-def hooked(seen: list) -> nn.Module:
+def hooked(calls: list) -> nn.Module:
     model = whole(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)))
     conv = model[1]
-    conv.register_forward_pre_hook(lambda module, args: seen.append("pre"))
-    conv.register_forward_pre_hook(lambda module, args, kwargs: seen.append(("pre", *kwargs)), with_kwargs=True)
-    conv.register_forward_hook(lambda module, args, result: seen.append(tuple(result.shape)))
-    conv.register_forward_hook(lambda module, args, kwargs, result: seen.append(tuple(kwargs)), with_kwargs=True)
-    conv.register_forward_hook(lambda module, args, result: seen.append("always"), always_call=True)
-    conv.register_full_backward_pre_hook(lambda module, grad: seen.append("backward pre"))
-    conv.register_full_backward_hook(lambda module, grad, result: seen.append("backward"))
+    conv.register_forward_pre_hook(lambda module, args: calls.append("pre"))
+    conv.register_forward_pre_hook(lambda module, args, kwargs: calls.append(("pre", *kwargs)), with_kwargs=True)
+    conv.register_forward_hook(lambda module, args, result: calls.append(tuple(result.shape)))
+    conv.register_forward_hook(lambda module, args, kwargs, result: calls.append(tuple(kwargs)), with_kwargs=True)
+    conv.register_forward_hook(lambda module, args, result: calls.append("always"), always_call=True)
+    conv.register_full_backward_pre_hook(lambda module, grad: calls.append("backward pre"))
+    conv.register_full_backward_hook(lambda module, grad, result: calls.append("backward"))
     return model
 
 
 def test_every_kind_of_hook_fires_once_and_in_order():
-    expected, seen = [], []
-    for model, log in ((hooked(expected), expected), (convert(hooked(seen)), seen)):
+    expected, calls = [], []
+    for model, log in ((hooked(expected), expected), (convert(hooked(calls)), calls)):
         model(IMAGE).sum().backward()
         log.append("end")
     assert isinstance(convert(hooked([]))[1], MultiHeadSelfAttention)
-    assert seen == expected
-    assert len(seen) == 8
+    assert calls == expected
+    assert len(calls) == 8
 
 
 def test_always_called_hooks_are_called_after_an_error():
-    seen = []
-    network = convert(hooked(seen))
+    calls = []
+    network = convert(hooked(calls))
     try:
         network[1](image_of(2, 9, 6, 7))
     except Exception:
-        seen.append("error")
-    assert seen[-2:] == ["always", "error"]
+        calls.append("error")
+    assert calls[-2:] == ["always", "error"]
 
 
 class Watcher(nn.Module):

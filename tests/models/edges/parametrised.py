@@ -1,4 +1,4 @@
-"""What computes a convolution's weight computes that of its attention: parametrisations, pruning, norms."""
+"""Parametrisations, pruning and norms compute the weight of the attention as they did that of the convolution."""
 
 import pytest
 import torch

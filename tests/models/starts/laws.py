@@ -46,9 +46,9 @@ def vit(**sizes):
     return VisionTransformer(TransformerPlan(**sizes))
 
 
-def own(**given):
+def own(**arguments):
     torch.manual_seed(0)
-    network = Own(**given)
+    network = Own(**arguments)
     return network, {"example_input": torch.randn(3, 54, 12), "parts": PARTS}
 
 
@@ -61,9 +61,9 @@ CASES = {
 }
 
 
-def inputs_of(network, given):
-    side = 0 if "example_input" in given else network.plan.side
-    return given.get("example_input", torch.randn(2, 1, side, side, generator=torch.Generator().manual_seed(1)))
+def inputs_of(network, arguments):
+    side = 0 if "example_input" in arguments else network.plan.side
+    return arguments.get("example_input", torch.randn(2, 1, side, side, generator=torch.Generator().manual_seed(1)))
 
 
 def quadratic_attention(sides, query, offset, alpha):
@@ -76,19 +76,19 @@ def quadratic_attention(sides, query, offset, alpha):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("kernel_size", "alpha"), [(3, 2.0), (5, 1.0)])
 def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
-    network, given, sides = CASES[case]()
+    network, arguments, sides = CASES[case]()
     if case == "32x32" and kernel_size == 5:
         alpha = 4.0
-    start = conv2attn.start_at_convolution(network, kernel_size=kernel_size, alpha=alpha, **given)
-    images = given.get("example_input")
+    start = conv2attn.start_at_convolution(network, kernel_size=kernel_size, alpha=alpha, **arguments)
+    images = arguments.get("example_input")
     if images is None:
         drawn = torch.Generator().manual_seed(0)
         images = torch.randn(2, 1, network.plan.side, network.plan.side, generator=drawn)
-    seen = conv2attn.capture(network, images)
-    assert len(start.heads) == sum(maps.shape[1] for maps in seen.values())
+    captured = conv2attn.capture(network, images)
+    assert len(start.heads) == sum(maps.shape[1] for maps in captured.values())
     grid = list(itertools.product(*map(range, sides)))
     for row in start.heads[:: max(1, len(start.heads) // 4)]:
-        attention = seen[row.layer][:, row.head, -len(grid) :]
+        attention = captured[row.layer][:, row.head, -len(grid) :]
         leading = attention.shape[-1] - len(grid)
         assert attention[..., :leading].sum() <= 0.02 * attention.shape[0] * len(grid)
         for number, query in enumerate(grid):
@@ -114,18 +114,18 @@ def test_heads_finds_planted_shifts():
 
 @pytest.mark.parametrize("case", ["7x7", "rectangular, class token, post-norm"])
 def test_everything_trains_and_survives_its_state_dict(case):
-    network, given, _ = CASES[case]()
+    network, arguments, _ = CASES[case]()
     classes = {name: type(module) for name, module in network.named_modules()}
     shapes = {name: value.shape for name, value in network.state_dict().items()}
     network.train()
-    start = conv2attn.start_at_convolution(network, **given)
+    start = conv2attn.start_at_convolution(network, **arguments)
     assert network.training
     if "class token" in case:
         assert not network.where[0, : start.channels].any()
         assert not network.class_token[: start.channels].any()
     assert {name: type(module) for name, module in network.named_modules()} == classes
     assert {name: value.shape for name, value in network.state_dict().items()} == shapes
-    images = inputs_of(network, given)
+    images = inputs_of(network, arguments)
     network(images)[:, :7].square().sum().backward()
     still = {name for name, p in network.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())}
     assert {name for name in still if "beside" not in name} == set()
@@ -231,17 +231,17 @@ def test_values_begin_as_the_taps_of_a_convolution():
     left, right = torch.randn(2, content, 8, 9)
     conv.weight.copy_(torch.einsum("orp,irp->oip", left, right).unflatten(2, (3, 3)))  # every tap has rank 8
     start = conv2attn.start_at_convolution(network, values=conv)
-    seen, images = {}, torch.randn(2, 1, 16, 16)
+    calls, images = {}, torch.randn(2, 1, 16, 16)
     layer = network.layers[0].self_attn
-    layer.register_forward_hook(lambda _, given, found: seen.update(tokens=given[0], output=found[0]))
+    layer.register_forward_hook(lambda _, arguments, result: calls.update(tokens=arguments[0], output=result[0]))
     (attention,) = conv2attn.capture(network.train(), images).values()
-    tokens, content_tokens = seen["tokens"], seen["tokens"][..., plain.channels :]
+    tokens, content_tokens = calls["tokens"], calls["tokens"][..., plain.channels :]
     heads, taps = [row.offset for row in start.heads], conv.weight.flatten(2).permute(2, 0, 1)
     offsets = list(itertools.product((-1, 0, 1), repeat=2))
     mixed = sum(attention[:, heads.index(c)] @ content_tokens @ tap.T for c, tap in zip(offsets, taps, strict=True))
     kept = conv.bias - conv.bias.mean() + mixed - mixed.mean(-1, keepdim=True)  # outputs are centred
-    torch.testing.assert_close(seen["output"][..., plain.channels :], kept, rtol=1e-3, atol=1e-4)
-    assert seen["output"][..., : plain.channels].abs().max() == 0
+    torch.testing.assert_close(calls["output"][..., plain.channels :], kept, rtol=1e-3, atol=1e-4)
+    assert calls["output"][..., : plain.channels].abs().max() == 0
     assert tokens.shape == (2, 16, 80)
     with pytest.raises(UsageError, match="stride or dilation"):
         conv2attn.start_at_convolution(network, values=nn.Conv2d(content, content, 3, dilation=2))
@@ -255,18 +255,18 @@ def test_values_begin_as_the_taps_of_a_convolution():
 
 
 def test_unsupported_models_are_refused_and_unchanged():
-    network, given = own(written=(0,))
+    network, arguments = own(written=(0,))
     before = copy.deepcopy(network.state_dict())
     with pytest.raises(UnsupportedError, match=r"blocks\.1\.self_attn: \d+% of its position channels is not positions"):
-        conv2attn.start_at_convolution(network, **given)
+        conv2attn.start_at_convolution(network, **arguments)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     named = Parts("where", ("embedding", "beside", "blocks.*.linear2", "blocks.*.self_attn.out_proj"), sides=(6, 9))
-    conv2attn.start_at_convolution(network, **{**given, "parts": named})
+    conv2attn.start_at_convolution(network, **{**arguments, "parts": named})
     with pytest.raises(UnsupportedError, match="narrower than 4"):
         conv2attn.start_at_convolution(vit(width=24, heads=8))
-    small, given = own(width=4, heads=1)
+    small, arguments = own(width=4, heads=1)
     with pytest.raises(UnsupportedError, match="leave none of 4"):
-        conv2attn.start_at_convolution(small, **given)
+        conv2attn.start_at_convolution(small, **arguments)
     with pytest.raises(AlphaError):
         conv2attn.start_at_convolution(vit(), alpha=0.0)
     with pytest.raises(UsageError, match="does not fit a grid of 7x7"):
@@ -277,7 +277,7 @@ def test_unsupported_models_are_refused_and_unchanged():
         conv2attn.start_at_convolution(vit(), parts=Parts(writers=("nothing*",)))
     with pytest.raises(UsageError, match="is no parameter or buffer"):
         conv2attn.start_at_convolution(vit(), parts=Parts(positions="nowhere"))
-    for given, told in (
+    for arguments, message in (
         ({"kernel_size": True}, "kernel_size=True is not"),
         ({"kernel_size": 2.5}, "kernel_size=2.5 is not a whole number"),
         ({"kernel_size": "3"}, "kernel_size='3' is not"),
@@ -294,20 +294,20 @@ def test_unsupported_models_are_refused_and_unchanged():
         ({"example_input": torch.randn(1, 3, 28, 28)}, "fails on its input"),
         ({"example_input": torch.full((1, 1, 28, 28), math.nan)}, "are not finite"),
     ):
-        with pytest.raises(UsageError, match=told):
-            conv2attn.start_at_convolution(vit(), **given)
+        with pytest.raises(UsageError, match=message):
+            conv2attn.start_at_convolution(vit(), **arguments)
     with torch.inference_mode():
         inferring = vit()
     repeated = vit()
     repeated.positions = nn.Parameter(repeated.positions[:1].detach().expand(49, 64))
-    for network, told in (
+    for network, message in (
         ("vit", "str is not"),
         (vit().bfloat16(), "are bfloat16"),
         (vit().to("meta"), "on meta"),
         (inferring, "of inference mode"),
         (repeated, "more than one element"),
     ):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             conv2attn.start_at_convolution(network)
     for wrong in ({"positions": 3}, {"writers": "embed"}, {"heads": 2.0}, {"sides": 7}, {"sides": ()}):
         with pytest.raises(UsageError, match="are not names, patterns and positive"):

@@ -67,16 +67,16 @@ def scores_of(state, own, tokens, kind, side):
         precision = root @ root.transpose(1, 2)
         off = away.to(center) - center[:, None, None]
         return -torch.einsum("hqki,hij,hqkj->hqk", off, precision, off)[None] / 2
-    found = 0.0
+    scores = 0.0
     for axis, name in ((0, "col"), (1, "row")):
         keys = state[f"{own}{name}_embeddings.weight"] @ state[f"{own}head_keys_{name}.weight"].T
-        found = found + keys[away[..., axis] + PLACES - 1].permute(2, 0, 1)[None]
+        scores = scores + keys[away[..., axis] + PLACES - 1].permute(2, 0, 1)[None]
     if kind == "content":
         query, key = (
             linear(state, own + name, tokens).unflatten(-1, (-1, WIDTH)).movedim(2, 1) for name in ("query", "key")
         )
-        found = found + query @ key.transpose(2, 3) / math.sqrt(WIDTH)
-    return found
+        scores = scores + query @ key.transpose(2, 3) / math.sqrt(WIDTH)
+    return scores
 
 
 def logits_of(state, images, kind):
