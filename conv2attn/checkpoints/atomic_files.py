@@ -11,6 +11,7 @@ from typing import Any, final
 import torch
 from safetensors import SafetensorError
 
+from conv2attn.checkpoints.architectures import first_line
 from conv2attn.errors import CheckpointError
 
 ROOM = "Choose another folder, or make room in this one."
@@ -92,7 +93,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[Path]:
         _refuse_if_taken(path, force)
         os.replace(temporary, path)
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise CheckpointError("C2A301", f"{path} cannot be written: {reason}", ROOM) from error
     finally:
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from conv2attn.checkpoints.architectures import first_line
 from conv2attn.errors import CheckpointError, UsageError
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -88,7 +89,7 @@ def read_onnx(path: Path) -> OnnxNetwork:
     except UsageError:
         raise
     except Exception as error:
-        refusal = f"{path}: onnxruntime refuses it ({str(error).splitlines()[0][:120]})"
+        refusal = f"{path}: onnxruntime refuses it ({first_line(error)[:120]})"
         raise CheckpointError("C2A303", refusal, "Export the network again.") from error
 
 

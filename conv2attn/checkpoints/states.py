@@ -63,8 +63,8 @@ class State:
 def state_in(content: Mapping[Any, Any]) -> State | None:
     """The state dict that `content` is or wraps; None if there is none.
 
-    >>> found = state_in({"epoch": 3, "state_dict": {"module.fc.bias": torch.zeros(2)}})
-    >>> list(found.tensors), found.assumed
+    >>> state = state_in({"epoch": 3, "state_dict": {"module.fc.bias": torch.zeros(2)}})
+    >>> list(state.tensors), state.assumed
     (['module.fc.bias'], ("weights under the key 'state_dict'",))
     """
     path, mapping = list[str](), content
@@ -248,11 +248,8 @@ def fill_by_transformers(
             None, config=network.config, state_dict=dict(tensors), output_loading_info=True
         )
     except (RuntimeError, ValueError, OSError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            "C2A304",
-            f"{path} does not fit {name} ({str(error).splitlines()[0]})",
-            "Pass --arch with the architecture that the weights are of.",
-        ) from error
+        reason = f"{path} does not fit {name} ({first_line(error)})"
+        raise CheckpointError("C2A304", reason, "Pass --arch with the architecture that the weights are of.") from error
     missing, unexpected = (sorted(loading_info[f"{part}_keys"]) for part in ("missing", "unexpected"))
     shapes = sorted((key, tuple(file), tuple(own)) for key, file, own in loading_info["mismatched_keys"])
     pooler = [key for key in missing if key.startswith(POOLER)]

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from conv2attn.checkpoints import kinds
+from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.kinds import LARGEST_FILE, inspect, open_file
 from conv2attn.errors import CheckpointError
 
@@ -94,8 +95,8 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
-        reason = f"{path} is truncated or damaged ({str(error).splitlines()[0]})"
-        raise CheckpointError("C2A302", reason, "Copy or download it again.") from error
+        reason = f"{path} is truncated or damaged ({first_line(error)})"
+        raise CheckpointError("C2A302", reason, kinds.COPY_AGAIN) from error
 
 
 def tensors_within(content: object) -> Iterator[tuple[str, Tensor]]:

@@ -58,28 +58,28 @@ def capture(
     """The attention of each module of `network` on `example_input`: (batch, heads, queries, keys).
 
     Calls are joined as a batch. A module that attends twice in one forward appears a second time as
-    `name#2`. A module appears as an `Unread`, with the reason, if it attends by its name and nothing was seen, if its
-    heads cannot be told from its images, or if it attends between channels.
+    `name#2`. A module appears as an `Unread`, with the reason, if its class is named after attention and no softmax was
+    recorded, if heads and images share an axis and their numbers are unknown, or if it attends between channels.
 
     Intercepted are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over the
     last axis of at least three, or over the columns of squares, a square softmax of two axes that is multiplied by
     values (one head), the layers of this project, and ConViT's mixtures of two softmaxes as a whole. The network is run
     once, without gradients, in evaluation mode, and left in the modes that its modules had; where layers attend within
-    windows, once more on an image of noise, which tells where the windows are. `tokens` of the result says what the
-    tokens of each layer are, as far as the run tells.
+    windows, once more on an image of noise, which locates the windows. `tokens` of the result describes the tokens
+    of each layer, as far as the run shows them.
 
     Args:
         example_input: a tensor, positional or named arguments; or (channels, *sides), a size for one image of noise.
-        heads: the number of heads, where neither a module nor its input tells.
+        heads: the number of heads, where it follows from neither a module nor its input.
         only, skip: patterns of the names to keep, every name if there is none, and of those to leave out.
     Raises:
-        UsageError: no attention was seen (C2A501), or none of such a name (C2A008); the network does not run (C2A009),
+        UsageError: no attention was recorded (C2A501) or none of such a name (C2A008); it does not run (C2A009),
             or an argument is of another kind (C2A006).
     Examples:
         >>> import conv2attn, torch
         >>> block = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
         >>> attention = conv2attn.capture(block, torch.randn(1, 5, 8))
-        >>> {name: tuple(seen.shape) for name, seen in attention.items()}
+        >>> {name: tuple(maps.shape) for name, maps in attention.items()}
         {'self_attn': (1, 2, 5, 5)}
     """
     check_network(network)

@@ -5,8 +5,10 @@ import pickle
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
+from conv2attn.checkpoints.contents import contents_of
 from conv2attn.errors import CheckpointError
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
@@ -66,3 +68,18 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, parent):
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match=r"C2A301 .* cannot be written: N"):
         write_text_atomically(tmp_path / parent / "report.txt", "text")
+
+
+def test_an_error_without_a_message_is_named_by_its_class(tmp_path, monkeypatch):
+    """Once the first line of an empty message was asked for, and an IndexError left the reader and the writer."""
+
+    def fail(*_, **options):
+        raise OSError
+
+    save_file(STATE, tmp_path / "net.safetensors")
+    monkeypatch.setattr("conv2attn.checkpoints.torch_files.safe_open", fail)
+    with pytest.raises(CheckpointError, match=r"C2A302 .*damaged \(OSError\)"):
+        contents_of(tmp_path / "net.safetensors")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(CheckpointError, match=r"C2A301 .* cannot be written: OSError"):
+        write_text_atomically(tmp_path / "report.txt", "text")
