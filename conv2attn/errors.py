@@ -43,6 +43,11 @@ class Conv2AttnWarning(UserWarning):
         super().__init__(f"{code} {found}. {in_python(remedy)}")
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class where it has none."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def in_python(advice: str) -> str:
     """Advice with arguments and sizes as Python has them; a command to type stays as it is."""
     if "conv2attn " in advice:

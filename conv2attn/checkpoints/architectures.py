@@ -14,7 +14,7 @@ from typing import Any, final
 from torch import nn
 
 from conv2attn.checkpoints.kinds import read_json
-from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
 
 FORMS = "Pass torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
 
@@ -61,11 +61,6 @@ class Architecture:
         if self.classes is None or self.classes in self.arguments:
             return None
         return replace(self, arguments={**self.arguments, self.classes: classes})
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class where it has none."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def parse_arguments(text: str | None) -> dict[str, Any]:

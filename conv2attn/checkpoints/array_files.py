@@ -8,10 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.kinds import inspect, open_file
 from conv2attn.checkpoints.torch_files import content_of, read_safetensors
-from conv2attn.errors import CheckpointError
+from conv2attn.errors import CheckpointError, first_line
 
 ARRAY_REMEDY = "Write it with numpy.save, numpy.savez, torch.save or safetensors."
 

@@ -11,8 +11,7 @@ from typing import Any, final
 import torch
 from safetensors import SafetensorError
 
-from conv2attn.checkpoints.architectures import first_line
-from conv2attn.errors import CheckpointError
+from conv2attn.errors import CheckpointError, first_line
 
 ROOM = "Choose another folder, or make room in this one."
 

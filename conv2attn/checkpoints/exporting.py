@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from conv2attn.attention import set_engine
-from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.atomic_files import open_for_torch
 from conv2attn.checkpoints.onnx_attention import ATTENTION_OPERATOR, attention_nodes, with_whole_layers
 from conv2attn.checkpoints.onnx_models import open_session, optional_library
-from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
 from conv2attn.models import attention_layers
 from conv2attn.models.provenance import input_size_of, provenance_of
 

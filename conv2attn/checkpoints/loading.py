@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import check_kind, check_network
 from conv2attn.checkpoints import kinds, plans
-from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture, first_line
+from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture
 from conv2attn.checkpoints.contents import PROGRAM_KINDS, Contents, contents_of
 from conv2attn.checkpoints.kinds import LARGEST_FILE
 from conv2attn.checkpoints.registries import Match, hinted_names, installed_registries, matches_of, own_name
@@ -26,7 +26,7 @@ from conv2attn.checkpoints.states import (
     state_in,
     with_own_classes,
 )
-from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
 from conv2attn.models.provenance import Provenance, input_size_of, provenance_of, with_provenance
 from conv2attn.verdicts import Strength, Verdict
 

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.checkpoints.architectures import first_line
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.errors import CheckpointError, UsageError, first_line
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.kinds import SAVE_STATE
 from conv2attn.checkpoints.states import WRAPPERS, Record, is_plain_value
 from conv2attn.checkpoints.torch_files import check_tensors
-from conv2attn.errors import CheckpointError
+from conv2attn.errors import CheckpointError, first_line
 
 MODULE_LIBRARIES = ("torch.nn", "torchvision", "timm", "conv2attn")
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)

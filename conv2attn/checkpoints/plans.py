@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from conv2attn.attention.plan import from_plan, to_plan
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture, first_line
+from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture
 from conv2attn.checkpoints.contents import Contents
-from conv2attn.errors import CheckpointError, Conv2AttnError
+from conv2attn.errors import CheckpointError, Conv2AttnError, first_line
 from conv2attn.models import attention_layers
 from conv2attn.models.conversion.outcomes import Conversion, remember
 from conv2attn.models.conversion.patch_chains import ChainPlan, build_chain

@@ -8,8 +8,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.checkpoints.architectures import Architecture, first_line
-from conv2attn.errors import CheckpointError
+from conv2attn.checkpoints.architectures import Architecture
+from conv2attn.errors import CheckpointError, first_line
 
 WRAPPERS = (
     "state_dict",

@@ -11,9 +11,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.kinds import LARGEST_FILE, inspect, open_file
-from conv2attn.errors import CheckpointError
+from conv2attn.errors import CheckpointError, first_line
 
 
 def read_dict(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conv2attn.errors import CheckpointError
+from conv2attn.errors import CheckpointError, first_line
 from conv2attn.experiments.data.labelled_images import LabelledImages
 
 TEN = tuple(f"data_batch_{n}.bin" for n in range(1, 6)), ("test_batch.bin",), "batches.meta.txt"
@@ -47,7 +47,7 @@ def files_of(path: Path) -> Mapping[str, bytes]:
             members = [m for m in archive if m.isfile() and Path(m.name).name in names]
             return {Path(m.name).name: member.read() for m in members if (member := archive.extractfile(m))}
     except (tarfile.TarError, OSError, EOFError) as error:
-        reason = str(error).splitlines()[0].rstrip(":")
+        reason = first_line(error).rstrip(":")
         raise CheckpointError("C2A303", f"{path} is not an archive of images ({reason})", CIFAR_REMEDY) from error
 
 

@@ -9,7 +9,7 @@ from typing import final
 import torch
 import torch.distributed as dist
 
-from conv2attn.errors import UsageError
+from conv2attn.errors import UsageError, first_line
 
 
 @final
@@ -55,7 +55,7 @@ def worker_group(device: str) -> Iterator[Worker]:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        sentence = str(error).splitlines()[0]
+        sentence = first_line(error)
         raise UsageError("C2A002", f"device {device!r} is not here ({sentence})", "Name another --device.") from error
     if torch.device(device).type == "meta":
         raise UsageError("C2A002", "device 'meta' computes nothing", "Name another --device.")
