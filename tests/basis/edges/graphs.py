@@ -254,6 +254,8 @@ def test_structures_that_do_not_fit_are_refused():
         apply(adjacency(GRAPH), torch.ones(1, 4), (4,))
     with pytest.raises(GeometryError, match="C2A122 7 edges have weights"):
         Sparse.from_edges(EDGES, torch.ones(6), 5)
+    with pytest.raises(GeometryError, match=r"C2A122 .* have no polynomials of order -1"):
+        apply(Chebyshev(adjacency(GRAPH), -1), torch.ones(1, 5), (5,))
     with pytest.raises(GeometryError, match="C2A122 2 operators from"):
         combine(Chebyshev(Shift(((0,), (1,))), 2), torch.ones(3, 1, 4), (4,))
     with pytest.raises(UsageError, match="C2A122 a basis of 1 operators for 2 channel matrices"):
