@@ -35,13 +35,14 @@ change (Xreal (exp (IZR z) * IZR (2 ^ k) - 1))
 apply: Balls.sub_correct; last exact: (Balls.fromZ_correct bits60 1).
 by apply: Balls.mul_correct; [apply: Balls.exp_correct|]; exact: Balls.fromZ_correct.
 Qed.
-Lemma negative e r : Balls.sign_strict e = Xlt -> contains (Balls.convert e) (Xreal r) -> r < 0.
+Lemma sign_strict_lt0 e r : Balls.sign_strict e = Xlt -> contains (Balls.convert e) (Xreal r) ->
+  r < 0.
 Proof. by move=> sign inside; have := Balls.sign_strict_correct e; rewrite sign => H;
   exact: (proj2 (H _ inside)). Qed.
 Lemma exp_lt z k : Balls.sign_strict (gap z k) = Xlt -> exp (IZR z) * IZR (2 ^ k) < 1.
-Proof. by move=> sign; have := negative _ _ sign (gap_correct z k); lra. Qed.
+Proof. by move=> sign; have := sign_strict_lt0 _ _ sign (gap_correct z k); lra. Qed.
 Lemma exp_gt z k : Balls.sign_strict (Balls.neg (gap z k)) = Xlt -> 1 < exp (IZR z) * IZR (2 ^ k).
-Proof. by move=> sign; have := negative _ _ sign (Balls.neg_correct _ _ (gap_correct z k));
+Proof. by move=> sign; have := sign_strict_lt0 _ _ sign (Balls.neg_correct _ _ (gap_correct z k));
   rewrite /=; lra. Qed.
 
 Theorem integers : A46_integers.
@@ -65,7 +66,7 @@ apply: (round_N_small radix2 (FLT_exp emin p) _ x (mag radix2 x)).
 have : (mag radix2 x <= emin - 1)%Z by apply: mag_le_bpow.
 by rewrite /FLT_exp; lia.
 Qed.
-Lemma tie : rounded emin p (bpow radix2 (emin - 1)) = 0.
+Lemma rounded_tie0 : rounded emin p (bpow radix2 (emin - 1)) = 0.
 Proof.
 have scaled : scaled_mantissa radix2 (FLT_exp emin p) (bpow radix2 (emin - 1)) = / 2.
   rewrite /scaled_mantissa /cexp mag_bpow -bpow_plus /FLT_exp.
@@ -75,7 +76,7 @@ rewrite /rounded /Generic_fmt.round scaled /ZnearestE /Znearest.
 have floor : Zfloor (/ 2) = 0%Z by apply: Zfloor_imp => /=; lra.
 by rewrite floor Rminus_0_r Rcompare_Eq //= /F2R /= Rmult_0_l.
 Qed.
-Lemma above x : bpow radix2 (emin - 1) < x -> rounded emin p x <> 0.
+Lemma rounded_neq0 x : bpow radix2 (emin - 1) < x -> rounded emin p x <> 0.
 Proof.
 move=> lt zero; have P : Prec_gt_0 p := p0.
 destruct (round_N_pt radix2 (FLT_exp emin p) (fun n => negb (Z.even n)) x) as [_ near].
@@ -88,24 +89,24 @@ have E : bpow radix2 emin = 2 * bpow radix2 (emin - 1).
 rewrite E; have := bpow_gt_0 radix2 (emin - 1) => pos.
 by rewrite /Rabs; case: Rcase_abs; case: Rcase_abs; lra.
 Qed.
-Lemma threshold alpha : rounded emin p (exp (- alpha)) = 0 <-> IZR (Z.pos k) * ln 2 <= alpha.
+Lemma rounded_exp0P alpha : rounded emin p (exp (- alpha)) = 0 <-> IZR (Z.pos k) * ln 2 <= alpha.
 Proof.
 split=> [zero|].
-  apply: Rnot_lt_le => lt; apply: (above (exp (- alpha))) zero; rewrite -half_power;
+  apply: Rnot_lt_le => lt; apply: (rounded_neq0 (exp (- alpha))) zero; rewrite -half_power;
     apply: exp_increasing; lra.
-case=> [lt|<-]; last by rewrite half_power; exact: tie.
+case=> [lt|<-]; last by rewrite half_power; exact: rounded_tie0.
 apply: below; rewrite Rabs_pos_eq; last exact: Rlt_le (exp_pos _).
 by rewrite -half_power; apply: exp_increasing; lra.
 Qed.
 End Threshold.
 
 Theorem thresholds : A46.
-Proof. by split=> alpha; apply: threshold. Qed.
+Proof. by split=> alpha; apply: rounded_exp0P. Qed.
 
 Theorem remark : A46_remark.
 Proof.
 have more : 1 < exp (-46) * IZR (2 ^ 149) by apply: exp_gt; vm_compute.
-split=> //; apply: (above (-149) 24 150) => //.
+split=> //; apply: (rounded_neq0 (-149) 24 150) => //.
 suff : / IZR (2 ^ 150) < exp (-46) by [].
 have := more; have -> : IZR (2 ^ 150) = 2 * IZR (2 ^ 149) by rewrite -mult_IZR.
 have : 0 < IZR (2 ^ 149) by apply: IZR_lt.
@@ -114,33 +115,33 @@ by rewrite Rinv_l; lra.
 Qed.
 
 (** ** The softmax in float32 *)
-Lemma float32_int z : (Z.abs z <= 1)%Z -> float32 (IZR z) = IZR z.
+Lemma float32_intE z : (Z.abs z <= 1)%Z -> float32 (IZR z) = IZR z.
 Proof.
 move=> small; apply: round_generic; apply: generic_format_FLT.
 by exists (Flocq.Core.Defs.Float radix2 z 0); rewrite /F2R /= ?Rmult_1_r //; lia.
 Qed.
-Lemma float_sum_zero (K : eqType) (w : K -> R) (target : K) (order : seq K) : uniq order ->
+Lemma float_sum_targetE (K : eqType) (w : K -> R) (target : K) (order : seq K) : uniq order ->
   w target = 1 ->
   (forall k, k != target -> w k = 0) -> float_sum [seq w k | k <- order]
     = if target \in order then 1 else 0.
 Proof.
 move=> + w1 w0; elim: order => //= k order IH /andP [new uniq]; rewrite IH // in_cons.
 case: (eqVneq k target) => [E|ne]; last by rewrite w0 // Rplus_0_l /=; case: ifP => _;
-  exact: float32_int.
-by rewrite E in new *; rewrite w1 ?eqxx (negbTE new) Rplus_0_r; exact: float32_int.
+  exact: float32_intE.
+by rewrite E in new *; rewrite w1 ?eqxx (negbTE new) Rplus_0_r; exact: float32_intE.
 Qed.
 Theorem exactly_one_hot : A46_softmax.
 Proof.
 move=> K s target order perm top low k; rewrite /float_softmax.
 pose w j := float32 (exp (s j)).
-have w1 : w target = 1 by rewrite /w top exp_0; exact: float32_int.
+have w1 : w target = 1 by rewrite /w top exp_0; exact: float32_intE.
 have w0 j : j != target -> w j = 0.
   move=> ne; rewrite /w -[s j]Ropp_involutive; have [_ of_float32 _ _] := thresholds.
   by apply/of_float32; have := low j ne; lra.
-rewrite (float_sum_zero K w target) ?(perm_uniq perm) ?enum_uniq //
+rewrite (float_sum_targetE K w target) ?(perm_uniq perm) ?enum_uniq //
   (perm_mem perm) mem_enum inE -/(w k) /one_hot.
-case: (eqVneq k target) => [->|ne]; first by rewrite w1 /Rdiv Rinv_1 Rmult_1_r; exact: float32_int.
-by rewrite w0 // /Rdiv Rmult_0_l; exact: float32_int.
+case: (eqVneq k target) => [->|ne]; first by rewrite w1 /Rdiv Rinv_1 Rmult_1_r; exact: float32_intE.
+by rewrite w0 // /Rdiv Rmult_0_l; exact: float32_intE.
 Qed.
 
 (** ** Instance: two neighbours at alpha = 104, in float32: exactly 1 and 0 *)

@@ -6,7 +6,7 @@ Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive
 Local Open Scope R_scope.
 
 (** ** Scores *)
-Lemma sum_computed A (I : finType) (x : I -> R) (t : order I) : sound A ->
+Lemma computed_sum_le A (I : finType) (x : I -> R) (t : order I) : sound A ->
   INR #|I| * roundoff A < 1 ->
   each_once (fun _ => 1) x 0 t -> stored_in_all t = 0%N -> None \notin summands t ->
   Rabs (evaluate A A id (fun _ => 1) x 0 t - \sum_i x i)
@@ -14,7 +14,7 @@ Lemma sum_computed A (I : finType) (x : I -> R) (t : order I) : sound A ->
      + (1 + gamma #|I| (roundoff A)) * (INR #|I| * loss A + INR #|I| * sum_loss A).
 Proof.
 move=> sA small once stored none; have sz : (size (summands t) <= #|I|)%N
-  by apply: (@summed_size I x).
+  by apply: (@summed_size_le I x).
 have ok : limits A A 0 #|I| by split=> //; exact: Rle_refl.
 have ev : evaluation A A id 0 #|I| #|I| 0 0 (fun _ => 1) x 0 t.
   split; last first.
@@ -31,7 +31,8 @@ by move=> le; apply: Rle_trans (Rle_trans _ _ _ _ le) _; [|right; ring]; rewrite
 Qed.
 (** One axis: the difference is off by a fraction [u], so its square by [(1 + u)^2 - 1], and two
     products come on top. *)
-Lemma axis_score_error A alpha f z : sound A -> sum_loss A = 0 -> 0 <= alpha -> representable A z ->
+Lemma axis_score_error_le A alpha f z : sound A -> sum_loss A = 0 -> 0 <= alpha ->
+  representable A z ->
   representable A (- f) ->
   Rabs (axis_score A alpha f z - - alpha * ((z - f) * (z - f)))
   <= ((1 + roundoff A) ^ 4 - 1) * (alpha * ((z - f) * (z - f)))
@@ -81,18 +82,18 @@ have [[u0 _ l0] _] := sA; set u := roundoff A in u0 small *; set l := loss A in 
 pose d a := (z a - f a) * (z a - f a); have d0 a : 0 <= d a by exact: Rle_0_sqr.
 have near a : Rabs (term a - - alpha * d a) <= ((1 + u) ^ 4 - 1) * (alpha * d a)
   + ((1 + u) * alpha * l + l).
-  by have [fz ff] := reps a; exact: axis_score_error.
+  by have [fz ff] := reps a; exact: axis_score_error_le.
 have D0 : 0 <= alpha * distance by apply: Rmult_le_pos => //; apply: rsum_ge0 => a _; exact: d0.
 have cn : #|'I_n| = n by exact: card_ord.
-have S := @sum_computed A _ term t sA; rewrite cn sl Rmult_0_r Rplus_0_r -/u -/l in S.
+have S := @computed_sum_le A _ term t sA; rewrite cn sl Rmult_0_r Rplus_0_r -/u -/l in S.
 have {}S := S small once stored none.
 set C := (1 + u) * alpha * l + l in near; set K := (1 + u) ^ 4 in near.
 have K1 : 1 <= K by apply: pow_R1_Rle; lra.
 have sumd : \sum_a alpha * d a = alpha * distance by rewrite /distance big_distrr.
-have constE : \big[Rplus/0]_(a < n) C = INR n * C by rewrite rsum_const cn.
+have constE : \big[Rplus/0]_(a < n) C = INR n * C by rewrite rsum_constE cn.
 have moved : Rabs (\sum_a term a - - alpha * distance) <= (K - 1) * (alpha * distance) + INR n * C.
   have -> : - alpha * distance = \sum_a - alpha * d a by rewrite /distance big_distrr.
-  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _.
+  rewrite rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _.
   apply: Rle_trans (_ : \sum_a ((K - 1) * (alpha * d a) + C) <= _); first by apply: rsum_le => a _;
     exact: near.
   by rewrite big_split /= -big_distrr /= sumd constE; exact: Rle_refl.
@@ -132,12 +133,12 @@ have -> : m = (- 2 ^ p)%Z by lia.
 by rewrite opp_IZR; exact: generic_format_opp.
 Qed.
 (** A number of the format times an integer is rounded as a normal number, or not at all. *)
-Lemma product_error alpha m : in_format emin p alpha ->
+Lemma product_error_le alpha m : in_format emin p alpha ->
   Rabs (rounded emin p (alpha * IZR m) - alpha * IZR m) <= power (- p) * Rabs (alpha * IZR m).
 Proof.
 move=> fa; case: (Rle_or_lt (power (emin + p - 1)) (Rabs (alpha * IZR m))) => [|small];
-  first exact: normal_error.
-rewrite rounded_id; first by rewrite Rminus_eq_0 Rabs_R0; apply: Rmult_le_pos;
+  first exact: normal_error_le.
+rewrite rounded_idE; first by rewrite Rminus_eq_0 Rabs_R0; apply: Rmult_le_pos;
   [exact: Rlt_le (power_gt0 _) | exact: Rabs_pos].
 apply: generic_format_FLT_FIX; first by apply: Rle_trans (Rlt_le _ _ small) _; apply: bpow_le; lia.
 have [[ma ea] E Ee] := FIX_format_generic _ _ _ (generic_format_FIX_FLT _ _ _ _ fa).
@@ -157,15 +158,15 @@ have termE a : term a = rounded emin p (- alpha * IZR (m a * m a)).
   have sq : (Z.abs (m a) * Z.abs (m a) <= 2 ^ p)%Z := small a.
   have one : (Z.abs (m a) <= 2 ^ p)%Z by nia.
   have ex : fl A (IZR (z a) - IZR (f a)) = IZR (m a).
-    by rewrite -minus_IZR /A /= rounded_id //; exact: integer_format.
-  rewrite /term /axis_score ex /A /= -mult_IZR (rounded_id (x := IZR (m a * m a))) //.
+    by rewrite -minus_IZR /A /= rounded_idE //; exact: integer_format.
+  rewrite /term /axis_score ex /A /= -mult_IZR (rounded_idE (x := IZR (m a * m a))) //.
   by apply: integer_format => //; rewrite Z.abs_mul.
 have near a : Rabs (term a - - alpha * IZR (m a * m a)) <= u * (alpha * IZR (m a * m a)).
   rewrite termE; have fo : in_format emin p (- alpha) by exact: generic_format_opp.
-  have := @product_error emin p p1 (- alpha) (m a * m a)%Z fo.
+  have := @product_error_le emin p p1 (- alpha) (m a * m a)%Z fo.
   by rewrite Rabs_mult Rabs_Ropp (Rabs_pos_eq alpha) // (Rabs_pos_eq (IZR _)).
 have cn : #|'I_n| = n by exact: card_ord.
-have S := @sum_computed A _ term t sA; rewrite cn Rmult_0_r Rplus_0_r -/u in S.
+have S := @computed_sum_le A _ term t sA; rewrite cn Rmult_0_r Rplus_0_r -/u in S.
 have {}S := S few once stored none.
 have dE : d = \sum_a IZR (m a * m a) by rewrite /d IZR_sum.
 have D0 : 0 <= alpha * d by apply: Rmult_le_pos => //; rewrite dE; apply: rsum_ge0 => a _;
@@ -173,7 +174,7 @@ have D0 : 0 <= alpha * d by apply: Rmult_le_pos => //; rewrite dE; apply: rsum_g
 have sumd : \sum_a alpha * IZR (m a * m a) = alpha * d by rewrite dE big_distrr.
 have moved : Rabs (\sum_a term a - - alpha * d) <= u * (alpha * d).
   have -> : - alpha * d = \sum_a - alpha * IZR (m a * m a) by rewrite dE big_distrr.
-  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; rewrite -sumd big_distrr /=.
+  rewrite rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _; rewrite -sumd big_distrr /=.
   by apply: rsum_le => a _; exact: near.
 have sizes : \sum_a Rabs (term a) <= (1 + u) * (alpha * d).
   rewrite -sumd big_distrr /=; apply: rsum_le => a _.
@@ -239,7 +240,7 @@ have mag : \sum_i Rabs (x' i) * Rabs (y' i) <= (1 + phi) ^ 2 * M.
   rewrite /M big_distrr /=; apply: rsum_le => i _; have [nx ny] := near i.
   have := Rmult_le_compat _ _ _ _ (Rabs_pos _) (Rabs_pos _) (size _ _ nx) (size _ _ ny); lra.
 have moved : Rabs (\sum_i x' i * y' i - \sum_i x i * y i) <= ((1 + phi) ^ 2 - 1) * M.
-  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; rewrite /M big_distrr /=;
+  rewrite rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _; rewrite /M big_distrr /=;
     apply: rsum_le => i _.
   have [nx ny] := near i.
   have -> : x' i * y' i - x i * y i = (x' i - x i) * (y' i - y i)
@@ -260,18 +261,18 @@ Qed.
 Theorem features_size : SOFT_features_size.
 Proof.
 move=> n alpha L q offset k a0 L0 within.
-rewrite (@sum_option reals _
+rewrite (@sum_optionE reals _
   (fun p => Rabs (query_feature alpha q offset p) * Rabs (key_feature k p))) /=.
 have kk : Rabs (dot k k) <= INR n * L ^ 2.
-  rewrite /dot; apply: Rle_trans (rsum_abs _ _ _) _.
-  apply: Rle_trans (_ : \big[Rplus/0]_(a < n) (L ^ 2) <= _); last by rewrite rsum_const card_ord;
+  rewrite /dot; apply: Rle_trans (rsum_abs_le _ _ _) _.
+  apply: Rle_trans (_ : \big[Rplus/0]_(a < n) (L ^ 2) <= _); last by rewrite rsum_constE card_ord;
     exact: Rle_refl.
   apply: rsum_le => a _; have [ka _] := within a; rewrite Rabs_mult /= Rmult_1_r.
   by apply: Rmult_le_compat => //; exact: Rabs_pos.
 rewrite Rabs_Ropp (Rabs_pos_eq alpha) //; have := Rmult_le_compat_l _ _ _ a0 kk.
 have rest : \sum_a Rabs (2 * alpha * (q a + offset a)) * Rabs (k a) <= INR n * (2 * alpha * L ^ 2).
   apply: Rle_trans (_ : \big[Rplus/0]_(a < n) (2 * alpha * L ^ 2) <= _);
-    last by rewrite rsum_const card_ord; exact: Rle_refl.
+    last by rewrite rsum_constE card_ord; exact: Rle_refl.
   apply: rsum_le => a _; have [ka qa] := within a;
     rewrite !Rabs_mult (Rabs_pos_eq 2) ?(Rabs_pos_eq alpha) //; last lra.
   have := Rmult_le_compat _ _ _ _ (Rabs_pos _) (Rabs_pos _) qa ka => le.
@@ -297,13 +298,13 @@ Lemma done_sum1 i q : \big[Rplus/0]_(k : box size) done i q k = 1.
 Proof.
 pose F a (j : 'I_(size a)) := if (a < i)%N then p a j else if j == q a then 1 else 0.
 have <- : \prod_a (\big[Rplus/0]_(j < size a) F a j) = \big[Rplus/0]_(k : box size) done i q k
-  by exact: (prod_sum F q).
+  by exact: (prod_sumE F q).
 apply: big1 => a _; rewrite /F; case: (a < i)%N; first exact: p1.
 by rewrite -big_mkcond big_pred1_eq.
 Qed.
 Lemma mean_le i q : Rabs (mean i q) <= range.
 Proof.
-apply: Rle_trans (rsum_abs _ _ _) _;
+apply: Rle_trans (rsum_abs_le _ _ _) _;
   apply: Rle_trans (_ : \big[Rplus/0]_(k : box size) (done i q k * range) <= _).
   apply: rsum_le => k _; rewrite Rabs_mult (Rabs_pos_eq (done i q k)); last exact: done_ge0.
   by apply: Rmult_le_compat_l; [exact: done_ge0 | exact: small].
@@ -320,7 +321,7 @@ by rewrite /done (bigD1 a) //= (negbTE ka); ring.
 Qed.
 Definition replaced (a : 'I_n) (q k : box size) : box size :=
   [ffun b => if b == a then k b else q b].
-Lemma mean_step (a : 'I_n) q : \big[Rplus/0]_(k : box size) (along (p a) q k * mean a k)
+Lemma mean_stepE (a : 'I_n) q : \big[Rplus/0]_(k : box size) (along (p a) q k * mean a k)
   = mean a.+1 q.
 Proof.
 have E k : along (p a) q k * mean a k
@@ -354,7 +355,7 @@ Variables (n : nat) (size : 'I_n -> nat) (a : 'I_n) (q : box size).
 Let line (k : box size) := [forall b, (b == a) || (k b == q b)].
 Definition put (j : 'I_(size a)) : box size :=
   [ffun b => if b == a then odflt (q b) (insub (val j)) else q b].
-Lemma put_a j : put j a = j.
+Lemma put_sameE j : put j a = j.
 Proof. by rewrite ffunE eqxx valK. Qed.
 Lemma put_line j : line (put j).
 Proof. by apply/forallP => b; rewrite ffunE; case: (b =P a) => //= _; exact: eqxx. Qed.
@@ -364,16 +365,16 @@ move=> /forallP on; apply/ffunP => b; rewrite ffunE; case: (b =P a) => [->|/eqP 
   first by rewrite valK.
 by have := on b; rewrite (negbTE ne) => /eqP ->.
 Qed.
-Lemma line_sum (P : pred 'I_(size a)) (F : 'I_(size a) -> R) :
+Lemma line_sumE (P : pred 'I_(size a)) (F : 'I_(size a) -> R) :
   \big[Rplus/0]_(k | line k && P (k a)) F (k a) = \big[Rplus/0]_(j | P j) F j.
 Proof.
 rewrite (reindex_onto put (fun k => k a)) /=; last by move=> k /andP [/lineK].
-by apply: eq_big => [j|j _]; rewrite ?put_line put_a ?eqxx ?andbT.
+by apply: eq_big => [j|j _]; rewrite ?put_line put_sameE ?eqxx ?andbT.
 Qed.
-Lemma along_sum w (g : R -> R) : g 0 = 0 ->
+Lemma along_sumE w (g : R -> R) : g 0 = 0 ->
   \big[Rplus/0]_(k : box size) g (along w q k) = \big[Rplus/0]_(j < size a) g (w j).
 Proof.
-move=> g0; rewrite -(line_sum xpredT (fun j => g (w j))) [RHS]big_mkcond; apply: eq_bigr => k _.
+move=> g0; rewrite -(line_sumE xpredT (fun j => g (w j))) [RHS]big_mkcond; apply: eq_bigr => k _.
 by rewrite andbT /along -/(line k); case: ifP.
 Qed.
 End Line.
@@ -407,19 +408,21 @@ have cntK : (#|fw| <= N i <= terms (way i))%N.
       rewrite unfold_in /fw => /andP [_ fk] ->.
   by move=> k k'; rewrite !unfold_in /fw => /andP [on _] /andP [on' _] E;
     rewrite -(lineK on) -(lineK on') E.
-have one : \big[Rplus/0]_(k : K) along (p a) q k = 1 by rewrite (along_sum _ _ (g := id)).
+have one : \big[Rplus/0]_(k : K) along (p a) q k = 1 by rewrite (along_sumE _ _ (g := id)).
 have ge0 k : 0 <= along (p a) q k by rewrite /along; case: ifP => _; [exact: pp | exact: Rle_refl].
 have offK : \big[Rplus/0]_(k : K) Rabs (along (w a) q k - along (p a) q k) <= off i.
-  apply: Rle_trans offa; right; rewrite -(along_sum q (fun j => w a j - p a j) (g := Rabs) Rabs_R0).
+  apply: Rle_trans offa; right; rewrite -(along_sumE q (fun j => w a j - p a j) (g := Rabs)
+    Rabs_R0).
   by apply: eq_bigr => k _; rewrite /along; case: ifP => _ //; rewrite Rminus_eq_0.
 have farK : \big[Rplus/0]_(k : K | ~~ fw k) Rabs (along (w a) q k) <= far i.
-  apply: Rle_trans fara; right; rewrite -(line_sum q (fun j => ~~ few a j) (fun j => Rabs (w a j))).
+  apply: Rle_trans fara; right; rewrite -(line_sumE q (fun j => ~~ few a j) (fun j => Rabs (w a
+    j))).
   rewrite [LHS]big_mkcond [RHS]big_mkcond; apply: eq_bigr => k _; rewrite /fw /along.
   by case: [forall b, _]; [case: (few a (k a)) | rewrite /= Rabs_R0].
 have M := mixing as_a nearA cntK ge0 one offK farK reach.
-have step := mean_step n size p X a q; rewrite -/p in step.
+have step := mean_stepE n size p X a q; rewrite -/p in step.
 have moved : Rabs (\big[Rplus/0]_(k : K) (along (p a) q k * y i k) - mean n size p X i.+1 q) <= e.
-  rewrite -step rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _.
+  rewrite -step rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _.
   apply: Rle_trans (_ : \big[Rplus/0]_(k : K) (along (p a) q k * e) <= _).
     apply: rsum_le => k _; have -> : along (p a) q k * y i k - along (p a) q k * mean n size p X a k
       = along (p a) q k * (y i k - mean n size p X i k) by rewrite /=; ring.
@@ -449,7 +452,7 @@ move=> /(_ c (Rle_refl 0) low most near false).
 have -> : -2 - -1 = - (1) :> R by ring. have -> : -1 - -1 = 0 :> R by ring.
 have f1 : in_format (-149) 24 (- (1)).
   by apply: generic_format_opp; have -> : 1 = power 0 by []; apply: format_power.
-rewrite [fl _ _]rounded_id // Rabs_R0 Rminus_0_r Rabs_Ropp Rabs_R1 /=.
+rewrite [fl _ _]rounded_idE // Rabs_R0 Rminus_0_r Rabs_Ropp Rabs_R1 /=.
 have : power (-150) <= / 2 by have -> : / 2 = power (-1) by []; apply: bpow_le.
 by rewrite /power /=; lra.
 Qed.

@@ -39,28 +39,29 @@ Definition output (X : bool -> unit -> reals) (q : bool) : R :=
     (fun _ : unit => 0 : reals) X q tt.
 Lemma outputE X q : output X q = softmax (fun k => own_score tt (X q) (X k)) true * X true tt
   + softmax (fun k => own_score tt (X q) (X k)) false * X false tt.
-Proof. by rewrite /output /mhsa /= !rsum_unit big_bool /ones /token_attention /=; ring. Qed.
+Proof. by rewrite /output /mhsa /= !rsum_unitE big_bool /ones /token_attention /=; ring. Qed.
 Lemma bij_negb : bijective negb. Proof. by exists negb; case. Qed.
-Lemma first_output : output tokens false = 1 / 3.
+Lemma first_outputE : output tokens false = 1 / 3.
 Proof.
 rewrite outputE /softmax !big_bool /own_score /tokens; repeat (case: Rle_dec => ?; try lra).
 by rewrite /= exp_0 exp_ln; lra.
 Qed.
-Lemma second_output : output tokens true = 2 / 3.
+Lemma second_outputE : output tokens true = 2 / 3.
 Proof.
 rewrite outputE /softmax !big_bool /own_score /tokens; repeat (case: Rle_dec => ?; try lra).
 by rewrite /= exp_0 exp_ln; lra.
 Qed.
 Theorem instance : output (fun k => tokens (negb k)) true = 1 / 3 /\
   output (fun k => tokens (negb k)) false = 2 / 3.
-Proof. by rewrite /output !(equivariant own_score ones ones _ bij_negb) -!/(output _ _) first_output
-  second_output. Qed.
+Proof. by rewrite /output !(equivariant own_score ones ones _ bij_negb) -!/(output _ _)
+  first_outputE
+  second_outputE. Qed.
 
 Theorem not_invariant : EQV_not_invariant.
 Proof.
 exists own_score, tokens, negb; split; first exact: bij_negb.
 move=> one_head Y H; have : output (fun k => tokens (negb k)) true = output tokens true by exact: H.
-by have [-> _] := instance; rewrite second_output; lra.
+by have [-> _] := instance; rewrite second_outputE; lra.
 Qed.
 
 (** ** Mutants
@@ -72,12 +73,12 @@ Theorem mutant_refuted : ~ mutant.
 Proof.
 move=> H; have : output (fun k => tokens (negb k)) true = output tokens true.
   exact: (H _ _ _ _ _ own_score ones ones (fun _ => 0) _ bij_negb tokens true tt).
-by have [-> _] := instance; rewrite second_output; lra.
+by have [-> _] := instance; rewrite second_outputE; lra.
 Qed.
 Definition reads_key (_ : unit) (_ y : unit -> R) : R := ln 2 * y tt.
 Definition reads_both (_ : unit) (x y : unit -> R) : R := ln 2 * (x tt * y tt).
 Ltac on_tokens := rewrite /token_attention /reads_key /reads_both /softmax !rsum_bool /tokens /=
-  ?Rmult_0_l ?Rmult_0_r ?Rmult_1_l ?Rmult_1_r ?Rmult_0_r ?exp_0 ?(proj1 halves); lra.
+  ?Rmult_0_l ?Rmult_0_r ?Rmult_1_l ?Rmult_1_r ?Rmult_0_r ?exp_0 ?(proj1 exp_ln2E); lra.
 Definition mutant_fixed :=
   attention_moves (fun K => @bijective K K) (fun K shuffle q => q) (fun K shuffle k => k).
 Theorem mutant_fixed_refuted : ~ mutant_fixed.

@@ -30,42 +30,42 @@ Lemma power_gt0 e : 0 < power e. Proof. exact: bpow_gt_0. Qed.
 Lemma format0 : format 0. Proof. exact: generic_format_0. Qed.
 Lemma rounded_format z : format (rounded emin p z).
 Proof. apply: generic_format_round. Qed.
-Lemma rounded_id x : format x -> rounded emin p x = x. Proof. exact: round_generic. Qed.
+Lemma rounded_idE x : format x -> rounded emin p x = x. Proof. exact: round_generic. Qed.
 Lemma rounded_le x y : x <= y -> rounded emin p x <= rounded emin p y. Proof. exact: round_le. Qed.
 (** A rounding of a normal result, and of any. *)
-Lemma normal_error z : power (emin + p - 1) <= Rabs z -> Rabs (rounded emin p z - z)
+Lemma normal_error_le z : power (emin + p - 1) <= Rabs z -> Rabs (rounded emin p z - z)
   <= power (- p) * Rabs z.
 Proof.
 move=> big; apply: Rle_trans (_ : / 2 * bpow radix2 (- p + 1) * Rabs z <= _).
   by apply: relative_error_N_FLT => //; exact: prec.
 by right; rewrite /power bpow_plus; change (bpow radix2 1) with 2; field.
 Qed.
-Lemma any_error z : Rabs (rounded emin p z - z) <= power (- p) * Rabs z + power (emin - 1).
+Lemma any_error_le z : Rabs (rounded emin p z - z) <= power (- p) * Rabs z + power (emin - 1).
 Proof.
 have u0 := power_gt0 (- p); have e0 := power_gt0 (emin - 1); have z0 := Rabs_pos z.
 case: (Rle_or_lt (power (emin + p - 1)) (Rabs z)) => [big|small].
-  by have := normal_error big; nra.
+  by have := normal_error_le big; nra.
 apply: Rle_trans (_ : / 2 * ulp radix2 (FLT_exp emin p) z <= _); first exact: error_le_half_ulp.
 have -> : ulp radix2 (FLT_exp emin p) z = bpow radix2 emin.
   apply: ulp_FLT_small; apply: Rlt_trans small _; apply: bpow_lt; lia.
 have -> : power (emin - 1) = / 2 * bpow radix2 emin by rewrite /power bpow_plus Rmult_comm.
 by have : 0 <= power (- p) * Rabs z; [apply: Rmult_le_pos; lra | lra].
 Qed.
-Lemma sum_error x y : format x -> format y -> Rabs (rounded emin p (x + y) - (x + y))
+Lemma sum_error_le x y : format x -> format y -> Rabs (rounded emin p (x + y) - (x + y))
   <= power (- p) * Rabs (x + y).
 Proof.
 move=> fx fy; case: (Rle_or_lt (Rabs (x + y)) (bpow radix2 (p + emin))) => [small|large].
-  rewrite rounded_id; last by apply: FLT_format_plus_small.
+  rewrite rounded_idE; last by apply: FLT_format_plus_small.
   by rewrite Rminus_eq_0 Rabs_R0; apply: Rmult_le_pos;
     [exact: Rlt_le (power_gt0 _) | exact: Rabs_pos].
-by apply: normal_error; apply: Rle_trans (Rlt_le _ _ large); apply: bpow_le; lia.
+by apply: normal_error_le; apply: Rle_trans (Rlt_le _ _ large); apply: bpow_le; lia.
 Qed.
 Lemma gradual_sound : sound (gradual emin p).
 Proof.
 have u0 := power_gt0 (- p); have e0 := power_gt0 (emin - 1); split; first by split=> /=; lra.
 split=> [||x|x y fx fy|z];
-  [exact: format0 | exact: rounded_format | exact: rounded_id | | exact: any_error].
-by rewrite Rplus_0_r; exact: sum_error.
+  [exact: format0 | exact: rounded_format | exact: rounded_idE | | exact: any_error_le].
+by rewrite Rplus_0_r; exact: sum_error_le.
 Qed.
 
 Lemma flushing_sound : sound (flushing emin p).
@@ -77,17 +77,17 @@ have err z : Rabs (flush emin p z - z) <= power (- p) * Rabs z + power (emin + p
     rewrite Rminus_0_l Rabs_Ropp; apply: Rnot_lt_le => gt.
     have big : power (emin + p - 1) <= Rabs z by lra.
     have fb : format (power (emin + p - 1)) by apply: generic_format_bpow; rewrite /FLT_exp; lia.
-    have := rounded_le big; rewrite (rounded_id fb).
+    have := rounded_le big; rewrite (rounded_idE fb).
     by have := @round_NE_abs radix2 (FLT_exp emin p) _ z;
       rewrite -/(rounded emin p _) -/(rounded emin p z) => ->; lra.
-  case: (Rle_or_lt (power (emin + p - 1)) (Rabs z)) => [/normal_error|small]; first lra.
+  case: (Rle_or_lt (power (emin + p - 1)) (Rabs z)) => [/normal_error_le|small]; first lra.
   have le : power (emin - 1) <= power (emin + p - 1) by apply: bpow_le; lia.
-  by have := any_error z; lra.
+  by have := any_error_le z; lra.
 split=> [||x|x y _ _|z]; last exact: err.
 - by split; [exact: format0 | left].
 - move=> z; rewrite /= /flush; case: Rlt_bool_spec => [_|ge]; split;
   [exact: format0 | by left | exact: rounded_format | by right].
-- move=> [fx nx]; rewrite /= /flush rounded_id //; case: Rlt_bool_spec => // lt;
+- move=> [fx nx]; rewrite /= /flush rounded_idE //; case: Rlt_bool_spec => // lt;
   case: nx => [->//|]; lra.
 - exact: err.
 Qed.
@@ -136,7 +136,7 @@ have [_ [zero image _ _ _]] := soundA; have [_ [_ imageT _ _ _]] := soundT.
 by rewrite /value; case: t => [||i|s t|i t|t] //=; apply: wider.
 Qed.
 (** An order without summands gives 0, and adding it to another changes nothing. *)
-Lemma value_empty t : nilp (summands t) -> value t = 0.
+Lemma value_empty0 t : nilp (summands t) -> value t = 0.
 Proof.
 have [_ [zero _ keep _ _]] := soundA; have [_ [zeroT _ keepT _ _]] := soundT.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; last by move=> /IHt E;
@@ -146,12 +146,12 @@ by rewrite /value /= -/(value s) -/(value t) Es Et Rplus_0_l keep.
 Qed.
 Lemma plus_empty s t : nilp (summands s) -> value (Plus s t) = value t.
 Proof.
-have [_ [_ _ keep _ _]] := soundA => /value_empty E.
+have [_ [_ _ keep _ _]] := soundA => /value_empty0 E.
 by rewrite /value /= -/(value s) -/(value t) E Rplus_0_l keep //; exact: value_representable.
 Qed.
 Lemma plus_emptyr s t : nilp (summands t) -> value (Plus s t) = value s.
 Proof.
-have [_ [_ _ keep _ _]] := soundA => /value_empty E.
+have [_ [_ _ keep _ _]] := soundA => /value_empty0 E.
 by rewrite /value /= -/(value s) -/(value t) E Rplus_0_r keep //; exact: value_representable.
 Qed.
 
@@ -226,7 +226,7 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; rewrite ?Rabs_R0 ?Rabs_mult; try 
 - by apply: Rle_trans (Rabs_triang _ _) _; lra.
 - by apply: Rle_trans (Rabs_triang _ _) _; rewrite Rabs_mult; lra.
 Qed.
-Lemma exact_empty t : nilp (summands t) -> exact_value t = 0 /\ weight t = 0.
+Lemma exact_empty0 t : nilp (summands t) -> exact_value t = 0 /\ weight t = 0.
 Proof.
 elim: t => //= s IHs t IHt; rewrite /nilp size_cat addn_eq0 => /andP [/IHs [-> ->] /IHt [-> ->]].
 by rewrite Rplus_0_l.
@@ -239,7 +239,7 @@ Hypothesis close : forall i, Rabs (cut (w i) - w i) <= kappa * Rabs (w i) /\
 Let u := roundoff A. Let v := roundoff T.
 Let K := (1 + kappa) ^ 2.
 Definition factor (r c : nat) : R := K * (1 + u) ^ r * (1 + v) ^ c.
-Lemma cut_product i : Rabs (cut (w i) * cut (x i) - w i * x i)
+Lemma cut_product_le i : Rabs (cut (w i) * cut (x i) - w i * x i)
   <= (K - 1) * (Rabs (w i) * Rabs (x i)).
 Proof.
 have [cw cx] := close i.
@@ -254,7 +254,7 @@ have := Rmult_le_compat_r _ _ _ (Rabs_pos (x i)) cw;
   have := Rmult_le_compat_l _ _ _ (Rabs_pos (w i)) cx.
 by rewrite /K /=; lra.
 Qed.
-Lemma factors r c : [/\ 0 <= u, 0 <= v, 1 <= K & K <= factor r c].
+Lemma factors_ge r c : [/\ 0 <= u, 0 <= v, 1 <= K & K <= factor r c].
 Proof.
 have [[u0 _ _] _] := soundA; have [[v0 _ _] _] := soundT.
 have K1 : 1 <= K by rewrite /K /=; nra.
@@ -266,7 +266,7 @@ Qed.
 Lemma factorS r c : factor r.+1 c = (1 + u) * factor r c. Proof. by rewrite /factor /=; ring. Qed.
 Lemma factorSr r c : factor r c.+1 = (1 + v) * factor r c. Proof. by rewrite /factor /=; ring. Qed.
 (** One more rounding of a result [z], off by [(g - 1) m + g l]. *)
-Lemma one_more g y z m l e f : 1 <= g -> 0 <= f -> 0 <= m -> 0 <= e -> Rabs z <= m ->
+Lemma one_more_le g y z m l e f : 1 <= g -> 0 <= f -> 0 <= m -> 0 <= e -> Rabs z <= m ->
   Rabs (y - z) <= (g - 1) * m + g * l ->
   forall y', Rabs (y' - y) <= f * Rabs y + e -> 0 <= l -> Rabs (y' - z) <= ((1 + f) * g - 1) * m
     + ((1 + f) * g) * (l + e).
@@ -281,33 +281,33 @@ by lra.
 Qed.
 (** By induction on the order: each node adds one rounding to what its parts are off by
     ([one_more]); parts that are empty add none. *)
-Lemma error t : forall r c, (rounds t <= r)%N -> (stored_on_a_way t <= c)%N ->
+Lemma error_le t : forall r c, (rounds t <= r)%N -> (stored_on_a_way t <= c)%N ->
   Rabs (value t - exact_value t) <= (factor r c - 1) * weight t + factor r c * losses t.
 Proof.
 have [[_ s0 l0] [_ _ _ sums any]] := soundA; have [[_ _ l0'] [_ _ _ _ anyT]] := soundT.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r c.
 - by move=> _ _; rewrite /value /= Rminus_eq_0 Rabs_R0; lra.
-- move=> _ _; have [_ _ K1 Kg] := factors r c; have := Rabs_pos b;
+- move=> _ _; have [_ _ K1 Kg] := factors_ge r c; have := Rabs_pos b;
   rewrite /value /= Rminus_eq_0 Rabs_R0.
   by move=> b0; rewrite Rmult_0_r Rplus_0_r; apply: Rmult_le_pos; lra.
-- case: r => // r _ _; have [u0 _ K1 Kg] := factors r c; rewrite factorS /value /=.
+- case: r => // r _ _; have [u0 _ K1 Kg] := factors_ge r c; rewrite factorS /value /=.
   have m0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
   have zm : Rabs (w i * x i) <= Rabs (w i) * Rabs (x i) by rewrite Rabs_mult; lra.
   have off : Rabs (cut (w i) * cut (x i) - w i * x i) <= (factor r c - 1) *
     (Rabs (w i) * Rabs (x i)) + factor r c * 0.
-    by apply: Rle_trans (cut_product i) _; rewrite Rmult_0_r Rplus_0_r;
+    by apply: Rle_trans (cut_product_le i) _; rewrite Rmult_0_r Rplus_0_r;
       apply: Rmult_le_compat_r => //; lra.
-  have := one_more (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) (Rle_refl 0).
+  have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) (Rle_refl 0).
   by rewrite Rplus_0_l.
 - case: (boolP (nilp (summands s))) => ns.
-    rewrite (plus_empty t ns) /= ns => rt ct; have [-> ->] := exact_empty ns; rewrite !Rplus_0_l.
+    rewrite (plus_empty t ns) /= ns => rt ct; have [-> ->] := exact_empty0 ns; rewrite !Rplus_0_l.
     by apply: IHt => //; apply: leq_trans ct; exact: leq_maxr.
   case: (boolP (nilp (summands t))) => nt.
-    rewrite (plus_emptyr s nt) /= (negbTE ns) nt => rs cs; have [-> ->] := exact_empty nt;
+    rewrite (plus_emptyr s nt) /= (negbTE ns) nt => rs cs; have [-> ->] := exact_empty0 nt;
       rewrite !Rplus_0_r.
     by apply: IHs => //; apply: leq_trans cs; exact: leq_maxl.
   rewrite /= (negbTE ns) (negbTE nt); case: r => // r; rewrite ltnS geq_max => /andP [rs rt].
-  rewrite geq_max => /andP [cs ct]; have [u0 _ K1 Kg] := factors r c; rewrite factorS.
+  rewrite geq_max => /andP [cs ct]; have [u0 _ K1 Kg] := factors_ge r c; rewrite factorS.
   have m0 : 0 <= weight s + weight t by have := weight_ge0 s; have := weight_ge0 t; lra.
   have l1 : 0 <= losses s + losses t by have := losses_ge0 s; have := losses_ge0 t; lra.
   have zm : Rabs (exact_value s + exact_value t) <= weight s + weight t.
@@ -318,9 +318,9 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r c.
     have -> : value s - exact_value s + (value t - exact_value t) = value s + value t
       - (exact_value s + exact_value t) by ring.
     by have := IHs _ _ rs cs; have := IHt _ _ rt ct; lra.
-  exact: (one_more (Rle_trans _ _ _ K1 Kg) u0 m0 s0 zm off
+  exact: (one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 s0 zm off
     (sums _ _ (value_representable s) (value_representable t)) l1).
-- case: r => // r; rewrite /= ltnS => rt ct; have [u0 _ K1 Kg] := factors r c;
+- case: r => // r; rewrite /= ltnS => rt ct; have [u0 _ K1 Kg] := factors_ge r c;
   rewrite factorS /value /= -/(value t).
   have m1 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
   have m0 : 0 <= Rabs (w i) * Rabs (x i) + weight t by have := weight_ge0 t; lra.
@@ -334,10 +334,11 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r c.
       = cut (w i) * cut (x i) + value t - (w i * x i + exact_value t) by ring.
     have : (K - 1) * (Rabs (w i) * Rabs (x i)) <= (factor r c - 1) * (Rabs (w i) * Rabs (x i)).
       by apply: Rmult_le_compat_r => //; lra.
-    by have := cut_product i; have := IHt _ _ rt ct; lra.
-  exact: (one_more (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) l1).
-- case: c => // c rt ct; have [_ v0 K1 Kg] := factors r c; rewrite factorSr /value /= -/(value t).
-  exact: (one_more (Rle_trans _ _ _ K1 Kg) v0 (weight_ge0 t) l0' (exact_le t) (IHt _ _ rt ct)
+    by have := cut_product_le i; have := IHt _ _ rt ct; lra.
+  exact: (one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) l1).
+- case: c => // c rt ct; have [_ v0 K1 Kg] := factors_ge r c; rewrite factorSr /value /= -/(value
+  t).
+  exact: (one_more_le (Rle_trans _ _ _ K1 Kg) v0 (weight_ge0 t) l0' (exact_le t) (IHt _ _ rt ct)
     (anyT _) (losses_ge0 t)).
 Qed.
 End Evaluation.
@@ -358,7 +359,7 @@ by have -> : (1 + gamma n u) * (1 - INR n * u) = 1 by rewrite /gamma; field; lra
 Qed.
 
 (** The summands of an order that takes each once are those of the sum. *)
-Lemma sum_once (I : finType) (F : option I -> R) (s : seq (option I)) : uniq s ->
+Lemma sum_onceE (I : finType) (F : option I -> R) (s : seq (option I)) : uniq s ->
   (forall i, i \notin s -> F i = 0) ->
   \big[Rplus/0]_(i <- s) F i = \sum_i F (Some i) + F None.
 Proof.
@@ -368,7 +369,7 @@ have <- : \sum_i F i = F None + \sum_i F (Some i).
   by apply: eq_bigl => i; rewrite eqxx.
 by rewrite [RHS](bigID (mem s)) /= [X in _ + X]big1 ?Rplus_0_r.
 Qed.
-Lemma exact_sum I w x b (t : order I) : exact_value w x b t
+Lemma exact_sumE I w x b (t : order I) : exact_value w x b t
   = \big[Rplus/0]_(i <- summands t) summand w x b i.
 Proof.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=;
@@ -385,11 +386,11 @@ Theorem sum_error_in_any_order : FLOAT_sum.
 Proof.
 move=> A T kappa k n c m [soundA soundT wider kappa0 small] cut I w x b t
   [[bias [us out] sz sw sa] [sk close]].
-have E := error soundA soundT wider bias kappa0 close (leq_trans (rounds_le t) sz) sw.
-have exactE : exact_value w x b t = \sum_i w i * x i + b by rewrite exact_sum (sum_once us out).
+have E := error_le soundA soundT wider bias kappa0 close (leq_trans (rounds_le t) sz) sw.
+have exactE : exact_value w x b t = \sum_i w i * x i + b by rewrite exact_sumE (sum_onceE us out).
 have weightE : weight w x b t = magnitude w x b.
   rewrite weight_sum
-    (sum_once (F := fun i => if i is Some i then Rabs (w i) * Rabs (x i) else Rabs b) us) // =>
+    (sum_onceE (F := fun i => if i is Some i then Rabs (w i) * Rabs (x i) else Rabs b) us) // =>
     i /out.
   by case: i => [i|] /= Z; rewrite -?Rabs_mult Z Rabs_R0.
 have [[u0 s0 l0] _] := soundA; have [[v0 _ l0'] _] := soundT.
@@ -397,7 +398,7 @@ have mag0 : 0 <= magnitude w x b by rewrite -weightE; exact: weight_ge0.
 have grow : factor A T kappa n c <= growth A T kappa n c.
   rewrite /factor /growth; apply: Rmult_le_compat_r; first by apply: pow_le; lra.
   by apply: Rmult_le_compat_l; [apply: pow_le; lra | exact: power_le_gamma].
-have g0 : 0 <= factor A T kappa n c by have [_ _] := factors soundA soundT kappa0 n c; lra.
+have g0 : 0 <= factor A T kappa n c by have [_ _] := factors_ge soundA soundT kappa0 n c; lra.
 have lost : losses A T t <= underflow A T k n m.
   have := losses_le soundA soundT t; rewrite /underflow.
   have := Rmult_le_compat_r _ _ _ s0 (le_INR _ _ (leP sz));
@@ -418,7 +419,7 @@ set D := \sum_i Rabs (w i) * err i.
 have move_tokens : Rabs (\sum_i w i * z i + b - (\sum_i w i * x i + b)) <= D.
   have -> : \sum_i w i * z i + b - (\sum_i w i * x i + b) = \sum_i (w i * z i - w i * x i)
     by rewrite -rsum_minus; ring.
-  apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => i _.
+  apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => i _.
   have -> : w i * z i - w i * x i = w i * (z i - x i) by ring.
   by rewrite Rabs_mult; apply: Rmult_le_compat_l; [exact: Rabs_pos | exact: near].
 have more : magnitude w z b <= magnitude w x b + D.
@@ -428,7 +429,7 @@ have more : magnitude w z b <= magnitude w x b + D.
   by have := near i; have := Rabs_pos (w i); nra.
 have g1 : 0 <= growth A' T' kappa' n' c' - 1.
   have [soundA soundT _ k0 small] := ok'; have [[u0 _ _] _] := soundA; have [[v0 _ _] _] := soundT.
-  have [_ _ K1 Kg] := factors soundA soundT k0 n' c'; have G := power_le_gamma u0 small.
+  have [_ _ K1 Kg] := factors_ge soundA soundT k0 n' c'; have G := power_le_gamma u0 small.
   have : factor A' T' kappa' n' c' <= growth A' T' kappa' n' c'; last lra.
   rewrite /factor /growth; apply: Rmult_le_compat_r; first by apply: pow_le; lra.
   by apply: Rmult_le_compat_l; [apply: pow_le; lra | exact: G].
@@ -451,7 +452,7 @@ Proof. by move=> le; apply: generic_format_bpow; rewrite /FLT_exp; lia. Qed.
 Lemma format_1 : in_format emin p 1.
 Proof. by apply: (format_power (e := 0)); lia. Qed.
 (** Half a unit in the last place is lost: the tie goes to 1, which is even. *)
-Lemma one_and_half_unit : rounded emin p (1 + power (- p)) = 1.
+Lemma rounded_half_unitE : rounded emin p (1 + power (- p)) = 1.
 Proof.
 have mag1 : mag radix2 (1 + power (- p)) = 1%Z :> Z.
   apply: mag_unique_pos; change (bpow radix2 (1 - 1)) with 1; change (bpow radix2 1) with 2.
@@ -472,11 +473,11 @@ change (IZR (2 ^ (p - 1)) * bpow radix2 (1 - p) = 1).
 rewrite (IZR_Zpower radix2 (p - 1)); last lia.
 by rewrite -bpow_plus; have -> : (p - 1 + (1 - p) = 0)%Z by ring.
 Qed.
-Lemma one_and_less y : 0 <= y <= power (- p) -> rounded emin p (1 + y) = 1.
+Lemma rounded_less_unitE y : 0 <= y <= power (- p) -> rounded emin p (1 + y) = 1.
 Proof.
 move=> [y0 le]; apply: Rle_antisym.
-  by rewrite -[X in _ <= X]one_and_half_unit; apply: rounded_le => //; lra.
-by rewrite -{1}(rounded_id (emin := emin) (p := p) format_1); apply: rounded_le => //; lra.
+  by rewrite -[X in _ <= X]rounded_half_unitE; apply: rounded_le => //; lra.
+by rewrite -{1}(rounded_idE (emin := emin) (p := p) format_1); apply: rounded_le => //; lra.
 Qed.
 
 Variables (K : finType) (e : K -> R) (target : K).
@@ -512,23 +513,23 @@ have step x y r X Y : in_format emin p x -> in_format emin p y ->
   0 <= x <= (1 + power (- p)) ^ r * X -> 0 <= y <= (1 + power (- p)) ^ r * Y ->
     0 <= rounded emin p (x + y) <= (1 + power (- p)) ^ r.+1 * (X + Y).
   move=> fx fy [x0 xX] [y0 yY]; split.
-    by rewrite -{1}(rounded_id (emin := emin) (p := p) f0); apply: rounded_le => //; lra.
-  have := sum_error p1 fx fy; rewrite (Rabs_pos_eq (x + y)); last lra.
+    by rewrite -{1}(rounded_idE (emin := emin) (p := p) f0); apply: rounded_le => //; lra.
+  have := sum_error_le p1 fx fy; rewrite (Rabs_pos_eq (x + y)); last lra.
   move/(Rle_trans _ _ _ (Rle_abs _)) => le; rewrite /=.
   have : rounded emin p (x + y) <= (1 + power (- p)) * (x + y) by lra.
   move/Rle_trans; apply; rewrite Rmult_assoc; apply: Rmult_le_compat_l; lra.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r.
 - by rewrite /value /total /= Rmult_0_r; lra.
 - by rewrite /value /total /= Rmult_0_r; lra.
-- move=> _; rewrite /value /total /= !Rmult_1_l rounded_id //; have := e_ge0 i => e0.
+- move=> _; rewrite /value /total /= !Rmult_1_l rounded_idE //; have := e_ge0 i => e0.
   by split=> //; rewrite -{1}[e i]Rmult_1_l; apply: Rmult_le_compat_r.
 - case: (boolP (nilp (summands s))) => ns.
     rewrite /value (plus_empty id (fun _ => 1) e soundA soundA (fun z H => H) (format0 emin p)) //=
-      ns; have [E _] := exact_empty (fun _ => 1) e 0 ns.
+      ns; have [E _] := exact_empty0 (fun _ => 1) e 0 ns.
     by rewrite /total /= E Rplus_0_l; exact: IHt.
   case: (boolP (nilp (summands t))) => nt.
     rewrite /value (plus_emptyr id (fun _ => 1) e soundA soundA (fun z H => H) (format0 emin p)) //=
-      (negbTE ns) nt; have [E _] := exact_empty (fun _ => 1) e 0 nt.
+      (negbTE ns) nt; have [E _] := exact_empty0 (fun _ => 1) e 0 nt.
     by rewrite /total /= E Rplus_0_r; exact: IHs.
   rewrite /= (negbTE ns) (negbTE nt); case: r => // r; rewrite ltnS geq_max => /andP [rs rt].
   exact: (step _ _ _ _ _ (format_value s) (format_value t) (IHs _ rs) (IHt _ rt)).
@@ -536,12 +537,12 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r.
   rewrite Rmult_1_l; apply: step; [exact: format_e | exact: format_value | | exact: IHt].
   have e0 := e_ge0 i; split; first exact: e0.
   by rewrite -{1}[e i]Rmult_1_l; apply: Rmult_le_compat_r.
-- move=> rt; rewrite /value /= -/(value t) rounded_id; [exact: IHt | exact: format_value].
+- move=> rt; rewrite /value /= -/(value t) rounded_idE; [exact: IHt | exact: format_value].
 Qed.
 Lemma rest_ge0 : 0 <= rest. Proof. by apply: rsum_ge0 => k /ge0. Qed.
-Lemma total_rest t : uniq (summands t) -> Some target \notin summands t -> total t <= rest.
+Lemma total_rest_le t : uniq (summands t) -> Some target \notin summands t -> total t <= rest.
 Proof.
-move=> us out; rewrite /total exact_sum big_uniq //=.
+move=> us out; rewrite /total exact_sumE big_uniq //=.
 apply: (Rle_trans _ (\big[Rplus/0]_(i | i != Some target) (if i is Some k then e k else 0)));
   last first.
   rewrite big_mkcond (bigD1 None) //= Rplus_0_l (reindex_omap Some id) /=; last by case.
@@ -561,19 +562,19 @@ have u0 := power_gt0 (- p); apply: Rmult_le_pos; first by apply: Rmult_le_pos;
   [exact: pos_INR | lra].
 by apply/Rlt_le/Rinv_0_lt_compat; lra.
 Qed.
-Lemma value_small t : uniq (summands t) -> Some target \notin summands t ->
+Lemma value_small_le t : uniq (summands t) -> Some target \notin summands t ->
   (size (summands t) <= N)%N -> 0 <= value t <= power (- p).
 Proof.
 move=> us out sz; have u0 := power_gt0 (- p).
 have [v0 le] := value_le (leq_trans (rounds_le t) sz); split=> //; apply: Rle_trans le _.
 apply: Rle_trans tiny; apply: Rmult_le_compat;
-  [apply: pow_le; lra | exact: total_ge0 | | exact: total_rest].
+  [apply: pow_le; lra | exact: total_ge0 | | exact: total_rest_le].
 by apply: power_le_gamma => //; lra.
 Qed.
-Lemma value_one t : uniq (summands t) -> Some target \in summands t ->
+Lemma value_oneE t : uniq (summands t) -> Some target \in summands t ->
   (size (summands t) <= N.+1)%N -> value t = 1.
 Proof.
-have f1 := rounded_id (emin := emin) (p := p) format_1.
+have f1 := rounded_idE (emin := emin) (p := p) format_1.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
 - by rewrite inE => _ /eqP [<-]; rewrite /value /= top Rmult_1_l.
 - rewrite cat_uniq mem_cat size_cat => /and3P [us /hasPn apart ut] ins_or sz.
@@ -583,17 +584,18 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
     have szt : (size (summands t) <= N)%N by rewrite -ltnS; apply: leq_trans sz;
       rewrite -add1n leq_add2r; exact: has1.
     have szs : (size (summands s) <= N.+1)%N by apply: leq_trans sz; exact: leq_addr.
-    by rewrite /value /= -/(value s) -/(value t) IHs // one_and_less //; exact: value_small.
+    by rewrite /value /= -/(value s) -/(value t) IHs // rounded_less_unitE //;
+      exact: value_small_le.
   have out := apart _ int.
   have szs : (size (summands s) <= N)%N by rewrite -ltnS; apply: leq_trans sz;
     rewrite -addn1 leq_add2l; exact: has1.
   have szt : (size (summands t) <= N.+1)%N by apply: leq_trans sz; exact: leq_addl.
-  by rewrite /value /= -/(value s) -/(value t) IHt // Rplus_comm one_and_less //;
-    exact: value_small.
+  by rewrite /value /= -/(value s) -/(value t) IHt // Rplus_comm rounded_less_unitE //;
+    exact: value_small_le.
 - rewrite inE ltnS => /andP [new ut] ins_or sz; rewrite /value /= -/(value t) Rmult_1_l.
   case/orP: ins_or => [/eqP [E]|int].
-    by rewrite -E top one_and_less //; apply: value_small => //; rewrite E.
-  rewrite IHt // 1?Rplus_comm ?one_and_less ?(leqW sz) //;
+    by rewrite -E top rounded_less_unitE //; apply: value_small_le => //; rewrite E.
+  rewrite IHt // 1?Rplus_comm ?rounded_less_unitE ?(leqW sz) //;
     have ne : i != target by apply: contra new => /eqP ->.
   split; first exact: ge0.
   have : e i <= rest; last by have := Rmult_le_pos _ _ gamma_ge0 rest_ge0; lra.
@@ -625,17 +627,17 @@ have one : evaluate (gradual emin p) (gradual emin p) id (fun _ => 1) e 0 t = 1.
     - by apply: Rmult_le_pos; [exact: pos_INR | lra].
     - by apply/Rlt_le/Rinv_0_lt_compat; lra.
     - by apply: Rinv_le_contravar; lra.
-  exact: (value_one p1 range fe top ge0 few' tiny' us inT sz).
+  exact: (value_oneE p1 range fe top ge0 few' tiny' us inT sz).
 rewrite /computed_softmax /quotient one /=.
-have f1 : rounded emin p 1 = 1 by apply: rounded_id => //; apply: format_1; lia.
+have f1 : rounded emin p 1 = 1 by apply: rounded_idE => //; apply: format_1; lia.
 have -> : (if reciprocal then rounded emin p (e k * rounded emin p (1 / 1)) else rounded emin p
   (e k / 1)) = e k.
-  by case: reciprocal; rewrite /Rdiv Rinv_1 ?Rmult_1_r ?f1 ?Rmult_1_r rounded_id.
+  by case: reciprocal; rewrite /Rdiv Rinv_1 ?Rmult_1_r ?f1 ?Rmult_1_r rounded_idE.
 rewrite /one_hot; case: (eqVneq k target) => [->|ne].
-  by rewrite top; apply: rounded_id => //; apply: format_1; lia.
+  by rewrite top; apply: rounded_idE => //; apply: format_1; lia.
 have [low0 [lt|->]] := low k ne.
 - by apply: (A46.below _ _ 1%positive); [lia | rewrite Rabs_pos_eq].
-- by apply: (A46.tie _ _ 1%positive); lia.
+- by apply: (A46.rounded_tie0 _ _ 1%positive); lia.
 Qed.
 
 Theorem scores : FLOAT_scores.
@@ -643,9 +645,9 @@ Proof.
 move=> emin p p1 e0 alpha fa a0 d d1.
 have one_le : 1 <= rounded emin p (IZR d).
   have f1 : in_format emin p 1 by apply: (generic_format_bpow radix2 _ 0); rewrite /FLT_exp; lia.
-  by rewrite -{1}(rounded_id f1); apply: rounded_le => //; exact: (IZR_le 1).
+  by rewrite -{1}(rounded_idE f1); apply: rounded_le => //; exact: (IZR_le 1).
 have fo : in_format emin p (- alpha) by exact: generic_format_opp.
-by rewrite -[X in _ <= X](rounded_id fo); apply: rounded_le => //; nra.
+by rewrite -[X in _ <= X](rounded_idE fo); apply: rounded_le => //; nra.
 Qed.
 
 (** ** The mean with one-hot weights *)
@@ -818,9 +820,9 @@ have sum1 : evaluate (gradual (-149) 24) (gradual (-149) 24) id (fun _ => 1) e 0
     rewrite rest; have -> : gamma 1 (power (- (24))) = / 16777215.
       by change (gamma 1 (/ 16777216) = / 16777215); rewrite /gamma /=; field.
     by change ((1 + / 16777215) * / 1073741824 <= / 16777216); lra.
-  exact: (value_one p1 r fe (target := true) erefl ge0 few1 tiny1).
+  exact: (value_oneE p1 r fe (target := true) erefl ge0 few1 tiny1).
 rewrite /computed_softmax /quotient sum1 /= /Rdiv Rinv_1 Rmult_1_r /one_hot /= -/(power (-30)).
-by rewrite !rounded_id //; try exact: (fe false); lra.
+by rewrite !rounded_idE //; try exact: (fe false); lra.
 Qed.
 Lemma small_integer z : (Z.abs z <= 2)%Z -> in_format 0 2 (IZR z).
 Proof.
@@ -829,21 +831,21 @@ move=> small; apply: generic_format_FLT; exists (Flocq.Core.Defs.Float radix2 z 
 - by rewrite /=; lia.
 - by [].
 Qed.
-Lemma fall_by sharp first most : scores_fall sharp first most -> forall alpha d : Z,
+Lemma fall_by_le sharp first most : scores_fall sharp first most -> forall alpha d : Z,
   (Z.abs alpha <=? 2)%Z -> (Z.abs d <=? 2)%Z -> (Z.abs (- alpha * d) <=? 2)%Z ->
   sharp (IZR alpha) -> (first <=? d)%Z -> IZR (- alpha * d) <= most (IZR alpha).
 Proof.
 move=> fall alpha d /Z.leb_spec0 a2 /Z.leb_spec0 d2 /Z.leb_spec0 ad2 ok /Z.leb_spec0 le.
 have p1 : (1 < 2)%Z by []. have e0 : (0 <= 0)%Z by [].
 have := fall 0%Z 2%Z p1 e0 _ (small_integer a2) ok d le.
-by rewrite (rounded_id (small_integer d2)) -opp_IZR -mult_IZR (rounded_id (small_integer ad2)).
+by rewrite (rounded_idE (small_integer d2)) -opp_IZR -mult_IZR (rounded_idE (small_integer ad2)).
 Qed.
 Definition mutant_far := scores_fall (Rle 0) 1 (fun alpha => - (2 * alpha)).
 Theorem mutant_far_refuted : ~ mutant_far.
-Proof. by move=> /fall_by /(_ 1%Z 1%Z isT isT isT Rle_0_1 isT) /=; lra. Qed.
+Proof. by move=> /fall_by_le /(_ 1%Z 1%Z isT isT isT Rle_0_1 isT) /=; lra. Qed.
 Definition mutant_target := scores_fall (Rle 0) 0 Ropp.
 Theorem mutant_target_refuted : ~ mutant_target.
-Proof. by move=> /fall_by /(_ 1%Z 0%Z isT isT isT Rle_0_1 isT) /=; lra. Qed.
+Proof. by move=> /fall_by_le /(_ 1%Z 0%Z isT isT isT Rle_0_1 isT) /=; lra. Qed.
 Definition mutant_negative := scores_fall (fun alpha => True) 1 Ropp.
 Theorem mutant_negative_refuted : ~ mutant_negative.
-Proof. by move=> /fall_by /(_ (-1)%Z 2%Z isT isT isT I isT) /=; lra. Qed.
+Proof. by move=> /fall_by_le /(_ (-1)%Z 2%Z isT isT isT I isT) /=; lra. Qed.

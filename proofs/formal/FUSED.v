@@ -8,7 +8,7 @@ From C2A Require Import Statements Sums.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
 
-Lemma abs_between y b : Rabs y <= b -> - b <= y <= b.
+Lemma abs_between_le y b : Rabs y <= b -> - b <= y <= b.
 Proof. by rewrite /Rabs; case: Rcase_abs; lra. Qed.
 Section Fused.
 Variables (K : finType) (s x : K -> R) (d r range : R).
@@ -22,17 +22,17 @@ Lemma range_ge0 (k : K) : 0 <= range. Proof. by have := Rabs_pos (x k); have := 
 Lemma L_ge0 keys m : 0 <= L keys m. Proof. by apply: rsum_ge0 => k _; exact/Rlt_le/exp_pos. Qed.
 Lemma O_le keys m : Rabs (O keys m) <= range * L keys m.
 Proof.
-rewrite /L big_distrr /=; apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => k _.
+rewrite /L big_distrr /=; apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => k _.
 rewrite Rabs_mult (Rabs_pos_eq (exp _)); last exact/Rlt_le/exp_pos.
 by rewrite Rmult_comm; apply: Rmult_le_compat_r; [exact/Rlt_le/exp_pos | exact: small].
 Qed.
-Lemma moved keys m m' :
+Lemma movedE keys m m' :
   L keys m' = L keys m * exp (m - m') /\ O keys m' = O keys m * exp (m - m').
 Proof.
 have E k : exp (s k - m') = exp (s k - m) * exp (m - m') by rewrite -exp_plus; congr exp; ring.
 by split; rewrite /L /O big_distrl /=; apply: eq_bigr => k _; rewrite E; ring.
 Qed.
-Lemma near_sum (A : K -> R) block (F G : K -> R) : (forall k, Rabs (F k - G k) <= A k) ->
+Lemma near_sum_le (A : K -> R) block (F G : K -> R) : (forall k, Rabs (F k - G k) <= A k) ->
   Rabs (\big[Rplus/0]_(k <- block) F k - \big[Rplus/0]_(k <- block) G k)
     <= \big[Rplus/0]_(k <- block) A k.
 Proof.
@@ -44,7 +44,7 @@ have -> : F k - G k + (u - v) = F k + u - (G k + v) by ring.
 by have := H k; lra.
 Qed.
 (** A rescaled sum [T] of [O], off by [q0 B], where [B] bounds [O], and what a block adds. *)
-Lemma rescaled q0 a c T O0 B : 0 <= q0 -> 0 <= a -> Rabs (c - a) <= d * a -> Rabs O0 <= B ->
+Lemma rescaled_le q0 a c T O0 B : 0 <= q0 -> 0 <= a -> Rabs (c - a) <= d * a -> Rabs O0 <= B ->
   Rabs (T - O0) <= q0 * B ->
   Rabs (T * c - O0 * a) <= ((1 + q0) * (1 + d) - 1) * (B * a) /\
   Rabs T * c <= (1 + q0) * (1 + d) * (B * a).
@@ -65,7 +65,7 @@ by lra.
 Qed.
 (** By induction on the blocks: the sums are rescaled, the block is added, and the additions round;
     each multiplies what the sums of absolute values are off by. *)
-Lemma off keys n state : fused (fun m m' => exp (m - m')) s x d r keys n state ->
+Lemma off_le keys n state : fused (fun m m' => exp (m - m')) s x d r keys n state ->
   Rabs (weight_sum state - L keys (highest state)) <= g n * L keys (highest state) /\
   (forall k : K, Rabs (token_sum state - O keys (highest state))
     <= g n * (range * L keys (highest state))).
@@ -77,20 +77,20 @@ have gE : g n.+1 = (1 + r) * (1 + q) - 1 by rewrite /g /q /=; rewrite /g; ring.
 have dq : d <= q by rewrite /q; nra.
 set m := highest before in near_c IHW IHT *; set m' := highest after in near_c near_e *.
 have a0 := exp_pos (m - m'); set a := exp (m - m') in near_c a0 *.
-have [LE OE] := moved keys m m'; rewrite -/a in LE OE.
+have [LE OE] := movedE keys m m'; rewrite -/a in LE OE.
 have Lcat : L (keys ++ block) m' = L keys m * a + L block m' by rewrite /L big_cat /= -LE.
 have Ocat : O (keys ++ block) m' = O keys m * a + O block m' by rewrite /O big_cat /= -OE.
 have L0 := L_ge0 keys m; have S0 := L_ge0 block m'.
 have La0 : 0 <= L keys m * a by nra.
 have sumE : Rabs (\big[Rplus/0]_(k <- block) e k - L block m') <= d * L block m'.
-  by rewrite /L [d * _]big_distrr /=; apply: near_sum.
+  by rewrite /L [d * _]big_distrr /=; apply: near_sum_le.
 have eW k : Rabs (e k * x k - exp (s k - m') * x k) <= d * range * exp (s k - m').
   have -> : e k * x k - exp (s k - m') * x k = (e k - exp (s k - m')) * x k by ring.
   rewrite Rabs_mult; have -> : d * range * exp (s k - m') = d * exp (s k - m') * range by ring.
   by apply: Rmult_le_compat; [exact: Rabs_pos | exact: Rabs_pos | exact: near_e | exact: small].
 have sumT : Rabs (\big[Rplus/0]_(k <- block) (e k * x k) - O block m') <= d * range * L block m'.
-  by rewrite /L [_ * \big[_/_]_(k <- block) _]big_distrr /=; apply: near_sum.
-have [W1 W2] := rescaled g0 (Rlt_le _ _ a0) near_c (Req_le _ _ (Rabs_pos_eq _ L0)) IHW.
+  by rewrite /L [_ * \big[_/_]_(k <- block) _]big_distrr /=; apply: near_sum_le.
+have [W1 W2] := rescaled_le g0 (Rlt_le _ _ a0) near_c (Req_le _ _ (Rabs_pos_eq _ L0)) IHW.
 rewrite -/q in W1.
 have close (y y' z bound b : R) : Rabs (y - z) <= r * b -> Rabs (z - y') <= q * bound ->
     b <= (1 + q) * bound -> Rabs (y - y') <= g n.+1 * bound.
@@ -104,9 +104,9 @@ split.
   rewrite Lcat; apply: close W _ _.
     by apply: Rle_trans (split2 _ _ _ _) _; have := Rmult_le_compat_r _ _ _ S0 dq; lra.
   have := Rle_abs (weight_sum before * c - L keys m * a); move: W1 sumE => W1.
-  by move=> /abs_between; have := Rmult_le_compat_r _ _ _ S0 dq; lra.
+  by move=> /abs_between_le; have := Rmult_le_compat_r _ _ _ S0 dq; lra.
 move=> k0; have R0 := range_ge0 k0.
-have [T1 T2] := rescaled g0 (Rlt_le _ _ a0) near_c (O_le keys m) (IHT k0); rewrite -/q in T1 T2.
+have [T1 T2] := rescaled_le g0 (Rlt_le _ _ a0) near_c (O_le keys m) (IHT k0); rewrite -/q in T1 T2.
 have RS0 := Rmult_le_pos _ _ R0 S0; have dS := Rmult_le_compat_r _ _ _ RS0 dq.
 rewrite Lcat Ocat; apply: close T _ _.
   by apply: Rle_trans (split2 _ _ _ _) _; lra.
@@ -114,7 +114,7 @@ have eX : \big[Rplus/0]_(k <- block) (e k * Rabs (x k)) <= (1 + d) * (range * L 
   have -> : (1 + d) * (range * L block m') = (1 + d) * range * L block m' by ring.
   rewrite /L [_ * \big[_/_]_(k <- block) _]big_distrr /=; apply: rsum_le => k _.
   have e_le : e k <= (1 + d) * exp (s k - m').
-    by have := near_e k; move=> /abs_between; lra.
+    by have := near_e k; move=> /abs_between_le; lra.
   have := exp_pos (s k - m') => E0; have := Rabs_pos (x k); have := small k => xr x0.
   have := Rmult_le_compat_r _ _ _ x0 e_le; have : 0 <= (1 + d) * exp (s k - m') by nra.
   move=> p; have := Rmult_le_compat_l _ _ _ p xr; lra.
@@ -129,7 +129,7 @@ Theorem fused_attention : SOFT_fused.
 Proof.
 move=> K s x d r range keys n state d01 r0 small some perm run g g1.
 have /card_gt0P [k0 _] := some.
-have [W T] := off d01 r0 small run; have {}T := T k0; have g0 := g_ge0 d01 r0 n.
+have [W T] := off_le d01 r0 small run; have {}T := T k0; have g0 := g_ge0 d01 r0 n.
 rewrite -/g in g0 W T.
 have all (F : K -> R) : \big[Rplus/0]_(k <- keys) F k = \sum_k F k.
   by rewrite (perm_big _ perm) /= big_enum.
@@ -140,7 +140,7 @@ have Oz : Rabs O <= range * Z by have := @O_le K s x range small (enum K) m; rew
 have -> : \sum_k softmax s k * x k = O / Z.
   rewrite /O /Rdiv big_distrl /=; apply: eq_bigr => k _; rewrite -(softmax_shift _ (- m)).
   by change (exp (s k - m) / Z * x k = exp (s k - m) * x k * / Z); rewrite /Rdiv; ring.
-have W0 : (1 - g) * Z <= weight_sum state by move: W => /abs_between; lra.
+have W0 : (1 - g) * Z <= weight_sum state by move: W => /abs_between_le; lra.
 have w0 : 0 < weight_sum state by apply: Rlt_le_trans W0; apply: Rmult_lt_0_compat; lra.
 set w := weight_sum state in W W0 w0 *; set t := token_sum state in T *.
 have -> : t / w - O / Z = ((t - O) * Z - O * (w - Z)) / (w * Z) by field; lra.
@@ -162,10 +162,10 @@ Qed.
 Definition both_keys : seq bool := [:: true; false].
 Lemma both_perm : perm_eq both_keys (enum bool_finType).
 Proof. by apply: uniq_perm; rewrite ?enum_uniq // => -[]; rewrite mem_enum. Qed.
-Lemma some_key : (0 < #|bool_finType|)%N. Proof. by rewrite card_bool. Qed.
-Lemma sum_both (F : bool -> R) : \big[Rplus/0]_(k <- both_keys) F k = F true + F false.
+Lemma some_key_gt0 : (0 < #|bool_finType|)%N. Proof. by rewrite card_bool. Qed.
+Lemma sum_bothE (F : bool -> R) : \big[Rplus/0]_(k <- both_keys) F k = F true + F false.
 Proof. by rewrite !big_cons big_nil Rplus_0_r. Qed.
-Lemma no_error : 0 <= 0 <= 1. Proof. by lra. Qed.
+Lemma no_error_le : 0 <= 0 <= 1. Proof. by lra. Qed.
 Ltac on_numbers := rewrite /Rabs; repeat case: Rcase_abs; lra.
 Definition mutant_half := fused_within (fun m m' => exp (m - m')) (fun g => g / (1 - g)).
 Theorem mutant_half_refuted : ~ mutant_half.
@@ -173,17 +173,17 @@ Proof.
 have run : fused (fun m m' => exp (m - m')) (fun _ => 0) (fun _ => 1) 0 (/ 4) both_keys 1
     (Running 0 (3 / 2) (5 / 2)).
   apply: (@Another_block _ _ _ _ _ _ [::] 0 (Running 0 0 0) both_keys); first exact: No_block.
-  exists 1, (fun _ => 1); rewrite /= !sum_both Rminus_0_r exp_0.
+  exists 1, (fun _ => 1); rewrite /= !sum_bothE Rminus_0_r exp_0.
   by split=> [|k||]; on_numbers.
 have r0 : 0 <= / 4 by lra. have x1 (k : bool) : Rabs 1 <= 1 by rewrite Rabs_R1; lra.
-move=> /(_ _ _ _ _ _ _ _ _ _ no_error r0 x1 some_key both_perm run).
-rewrite /= rsum_bool /softmax rsum_bool exp_0 => /(_ ltac:(lra)) /abs_between; lra.
+move=> /(_ _ _ _ _ _ _ _ _ _ no_error_le r0 x1 some_key_gt0 both_perm run).
+rewrite /= rsum_bool /softmax rsum_bool exp_0 => /(_ ltac:(lra)) /abs_between_le; lra.
 Qed.
 Definition mutant_not_rescaled := fused_within (fun m m' => 1) (fun g => 2 * g / (1 - g)).
 Theorem mutant_not_rescaled_refuted : ~ mutant_not_rescaled.
 Proof.
 pose s (k : bool) := if k then 0 else ln 2; pose x (k : bool) := if k then 1 else 0.
-have l2 := proj1 halves.
+have l2 := proj1 exp_ln2E.
 have run : fused (fun m m' => 1) s x 0 0 both_keys 2 (Running (ln 2) 2 1).
   apply: (@Another_block _ _ _ _ _ _ [:: true] 1 (Running 0 1 1) [:: false]).
     apply: (@Another_block _ _ _ _ _ _ [::] 0 (Running 0 0 0) [:: true]); first exact: No_block.
@@ -192,6 +192,6 @@ have run : fused (fun m m' => 1) s x 0 0 both_keys 2 (Running (ln 2) 2 1).
   exists 1, (fun k => exp (s k - ln 2)); rewrite /= !big_cons !big_nil /s /x /= !Rminus_eq_0 exp_0.
   by split=> [|k||]; rewrite ?Rminus_eq_0 ?Rmult_0_l ?Rabs_R0 ?Rabs_R1; on_numbers.
 have x1 k : Rabs (x k) <= 1 by rewrite /x; case: k; on_numbers.
-move=> /(_ _ _ _ _ _ _ _ _ _ no_error (Rle_refl 0) x1 some_key both_perm run).
-rewrite /= rsum_bool /softmax !rsum_bool /s /x l2 exp_0 => /(_ ltac:(lra)) /abs_between; lra.
+move=> /(_ _ _ _ _ _ _ _ _ _ no_error_le (Rle_refl 0) x1 some_key_gt0 both_perm run).
+rewrite /= rsum_bool /softmax !rsum_bool /s /x l2 exp_0 => /(_ ltac:(lra)) /abs_between_le; lra.
 Qed.

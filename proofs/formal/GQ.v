@@ -27,7 +27,7 @@ move=> sym; rewrite /bilinear exchange_big /=; apply: eq_bigr => i _; apply: eq_
   rewrite sym; ring.
 Qed.
 (** The sum over all pairs is that over [i <= j], the others taken twice. *)
-Lemma over_pairs (F : 'I_n -> 'I_n -> R) : (forall i j, F i j = F j i) ->
+Lemma over_pairsE (F : 'I_n -> 'I_n -> R) : (forall i j, F i j = F j i) ->
   \sum_i \sum_j F i j = \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N)
     ((if i == j then 1 else 2) * F i j).
 Proof.
@@ -56,7 +56,7 @@ rewrite ![bilinear M _ (fun a => delta a - offset a)](bilinearC _ _ sym) !biline
   (bilinearC delta offset sym).
 have -> : bilinear M delta delta = \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N)
     ((if i == j then 1 else 2) * (M i j * (delta i * delta j))).
-  by apply: over_pairs => i j; rewrite sym; ring.
+  by apply: over_pairsE => i j; rewrite sym; ring.
 have -> : bilinear M offset delta = \sum_i (\sum_j M i j * offset j) * delta i.
   rewrite (bilinearC _ _ sym) /bilinear; apply: eq_bigr => i _; rewrite big_distrl;
     apply: eq_bigr => j _ /=; ring.
@@ -101,14 +101,14 @@ Qed.
 
 (** ** Instance: two correlated axes, [2 u^2 + 2 u v + 2 v^2], at (1, 1): -3 *)
 Definition correlated (i j : 'I_2) : R := if i == j then 2 else 1.
-Lemma triangle (F : 'I_2 -> 'I_2 -> R) : \big[Rplus/0]_(i : 'I_2)
+Lemma triangleE (F : 'I_2 -> 'I_2 -> R) : \big[Rplus/0]_(i : 'I_2)
   \big[Rplus/0]_(j : 'I_2 | (i <= j)%N) F i j
   = F ord0 ord0 + F ord0 (lift ord0 ord0) + F (lift ord0 ord0) (lift ord0 ord0).
 Proof. by under eq_bigr do rewrite big_mkcond; rewrite !big_ord_recl !big_ord0 /=; ring. Qed.
 Theorem instance : generalised_score correlated (fun _ => 0) (fun _ => 1) = -3.
 Proof.
 rewrite inner_product => [|i j]; last by rewrite /correlated eq_sym.
-rewrite /linear_part /pairs_part triangle /bilinear !big_ord_recl !big_ord0 /correlated.
+rewrite /linear_part /pairs_part triangleE /bilinear !big_ord_recl !big_ord0 /correlated.
 by rewrite -!val_eqE /=; lra.
 Qed.
 
@@ -118,7 +118,7 @@ Qed.
     or the constant forgotten; a form that is only symmetric has a peak *)
 Lemma correlated_symmetric : symmetric correlated.
 Proof. by move=> i j; rewrite /correlated eq_sym. Qed.
-Ltac on_correlated := rewrite /generalised_score /linear_part /pairs_part ?triangle /bilinear
+Ltac on_correlated := rewrite /generalised_score /linear_part /pairs_part ?triangleE /bilinear
   !big_ord_recl !big_ord0 /correlated -!val_eqE /=; lra.
 Definition mutant := generalised_as (fun n M offset delta => linear_part M offset delta
   + \sum_i (\sum_j ((if i == j then - (/ 2 * M i i) else - M i j) * (delta i * delta j)))

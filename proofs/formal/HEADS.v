@@ -74,10 +74,10 @@ Section Ring.
 Variable S : numbers.
 Add Ring numbers_ring : (laws S).
 Local Open Scope num_scope.
-Lemma cross (m u rho q s : S) : m * u * rho - q * rho * u - q * rho * (m * u) * s
+Lemma crossE (m u rho q s : S) : m * u * rho - q * rho * u - q * rho * (m * u) * s
   = (m - q * (1 + m * s)) * (u * rho).
 Proof. ring. Qed.
-Lemma expand (c m u r q y rho : S) :
+Lemma expandE (c m u r q y rho : S) :
   (c + m * u) * (r - q * y * rho) = c * r + (m * u * r - q * rho * (c * y) - q * rho * (m * u) * y).
 Proof. ring. Qed.
 End Ring.
@@ -103,14 +103,14 @@ Hypothesis positive : forall i, row i (C *m R) != 0 -> 0 < ((C *m R) *m x) i ord
 Let y (j : 'I_r) : F := (R *m x) j ord0.
 Let u (i : 'I_t) : F := \sum_j C i j * y j.
 Let uE i : u i = ((C *m R) *m x) i ord0. Proof. by rewrite -mulmxA [RHS]mxE. Qed.
-Let zero_row i : row i (C *m R) = 0 -> forall j, C i j = 0.
+Let zero_row0 i : row i (C *m R) = 0 -> forall j, C i j = 0.
 Proof.
 move=> /eqP; rewrite row_mul mulmx_free_eq0 // => /eqP /rowP E j.
 by have := E j; rewrite !mxE.
 Qed.
 Let u_ge0 i : 0 <= u i.
 Proof.
-case: (eqVneq (row i (C *m R)) 0) => [/zero_row E|/positive]; last by rewrite uE => /ltW.
+case: (eqVneq (row i (C *m R)) 0) => [/zero_row0 E|/positive]; last by rewrite uE => /ltW.
 by rewrite /u big1 // => j _; rewrite E mul0r.
 Qed.
 Let s := \sum_j y j.
@@ -133,7 +133,7 @@ by rewrite -normrN ler_norm.
 Qed.
 Let pattern_ge0 i j : 0 <= pattern i j.
 Proof.
-case: (eqVneq (row i (C *m R)) 0) => [/zero_row E|/(@pattern_gt0 i j) /ltW //].
+case: (eqVneq (row i (C *m R)) 0) => [/zero_row0 E|/(@pattern_gt0 i j) /ltW //].
 by rewrite /pattern E add0r mulr_ge0 // ltW.
 Qed.
 Let total j := \sum_i pattern i j.
@@ -167,11 +167,11 @@ transitivity
   have E : m * u i * rho k - q * rho k * u i - q * rho k * (m * u i) * s = 0.
     have qE : q * (1 + m * s) = m by rewrite /q divfK.
     transitivity ((m - q * (1 + m * s)) * (u i * rho k));
-      first exact: (@cross (of_ring F) m (u i) (rho k) q s).
+      first exact: (@crossE (of_ring F) m (u i) (rho k) q s).
     by rewrite qE subrr mul0r.
   by rewrite big_split /= !big_split /= !sumrN -!mulr_sumr -/(u i) -/s -/(rho k) E addr0.
 apply: eq_bigr => j _; rewrite !mxE [RHS]mulrA divfK ?gt_eqF ?total_gt0 // /pattern; symmetry.
-exact: (@expand (of_ring F) (C i j) m (u i) (R j k) q (y j) (rho k) : _ = _ :> F).
+exact: (@expandE (of_ring F) (C i j) m (u i) (R j k) q (y j) (rho k) : _ = _ :> F).
 Qed.
 End Exactly.
 

@@ -51,7 +51,7 @@ Qed.
 (** Longer sides have larger ratios: a summand that is added has a larger one, [R], than all before.
     So the whole side has at least [R] times as much behind [M]; if [R <= rho] the part is below
     [rho] itself, else because the whole is. *)
-Lemma side_part M : / 2 + \big[Rplus/0]_(m < M) (u m * r m)
+Lemma side_part_le M : / 2 + \big[Rplus/0]_(m < M) (u m * r m)
   <= rho * (/ 2 + \big[Rplus/0]_(m < M) u m).
 Proof.
 pose R := if M is M.+1 then r M else 1.
@@ -81,7 +81,7 @@ Qed.
 End Side.
 
 (** ** One axis *)
-Lemma axis_split (F : Z -> R) N (p : 'I_N) : \big[Rplus/0]_(j < N) F (Z.of_nat j - Z.of_nat p)%Z
+Lemma axis_splitE (F : Z -> R) N (p : 'I_N) : \big[Rplus/0]_(j < N) F (Z.of_nat j - Z.of_nat p)%Z
   = F 0%Z + \big[Rplus/0]_(m < N - p.+1) F (1 * (Z.of_nat m + 1))%Z
     + \big[Rplus/0]_(m < p) F (-1 * (Z.of_nat m + 1))%Z.
 Proof.
@@ -105,7 +105,7 @@ Lemma axis_le_ratio s c rho N (p : 'I_N) : 0 <= c <= 1 -> axis_ratio s c rho ->
   <= rho * \big[Rplus/0]_(j < N) exp (s (Z.of_nat j - Z.of_nat p)%Z).
 Proof.
 move=> [c0 c1] [[s0 down] right left].
-rewrite (axis_split (fun z => exp ((1 - c) * s z))) (axis_split (fun z => exp (s z))) s0 Rmult_0_r
+rewrite (axis_splitE (fun z => exp ((1 - c) * s z))) (axis_splitE (fun z => exp (s z))) s0 Rmult_0_r
   exp_0.
 have one side M : side = 1%Z \/ side = (-1)%Z -> side_ratio s c rho side ->
     / 2 + \big[Rplus/0]_(m < M) exp ((1 - c) * s (side * (Z.of_nat m + 1))%Z)
@@ -127,7 +127,7 @@ have one side M : side = 1%Z \/ side = (-1)%Z -> side_ratio s c rho side ->
     have <- : sum_f_R0 (fun m => exp ((1 - c) * s (z m))) k = sum_f_R0 (fun m => u m * r m) k.
       by apply: PartSum.sum_eq => m _; exact: E.
     exact: cl.
-  have := side_part u0 r1 grows cT cu le M.
+  have := side_part_le u0 r1 grows cT cu le M.
   have -> : \big[Rplus/0]_(m < M) exp ((1 - c) * s (side * (Z.of_nat m + 1))%Z)
     = \big[Rplus/0]_(m < M) (u m * r m).
     by apply: eq_bigr => m _; exact: E.
@@ -137,13 +137,13 @@ lra.
 Qed.
 
 (** ** A box: sums over the axes make products *)
-Lemma box_moment n (size : 'I_n -> nat) (near : box size) (s : 'I_n -> Z -> R) (b : R) :
+Lemma box_momentE n (size : 'I_n -> nat) (near : box size) (s : 'I_n -> Z -> R) (b : R) :
   \sum_k exp (b * around s near k)
   = \prod_a (\big[Rplus/0]_(j < size a) exp (b * s a (Z.of_nat j - Z.of_nat (near a))%Z)).
 Proof.
-rewrite (prod_sum (fun a j => exp (b * s a (Z.of_nat j - Z.of_nat (near a))%Z)) near);
+rewrite (prod_sumE (fun a j => exp (b * s a (Z.of_nat j - Z.of_nat (near a))%Z)) near);
   apply: eq_bigr => k _.
-by rewrite /around big_distrr /= exp_rsum.
+by rewrite /around big_distrr /= exp_rsumE.
 Qed.
 Lemma around_le0 n (size : 'I_n -> nat) (near k : box size) (s : 'I_n -> Z -> R) :
   (forall a, falls (s a)) -> around s near k <= 0.
@@ -166,7 +166,7 @@ have down a : falls (s a) by case: (ratios a).
 pose axis b a := \big[Rplus/0]_(j < size a) exp (b * s a (Z.of_nat j - Z.of_nat (near a))%Z).
 have Z0 : 0 < \sum_k exp (around s near k) by apply: (rsum_gt0 near) => k; exact: exp_pos.
 have E : \sum_k exp (around s near k) = \prod_a axis 1 a.
-  by rewrite -box_moment; apply: eq_bigr => k _; rewrite Rmult_1_l.
+  by rewrite -box_momentE; apply: eq_bigr => k _; rewrite Rmult_1_l.
 have -> : \sum_k softmax (around s near) k * exp (c * Rabs (around s near k))
   = (\sum_k exp ((1 - c) * around s near k)) * / (\sum_k exp (around s near k)).
   rewrite big_distrl /=; apply: eq_bigr => k _; rewrite /softmax /Rdiv.
@@ -174,7 +174,7 @@ have -> : \sum_k softmax (around s near) k * exp (c * Rabs (around s near k))
     (c * Rabs (around s near k)).
     by rewrite -exp_plus; congr exp; rewrite Rabs_left1; [ring | exact: around_le0].
   by rewrite Rmult_assoc [_ * exp _]Rmult_comm -Rmult_assoc.
-rewrite box_moment E in Z0 *; apply: (Rmult_le_reg_r (\prod_a axis 1 a)) => //.
+rewrite box_momentE E in Z0 *; apply: (Rmult_le_reg_r (\prod_a axis 1 a)) => //.
 rewrite Rmult_assoc Rinv_l ?Rmult_1_r; last lra.
 have -> : \prod_a rho a * \prod_a axis 1 a = \prod_a (rho a * axis 1 a) by rewrite big_split.
 apply: (proj2 (rprod_le_all _)) => a; split; first by apply: rsum_ge0 => j _; exact/Rlt_le/exp_pos.
@@ -299,7 +299,7 @@ split.
     rewrite big_split /=; congr (_ + _); rewrite big_const; elim: #|few| => [|n IH];
       first by rewrite /=; ring.
     by rewrite iterS IH S_INR; ring.
-  have := rsum_part few r0; have ne : 0 <= INR #|few| * eta by apply: Rmult_le_pos => //;
+  have := rsum_part_le few r0; have ne : 0 <= INR #|few| * eta by apply: Rmult_le_pos => //;
     exact: pos_INR.
   by rewrite /key_error -/D; nra.
 apply: Rle_trans (_ : \big[Rplus/0]_(k | ~~ few k) ((1 + d) * exp c0 * exp ((1 - c) * s k) + eta)
@@ -368,7 +368,7 @@ Hypothesis sums : over_integers s total.
 Let u side m := exp (s (side * (Z.of_nat m + 1))%Z).
 Let part side M := \big[Rplus/0]_(m < M) u side m.
 Lemma u_ge0 side m : 0 <= u side m. Proof. exact/Rlt_le/exp_pos. Qed.
-Lemma part_grows side M N : (M <= N)%N -> part side M <= part side N.
+Lemma part_grows_le side M N : (M <= N)%N -> part side M <= part side N.
 Proof. by move=> le; apply: (part_le (v := u side)) => // m _; exact: u_ge0. Qed.
 Lemma parts_le_total M N : exp (s 0%Z) + part 1 M + part (-1) N <= total.
 Proof.
@@ -376,9 +376,9 @@ pose L := maxn M N; apply: Rle_trans (axis_le_total L sums).
 have lt : (L < (L + L).+1)%N by rewrite ltnS leq_addr.
 have E : \big[Rplus/0]_(m < (L + L).+1) exp (s (Z.of_nat m - Z.of_nat L)%Z)
   = \big[Rplus/0]_(m < (L + L).+1) exp (s (Z.of_nat m - Z.of_nat (Ordinal lt))%Z) by [].
-rewrite E (axis_split (fun z => exp (s z))) /=.
+rewrite E (axis_splitE (fun z => exp (s z))) /=.
 have -> : ((L + L).+1 - L.+1 = L)%N by rewrite subSS addnK.
-by apply: Rplus_le_compat; [apply: Rplus_le_compat_l|]; apply: part_grows;
+by apply: Rplus_le_compat; [apply: Rplus_le_compat_l|]; apply: part_grows_le;
   [exact: leq_maxl | exact: leq_maxr].
 Qed.
 Lemma beyondE r : beyond s total r = total - (exp (s 0%Z) + part 1 r + part (-1) r).
@@ -387,16 +387,16 @@ have lt : (r < (r + r).+1)%N by rewrite ltnS leq_addr.
 rewrite /beyond; congr (_ - _).
 have -> : \big[Rplus/0]_(m < (r + r).+1) exp (s (Z.of_nat m - Z.of_nat r)%Z)
   = \big[Rplus/0]_(m < (r + r).+1) exp (s (Z.of_nat m - Z.of_nat (Ordinal lt))%Z) by [].
-by rewrite (axis_split (fun z => exp (s z))) /=; have -> : ((r + r).+1 - r.+1 = r)%N
+by rewrite (axis_splitE (fun z => exp (s z))) /=; have -> : ((r + r).+1 - r.+1 = r)%N
   by rewrite subSS addnK.
 Qed.
 Lemma axis_le_all N (p : 'I_N) : \big[Rplus/0]_(j < N) exp (s (Z.of_nat j - Z.of_nat p)%Z) <= total.
-Proof. rewrite (axis_split (fun z => exp (s z))); exact: parts_le_total. Qed.
+Proof. rewrite (axis_splitE (fun z => exp (s z))); exact: parts_le_total. Qed.
 Definition outside r z : R := if (Z.abs z <=? Z.of_nat r)%Z then 0 else exp (s z).
-Lemma axis_beyond N (p : 'I_N) r : \big[Rplus/0]_(j < N) outside r (Z.of_nat j - Z.of_nat p)%Z
+Lemma axis_beyond_le N (p : 'I_N) r : \big[Rplus/0]_(j < N) outside r (Z.of_nat j - Z.of_nat p)%Z
   <= beyond s total r.
 Proof.
-rewrite axis_split beyondE; have -> : outside r 0 = 0 by rewrite /outside; case: Z.leb_spec0 => //;
+rewrite axis_splitE beyondE; have -> : outside r 0 = 0 by rewrite /outside; case: Z.leb_spec0 => //;
   lia.
 have side M d : d = 1%Z \/ d = (-1)%Z ->
     \big[Rplus/0]_(m < M) outside r (d * (Z.of_nat m + 1))%Z + part d r <= part d (maxn M r).
@@ -449,8 +449,8 @@ have each a
     \big[Rplus/0]_(k : box size | ~~ (Z.abs (Z.of_nat (k a) - Z.of_nat (near a)) <=? Z.of_nat r)%Z)
     exp (around s near k)
       = \prod_b \big[Rplus/0]_(j < size b) F b j.
-    rewrite (prod_sum F near) big_mkcond /=; apply: eq_bigr => k _.
-    rewrite /around exp_rsum (bigD1 a) //= [RHS](bigD1 a) //= /F eqxx /outside;
+    rewrite (prod_sumE F near) big_mkcond /=; apply: eq_bigr => k _.
+    rewrite /around exp_rsumE (bigD1 a) //= [RHS](bigD1 a) //= /F eqxx /outside;
       case: (Z.abs _ <=? _)%Z => /=.
       by rewrite Rmult_0_l.
     by congr (_ * _); apply: eq_bigr => b /negbTE ->.
@@ -459,7 +459,7 @@ have each a
     [exact: Rle_refl | exact/Rlt_le/exp_pos].
   - elim/big_ind: _ => [|x y|b ne]; [lra | exact: Rmult_le_pos |].
     by apply: rsum_ge0 => j _; rewrite /F (negbTE ne); exact/Rlt_le/exp_pos.
-  - by under eq_bigr do rewrite /F eqxx; exact: axis_beyond.
+  - by under eq_bigr do rewrite /F eqxx; exact: axis_beyond_le.
   - suff : 0 <= \big[Rmult/1]_(b | b != a) (\big[Rplus/0]_(j < size b) F b j)
     <= \big[Rmult/1]_(b | b != a) total b by case.
     elim/big_ind2: _ => [|x1 x2 y1 y2 Hx Hy|b ne]; first by split; lra.

@@ -99,7 +99,7 @@ Proof.
 move=> S n g ok G ci co H D f P Wval Wout weight b bij hardP W X q o.
 rewrite mhsaE torch_convE; congr (add _ _); rewrite [RHS](reindex f) /=; last exact: onW_bij.
 apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W -(zero_pad_key ok _); congr (mul _ _).
-rewrite -(sum_pick (key ok q (f h)) (zero_pad X ^~ c)); apply: eq_bigr => k _.
+rewrite -(sum_pickE (key ok q (f h)) (zero_pad X ^~ c)); apply: eq_bigr => k _.
 by rewrite hardP (readsE ok).
 Qed.
 
@@ -112,7 +112,7 @@ apply: eq_bigr => h _; rewrite [RHS]big_mkcond; apply: eq_bigr => c _; rewrite W
 have -> : bigop zero (index_enum _) (fun k => BigBody k (@add S) true (mul (P h q k) (Z k c)))
     = \big[@add S/zero]_(k | reads q (f h) k) Z k c.
   rewrite [RHS](big_pred1 (key ok q (f h))) => [|k]; last by rewrite (readsE ok).
-  rewrite -(sum_pick (key ok q (f h)) (Z ^~ c)).
+  rewrite -(sum_pickE (key ok q (f h)) (Z ^~ c)).
   by apply: eq_bigr => k _; rewrite hardP (readsE ok).
 by case: eqP => // _; rewrite (@mulC S) (@mul0l S).
 Qed.
@@ -153,13 +153,13 @@ Proof.
 move=> a; have [out0 k0 d0] := sizes a; split=> //.
 by rewrite /padded /g /= add0n addn0 -[X in X < _]add0n ltn_add2r.
 Qed.
-Lemma stuffed_out a : out_side g a = out a.
+Lemma stuffed_outE a : out_side g a = out a.
 Proof.
 have [out0 _ _] := sizes a.
 by rewrite /out_side /padded /g /= add0n addn0 divn1 addnK subnK.
 Qed.
-Definition same_place (q : queries g) : box out := [ffun a => cast_ord (stuffed_out a) (q a)].
-Definition back (q : box out) : queries g := [ffun a => cast_ord (esym (stuffed_out a)) (q a)].
+Definition same_place (q : queries g) : box out := [ffun a => cast_ord (stuffed_outE a) (q a)].
+Definition back (q : box out) : queries g := [ffun a => cast_ord (esym (stuffed_outE a)) (q a)].
 Lemma same_placeK : cancel same_place back.
 Proof. by move=> q; apply/ffunP => a; rewrite !ffunE cast_ordK. Qed.
 Lemma backK : cancel back same_place.
@@ -167,7 +167,7 @@ Proof. by move=> q; apply/ffunP => a; rewrite !ffunE cast_ordKV. Qed.
 Lemma flippedK : involutive (@flipped n kernel).
 Proof. by move=> t; apply/ffunP => a; rewrite !ffunE rev_ordK. Qed.
 (** The key that the flipped tap reads holds what the tap adds. *)
-Lemma stuffs_key (i : box side) (t : box kernel) (q : queries g) :
+Lemma stuffs_keyE (i : box side) (t : box kernel) (q : queries g) :
   stuffs stride padding i (key stuffed_fits q (flipped t)) = adds stride dilation padding i t
     (same_place q).
 Proof.
@@ -202,7 +202,7 @@ apply: eq_bigr => t _; apply: eq_bigr => c /eqP same; congr (mul _ _); last firs
     [apply: val_inj; rewrite /= (divn_eq c ci) (divn_eq c' ci) same E1 E2 | rewrite flippedK].
 rewrite (big_pred1 (key (stuffed_fits sizes) q (flipped t))) => [|k];
   last by rewrite (readsE (stuffed_fits sizes)).
-by apply: eq_bigl => i; exact: stuffs_key.
+by apply: eq_bigl => i; exact: stuffs_keyE.
 Qed.
 
 (** ** Instance
@@ -222,7 +222,7 @@ rewrite (reindex (@line s)) //; exists (fun k : box (fun _ : 'I_1 => s) => k ord
   first by rewrite /line ffunE.
 by apply/ffunP => a; rewrite ffunE (ord1 a).
 Qed.
-Lemma all_axes (A : pred 'I_1) : [forall a, A a] = A ord0.
+Lemma all_axesE (A : pred 'I_1) : [forall a, A a] = A ord0.
 Proof. by apply/forallP/idP => [/(_ ord0)|H a] //; rewrite (ord1 a). Qed.
 Variables (s : nat) (w0 w1 : Z).
 Definition small_weight (o : 'I_(1 * 1)) (c : nat) (t : taps (small s)) : integers :=
@@ -231,24 +231,24 @@ Definition small_bias (o : 'I_(1 * 1)) : integers := 5%Z.
 Definition small_image (i : pixels (small s)) (c : 'I_(1 * 1)) : integers := Z.of_nat (i ord0 + 1).
 Definition small_padded (j : nat) : Z :=
   if j is j'.+1 then (if j' < 3 then Z.of_nat j else 0%Z) else 0%Z.
-Lemma small_sees (q : queries (small s)) (t : taps (small s)) c :
+Lemma small_seesE (q : queries (small s)) (t : taps (small s)) c :
   \big[@add integers/zero]_(i : pixels (small s) | sees q t i) small_image i c
     = small_padded (q ord0 * s + t ord0).
 Proof.
 rewrite (@sum_line integers 3 (fun i => sees (g := small s) q t i) (fun i => small_image i c)).
 rewrite (eq_bigl (fun i : 'I_3 => 1 + i == q ord0 * s + t ord0)) => [|i]; last first.
-  by rewrite /sees all_axes ffunE /= muln1.
+  by rewrite /sees all_axesE ffunE /= muln1.
 rewrite /small_image /small_padded; under eq_bigr do rewrite ffunE.
 rewrite big_mkcond !big_ord_recl big_ord0 /=; move: (q ord0 * s + t ord0) => j.
 by move: j => [|[|[|[|j]]]].
 Qed.
-Lemma small_value (q : queries (small s)) : torch_conv small_weight small_bias small_image q ord0
+Lemma small_valueE (q : queries (small s)) : torch_conv small_weight small_bias small_image q ord0
   = (w0 * small_padded (q ord0 * s) + w1 * small_padded (q ord0 * s + 1) + 5)%Z.
 Proof.
 rewrite torch_convE
   (@sum_line integers 2 xpredT
   (fun t => bigop _ _ (fun c => BigBody c _ _ (mul _ (tap small_weight t c ord0))))).
-rewrite !big_ord_recl !big_ord0 /tap /small_weight !ffunE /= !(small_sees q) /line !ffunE /=
+rewrite !big_ord_recl !big_ord0 /tap /small_weight !ffunE /= !(small_seesE q) /line !ffunE /=
   /small_bias addn0.
 have -> : bump 0 0 = 1 by [].
 by move: (small_padded _) (small_padded _) => x y; rewrite /=; lia.
@@ -262,7 +262,7 @@ Definition small_heads (h : taps (small 1)) (q : queries (small 1)) (k : keys (s
 Definition small_value_weight (h : taps (small 1)) (c : 'I_(1 * 1)) (e : unit) : integers :=
   small_weight 1 10 ord0 0 h.
 Definition small_output_weight (h : taps (small 1)) (e : unit) (o : 'I_(1 * 1)) : integers := 1%Z.
-Lemma small_merged h c o : merged small_value_weight small_output_weight h c o
+Lemma small_mergedE h c o : merged small_value_weight small_output_weight h c o
   = tap (@small_weight 1 1 10) h c o.
 Proof.
 rewrite /merged (bigD1 tt) //= big1 => [|[]] //;
@@ -278,10 +278,10 @@ Theorem instance : [:: small_output (@small_query 1 0 isT); small_output (@small
     (zero_pad (@small_image 1)) q ord0
     = small_output q.
 Proof.
-split; first by rewrite /small_output !small_value !ffunE.
-split=> [|q]; first by rewrite /small_output !small_value !ffunE.
+split; first by rewrite /small_output !small_valueE !ffunE.
+split=> [|q]; first by rewrite /small_output !small_valueE !ffunE.
 have id_bij : bijective (@id (taps (small 1))) by exists id.
-exact: (lemma1 (@small_fits 1 isT) small_bias id_bij (fun h q k => erefl) small_merged).
+exact: (lemma1 (@small_fits 1 isT) small_bias id_bij (fun h q k => erefl) small_mergedE).
 Qed.
 
 (** ** Mutants
@@ -299,15 +299,15 @@ pose g := small 1; pose P (h : taps g) q k : integers :=
   if reads q (reversed h) k then 1%Z else 0%Z.
 pose weight' := @small_weight 1 10 1.
 have W' h c o : merged small_value_weight small_output_weight h c o = tap weight' (reversed h) c o.
-  rewrite small_merged /tap; case: ifP => // _; rewrite /weight' /small_weight ffunE /=.
+  rewrite small_mergedE /tap; case: ifP => // _; rewrite /weight' /small_weight ffunE /=.
   by case: (h ord0) => [[|[|//]] ?].
 have ok := @small_fits 1 isT; have id_bij : bijective (@id (taps g)) by exists id.
 have rev_bij : bijective (@reversed 1 g) by exists (@reversed 1 g); exact: reversedK.
-move=> /(_ integers 1 g ok 1 1 1 _ _ id P _ _ _ small_bias id_bij (fun h q k => erefl) small_merged
+move=> /(_ integers 1 g ok 1 1 1 _ _ id P _ _ _ small_bias id_bij (fun h q k => erefl) small_mergedE
   (@small_image 1)).
 move=> /(_ (@small_query 1 0 isT) ord0);
   rewrite (lemma1 ok small_bias rev_bij (fun h q k => erefl) W').
-by rewrite !small_value ffunE.
+by rewrite !small_valueE ffunE.
 Qed.
 Definition axis (side kernel : nat) : geometry 1 :=
   Geometry (fun _ => side) (fun _ => kernel) (fun _ => 1) (fun _ => 1) (fun _ => 0) (fun _ => 0).

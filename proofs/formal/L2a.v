@@ -16,12 +16,12 @@ Variable S : numbers.
 Add Ring numbers_ring : (laws S).
 Local Open Scope num_scope.
 (** Without content weights, only [v . r] is left of Eq. (8). *)
-Lemma position_only (Cin Dp : finType) (v r : Dp -> S) (xq xk : Cin -> S) :
+Lemma position_onlyE (Cin Dp : finType) (v r : Dp -> S) (xq xk : Cin -> S) :
   score (fun _ _ => 0) (fun _ _ => 0) identity (fun _ => 0) v xq xk r = \sum_p v p * r p.
 Proof.
 have zero_content (x : Cin -> S) : \sum_c x c * 0 = 0 by apply: big1 => c _; rewrite mul0r.
 rewrite -[RHS]add0l; congr (_ + _); last first.
-  by apply: eq_bigr => e _; rewrite -(sum_pick e r); congr (mul _ _); apply: eq_bigr => p _;
+  by apply: eq_bigr => e _; rewrite -(sum_pickE e r); congr (mul _ _); apply: eq_bigr => p _;
     rewrite mulC.
 have first : \sum_(e : Dp) (\sum_c xq c * 0) * (\sum_c xk c * 0) = 0.
   by apply: big1 => e _; rewrite zero_content mul0l.
@@ -33,7 +33,7 @@ Qed.
 Lemma quadratic_scoreE n (Cin : finType) alpha (offset delta : 'I_n -> S) (xq xk : Cin -> S) :
   quadratic_score alpha offset xq xk delta = centred_square alpha offset delta.
 Proof.
-rewrite /centred_square /quadratic_score position_only sum_option /=.
+rewrite /centred_square /quadratic_score position_onlyE sum_optionE /=.
 transitivity (\sum_a (- alpha * (delta a * delta a) + alpha * ((1 + 1) * offset a) * delta a)).
   by rewrite big_split -big_distrr.
 transitivity
@@ -55,7 +55,7 @@ Theorem wider_key_space : L2a_wide.
 Proof.
 move=> S n Cin D place inj alpha offset delta v Ev xq xk;
   rewrite -(quadratic_scoreE alpha offset delta xq xk).
-rewrite /quadratic_score position_only /score.
+rewrite /quadratic_score position_onlyE /score.
 have zero_content (x : Cin -> S) : (\sum_c x c * 0 = 0)%num by apply: big1 => c _; rewrite mul0r.
 have first (F : D -> S) : (\sum_e (\sum_c xq c * 0) * F e = 0)%num.
   by apply: big1 => e _; rewrite zero_content mul0l.
@@ -83,32 +83,32 @@ Qed.
 
     The factor 2 of [v] forgotten; the sign of alpha, the sign of the centre or the constant wrong;
     alpha squared *)
-Lemma at_one v expected : scores_as v expected -> forall alpha,
+Lemma at_oneE v expected : scores_as v expected -> forall alpha,
   (v integers 1%N alpha (fun _ => 1) None + v integers 1%N alpha (fun _ => 1) (Some ord0)
     = expected integers 1%N alpha (fun _ => 1) (fun _ => 1))%Z.
 Proof.
 move=> /(_ integers 1%N [finType of unit] _ (fun _ => 1%Z) (fun _ => 1%Z) (fun _ => 0%Z)
   (fun _ => 0%Z)) E alpha.
-by rewrite -E position_only sum_option /= /squared_norm !big_ord_recl !big_ord0 /=; lia.
+by rewrite -E position_onlyE sum_optionE /= /squared_norm !big_ord_recl !big_ord0 /=; lia.
 Qed.
 Ltac on_integers := rewrite /= /centred_square /squared_norm !big_ord_recl !big_ord0.
 Definition mutant := scores_as
   (fun S n alpha offset p => if p is Some a then alpha * offset a else - alpha)%num centred_square.
 Theorem mutant_refuted : ~ mutant.
-Proof. by move=> /at_one /(_ 1%Z); on_integers. Qed.
+Proof. by move=> /at_oneE /(_ 1%Z); on_integers. Qed.
 Definition mutant_sign := scores_as direction (fun S n alpha offset delta =>
   alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
 Theorem mutant_sign_refuted : ~ mutant_sign.
-Proof. by move=> /at_one /(_ 1%Z); on_integers. Qed.
+Proof. by move=> /at_oneE /(_ 1%Z); on_integers. Qed.
 Definition mutant_offset := scores_as direction (fun S n alpha offset delta =>
   - alpha * (squared_norm (fun a => delta a + offset a) - squared_norm offset))%num.
 Theorem mutant_offset_refuted : ~ mutant_offset.
-Proof. by move=> /at_one /(_ 1%Z); on_integers. Qed.
+Proof. by move=> /at_oneE /(_ 1%Z); on_integers. Qed.
 Definition mutant_constant := scores_as direction (fun S n alpha offset delta =>
   - alpha * squared_norm (fun a => delta a - offset a))%num.
 Theorem mutant_constant_refuted : ~ mutant_constant.
-Proof. by move=> /at_one /(_ 1%Z); on_integers. Qed.
+Proof. by move=> /at_oneE /(_ 1%Z); on_integers. Qed.
 Definition mutant_square := scores_as direction (fun S n alpha offset delta =>
   - (alpha * alpha) * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
 Theorem mutant_square_refuted : ~ mutant_square.
-Proof. by move=> /at_one /(_ 2%Z); on_integers. Qed.
+Proof. by move=> /at_oneE /(_ 2%Z); on_integers. Qed.

@@ -30,7 +30,7 @@ have H2 : is_lim (fun alpha => theta_bound alpha ^ n) p_infty 1.
 have -> : Finite 1 = Rbar_inv 1 by rewrite /=; congr Finite; field.
 by apply: (is_lim_inv _ p_infty 1) => //; case; lra.
 Qed.
-Lemma leak_small n (eps : R) : 0 < eps ->
+Lemma leak_small_le n (eps : R) : 0 < eps ->
   exists alpha0 : R, 0 <= alpha0 /\ forall alpha, alpha0 < alpha ->
     1 - / theta_bound alpha ^ n <= eps.
 Proof.
@@ -42,14 +42,14 @@ Qed.
 
 Theorem uniform : L2b.
 Proof.
-move=> n eps e0; have [alpha0 [pos0 small]] := leak_small n e0.
-exists alpha0 => alpha lt K pos inj target; apply: softmax_close.
+move=> n eps e0; have [alpha0 [pos0 small]] := leak_small_le n e0.
+exists alpha0 => alpha lt K pos inj target; apply: softmax_close_le.
 have ge := share (Rle_lt_trans _ _ _ pos0 lt) inj target; apply: Rle_trans ge.
 by have := small alpha lt; lra.
 Qed.
 
 (** By Bernoulli's inequality the bound of L2c leaves at most n times 2 / (e^alpha - 1). *)
-Lemma bernoulli x n : 0 <= x -> 1 - INR n * x <= / (1 + x) ^ n <= 1.
+Lemma bernoulli_le x n : 0 <= x -> 1 - INR n * x <= / (1 + x) ^ n <= 1.
 Proof.
 move=> x0; elim: n => [|n [lo hi]]; first by rewrite /= Rinv_1; lra.
 have p : 0 < (1 + x) ^ n by apply: pow_lt; lra.
@@ -63,12 +63,12 @@ move: a0 lo hi b0 b1 E le; set a := / (1 + x) ^ n; set b := / (1 + x) => a0 lo h
 have : (1 - b) * a <= x by rewrite -E -[X in _ <= X]Rmult_1_r; apply: Rmult_le_compat; nra.
 by split; nra.
 Qed.
-Lemma rate_bound n eps alpha : 0 < eps -> 0 < alpha -> ln (1 + 2 * INR n / eps) <= alpha ->
+Lemma rate_bound_le n eps alpha : 0 < eps -> 0 < alpha -> ln (1 + 2 * INR n / eps) <= alpha ->
   1 - / theta_bound alpha ^ n <= eps.
 Proof.
 move=> e0 a0 big; have n0 := pos_INR n; have x0 : 0 < 2 / (exp alpha - 1).
   by apply: Rdiv_lt_0_compat; [lra | have := exp_increasing _ _ a0; rewrite exp_0; lra].
-have [lo _] := bernoulli n (Rlt_le _ _ x0); rewrite -/(theta_bound alpha) in lo.
+have [lo _] := bernoulli_le n (Rlt_le _ _ x0); rewrite -/(theta_bound alpha) in lo.
 suff : INR n * (2 / (exp alpha - 1)) <= eps by lra.
 have ge : 1 + 2 * INR n / eps <= exp alpha.
   have q : 0 <= 2 * INR n / eps by apply: Rdiv_le_0_compat; lra.
@@ -83,13 +83,13 @@ Qed.
 Theorem rate : L2b_rate.
 Proof.
 move=> n eps alpha e0 a0 big K pos inj target; have := share a0 inj target.
-by have := rate_bound e0 a0 big; lra.
+by have := rate_bound_le e0 a0 big; lra.
 Qed.
 Theorem rate_of_clamp : L2b_clamp.
 Proof.
 move=> n eps alpha e0 a0 big lo hi K pos inj ins target nearest E;
   have := share_of_clamp a0 inj ins E.
-by have := rate_bound e0 a0 big; lra.
+by have := rate_bound_le e0 a0 big; lra.
 Qed.
 
 (** ** Any scores with a strict maximum *)
@@ -125,7 +125,7 @@ have den : is_lim (fun a => \sum_j exp (a * (s j - s target))) p_infty 1.
 have : is_lim (fun a => / \sum_j exp (a * (s j - s target))) p_infty 1.
   have -> : Finite 1 = Rbar_inv 1 by rewrite /=; congr Finite; field.
   by apply: (is_lim_inv _ p_infty 1) => //; case; lra.
-rewrite -is_lim_spec => /(_ (mkposreal _ e0)) [M HM]; exists M => alpha lt; apply: softmax_close.
+rewrite -is_lim_spec => /(_ (mkposreal _ e0)) [M HM]; exists M => alpha lt; apply: softmax_close_le.
 have := HM alpha lt; rewrite /= => /Rabs_def2 [_]; set Z := bigop _ _ _ => small.
 rewrite -(softmax_shift _ (- (alpha * s target))) /softmax.
 have -> : \sum_j exp (alpha * s j + - (alpha * s target)) = Z by apply: eq_bigr => j _; congr exp;
@@ -148,7 +148,7 @@ Qed.
 (** ** Mutants
 
     A maximum that need not be unique; one alpha for all [eps], or for all scores; the rate of one
-    side *)
+    side; a rate that grows with [eps] *)
 Definition mutant := sharpens_if Rle.
 Theorem mutant_refuted : ~ mutant.
 Proof.
@@ -182,12 +182,20 @@ have l2 : 0 < ln 2 by apply: ln_gt0; lra.
 have ia := Rinv_0_lt_compat _ ap; have neg : - ln 2 / a < 0 by rewrite /Rdiv; nra.
 have := H a ltac:(rewrite /a; lra) _ _ _ (slope_max neg) true.
 rewrite (softmax_ext (t := slope (- ln 2))) => [|[]]; rewrite /slope; [|lra | field; lra].
-by rewrite -/(slope _) slope_share (proj2 halves) /one_hot eqxx Rabs_left; lra.
+by rewrite -/(slope _) slope_shareE (proj2 exp_ln2E) /one_hot eqxx Rabs_left; lra.
 Qed.
 Definition mutant_one_side := rate_is (fun n eps => 1 + INR n / eps).
 Theorem mutant_one_side_refuted : ~ mutant_one_side.
 Proof.
 have e0 : 0 < / 4 by lra. have l5 : 0 < ln 5 by apply: ln_gt0; lra.
 move=> /(_ 1%N _ (ln 5) e0 l5); have -> : 1 + INR 1 / / 4 = 5 by rewrite /=; field.
-by move=> /(_ (Rle_refl _) _ _ ends_grid None); rewrite ends_share; lra.
+by move=> /(_ (Rle_refl _) _ _ ends_grid None); rewrite ends_shareE; lra.
+Qed.
+Definition mutant_inverse := rate_is (fun n eps => 1 + 2 * INR n * eps).
+Theorem mutant_inverse_refuted : ~ mutant_inverse.
+Proof.
+have e0 : 0 < / 4 by lra. have positive : 0 < ln (3 / 2) by apply: ln_gt0; lra.
+move=> /(_ 1%N _ (ln (3 / 2)) e0 positive); have -> : 1 + 2 * INR 1 * / 4 = 3 / 2 by rewrite /=;
+  field.
+by move=> /(_ (Rle_refl _) _ _ ends_grid None); rewrite ends_shareE; lra.
 Qed.

@@ -25,7 +25,7 @@ Let w (z : Z) := exp (- alpha * IZR (z * z)).
 Let c := theta_bound alpha.
 
 (** ** One axis: 1 for the target, a geometric series on each side *)
-Lemma geometric N : (\big[Rplus/0]_(m < N) exp (- alpha * (INR m + 1))) * (a - 1) = 1
+Lemma geometricE N : (\big[Rplus/0]_(m < N) exp (- alpha * (INR m + 1))) * (a - 1) = 1
   - exp (- alpha * INR N).
 Proof.
 elim: N => [|N IH]; first by rewrite big_ord0 Rmult_0_r exp_0; ring.
@@ -42,7 +42,7 @@ apply: (Rle_trans _ (\big[Rplus/0]_(m < N) exp (- alpha * (INR m + 1)))).
     by rewrite INR_IZR_INZ -plus_IZR; apply: IZR_le; nia.
   have : - alpha * IZR ((Z.of_nat m + 1) * (Z.of_nat m + 1)) <= - alpha * (INR m + 1) by nra.
   by case=> [/exp_increasing|->]; lra.
-have H := geometric N; have Hp := exp_pos (- alpha * INR N); set S := bigop _ _ _ in H *.
+have H := geometricE N; have Hp := exp_pos (- alpha * INR N); set S := bigop _ _ _ in H *.
 by apply: (Rmult_le_reg_r (a - 1)); [lra | rewrite H Rinv_l; lra].
 Qed.
 Lemma theta_bound_ge1 : 1 <= c.
@@ -96,12 +96,12 @@ have codeK k i : (Z.of_nat (code k i) - Z.of_nat N = pos k i - target i)%Z.
     by rewrite ltnS; apply/leP; rewrite -plusE; clear -Hu; move: (N) Hu => M; lia.
   by rewrite inordK //; clear -Hu; move: (N) Hu => M; lia.
 have -> : \sum_k exp (\sum_a s a (pos k a - target a)%Z) = \sum_k F (code k).
-  by apply: eq_bigr => k _; rewrite exp_rsum; apply: eq_bigr => i _; rewrite codeK.
+  by apply: eq_bigr => k _; rewrite exp_rsumE; apply: eq_bigr => i _; rewrite codeK.
 rewrite -(big_map code xpredT F) /= big_uniq; last first.
   rewrite map_inj_uniq ?index_enum_uniq // => x y E; apply: pos_inj => i.
   by have := codeK x i; have := codeK y i; rewrite E; lia.
 apply: (Rle_trans _ (\sum_f F f)).
-  apply: rsum_part => f; rewrite /F; elim/big_ind: _ => [|x y Hx Hy|i _];
+  apply: rsum_part_le => f; rewrite /F; elim/big_ind: _ => [|x y Hx Hy|i _];
     [lra | exact: Rmult_le_pos | exact/Rlt_le/exp_pos].
 rewrite /F -(bigA_distr_bigA (fun i (j : 'I_(N + N).+1) => w i (Z.of_nat j - Z.of_nat N)%Z)).
 apply: (proj2 (rprod_le _)) => i; split; last exact: bounded.
@@ -118,7 +118,7 @@ Hypothesis axis : forall N, \big[Rplus/0]_(m < (N + N).+1) exp
 Variables (n : nat) (K : finType) (pos : K -> point n).
 Hypothesis pos_inj : grid pos.
 Definition weight (x target : point n) := exp (- alpha * IZR (distance x target)).
-Lemma weight_diag x target : x =1 target -> weight x target = 1.
+Lemma weight_diag1 x target : x =1 target -> weight x target = 1.
 Proof. by move=> E; rewrite /weight /distance big1 ?Rmult_0_r ?exp_0 // => i _;
   rewrite E Z.sub_diag. Qed.
 Lemma partition_le (target : point n) : \sum_k weight (pos k) target <= theta ^ n.
@@ -179,7 +179,7 @@ have [l cv] := growing_cv _ grows ub; exists l; split=> //; apply: Rnot_lt_le =>
   have [N close] := cv (l - bound) ltac:(lra).
 by have := close N (le_n N); have := le N.+1; rewrite big_sum_f_R0 /R_dist => ? /Rabs_def2; lra.
 Qed.
-Lemma axis_of_sides (s : Z -> R) N : \big[Rplus/0]_(m < (N + N).+1) exp
+Lemma axis_of_sidesE (s : Z -> R) N : \big[Rplus/0]_(m < (N + N).+1) exp
   (s (Z.of_nat m - Z.of_nat N)%Z)
   = \big[Rplus/0]_(m < N.+1) exp (s (Z.of_nat m)) + \big[Rplus/0]_(m < N) exp
     (s (- Z.of_nat m - 1)%Z).
@@ -193,7 +193,7 @@ Qed.
 Lemma axis_le_total s total N : over_integers s total ->
   \big[Rplus/0]_(m < (N + N).+1) exp (s (Z.of_nat m - Z.of_nat N)%Z) <= total.
 Proof.
-case=> r [l [cr [cl ->]]]; rewrite axis_of_sides; apply: Rplus_le_compat.
+case=> r [l [cr [cl ->]]]; rewrite axis_of_sidesE; apply: Rplus_le_compat.
   by apply: (partial_le (u := fun m => exp (s (Z.of_nat m)))) => // m; apply/Rlt_le/exp_pos.
 by apply: (partial_le (u := fun m => exp (s (- Z.of_nat m - 1)%Z))) => // m; apply/Rlt_le/exp_pos.
 Qed.
@@ -228,7 +228,7 @@ have le := box_sum_le (fun a N => axis_le_total N (sums a)) inj (pos target).
 set Z := \sum_j _ in le *; have Z0 : 0 < Z by apply: (rsum_gt0 target) => j; exact: exp_pos.
 have -> : exp (\sum_a s a (pos target a - pos target a)%Z)
   = (\prod_a (exp (s a 0%Z) / total a)) * \prod_a total a.
-  rewrite exp_rsum -big_split /=; apply: eq_bigr => a _; rewrite Z.sub_diag; field.
+  rewrite exp_rsumE -big_split /=; apply: eq_bigr => a _; rewrite Z.sub_diag; field.
   have := axis_le_total 0 (sums a); rewrite big_ord_recl big_ord0 /=; have := exp_pos (s a 0%Z);
     lra.
 set x := \prod_a (_ / _); set T := \prod_a total a in le *.
@@ -270,7 +270,7 @@ have geo N : \big[Rplus/0]_(m < N) (C * exp (- alpha * INR m)) <= C * (1 + / (ex
   have -> : \big[Rplus/0]_(i < N) exp (- alpha * INR (bump 0 i))
     = \big[Rplus/0]_(m < N) exp (- alpha * (INR m + 1)).
     by apply: eq_bigr => m _; congr (exp (_ * _)); rewrite /bump -[(true + m)%N]/(m.+1) S_INR.
-  by rewrite geometric; have := exp_pos (- alpha * INR N); lra.
+  by rewrite geometricE; have := exp_pos (- alpha * INR N); lra.
 have side (z : nat -> Z) : (forall m, exists m', (m <= m')%N /\ (Z.abs (z m) = Z.of_nat m')%Z) ->
     exists l, infinite_sum (fun m => exp (centred alpha f (z m))) l.
   move=> far; have [||l [cl _]] := sum_exists (u := fun m => exp (centred alpha f (z m)))
@@ -343,7 +343,7 @@ Proof.
 move=> n alpha alpha0 lo hi K pos inj ins target nearest E;
   apply: (share_ge alpha0 (axis_le alpha0)) => // k.
 have lohi i : (lo i <= hi i)%Z by have := ins nearest i; lia.
-rewrite (distance_ext E (frefl target)) (distance_ext (frefl (pos k)) E); exact: clamp_gap.
+rewrite (distance_ext E (frefl target)) (distance_ext (frefl (pos k)) E); exact: clamp_gap_le.
 Qed.
 
 (** ** Instance: on any grid of the plane, alpha = ln 3 gives the target at least 1/4 *)
@@ -359,7 +359,7 @@ Qed.
 
     The bound without its power, as if more axes cost nothing; neighbours on one side; keys that
     share a place; a strict bound; any key *)
-Lemma ln4 : 0 < ln 4. Proof. by apply: ln_gt0; lra. Qed.
+Lemma ln4_gt0 : 0 < ln 4. Proof. by apply: ln_gt0; lra. Qed.
 Definition mutant := shares grid Rle (fun n alpha => theta_bound alpha).
 Definition cross (k : option 'I_3) : point 3 :=
   fun a => if k is Some i then if a == i then 1%Z else 0%Z else 0%Z.
@@ -368,18 +368,19 @@ Proof.
 have inj : grid cross.
   by case=> [i|] [j|] //; [move/(_ i) | move/(_ i) | move/(_ j)]; rewrite /cross ?eqxx // ;
     case: eqP => // ->.
-move=> /(_ 3%N _ ln4 _ _ inj None); rewrite /quadratic_head /softmax /theta_bound exp_ln; last lra.
+move=> /(_ 3%N _ ln4_gt0 _ _ inj None); rewrite /quadratic_head /softmax /theta_bound exp_ln;
+  last lra.
 have D (i : 'I_3) : distance (cross (Some i)) (cross None) = 1%Z.
   rewrite /distance (bigD1 i) //= eqxx big1 // => j /negbTE ->; lia.
 have D0 : distance (cross None) (cross None) = 0%Z by rewrite /distance big1.
 have -> : \sum_k exp (- ln 4 * IZR (distance (cross k) (cross None))) = 7 / 4.
-  rewrite (@sum_option reals) /= D0 Rmult_0_r exp_0.
+  rewrite (@sum_optionE reals) /= D0 Rmult_0_r exp_0.
   by rewrite !big_ord_recl big_ord0 !D Rmult_1_r exp_Ropp exp_ln; [field | lra].
 by rewrite D0 Rmult_0_r exp_0; lra.
 Qed.
 Definition mutant_one_side := shares grid Rle (fun n alpha => (1 + 1 / (exp alpha - 1)) ^ n).
 Theorem mutant_one_side_refuted : ~ mutant_one_side.
-Proof. by move=> /(_ 1%N _ ln4 _ _ ends_grid None); rewrite ends_share ?exp_ln /=; lra. Qed.
+Proof. by move=> /(_ 1%N _ ln4_gt0 _ _ ends_grid None); rewrite ends_shareE ?exp_ln /=; lra. Qed.
 Definition mutant_no_grid :=
   shares (fun K n pos => True) Rle (fun n alpha => theta_bound alpha ^ n).
 Theorem mutant_no_grid_refuted : ~ mutant_no_grid.
@@ -392,14 +393,14 @@ Theorem mutant_strict_refuted : ~ mutant_strict.
 Proof.
 have one : grid (fun (_ : unit) (_ : 'I_0) => 0%Z) by case=> -[].
 move=> /(_ 0%N _ Rlt_0_1 _ _ one tt).
-by rewrite /quadratic_head /softmax rsum_unit distance0 Rmult_0_r exp_0 /=; lra.
+by rewrite /quadratic_head /softmax rsum_unitE distance0 Rmult_0_r exp_0 /=; lra.
 Qed.
 Definition mutant_any_key := forall n (alpha : R), 0 < alpha ->
   forall (K : finType) (pos : K -> point n), grid pos ->
   forall target key, / theta_bound alpha ^ n <= quadratic_head pos alpha (pos target) key.
 Theorem mutant_any_key_refuted : ~ mutant_any_key.
 Proof.
-move=> /(_ 1%N _ ln4 _ _ ends_grid None (Some true)); rewrite /theta_bound exp_ln; last lra.
-rewrite /quadratic_head /softmax rsum_three !distance1 /= Rmult_0_r exp_0 !Rmult_1_r exp_Ropp.
+move=> /(_ 1%N _ ln4_gt0 _ _ ends_grid None (Some true)); rewrite /theta_bound exp_ln; last lra.
+rewrite /quadratic_head /softmax rsum_threeE !distance1 /= Rmult_0_r exp_0 !Rmult_1_r exp_Ropp.
 by rewrite exp_ln; lra.
 Qed.

@@ -18,7 +18,7 @@ Proof.
 move=> H; elim/big_ind: _ => [|x y Hx Hy|];
   [lra | exact: Rmult_integral_contrapositive_currified | exact: H].
 Qed.
-Lemma rprod_div (I : finType) (F G : I -> R) : (forall i, G i <> 0) ->
+Lemma rprod_divE (I : finType) (F G : I -> R) : (forall i, G i <> 0) ->
   \prod_i (F i / G i) = \prod_i F i / \prod_i G i.
 Proof.
 move=> H; elim: (index_enum I) => [|i r IH]; first by rewrite !big_nil; field.
@@ -31,23 +31,23 @@ Qed.
 Section Distribute.
 Variables (n : nat) (size : 'I_n -> nat) (F : forall a, 'I_(size a) -> R) (k : box size).
 Let m := (\max_a size a)%N.
-Let bounded a : (size a <= m)%N. Proof. exact: leq_bigmax. Qed.
-Let widen a : 'I_(size a) -> 'I_m := widen_ord (bounded a).
+Let size_le a : (size a <= m)%N. Proof. exact: leq_bigmax. Qed.
+Let widen a : 'I_(size a) -> 'I_m := widen_ord (size_le a).
 Let back a (x : 'I_m) : 'I_(size a) := insubd (k a) (val x).
 Let widenK a : cancel (@widen a) (@back a).
 Proof. by move=> i; apply: val_inj; rewrite val_insubd /= ltn_ord. Qed.
 Let backK a (x : 'I_m) : (x < size a)%N -> widen (back a x) = x.
 Proof. by move=> lt; apply: val_inj; rewrite /= val_insubd lt. Qed.
-Lemma sum_axis a : \big[Rplus/0]_(i < size a) F i = \big[Rplus/0]_(x : 'I_m | (x < size a)%N) F
+Lemma sum_axisE a : \big[Rplus/0]_(i < size a) F i = \big[Rplus/0]_(x : 'I_m | (x < size a)%N) F
   (back a x).
 Proof.
 rewrite (reindex_onto (@widen a) (@back a)) /=; last exact: backK.
 by apply: eq_big => [i|i _]; rewrite widenK ?ltn_ord ?eqxx.
 Qed.
-Lemma prod_sum : \prod_a (\big[Rplus/0]_(i < size a) F i) = \big[Rplus/0]_(j : box size) \prod_a F
+Lemma prod_sumE : \prod_a (\big[Rplus/0]_(i < size a) F i) = \big[Rplus/0]_(j : box size) \prod_a F
   (j a).
 Proof.
-under eq_bigr do rewrite sum_axis.
+under eq_bigr do rewrite sum_axisE.
 rewrite (bigA_distr_big_dep (fun a (x : 'I_m) => (x < size a)%N) (fun a x => F (back a x))).
 rewrite (reindex_onto (fun j : box size => [ffun a => widen (j a)])
   (fun f => [ffun a => back a (f a)])) /=; last first.
@@ -61,10 +61,11 @@ End Distribute.
 
 Theorem separable : L2d.
 Proof.
-move=> n size s k; rewrite /softmax rprod_div; last by move=> a; have := softmax_den (s a) (k a);
+move=> n size s k; rewrite /softmax rprod_divE; last by move=> a;
+  have := softmax_den_gt0 (s a) (k a);
   lra.
-rewrite exp_rsum; congr (_ / _); rewrite (prod_sum (fun a i => exp (s a i)) k).
-by apply: eq_bigr => j _; exact: exp_rsum.
+rewrite exp_rsumE; congr (_ / _); rewrite (prod_sumE (fun a i => exp (s a i)) k).
+by apply: eq_bigr => j _; exact: exp_rsumE.
 Qed.
 
 Theorem mixing : L2d_mixing.
@@ -75,7 +76,7 @@ move=> K1 K2 s1 s2 X; have P (k : K1 * K2) : softmax (fun k => s1 k.1 + s2 k.2) 
   have -> : \sum_j exp (s1 j.1 + s2 j.2) = (\sum_j exp (s1 j)) * (\sum_j exp (s2 j)).
     rewrite big_distrl /= -(pair_bigA _ (fun i j => exp (s1 i + s2 j))) /=; apply: eq_bigr => i _.
     by rewrite big_distrr; apply: eq_bigr => j _; exact: exp_plus.
-  by have := softmax_den s1 k.1; have := softmax_den s2 k.2; move=> p2 p1; field; lra.
+  by have := softmax_den_gt0 s1 k.1; have := softmax_den_gt0 s2 k.2; move=> p2 p1; field; lra.
 transitivity (\sum_i \sum_j softmax s1 i * softmax s2 j * X (i, j)).
   by rewrite pair_bigA; apply: eq_bigr => -[i j] _; rewrite P.
 by rewrite exchange_big; apply: eq_bigr => j _; rewrite big_distrr; apply: eq_bigr => i _ /=; ring.
@@ -100,15 +101,16 @@ Proof.
 move=> /(_ (fun k => if k.1 && k.2 then ln 2 else 0)) [f [g E]].
 have := E (true, true); have := E (true, false); have := E (false, true); have := E (false, false).
 rewrite /softmax -(pair_bigA _ (fun i j => exp (if i && j then ln 2 else 0))) /= !big_bool /=.
-rewrite !exp_0 (proj1 halves).
+rewrite !exp_0 (proj1 exp_ln2E).
 move=> H1 H2 H3 H4; have : (f true * g true) * (f false * g false)
   = (f true * g false) * (f false * g true) by ring.
 by rewrite -H1 -H2 -H3 -H4; lra.
 Qed.
 Definition last_key (k : unit * bool) : R := if k.2 then 1 else 0.
 Ltac on_two_axes :=
-  rewrite rsum_pair rsum_bool !rsum_unit /softmax !rsum_bool ?rsum_pair ?rsum_unit /last_key /=
-  ?Rplus_0_l ?Rplus_0_r ?Rminus_0_r ?Rminus_0_l ?Rmult_0_l ?(proj1 halves) ?(proj2 halves) ?exp_0;
+  rewrite rsum_pair rsum_bool !rsum_unitE /softmax !rsum_bool ?rsum_pair ?rsum_unitE /last_key /=
+  ?Rplus_0_l ?Rplus_0_r ?Rminus_0_r ?Rminus_0_l ?Rmult_0_l ?(proj1 exp_ln2E) ?(proj2 exp_ln2E)
+    ?exp_0;
   lra.
 Definition mutant_product := mixes_apart Rmult softmax.
 Theorem mutant_product_refuted : ~ mutant_product.
@@ -125,5 +127,5 @@ Proof.
 move=> /(_ _ _ (fun _ => ln 2) (slope 0) (fun k : bool * bool => if k.1 then 1 else 0)).
 rewrite -(pair_bigA _ (fun i j => softmax _ (i, j) * (if i then 1 else 0))) /= !rsum_bool.
 by rewrite /softmax -(pair_bigA _ (fun i j => exp (ln 2 + slope 0 j))) /= !rsum_bool /= Rplus_0_r
-  (proj1 halves) exp_0; lra.
+  (proj1 exp_ln2E) exp_0; lra.
 Qed.

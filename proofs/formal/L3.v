@@ -22,7 +22,7 @@ Local Open Scope num_scope.
 
 (** A layer, or a convolution, as one matrix for each pair of a query and a key: Eqs. (16) and
     (17). *)
-Lemma by_key (I K C : finType) (B : I -> K -> S) (M : I -> C -> S) (X : K -> C -> S) :
+Lemma by_keyE (I K C : finType) (B : I -> K -> S) (M : I -> C -> S) (X : K -> C -> S) :
   \sum_i \sum_c (\sum_k B i k * X k c) * M i c = \sum_c \sum_k X k c * \sum_i B i k * M i c.
 Proof.
 rewrite exchange_big; apply: eq_bigr => c _.
@@ -34,10 +34,10 @@ Qed.
 (** Inputs that are 1 at one key and channel, and inputs that are 0, read off the matrices. *)
 Definition spike (K C : finType) (k0 : K) (c0 : C) k c : S :=
   if k == k0 then (if c == c0 then 1 else 0) else 0.
-Lemma probe (I K C : finType) (B : I -> K -> S) (W : I -> C -> S) k0 c0 :
+Lemma probeE (I K C : finType) (B : I -> K -> S) (W : I -> C -> S) k0 c0 :
   \sum_j \sum_c (\sum_k B j k * spike k0 c0 k c) * W j c = \sum_j W j c0 * B j k0.
 Proof.
-rewrite by_key (bigD1 c0) //= [Z in add _ Z]big1 ?add0r => [|c ne]; last first.
+rewrite by_keyE (bigD1 c0) //= [Z in add _ Z]big1 ?add0r => [|c ne]; last first.
   by apply: sum0 => k _; rewrite /spike (negbTE ne); case: eqP => _; rewrite mul0l.
 rewrite (bigD1 k0) //= [Z in add _ Z]big1 ?add0r => [|k ne];
   last by rewrite /spike (negbTE ne) mul0l.
@@ -59,10 +59,10 @@ rewrite -{1}[ci]mul1n -{1}[co]mul1n => le_d [Phi joint] weight b.
 pose M h c o := \sum_t Phi t h * @tap n g S 1 ci co weight t c o.
 exists (@value S _ _ _ d M), (@output S _ _ _ d M), b => X q o.
 rewrite mhsaE torch_convE; congr (_ + _).
-under eq_bigr do under eq_bigr do rewrite factored //.
+under eq_bigr do under eq_bigr do rewrite factoredE //.
 under [RHS]eq_bigr do under eq_bigr do rewrite shiftE.
-rewrite (by_key (P ^~ q) (fun h c => M h c o))
-  (by_key (fun t => shift t q) (fun t c => tap weight t c o)).
+rewrite (by_keyE (P ^~ q) (fun h c => M h c o))
+  (by_keyE (fun t => shift t q) (fun t c => tap weight t c o)).
 apply: eq_bigr => c _; apply: eq_bigr => i _; congr (_ * _); rewrite /M.
 under eq_bigr do rewrite big_distrr.
 rewrite exchange_big; apply: eq_bigr => t _; rewrite joint big_distrl; apply: eq_bigr => h _ /=;
@@ -81,7 +81,7 @@ have one_tap t : exists phi : H -> S, forall q i, shift t q i = \sum_h phi h * P
     rewrite sum0 ?add0l // => t' _; apply: sum0 => c _; by rewrite sum0 ?mul0l.
   have := E (spike i c0) q o0; rewrite mhsaE torch_convE bias !add0r.
   under [in X in _ = X -> _]eq_bigr do under eq_bigr do rewrite shiftE.
-  rewrite (probe (P ^~ q)) (probe (fun t' => shift t' q)).
+  rewrite (probeE (P ^~ q)) (probeE (fun t' => shift t' q)).
   move=> ->; rewrite (bigD1 t) //= [Z in add _ Z]big1 => [|t' /negbTE ne]; rewrite /tap /weight.
     by rewrite eqxx !div0n eqxx; ring.
   by rewrite ne; case: ifP => _; rewrite mul0l.
@@ -104,7 +104,7 @@ Variables (n : nat) (g : geometry n) (H : finType) (P : H -> queries g -> pixels
 Variables (t : taps g) (eps : R).
 Local Open Scope R_scope.
 Let left (phi : H -> R) q i : R := shift (S := reals) t q i - \big[Rplus/0]_h (phi h * P h q i).
-Lemma far_by_dual (y : queries g -> pixels g -> R) peak phi :
+Lemma far_by_dual_le (y : queries g -> pixels g -> R) peak phi :
   (forall h, \sum_q \big[Rplus/0]_i (y q i * P h q i) = 0) ->
   (forall q, 0 <= peak q /\ forall i, Rabs (y q i) <= peak q) ->
   (forall q, leaves P t phi q <= eps) ->
@@ -128,7 +128,7 @@ have -> : \sum_q \big[Rplus/0]_i (y q i * shift (S := reals) t q i)
 rewrite big_distrr /=; apply: rsum_le => q _; have [p0 le] := small q.
 apply: Rle_trans (_ : peak q * leaves P t phi q <= _); last first.
   by rewrite Rmult_comm; apply: Rmult_le_compat_r.
-apply: Rle_trans (Rle_abs _) _; apply: Rle_trans (rsum_abs _ _ _) _.
+apply: Rle_trans (Rle_abs _) _; apply: Rle_trans (rsum_abs_le _ _ _) _.
 rewrite /leaves big_distrr /=; apply: rsum_le => i _; rewrite Rabs_mult.
 by apply: Rmult_le_compat_r; [exact: Rabs_pos | exact: le].
 Qed.
@@ -142,8 +142,8 @@ Lemma differenceE (X : pixels g -> 'I_(1 * 1) -> reals) q :
 Proof.
 rewrite mhsaE torch_convE.
 under [X in add X (b ord0)]eq_bigr do under eq_bigr do rewrite shiftE.
-rewrite (by_key (P ^~ q) (fun h c => merged Wval Wout h c ord0)).
-rewrite (by_key (fun t' => shift t' q) (fun t' c => tap (one_tap t) t' c ord0)).
+rewrite (by_keyE (P ^~ q) (fun h c => merged Wval Wout h c ord0)).
+rewrite (by_keyE (fun t' => shift t' q) (fun t' c => tap (one_tap t) t' c ord0)).
 have only i : \big[Rplus/0]_t' (shift (S := reals) t' q i
     * tap (G := 1) (ci := 1) (co := 1) (one_tap t) t' ord0 ord0) = shift (S := reals) t q i.
   rewrite (bigD1 t) //= big1 => [|t' /negbTE ne];
@@ -171,7 +171,7 @@ Proof.
 move=> n g H P t eps y peak none small gain phi.
 case: (pickP (fun q => if Rlt_dec eps (leaves P t phi q) then true else false)) => [q|near].
   by case: Rlt_dec => // lt _; exists q.
-exfalso; apply: (Rlt_not_le _ _ gain); apply: (far_by_dual (phi := phi)) => // q.
+exfalso; apply: (Rlt_not_le _ _ gain); apply: (far_by_dual_le (phi := phi)) => // q.
 by have := near q; case: Rlt_dec => // no _; exact: Rnot_lt_le.
 Qed.
 (** At the query where the residual is large, the image has its signs, or the opposite ones where
@@ -208,7 +208,7 @@ Theorem instance : forall n (g : geometry n) ci co, 0 < ci -> 0 < co ->
   expresses_all (@shift integers n g) ci co (minn ci co).
 Proof.
 move=> n g ci co ci0 co0; apply/(lemma3 _ ci0 co0 (leqnn _)).
-by exists (fun t h => if h == t then one else zero) => t q i; rewrite sum_pick.
+by exists (fun t h => if h == t then one else zero) => t q i; rewrite sum_pickE.
 Qed.
 
 (** ** Mutant: heads of any dimension, even 0, do *)
@@ -218,7 +218,7 @@ Proof.
 pose g : geometry 0 := Geometry (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0)
   (fun _ => 0).
 have joint : spans_jointly (@shift integers 0 g).
-  by exists (fun t h => if h == t then one else zero) => t q i; rewrite sum_pick.
+  by exists (fun t h => if h == t then one else zero) => t q i; rewrite sum_pickE.
 pose x : box (fun _ : 'I_0 => 0) := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
 pose q : queries g := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
 move=> /(_ integers 0 g _ (@shift integers 0 g) 1 1 0 isT isT isT)

@@ -99,13 +99,13 @@ Definition near_box (h : bool) (q k : 'I_6) : bool :=
   ((k == q) && h) || (k == q.+1 :> nat) || (k.+1 == q :> nat).
 Definition box_size (h : bool) (q : 'I_6) : R :=
   (if (q == 0%N :> nat) || (q == 5%N :> nat) then 1 else 2) + (if h then 1 else 0).
-Lemma box_sum h q : \sum_j (if near_box h q j then 1 else 0) = box_size h q.
+Lemma box_sumE h q : \sum_j (if near_box h q j then 1 else 0) = box_size h q.
 Proof.
 rewrite !big_ord_recl big_ord0 /near_box /box_size -!val_eqE /=.
 by case: h; case: q => [[|[|[|[|[|[|//]]]]]] ?] /=; ring.
 Qed.
 Lemma box_headE h q k : box_head h q k = (if near_box h q k then 1 else 0) / box_size h q.
-Proof. by rewrite -box_sum. Qed.
+Proof. by rewrite -box_sumE. Qed.
 Ltac box_value := rewrite !box_headE /near_box /box_size -!val_eqE /=; field; lra.
 Theorem boxes : L3p_c.
 Proof.
@@ -147,25 +147,26 @@ by lra.
 Qed.
 
 (** ** E12: scores that depend on [X] *)
-Lemma exp_ln2_pos (r : R) (z : Z) : r = IZR z -> exp (ln 2 * r) = powerRZ 2 z.
+Lemma exp_ln2_powerE (r : R) (z : Z) : r = IZR z -> exp (ln 2 * r) = powerRZ 2 z.
 Proof. by move=> ->; rewrite powerRZ_Rpower /Rpower; [congr exp; ring | lra]. Qed.
-Lemma content_table (x y : Z) h q k : content_head (image (IZR x) (IZR y)) h q k
+Lemma content_tableE (x y : Z) h q k : content_head (image (IZR x) (IZR y)) h q k
   = if h then powerRZ 2 ((if q then y else x) * (if k then y else x))
             / (powerRZ 2 ((if q then y else x) * y) + powerRZ 2 ((if q then y else x) * x)) else 1 /
               2.
 Proof.
 rewrite /content_head /softmax rsum_bool; case: h; last by rewrite exp_0; field.
-rewrite /image; case: q; case: k; by rewrite !(exp_ln2_pos (esym (mult_IZR _ _))).
+rewrite /image; case: q; case: k; by rewrite !(exp_ln2_powerE (esym (mult_IZR _ _))).
 Qed.
 Theorem content : L3p_content.
 Proof.
 split; [|split].
-- by exists (5 / 3), (- (2 / 3)) => q k; rewrite !(content_table 1 (-1)) /one_hot; case: q; case: k;
+- by exists (5 / 3), (- (2 / 3)) => q k; rewrite !(content_tableE 1 (-1)) /one_hot; case: q;
+  case: k;
   rewrite /=; field.
-- by exists (257 / 255), (- (2 / 255)) => q k; rewrite !(content_table 2 (-2)) /one_hot; case: q;
+- by exists (257 / 255), (- (2 / 255)) => q k; rewrite !(content_tableE 2 (-2)) /one_hot; case: q;
   case: k; rewrite /=; field.
 case=> a [b same]; have := same _ (or_introl erefl) false; have := same _ (or_intror erefl) false.
-by rewrite !rsum_bool !(content_table 1 (-1)) !(content_table 2 (-2)) /image /=; lra.
+by rewrite !rsum_bool !(content_tableE 1 (-1)) !(content_tableE 2 (-2)) /image /=; lra.
 Qed.
 
 (** ** The printed lemma
@@ -179,7 +180,7 @@ Lemma line_lt (b : bool) a : ((if a == ord0 then nat_of_bool b else 0) < size a)
 Proof. by rewrite sizes; case: eqP => _; case: b. Qed.
 Definition to_box (b : bool) : box size := [ffun a => Ordinal (line_lt b a)].
 Definition of_box (i : box size) : bool := (i ord0 == 1%N :> nat).
-Lemma coordinate (i : box size) a : i a = (if a == ord0 then nat_of_bool (of_box i) else 0%N)
+Lemma coordinateE (i : box size) a : i a = (if a == ord0 then nat_of_bool (of_box i) else 0%N)
   :> nat.
 Proof.
 have := ltn_ord (i a); rewrite [X in (_ < X)%N]sizes /of_box; case: (eqVneq a ord0) => [->|_].
@@ -188,34 +189,34 @@ by move: (nat_of_ord (i a)) => [|m].
 Qed.
 Lemma to_boxK : cancel to_box of_box. Proof. by case; rewrite /of_box ffunE. Qed.
 Lemma of_boxK : cancel of_box to_box.
-Proof. by move=> i; apply/ffunP => a; rewrite ffunE; apply: val_inj; rewrite [LHS]/= -coordinate.
+Proof. by move=> i; apply/ffunP => a; rewrite ffunE; apply: val_inj; rewrite [LHS]/= -coordinateE.
 Qed.
 End Line.
-Lemma pixel_sizes a : side pair_grid a = (if a == ord0 then 2 else 1)%N. Proof. by []. Qed.
-Lemma query_sizes a : out_side pair_grid a = (if a == ord0 then 2 else 1)%N.
+Lemma pixel_sizesE a : side pair_grid a = (if a == ord0 then 2 else 1)%N. Proof. by []. Qed.
+Lemma query_sizesE a : out_side pair_grid a = (if a == ord0 then 2 else 1)%N.
 Proof. by rewrite /out_side /padded /=; case: eqP. Qed.
 Notation of_pixel := (@of_box (side pair_grid)).
 Notation of_query := (@of_box (out_side pair_grid)).
-Notation to_pixel := (to_box pixel_sizes).
-Notation to_query := (to_box query_sizes).
+Notation to_pixel := (to_box pixel_sizesE).
+Notation to_query := (to_box query_sizesE).
 Definition pair_scores (h : 'I_2) (q : queries pair_grid) (k : pixels pair_grid) : R :=
   - ln 2 * IZR
     (distance (pixel (of_pixel k)) (fun a => (pixel (of_query q) a + pixel (h == ord_max) a)%Z)).
-Lemma pair_softmax h q k : softmax (pair_scores h q) k = pair_head (h == ord_max) (of_query q)
+Lemma pair_softmaxE h q k : softmax (pair_scores h q) k = pair_head (h == ord_max) (of_query q)
   (of_pixel k).
 Proof.
 rewrite /pair_head /quadratic_head /softmax; congr (_ / _); rewrite (reindex to_pixel).
   by apply: eq_bigr => j _; rewrite /pair_scores to_boxK.
 by exists of_pixel => i _; [exact: to_boxK | exact: of_boxK].
 Qed.
-Lemma pair_shift (t : taps pair_grid) (q : queries pair_grid) (k : pixels pair_grid) :
+Lemma pair_shiftE (t : taps pair_grid) (q : queries pair_grid) (k : pixels pair_grid) :
   @shift reals 2 pair_grid t q k = own tt (of_query q) (of_pixel k).
 Proof.
 have t0 a : t a = 0%N :> nat by case: (t a) => -[].
 rewrite /shift /own /one_hot; congr (if _ then _ else _); apply/forallP/eqP => [H|E a].
   by have := eqP (H ord0); rewrite t0 muln1 mul0n addn0 /= add0n /of_box => ->.
-by apply/eqP; rewrite t0 muln1 mul0n addn0 [LHS]add0n (coordinate pixel_sizes k a)
-  (coordinate query_sizes q a) E.
+by apply/eqP; rewrite t0 muln1 mul0n addn0 [LHS]add0n (coordinateE pixel_sizesE k a)
+  (coordinateE query_sizesE q a) E.
 Qed.
 Lemma sum_pair (F : bool -> R) : \big[Rplus/0]_(h : 'I_2) F (h == ord_max) = \sum_h F h.
 Proof. by rewrite big_ord_recl big_ord_recl big_ord0 rsum_bool /= Rplus_0_r Rplus_comm. Qed.
@@ -226,13 +227,13 @@ have [each joint] := quadratic_pair => printed.
 have [_ all] := printed 2%N 1%N 1%N isT 2%N pair_scores 1%N 1%N 1%N isT isT isT isT.
 have spans q : spans_at (fun h q => softmax (pair_scores h q) : pixels pair_grid -> reals) q.
   have [Phi E] := each (of_query q); exists (fun _ h => Phi tt (h == ord_max)) => t i.
-  rewrite pair_shift E -(sum_pair (fun h => Phi tt h * pair_head h (of_query q) (of_pixel i))).
-  by apply: eq_bigr => h _; rewrite pair_softmax.
+  rewrite pair_shiftE E -(sum_pair (fun h => Phi tt h * pair_head h (of_query q) (of_pixel i))).
+  by apply: eq_bigr => h _; rewrite pair_softmaxE.
 have [Phi E] := @necessary _ _ _ _ _ 1%N 1%N 1%N isT isT (all spans); apply: joint.
 exists (fun _ b => Phi [ffun _ => ord0] (if b then ord_max else ord0)) => -[] q k.
-have := E [ffun _ => ord0] (to_query q) (to_pixel k); rewrite pair_shift !to_boxK => ->.
+have := E [ffun _ => ord0] (to_query q) (to_pixel k); rewrite pair_shiftE !to_boxK => ->.
 rewrite -(sum_pair (fun h => Phi [ffun _ => ord0] (if h then ord_max else ord0) * pair_head h q k)).
-apply: eq_bigr => h _; rewrite pair_softmax !to_boxK; congr (_ * _); congr Phi.
+apply: eq_bigr => h _; rewrite pair_softmaxE !to_boxK; congr (_ * _); congr Phi.
 by case: (eqVneq h ord_max) => [->//|]; case: h => [[|[|//]] ?] //= ne; apply: val_inj.
 Qed.
 

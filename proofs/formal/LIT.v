@@ -71,16 +71,16 @@ Qed.
     head is the identity; one image at a time *)
 Definition mutant := forall (K : finType) (s : K -> R) (target : K), softmax s target < 1.
 Theorem mutant_refuted : ~ mutant.
-Proof. by move=> /(_ _ (fun _ : unit => 0) tt); rewrite /softmax rsum_unit exp_0; lra. Qed.
+Proof. by move=> /(_ _ (fun _ : unit => 0) tt); rewrite /softmax rsum_unitE exp_0; lra. Qed.
 Definition mutant_half := below (/ 2).
 Theorem mutant_half_refuted : ~ mutant_half.
 Proof.
-by move=> /(_ _ (slope (- ln 2)) true false isT); rewrite slope_share (proj2 halves); lra.
+by move=> /(_ _ (slope (- ln 2)) true false isT); rewrite slope_shareE (proj2 exp_ln2E); lra.
 Qed.
 Definition mutant_uniform := exists c, c < 1 /\ below c.
 Theorem mutant_uniform_refuted : ~ mutant_uniform.
 Proof.
-move=> [c [c1 /(_ _ (slope (ln ((1 - c) / 2))) true false isT)]]; rewrite slope_share exp_ln;
+move=> [c [c1 /(_ _ (slope (ln ((1 - c) / 2))) true false isT)]]; rewrite slope_shareE exp_ln;
   last lra.
 move=> lt; have := Rmult_lt_compat_l (1 + (1 - c) / 2) _ _ ltac:(lra) lt; rewrite Rinv_r;
   [nra | lra].
@@ -88,7 +88,7 @@ Qed.
 Definition mutant_one_pixel := no_identity_on unit_finType.
 Theorem mutant_one_pixel_refuted : ~ mutant_one_pixel.
 Proof.
-by move=> /(_ (fun _ _ _ => 0) 1); apply=> X []; rewrite rsum_unit /softmax rsum_unit exp_0; lra.
+by move=> /(_ (fun _ _ _ => 0) 1); apply=> X []; rewrite rsum_unitE /softmax rsum_unitE exp_0; lra.
 Qed.
 Definition mutant_one_image := forall (score : (bool -> R) -> bool -> bool -> R) (w : R) X,
   ~ forall q, (\sum_k softmax (score X q) k * X k) * w = X q.

@@ -40,20 +40,20 @@ Definition mutant_factor := cancels_in softmax Rmult.
 Theorem mutant_factor_refuted : ~ mutant_factor.
 Proof.
 move=> /(_ _ (slope (ln 2)) 0 true).
-by rewrite slope_share /softmax rsum_bool /= !Rmult_0_r exp_0 (proj1 halves); lra.
+by rewrite slope_shareE /softmax rsum_bool /= !Rmult_0_r exp_0 (proj1 exp_ln2E); lra.
 Qed.
 Definition mutant_each_key := forall (K : finType) (s xi : K -> R),
   softmax (fun k => s k + xi k) =1 softmax s.
 Theorem mutant_each_key_refuted : ~ mutant_each_key.
 Proof.
 move=> /(_ _ (slope 0) (slope (ln 2)) true).
-by rewrite slope_share /softmax rsum_bool /= !Rplus_0_l exp_0 (proj1 halves); lra.
+by rewrite slope_shareE /softmax rsum_bool /= !Rplus_0_l exp_0 (proj1 exp_ln2E); lra.
 Qed.
 Definition mutant_rectified :=
   cancels_in (fun K s => masked_softmax (fun k => rectified (Some (s k)))) Rplus.
 Theorem mutant_rectified_refuted : ~ mutant_rectified.
 Proof.
-have l := proj1 halves; have l2 : 0 < ln 2 by apply: ln_gt0; lra.
+have l := proj1 exp_ln2E; have l2 : 0 < ln 2 by apply: ln_gt0; lra.
 move=> /(_ _ (slope (ln 2)) (- ln 2) true).
 rewrite /masked_softmax !rsum_bool /= Rplus_0_l Rplus_opp_r.
 rewrite (Rmax_left 0 0) ?(Rmax_left 0 (- ln 2)) ?(Rmax_right 0 (ln 2)); try lra.
@@ -64,5 +64,5 @@ Definition mutant_masked := forall (K : finType) (s : K -> option R) k, s k = No
 Theorem mutant_masked_refuted : ~ mutant_masked.
 Proof.
 move=> /(_ _ (fun _ : unit => None) tt erefl).
-by rewrite /masked_softmax rsum_unit /= exp_0; lra.
+by rewrite /masked_softmax rsum_unitE /= exp_0; lra.
 Qed.

@@ -20,7 +20,7 @@ Proof.
 rewrite /distance; elim/big_ind: _ => [|u v|i _];
   [lia | exact: Z.add_nonneg_nonneg | exact: Z.square_nonneg].
 Qed.
-Lemma distance_gt0 n (x y : point n) i : x i <> y i -> 1 <= distance x y.
+Lemma distance_ge1 n (x y : point n) i : x i <> y i -> 1 <= distance x y.
 Proof.
 move=> ne; rewrite /distance (bigD1 i) //=; set r := bigop _ _ _.
 have r0 : 0 <= r.
@@ -35,7 +35,7 @@ Hypothesis lohi : forall i, lo i <= hi i.
 Lemma clamp_inside x : inside lo hi (clamp lo hi x).
 Proof. by move=> i; have := @lohi i; rewrite /clamp; lia. Qed.
 (** Every key is farther than the clamp by at least its own squared distance from the clamp. *)
-Lemma clamp_gap x y : inside lo hi y -> distance (clamp lo hi x) x + distance y (clamp lo hi x)
+Lemma clamp_gap_le x y : inside lo hi y -> distance (clamp lo hi x) x + distance y (clamp lo hi x)
   <= distance y x.
 Proof.
 move=> Hy; rewrite /distance -big_split /=; apply: zsum_le => i _.
@@ -46,9 +46,9 @@ End Clamp.
 Theorem nearest : PAD.
 Proof.
 split=> [n lo hi lohi x|n lo hi lohi x y Hy|n lo hi lohi x y Hy le i]; first exact: clamp_inside.
-  by have := clamp_gap lohi (x := x) Hy; have := @distance_ge0 n y (clamp lo hi x); lia.
+  by have := clamp_gap_le lohi (x := x) Hy; have := @distance_ge0 n y (clamp lo hi x); lia.
 case: (Z.eq_dec (y i) (clamp lo hi x i)) => // ne.
-by have := clamp_gap lohi (x := x) Hy; have := distance_gt0 ne; lia.
+by have := clamp_gap_le lohi (x := x) Hy; have := distance_ge1 ne; lia.
 Qed.
 
 Theorem axis_aligned : PAD_axes.
@@ -66,7 +66,7 @@ have gap : (weighted w c x + weighted w y c <= weighted w y x)%R.
 have ge0 : (0 <= weighted w y c)%R by apply: rsum_ge0 => a _; exact: term0.
 split=> [|le a]; first lra.
 have zero : (w a * IZR ((y a - c a) * (y a - c a)) <= 0)%R.
-  have := @rsum_term _ (fun a => w a * IZR ((y a - c a) * (y a - c a)))%R a term0;
+  have := @rsum_term_le _ (fun a => w a * IZR ((y a - c a) * (y a - c a)))%R a term0;
     rewrite -/(weighted w y c); lra.
 case: (Z.eq_dec (y a) (c a)) => // ne; exfalso.
 have one : (1 <= IZR ((y a - c a) * (y a - c a)))%R by apply: (IZR_le 1); nia.

@@ -23,8 +23,8 @@ Local Opaque Rows.one.
 
 (** ** Integers over 2^256, rounded up *)
 Lemma one_gt0 : (0 < Rows.one)%Z. Proof. by []. Qed.
-Lemma O0 : 0 < IZR Rows.one. Proof. exact: IZR_lt one_gt0. Qed.
-Lemma one_neq0 : IZR Rows.one <> 0. Proof. by have := O0; lra. Qed.
+Lemma IZR_one_gt0 : 0 < IZR Rows.one. Proof. exact: IZR_lt one_gt0. Qed.
+Lemma one_neq0 : IZR Rows.one <> 0. Proof. by have := IZR_one_gt0; lra. Qed.
 Definition below (x : R) (z : Z) := 0 <= x <= dyadic z.
 Lemma val1 : dyadic Rows.one = 1. Proof. by rewrite /dyadic; field; exact: one_neq0. Qed.
 Lemma val0 : dyadic 0 = 0. Proof. by rewrite /dyadic /Rdiv Rmult_0_l. Qed.
@@ -35,9 +35,11 @@ Lemma valB x y : dyadic (x - y) = dyadic x - dyadic y. Proof. by rewrite /dyadic
 Lemma valM n x : dyadic (n * x) = IZR n * dyadic x. Proof. by rewrite /dyadic mult_IZR; field;
   exact: one_neq0. Qed.
 Lemma val_le x y : (x <= y)%Z -> dyadic x <= dyadic y.
-Proof. by move=> /IZR_le le; apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/O0. Qed.
+Proof. by move=> /IZR_le le; apply: Rmult_le_compat_r => //;
+  exact/Rlt_le/Rinv_0_lt_compat/IZR_one_gt0. Qed.
 Lemma val_lt x y : (x < y)%Z -> dyadic x < dyadic y.
-Proof. by move=> /IZR_lt lt; apply: Rmult_lt_compat_r => //; exact/Rinv_0_lt_compat/O0. Qed.
+Proof. by move=> /IZR_lt lt; apply: Rmult_lt_compat_r => //; exact/Rinv_0_lt_compat/IZR_one_gt0.
+  Qed.
 Lemma val_ge0 x : (0 <= x)%Z -> 0 <= dyadic x. Proof. by move=> /val_le; rewrite val0. Qed.
 Lemma up_ge a b : (0 < b)%Z -> IZR a / IZR b <= IZR (Rows.up a b).
 Proof.
@@ -47,13 +49,13 @@ have bR := IZR_lt _ _ b0; move: (IZR (- a / b)) => q le.
 by apply: (Rmult_le_reg_r (IZR b)) => //; have -> : IZR a / IZR b * IZR b = IZR a;
   [field; lra | lra].
 Qed.
-Lemma val_mul x y : dyadic x * dyadic y <= dyadic (Rows.mul x y).
+Lemma valM_le x y : dyadic x * dyadic y <= dyadic (Rows.mul x y).
 Proof.
 have := up_ge (x * y) one_gt0; rewrite -/(Rows.mul x y) mult_IZR => le.
 have -> : dyadic x * dyadic y = IZR x * IZR y / IZR Rows.one / IZR Rows.one by rewrite /dyadic;
   field;
   exact: one_neq0.
-by apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/O0.
+by apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/IZR_one_gt0.
 Qed.
 Lemma val_geom x : (x < Rows.one)%Z -> / (1 - dyadic x) <= dyadic (Rows.geom x).
 Proof.
@@ -62,12 +64,12 @@ have := up_ge (Rows.one * Rows.one) d0; rewrite -/(Rows.geom x) mult_IZR minus_I
 have dR := IZR_lt _ _ d0; rewrite minus_IZR in dR.
 have -> : / (1 - dyadic x) = IZR Rows.one * IZR Rows.one / (IZR Rows.one - IZR x) / IZR Rows.one.
   by rewrite /dyadic; field; have := one_neq0; split; lra.
-by apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/O0.
+by apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/IZR_one_gt0.
 Qed.
 Lemma below_mul x y a b : below x a -> below y b -> below (x * y) (Rows.mul a b).
 Proof.
 move=> [x0 xa] [y0 yb]; split; first exact: Rmult_le_pos.
-by apply: Rle_trans (val_mul a b); apply: Rmult_le_compat.
+by apply: Rle_trans (valM_le a b); apply: Rmult_le_compat.
 Qed.
 Lemma below_add x y a b : below x a -> below y b -> below (x + y) (a + b).
 Proof. by move=> [x0 xa] [y0 yb]; rewrite /below valD; lra. Qed.
@@ -125,24 +127,24 @@ Section Settings.
 Variables (s : setting) (z : Rows.setting).
 Hypothesis ok : limits (sums s) (stores s) (cut_by s) (terms s).
 Hypotheses (within : setting_within s z) (fits : Rows.setting_fits z = true).
-Let nonneg : [/\ 0 <= roundoff (sums s), 0 <= cut_by s, 0 <= roundoff (stores s) &
+Let sums_ge0 : [/\ 0 <= roundoff (sums s), 0 <= cut_by s, 0 <= roundoff (stores s) &
   0 <= loss (sums s)] /\
   0 <= sum_loss (sums s) /\ 0 <= loss (stores s).
 Proof. by have [sA sT _ k0 _] := ok; have [[u0 l0 l1] _] := sA; have [[v0 _ l2] _] := sT. Qed.
-Let small : (Rows.terms z * Rows.roundoff z < Rows.one)%Z.
+Let roundoffs_lt1 : (Rows.terms z * Rows.roundoff z < Rows.one)%Z.
 Proof. by move: fits => /andP [_ /Z.ltb_lt]. Qed.
 Lemma below_roundoff : below (roundoff (sums s)) (Rows.roundoff z).
-Proof. by have [[u0 _ _ _] _] := nonneg; have [[le _ _] _] := within. Qed.
-Lemma counts_small N n : (Z.of_nat N <= n <= Rows.terms z)%Z -> (n * Rows.roundoff z < Rows.one)%Z.
+Proof. by have [[u0 _ _ _] _] := sums_ge0; have [[le _ _] _] := within. Qed.
+Lemma counts_lt1 N n : (Z.of_nat N <= n <= Rows.terms z)%Z -> (n * Rows.roundoff z < Rows.one)%Z.
 Proof.
-move=> [Nn nt]; apply: Z.le_lt_trans small; apply: Z.mul_le_mono_nonneg_r => //.
+move=> [Nn nt]; apply: Z.le_lt_trans roundoffs_lt1; apply: Z.mul_le_mono_nonneg_r => //.
 by move: fits => /andP [/andP [/Z.leb_le]].
 Qed.
 Lemma below_cost N n : (Z.of_nat N <= n <= Rows.terms z)%Z ->
   below (cost (among s N)) (Rows.cost z n).
 Proof.
-move=> Nn; have [[u0 k0 v0 _] _] := nonneg; have [[ul kl vl] [_ [_ _ cc _]]] := within.
-have g := below_gamma below_roundoff (proj1 Nn) (counts_small Nn).
+move=> Nn; have [[u0 k0 v0 _] _] := sums_ge0; have [[ul kl vl] [_ [_ _ cc _]]] := within.
+have g := below_gamma below_roundoff (proj1 Nn) (counts_lt1 Nn).
 have k := below_power 2 (conj k0 kl); have c := below_power_le (conj v0 vl) cc.
 have := below_both (below_both k g) c; rewrite /cost /growth_of /growth /Rows.cost.
 have E x y w : (1 + ((1 + (x - 1)) * (1 + y) - 1)) * (1 + (w - 1)) - 1 = x * (1 + y) * w - 1
@@ -164,7 +166,7 @@ Lemma below_growth_all : below (growth_of s) (Rows.one + Rows.cost z (Rows.terms
 Proof. by have := below_growth terms_le; rewrite among_all. Qed.
 Lemma below_lost : below (lost s) (Rows.lost z).
 Proof.
-have [[_ _ _ l0] [s0 t0]] := nonneg; have [_ [[ll sl tl] [p n _ m]]] := within.
+have [[_ _ _ l0] [s0 t0]] := sums_ge0; have [_ [[ll sl tl] [p n _ m]]] := within.
 apply: (below_mul below_growth_all); rewrite /underflow.
 exact: below_add (below_add (below_nat p (conj l0 ll)) (below_nat n (conj s0 sl)))
   (below_nat m (conj t0 tl)).
@@ -181,7 +183,7 @@ Qed.
 End Settings.
 
 (** ** Theta series *)
-Lemma squared_below t x k : (Rows.one <= t)%Z -> dyadic t <= exp x ->
+Lemma squared_le t x k : (Rows.one <= t)%Z -> dyadic t <= exp x ->
   (Rows.one <= Rows.squared t k)%Z /\ dyadic (Rows.squared t k) <= exp (2 ^ k * x).
 Proof.
 elim: k t x => [|k IH] t x t1 le /=; first by rewrite Rmult_1_l.
@@ -193,7 +195,7 @@ have up : dyadic (t * t / Rows.one) <= exp (2 * x).
   have -> : 2 * x = x + x by ring.
   rewrite exp_plus; apply: Rle_trans (_ : dyadic t * dyadic t <= _); last first.
     by apply: Rmult_le_compat => //; apply: val_ge0; lia.
-  have o0 := O0; apply: (Rmult_le_reg_r (IZR Rows.one * IZR Rows.one));
+  have o0 := IZR_one_gt0; apply: (Rmult_le_reg_r (IZR Rows.one * IZR Rows.one));
     first exact: Rmult_lt_0_compat.
   have -> : dyadic t * dyadic t * (IZR Rows.one * IZR Rows.one) = IZR t * IZR t.
     by rewrite /dyadic; field; exact: one_neq0.
@@ -216,8 +218,8 @@ have up : dyadic (Rows.one + a / 2 ^ 64) <= exp (dyadic a / IZR (2 ^ 64)).
   rewrite /dyadic; have -> : IZR (a / 2 ^ 64) / IZR Rows.one * IZR (2 ^ 64)
     = IZR (2 ^ 64) * IZR (a / 2 ^ 64) / IZR Rows.one.
     by rewrite /Rdiv; ring.
-  by apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/O0.
-have [l u] := squared_below 64 lo up; split=> //; apply: Rle_trans u _; right; congr exp.
+  by apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/IZR_one_gt0.
+have [l u] := squared_le 64 lo up; split=> //; apply: Rle_trans u _; right; congr exp.
 have E : 2 ^ 64 = IZR (2 ^ 64) by rewrite pow_IZR.
 by rewrite E; field; lra.
 Qed.
@@ -232,10 +234,10 @@ Hypotheses (alpha0 : (0 < Rows.alpha h)%Z) (score0 : (0 <= Rows.score h < Rows.o
 Let t := Rows.sums_of h.
 Hypothesis step1 : (4 * Rows.step t < Rows.one)%Z.
 Lemma alpha_gt0 : 0 < alpha. Proof. by have := val_lt alpha0; rewrite val0. Qed.
-Lemma c_range : 0 <= c < 1.
+Lemma c_ge0_lt1 : 0 <= c < 1.
 Proof. by have := val_ge0 (proj1 score0); have := val_lt (proj2 score0); rewrite val1. Qed.
 Lemma beta_gt0 : 0 < beta.
-Proof. by rewrite betaE; have := alpha_gt0; have := c_range => c01 a0; apply: Rmult_lt_0_compat;
+Proof. by rewrite betaE; have := alpha_gt0; have := c_ge0_lt1 => c01 a0; apply: Rmult_lt_0_compat;
   lra. Qed.
 Definition g (b : R) (m : Z) : R := exp (- b * IZR (m * m)).
 Let f (m : Z) : R := exp (- beta * IZR (2 * m + 1)).
@@ -248,22 +250,23 @@ have [lo up] := exp_down_le a0; have e0 : (0 < Rows.exp_down a)%Z by have := one
 have ab : dyadic a <= beta.
   apply: Rle_trans (_ : dyadic (Rows.alpha h - Rows.mul (Rows.score h) (Rows.alpha h)) <= _);
     first by apply: val_le; lia.
-  by rewrite valB betaE -/alpha; have := val_mul (Rows.score h) (Rows.alpha h); rewrite -/c -/alpha;
+  by rewrite valB betaE -/alpha; have := valM_le (Rows.score h) (Rows.alpha h); rewrite -/c -/alpha;
     lra.
 apply: Rle_trans (_ : / dyadic (Rows.exp_down a) <= _).
   have -> : - beta * IZR (1 * 1) = - beta by rewrite /=; ring.
   rewrite exp_Ropp; apply: Rinv_le_contravar; first by have := val_lt e0; rewrite val0.
   by apply: Rle_trans up (exp_le ab).
-have := up_ge (Rows.one * Rows.one) e0; rewrite mult_IZR /dyadic; have := IZR_lt _ _ e0; have := O0.
+have := up_ge (Rows.one * Rows.one) e0; rewrite mult_IZR /dyadic; have := IZR_lt _ _ e0;
+  have := IZR_one_gt0.
 move: (IZR (Rows.exp_down a)) (IZR (Rows.up _ _)) (IZR Rows.one) => e u o o0 e1 le.
 have -> : / (e / o) = o * o / e / o by field; split; lra.
 by apply: Rmult_le_compat_r; [exact/Rlt_le/Rinv_0_lt_compat | exact: le].
 Qed.
-Lemma exp_sum x y z : (x + y = z)%Z -> exp (- beta * IZR x) * exp (- beta * IZR y)
+Lemma exp_sumE x y z : (x + y = z)%Z -> exp (- beta * IZR x) * exp (- beta * IZR y)
   = exp (- beta * IZR z).
 Proof. by move=> <-; rewrite -exp_plus plus_IZR; congr exp; ring. Qed.
 Lemma gS m : g beta (m + 1) = g beta m * f m.
-Proof. by rewrite /g /f (@exp_sum _ _ ((m + 1) * (m + 1))) //; ring. Qed.
+Proof. by rewrite /g /f (@exp_sumE _ _ ((m + 1) * (m + 1))) //; ring. Qed.
 (** What scores off by a fraction of themselves mean, key by key: bounded, and falling where [x >= 1
     / (1 - c)]. *)
 Definition small_moved (v : Z -> R) := forall m, (1 <= m)%Z ->
@@ -272,7 +275,7 @@ Definition small_moved (v : Z -> R) := forall m, (1 <= m)%Z ->
 Lemma falling_le m : Rows.falling h m = true -> 1 <= (1 - c) * (alpha * IZR (m * m)).
 Proof.
 rewrite /Rows.falling => /Z.leb_le /val_le; rewrite valB val1;
-  have := val_mul (Rows.score h) (Rows.square h m).
+  have := valM_le (Rows.score h) (Rows.square h m).
 by rewrite -/c; have -> : dyadic (Rows.square h m) = alpha * IZR (m * m);
   [rewrite /Rows.square valM -/alpha; ring | lra].
 Qed.
@@ -286,11 +289,11 @@ move=> sv m1 pm; have [v0 vc vf] := sv m m1; split=> //; rewrite /Rows.moved;
     rewrite /Rows.square (_ : alpha * IZR (m * m) = IZR (m * m) * alpha); last by ring.
     by apply: below_times; [nia | split; [exact: Rlt_le alpha_gt0 | exact: Rle_refl]].
   by case: (below_mul sq pm).
-apply: Rle_trans vc _; have [c0 c1] := c_range.
+apply: Rle_trans vc _; have [c0 c1] := c_ge0_lt1.
 have e : below (3 / 8) Rows.inverse_e.
   split; first lra; have := up_ge (Rows.one * 3) (erefl : (0 < 8)%Z); rewrite mult_IZR => le.
   have -> : 3 / 8 = IZR Rows.one * 3 / 8 / IZR Rows.one by field; exact: one_neq0.
-  by apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/O0.
+  by apply: Rmult_le_compat_r => //; exact/Rlt_le/Rinv_0_lt_compat/IZR_one_gt0.
 have cz : below c (Rows.score h) by split=> //; exact: Rle_refl.
 by case: (below_mul e (below_geom cz (proj2 score0))).
 Qed.
@@ -305,7 +308,7 @@ move=> sv; elim: k m p w => [|k IH] m p w m1 pm wm /=.
 have pS : below (g beta (m + 1)) (Rows.mul p w) by rewrite gS; exact: below_mul.
 have wS : below (f (m + 1)) (Rows.mul w (Rows.mul (Rows.ratio h) (Rows.ratio h))).
   have -> : f (m + 1) = f m * (g beta 1 * g beta 1).
-    by rewrite /f /g (@exp_sum _ _ 2) // (@exp_sum _ _ (2 * (m + 1) + 1)) //; ring.
+    by rewrite /f /g (@exp_sumE _ _ 2) // (@exp_sumE _ _ (2 * (m + 1) + 1)) //; ring.
   by apply: below_mul => //; apply: below_mul; exact: ratio_below.
 have := IH (m + 1)%Z _ _ ltac:(lia) pS wS; case: (Rows.series _ _ _ _ _ _) => [[[a b] p'] w']
   [A B P W].
@@ -331,7 +334,7 @@ Proof.
 move=> sv; move: step1; rewrite /t /Rows.sums_of -/r.
 have f1 : below (f 1) (Rows.mul (Rows.mul (Rows.ratio h) (Rows.ratio h)) (Rows.ratio h)).
   have -> : f 1 = g beta 1 * g beta 1 * g beta 1.
-    by rewrite /f /g (@exp_sum _ _ 2) // (@exp_sum _ _ 3).
+    by rewrite /f /g (@exp_sumE _ _ 2) // (@exp_sumE _ _ 3).
   by apply: below_mul; [apply: below_mul|]; exact: ratio_below.
 have := series_below r (m := 1) sv ltac:(lia) ratio_below f1.
 have -> : (1 + Z.of_nat r = Rows.reach h + 1)%Z by rewrite rE; lia.
@@ -354,7 +357,7 @@ split=> //.
 Qed.
 Lemma none_moved : small_moved (fun _ => 0).
 Proof.
-move=> m m1; have [c0 c1] := c_range; split; [exact: Rle_refl | |].
+move=> m m1; have [c0 c1] := c_ge0_lt1; split; [exact: Rle_refl | |].
   by apply: Rmult_le_pos; [lra | apply/Rlt_le/Rinv_0_lt_compat; lra].
 move=> _; apply: Rmult_le_pos; last exact/Rlt_le/exp_pos.
 by apply: Rmult_le_pos; [exact: Rlt_le alpha_gt0 | apply: (IZR_le 0); nia].
@@ -380,12 +383,12 @@ Let R1 := (Rows.reach h + 1)%Z.
 Let u (b : R) (m : nat) : R := g b (1 + Z.of_nat m).
 Let u0 b m : 0 <= u b m. Proof. exact/Rlt_le/exp_pos. Qed.
 Let RE : R1 = (1 + Z.of_nat r)%Z. Proof. by rewrite /R1 rE; ring. Qed.
-Let step_small : [/\ 0 <= f R1, f R1 < 1 & 4 * f R1 < 1].
+Let step_lt1 : [/\ 0 <= f R1, f R1 < 1 & 4 * f R1 < 1].
 Proof.
 have [[f0 fs] _ _ _] := sums_facts none_moved; have := val_lt step1; rewrite valM val1 => lt.
 by split; [exact: f0 | |]; rewrite /R1; lra.
 Qed.
-Let u_falls b i : beta <= b -> u b (r + i).+1 <= f R1 * u b (r + i).
+Let u_falls_le b i : beta <= b -> u b (r + i).+1 <= f R1 * u b (r + i).
 Proof.
 move=> bb; rewrite /u; have -> : (1 + Z.of_nat (r + i).+1 = (1 + Z.of_nat (r + i)) + 1)%Z by lia.
 set m := (1 + Z.of_nat (r + i))%Z; have m0 : (R1 <= m)%Z by rewrite RE /m of_natD; lia.
@@ -398,7 +401,7 @@ have p0 : 0 <= IZR (2 * R1 + 1) by apply: (IZR_le 0); rewrite RE; lia.
 by have := beta_gt0; nra.
 Qed.
 Let tail_real := g beta R1 * / (1 - f R1).
-Let parts (v : nat -> R) M bound : (forall i, 0 <= v i) ->
+Let parts_le (v : nat -> R) M bound : (forall i, 0 <= v i) ->
   (forall N, \big[Rplus/0]_(i < N) v (r + i)%N <= bound) ->
   \big[Rplus/0]_(i < M) v i <= \big[Rplus/0]_(i < r) v i + bound.
 Proof.
@@ -413,8 +416,8 @@ by set z := IZR (_ * _) => z0; have := Rmult_le_compat_r z _ _ z0 bb; lra.
 Qed.
 Lemma rest_le b N : beta <= b -> \big[Rplus/0]_(i < N) u b (r + i) <= tail_real.
 Proof.
-move=> bb; have [f0 f1 _] := step_small.
-have falls i : u b (r + i.+1) <= f R1 * u b (r + i) by rewrite addnS; exact: u_falls.
+move=> bb; have [f0 f1 _] := step_lt1.
+have falls i : u b (r + i.+1) <= f R1 * u b (r + i) by rewrite addnS; exact: u_falls_le.
 apply: Rle_trans
   (geometric_le (v := fun i => u b (r + i)) N (fun i => u0 b (r + i)) (conj f0 f1) falls) _.
 apply: Rmult_le_compat_r; first by apply/Rlt_le/Rinv_0_lt_compat; lra.
@@ -424,11 +427,11 @@ Lemma squares_le N : \big[Rplus/0]_(i < N)
   (IZR ((1 + Z.of_nat (r + i)) * (1 + Z.of_nat (r + i))) * u beta (r + i))
   <= IZR (R1 * R1) * g beta R1 * / (1 - 4 * f R1).
 Proof.
-have [f0 _ f4] := step_small; pose sq i := IZR ((1 + Z.of_nat (r + i)) * (1 + Z.of_nat (r + i))).
+have [f0 _ f4] := step_lt1; pose sq i := IZR ((1 + Z.of_nat (r + i)) * (1 + Z.of_nat (r + i))).
 have sq0 i : 0 <= sq i by apply: (IZR_le 0); nia.
 have four : 0 <= 4 * f R1 < 1 by lra.
 have falls i : sq i.+1 * u beta (r + i.+1) <= 4 * f R1 * (sq i * u beta (r + i)).
-  have := u_falls i (Rle_refl beta); rewrite addnS => le.
+  have := u_falls_le i (Rle_refl beta); rewrite addnS => le.
   have le4 : sq i.+1 <= 4 * sq i by rewrite /sq addnS -mult_IZR Nat2Z.inj_succ; apply: IZR_le;
     have := Nat2Z.is_nonneg (r + i); move: (Z.of_nat _) => k; nia.
   have := Rmult_le_compat _ _ _ _ (sq0 i.+1) (u0 beta (r + i).+1) le4 le; lra.
@@ -447,7 +450,7 @@ exists N => n ge;
   by apply: PartSum.sum_eq => m _; rewrite /u /g; congr (exp (_ * IZR _)); ring.
 exact: near.
 Qed.
-Lemma beyond_theta theta T : over_integers (fun z => - beta * IZR (z * z)) theta ->
+Lemma beyond_thetaE theta T : over_integers (fun z => - beta * IZR (z * z)) theta ->
   theta = 1 + 2 * T ->
   beyond (fun z => - beta * IZR (z * z)) theta r = 2 * (T - \big[Rplus/0]_(i < r) u beta i).
 Proof.
@@ -460,19 +463,19 @@ have side d : d = 1%Z \/ d = (-1)%Z ->
 by rewrite (side 1%Z) ?(side (-1)%Z); [ring | right | left].
 Qed.
 Hypothesis far_falls : Rows.falling h (Rows.reach h + 1) = true.
-Lemma moved_sum v M : small_moved v -> 2 * \big[Rplus/0]_(i < M) v (1 + Z.of_nat i)%Z
+Lemma moved_sum_le v M : small_moved v -> 2 * \big[Rplus/0]_(i < M) v (1 + Z.of_nat i)%Z
   <= dyadic (Rows.spread t).
 Proof.
 move=> sv; have [_ _ [_ le] _] := sums_facts sv; apply: Rle_trans le; apply: Rmult_le_compat_l;
   first lra.
-apply: (parts (v := fun i => v (1 + Z.of_nat i)%Z)) => [i|N];
+apply: (parts_le (v := fun i => v (1 + Z.of_nat i)%Z)) => [i|N];
   first by have [] := sv (1 + Z.of_nat i)%Z ltac:(lia).
 have al := alpha_gt0; have := Rmult_le_compat_l _ _ _ (Rlt_le _ _ al) (squares_le N).
 have -> : alpha * (IZR (R1 * R1) * g beta R1 * / (1 - 4 * f R1))
   = alpha * IZR (R1 * R1) * g beta R1 * / (1 - 4 * f R1) by ring.
 rewrite -/R1; apply: Rle_trans; rewrite big_distrr; apply: rsum_le => i _ /=.
 have [_ _ vf] := sv (1 + Z.of_nat (r + i))%Z ltac:(lia); rewrite -Rmult_assoc; apply: vf.
-have := falling_le far_falls; rewrite -/R1 => one; have [c0 c1] := c_range.
+have := falling_le far_falls; rewrite -/R1 => one; have [c0 c1] := c_ge0_lt1.
 have le : IZR (R1 * R1) <= IZR ((1 + Z.of_nat (r + i)) * (1 + Z.of_nat (r + i))).
   by apply: IZR_le; have : (R1 <= 1 + Z.of_nat (r + i))%Z;
     [rewrite RE of_natD; lia | have := RE; nia].
@@ -489,9 +492,9 @@ have [_ [_ oth] _ [_ tl]] := sums_facts none_moved.
 have up' : 0 <= T' - \big[Rplus/0]_(i < r) u beta i <= tail_real.
   split; first by have := partial_le r (u0 beta) cT'; lra.
   suff : T' <= \big[Rplus/0]_(i < r) u beta i + tail_real by lra.
-  by apply: (limit_le cT') => n; rewrite -big_sum_f_R0; apply: parts => // N;
+  by apply: (limit_le cT') => n; rewrite -big_sum_f_R0; apply: parts_le => // N;
     exact: rest_le (Rle_refl _).
-exists theta'; rewrite (beyond_theta sums' E'); split=> //; [lra | |].
+exists theta'; rewrite (beyond_thetaE sums' E'); split=> //; [lra | |].
 - rewrite E'; apply: Rle_trans oth; rewrite -/R1; move: up'; rewrite /tail_real /u; lra.
 - by rewrite -/R1 in tl; rewrite /tail_real in up'; lra.
 Qed.
@@ -509,7 +512,7 @@ Proof.
 move=> xa lt; have [x0 le] := xa; have := val_lt lt; rewrite val1 => lt1.
 apply: below_le (below_geom xa lt) _; split; [exact/Rlt_le/exp_pos | apply: exp_geom; lra].
 Qed.
-Lemma setting_nonneg z : Rows.setting_fits z = true ->
+Lemma setting_ge0 z : Rows.setting_fits z = true ->
   [/\ 0 <= Rows.roundoff z, 0 <= Rows.cut z, 0 <= Rows.cast z & 0 <= Rows.loss z]%Z /\
   [/\ 0 <= Rows.sum_loss z, 0 <= Rows.cast_loss z, 0 <= Rows.products z & 0 <= Rows.terms z]%Z.
 Proof. by rewrite /Rows.setting_fits /= !andbT => /andP
@@ -523,7 +526,7 @@ Record heads_facts (hd : Rows.heads) (nn : nat) : Prop := HeadsFacts {
   ulps_ge0 : (0 <= Rows.ulps hd)%Z; exp_lost_ge0 : (0 <= Rows.exp_lost hd)%Z;
     weight_loss_ge0 : (0 <= Rows.weight_loss hd)%Z;
   kept_part : (Rows.mul (Rows.score hd) (Rows.alpha hd) <= Rows.alpha hd)%Z;
-    step_small : (4 * Rows.step (Rows.sums_of hd) < Rows.one)%Z;
+    step_lt1 : (4 * Rows.step (Rows.sums_of hd) < Rows.one)%Z;
   far_falls : Rows.falling hd (Rows.reach hd + 1) = true;
   softmax_setting : Rows.setting_fits (Rows.softmax hd) = true;
     mean_setting : Rows.setting_fits (Rows.mean hd) = true;
@@ -560,7 +563,7 @@ Hypotheses (mz : below m (Rows.power (Rows.mul (Rows.score hd) (Rows.spread t)) 
   (moment : \sum_k softmax s k * exp (c * Rabs (s k)) <= 1 + m)
   (share : 1 - softmax s near <= dyadic (Rows.leak t nn)) (leak0 : (0 <= Rows.leak t nn)%Z)
   (far_s : \big[Rplus/0]_(k | ~~ few k) exp (s k) <= dyadic (Rows.far t nn))
-    (far0 : (0 <= Rows.far t nn)%Z)
+    (far_ge0 : (0 <= Rows.far t nn)%Z)
   (far_c : \big[Rplus/0]_(k | ~~ few k) exp ((1 - c) * s k) <= dyadic (Rows.far t nn)).
 Variables (A T : arithmetic) (reciprocal : bool).
 Hypotheses (dev : device hd A T) (exps : device_exponentials hd A near s e) (sumd : summed e over).
@@ -579,14 +582,14 @@ have ge1 : 1 <= exp c0 * (1 + m).
   by case: mz => m0 _; nra.
 have G := below_mul (below_add below_one (self (ulps_ge0 ok))) (below_sub1 E1 ge1).
 have L := below_mul (self (ulps_ge0 ok)) (self leak0).
-apply: below_add (below_mul (below_add G L) (below_add below_one (self far0))) _.
+apply: below_add (below_mul (below_add G L) (below_add below_one (self far_ge0))) _.
 exact: below_nat fewN (self (exp_lost_ge0 ok)).
 Qed.
 Lemma below_F : below F (Rows.far_exponentials hd t nn).
 Proof.
 have [c1 lt] := lost_range ok; apply: below_add;
   last exact: below_nat keysK (self (exp_lost_ge0 ok)).
-apply: below_mul (self far0); apply: below_mul (below_add below_one (self (ulps_ge0 ok))) _.
+apply: below_mul (self far_ge0); apply: below_mul (below_add below_one (self (ulps_ge0 ok))) _.
 exact: below_exp1 (self c1) lt.
 Qed.
 Let u := roundoff A.
@@ -722,7 +725,8 @@ have big : 8 / 3 <= (33 / 32) ^ 32 by rewrite /= ; lra.
 have -> : exp (-1) = / exp 1 by rewrite -exp_Ropp.
 by have -> : 3 / 8 = / (8 / 3) by [field]; apply: Rinv_le_contravar; lra.
 Qed.
-Lemma falls_to b x y : 0 < b -> 0 <= x <= y -> 1 <= b * x -> y * exp (- b * y) <= x * exp (- b * x).
+Lemma falls_to_le b x y : 0 < b -> 0 <= x <= y -> 1 <= b * x ->
+  y * exp (- b * y) <= x * exp (- b * x).
 Proof.
 move=> b0 [x0 xy] bx; have e0 := exp_pos (- b * x);
   have E : exp (- b * y) = exp (- b * x) * exp (- (b * (y - x))).
@@ -765,11 +769,12 @@ Let score := around s near.
 Lemma score_le0 k : score k <= 0. Proof. by apply: around_le0 => a; case: (sharp a). Qed.
 Lemma score_near : score near = 0.
 Proof. by rewrite /score /around big1 // => a _; rewrite Z.sub_diag; case: (sharp a) => -[]. Qed.
-Lemma below_share x z : below x z -> x / (1 + x) <= dyadic (Rows.share z).
+Lemma share_le x z : below x z -> x / (1 + x) <= dyadic (Rows.share z).
 Proof.
 move=> [x0 xz]; have z0 : (0 <= z)%Z by case: (Z_lt_le_dec z 0) => // /val_lt; rewrite val0; lra.
 have d0 : (0 < Rows.one + z)%Z by have := one_gt0; lia.
-have := up_ge (z * Rows.one) d0; rewrite -/(Rows.share z) mult_IZR plus_IZR => le; have o := O0;
+have := up_ge (z * Rows.one) d0; rewrite -/(Rows.share z) mult_IZR plus_IZR => le;
+  have o := IZR_one_gt0;
   have zR := IZR_le _ _ z0.
 apply: Rle_trans (_ : dyadic z / (1 + dyadic z) <= _); last first.
   have -> : dyadic z / (1 + dyadic z) = IZR z * IZR Rows.one / (IZR Rows.one + IZR z) / IZR Rows.one
@@ -780,11 +785,11 @@ have -> : x / (1 + x) * ((1 + x) * (1 + dyadic z)) = x * (1 + dyadic z) by field
 by have -> : dyadic z / (1 + dyadic z) * ((1 + x) * (1 + dyadic z)) = dyadic z * (1 + x);
   [field; lra | lra].
 Qed.
-Lemma prod_const (I : finType) (P : pred I) x : \big[Rmult/1]_(i | P i) x = x ^ #|P|.
+Lemma prod_constE (I : finType) (P : pred I) x : \big[Rmult/1]_(i | P i) x = x ^ #|P|.
 Proof. by rewrite big_const; elim: #|P| => //= k ->. Qed.
-Lemma below_beta a z : s a z <= - beta * IZR (z * z) /\ (1 - c) * s a z <= - beta * IZR (z * z).
+Lemma score_le_beta a z : s a z <= - beta * IZR (z * z) /\ (1 - c) * s a z <= - beta * IZR (z * z).
 Proof.
-have [_ le] := sharp a; have := le z; have [c0 c1] := c_range c01; rewrite -/c in c0 c1.
+have [_ le] := sharp a; have := le z; have [c0 c1] := c_ge0_lt1 c01; rewrite -/c in c0 c1.
 have al := alpha_gt0 a0; rewrite -/alpha in al; have zz : 0 <= IZR (z * z) by apply: (IZR_le 0);
   nia.
 have az : 0 <= alpha * IZR (z * z) by apply: Rmult_le_pos; lra.
@@ -794,7 +799,7 @@ Qed.
 Lemma side_below a d : d = 1%Z \/ d = (-1)%Z ->
   side_ratio (s a) c (1 + c * dyadic (Rows.spread t)) d.
 Proof.
-move=> dir; have [c0 c1] := c_range c01; have al := alpha_gt0 a0; rewrite -/c -/alpha in c0 c1 al.
+move=> dir; have [c0 c1] := c_ge0_lt1 c01; have al := alpha_gt0 a0; rewrite -/c -/alpha in c0 c1 al.
 pose z m := (d * (Z.of_nat m + 1))%Z;
   have zz m : (z m * z m = (1 + Z.of_nat m) * (1 + Z.of_nat m))%Z.
   by rewrite /z; case: dir => ->; ring.
@@ -807,8 +812,8 @@ have exists_sum (v : nat -> R) : (forall m, v m <= - beta * IZR (z m * z m)) -> 
   - by move=> m; exact/Rlt_le/exp_pos.
   - move=> N; apply: Rle_trans (partial_le N (fun m => Rlt_le _ _ (exp_pos _)) cT);
     apply: rsum_le => m _; exact: exp_le (le m).
-have [U cU] := exists_sum (fun m => s a (z m)) (fun m => proj1 (below_beta a (z m))).
-have [V cV] := exists_sum (fun m => (1 - c) * s a (z m)) (fun m => proj2 (below_beta a (z m))).
+have [U cU] := exists_sum (fun m => s a (z m)) (fun m => proj1 (score_le_beta a (z m))).
+have [V cV] := exists_sum (fun m => (1 - c) * s a (z m)) (fun m => proj2 (score_le_beta a (z m))).
 have U0 : 0 <= U by have := partial_le 0 (fun m => Rlt_le _ _ (exp_pos _)) cU; rewrite big_ord0.
 exists U, V; split=> //; pose w m := s a (d * m)%Z; pose v m := - w m * exp ((1 - c) * w m).
 have sv : small_moved hd beta v.
@@ -820,12 +825,12 @@ have sv : small_moved hd beta v.
   have E : exp ((1 - c) * w m) = exp (- (1 - c) * - w m) by congr exp; ring.
   split; first by apply: Rmult_le_pos => //; exact/Rlt_le/exp_pos.
     by rewrite /v E; apply: peak_le => //; rewrite -/c; lra.
-  move=> one; rewrite /v E; apply: Rle_trans (falls_to (x := alpha * IZR (m * m)) _ _ one) _;
+  move=> one; rewrite /v E; apply: Rle_trans (falls_to_le (x := alpha * IZR (m * m)) _ _ one) _;
     [rewrite -/c; lra | lra |].
   by right; rewrite /g; congr (_ * exp _); rewrite /beta -/c; ring.
 have diff : V - 1 * U <= c * (dyadic (Rows.spread t) / 2).
   apply: (limit_le (infinite_sum_minus 1 cU cV)) => N; rewrite -big_sum_f_R0.
-  have := moved_sum (erefl beta) a0 c01 kept r0 step1 ff N.+1 sv => le.
+  have := moved_sum_le (erefl beta) a0 c01 kept r0 step1 ff N.+1 sv => le.
   apply: Rle_trans (_ : c * \big[Rplus/0]_(i < N.+1) v (1 + Z.of_nat i)%Z <= _);
     last by apply: Rmult_le_compat_l => //; rewrite -/t in le; lra.
   rewrite big_distrr; apply: rsum_le => m _; pose x := s a (z m).
@@ -835,7 +840,7 @@ have diff : V - 1 * U <= c * (dyadic (Rows.spread t) / 2).
   have := exp_ineq1_le (c * x); have := exp_pos ((1 - c) * x) => p0 ge.
   have := Rmult_le_compat_l _ _ _ (Rlt_le _ _ p0) ge; lra.
 have sp0 : 0 <= dyadic (Rows.spread t).
-  by have := moved_sum (erefl beta) a0 c01 kept r0 step1 ff 0 sv; rewrite big_ord0 Rmult_0_r.
+  by have := moved_sum_le (erefl beta) a0 c01 kept r0 step1 ff 0 sv; rewrite big_ord0 Rmult_0_r.
 have cs : 0 <= c * dyadic (Rows.spread t) by apply: Rmult_le_pos.
 have := Rmult_le_pos _ _ cs U0; lra.
 Qed.
@@ -851,19 +856,20 @@ Lemma box_facts : exists m, [/\ below m (Rows.power (Rows.mul (Rows.score hd) (R
     & (Z.of_nat #|cube near r| <= Rows.count hd n)%Z].
 Proof.
 have [theta [sums th1 oth bey]] := theta_facts (erefl beta) a0 c01 kept r0 step1.
-have [c0 c1] := c_range c01; have al := alpha_gt0 a0;
+have [c0 c1] := c_ge0_lt1 c01; have al := alpha_gt0 a0;
   rewrite -/c -/alpha -/t -/r in c0 c1 al oth bey sums.
 have sp0 : 0 <= dyadic (Rows.spread t).
-  by have := moved_sum (erefl beta) a0 c01 kept r0 step1 ff 0 (none_moved beta a0 c01);
+  by have := moved_sum_le (erefl beta) a0 c01 kept r0 step1 ff 0 (none_moved beta a0 c01);
     rewrite big_ord0 Rmult_0_r.
 have oz : below (theta - 1) (Rows.others t) by split; lra.
 have powz k : below (theta ^ k - 1) (Rows.power (Rows.others t) k).
   by have := below_power k oz; have -> : 1 + (theta - 1) = theta by ring.
 pose flat (k : box size) := around (fun _ z => - beta * IZR (z * z)) near k.
 have flat_ge k : score k <= flat k /\ (1 - c) * score k <= flat k.
-  split; first by apply: rsum_le => a _; case: (below_beta a (Z.of_nat (k a) - Z.of_nat (near a))).
+  split; first by apply: rsum_le => a _; case: (score_le_beta a (Z.of_nat (k a) - Z.of_nat (near
+    a))).
   by rewrite /score /around big_distrr; apply: rsum_le => a _;
-    case: (below_beta a (Z.of_nat (k a) - Z.of_nat (near a))).
+    case: (score_le_beta a (Z.of_nat (k a) - Z.of_nat (near a))).
 have far_z : 0 <= \big[Rplus/0]_(k | ~~ cube near r k) exp (flat k) <= dyadic (Rows.far t n).
   split; first by apply: rsum_ge0 => k _; exact/Rlt_le/exp_pos.
   have [_ /(_ (fun _ z => - beta * IZR (z * z)) (fun _ => theta) (fun _ => sums))] :=
@@ -873,8 +879,8 @@ have far_z : 0 <= \big[Rplus/0]_(k | ~~ cube near r k) exp (flat k) <= dyadic (R
       = INR n * (beyond (fun z => - beta * IZR (z * z)) theta r * theta ^ n.-1).
     transitivity
       (\big[Rplus/0]_(a < n) (beyond (fun z => - beta * IZR (z * z)) theta r * theta ^ n.-1));
-      last by rewrite rsum_const card_ord.
-    apply: eq_bigr => a _; congr (_ * _); rewrite prod_const; congr (theta ^ _).
+      last by rewrite rsum_constE card_ord.
+    apply: eq_bigr => a _; congr (_ * _); rewrite prod_constE; congr (theta ^ _).
     by have := cardC1 a; rewrite card_ord => <-; apply: eq_card => b'; rewrite !inE.
   have px : below (theta ^ n.-1) (Rows.one + Rows.power (Rows.others t) n.-1).
     by have := below_add below_one (powz n.-1); have -> : 1 + (theta ^ n.-1 - 1) = theta ^ n.-1
@@ -888,18 +894,18 @@ exists ((1 + c * dyadic (Rows.spread t)) ^ n - 1); split; split.
   by apply: below_mul => //; split=> //; exact: Rle_refl.
 - have ratios (a : 'I_n) : axis_ratio (s a) c (1 + c * dyadic (Rows.spread t)).
     by split; [case: (sharp a) | apply: side_below; left | apply: side_below; right].
-  have := moment near (conj c0 (Rlt_le _ _ c1)) ratios; rewrite prod_const.
+  have := moment near (conj c0 (Rlt_le _ _ c1)) ratios; rewrite prod_constE.
   have -> : #|(fun _ : 'I_n => true)| = n by rewrite -[RHS]card_ord.
   by move=> le; have -> : 1 + ((1 + c * dyadic (Rows.spread t)) ^ n - 1)
     = (1 + c * dyadic (Rows.spread t)) ^ n by ring.
-- apply: Rle_trans (below_share (powz n)).
+- apply: Rle_trans (share_le (powz n)).
   have t0 : 1 <= theta ^ n by apply: pow_R1_Rle; lra.
   have -> : (theta ^ n - 1) / (1 + (theta ^ n - 1)) = 1 - / theta ^ n by field; lra.
   have le : \sum_k exp (score k) <= theta ^ n.
     apply: Rle_trans (_ : \sum_k exp (1 * flat k) <= _); first by apply: rsum_le => k _;
       rewrite Rmult_1_l; apply: exp_le; case: (flat_ge k).
-    rewrite box_moment; apply: Rle_trans (_ : \big[Rmult/1]_(a < n) theta <= _); last first.
-      by rewrite prod_const; right; congr (theta ^ _); rewrite -[RHS]card_ord.
+    rewrite box_momentE; apply: Rle_trans (_ : \big[Rmult/1]_(a < n) theta <= _); last first.
+      by rewrite prod_constE; right; congr (theta ^ _); rewrite -[RHS]card_ord.
     apply: (proj2 (rprod_le_all _)) => a; split; first by apply: rsum_ge0 => j _;
       exact/Rlt_le/exp_pos.
     apply: Rle_trans (axis_le_all sums (near a)); right; apply: eq_bigr => j _;
@@ -914,7 +920,7 @@ exists ((1 + c * dyadic (Rows.spread t)) ^ n - 1); split; split.
   rewrite /Rows.leak; case: (Z_lt_le_dec (Rows.share (Rows.power (Rows.others t) n)) 0) =>
     // /val_lt;
     rewrite val0.
-  have := below_share (powz n); have [p0 _] := powz n; have d : 0 < 1 + (theta ^ n - 1) by lra.
+  have := share_le (powz n); have [p0 _] := powz n; have d : 0 < 1 + (theta ^ n - 1) by lra.
   by have : 0 <= (theta ^ n - 1) / (1 + (theta ^ n - 1)) by
     [apply: Rmult_le_pos => //; exact/Rlt_le/Rinv_0_lt_compat]; lra.
 - by apply: far_le => k; case: (flat_ge k).
@@ -942,16 +948,16 @@ Proof. by move=> k; apply/ffunP => a; rewrite ffunE (ord1 a). Qed.
 Definition axis_of (j : 'I_N) : R := s (Z.of_nat j - Z.of_nat p)%Z.
 Definition axis_few (j : 'I_N) : bool := cube (lift p) (Z.to_nat (Rows.reach hd)) (lift j).
 Let whole := around (fun _ => s) (lift p).
-Lemma axis_lift j : axis_of j = whole (lift j).
+Lemma axis_liftE j : axis_of j = whole (lift j).
 Proof. by rewrite /whole /around big_ord_recl big_ord0 Rplus_0_r !ffunE. Qed.
-Lemma lift_sum (P : pred (box one_axis)) (F : box one_axis -> R) :
+Lemma lift_sumE (P : pred (box one_axis)) (F : box one_axis -> R) :
   \big[Rplus/0]_(k | P k) F k = \big[Rplus/0]_(j | P (lift j)) F (lift j).
 Proof. by rewrite (reindex lift) //=; exists (fun k => k ord0) => k _;
   [exact: liftK | exact: liftK']. Qed.
-Lemma lift_softmax j : softmax axis_of j = softmax whole (lift j).
+Lemma lift_softmaxE j : softmax axis_of j = softmax whole (lift j).
 Proof.
-rewrite /softmax axis_lift; congr (_ / _); rewrite lift_sum; apply: eq_bigr => i _;
-  by rewrite axis_lift.
+rewrite /softmax axis_liftE; congr (_ / _); rewrite lift_sumE; apply: eq_bigr => i _;
+  by rewrite axis_liftE.
 Qed.
 Let t := Rows.sums_of hd. Let c := dyadic (Rows.score hd).
 Lemma axis_facts : (0 < Rows.alpha hd)%Z -> (0 <= Rows.reach hd)%Z ->
@@ -970,11 +976,11 @@ Proof.
 move=> a0 r0 c01 kept step1 ff; have [m [[mz mo sh l0] [fs f0 fc cnt]]] :=
   box_facts a0 r0 c01 kept step1 ff (lift p) (fun _ => sharp).
 exists m; split; split=> //.
-- apply: Rle_trans mo; right; rewrite lift_sum; apply: eq_bigr => j _;
-  by rewrite lift_softmax axis_lift.
-- by rewrite lift_softmax.
-- apply: Rle_trans fs; right; rewrite lift_sum; apply: eq_bigr => j _; by rewrite axis_lift.
-- apply: Rle_trans fc; right; rewrite lift_sum; apply: eq_bigr => j _; by rewrite axis_lift.
+- apply: Rle_trans mo; right; rewrite lift_sumE; apply: eq_bigr => j _;
+  by rewrite lift_softmaxE axis_liftE.
+- by rewrite lift_softmaxE.
+- apply: Rle_trans fs; right; rewrite lift_sumE; apply: eq_bigr => j _; by rewrite axis_liftE.
+- apply: Rle_trans fc; right; rewrite lift_sumE; apply: eq_bigr => j _; by rewrite axis_liftE.
 - apply: Z.le_trans cnt; apply: inj_le; apply/leP; rewrite -(card_in_imset (f := lift));
   last by move=> i j _ _; exact: can_inj liftK i j.
   by apply: subset_leq_card; apply/subsetP => k /imsetP [j]; rewrite unfold_in => fj ->; exact: fj.
@@ -996,7 +1002,7 @@ Variables (z : Rows.row) (n : nat) (g : geometry n) (ok : fits g) (G ci co : nat
   (f : H -> taps g).
 Variable X : pixels g -> 'I_(G * ci) -> reals.
 Hypotheses (fz : Rows.fits z = true) (bij : bijective f)
-  (small : forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)).
+  (roundoffs_lt1 : forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)).
 Variables (e : R) (E : Z).
 Hypotheses (eE : below e E)
   (Ez : E = match Rows.soft z with None => 0%Z | Some h => Rows.reads h (Rows.radius z) end).
@@ -1006,7 +1012,7 @@ Lemma tokens_differ (token : H -> queries g -> 'I_(G * ci) -> R) :
 Proof.
 move=> near weight b first second q o t t' [w1 w2 Sle ble] set1 set2;
   have [[w0 b0 r0] [s1 s2 _]] := fits_parts fz.
-apply: Rle_trans (tokens_read ok bij small near set1 set2) _.
+apply: Rle_trans (tokens_read ok bij roundoffs_lt1 near set1 set2) _.
 have [lim1 _] := set1; have [lim2 _] := set2; rewrite /difference /Rows.bound -Ez.
 have Sz : below (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o)) (Rows.weights z).
   by split=> //; apply: rsum_ge0 => s _; apply: rsum_ge0 => c _; exact: Rabs_pos.
@@ -1022,8 +1028,8 @@ Qed.
 End Difference.
 Theorem hard : ROW_hard.
 Proof.
-move=> z n g ok fz none G ci co H f X bij small token exact_.
-apply: (tokens_differ ok fz bij small (e := 0) (E := 0%Z)); rewrite ?none //;
+move=> z n g ok fz none G ci co H f X bij roundoffs_lt1 token exact_.
+apply: (tokens_differ ok fz bij roundoffs_lt1 (e := 0) (E := 0%Z)); rewrite ?none //;
   first by rewrite /below val0; lra.
 by move=> h q c; rewrite exact_ Rminus_eq_0 Rabs_R0; exact: Rle_refl.
 Qed.
@@ -1039,14 +1045,14 @@ split; last by have [a [b' [c _ d e]]] := within.
 have [sA sT wd k0 _] := ok; split; last by split=> //; split=> //;
   exact: leq_trans sz (leq_maxl _ _).
 split=> //; have u := below_roundoff ok within.
-have lt := counts_small fits (conj wz (Z.le_refl _)).
+have lt := counts_lt1 fits (conj wz (Z.le_refl _)).
 have [_ le] := below_nat wz u; have := val_lt lt; rewrite val1 => lt1; exact: Rle_lt_trans le lt1.
 Qed.
 (** Every number is natural, and sums, products, powers and [gamma] of such numbers are. *)
 Lemma few_ge0 z n a b : Rows.setting_fits z = true -> (0 <= n <= Rows.terms z)%Z -> below 0 a ->
   below 0 b -> below 0 (Rows.few z n a b).
 Proof.
-move=> fits [n0 nt] a0 b0; have [[u0 c0 t0 l0] [s0 m0 p0 k0]] := setting_nonneg fits.
+move=> fits [n0 nt] a0 b0; have [[u0 c0 t0 l0] [s0 m0 p0 k0]] := setting_ge0 fits.
 have lt : (Rows.terms z * Rows.roundoff z < Rows.one)%Z by move: fits => /andP [_ /Z.ltb_lt].
 have ltn : (n * Rows.roundoff z < Rows.one)%Z by apply: Z.le_lt_trans lt;
   apply: Z.mul_le_mono_nonneg_r.
@@ -1080,7 +1086,7 @@ Qed.
 Section Layer.
 Variables (n : nat) (g : geometry n) (ok : fits g) (G ci : nat) (H : finType) (f : H -> taps g).
 Variables (X : pixels g -> 'I_(G * ci) -> reals) (range : R).
-Hypotheses (bij : bijective f) (small : forall k c, Rabs (zero_pad X k c) <= range).
+Hypotheses (bij : bijective f) (roundoffs_lt1 : forall k c, Rabs (zero_pad X k c) <= range).
 Lemma some_head : exists h : H, True.
 Proof.
 have [f' _ fK] := bij; have t0 a : (0 < kernel g a)%N by have [] := ok a.
@@ -1090,28 +1096,30 @@ Lemma some_query : exists q : queries g, True.
 Proof. have out0 a : (0 < out_side g a)%N by rewrite /out_side addn1.
 by exists [ffun a => Ordinal (out0 a)]. Qed.
 (** What the mean of a softmax leaves of the token at its target. *)
-Lemma leaked (s : keys g -> R) k0 c l : 1 - softmax s k0 <= l -> 0 <= range ->
+Lemma leaked_le (s : keys g -> R) k0 c l : 1 - softmax s k0 <= l -> 0 <= range ->
   Rabs (\sum_k softmax s k * zero_pad X k c - zero_pad X k0 c) <= 2 * (l * range).
 Proof.
 move=> le r0; have p0 i : 0 <= softmax s i by apply/Rlt_le/softmax_gt0.
 have p1 := softmax_sum1 s k0.
 have spread (c' : 'I_(G * ci)) k k' : Rabs (zero_pad X k c' - zero_pad X k' c') <= 2 * range.
-  have := Rabs_triang (zero_pad X k c') (- zero_pad X k' c'); rewrite Rabs_Ropp; have := small k c';
-    have := small k' c'.
+  have := Rabs_triang (zero_pad X k c') (- zero_pad X k' c'); rewrite Rabs_Ropp;
+    have := roundoffs_lt1 k c';
+    have := roundoffs_lt1 k' c'.
   by move=> a1 a2 a3; apply: Rle_trans a3 _; lra.
-have near := @head_error unit_finType _ _ (fun _ => softmax s) (fun _ => k0)
+have near := @head_error_le unit_finType _ _ (fun _ => softmax s) (fun _ => k0)
   (fun k c => zero_pad X k c) (fun _ => 2 * range)
   (fun _ => p0) (fun _ => p1) spread tt c.
 apply: Rle_trans near _; have := Rmult_le_compat_r range _ _ r0 le; lra.
 Qed.
 End Layer.
-Lemma wide_counts s N : (N <= N <= terms (wide s N))%N. Proof. by rewrite leqnn leq_maxr. Qed.
+Lemma wide_counts_le s N : (N <= N <= terms (wide s N))%N. Proof. by rewrite leqnn leq_maxr. Qed.
 (** For each head the weights are near a softmax that is near its target ([weights_off],
     [box_facts]); so its mean is near the token ([mixing], [leaked]), and the layers differ as
     [tokens_differ] says. Each bound is below the program's. *)
 Theorem whole : ROW_whole.
 Proof.
-move=> z hd n g ok fz hsoft apart nE keysE G ci co H f X bij small A T reciprocal s e over sharp dev
+move=> z hd n g ok fz hsoft apart nE keysE G ci co H f X bij roundoffs_lt1 A T reciprocal s e over
+  sharp dev
   exps sumd attention way mix within nearM as_mix token.
 have [[w0 b0 r0] [_ _ hf]] := fits_parts fz; rewrite hsoft in hf.
 have facts := heads_factsP hf; rewrite apart -nE Nat2Z.id in facts.
@@ -1126,7 +1134,7 @@ have weights h q : let k0 := key ok q (f h) in
         (Z.of_nat #|cube k0 r| <= Rows.count hd n)%Z & (0 <= Rows.leak t n)%Z].
   move=> k0; have [m [[mz mo sh l0] [fs f0 fc cnt]]] :=
     box_facts (alpha_pos facts) (reach_ge0 facts) (score_range facts)
-    (kept_part facts) (step_small facts) (far_falls facts) k0 (sharp h q).
+    (kept_part facts) (step_lt1 facts) (far_falls facts) k0 (sharp h q).
   have at0 : reads q (f h) k0 by rewrite (readsE ok) eqxx.
   have ex : device_exponentials hd A k0 (score h q) (e h q) by exact: exps.
   have fnear : cube k0 r k0 by apply/forallP => a; rewrite Z.sub_diag /=; apply/Z.leb_spec0; lia.
@@ -1162,7 +1170,7 @@ have E0 : 0 <= dyadic E.
     (z0 _ _ (below_mul farz rz)).
   have [a0 a] := below_mul lz rz; have [b0' b] := below_mul (below_add oz farz) rz.
   by rewrite EE errorE; lra.
-apply: (tokens_differ ok fz bij small (e := dyadic E) (E := E)); first by split=> //;
+apply: (tokens_differ ok fz bij roundoffs_lt1 (e := dyadic E) (E := E)); first by split=> //;
   exact: Rle_refl.
   by rewrite hsoft /Rows.reads apart -nE Nat2Z.id.
 move=> h q c; set k0 := key ok q (f h).
@@ -1173,9 +1181,9 @@ have cntz : (Z.of_nat #|cube k0 r| <= Rows.terms (Rows.mean hd))%Z
   by exact: Z.le_trans cnt (count_terms facts).
 have [as_wide within_wide] := wide_as_set (as_mix h q c) within (mean_setting facts) cntz.
 have p0 k : 0 <= softmax (score h q) k by apply/Rlt_le/softmax_gt0.
-have M := mixing as_wide nearM (wide_counts way #|cube k0 r|) p0 (softmax_sum1 _ k0) W F
-  (fun k => small k c).
-have L := leaked small c sh R0; have [lim _] := as_wide.
+have M := mixing as_wide nearM (wide_counts_le way #|cube k0 r|) p0 (softmax_sum1 _ k0) W F
+  (fun k => roundoffs_lt1 k c).
+have L := leaked_le roundoffs_lt1 c sh R0; have [lim _] := as_wide.
 have cc : (Z.of_nat #|cube k0 r| <= Rows.count hd n <= Rows.terms (Rows.mean hd))%Z by split=> //;
   exact: count_terms facts.
 have few := below_few lim within_wide (mean_setting facts) cc
@@ -1211,19 +1219,19 @@ Hypothesis exps : forall a, device_exponentials hd A (k0 a) (axis_of (k0 a) (s a
 Hypothesis sumd : forall a, summed (e a) (over a).
 Let w (a : 'I_n) : 'I_(size a) -> Rdefinitions.R := computed_softmax A T reciprocal (e a) (over a).
 Arguments w : clear implicits.
-Lemma axis_weights a :
+Lemma axis_weights_le a :
   [/\ \sum_j Rabs (w a j - softmax (axis_of (k0 a) (s a)) j) <= dyadic (Rows.off hd t 1),
   \big[Rplus/0]_(j | ~~ axis_few hd (k0 a) j) Rabs (w a j) <= dyadic (Rows.far_weights hd t 1)
   & (Z.of_nat #|axis_few hd (k0 a)| <= Rows.count hd 1)%Z].
 Proof.
 have [m [[mz mo sh l0] [fs f0 fc cnt]]] := axis_facts (k0 a) (sharp a) (alpha_pos facts)
   (reach_ge0 facts) (score_range facts)
-  (kept_part facts) (step_small facts) (far_falls facts).
+  (kept_part facts) (step_lt1 facts) (far_falls facts).
 have fnear : axis_few hd (k0 a) (k0 a) by apply/forallP => i; rewrite Z.sub_diag /=;
   apply/Z.leb_spec0; lia.
 have zero : axis_of (k0 a) (s a) (k0 a) = 0 by rewrite /axis_of Z.sub_diag; case: (sharp a) => -[].
 have low j : axis_of (k0 a) (s a) j <= 0.
-  rewrite axis_lift; apply: around_le0 => i; by case: (sharp a).
+  rewrite axis_liftE; apply: around_le0 => i; by case: (sharp a).
 have keysK : (Z.of_nat #|'I_(size a)| <= Rows.keys hd)%Z by rewrite card_ord.
 have [W F] := weights_off facts keysK cnt fnear zero low mz mo sh l0 fs f0 fc reciprocal dev
   (exps a) (sumd a).
@@ -1231,17 +1239,18 @@ by split.
 Qed.
 Hypothesis axis0 : 'I_n.
 Let oz : below (dyadic (Rows.off hd t 1)) (Rows.off hd t 1).
-Proof. split; last exact: Rle_refl; have [W _ _] := axis_weights axis0; apply: Rle_trans W;
+Proof. split; last exact: Rle_refl; have [W _ _] := axis_weights_le axis0; apply: Rle_trans W;
   apply: rsum_ge0 => k _; exact: Rabs_pos. Qed.
 Let farz : below (dyadic (Rows.far_weights hd t 1)) (Rows.far_weights hd t 1).
-Proof. split; last exact: Rle_refl; have [_ F _] := axis_weights axis0; apply: Rle_trans F;
+Proof. split; last exact: Rle_refl; have [_ F _] := axis_weights_le axis0; apply: Rle_trans F;
   apply: rsum_ge0 => k _; exact: Rabs_pos. Qed.
-Let counted : (0 <= Rows.count hd 1 <= Rows.terms (Rows.mean hd))%Z.
+Let counted_le : (0 <= Rows.count hd 1 <= Rows.terms (Rows.mean hd))%Z.
 Proof. split; last exact: count_terms facts; apply: Z.pow_nonneg; have := reach_ge0 facts; lia. Qed.
 Lemma mean_error_ge0 x z : below x z -> below 0 (Rows.mean_error hd t 1 z).
 Proof.
 move=> xz; have z0 y v : below y v -> below 0 v by rewrite /below; lra.
-have [_ F] := few_ge0 (mean_setting facts) counted (z0 _ _ (below_mul (below_add below_one oz) xz))
+have [_ F] := few_ge0 (mean_setting facts) counted_le (z0 _ _ (below_mul (below_add below_one oz)
+  xz))
   (z0 _ _ (below_mul farz xz)).
 have [b0 b] := below_mul (below_add oz farz) xz.
 by split; [exact: Rle_refl | rewrite mean_errorE; lra].
@@ -1254,20 +1263,20 @@ Qed.
 Variables (X : box size -> Rdefinitions.R) (y : nat -> box size -> Rdefinitions.R)
   (way : nat -> setting)
   (mix : 'I_n -> box size -> order (box size)).
-Hypotheses (small : forall k, Rabs (X k) <= R) (y0 : y 0%N =1 X).
+Hypotheses (roundoffs_lt1 : forall k, Rabs (X k) <= R) (y0 : y 0%N =1 X).
 Hypothesis ways : forall a : 'I_n, setting_within (way a) (Rows.mean hd) /\ nearest (sums (way a)).
 Hypothesis steps : forall (a : 'I_n) k, as_set (way a) (along (w a) k) (y a) 0 (mix a k) /\
   y a.+1 k = computed (way a) (along (w a) k) (y a) 0 (mix a k).
 (** [axes] of AXES.v bounds the mean by a recursion over the axes; the program's recursion is the
     same with larger numbers, by induction. *)
-Lemma apart_mean k : Rabs (y n k - \big[Rplus/0]_(j : box size) (softmax (around s k0) j * X j))
+Lemma apart_mean_le k : Rabs (y n k - \big[Rplus/0]_(j : box size) (softmax (around s k0) j * X j))
   <= dyadic (Rows.axes_error (Rows.mean_error hd t 1) zR n).
 Proof.
 pose N i := if (insub i : option 'I_n) is Some a then #|axis_few hd (k0 a)| else 0%N.
 have NE (a : 'I_n) : N a = #|axis_few hd (k0 a)| by rewrite /N valK.
 pose way' i := wide (way i) (N i).
 have Nz (a : 'I_n) : (Z.of_nat (N a) <= Rows.terms (Rows.mean hd))%Z.
-  by rewrite NE; have [_ _ cnt] := axis_weights a; exact: Z.le_trans cnt (count_terms facts).
+  by rewrite NE; have [_ _ cnt] := axis_weights_le a; exact: Z.le_trans cnt (count_terms facts).
 have wide_a (a : 'I_n) q : as_set (way' a) (along (w a) q) (y a) 0 (mix a q) /\
   setting_within (way' a) (Rows.mean hd).
   have [as_a _] := steps a q; have [within _] := ways a.
@@ -1276,13 +1285,14 @@ have cond (a : 'I_n) :
   [/\ nearest (sums (way' a)), (#|axis_few hd (k0 a)| <= N a <= terms (way' a))%N,
     \sum_j Rabs (w a j - softmax (axis_of (k0 a) (s a)) j) <= dyadic (Rows.off hd t 1) &
     \big[Rplus/0]_(j | ~~ axis_few hd (k0 a) j) Rabs (w a j) <= dyadic (Rows.far_weights hd t 1)].
-  by have [W F _] := axis_weights a; split=> //;
-    [exact: (proj2 (ways a)) | rewrite -NE; exact: wide_counts].
+  by have [W F _] := axis_weights_le a; split=> //;
+    [exact: (proj2 (ways a)) | rewrite -NE; exact: wide_counts_le].
 have step' (a : 'I_n) q : as_set (way' a) (along (w a) q) (y a) 0 (mix a q) /\
     y a.+1 q = computed (way' a) (along (w a) q) (y a) 0 (mix a q).
   by have [_ yE] := steps a q; have [as' _] := wide_a a q.
 have := @axes n size (fun a => axis_of (k0 a) (s a)) w (fun a => axis_few hd (k0 a)) X y way' mix N
-  (fun _ => dyadic (Rows.off hd t 1)) (fun _ => dyadic (Rows.far_weights hd t 1)) R small y0 cond
+  (fun _ => dyadic (Rows.off hd t 1)) (fun _ => dyadic (Rows.far_weights hd t 1)) R roundoffs_lt1
+    y0 cond
     step' k.
 have scoreE (j : box size) : \sum_a axis_of (k0 a) (s a) (j a) = around s k0 j by [].
 have -> : \big[Rplus/0]_(j : box size)
@@ -1293,7 +1303,7 @@ suff H i : (i <= n)%N -> below (axes_error b R i) (Rows.axes_error (Rows.mean_er
   by case: (H n (leqnn n)).
 elim: i => [|i IH] lt /=; first by rewrite /below val0; lra.
 have {}IH := IH (ltnW lt); apply: (below_add IH); pose a := Ordinal lt.
-have [[lim _] within'] := wide_a a k; have [_ _ cnt] := axis_weights a.
+have [[lim _] within'] := wide_a a k; have [_ _ cnt] := axis_weights_le a.
 have cc : (Z.of_nat (N a) <= Rows.count hd 1 <= Rows.terms (Rows.mean hd))%Z by rewrite NE;
   split=> //;
   exact: count_terms facts.
@@ -1307,7 +1317,8 @@ End Apart.
     leak is that of the box; the means are bounded by [apart_mean]. *)
 Theorem apart : ROW_apart.
 Proof.
-move=> z hd n g ok fz hsoft ap nE keysE G ci co H f X bij small A T reciprocal s e over sharp dev
+move=> z hd n g ok fz hsoft ap nE keysE G ci co H f X bij roundoffs_lt1 A T reciprocal s e over
+  sharp dev
   exps sumd attention y way mix ways y0 steps token tokE.
 have [[w0 b0 r0] [_ _ hf]] := fits_parts fz; rewrite hsoft in hf.
 have facts := heads_factsP hf; rewrite ap in facts.
@@ -1324,7 +1335,7 @@ have exps' h q a : let k0 := key ok q (f h) in device_exponentials hd A (k0 a)
 have leak h q : let k0 := key ok q (f h) in 1 - softmax (around (s h q) k0) k0
   <= dyadic (Rows.leak t n) /\ (0 <= Rows.leak t n)%Z.
   have [m [[_ _ sh l0] _]] := box_facts (alpha_pos facts) (reach_ge0 facts) (score_range facts)
-    (kept_part facts) (step_small facts)
+    (kept_part facts) (step_lt1 facts)
     (far_falls facts) (key ok q (f h)) (sharp h q); by split.
 have n0 : (0 < n)%N by have := axes_pos facts; rewrite -nE; case: (n).
 have [h0 _] := some_head ok bij; have [q0 _] := some_query g.
@@ -1335,19 +1346,19 @@ have E0 : 0 <= dyadic E.
     have : 0 <= dyadic (Rows.axes_error (Rows.mean_error hd t 1) (Rows.radius z) n); last lra.
   have [_] := axes_error_ge0 facts rz reciprocal dev keysE (sharp h0 q0) (exps' h0 q0) (sumd h0 q0)
     (Ordinal n0) n; exact.
-apply: (tokens_differ ok fz bij small (e := dyadic E) (E := E)); first by split=> //;
+apply: (tokens_differ ok fz bij roundoffs_lt1 (e := dyadic E) (E := E)); first by split=> //;
   exact: Rle_refl.
   by rewrite hsoft /Rows.reads ap -nE Nat2Z.id.
 move=> h q c; set k0 := key ok q (f h); have [sh l0] := leak h q; rewrite -/k0 in sh.
 have -> : seen X q (f h) c = zero_pad X k0 c
   by rewrite /seen -(@zero_pad_key reals n g ok _ X q (f h) c).
 have [k ->] := tokE h q c.
-have L := leaked small c sh (proj1 rz); have [_ leak2] := below_mul lz rz.
+have L := leaked_le roundoffs_lt1 c sh (proj1 rz); have [_ leak2] := below_mul lz rz.
 have M : Rabs
   (y h q c n k - \big[Rplus/0]_(j : keys g) (softmax (around (s h q) k0) j * zero_pad X j c))
     <= dyadic (Rows.axes_error (Rows.mean_error hd t 1) (Rows.radius z) n).
-  exact: (apart_mean facts rz dev keysE (sharp h q) (exps' h q) (sumd h q) (Ordinal n0)
-    (fun k => small k c) (y0 h q c) ways (steps h q c)).
+  exact: (apart_mean_le facts rz dev keysE (sharp h q) (exps' h q) (sumd h q) (Ordinal n0)
+    (fun k => roundoffs_lt1 k c) (y0 h q c) ways (steps h q c)).
 rewrite EE;
   have := Rabs_triang
   (y h q c n k - \big[Rplus/0]_(j : keys g) (softmax (around (s h q) k0) j * zero_pad X j c))
@@ -1427,7 +1438,7 @@ Proof. exact: (IZR_Zpower radix2). Qed.
 Lemma one_power : IZR Rows.one = power 256.
 Proof. exact: (two_power (n := 256)). Qed.
 Local Opaque Rows.one.
-Lemma dyadic_bit e : (-256 <= e)%Z -> dyadic (bit e) = power e.
+Lemma dyadic_bitE e : (-256 <= e)%Z -> dyadic (bit e) = power e.
 Proof.
 move=> le; have le0 : (0 <= 256 + e)%Z by lia.
 rewrite /dyadic one_power (two_power le0) /power /Rdiv -bpow_opp -bpow_plus.
@@ -1446,11 +1457,11 @@ Definition ones : pixels g1 -> 'I_(1 * 1) -> reals := fun _ _ => 1.
 Definition doubled : setting := Setting A A (fun z => 2 * z) 1 1 1 0 0.
 Lemma plain_within : setting_within (S1 1) (float32_sums 1).
 Proof.
-by split; [|split]; split; rewrite /= ?dyadic_bit ?val0 //; exact: Rle_refl.
+by split; [|split]; split; rewrite /= ?dyadic_bitE ?val0 //; exact: Rle_refl.
 Qed.
-Lemma one_item : #|{: taps1 * 'I_(1 * 1)}| = 1%N. Proof. exact: card_it. Qed.
+Lemma one_itemE : #|{: taps1 * 'I_(1 * 1)}| = 1%N. Proof. exact: card_itE. Qed.
 Lemma as_plain (w x : taps1 * 'I_(1 * 1) -> R) : as_set (S1 1) w x 0 (all_of _).
-Proof. by have := set1 w x; rewrite one_item => /(_ isT). Qed.
+Proof. by have := set1 w x; rewrite one_itemE => /(_ isT). Qed.
 Lemma as_doubled (w x : taps1 * 'I_(1 * 1) -> R) : as_set doubled w x 0 (all_of _).
 Proof.
 have [[sA sT wd _ sm] [[bias once sz sw sa] [sk _]]] := as_plain w x; split; first by split=> //=;
@@ -1458,28 +1469,30 @@ have [[sA sT wd _ sm] [[bias once sz sw sa] [sk _]]] := as_plain w x; split; fir
 by split; [ | split=> // i; split; have -> : forall y : R, 2 * y - y = 1 * y by move=> y; ring];
   rewrite ?Rabs_mult ?Rabs_R1; try exact: Rle_refl.
 Qed.
-Lemma padded_ones (k : keys g1) c : zero_pad ones k c = 1.
+Lemma padded_onesE (k : keys g1) c : zero_pad ones k c = 1.
 Proof.
 rewrite /zero_pad (big_pred1 (k : pixels g1)) // => i; apply/idP/eqP => [/forallP E|-> ];
   last by apply/forallP => a; rewrite add0n.
 by apply/ffunP => a; apply: val_inj; exact/esym/(eqP (E a)).
 Qed.
-Lemma seen_ones (q : queries g1) (t : taps g1) c : seen ones q t c = 1.
+Lemma seen_onesE (q : queries g1) (t : taps g1) c : seen ones q t c = 1.
 Proof.
-have small := padded_ones; by rewrite /seen -(@zero_pad_key reals _ _ g1_fits _ ones q t c).
+have roundoffs_lt1 := padded_onesE; by rewrite /seen -(@zero_pad_key reals _ _ g1_fits _ ones q t
+  c).
 Qed.
-Lemma value_of s (x : R) : sums s = A -> stores s = A ->
+Lemma computed_oneE s (x : R) : sums s = A -> stores s = A ->
   in_format (-149) 24 (cutting s 1 * cutting s x) ->
   computed s (fun _ : taps1 * 'I_(1 * 1) => 1) (fun _ => x) 0 (all_of _)
     = cutting s 1 * cutting s x.
 Proof.
 move=> sA sT fx; rewrite /computed sA sT /all_of; have : seq.size (enum {: taps1 * 'I_(1 * 1)})
-  = 1%N by rewrite -cardE one_item.
-case: (enum _) => [|i [|]] //= _; by rewrite Rplus_0_r !rounded_id //; apply: rounded_format.
+  = 1%N by rewrite -cardE one_itemE.
+case: (enum _) => [|i [|]] //= _; by rewrite Rplus_0_r !rounded_idE //; apply: rounded_format.
 Qed.
 Definition start : queries g1 := [ffun _ => Ordinal (isT : (0 < 2)%N)].
 (** What a bound on these two layers would say. *)
-Lemma said within reads_taps (z : Rows.row) first second (x : R) : read_exactly within reads_taps ->
+Lemma said_le within reads_taps (z : Rows.row) first second (x : R) : read_exactly within
+  reads_taps ->
   Rows.fits z = true ->
   Rows.soft z = None -> 1 <= dyadic (Rows.radius z) -> reads_taps x 1 ->
     within z first second 1 0 ->
@@ -1492,16 +1505,17 @@ Lemma said within reads_taps (z : Rows.row) first second (x : R) : read_exactly 
     <= dyadic (Rows.bound z).
 Proof.
 move=> says fz none r1 rx wi a1 a2 a3 a4 f1 f2 s1 s2.
-have small k c : Rabs (zero_pad ones k c) <= dyadic (Rows.radius z).
-  by rewrite padded_ones Rabs_R1.
-have := @says z 1%N g1 g1_fits fz none 1%N 1%N 1%N taps1 id ones id_bij small (fun _ _ _ => x).
-have read h q c : reads_taps x (seen ones q (id h) c) by rewrite seen_ones.
+have roundoffs_lt1 k c : Rabs (zero_pad ones k c) <= dyadic (Rows.radius z).
+  by rewrite padded_onesE Rabs_R1.
+have := @says z 1%N g1 g1_fits fz none 1%N 1%N 1%N taps1 id ones id_bij roundoffs_lt1 (fun _ _ _ =>
+  x).
+have read h q c : reads_taps x (seen ones q (id h) c) by rewrite seen_onesE.
 move=> /(_ read w1 b1 first second start ord0 (all_of _) (all_of _)).
 have tap1 t (c : 'I_(1 * 1)) : tap w1 t c ord0 = 1 :> R by rewrite /tap /w1 (ord1 c).
 have sum1 : \big[Rplus/0]_(t : taps g1) \big[Rplus/0]_(c : 'I_(1 * 1)) Rabs (tap w1 t c ord0) = 1.
   under eq_bigr do under eq_bigr do rewrite tap1 Rabs_R1.
   rewrite (eq_bigr (fun _ => 1)) => [|t _]; last by rewrite big_ord_recl big_ord0 /=; ring.
-  by rewrite rsum_const Satisfiable.taps1 /=; ring.
+  by rewrite rsum_constE Satisfiable.taps1 /=; ring.
 rewrite sum1 {1}/b1 Rabs_R0 => /(_ wi).
 have E1 s y : computed s (fun i : taps1 * 'I_(1 * 1) => tap w1 i.1 i.2 ord0) y (b1 ord0) (all_of _)
   = computed s (fun _ => 1) y 0 (all_of _).
@@ -1510,8 +1524,8 @@ move=> /(_ (s1 _ _) (s2 _ _)); rewrite !E1.
 have E2 : computed first (fun _ => 1) (fun i : taps1 * 'I_(1 * 1) => seen ones start i.1 i.2) 0
   (all_of _)
   = computed first (fun _ : taps1 * 'I_(1 * 1) => 1) (fun _ => 1) 0 (all_of _).
-  by rewrite /computed; apply: evaluate_ext => i //; exact: seen_ones.
-by rewrite E2 !value_of.
+  by rewrite /computed; apply: evaluate_ext => i //; exact: seen_onesE.
+by rewrite E2 !computed_oneE.
 Qed.
 Lemma format_small k : (Z.abs k <= 8)%Z -> in_format (-149) 24 (IZR k).
 Proof. by move=> le; apply: integer_format => //; lia. Qed.
@@ -1520,7 +1534,7 @@ Definition example_of (w : Z) (second : Rows.setting) : Rows.row :=
 Theorem instance : Rabs (1 * 1 - 1 * 1) <= dyadic (Rows.bound (example None)).
 Proof.
 have f1 : in_format (-149) 24 (1 * 1) by rewrite Rmult_1_l; exact: format_small.
-apply: (said (first := S1 1) (second := S1 1) (x := 1) hard (proj1 example_fits)) => //;
+apply: (said_le (first := S1 1) (second := S1 1) (x := 1) hard (proj1 example_fits)) => //;
   try exact: as_plain; rewrite ?val1; try exact: Rle_refl.
 by split; try exact: plain_within; rewrite ?val1 ?val0; lra.
 Qed.
@@ -1542,9 +1556,9 @@ Definition mutant_weights :=
   setting_within second (Rows.second z) & b <= dyadic (Rows.bias z)]) eq.
 Definition mutant_tokens := read_exactly within_row (fun _ _ => True).
 Definition mutant_down := forall x y, dyadic x * dyadic y <= dyadic (x * y / Rows.one).
-Lemma unit_within : 1 <= dyadic Rows.one. Proof. by rewrite val1; exact: Rle_refl. Qed.
-Lemma zero_within : 0 <= dyadic 0. Proof. by rewrite val0; exact: Rle_refl. Qed.
-Lemma tiny : dyadic (Rows.bound (example None)) < / 1000000. Proof.
+Lemma one_val_ge1 : 1 <= dyadic Rows.one. Proof. by rewrite val1; exact: Rle_refl. Qed.
+Lemma zero_val_ge0 : 0 <= dyadic 0. Proof. by rewrite val0; exact: Rle_refl. Qed.
+Lemma bound_lt : dyadic (Rows.bound (example None)) < / 1000000. Proof.
 exact: dyadic_lt (proj1 example_small). Qed.
 Lemma f4 : in_format (-149) 24 (2 * 1 * (2 * 1)).
 Proof. by rewrite (_ : 2 * 1 * (2 * 1) = IZR 4); [exact: format_small | ring]. Qed.
@@ -1553,20 +1567,20 @@ Lemma off3 : Rabs (2 * 1 * (2 * 1) - 1 * 1) = 3.
 Proof. by rewrite (_ : 2 * 1 * (2 * 1) - 1 * 1 = 3); [rewrite Rabs_pos_eq; lra | ring]. Qed.
 Theorem mutant_refuted : ~ mutant.
 Proof.
-move=> says; have := said (first := S1 1) (second := doubled) (x := 1) says
+move=> says; have := said_le (first := S1 1) (second := doubled) (x := 1) says
   (proj1 example_fits) erefl.
-rewrite off3 => /(_ unit_within erefl (And3 plain_within unit_within zero_within)
+rewrite off3 => /(_ one_val_ge1 erefl (And3 plain_within one_val_ge1 zero_val_ge0)
   erefl erefl erefl erefl f1 f4 as_plain as_doubled).
-by apply: Rlt_not_le; apply: Rlt_trans tiny _; lra.
+by apply: Rlt_not_le; apply: Rlt_trans bound_lt _; lra.
 Qed.
 Theorem mutant_first_refuted : ~ mutant_first.
 Proof.
-move=> says; have := said (first := doubled) (second := S1 1) (x := 1) says
+move=> says; have := said_le (first := doubled) (second := S1 1) (x := 1) says
   (proj1 example_fits) erefl.
 rewrite Rabs_minus_sym off3.
-move=> /(_ unit_within erefl (And3 plain_within unit_within zero_within)
+move=> /(_ one_val_ge1 erefl (And3 plain_within one_val_ge1 zero_val_ge0)
   erefl erefl erefl erefl f4 f1 as_doubled as_plain).
-by apply: Rlt_not_le; apply: Rlt_trans tiny _; lra.
+by apply: Rlt_not_le; apply: Rlt_trans bound_lt _; lra.
 Qed.
 Definition doubled_sums : Rows.setting := Rows.Setting (bit (-24)) (bit 0) (bit (-24))
   (bit (-150)) 0
@@ -1576,29 +1590,30 @@ Lemma weightless_fits : Rows.fits (example_of 0 doubled_sums) = true /\
 Proof. by split; vm_compute. Qed.
 Theorem mutant_weights_refuted : ~ mutant_weights.
 Proof.
-move=> says; have := said (first := S1 1) (second := doubled) (x := 1) says
+move=> says; have := said_le (first := S1 1) (second := doubled) (x := 1) says
   (proj1 weightless_fits) erefl.
 have within2 : setting_within doubled doubled_sums.
-  by have [[a _ b] c] := plain_within; split=> //; split=> //; rewrite dyadic_bit //;
+  by have [[a _ b] c] := plain_within; split=> //; split=> //; rewrite dyadic_bitE //;
     exact: Rle_refl.
-rewrite off3 => /(_ unit_within erefl (And3 plain_within within2 zero_within)
+rewrite off3 => /(_ one_val_ge1 erefl (And3 plain_within within2 zero_val_ge0)
   erefl erefl erefl erefl f1 f4 as_plain as_doubled).
 by apply: Rlt_not_le; apply: Rlt_trans (dyadic_lt (proj2 weightless_fits)) _; lra.
 Qed.
 Theorem mutant_tokens_refuted : ~ mutant_tokens.
 Proof.
-move=> says; have := said (first := S1 1) (second := S1 1) (x := 0) says (proj1 example_fits) erefl.
+move=> says; have := said_le (first := S1 1) (second := S1 1) (x := 0) says (proj1 example_fits)
+  erefl.
 have f0 : in_format (-149) 24 (1 * 0) by rewrite Rmult_0_r; exact: format_small.
 have wi : within_row (example None) (S1 1) (S1 1) 1 0.
   by split; try exact: plain_within; rewrite ?val1 ?val0; exact: Rle_refl.
 have -> : 1 * 0 - 1 * 1 = - (1) by ring.
-rewrite Rabs_Ropp Rabs_R1 => /(_ unit_within I wi erefl erefl erefl erefl
+rewrite Rabs_Ropp Rabs_R1 => /(_ one_val_ge1 I wi erefl erefl erefl erefl
   f1 f0 as_plain as_plain).
-by apply: Rlt_not_le; apply: Rlt_trans tiny _; lra.
+by apply: Rlt_not_le; apply: Rlt_trans bound_lt _; lra.
 Qed.
 Theorem mutant_down_refuted : ~ mutant_down.
 Proof.
 move=> /(_ 1%Z 1%Z); have -> : (1 * 1 / Rows.one = 0)%Z by vm_compute.
-rewrite val0; have : 0 < dyadic 1 by apply: Rdiv_lt_0_compat; [lra | exact: O0].
+rewrite val0; have : 0 < dyadic 1 by apply: Rdiv_lt_0_compat; [lra | exact: IZR_one_gt0].
 by nra.
 Qed.

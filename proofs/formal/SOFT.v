@@ -38,16 +38,16 @@ Section Formats.
 Variables emin p : Z.
 Hypothesis p1 : (1 < p)%Z.
 Instance prec : Prec_gt_0 p. Proof. by rewrite /Prec_gt_0; lia. Qed.
-Lemma nearer x z : in_format emin p x -> Rabs (rounded emin p z - z) <= Rabs (x - z).
+Lemma nearer_le x z : in_format emin p x -> Rabs (rounded emin p z - z) <= Rabs (x - z).
 Proof. by move=> fx; have [_ best] := round_N_pt radix2 (FLT_exp emin p)
   (fun t => negb (Z.even t)) z; exact: best. Qed.
-Lemma near_sum x y : in_format emin p x -> Rabs (rounded emin p (x + y) - (x + y)) <= Rabs y.
-Proof. move=> fx; apply: Rle_trans (nearer (x + y) fx) _; have -> : x - (x + y) = - y by ring.
+Lemma near_sum_le x y : in_format emin p x -> Rabs (rounded emin p (x + y) - (x + y)) <= Rabs y.
+Proof. move=> fx; apply: Rle_trans (nearer_le (x + y) fx) _; have -> : x - (x + y) = - y by ring.
 by rewrite Rabs_Ropp; exact: Rle_refl. Qed.
 Lemma gradual_laws : monotone (gradual emin p) /\ nearest (gradual emin p).
 Proof.
 split=> [x y|]; first exact: rounded_le.
-by split=> [|x y fx] /=; [exact: Rlt_le (power_gt0 _) | rewrite Rplus_0_r; exact: near_sum].
+by split=> [|x y fx] /=; [exact: Rlt_le (power_gt0 _) | rewrite Rplus_0_r; exact: near_sum_le].
 Qed.
 Lemma flushing_laws : monotone (flushing emin p) /\ nearest (flushing emin p).
 Proof.
@@ -55,7 +55,7 @@ have s0 := power_gt0 (emin + p - 1); split=> [x y xy|].
   have := @rounded_le emin p p1 x y xy; rewrite /= /flush.
   do 2 case: Rlt_bool_spec; rewrite /Rabs; do ?case: Rcase_abs; move=> *; lra.
 split=> [|x y [fx _]] /=; first exact: Rle_refl.
-have near := near_sum y fx; rewrite /flush; case: Rlt_bool_spec => [small|_]; last lra.
+have near := near_sum_le y fx; rewrite /flush; case: Rlt_bool_spec => [small|_]; last lra.
 have := Rabs_triang (- rounded emin p (x + y)) (rounded emin p (x + y) - (x + y));
   rewrite Rabs_Ropp.
 by have -> : - rounded emin p (x + y) + (rounded emin p (x + y) - (x + y)) = 0 - (x + y);
@@ -69,7 +69,7 @@ Qed.
 Lemma growth_ge1 A T kappa n c : limits A T kappa n -> 1 <= growth A T kappa n c.
 Proof.
 move=> [soundA soundT _ k0 sm]; have [[u0 _ _] _] := soundA; have [[v0 _ _] _] := soundT.
-have [_ _ K1 Kg] := factors soundA soundT k0 n c; have P := power_le_gamma u0 sm.
+have [_ _ K1 Kg] := factors_ge soundA soundT k0 n c; have P := power_le_gamma u0 sm.
 apply: Rle_trans K1 (Rle_trans _ _ _ Kg _); rewrite /factor /growth; apply: Rmult_le_compat_r;
   first by apply: pow_le; lra.
 by apply: Rmult_le_compat_l; [apply: pow_le; lra | exact: P].
@@ -120,7 +120,7 @@ case: ifP => [_|/negbFE ht]; first exact: leq_trans IHs (leq_addr _ _).
 rewrite has_count in hs; rewrite has_count in ht; rewrite gtn_max.
 apply/andP; split; [rewrite -[(few_rounds s).+1]addn1 | rewrite -add1n]; exact: leq_add.
 Qed.
-Lemma weight_split t : weight w x 0 t = weight ours x 0 t + weight rest x 0 t.
+Lemma weight_splitE t : weight w x 0 t = weight ours x 0 t + weight rest x 0 t.
 Proof.
 rewrite /ours /rest; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; rewrite ?Rabs_R0 ?IHs ?IHt;
   try ring.
@@ -134,27 +134,27 @@ rewrite /no_few /ours; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite ?
 - by rewrite has_cat negb_or => /andP [/IHs [-> ->] /IHt [-> ->]]; split; ring.
 - by rewrite negb_or => /andP [/negbTE -> /IHt [-> ->]]; rewrite Rabs_R0; split; ring.
 Qed.
-Let own0 t : 0 <= weight ours x 0 t. Proof. exact: weight_ge0. Qed.
+Let own_ge0 t : 0 <= weight ours x 0 t. Proof. exact: weight_ge0. Qed.
 Let rest0 t : 0 <= weight rest x 0 t. Proof. exact: weight_ge0. Qed.
 Variables R C : nat.
 Let G := factor A T kappa R C.
 Let far t := G * (weight rest x 0 t + lossesAT t).
-Let G1 : 1 <= G.
-Proof. by have [_ _ K1 Kg] := factors soundA soundT kappa0 R C; apply: Rle_trans K1 Kg. Qed.
-Let losses0 t : 0 <= lossesAT t. Proof. exact: losses_ge0. Qed.
-Let far0 t : 0 <= far t.
-Proof. by apply: Rmult_le_pos; [lra | have := rest0 t; have := losses0 t; lra]. Qed.
-Lemma far_value t : no_few t -> (rounds t <= R)%N -> (stored_on_a_way t <= C)%N ->
+Let G_ge1 : 1 <= G.
+Proof. by have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 R C; apply: Rle_trans K1 Kg. Qed.
+Let lossesAT_ge0 t : 0 <= lossesAT t. Proof. exact: losses_ge0. Qed.
+Let far_ge0 t : 0 <= far t.
+Proof. by apply: Rmult_le_pos; [lra | have := rest0 t; have := lossesAT_ge0 t; lra]. Qed.
+Lemma far_value_le t : no_few t -> (rounds t <= R)%N -> (stored_on_a_way t <= C)%N ->
   Rabs (value t) <= far t.
 Proof.
-move=> none rt ct; have E := error soundA soundT wider zeroA kappa0 close rt ct.
-have [_ own] := no_few0 none; move: E (exact_le w x 0 t); rewrite weight_split own Rplus_0_l.
+move=> none rt ct; have E := error_le soundA soundT wider zeroA kappa0 close rt ct.
+have [_ own] := no_few0 none; move: E (exact_le w x 0 t); rewrite weight_splitE own Rplus_0_l.
 rewrite -/value -/lossesAT -/G /far; set y := value t; set z := exact_value _ _ _ _.
 have := Rabs_triang (y - z) z; have -> : y - z + z = y by ring.
 lra.
 Qed.
 (** Rounding a sum of which one part is a number moves it by no more than the other part. *)
-Lemma beside_error a b m : representable A a ->
+Lemma beside_error_le a b m : representable A a ->
   Rabs (fl A (a + b) - m) <= Rabs (a - m) + 2 * Rabs b + sum_loss A.
 Proof.
 move=> fa; have [_ /(_ a b fa) near] := nearA.
@@ -164,7 +164,7 @@ lra.
 Qed.
 (** By induction on the order, as in FLOAT. Where one of two parts holds none of the few, the sum is
     off by twice what that part weighs ([aside]); where both do, one rounding counts more. *)
-Lemma few_error t : (rounds t <= R)%N -> (stored_on_a_way t <= C)%N ->
+Lemma few_error_le t : (rounds t <= R)%N -> (stored_on_a_way t <= C)%N ->
   forall r c, (few_rounds t <= r)%N -> (stored_on_a_way t <= c)%N ->
   Rabs (value t - exact_value ours x 0 t)
   <= (factor A T kappa r c - 1) * weight ours x 0 t + factor A T kappa r c * (2 * far t).
@@ -175,19 +175,20 @@ have base s r c : no_few s -> (rounds s <= R)%N -> (stored_on_a_way s <= C)%N ->
     Rabs (value s - exact_value ours x 0 s)
     <= (factor A T kappa r c - 1) * weight ours x 0 s + factor A T kappa r c * (2 * far s).
   move=> none rs cs; have [-> ->] := no_few0 none; rewrite Rminus_0_r Rmult_0_r Rplus_0_l.
-  have [_ _ K1 Kg] := factors soundA soundT kappa0 r c; have f0 := far0 s.
+  have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c; have f0 := far_ge0 s.
   have : 2 * far s <= factor A T kappa r c * (2 * far s).
     by rewrite -{1}[2 * far s]Rmult_1_l; apply: Rmult_le_compat_r; lra.
-  by have := far_value none rs cs; lra.
+  by have := far_value_le none rs cs; lra.
 (* one part [b] is not of the few: rounding moves the sum of the other part by no more than [b] *)
 have aside r c a b m M far_a far_b e z' : representable A a -> 0 <= e -> 0 <= far_b ->
   Rabs b <= far_b ->
     Rabs (a - m) <= (factor A T kappa r c - 1) * M + factor A T kappa r c * (2 * far_a) ->
     sum_loss A <= e -> far_a + far_b + G * e <= z' ->
     Rabs (fl A (a + b) - m) <= (factor A T kappa r c - 1) * M + factor A T kappa r c * (2 * z').
-  move=> fa e0 fb0 lb la le lz; have [_ _ K1 Kg] := factors soundA soundT kappa0 r c.
+  move=> fa e0 fb0 lb la le lz; have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
   set F := factor A T kappa r c in la Kg *; have F1 : 1 <= F by lra.
-  have := beside_error b m fa; have Ge : e <= G * e by have := Rmult_le_compat_r e 1 G e0 G1; lra.
+  have := beside_error_le b m fa; have Ge : e <= G * e by have := Rmult_le_compat_r e 1 G e0 G_ge1;
+    lra.
   have : 2 * far_b + e <= F * (2 * far_b + 2 * (G * e)).
     by have := Rmult_le_compat_r (2 * far_b + 2 * (G * e)) 1 F; lra.
   have : F * (far_a + far_b + G * e) <= F * z' by apply: Rmult_le_compat_l; lra.
@@ -197,24 +198,24 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
 - by move=> _ _; apply: base.
 - case: (boolP (few i)) => fi; last by move=> _ _; apply: base; rewrite // /no_few /= orbF.
   case: r => [|r]; first by rewrite /= fi.
-  move=> _ _; have [_ _ K1 Kg] := factors soundA soundT kappa0 r c.
+  move=> _ _; have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
   rewrite factorS /value /= /ours fi.
   have m0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
   have zm : Rabs (w i * x i) <= Rabs (w i) * Rabs (x i) by rewrite Rabs_mult; lra.
   have off : Rabs (cut (w i) * cut (x i) - w i * x i)
       <= (factor A T kappa r c - 1) * (Rabs (w i) * Rabs (x i)) + factor A T kappa r c * 0.
-    apply: Rle_trans (cut_product close i) _; rewrite Rmult_0_r Rplus_0_r.
+    apply: Rle_trans (cut_product_le close i) _; rewrite Rmult_0_r Rplus_0_r.
     by apply: Rmult_le_compat_r => //; lra.
-  have := one_more (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) (Rle_refl 0).
+  have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) (Rle_refl 0).
   rewrite Rplus_0_l => le; apply: Rle_trans le _; apply: Rplus_le_compat_l.
   apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
   rewrite /far /= /rest fi Rabs_R0 Rmult_0_l Rplus_0_l.
-  by have := Rmult_le_compat_r (loss A) _ _ l0 G1; rewrite /lossesAT /=; lra.
+  by have := Rmult_le_compat_r (loss A) _ _ l0 G_ge1; rewrite /lossesAT /=; lra.
 - case: (boolP (nilp (summands s))) => ns.
     rewrite /value (plus_empty cut w x soundA soundT wider zeroA t ns) -/(value t).
     have -> : far (Plus s t) = far t.
-      by rewrite /far /lossesAT /= ns (proj2 (exact_empty _ x 0 ns)) Rplus_0_l.
-    rewrite /= (proj1 (exact_empty ours x 0 ns)) (proj2 (exact_empty ours x 0 ns)) !Rplus_0_l.
+      by rewrite /far /lossesAT /= ns (proj2 (exact_empty0 _ x 0 ns)) Rplus_0_l.
+    rewrite /= (proj1 (exact_empty0 ours x 0 ns)) (proj2 (exact_empty0 ours x 0 ns)) !Rplus_0_l.
     have none : no_few s by rewrite /no_few (nilP ns).
     rewrite none => rt ct; apply: IHt => //.
     - by move: rR; rewrite /= ns.
@@ -225,8 +226,8 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
     have cs := leq_trans (leq_maxl _ _) cC.
     rewrite /value (plus_emptyr cut w x soundA soundT wider zeroA s nt) -/(value s).
     have -> : far (Plus s t) = far s.
-      by rewrite /far /lossesAT /= (negbTE ns) nt (proj2 (exact_empty _ x 0 nt)) Rplus_0_r.
-    rewrite /= (proj1 (exact_empty ours x 0 nt)) (proj2 (exact_empty ours x 0 nt)) !Rplus_0_r.
+      by rewrite /far /lossesAT /= (negbTE ns) nt (proj2 (exact_empty0 _ x 0 nt)) Rplus_0_r.
+    rewrite /= (proj1 (exact_empty0 ours x 0 nt)) (proj2 (exact_empty0 ours x 0 nt)) !Rplus_0_r.
     have none : no_few t by rewrite /no_few (nilP nt).
     case: (boolP (no_few s)) => ms; first by move=> _ _; exact: base.
     rewrite none => fs cs'; apply: IHs => //; exact: leq_trans (leq_maxl _ _) cs'.
@@ -237,14 +238,14 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
     by move: cC; rewrite /= geq_max => /andP.
   have farE : far (Plus s t) = far s + far t + G * sum_loss A.
     by rewrite /far /lossesAT /= (negbTE ns) (negbTE nt); ring.
-  have [fs ft] := (far0 s, far0 t).
+  have [fs ft] := (far_ge0 s, far_ge0 t).
   case: (boolP (no_few s)) => ms.
     have [Es Ws] := no_few0 ms.
     rewrite /= ms Es Ws !Rplus_0_l geq_max => ft' /andP [_ ct'].
     rewrite /value /= -/(value s) -/(value t) [value s + _]Rplus_comm.
     apply: (aside r c _ _ _ _ (far t) (far s) (sum_loss A)) => //; try lra.
     - exact: (value_representable cut w x soundA soundT wider zeroA t).
-    - exact: far_value.
+    - exact: far_value_le.
     - exact: IHt.
   case: (boolP (no_few t)) => mt.
     have [Et Wt] := no_few0 mt.
@@ -252,12 +253,12 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
     rewrite /value /= -/(value s) -/(value t).
     apply: (aside r c _ _ _ _ (far s) (far t) (sum_loss A)) => //; try lra.
     - exact: (value_representable cut w x soundA soundT wider zeroA s).
-    - exact: far_value.
+    - exact: far_value_le.
     - exact: IHs.
   rewrite /= (negbTE ms) (negbTE mt); case: r => // r; rewrite ltnS geq_max => /andP [fs' ft'].
-  rewrite geq_max => /andP [cs' ct']; have [_ _ K1 Kg] := factors soundA soundT kappa0 r c.
+  rewrite geq_max => /andP [cs' ct']; have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
   rewrite factorS /value /= -/(value s) -/(value t).
-  have m0 : 0 <= weight ours x 0 s + weight ours x 0 t by have := own0 s; have := own0 t; lra.
+  have m0 : 0 <= weight ours x 0 s + weight ours x 0 t by have := own_ge0 s; have := own_ge0 t; lra.
   have zm : Rabs (exact_value ours x 0 s + exact_value ours x 0 t) <= weight ours x 0 s
     + weight ours x 0 t.
     by apply: Rle_trans (Rabs_triang _ _) _; have := exact_le ours x 0 s;
@@ -272,18 +273,19 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
   have l1 : 0 <= 2 * far s + 2 * far t by lra.
   have rep := sums _ _ (value_representable cut w x soundA soundT wider zeroA s)
     (value_representable cut w x soundA soundT wider zeroA t).
-  have := one_more (Rle_trans _ _ _ K1 Kg) u0 m0 s0 zm off rep l1 => le; apply: Rle_trans le _.
+  have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 s0 zm off rep l1 => le; apply: Rle_trans le _.
   apply: Rplus_le_compat_l; apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
-  by rewrite farE; have := Rmult_le_compat_r _ _ _ s0 G1; lra.
+  by rewrite farE; have := Rmult_le_compat_r _ _ _ s0 G_ge1; lra.
 - have rt : (rounds t <= R)%N by apply: leq_trans rR; rewrite /=.
-  have ft := far0 t; have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
+  have ft := far_ge0 t; have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos;
+    exact: Rabs_pos.
   case: (boolP (few i)) => fi.
     have farE : far (Fused i t) = far t + G * loss A.
       by rewrite /far /lossesAT /= /rest fi Rabs_R0; ring.
     rewrite /= fi; case: r => // r; rewrite add1n ltnS => ft' ct'.
-    have [_ _ K1 Kg] := factors soundA soundT kappa0 r c.
+    have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
     rewrite factorS /value /= -/(value t) /ours fi -/ours.
-    have m0 : 0 <= Rabs (w i) * Rabs (x i) + weight ours x 0 t by have := own0 t; lra.
+    have m0 : 0 <= Rabs (w i) * Rabs (x i) + weight ours x 0 t by have := own_ge0 t; lra.
     have zm : Rabs (w i * x i + exact_value ours x 0 t) <= Rabs (w i) * Rabs (x i)
       + weight ours x 0 t.
       by apply: Rle_trans (Rabs_triang _ _) _; rewrite Rabs_mult; have := exact_le ours x 0 t; lra.
@@ -296,12 +298,12 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
       have : ((1 + kappa) ^ 2 - 1) * (Rabs (w i) * Rabs (x i))
           <= (factor A T kappa r c - 1) * (Rabs (w i) * Rabs (x i)).
         by apply: Rmult_le_compat_r => //; lra.
-      by have := cut_product close i; have := IHt rt cC _ _ ft' ct'; lra.
+      by have := cut_product_le close i; have := IHt rt cC _ _ ft' ct'; lra.
     have l1 : 0 <= 2 * far t by lra.
-    have := one_more (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) l1 => le;
+    have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) l1 => le;
       apply: Rle_trans le _.
     apply: Rplus_le_compat_l; apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
-    by rewrite farE; have := Rmult_le_compat_r _ _ _ l0 G1; lra.
+    by rewrite farE; have := Rmult_le_compat_r _ _ _ l0 G_ge1; lra.
   rewrite /= (negbTE fi) add0n => ft' ct'.
   have -> : ours i * x i + exact_value ours x 0 t = exact_value ours x 0 t
     by rewrite /ours (negbTE fi); ring.
@@ -311,24 +313,24 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
   apply: (aside r c _ _ _ _ (far t) (G * (Rabs (w i) * Rabs (x i))) (loss A)) => //.
   - exact: (value_representable cut w x soundA soundT wider zeroA t).
   - by apply: Rmult_le_pos; lra.
-  - have := cut_product close i; have := Rabs_triang (cut (w i) * cut (x i) - w i * x i)
+  - have := cut_product_le close i; have := Rabs_triang (cut (w i) * cut (x i) - w i * x i)
     (w i * x i).
     have -> : cut (w i) * cut (x i) - w i * x i + w i * x i = cut (w i) * cut (x i) by ring.
-    have [_ _ _ Kg] := factors soundA soundT kappa0 R C; have := Rmult_le_compat_r _ _ _ p0 Kg.
+    have [_ _ _ Kg] := factors_ge soundA soundT kappa0 R C; have := Rmult_le_compat_r _ _ _ p0 Kg.
     by rewrite (Rabs_mult (w i) (x i)) -/G; lra.
   - exact: IHt.
   - by rewrite /far /lossesAT /= /rest (negbTE fi); right; ring.
 - have rt : (rounds t <= R)%N by [].
-  case: c => // c ft' ct'; have [_ v0 K1 Kg] := factors soundA soundT kappa0 r c.
+  case: c => // c ft' ct'; have [_ v0 K1 Kg] := factors_ge soundA soundT kappa0 r c.
   have ct : (stored_on_a_way t <= C)%N by exact: leq_trans (leqnSn _) cC.
   rewrite factorSr /value /= -/(value t).
-  have l1 : 0 <= 2 * far t by have := far0 t; lra.
-  have := one_more (Rle_trans _ _ _ K1 Kg) v0 (own0 t) l0' (exact_le ours x 0 t)
+  have l1 : 0 <= 2 * far t by have := far_ge0 t; lra.
+  have := one_more_le (Rle_trans _ _ _ K1 Kg) v0 (own_ge0 t) l0' (exact_le ours x 0 t)
     (IHt rt ct _ _ ft' ct') (anyT _) l1.
   move=> le; apply: Rle_trans le _; apply: Rplus_le_compat_l; apply: Rmult_le_compat_l.
     by apply: Rmult_le_pos; lra.
   have -> : far (Stored t) = far t + G * loss T by rewrite /far /lossesAT /=; ring.
-  by have := Rmult_le_compat_r _ _ _ l0' G1; lra.
+  by have := Rmult_le_compat_r _ _ _ l0' G_ge1; lra.
 Qed.
 End Few.
 (** [few_error] for the whole order; its counts are bounded by those of the setting, and its sums
@@ -352,7 +354,7 @@ have lo : losses A T t <= underflow A T k n m.
   by case: ifP => _; lra.
 have sumE (F : I -> R) : (forall i, Some i \notin summands t -> F i = 0) ->
     \big[Rplus/0]_(i <- summands t) (if i is Some i then F i else 0) = \sum_i F i.
-  by move=> Z; rewrite (sum_once us) ?Rplus_0_r // => -[i|] // /Z.
+  by move=> Z; rewrite (sum_onceE us) ?Rplus_0_r // => -[i|] // /Z.
 have zero (p : pred I) i : Some i \notin summands t -> (if p i then w i else 0) * x i = 0.
   by move=> /out /= Z; case: (p i) => //; ring.
 have pick (p : pred I) : weight (fun i => if p i then w i else 0) x 0 t
@@ -364,7 +366,7 @@ have pick (p : pred I) : weight (fun i => if p i then w i else 0) x 0 t
   by case: (p i); rewrite ?Rabs_R0 ?Rmult_0_l.
 have exactE : exact_value (fun i => if few i then w i else 0) x 0 t
   = \big[Rplus/0]_(i | few i) (w i * x i).
-  rewrite exact_sum [RHS]big_mkcond -sumE => [|i /zero Z]; last by have := Z few; case: (few i).
+  rewrite exact_sumE [RHS]big_mkcond -sumE => [|i /zero Z]; last by have := Z few; case: (few i).
   by apply: eq_bigr => -[i|] _ //=; case: (few i); rewrite ?Rmult_0_l.
 have restE : weight (fun i => if few i then 0 else w i) x 0 t = \big[Rplus/0]_(i | ~~ few i)
   (Rabs (w i) * Rabs (x i)).
@@ -375,14 +377,15 @@ have few_le : (few_rounds few t <= N)%N.
   have sub : {subset [seq i <- summands t | is_few few i] <= [seq Some i | i <- enum few]}.
     by move=> [i|]; rewrite mem_filter //= => /andP [fi _]; apply: map_f; rewrite mem_enum.
   by have := uniq_leq_size us' sub; rewrite size_map -cardE.
-have E := few_error soundA soundT wider kappa0 close near (leq_trans (rounds_le t) sz) sw few_le sw.
+have E := few_error_le soundA soundT wider kappa0 close near (leq_trans (rounds_le t) sz) sw few_le
+  sw.
 move: E; rewrite exactE pick restE /few_bound /computed /cost /growth_of /=.
 set M := bigop _ _ _; set V := bigop _ _ _; set W := bigop _ _ _ => E; apply: Rle_trans E _.
 have M0 : 0 <= V by apply: rsum_ge0 => i _; apply: Rmult_le_pos; exact: Rabs_pos.
 have W0 : 0 <= W by apply: rsum_ge0 => i _; apply: Rmult_le_pos; exact: Rabs_pos.
 have gN := grow _ smallN; have gn := grow _ small; have l1 := losses_ge0 soundA soundT t.
-have [_ _ K1 Kg] := factors soundA soundT kappa0 N c; have [_ _ _ Kn] :=
-  factors soundA soundT kappa0 n c.
+have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 N c; have [_ _ _ Kn] :=
+  factors_ge soundA soundT kappa0 n c.
 apply: Rplus_le_compat; first by apply: Rmult_le_compat_r => //; lra.
 have inner : factor A T kappa n c * (W + losses A T t) <= growth A T kappa n c * W
   + growth A T kappa n c * underflow A T k n m.
@@ -392,17 +395,18 @@ by rewrite /lost /growth_of /=; apply: Rmult_le_compat; lra.
 Qed.
 
 (** ** Heads that are not one-hot *)
-Lemma rsum_const (K : finType) (a : R) : \big[Rplus/0]_(k : K) a = INR #|K| * a.
+Lemma rsum_constE (K : finType) (a : R) : \big[Rplus/0]_(k : K) a = INR #|K| * a.
 Proof.
 rewrite big_const; elim: #|K| => [|n IH]; first by rewrite /=; ring.
 by rewrite iterS IH S_INR; ring.
 Qed.
-Lemma rsum_pred_const (K : finType) (p : pred K) (a : R) : \big[Rplus/0]_(k | p k) a = INR #|p| * a.
+Lemma rsum_pred_constE (K : finType) (p : pred K) (a : R) : \big[Rplus/0]_(k | p k) a = INR #|p| *
+  a.
 Proof.
 rewrite big_const; elim: #|p| => [|n IH]; first by rewrite /=; ring.
 by rewrite iterS IH S_INR; ring.
 Qed.
-Lemma rsum_minus_pred (K : finType) (p : pred K) (F G : K -> R) :
+Lemma rsum_pred_minusE (K : finType) (p : pred K) (F G : K -> R) :
   \big[Rplus/0]_(k | p k) F k - \big[Rplus/0]_(k | p k) G k = \big[Rplus/0]_(k | p k) (F k - G k).
 Proof.
 have -> : \big[Rplus/0]_(k | p k) (F k - G k) = \big[Rplus/0]_(k | p k) (F k + -1 * G k)
@@ -426,8 +430,8 @@ have Z1 : 1 <= Z.
   have : 0 <= \big[Rplus/0]_(k | few k && (k != top)) exp (s k) by apply: rsum_ge0 => k _;
     exact/Rlt_le/exp_pos.
   lra.
-have close : Rabs (Ze - Z) <= D * Z by rewrite /Ze /Z rsum_minus_pred;
-  apply: Rle_trans (rsum_abs _ _ _) moved.
+have close : Rabs (Ze - Z) <= D * Z by rewrite /Ze /Z rsum_pred_minusE;
+  apply: Rle_trans (rsum_abs_le _ _ _) moved.
 have [up down] : Ze <= (1 + D) * Z /\ (1 - D) * Z <= Ze.
   by move: close; rewrite /Rabs; case: Rcase_abs; lra.
 have Ze0 : 0 <= Ze by apply: rsum_ge0 => k _; exact: e0.
@@ -461,7 +465,7 @@ have near : \big[Rplus/0]_(k | few k) Rabs (w k - own k)
     <= ((v + g) * (1 + D) + 2 * D + lambda) / least + INR #|few| * mu.
   apply: Rle_trans (_ : \big[Rplus/0]_(k | few k) _ <= _); first by apply: rsum_le => k fk;
     exact: each.
-  rewrite !big_split /= rsum_pred_const -big_distrr -!big_distrl /= -/Ze -/Z.
+  rewrite !big_split /= rsum_pred_constE -big_distrr -!big_distrl /= -/Ze -/Z.
   have -> : Z * (Rabs (Z - total) * / (total * Z)) = Rabs (Z - total) * / total by field; lra.
   have off : Rabs (Z - total) <= D * Z + (g * Ze + lambda).
     have := Rabs_triang (Z - Ze) (Ze - total); have -> : Z - Ze + (Ze - total) = Z - total by ring.
@@ -507,7 +511,7 @@ have : \big[Rplus/0]_(k | few k) Rabs (w k - softmax s k)
   exact: Rabs_triang.
 lra.
 Qed.
-Lemma summed_size (K : finType) (e : K -> R) t : summed e t -> (size (summands t) <= #|K|)%N.
+Lemma summed_size_le (K : finType) (e : K -> R) t : summed e t -> (size (summands t) <= #|K|)%N.
 Proof.
 move=> [[us _] none _]; have : (size (None :: summands t) <= #|{: option K}|)%N.
   by rewrite -(card_uniqP _) ?max_card //= none.
@@ -573,8 +577,8 @@ Theorem computed_softmax_error : SOFT_computed.
 Proof.
 move=> A T reciprocal [soundA monoA nearA] [soundT monoT nearT] one K few s e t N D far far' /andP
   [fN NK].
-move=> [D01 far0 small g1 least0] [[top ftop [top0 top1]] each moved far_e far_p] sumd w.
-have sz := summed_size sumd; have [once none stored] := sumd.
+move=> [D01 far_ge0 small g1 least0] [[top ftop [top0 top1]] each moved far_e far_p] sumd w.
+have sz := summed_size_le sumd; have [once none stored] := sumd.
 have [[u0 sl0 l0] [z0 img keep _ any]] := soundA; have [[v0 slT0 lT0] [zT0 _ keepT _ anyT]] :=
   soundT.
 have fe k : representable A (e k) /\ 0 <= e k by have [f [e0 _]] := each k.
@@ -660,7 +664,7 @@ have far_w : \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far_weights T #|K| far.
     by rewrite /Rabs; case: Rcase_abs; lra.
   apply: Rle_trans (_ : \big[Rplus/0]_(k | ~~ few k) (2 * e k + sum_loss T) <= _);
     first by apply: rsum_le => k _; exact: le.
-  rewrite big_split /= -big_distrr /= rsum_pred_const /far_weights; apply: Rplus_le_compat;
+  rewrite big_split /= -big_distrr /= rsum_pred_constE /far_weights; apply: Rplus_le_compat;
     first lra.
   by apply: Rmult_le_compat_r => //; apply/le_INR/leP; exact: max_card.
 split=> //; have lambda0 : 0 <= lambda.
@@ -688,10 +692,10 @@ Fixpoint pruned (t : order I) : order I :=
   | _ => t
   end.
 Definition stays (i : option I) := if i is Some i then ~~ drop i else true.
-Lemma pruned_summands t : summands (pruned t) = [seq i <- summands t | stays i].
+Lemma pruned_summandsE t : summands (pruned t) = [seq i <- summands t | stays i].
 Proof. by elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite ?filter_cat ?IHs ?IHt //;
   case: ifP => //= _; rewrite ?IHt. Qed.
-Lemma pruned_way t : (stored_on_a_way (pruned t) <= stored_on_a_way t)%N.
+Lemma pruned_way_le t : (stored_on_a_way (pruned t) <= stored_on_a_way t)%N.
 Proof.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; try by case: ifP.
 by rewrite geq_max !leq_max IHs IHt orbT.
@@ -702,7 +706,7 @@ Variables (A T : arithmetic) (cut : R -> R) (w x : I -> R) (b : R).
 Hypotheses (soundA : sound A) (soundT : sound T)
   (wider : forall z, representable T z -> representable A z).
 Hypotheses (bias : representable A b) (zeros : forall i, drop i -> cut (w i) * cut (x i) = 0).
-Lemma pruned_value t : evaluate A T cut w x b (pruned t) = evaluate A T cut w x b t.
+Lemma pruned_valueE t : evaluate A T cut w x b (pruned t) = evaluate A T cut w x b t.
 Proof.
 have [_ [zero img keep _ _]] := soundA.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite -?IHs -?IHt //.
@@ -715,15 +719,15 @@ Lemma pruned_once (I : finType) (drop : pred I) (w x : I -> R) b (t : order I) :
   (forall i, drop i -> w i * x i = 0) ->
   each_once w x b t -> each_once w x b (pruned drop t).
 Proof.
-move=> zeros [us out]; rewrite /each_once pruned_summands; split; first exact: filter_uniq.
+move=> zeros [us out]; rewrite /each_once pruned_summandsE; split; first exact: filter_uniq.
 move=> i; rewrite mem_filter negb_and => /orP [|/out //]; case: i => //= i; rewrite negbK;
   exact: zeros.
 Qed.
-Lemma pruned_size (I : finType) (few : pred I) (t : order I) : uniq (summands t) ->
+Lemma pruned_size_le (I : finType) (few : pred I) (t : order I) : uniq (summands t) ->
   None \notin summands t ->
   (size (summands (pruned (fun i => i \notin few) t)) <= #|few|)%N.
 Proof.
-move=> us none; rewrite pruned_summands.
+move=> us none; rewrite pruned_summandsE.
 have sub : {subset [seq i <- summands t | stays (fun i => i \notin few) i] <=
   [seq Some i | i <- enum few]}.
   move=> [i|]; rewrite mem_filter /=; last by move=> ins; rewrite ins in none.
@@ -765,7 +769,7 @@ Theorem lattice : SOFT_lattice.
 Proof.
 split=> [n K pos inj target alpha theta total|n K pos inj target r]; last rewrite /another.
   have := partition_le (fun N => axis_le_total N total) inj (pos target);
-    rewrite (bigD1 target) //= weight_diag // /L2c.weight; lra.
+    rewrite (bigD1 target) //= weight_diag1 // /L2c.weight; lra.
 pose near := [pred k | (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z].
 have self : target \in near.
   rewrite inE /distance big1 => [|a _]; last by rewrite Z.sub_diag.
@@ -814,18 +818,18 @@ rewrite /others; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
 - by rewrite inE negb_or => /andP [ne /IHt ->]; rewrite ifN // eq_sym; apply: contra ne => /eqP ->.
 Qed.
 (** What stands beside the target is small. *)
-Lemma beside t r c : Some target \notin summands t -> (rounds t <= r)%N ->
+Lemma beside_le t r c : Some target \notin summands t -> (rounds t <= r)%N ->
   (stored_on_a_way t <= c)%N ->
   Rabs (value t) <= factor A T kappa r c * (others t + lossesAT t).
 Proof.
 move=> /others_all E rt ct.
-have := error soundA soundT wider zeroA kappa0 close rt ct; rewrite -/(value t) E -/(lossesAT t).
+have := error_le soundA soundT wider zeroA kappa0 close rt ct; rewrite -/(value t) E -/(lossesAT t).
 have := exact_le w x 0 t; rewrite E; have := Rabs_triang (value t - exact_value w x 0 t)
   (exact_value w x 0 t).
 have -> : value t - exact_value w x 0 t + exact_value w x 0 t = value t by ring.
 lra.
 Qed.
-Lemma added a b : representable A a -> Rabs (fl A (a + b) - x target) <= Rabs (a - x target)
+Lemma added_le a b : representable A a -> Rabs (fl A (a + b) - x target) <= Rabs (a - x target)
   + 2 * Rabs b + sum_loss A.
 Proof.
 move=> fa; have [_ /(_ a b fa) near] := nearA.
@@ -836,14 +840,15 @@ lra.
 Qed.
 (** By induction on the order along the way of the target: what is added beside it moves the sum by
     twice what it weighs ([added], [beside]), and a store doubles what the sum is off by. *)
-Lemma target_error r C t : uniq (summands t) -> Some target \in summands t -> (rounds t <= r)%N ->
+Lemma target_error_le r C t : uniq (summands t) -> Some target \in summands t ->
+  (rounds t <= r)%N ->
   forall c, (stored_on_a_way t <= c <= C)%N ->
   Rabs (value t - x target) <= 2 ^ c * (2 * factor A T kappa r C) * (others t + lossesAT t).
 Proof.
 have [[u0 s0 l0] [_ _ keep _ _]] := soundA; have [[_ _ l0'] _] := soundT; have [sl _] := nearA;
   have [slT nT] := nearT.
-have [_ _ K1 Kg] := factors soundA soundT kappa0 r C; set G := factor A T kappa r C in Kg *.
-have G1 : 1 <= G by exact: Rle_trans K1 Kg.
+have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r C; set G := factor A T kappa r C in Kg *.
+have G_ge1 : 1 <= G by exact: Rle_trans K1 Kg.
 have big c d y : 0 <= d -> 0 <= y -> d <= 2 * G * y -> d <= 2 ^ c * (2 * G) * y.
   move=> d0 y0 le; have P : 1 <= 2 ^ c by apply: pow_R1_Rle; lra.
   by have := Rmult_le_compat_r (2 * G * y) 1 (2 ^ c) (Rle_trans _ _ _ d0 le) P; lra.
@@ -852,7 +857,7 @@ have more c m d b e y z : m <= 2 ^ c * (2 * G) * y -> 0 <= b -> 0 <= e -> 0 <= z
     d <= 2 ^ c * (2 * G) * (y + (z + e)).
   move=> hm b0 e0 z0 hb hd.
   have : 2 * b + e <= 2 ^ c * (2 * G) * (z + e) by apply: big;
-    [lra | lra | have := Rmult_le_compat_r e 1 G e0 G1; lra].
+    [lra | lra | have := Rmult_le_compat_r e 1 G e0 G_ge1; lra].
   by lra.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
 - move=> _ /=; rewrite inE => /eqP E _ c _; have -> : i = target by case: E.
@@ -862,13 +867,13 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
 - case: (boolP (nilp (summands s))) => ns.
     rewrite /value (plus_empty cut w x soundA soundT wider zeroA t ns) -/(value t) /=
       (nilP ns) /= => us inn.
-    rewrite /lossesAT /others /= ?ns /= (proj2 (exact_empty _ x 0 ns)) Rplus_0_l => rt c /andP
+    rewrite /lossesAT /others /= ?ns /= (proj2 (exact_empty0 _ x 0 ns)) Rplus_0_l => rt c /andP
       [ct cC].
     by apply: IHt => //; rewrite cC andbT; apply: leq_trans ct; exact: leq_maxr.
   case: (boolP (nilp (summands t))) => nt.
     rewrite /value (plus_emptyr cut w x soundA soundT wider zeroA s nt) -/(value s) /=
       (nilP nt) cats0 => us inn.
-    rewrite /lossesAT /others /= ?(negbTE ns) ?nt /= (proj2 (exact_empty _ x 0 nt)) Rplus_0_r =>
+    rewrite /lossesAT /others /= ?(negbTE ns) ?nt /= (proj2 (exact_empty0 _ x 0 nt)) Rplus_0_r =>
       rs c /andP [cs cC].
     by apply: IHs => //; rewrite cC andbT; apply: leq_trans cs; exact: leq_maxl.
   rewrite /lossesAT /= (negbTE ns) (negbTE nt) cat_uniq mem_cat => /and3P
@@ -886,17 +891,17 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
         ring.
     apply: (more c (Rabs (value s - x target)) _ (Rabs (value t))); [|exact: Rabs_pos|lra|lra| |].
     - by apply: IHs => //; rewrite cs.
-    - by apply: beside => //; exact: leq_trans ct cC.
-    - exact: added (value_representable cut w x soundA soundT wider zeroA s).
+    - by apply: beside_le => //; exact: leq_trans ct cC.
+    - exact: added_le (value_representable cut w x soundA soundT wider zeroA s).
   have nin : Some target \notin summands s by apply: contra apart => it; apply/hasP;
     exists (Some target).
   have -> : others (Plus s t) + (losses A T s + losses A T t + sum_loss A)
     = others t + losses A T t + (others s + losses A T s + sum_loss A) by rewrite /others /=; ring.
   apply: (more c (Rabs (value t - x target)) _ (Rabs (value s))); [|exact: Rabs_pos|lra|lra| |].
   - by apply: IHt => //; rewrite ct.
-  - by apply: beside => //; exact: leq_trans cs cC.
+  - by apply: beside_le => //; exact: leq_trans cs cC.
   - rewrite /value /= [_ + evaluate _ _ _ _ _ _ t]Rplus_comm.
-    exact: added (value_representable cut w x soundA soundT wider zeroA t).
+    exact: added_le (value_representable cut w x soundA soundT wider zeroA t).
 - rewrite /lossesAT /= inE => /andP [fresh ut] inn rr c /andP [ct cC].
   have rt : (rounds t <= r)%N := leq_trans (leqnSn _) rr.
   have ot := others_ge0 t; have lt := losses_ge0 soundA soundT t.
@@ -906,8 +911,8 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
       by rewrite Rabs_R0; ring.
     apply: (more c 0 _ (Rabs (value t))); [|exact: Rabs_pos|lra|lra| |].
     - by rewrite Rmult_0_r; lra.
-    - by apply: beside; [rewrite -E | | exact: leq_trans ct cC].
-    - have := added (value t) repA; rewrite Rminus_eq_0 Rabs_R0 /value /= E !uncut one Rmult_1_l;
+    - by apply: beside_le; [rewrite -E | | exact: leq_trans ct cC].
+    - have := added_le (value t) repA; rewrite Rminus_eq_0 Rabs_R0 /value /= E !uncut one Rmult_1_l;
       lra.
   have {}inn : Some target \in summands t by case/orP: inn => // /eqP [E]; rewrite E eqxx in ne.
   have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
@@ -915,8 +920,8 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
     = others t + losses A T t + (Rabs (w i) * Rabs (x i) + loss A) by ring.
   apply: (more c (Rabs (value t - x target)) _ (Rabs (w i * x i))); [|exact: Rabs_pos|lra|lra| |].
   - by apply: IHt => //; rewrite ct.
-  - by rewrite Rabs_mult; have := Rmult_le_compat_r _ _ _ p0 G1; lra.
-  - have := added (w i * x i) (value_representable cut w x soundA soundT wider zeroA t).
+  - by rewrite Rabs_mult; have := Rmult_le_compat_r _ _ _ p0 G_ge1; lra.
+  - have := added_le (w i * x i) (value_representable cut w x soundA soundT wider zeroA t).
     by rewrite /value /= !uncut [w i * x i + _]Rplus_comm; lra.
 - rewrite /lossesAT /= => ut inn rt [|c] // /andP [ct cC].
   have E : Rabs (value t - x target) <= 2 ^ c * (2 * G) * (others t + lossesAT t) by apply: IHt;
@@ -928,7 +933,7 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
     have -> : fl T (value t) - value t + (value t - x target) = fl T (value t) - x target by ring.
     lra.
   have : loss T <= 2 ^ c.+1 * (2 * G) * loss T by apply: big => //;
-    have := Rmult_le_compat_r _ 1 G l0' G1; lra.
+    have := Rmult_le_compat_r _ 1 G l0' G_ge1; lra.
   move: E near; rewrite /lossesAT /value /= -/(value t) /others /= -/(others t); lra.
 Qed.
 End Hard.
@@ -944,7 +949,7 @@ have [[u0 s0 l0] _] := soundA; have [[v0 _ l0'] _] := soundT.
 have grow : factor A T kappa n c <= growth A T kappa n c.
   rewrite /factor /growth; apply: Rmult_le_compat_r; first by apply: pow_le; lra.
   by apply: Rmult_le_compat_l; [apply: pow_le; lra | exact: power_le_gamma].
-have [_ _ K1 Kg] := factors soundA soundT kappa0 n c.
+have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 n c.
 have lost : losses A T t <= underflow A T k n m.
   have := losses_le soundA soundT t; rewrite /underflow.
   have := Rmult_le_compat_r _ _ _ s0 (le_INR _ _ (leP sz));
@@ -954,7 +959,7 @@ have lost : losses A T t <= underflow A T k n m.
 have o0 := others_ge0 w x target t; set o := weight _ _ _ _ in o0.
 have restE : \big[Rplus/0]_(i | i != target) (Rabs (w i) * Rabs (x i)) = o.
   rewrite /o weight_sum; set f := fun i => if i == target then 0 else w i.
-  rewrite (sum_once (F := fun i => if i is Some i then Rabs (f i) * Rabs (x i) else Rabs 0) us) =>
+  rewrite (sum_onceE (F := fun i => if i is Some i then Rabs (f i) * Rabs (x i) else Rabs 0) us) =>
     [|[i|] /out /=]; last by rewrite Rabs_R0.
     rewrite Rabs_R0 Rplus_0_r big_mkcond; apply: eq_bigr => i _; rewrite /f.
     by case: eqP => _; rewrite ?Rabs_R0 ?Rmult_0_l.
@@ -965,7 +970,7 @@ have bound : factor A T kappa n c * (o + losses A T t) <= growth A T kappa n c *
   + growth A T kappa n c * underflow A T k n m.
   by rewrite -Rmult_plus_distr_l; apply: Rmult_le_compat; lra.
 have [inn|nin] := boolP (Some target \in summands t).
-  have := target_error soundA soundT wider kappa0 close uncut nearA nearT one repA repT us inn
+  have := target_error_le soundA soundT wider kappa0 close uncut nearA nearT one repA repT us inn
     (leq_trans (rounds_le t) sz) (C := c) (c := c); rewrite sw leqnn -/o => /(_ isT) E;
       apply: Rle_trans E _.
   have P : 0 <= 2 * 2 ^ c by apply: Rmult_le_pos; [lra | apply: pow_le; lra].
@@ -973,7 +978,7 @@ have [inn|nin] := boolP (Some target \in summands t).
   by have -> : y * (2 * f) * (o + losses A T t) = 2 * y * (f * (o + losses A T t)) by ring.
 have zero : x target = 0 by have := out _ nin; rewrite /= one Rmult_1_l.
 rewrite zero Rminus_0_r.
-have := beside soundA soundT wider kappa0 close nin (leq_trans (rounds_le t) sz) sw;
+have := beside_le soundA soundT wider kappa0 close nin (leq_trans (rounds_le t) sz) sw;
   rewrite -/o => E.
 apply: Rle_trans E _; apply: Rle_trans bound _; set z := _ + _.
 have z0 : 0 <= z by rewrite /z -Rmult_plus_distr_l; apply: Rmult_le_pos; lra.
@@ -981,7 +986,7 @@ have P : 1 <= 2 * 2 ^ c by have := pow_R1_Rle 2 c; lra.
 by have := Rmult_le_compat_r _ _ _ z0 P; rewrite Rmult_1_l.
 Qed.
 
-Lemma among_limits s N : limits (sums s) (stores s) (cut_by s) (terms s) -> (N <= terms s)%N ->
+Lemma growths_ge1 s N : limits (sums s) (stores s) (cut_by s) (terms s) -> (N <= terms s)%N ->
   1 <= growth_of (among s N) /\ 1 <= growth_of s.
 Proof.
 move=> ok Nn; split; last exact: growth_ge1 ok.
@@ -1001,7 +1006,7 @@ Lemma few_bound_le s N near far near' far' : limits (sums s) (stores s) (cut_by 
   (N <= terms s)%N ->
   near <= near' -> far <= far' -> few_bound s N near far <= few_bound s N near' far'.
 Proof.
-move=> ok Nn le le'; have [G1 G2] := among_limits ok Nn; rewrite /few_bound /cost;
+move=> ok Nn le le'; have [G_ge1 G2] := growths_ge1 ok Nn; rewrite /few_bound /cost;
   apply: Rplus_le_compat.
   by apply: Rmult_le_compat_l; lra.
 apply: Rmult_le_compat_l; first lra; apply: Rmult_le_compat_l; first lra.
@@ -1028,7 +1033,7 @@ have all_w : \sum_i Rabs (w i) <= 1 + off.
   by rewrite (Rabs_pos_eq (p i)).
 have near_w : \big[Rplus/0]_(i | few i) (Rabs (w i) * Rabs (x i)) <= (1 + off) * range.
   apply: Rle_trans (scaled few) _; apply: Rmult_le_compat_r => //; apply: Rle_trans all_w.
-  by apply: rsum_part => i; exact: Rabs_pos.
+  by apply: rsum_part_le => i; exact: Rabs_pos.
 have far_w : \big[Rplus/0]_(i | ~~ few i) (Rabs (w i) * Rabs (x i)) <= far * range.
   by apply: Rle_trans (scaled (fun i => ~~ few i)) _; apply: Rmult_le_compat_r.
 have moved : Rabs (\big[Rplus/0]_(i | few i) (w i * x i) - \sum_i p i * x i) <= (off + far) * range.
@@ -1037,13 +1042,13 @@ have moved : Rabs (\big[Rplus/0]_(i | few i) (w i * x i) - \sum_i p i * x i) <= 
     by rewrite [\sum_i w i * x i](bigID few) /=; ring.
   rewrite rsum_minus; apply: Rle_trans (Rabs_triang _ _) _; rewrite Rabs_Ropp Rmult_plus_distr_r;
     apply: Rplus_le_compat.
-    apply: Rle_trans (rsum_abs _ _ _) _;
+    apply: Rle_trans (rsum_abs_le _ _ _) _;
       apply: Rle_trans (_ : (\sum_i Rabs (w i - p i)) * range <= _).
       rewrite big_distrl /=; apply: rsum_le => i _;
         have -> : w i * x i - p i * x i = (w i - p i) * x i by ring.
       by rewrite Rabs_mult; apply: Rmult_le_compat_l; [exact: Rabs_pos | exact: small].
     exact: Rmult_le_compat_r.
-  apply: Rle_trans (rsum_abs _ _ _) _; apply: Rle_trans far_w; apply: rsum_le => i _;
+  apply: Rle_trans (rsum_abs_le _ _ _) _; apply: Rle_trans far_w; apply: rsum_le => i _;
     rewrite Rabs_mult; exact: Rle_refl.
 rewrite /mixing_bound; have le := few_bound_le ok Nn near_w far_w.
 set y := computed _ _ _ _ _ in E *; set z := \big[Rplus/0]_(i | few i) _ in E moved.
@@ -1053,7 +1058,8 @@ lra.
 Qed.
 
 (** ** A target whose weight is exactly 1 *)
-Lemma just_below_one emin p : (1 < p)%Z -> (emin <= - p)%Z -> rounded emin p (1 - power (- p - 1))
+Lemma rounded_below_oneE emin p : (1 < p)%Z -> (emin <= - p)%Z ->
+  rounded emin p (1 - power (- p - 1))
   = 1.
 Proof.
 move=> p1 range; have h0 := power_gt0 (- p - 1); have h1 : power (- p - 1) <= power (-2)
@@ -1092,8 +1098,8 @@ have u0 := power_gt0 (- p); have sA := gradual_sound emin p1; have sT := gradual
 have [mA _] := gradual_laws emin p1; have [mT _] := gradual_laws emin' p1'.
 have one : in_format emin p 1 by apply: format_1; lia.
 have one' : in_format emin' p' 1 by apply: format_1; lia.
-have f1 := rounded_id (emin := emin) (p := p) one; have f1' :=
-  rounded_id (emin := emin') (p := p') one'.
+have f1 := rounded_idE (emin := emin) (p := p) one; have f1' :=
+  rounded_idE (emin := emin') (p := p') one'.
 have fe' k : in_format emin p (e k) by case: (fe k).
 have ge0 k : k != target -> 0 <= e k by move=> _; case: (fe k).
 have intarget : target \in few by apply/negPn/negP => /out; rewrite top => E; lra.
@@ -1104,13 +1110,13 @@ have zeros k : k \notin few -> id 1 * id (e k) = 0 by move=> /out /= ->; rewrite
 set r := pruned (fun k => k \notin few) t.
 have value : evaluate (gradual emin p) (gradual emin p) id (fun _ => 1) e 0 t
     = evaluate (gradual emin p) (gradual emin p) id (fun _ => 1) e 0 r.
-  by rewrite /r (@pruned_value _ _ _ _ id _ _ _ sA sA (fun z H => H) (format0 emin p) zeros).
+  by rewrite /r (@pruned_valueE _ _ _ _ id _ _ _ sA sA (fun z H => H) (format0 emin p) zeros).
 have [us outr] : each_once (fun _ => 1) e 0 r by apply: pruned_once once => k /out ->;
   rewrite Rmult_0_r.
 have int : Some target \in summands r by apply/negPn/negP => /outr; rewrite /= top Rmult_1_l => E;
   lra.
 have sz : (size (summands r) <= N.+1)%N.
-  by apply: leq_trans size_few; case: once => ut _; exact: pruned_size.
+  by apply: leq_trans size_few; case: once => ut _; exact: pruned_size_le.
 have rest0 : 0 <= rest by apply: rsum_ge0 => k /ge0.
 rewrite /computed_softmax /quotient value top /=.
 set total := evaluate _ _ _ _ _ _ r.
@@ -1119,18 +1125,19 @@ have t1 : 1 <= total.
 have i0 : 0 < / total by apply: Rinv_0_lt_compat; lra.
 have i1 : / total <= 1 by rewrite -Rinv_1; apply: Rinv_le_contravar; lra.
 have twice : rounded emin p (1 * rounded emin p (1 / total)) = rounded emin p (1 / total).
-  by rewrite Rmult_1_l rounded_id //; exact: rounded_format.
+  by rewrite Rmult_1_l rounded_idE //; exact: rounded_format.
 have -> : (if reciprocal then rounded emin p (1 * rounded emin p (1 / total)) else rounded emin p
   (1 / total)) = rounded emin p (1 / total).
   by case: reciprocal.
 rewrite /Rdiv Rmult_1_l; case: enough => [tiny|cast].
   have few' : INR N * power (- p) < 1 by move: small; rewrite S_INR; lra.
-  have -> : total = 1 by exact: (value_one p1 range fe' top ge0 few' tiny us int sz).
+  have -> : total = 1 by exact: (value_oneE p1 range fe' top ge0 few' tiny us int sz).
   by rewrite Rinv_1 f1 f1'.
 have up : total <= (1 + gamma N.+1 (power (- p))) * (1 + rest).
   have [_ le] := value_le p1 fe' top ge0 (leq_trans (rounds_le r) sz); apply: Rle_trans le _.
   have exact : exact_value (fun _ => 1) e 0 r = 1 + rest.
-    rewrite exact_sum (sum_once us outr) Rplus_0_r (bigD1 target) //= top Rmult_1_l; congr (_ + _).
+    rewrite exact_sumE (sum_onceE us outr) Rplus_0_r (bigD1 target) //= top Rmult_1_l;
+      congr (_ + _).
     by apply: eq_bigr => k _; rewrite Rmult_1_l.
   by rewrite exact; apply: Rmult_le_compat_r; [lra | apply: power_le_gamma; lra].
 have h0 := power_gt0 (- p' - 1); have h4 : power (- p' - 1) <= / 4.
@@ -1152,7 +1159,7 @@ have yl : 1 - power (- p' - 1) <= rounded emin p (/ total).
   have norm : power (emin + p - 1) <= Rabs (/ total).
     rewrite (Rabs_pos_eq (/ total)); last lra; apply: Rle_trans half.
     by have <- : power (-1) = / 2; [ | apply: bpow_le; lia].
-  have := normal_error p1 norm; rewrite (Rabs_pos_eq (/ total)); last lra.
+  have := normal_error_le p1 norm; rewrite (Rabs_pos_eq (/ total)); last lra.
   rewrite /Rabs; case: Rcase_abs => D E;
     have M := Rmult_le_compat_l (1 - power (- p)) _ _ (Rlt_le _ _ d0) inv;
     have Q : (1 - power (- p)) * ((1 - power (- p' - 1)) * / (1 - power (- p))) = 1
@@ -1160,7 +1167,7 @@ have yl : 1 - power (- p' - 1) <= rounded emin p (/ total).
   - by rewrite Q in M; lra.
   - by rewrite Q in M; have := Rmult_le_pos _ _ (Rlt_le _ _ u0) (Rlt_le _ _ i0); lra.
 apply: Rle_antisym; first by rewrite -f1'; exact: rounded_le.
-by rewrite -(just_below_one p1' (proj2 ee)); exact: rounded_le.
+by rewrite -(rounded_below_oneE p1' (proj2 ee)); exact: rounded_le.
 Qed.
 
 (** ** The layers *)
@@ -1202,9 +1209,9 @@ have moved : Rabs ((\sum_i tap weight (f i.1) i.2 o * token i.1 q i.2 + b o)
   rewrite -(over_heads (fun s c => tap weight s c o * seen X q s c)) /S
     -(over_heads (fun s c => Rabs (tap weight s c o))).
   have -> : forall y z v : R, y + v - (z + v) = y - z by move=> y z v; ring.
-  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; rewrite big_distrl;
+  rewrite rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _; rewrite big_distrl;
     apply: rsum_le => h _.
-  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; rewrite big_distrl;
+  rewrite rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _; rewrite big_distrl;
     apply: rsum_le => c _ /=.
   by rewrite -Rmult_minus_distr_l Rabs_mult; apply: Rmult_le_compat_l.
 rewrite /difference /cost /lost /growth_of /computed.
@@ -1240,7 +1247,7 @@ have spread (c' : 'I_(G * ci)) k k' : Rabs (zero_pad X k c' - zero_pad X k' c') 
   have := Rabs_triang (zero_pad X k c') (- zero_pad X k' c'); rewrite Rabs_Ropp; have := small k c';
     have := small k' c'.
   by move=> a1 a2 a3; apply: Rle_trans a3 _; lra.
-have near_t := @head_error unit_finType _ _ (fun _ => softmax (s h q')) (fun _ => k0)
+have near_t := @head_error_le unit_finType _ _ (fun _ => softmax (s h q')) (fun _ => k0)
   (fun k c => zero_pad X k c) (fun _ => 2 * range)
   (fun _ => p0) (fun _ => p1) spread tt c.
 have l : 1 - softmax (s h q') k0 <= leaked by apply: (leaks h q'); rewrite (readsE ok) eqxx.
@@ -1300,9 +1307,10 @@ move=> /(_ _ (fun _ : bool => power 0) true (pair_order true) (summed_pair _)) H
 have {H} := H (fun _ => conj f0 (Rlt_le _ _ (power_gt0 0))) one.
 have two2 : power 0 + power 0 = power 1 by rewrite one; change (1 + 1 = 2); ring.
 have half : power 0 / power 1 = power (-1) by rewrite one; change (1 / 2 = / 2); field.
-rewrite /computed_softmax /quotient /= !Rmult_1_l !(rounded_id (emin := -149) (p := 24) f0) two2.
-have r2 : rounded (-149) 24 (power 1) = power 1 by rewrite rounded_id //; exact: format_power.
-have rh : rounded (-149) 24 (power (-1)) = power (-1) by rewrite rounded_id //; exact: format_power.
+rewrite /computed_softmax /quotient /= !Rmult_1_l !(rounded_idE (emin := -149) (p := 24) f0) two2.
+have r2 : rounded (-149) 24 (power 1) = power 1 by rewrite rounded_idE //; exact: format_power.
+have rh : rounded (-149) 24 (power (-1)) = power (-1) by rewrite rounded_idE //;
+  exact: format_power.
 rewrite r2 half !rh.
 by change (/ 2 = 1 -> False); lra.
 Qed.

@@ -32,15 +32,15 @@ elim: n x => [|n IH] [|a x] //=; first by rewrite big_ord0.
 by move=> [lx]; rewrite /size1 /= plus_IZR abs_IZR -/(size1 x) (IH x lx) big_ord_recl.
 Qed.
 Lemma largest_ge0 x : (0 <= largest x)%Z. Proof. by elim: x => [|a x IH] //=; lia. Qed.
-Lemma le_largest x k : Rabs x`k <= IZR (largest x).
+Lemma largest_ge x k : Rabs x`k <= IZR (largest x).
 Proof.
 elim: x k => [|a x IH] [|k] /=; rewrite ?Rabs_R0; try exact: Rle_refl.
 - by rewrite -abs_IZR; apply: IZR_le; lia.
 - by apply: Rle_trans (IH k) _; apply: IZR_le; lia.
 Qed.
-Lemma length_less p a x : length a = length x -> length (less p a x) = length x.
+Lemma length_lessE p a x : length a = length x -> length (less p a x) = length x.
 Proof. by elim: a x => [|b a IH] [|c x] //= [/IH ->]. Qed.
-Lemma nth_less p a x k : length a = length x -> (less p a x)`k = x`k - IZR p * a`k.
+Lemma nth_lessE p a x k : length a = length x -> (less p a x)`k = x`k - IZR p * a`k.
 Proof.
 elim: a x k => [|b a IH] [|c x] [|k] //=; try by move=> _; ring.
 - by move=> _; rewrite minus_IZR mult_IZR.
@@ -53,26 +53,26 @@ Lemma residualE n p a x : length p = length a -> length x = n ->
 Proof.
 elim: p a x => [|q p IH] [|b a] x //=; first by move=> _ lx _; split=> // k; rewrite big_ord0; ring.
 move=> [la] lx lr; have lb : length b = length x by rewrite lx; apply: lr; left.
-have [||l E] := IH a (less q b x) la; first by rewrite length_less.
+have [||l E] := IH a (less q b x) la; first by rewrite length_lessE.
   by move=> row inr; apply: lr; right.
-by split=> // k; rewrite E nth_less // big_ord_recl /=; ring.
+by split=> // k; rewrite E nth_lessE // big_ord_recl /=; ring.
 Qed.
-Lemma nth_plus x y k : length x = length y -> (plus x y)`k = x`k + y`k.
+Lemma nth_plusE x y k : length x = length y -> (plus x y)`k = x`k + y`k.
 Proof.
 elim: x y k => [|a x IH] [|b y] [|k] //=; try by move=> _; ring.
 - by move=> _; rewrite plus_IZR.
 - by move=> [l]; exact: IH.
 Qed.
-Lemma length_plus x y : length x = length y -> length (plus x y) = length x.
+Lemma length_plusE x y : length x = length y -> length (plus x y) = length x.
 Proof. by elim: x y => [|a x IH] [|b y] //= [/IH ->]. Qed.
-Lemma nth_scaled p x k : (List.map (Z.mul p) x)`k = IZR p * x`k.
+Lemma nth_scaledE p x k : (List.map (Z.mul p) x)`k = IZR p * x`k.
 Proof. by elim: x k => [|a x IH] [|k] //=; rewrite ?mult_IZR ?Rmult_0_r. Qed.
 
 Section Check.
 Variable c : certificate.
 Hypothesis sane : sensible c = true.
 Let D := IZR (scale c). Let L := IZR (limit_scale c).
-Lemma shapes : [/\ 0 < D, 0 < L & 0 <= IZR (per_norm c)].
+Lemma shapes_gt0 : [/\ 0 < D, 0 < L & 0 <= IZR (per_norm c)].
 Proof.
 move: sane; rewrite /sensible => /andP
   [/andP [/andP [/andP [/Z.ltb_lt s0 /Z.ltb_lt l0] /Z.leb_le p0] _] _].
@@ -96,7 +96,7 @@ Qed.
     fractions. *)
 Lemma holds_sound : refutes c = false -> check_holds c = true -> spanned c.
 Proof.
-have [D0 L0 R0] := shapes => kind /andP [small left].
+have [D0 L0 R0] := shapes_gt0 => kind /andP [small left].
 have [P0 lw] : 0 < IZR (weight_scale c) /\ length (weights c) = heads c.
   move: sane; rewrite /sensible kind /= => /andP [_ /andP [/Z.ltb_lt w0 /Nat.eqb_eq lw]].
   by split=> //; exact: IZR_lt.
@@ -117,7 +117,7 @@ have leftE : span_left phi q
   = IZR (size1 (residual (weights c) (rows q) (List.map (Z.mul (weight_scale c)) (target q)))) /
   (P * D).
   rewrite (size1E lres) /span_left /Rdiv big_distrl /=; apply: eq_bigr => k _;
-    rewrite res nth_scaled.
+    rewrite res nth_scaledE.
   have -> : \sum_h phi h * span_entry c (List.nth h (rows q) nil) k
     = (\big[Rplus/0]_(h < length (weights c)) ((weights c)`h * (List.nth h (rows q) nil)`k)) * /
       (P * D).
@@ -142,19 +142,19 @@ Variables (phi : 'I_(heads c) -> R) (T : R).
 Let sums (qs : list query) :=
   fold_right (fun q s => plus (List.map (fun row => dot row (dual q)) (rows q)) s)
   (repeat 0%Z (heads c)) qs.
-Lemma length_sums qs : (forall q, In q qs -> length (rows q) = heads c) ->
+Lemma length_sumsE qs : (forall q, In q qs -> length (rows q) = heads c) ->
   length (sums qs) = heads c.
 Proof.
 elim: qs => [|q qs IH] lr /=; first exact: repeat_length.
 have l : length (sums qs) = heads c by apply: IH => q' inq; apply: lr; right.
-by rewrite length_plus map_length ?l; apply: lr; left.
+by rewrite length_plusE map_length ?l; apply: lr; left.
 Qed.
-Lemma one_query q : In q (queries c) -> refutes c = true -> span_left phi q <= T ->
+Lemma one_query_le q : In q (queries c) -> refutes c = true -> span_left phi q <= T ->
   IZR (dot (target q) (dual q)) / D
   <= IZR (largest (dual q)) * T + \sum_h phi h *
     (IZR (List.nth h (List.map (fun row => dot row (dual q)) (rows q)) 0%Z) / D).
 Proof.
-have [D0 _ _] := shapes => inq ref le; have [lt lr ln /(_ ref) ld] := shape inq.
+have [D0 _ _] := shapes_gt0 => inq ref le; have [lt lr ln /(_ ref) ld] := shape inq.
 pose r (k : nat) := span_entry c (target q) k - \sum_h phi h * span_entry c
   (List.nth h (rows q) nil) k.
 have dotR (h : 'I_(heads c)) : IZR
@@ -176,9 +176,9 @@ rewrite E; apply: Rplus_le_compat_r.
 have m0 : 0 <= IZR (largest (dual q)) by apply: IZR_le; exact: largest_ge0.
 apply: Rle_trans (_ : IZR (largest (dual q)) * span_left phi q <= _); last exact: Rmult_le_compat_l.
 rewrite /span_left big_distrr /=; apply: rsum_le => k _; apply: Rle_trans (Rle_abs _) _.
-by rewrite Rabs_mult Rmult_comm; apply: Rmult_le_compat_r; [exact: Rabs_pos | exact: le_largest].
+by rewrite Rabs_mult Rmult_comm; apply: Rmult_le_compat_r; [exact: Rabs_pos | exact: largest_ge].
 Qed.
-Lemma all_queries qs : (forall q, In q qs -> In q (queries c)) -> refutes c = true ->
+Lemma all_queries_le qs : (forall q, In q qs -> In q (queries c)) -> refutes c = true ->
   (forall q, In q qs -> span_left phi q <= T) ->
   IZR (total (List.map (fun q => dot (target q) (dual q)) qs)) / D
   <= IZR (total (List.map (fun q => largest (dual q)) qs)) * T + \sum_h phi h * ((sums qs)`h / D).
@@ -188,15 +188,15 @@ move=> + ref; elim: qs => [|q qs IH] inq left /=.
   have -> : List.nth h (repeat 0%Z (heads c)) 0%Z = 0%Z; last by rewrite /Rdiv; ring.
   by elim: (heads c) (nat_of_ord h) => [|n IH] [|m] //=.
 have {}IH := IH (fun q' i => inq q' (or_intror i)) (fun q' i => left q' (or_intror i)).
-have one := one_query (inq q (or_introl erefl)) ref (left q (or_introl erefl)).
+have one := one_query_le (inq q (or_introl erefl)) ref (left q (or_introl erefl)).
 have lr q' : In q' (q :: qs) -> length (rows q') = heads c by move=> i; have [] := shape (inq q' i).
 have lens : length (List.map (fun row => dot row (dual q)) (rows q)) = length (sums qs).
-  by rewrite map_length length_sums => [|q' i]; apply: lr; [left | right].
+  by rewrite map_length length_sumsE => [|q' i]; apply: lr; [left | right].
 rewrite !plus_IZR -/(sums qs).
 have -> : \sum_h phi h * ((plus (List.map (fun row => dot row (dual q)) (rows q)) (sums qs))`h / D)
   = \sum_h phi h * (IZR (List.nth h (List.map (fun row => dot row (dual q)) (rows q)) 0%Z) / D)
     + \sum_h phi h * ((sums qs)`h / D).
-  by rewrite -big_split /=; apply: eq_bigr => h _; rewrite nth_plus // /Rdiv; ring.
+  by rewrite -big_split /=; apply: eq_bigr => h _; rewrite nth_plusE // /Rdiv; ring.
 by move: one IH; rewrite /Rdiv; lra.
 Qed.
 End Dual.
@@ -205,17 +205,17 @@ End Dual.
     this contradicts the program's test, with a bound on the norm or without. *)
 Lemma refuted_sound : refutes c = true -> check_refuted c = true -> ~ spanned c.
 Proof.
-have [D0 L0 R0] := shapes => ref ok [phi [small left]].
+have [D0 L0 R0] := shapes_gt0 => ref ok [phi [small left]].
 set n := span_norm phi in small left.
 have n0 : 0 <= n by apply: rsum_ge0 => h _; exact: Rabs_pos.
-have := all_queries (fun q i => i) ref left; rewrite -/(gain c) -/(peak c) -/(met c).
+have := all_queries_le (fun q i => i) ref left; rewrite -/(gain c) -/(peak c) -/(met c).
 set T := _ / IZR (limit_scale c); set S := \sum_h _ => le.
 have reach : S <= n * (IZR (largest (met c)) / D).
   rewrite /S /n /span_norm big_distrl /=; apply: rsum_le => h _; apply: Rle_trans (Rle_abs _) _;
     rewrite Rabs_mult.
   apply: Rmult_le_compat_l; first exact: Rabs_pos.
   rewrite /Rdiv Rabs_mult (Rabs_pos_eq (/ D)); last exact/Rlt_le/Rinv_0_lt_compat.
-  by apply: Rmult_le_compat_r; [exact/Rlt_le/Rinv_0_lt_compat | exact: le_largest].
+  by apply: Rmult_le_compat_r; [exact/Rlt_le/Rinv_0_lt_compat | exact: largest_ge].
 have p0 : 0 <= IZR (peak c).
   by apply: IZR_le; rewrite /peak; elim: (queries c) => [|q qs IH] //=;
     have := @largest_ge0 (dual q); lia.

@@ -17,7 +17,7 @@ Section Pooling.
 Variable S : numbers.
 Add Ring numbers_ring : (laws S).
 Local Open Scope num_scope.
-Lemma pooled (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S) (P : H -> Q -> K -> S)
+Lemma pooledE (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S) (P : H -> Q -> K -> S)
   (Wval : H -> Cin -> D -> S)
     (Wout : H -> D -> Cout -> S) b X q' o : \sum_q w q' q = 1 ->
   \sum_q w q' q * mhsa P Wval Wout b X q o
@@ -36,7 +36,7 @@ under eq_bigr do rewrite big_distrr; rewrite exchange_big /=; apply: eq_bigr => 
 by rewrite big_distrl; apply: eq_bigr => q _; rewrite mulA.
 Qed.
 End Pooling.
-Theorem pooling : STR_pooling. Proof. exact: pooled. Qed.
+Theorem pooling : STR_pooling. Proof. exact: pooledE. Qed.
 
 Section Unstrided.
 Variables (n : nat) (g : geometry n).
@@ -64,7 +64,7 @@ Theorem instance : [:: small_output (@small_query 2 0 isT); small_output (@small
   /\ exists q1 : queries (small 1), q1 ord0 = 2 :> nat /\ small_output (@small_query 2 1 isT)
     = small_output q1.
 Proof.
-split; first by rewrite /small_output !small_value !ffunE.
+split; first by rewrite /small_output !small_valueE !ffunE.
 have [q1 [E same]] := strided_convolution integers (@small_fits 2 isT) (@small_query 2 1 isT).
 by exists q1; split; [rewrite E ffunE | exact: same].
 Qed.
@@ -85,12 +85,12 @@ move=> /(_ integers 1 (small 2) (@small_fits 2 isT) (@small_query 2 1 isT) (@sma
   H.
 have same a : @small_query 1 1 isT a = @small_query 2 1 isT a :> nat by rewrite !ffunE.
 have := H same 1 1 1 (@small_weight 2 1 10) small_bias (@small_image 2) ord0.
-by rewrite small_value (@small_value 1 1 10) !ffunE.
+by rewrite small_valueE (@small_valueE 1 1 10) !ffunE.
 Qed.
 Definition one_layer (Q K : finType) (P : unit -> Q -> K -> integers) (b : Z) (q : Q) : integers :=
   mhsa P (fun _ _ _ : unit => 1%Z : integers) (fun _ _ _ : unit => 1%Z : integers) (fun _ => b)
     (fun _ _ => 1%Z) q tt.
-Ltac on_layer := rewrite /one_layer /mhsa !sum_unit ?sum_bool /=.
+Ltac on_layer := rewrite /one_layer /mhsa !sum_unitE ?sum_bool /=.
 Definition mutant_queries := forall (S : numbers) (Q K H D Cin Cout : finType) (select : Q -> Q)
     (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q o,
   mhsa (fun h q => P h (select q)) Wval Wout b X q o = mhsa P Wval Wout b X q o.
@@ -119,7 +119,7 @@ pose zeros (_ _ _ : unit) : integers := 0%Z.
 move=> H ok w0; have := H integers Q Q' [finType of unit] [finType of unit] [finType of unit]
   [finType of unit] [finType of unit] w (fun _ _ _ => 0%Z) zeros zeros (fun _ => 1%Z)
   (fun _ _ => 0%Z) q' tt ok.
-by rewrite sum0 => [|q _]; rewrite ?w0 // /mhsa !sum_unit /zeros /= !Z.mul_0_r.
+by rewrite sum0 => [|q _]; rewrite ?w0 // /mhsa !sum_unitE /zeros /= !Z.mul_0_r.
 Qed.
 Definition mutant_any_weights := pools (fun S Q Q' w q' => True).
 Theorem mutant_any_weights_refuted : ~ mutant_any_weights.

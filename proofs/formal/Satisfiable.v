@@ -22,21 +22,21 @@ Proof. by rewrite card_dep_ffun foldrE big_map big_enum /= !big_ord_recl big_ord
 Section All.
 Variable I : finType.
 Definition all_of : order I := foldr (fun i t => Plus (Product i) t) (Zero I) (enum I).
-Lemma all_summands : summands all_of = map Some (enum I).
+Lemma all_summandsE : summands all_of = map Some (enum I).
 Proof. by rewrite /all_of; elim: (enum I) => //= i s ->. Qed.
-Lemma all_stored : stored_on_a_way all_of = 0%N /\ stored_in_all all_of = 0%N.
+Lemma all_stored0 : stored_on_a_way all_of = 0%N /\ stored_in_all all_of = 0%N.
 Proof. by rewrite /all_of; elim: (enum I) => //= i s [-> ->]. Qed.
 Lemma all_once (w x : I -> R) : each_once w x 0 all_of.
 Proof.
-rewrite /each_once all_summands; split; first by rewrite map_inj_uniq ?enum_uniq // => i j [].
+rewrite /each_once all_summandsE; split; first by rewrite map_inj_uniq ?enum_uniq // => i j [].
 by move=> [i|] //; rewrite mem_map ?mem_enum // => a b [].
 Qed.
 Lemma all_evaluation (w x : I -> R) : evaluation A A id 0 #|I| #|I| 0 0 w x 0 all_of.
 Proof.
-have [s1 s2] := all_stored; split.
-  split; [exact: zero_format | exact: all_once | by rewrite all_summands size_map cardE |
+have [s1 s2] := all_stored0; split.
+  split; [exact: zero_format | exact: all_once | by rewrite all_summandsE size_map cardE |
     by rewrite s1 | by rewrite s2].
-split; first by apply: leq_trans (count_size _ _) _; rewrite all_summands size_map cardE.
+split; first by apply: leq_trans (count_size _ _) _; rewrite all_summandsE size_map cardE.
 by move=> i; rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; split; exact: Rle_refl.
 Qed.
 End All.
@@ -50,7 +50,7 @@ Definition w1 : 'I_(1 * 1) -> nat -> taps g1 -> reals := fun _ _ _ => 1.
 Definition b1 : 'I_(1 * 1) -> reals := fun _ => 0.
 Definition T := [finType of taps g1].
 Lemma id_bij : bijective (@id (taps g1)). Proof. by exists id. Qed.
-Lemma card_it : #|{: taps g1 * 'I_(1 * 1)}| = 1%N. Proof. by rewrite card_prod taps1 card_ord. Qed.
+Lemma card_itE : #|{: taps g1 * 'I_(1 * 1)}| = 1%N. Proof. by rewrite card_prod taps1 card_ord. Qed.
 Definition e1 (h : taps g1) (q : queries g1) (k : keys g1) : R := if reads q h k then 1 else 0.
 Theorem FLOAT_satisfiable (X : pixels g1 -> 'I_(1 * 1) -> reals)
   (fX : forall i c, representable A (X i c)) (q0 : queries g1) (o0 : 'I_(1 * 1)) :
@@ -76,7 +76,7 @@ have done := @FLOAT.layer_and_convolution 1%N g1 g1_fits (-149)%Z 24%Z
     (fun h q c => all_once _ _)
   A A id 0 1%N 1%N 0%N 0%N 1%N 1%N 0%N 0%N (limitsA (isT : 1 <= 2)%N)
     (limitsA (isT : 1 <= 2)%N) q0 o0 (all_of _) (all_of _).
-have c1 : #|{: T * 'I_(1 * 1)}| = 1%N := card_it.
+have c1 : #|{: T * 'I_(1 * 1)}| = 1%N := card_itE.
 have E (w x : T * 'I_(1 * 1) -> R) : evaluation A A id 0 1 1 0 0 w x 0 (all_of _) by have :=
   all_evaluation w x; rewrite c1.
 eexists; eexists; eexists; eexists; split; [exact: done (E _ _) (E _ _) | reflexivity].
@@ -115,8 +115,8 @@ have sm : small_enough A 2 #|{: keys g1}| 0 0.
     apply: Flocq.Core.Raux.bpow_le.
   by move=> l; lra.
 have xs (h : T) q : exponentials A predT (s1 h q) (x1 h q) 0 0 0 /\ summed (x1 h q) (all_of _).
-  split; last by have [_ s2] := all_stored [finType of keys g1]; split;
-    [exact: all_once | by rewrite all_summands; apply/mapP => -[] | exact: s2].
+  split; last by have [_ s2] := all_stored0 [finType of keys g1]; split;
+    [exact: all_once | by rewrite all_summandsE; apply/mapP => -[] | exact: s2].
   split.
   - have [k k0] := big h q; exists (key g1_fits q h) => //.
     have E : s1 h q (key g1_fits q h) = 0 by rewrite /s1 (readsE g1_fits) eqxx.
@@ -135,7 +135,7 @@ have leak (h : T) q k : reads q (id h) k -> 1 - softmax (s1 h q) k <= 1.
   by move=> ?; lra.
 have le2 : (#|[finType of keys g1]| <= 2)%N by have -> : #|[finType of keys g1]| = 2%N
   by exact: keys2.
-have c1 : #|{: T * 'I_(1 * 1)}| = 1%N := card_it.
+have c1 : #|{: T * 'I_(1 * 1)}| = 1%N := card_itE.
 have p1 : (1 < 24)%Z by []. have [mA nA] := gradual_laws (-149) p1.
 have few (h : T) (q : queries g1) : (#|(predT : pred (keys g1))| <= 2)%N by exact: le2.
 have all : (2 <= #|{: keys g1}|)%N by rewrite keys2.

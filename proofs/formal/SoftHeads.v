@@ -43,7 +43,7 @@ Definition line_table (q k h : nat) : R := match q, k, h with
   | _, _, 0 => 4 / 45 | _, _, 1 => - (25 / 36) | _, _, _ => 289 / 180 end.
 Definition line_phi (q t h : 'I_3) : R := if (0 < q + t <= 3)%N then line_table q
   (q + t).-1 h else 0.
-Lemma line_each q t k : line_shift t q k = \sum_h line_phi q t h * line_head h q k.
+Lemma line_eachE q t k : line_shift t q k = \sum_h line_phi q t h * line_head h q k.
 Proof.
 rewrite rsum3 !line_headE /line_shift /line_phi /bump; move: q t k.
 by apply: cases3; apply: cases3; apply: cases3; rewrite /= ?inordK //=; field.
@@ -56,12 +56,12 @@ case=> phi E; have := E (inord 1) ord0; have := E ord0 (inord 2); have := E ord0
 rewrite !rsum3 !line_headE /line_shift /bump /= !inordK //=; lra.
 Qed.
 (** Two axes: the attention and the shifts are products. *)
-Lemma sum_square (a b : 'I_3 -> R) : \sum_k a k.1 * b k.2 = (\sum_i a i) * (\sum_j b j).
+Lemma sum_squareE (a b : 'I_3 -> R) : \sum_k a k.1 * b k.2 = (\sum_i a i) * (\sum_j b j).
 Proof.
 rewrite big_distrl /= -(pair_bigA _ (fun i j => a i * b j)) /=; apply: eq_bigr => i _.
 by rewrite big_distrr.
 Qed.
-Lemma swapped (a b c d : R) : a * c * (b * d) = a * b * (c * d). Proof. ring. Qed.
+Lemma RmulACA (a b c d : R) : a * c * (b * d) = a * b * (c * d). Proof. ring. Qed.
 Lemma square_headE h q k : square_head h q k = line_head h.1 q.1 k.1 * line_head h.2 q.2 k.2.
 Proof.
 rewrite /square_head /line_head /quadratic_head /softmax.
@@ -75,7 +75,7 @@ have E j : exp
   rewrite /A /B -exp_plus /distance !big_ord_recl !big_ord0 /on_square /on_line /= !Z.add_0_r
     plus_IZR; congr exp; ring.
 rewrite E (eq_bigr (fun j => A j.1 * B j.2)) => [|j _]; last exact: E.
-rewrite sum_square -/(A k.1) -/(B k.2).
+rewrite sum_squareE -/(A k.1) -/(B k.2).
 have a0 : 0 < \sum_j A j by apply: (rsum_gt0 ord0) => j; exact: exp_pos.
 have b0 : 0 < \sum_j B j by apply: (rsum_gt0 ord0) => j; exact: exp_pos.
 change (A k.1 * B k.2 / ((\sum_j A j) * \sum_j B j) = A k.1 / (\sum_j A j) * (B k.2 / \sum_j B j)
@@ -85,8 +85,8 @@ Theorem soft_heads : L3p_b_soft.
 Proof.
 split=> [q|[Phi joint]].
   exists (fun t h => line_phi q.1 t.1 h.1 * line_phi q.2 t.2 h.2) => t k.
-  rewrite /square_shift !line_each -sum_square; apply: eq_bigr => h _; rewrite square_headE /=;
-    exact: swapped.
+  rewrite /square_shift !line_eachE -sum_squareE; apply: eq_bigr => h _; rewrite square_headE /=;
+    exact: RmulACA.
 apply: line_joint; exists (fun i => \sum_j Phi (ord0, inord 1) (i, j)) => q k.
 have one h i : \sum_j line_head h i j = 1 := softmax_sum1 _ ord0.
 transitivity (\sum_j square_shift (ord0, inord 1) (q, ord0) (k, j)).

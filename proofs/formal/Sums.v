@@ -41,14 +41,15 @@ Lemma sum0 (I : Type) (r : seq I) (P : pred I) (F : I -> S) :
   (forall i, P i -> F i = 0) -> \big[@add S/0]_(i <- r | P i) F i = 0.
 Proof. exact: big1. Qed.
 (** A sum against a one-hot weight picks one summand. *)
-Lemma sum_pick (I : finType) (i0 : I) (F : I -> S) : \sum_i (if i == i0 then 1 else 0) * F i = F i0.
+Lemma sum_pickE (I : finType) (i0 : I) (F : I -> S) : \sum_i (if i == i0 then 1 else 0) * F i = F
+  i0.
 Proof.
 rewrite (bigD1 i0) //= eqxx big1 ?add0r ?mul1l // => i /negbTE ->; exact: mul0l.
 Qed.
 Lemma sum_pickr (I : finType) (i0 : I) (F : I -> S) : \sum_i F i * (if i0 == i then 1 else 0)
   = F i0.
-Proof. by rewrite -[RHS](sum_pick i0); apply: eq_bigr => i _; rewrite mulC eq_sym. Qed.
-Lemma sum_option (I : finType) (F : option I -> S) : \sum_p F p = F None + \sum_i F (Some i).
+Proof. by rewrite -[RHS](sum_pickE i0); apply: eq_bigr => i _; rewrite mulC eq_sym. Qed.
+Lemma sum_optionE (I : finType) (F : option I -> S) : \sum_p F p = F None + \sum_i F (Some i).
 Proof.
 rewrite (bigD1 None) //=; congr (_ + _).
 rewrite (reindex_omap Some id) /=; last by case.
@@ -100,17 +101,17 @@ Proof.
 move=> H; rewrite (bigD1 i0) //=; apply: Rplus_lt_le_0_compat; first exact: H.
 by apply: rsum_ge0 => i _; apply: Rlt_le.
 Qed.
-Lemma rsum_part (I : finType) (P : pred I) (F : I -> R) : (forall i, 0 <= F i) ->
+Lemma rsum_part_le (I : finType) (P : pred I) (F : I -> R) : (forall i, 0 <= F i) ->
   \big[Rplus/0]_(i | P i) F i <= \sum_i F i.
 Proof.
 move=> H; rewrite [X in _ <= X](bigID P) /= -[X in X <= _]Rplus_0_r; apply: Rplus_le_compat_l.
 by apply: rsum_ge0 => i _; apply: H.
 Qed.
-Lemma rsum_term (I : finType) (F : I -> R) i : (forall j, 0 <= F j) -> F i <= \sum_j F j.
+Lemma rsum_term_le (I : finType) (F : I -> R) i : (forall j, 0 <= F j) -> F i <= \sum_j F j.
 Proof.
-move=> H; have := @rsum_part I (pred1 i) F H; by rewrite big_pred1_eq.
+move=> H; have := @rsum_part_le I (pred1 i) F H; by rewrite big_pred1_eq.
 Qed.
-Lemma rsum_abs (I : Type) (s : seq I) (P : pred I) (F : I -> R) :
+Lemma rsum_abs_le (I : Type) (s : seq I) (P : pred I) (F : I -> R) :
   Rabs (\big[Rplus/0]_(i <- s | P i) F i) <= \big[Rplus/0]_(i <- s | P i) Rabs (F i).
 Proof.
 elim/big_ind2: _ => [|x1 x2 y1 y2 H1 H2|i _]; first by rewrite Rabs_R0; lra.
@@ -122,7 +123,7 @@ Proof.
 have -> : \sum_i (F i - G i) = \sum_i (F i + -1 * G i) by apply: eq_bigr => i _; ring.
 by rewrite big_split -big_distrr /=; ring.
 Qed.
-Lemma exp_rsum (I : Type) (s : seq I) (P : pred I) (F : I -> R) :
+Lemma exp_rsumE (I : Type) (s : seq I) (P : pred I) (F : I -> R) :
   exp (\big[Rplus/0]_(i <- s | P i) F i) = \big[Rmult/1]_(i <- s | P i) exp (F i).
 Proof. by apply: (big_morph exp) => [x y|]; [exact: exp_plus | exact: exp_0]. Qed.
 Lemma IZR_sum (I : finType) (F : I -> Z) : IZR (\big[Z.add/0%Z]_i F i) = \sum_i IZR (F i).
@@ -135,12 +136,13 @@ Proof. by move=> H; elim/big_ind2: _ => [|x y z t|//]; lia. Qed.
 Section Softmax.
 Variable K : finType.
 Implicit Types s t : K -> R.
-Lemma softmax_den s (k : K) : 0 < \sum_j exp (s j). Proof. by apply: (rsum_gt0 k) => j;
+Lemma softmax_den_gt0 s (k : K) : 0 < \sum_j exp (s j). Proof. by apply: (rsum_gt0 k) => j;
   exact: exp_pos. Qed.
 Lemma softmax_gt0 s k : 0 < softmax s k.
-Proof. by apply: Rdiv_lt_0_compat; [exact: exp_pos | exact: (softmax_den s k)]. Qed.
+Proof. by apply: Rdiv_lt_0_compat; [exact: exp_pos | exact: (softmax_den_gt0 s k)]. Qed.
 Lemma softmax_sum1 s (k : K) : \sum_j softmax s j = 1.
-Proof. by rewrite /softmax /Rdiv -big_distrl /=; apply: Rinv_r; have := softmax_den s k; lra. Qed.
+Proof. by rewrite /softmax /Rdiv -big_distrl /=; apply: Rinv_r; have := softmax_den_gt0 s k;
+  lra. Qed.
 Lemma softmax_le1 s k : softmax s k <= 1.
 Proof.
 rewrite -(softmax_sum1 s k) (bigD1 k) //=.
@@ -155,11 +157,11 @@ Proof.
 move=> k; rewrite /softmax.
 have -> : \sum_j exp (s j + c) = (\sum_j exp (s j)) * exp c.
   by rewrite big_distrl /=; apply: eq_bigr => j _; rewrite exp_plus.
-rewrite exp_plus; field; split; first by have := softmax_den s k; lra.
+rewrite exp_plus; field; split; first by have := softmax_den_gt0 s k; lra.
 by have := exp_pos c; lra.
 Qed.
 (** If one key has at least the share [1 - eps], all keys are within [eps] of one-hot. *)
-Lemma softmax_close s target eps : 1 - eps <= softmax s target -> forall k,
+Lemma softmax_close_le s target eps : 1 - eps <= softmax s target -> forall k,
   Rabs (softmax s k - one_hot target k) <= eps.
 Proof.
 move=> Ht k; rewrite /one_hot; case: eqP => [->|/eqP ne].
@@ -172,28 +174,28 @@ Qed.
 End Softmax.
 
 (** ** Small instances, by which mutants are refuted: two keys, and three on a line *)
-Lemma rsum_unit (F : unit -> R) : \sum_k F k = F tt.
+Lemma rsum_unitE (F : unit -> R) : \sum_k F k = F tt.
 Proof. by rewrite (big_pred1 tt) // => -[]. Qed.
 Lemma rsum_bool (F : bool -> R) : \sum_k F k = F true + F false. Proof. exact: big_bool. Qed.
-Lemma rsum_option (I : finType) (F : option I -> R) : \sum_p F p = F None + \sum_i F (Some i).
-Proof. exact: (@sum_option reals). Qed.
-Lemma rsum_three (F : option bool -> R) : \sum_k F k = F None + (F (Some true) + F (Some false)).
-Proof. by rewrite rsum_option rsum_bool. Qed.
+Lemma rsum_optionE (I : finType) (F : option I -> R) : \sum_p F p = F None + \sum_i F (Some i).
+Proof. exact: (@sum_optionE reals). Qed.
+Lemma rsum_threeE (F : option bool -> R) : \sum_k F k = F None + (F (Some true) + F (Some false)).
+Proof. by rewrite rsum_optionE rsum_bool. Qed.
 Lemma rsum_pair (F : unit * bool -> R) : \sum_k F k = F (tt, true) + F (tt, false).
 Proof.
 by rewrite (reindex (fun b : bool => (tt, b))) ?rsum_bool //; exists snd => [b|[[] b]] _.
 Qed.
-Lemma sum_unit (S : numbers) (F : unit -> S) : (\sum_k F k = F tt)%num.
+Lemma sum_unitE (S : numbers) (F : unit -> S) : (\sum_k F k = F tt)%num.
 Proof. by rewrite (big_pred1 tt) // => -[]. Qed.
 Lemma sum_bool (S : numbers) (F : bool -> S) : (\sum_k F k = F true + F false)%num.
 Proof. exact: big_bool. Qed.
 Lemma ln_gt0 x : 1 < x -> 0 < ln x.
 Proof. by move=> x1; rewrite -ln_1; apply: ln_increasing; lra. Qed.
-Lemma halves : exp (ln 2) = 2 /\ exp (- ln 2) = / 2.
+Lemma exp_ln2E : exp (ln 2) = 2 /\ exp (- ln 2) = / 2.
 Proof. have E : exp (ln 2) = 2 by apply: exp_ln; lra. by rewrite exp_Ropp E. Qed.
 (** Scores [x] and 0, and the share of the second. *)
 Definition slope (x : R) (k : bool) : R := if k then 0 else x.
-Lemma slope_share x : softmax (slope x) true = / (1 + exp x).
+Lemma slope_shareE x : softmax (slope x) true = / (1 + exp x).
 Proof. by rewrite /softmax rsum_bool /= exp_0; field; have := exp_pos x; lra. Qed.
 Definition ends (k : option bool) : point 1 :=
   fun _ => if k is Some b then if b then 1%Z else (-1)%Z else 0%Z.
@@ -201,8 +203,8 @@ Lemma ends_grid : grid ends. Proof. by move=> [[]|] [[]|] // /(_ ord0). Qed.
 Lemma distance1 (x y : point 1) : distance x y = ((x ord0 - y ord0) * (x ord0 - y ord0))%Z.
 Proof. by rewrite /distance big_ord_recl big_ord0 Z.add_0_r. Qed.
 Lemma distance0 (x y : point 0) : distance x y = 0%Z. Proof. by rewrite /distance big_ord0. Qed.
-Lemma ends_share (x : R) : 0 < x -> quadratic_head ends (ln x) (ends None) None = / (1 + 2 / x).
+Lemma ends_shareE (x : R) : 0 < x -> quadratic_head ends (ln x) (ends None) None = / (1 + 2 / x).
 Proof.
-move=> x0; rewrite /quadratic_head /softmax rsum_three !distance1 /= Rmult_0_r exp_0 !Rmult_1_r.
+move=> x0; rewrite /quadratic_head /softmax rsum_threeE !distance1 /= Rmult_0_r exp_0 !Rmult_1_r.
 by rewrite exp_Ropp exp_ln //; field; lra.
 Qed.

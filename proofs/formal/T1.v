@@ -23,7 +23,7 @@ Hypothesis p_sum1 : forall h, \sum_k p h k = 1.
 Hypothesis spread : forall c k k', Rabs (x k c - x k' c) <= range c.
 Definition soft := \sum_h \sum_c (\sum_k p h k * x k c) * w h c.
 Definition sharp := \sum_h \sum_c x (target h) c * w h c.
-Lemma head_error h c : Rabs (\sum_k p h k * x k c - x (target h) c)
+Lemma head_error_le h c : Rabs (\sum_k p h k * x k c - x (target h) c)
   <= (1 - p h (target h)) * range c.
 Proof.
 have -> : \sum_k p h k * x k c - x (target h) c = \sum_k p h k * (x k c - x (target h) c).
@@ -32,15 +32,15 @@ have -> : \sum_k p h k * x k c - x (target h) c = \sum_k p h k * (x k c - x (tar
 have -> : 1 - p h (target h) = \big[Rplus/0]_(k | k != target h) p h k.
   by rewrite -(p_sum1 h) (bigD1 (target h)) //=; ring.
 rewrite (bigD1 (target h)) //= Rminus_eq_0 Rmult_0_r Rplus_0_l big_distrl /=.
-apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => k _.
+apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => k _.
 by rewrite Rabs_mult (Rabs_pos_eq _ (p_ge0 h k)); apply: Rmult_le_compat_l.
 Qed.
 Lemma leak_le : Rabs (soft - sharp) <= \sum_h (1 - p h (target h)) * \sum_c range c * Rabs (w h c).
 Proof.
-rewrite /soft /sharp rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => h _.
-rewrite rsum_minus big_distrr /=; apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => c _.
+rewrite /soft /sharp rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => h _.
+rewrite rsum_minus big_distrr /=; apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => c _.
 by rewrite -Rmult_minus_distr_r Rabs_mult -Rmult_assoc; apply: Rmult_le_compat_r;
-  [exact: Rabs_pos | exact: head_error].
+  [exact: Rabs_pos | exact: head_error_le].
 Qed.
 End Leak.
 
@@ -67,7 +67,8 @@ move: (position j a) (site q a) (offset (f h) a) => x y z.
 change ((IZR (x - y) - IZR z) * (IZR (x - y) - IZR z) = IZR ((x - (y + z)) * (x - (y + z)))).
 by rewrite mult_IZR !minus_IZR plus_IZR; ring.
 Qed.
-Lemma converted_share (H Cin : finType) alpha (f : H -> taps g) (Xq : queries g -> Cin -> R) X h q
+Lemma converted_share_ge (H Cin : finType) alpha (f : H -> taps g) (Xq : queries g -> Cin ->
+  R) X h q
   : 0 < alpha ->
   / theta_bound alpha ^ n <= converted alpha f Xq X h q (key ok q (f h)).
 Proof. by move=> alpha0; rewrite convertedE; apply: share => //; exact: keys_grid. Qed.
@@ -96,7 +97,7 @@ rewrite [X in _ <= _ * X](reindex f) /=; last exact: onW_bij.
 rewrite big_distrr /=; apply: rsum_le => h _; apply: Rmult_le_compat_r.
   apply: rsum_ge0 => c _; apply: Rmult_le_pos; last exact: Rabs_pos.
   by apply: Rle_trans (spread c (target h) (target h)); exact: Rabs_pos.
-by have := converted_share ok f Xq (zero_pad X) h q alpha0; rewrite /p /target; lra.
+by have := converted_share_ge ok f Xq (zero_pad X) h q alpha0; rewrite /p /target; lra.
 Qed.
 
 (** ** Factors of the taps: one of the two is an identity, padded with zeros *)
@@ -109,7 +110,7 @@ Definition value (t : T) (c : 'I_m) (e : 'I_d) : S :=
 Definition output (t : T) (e : 'I_d) (o : 'I_n) : S :=
   if narrow_in then (if insub (val e) is Some c then W t c o else zero)
   else if val e == val o then one else zero.
-Lemma factored t c o : (minn m n <= d)%N -> merged value output t c o = W t c o.
+Lemma factoredE t c o : (minn m n <= d)%N -> merged value output t c o = W t c o.
 Proof.
 rewrite /merged /value /output /narrow_in /minn ltn_neqAle.
 case: (leqP m n) => [le|lt]; rewrite ?andbT ?andbF.
@@ -134,23 +135,24 @@ pose gap c k k' := Rabs (zero_pad X k c - zero_pad X k' c).
 pose range c := \sum_k \sum_k' gap c k k'.
 have gap0 c k k' : 0 <= gap c k k' by exact: Rabs_pos.
 have row0 c k : 0 <= \sum_k' gap c k k' by apply: rsum_ge0.
-have spread c k k' : gap c k k' <= range c by exact: Rle_trans (rsum_term _ _) (rsum_term _ _).
+have spread c k k' : gap c k k' <= range c by exact: Rle_trans (rsum_term_le _ _) (rsum_term_le _
+  _).
 pose B o := \sum_t \sum_c range c * Rabs (tap weight t c o).
 have B0 o : 0 <= B o.
   by do 2! (apply: rsum_ge0 => ? _); apply: Rmult_le_pos;
     [apply: rsum_ge0 => ? _ | exact: Rabs_pos].
 have S0 : 0 < 1 + \sum_o B o by have := rsum_ge0 (index_enum _) (fun o (_ : true) => B0 o); lra.
-have [alpha0 [pos small]] := leak_small n (Rdiv_lt_0_compat _ _ eps0 S0).
+have [alpha0 [pos small]] := leak_small_le n (Rdiv_lt_0_compat _ _ eps0 S0).
 exists alpha0 => alpha lt Xq q o.
 have W_eq h c o' : merged (@value reals _ _ _ d W) (@output reals _ _ _ d W) h c o' = W h c o'
-  by exact: factored.
+  by exact: factoredE.
 have bij : bijective (@id (taps g)) by exists id.
 apply: Rle_trans (bound ok b bij W_eq (Rle_lt_trans _ _ _ pos lt) Xq spread q o) _; rewrite -/(B o).
 apply: Rle_trans (Rmult_le_compat_r _ _ _ (B0 o) (small _ lt)) _.
 apply: (Rmult_le_reg_r (1 + \sum_o B o)) => //.
 have -> : eps / (1 + \sum_o B o) * B o * (1 + \sum_o B o) = eps * B o by field; lra.
 apply: Rmult_le_compat_l; first lra.
-by have := rsum_term o B0; lra.
+by have := rsum_term_le o B0; lra.
 Qed.
 
 (** ** Instance
@@ -220,7 +222,7 @@ have padded_value (k : keys g) (c : 'I_(1 * 1)) : zero_pad X k c
     (@sum_line reals 1 (fun i => [forall a, k a == (before g a + i a)%N :> nat]) (fun i => X i c)).
   by rewrite (eq_bigl (fun _ => k ord0 == 1%N :> nat)) => [|i];
     [rewrite big_mkcond big_ord_recl big_ord0 /=; case: ifP => _; ring
-    | rewrite all_axes ffunE (ord1 i)].
+    | rewrite all_axesE ffunE (ord1 i)].
 have one_head F : @bigop reals (taps g) 0 (index_enum _)
   (fun h => BigBody h (@add reals) true (F h)) = F (line ord0).
   by rewrite (@sum_line reals 1 xpredT F) big_ord_recl big_ord0 /=; ring.

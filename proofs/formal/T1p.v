@@ -39,7 +39,7 @@ move=> F Q K H P ind m n d W b; pose S := of_ring F; split.
         rewrite mhsaE probe0 (probe0 (S := S) (P ^~ q) (fun h c => W h c o)).
       by rewrite (@add0l S) [_ + b o](@add0l S).
     have := E (@spike S _ _ k c0) q o; rewrite mhsaE bias => /(@add_cancel S).
-    rewrite (probe (S := S) (P ^~ q)) (probe (S := S) (P ^~ q) (fun h c => W h c o)) => same.
+    rewrite (probeE (S := S) (P ^~ q)) (probeE (S := S) (P ^~ q) (fun h c => W h c o)) => same.
     by under eq_bigr do rewrite mulrBl; rewrite sumrB; apply/eqP; rewrite subr_eq0; apply/eqP.
   have /eqP := ind _ zero_map h; rewrite subr_eq0 => /eqP <-; rewrite !mxE.
   by apply: eq_bigr => e _; rewrite !mxE.
@@ -58,7 +58,7 @@ Lemma hard_zero_pad (H Cin : finType) (f : H -> taps g) (P : H -> queries g -> k
   (X : pixels g -> Cin -> S) h q c : hard f P ->
   (\sum_k P h q k * zero_pad X k c)%num = (\sum_i shift (f h) q i * X i c)%num.
 Proof.
-move=> hardP; rewrite -shiftE -(zero_pad_key ok X) -(sum_pick (key ok q (f h)) (zero_pad X ^~ c)).
+move=> hardP; rewrite -shiftE -(zero_pad_key ok X) -(sum_pickE (key ok q (f h)) (zero_pad X ^~ c)).
 by apply: eq_bigr => k _; rewrite hardP (readsE ok).
 Qed.
 End HardHeads.

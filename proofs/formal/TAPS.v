@@ -90,7 +90,7 @@ Qed.
 Theorem mutant_more_refuted : ~ mutant_more.
 Proof.
 have joint : spans_jointly (@shift (of_ring rat_fieldType) 2 image3).
-  by exists (fun t h => if h == t then 1 else 0) => t q i; rewrite sum_pick.
+  by exists (fun t h => if h == t then 1 else 0) => t q i; rewrite sum_pickE.
 have all : expresses_all (@shift (of_ring rat_fieldType) 2 image3) 1 1 1.
   exact/(sufficient (isT : minn 1 1 <= 1)%N).
 have seen t : exists q i, sees (g := image3) q t i.

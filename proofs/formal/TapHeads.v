@@ -47,7 +47,7 @@ have pick (U : taps g -> 'I_(G * ci) -> 'I_(G * co) -> S) : \sum_(t' : taps g)
   (\sum_c' Z (key ok q t') c' * U t' c' o) = U t c o.
   rewrite (bigD1 t) //= [X in _ + X]sum0 ?add0r => [|t' /negbTE ne]; last first.
     by apply: sum0 => c' _; rewrite /Z (inj_eq (@key_inj _ _ ok q)) ne /= mul0l.
-  by rewrite -[RHS](sum_pick c (fun c' => U t c' o)); apply: eq_bigr => c' _; rewrite /Z eqxx.
+  by rewrite -[RHS](sum_pickE c (fun c' => U t c' o)); apply: eq_bigr => c' _; rewrite /Z eqxx.
 by have := E Z o; rewrite /applied !pick bb => /add_cancel.
 Qed.
 End Link.
