@@ -15,13 +15,15 @@ from conv2attn.bounds import (
     convolution_bound,
     difference_bound,
     gamma,
+    hard_mixing_bound,
     leaked_mass_diagonal,
     soft_reading,
+    target_rounds_to_one_threshold,
 )
 from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.rounding import difference_bounds
 
-SIDES, RANGE = (12, 11), 1.5
+SIDES = (12, 11)
 
 
 def soft(original, alpha, shift=0.0, engine="auto"):
@@ -36,6 +38,11 @@ def of_heads(made, alpha, shift, engine):
     head = Head(alpha, (shift, 0.0), shift**2 * (1 + 2.0**-40))
     features = score_error(made.encoding.operators().numbers(), max(SIDES), torch.float32) if engine == "sdpa" else 0.0
     kinds = arithmetics(engine, torch.float32, "cpu")
+    ulps, sharp = max(kind.exp_ulps for kind in kinds), head.sharpness("float32") - 2 * features
+    if sharp >= target_rounds_to_one_threshold("float32", 2, ulps):
+        stores = any(kind.stores_means for kind in kinds)
+        both, one = (hard_mixing_bound(sharp, axes, "float32", ulps, stores=stores) for axes in (2, 1))
+        return 0.0, max(both.factor, 4 * one.factor), max(both.absolute, 4 * one.absolute)
     leaks, means = zip(*(soft_reading(head, SIDES, kind, features) for kind in kinds), strict=True)
     assert max(leaks) >= leaked_mass_diagonal([alpha, alpha], [shift, 0.0])
     return max(leaks), max(mean.factor for mean in means), max(mean.absolute for mean in means)
@@ -49,22 +56,25 @@ CASES = {
     "centres beside pixels that hardly leak": (None, (14.0, 0.125, "auto")),
     "fused attention": (None, (2.0, 0.0, "sdpa")),
     "fused attention that hardly leaks": (None, (12.0, 0.0, "sdpa")),
+    "attention that is hard": (None, (18.0, 0.0, "auto")),
+    "fused attention that is hard": (None, (18.0, 0.0, "sdpa")),
 }
 
 
+@pytest.mark.parametrize("reach", [1.5, 2.0**-146])
 @pytest.mark.parametrize("name", CASES)
-def test_the_bound_of_two_layers_is_its_parts(name):
+def test_the_bound_of_two_layers_is_its_parts(name, reach):
     original = layer((4, 5))
     made = [original if case is None else soft(original, *case) for case in CASES[name]]
     engines = tuple("auto" if case is None else case[2] for case in CASES[name])
-    found = difference_bounds(Pair(*map(comparable_basis, made), engines=engines), RANGE, SIDES)
+    found = difference_bounds(Pair(*map(comparable_basis, made), engines=engines), reach, SIDES)
     parts = [(0.0, 0.0, 0.0) if c is None else of_heads(m, *c) for m, c in zip(made, CASES[name], strict=True)]
     leak, factor, absolute = (math.fsum(each) for each in zip(*parts, strict=True))
     rounding = convolution_bound(36, "float32", casts=2, stored=2)
     sums = original.weight.detach().double().abs().sum((1, 2, 3)).tolist()
     for bound, weights, bias in zip(found, sums, original.bias.double().tolist(), strict=True):
         expected = difference_bound(
-            weights, bias, RANGE, rounding, rounding, leak=leak, mixing=RoundingBound(factor, absolute)
+            weights, bias, reach, rounding, rounding, leak=leak, mixing=RoundingBound(factor, absolute)
         )
         assert expected * (1 - 2.0**-20) <= bound <= expected * (1 + 2.0**-20)
 
