@@ -10,7 +10,7 @@ from equivalence.pairs import once
 from torch import nn
 
 import conv2attn
-from conv2attn.equivalence import certify
+from conv2attn.equivalence import bound, certify
 from conv2attn.verdicts import Strength, Verdict
 
 IMAGES = torch.randn(2, 4, 14, 11, generator=torch.Generator().manual_seed(3))
@@ -89,6 +89,22 @@ def test_the_first_node_that_differs_is_named_with_its_line():
     original, converted = pair_of(ERRORS["slope of an activation"])
     sentence = certify(original, converted, images=IMAGES).between[0].sentence
     assert sentence.startswith("in the second leaky_relu (cases.py:")
+
+
+@pytest.mark.parametrize(("limit", "seen"), [(1e3, "(both compute the same numbers here)"), (0.1, "it computes 0.1")])
+def test_the_numbers_of_the_first_node_that_differs_are_compared(limit, seen):
+    original = nn.Sequential(nn.Conv2d(4, 2, 1), nn.Hardtanh(0.0, 1e4))
+    converted = conv2attn.convert(original)
+    converted[1].max_val = limit
+    assert seen in certify(original, converted, images=IMAGES, tolerance=1e-3).between[0].sentence
+
+
+def test_a_difference_above_the_bound_of_equal_graphs_is_undecided(monkeypatch):
+    monkeypatch.setattr(bound.BoundWalk, "error_of", lambda walk, node: 0.0)
+    original = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU())
+    report = certify(original, conv2attn.convert(original, alpha=8.0), images=IMAGES, tolerance=1.0)
+    assert report.outputs.max_difference > report.outputs.bound == 0.0
+    assert [each.code for each in report.between if each.verdict is Verdict.UNDECIDED] == ["C2A404"]
 
 
 HOOKS = {

@@ -1,6 +1,7 @@
 """Arguments of `certify`: of the wrong kind they are refused in one sentence, before anything runs."""
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -72,6 +73,7 @@ def test_what_is_of_the_wrong_kind_is_refused_in_one_sentence(name):
         with pytest.raises(UsageError, match=r"C2A00[1679] ") as error:
             asked(name, given)
         assert "\n" not in str(error.value), given
+        assert not re.search(r"\b(a [aeiou]|an [^aeiou])", str(error.value), re.I), error.value
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -57,6 +57,7 @@ SAME = {
     "a function for an operator": (lambda n, x, y: x + y, lambda n, x, y: torch.add(x, y)),
     "in place": (lambda n, x, y: x + y, lambda n, x, y: x.clone().add_(y)),
     "a difference of a number": (lambda n, x, y: x - 2.0, lambda n, x, y: x + -2.0),
+    "a difference of nothing": (lambda n, x, y: x, lambda n, x, y: x - 0.0),
     "a whole number": (lambda n, x, y: x * 2, lambda n, x, y: x * 2.0),
     "the largest whole number that counts": (lambda n, x, y: x * 2**53, lambda n, x, y: x * 2.0**53),
     "a quotient by a power of two": (lambda n, x, y: x / 4, lambda n, x, y: x * 0.25),
@@ -189,9 +190,10 @@ def test_two_ways_of_writing_one_map_compute_the_same_on_random_inputs(name):
 ALIKE = {
     "order of a difference": (lambda n, x, y: x - y, lambda n, x, y: y - x),
     "order of a quotient": (lambda n, x, y: x / (y.exp()), lambda n, x, y: y / (x.exp())),
+    "a difference of minus one": (lambda n, x, y: x, lambda n, x, y: x - -1.0),
     "a quotient by no power of two": (lambda n, x, y: x / 3, lambda n, x, y: x * (1 / 3)),
     "rows for a longer vector": (
-        lambda n, x, y: torch.cat([x.mean((0, 2, 3)), y.mean((0, 2, 3))]),
+        lambda n, x, y: torch.hstack([x.mean((0, 2, 3)), y.mean((0, 2, 3))]),
         lambda n, x, y: torch.vstack([x.mean((0, 2, 3)), y.mean((0, 2, 3))]),
     ),
     "a scaled sum": (lambda n, x, y: torch.add(x, y, alpha=2), lambda n, x, y: torch.add(y, x, alpha=2)),
