@@ -62,7 +62,7 @@ def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[Any, ...]) -
     """
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        weight = torch.randn(16, 16, 3, 3).to(device, dtype)
+        weight = torch.randn(16, 16, 3, 3, device="cpu").to(device, dtype)
     ones: tuple[int, ...] = (1, 1)
 
     def layer(transposed: bool, image: Tensor) -> Tensor:

@@ -103,3 +103,10 @@ def test_torch_convolution_and_hooks_of_the_network_are_listed():
     assert {row.outcome for row in rows} == {"unsupported"}
     assert "calls torch.convolution" in rows[0].reason
     assert "in a hook" in rows[1].reason
+
+
+def test_kernels_are_measured_on_their_device_under_another_default_one():
+    measured = spread_of_kernels(torch.float32, "cpu", (True,))
+    spread_of_kernels.cache_clear()
+    with torch.device("meta"):
+        assert spread_of_kernels(torch.float32, "cpu", (True,)) == measured
