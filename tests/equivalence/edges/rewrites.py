@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.equivalence import certify
 from conv2attn.equivalence.matching import match
+from conv2attn.equivalence.rewrites import REWRITES
 from conv2attn.verdicts import Strength, Verdict
 
 IMAGES = torch.rand(2, 3, 9, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -105,6 +106,17 @@ SAME = {
     ),
     "chunks as slices": (lambda n, x, y: x.chunk(2, 1)[0], lambda n, x, y: x[:, :2]),
     "split": (lambda n, x, y: x.split(2, 1)[1], lambda n, x, y: x[:, 2:]),
+    "unbind": (lambda n, x, y: x.unbind(1)[1], lambda n, x, y: x[:, 1]),
+    "an expansion to the own shape": (lambda n, x, y: x, lambda n, x, y: x.expand_as(y)),
+    "order of a larger one": (lambda n, x, y: torch.fmax(x, y), lambda n, x, y: torch.fmax(y, x)),
+    "a momentum that evaluation does not read": (
+        lambda n, x, y: F.batch_norm(x, n.vector[:4], n.vector[:4].square(), momentum=0.1),
+        lambda n, x, y: F.batch_norm(x, n.vector[:4], n.vector[:4].square(), momentum=0.5),
+    ),
+    "groups with another kernel": (
+        lambda n, x, y: F.group_norm(x, 2),
+        lambda n, x, y: torch.group_norm(x, 2, cudnn_enabled=False),
+    ),
     "narrow": (lambda n, x, y: x.narrow(1, 1, 2), lambda n, x, y: x[:, 1:3]),
     "from the end": (lambda n, x, y: x[:, 3], lambda n, x, y: x.select(1, -1)),
     "stack as cat": (
@@ -168,6 +180,19 @@ def terms():
     return {name: pair for each in (SAME, ALIKE) for name, pair in zip(each, terms_of(each.values()), strict=True)}
 
 
+def test_every_rule_serves_a_pair_of_networks_that_differ(monkeypatch):
+    """A rule that no such pair needs could leave out what makes a difference."""
+    rules, called = set(REWRITES.values()), set()
+
+    def recorded(rule):
+        return lambda call: (called.add(rule), rule(call))[1]
+
+    for name, rule in REWRITES.copy().items():
+        monkeypatch.setitem(REWRITES, name, recorded(rule))
+    terms_of(ALIKE.values())
+    assert rules - called == set()
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_two_ways_of_writing_one_map_are_one_term(terms, name):
     assert terms[name][0] is terms[name][1]
@@ -206,6 +231,26 @@ ALIKE = {
     "a power": (lambda n, x, y: x**2, lambda n, x, y: x**4),
     "an axis of a softmax": (lambda n, x, y: x.softmax(2), lambda n, x, y: x.softmax(3)),
     "another chunk": (lambda n, x, y: x.chunk(2, 1)[0], lambda n, x, y: x.chunk(2, 1)[1]),
+    "another part of an unbind": (lambda n, x, y: x.unbind(1)[1], lambda n, x, y: x.unbind(1)[2]),
+    "one channel for all": (lambda n, x, y: x, lambda n, x, y: x[:, :1].expand_as(x)),
+    "a smaller one for a larger": (lambda n, x, y: torch.fmax(x, y), lambda n, x, y: torch.fmin(x, y)),
+    "what a batch norm adds": (
+        lambda n, x, y: F.batch_norm(x, n.vector[:4], n.vector[:4].square()),
+        lambda n, x, y: F.batch_norm(x, n.vector[:4], n.vector[:4].square(), eps=1e-3),
+    ),
+    "groups of a norm": (lambda n, x, y: F.group_norm(x, 2), lambda n, x, y: F.group_norm(x, 4)),
+    "a cast to fewer digits": (lambda n, x, y: x, lambda n, x, y: x.half().float()),
+    "dropout in evaluation of another tensor": (lambda n, x, y: x, lambda n, x, y: F.dropout(y, 0.5, training=False)),
+    "another start": (lambda n, x, y: x.narrow(1, 1, 2), lambda n, x, y: x.narrow(1, 2, 2)),
+    "another place": (lambda n, x, y: x.select(1, 0), lambda n, x, y: x.select(1, 1)),
+    "order of a stack": (lambda n, x, y: torch.stack([x, y], 1), lambda n, x, y: torch.stack([y, x], 1)),
+    "a sign": (lambda n, x, y: x, lambda n, x, y: -x),
+    "a sum for a pool": (lambda n, x, y: F.adaptive_avg_pool2d(x, 1), lambda n, x, y: x.sum((2, 3), True)),
+    "the sign of a product": (
+        lambda n, x, y: torch.addmm(n.vector, x.mean((2, 3)), n.matrix.t()),
+        lambda n, x, y: torch.addmm(n.vector, x.mean((2, 3)), -n.matrix.t()),
+    ),
+    "ones for zeros": (lambda n, x, y: x * torch.zeros_like(x), lambda n, x, y: x * torch.ones_like(x)),
     "a step": (lambda n, x, y: x[:, ::2], lambda n, x, y: x[:, :2]),
     "order of a cat": (lambda n, x, y: torch.cat([x, y], 1), lambda n, x, y: torch.cat([y, x], 1)),
     "a transposition": (lambda n, x, y: x[..., :8, :], lambda n, x, y: x[..., :8, :].transpose(2, 3)),
