@@ -2,9 +2,11 @@
 
 from torch import nn
 
-from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.theorem import attention_for, read_convolution
 
+SOFT_ENGINES = tuple(name for name, engine in ENGINES.items() if engine.decide and name not in ("conv", "gather"))
+"""All but those that need one-hot heads, and the rules that choose an engine."""
 CONVOLUTIONS = {
     "plain": lambda: nn.Conv2d(3, 8, 3, padding=1),
     "strided": lambda: nn.Conv2d(3, 8, 3, padding=1, stride=2),

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention.cases import CONVOLUTIONS, HARD, hard_layer, soft_layer
+from attention.cases import CONVOLUTIONS, HARD, SOFT_ENGINES, hard_layer, soft_layer
 from attention.devices import OneDevice
 from torch.export import Dim
 
@@ -10,8 +10,6 @@ from conv2attn import convert
 from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
-
-SOFT_ENGINES = ("separable", "sdpa", "dense")
 
 
 def image_for(layer, batch=2, sides=(9, 12)):

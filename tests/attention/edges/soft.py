@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from attention.cases import SOFT_ENGINES
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
@@ -16,8 +17,6 @@ from conv2attn.basis import AttentionGrid, HeadNumbers, Sites, evaluate
 from conv2attn.basis.numbers import ScoreEllipse
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
 from conv2attn.theorem import attention_for, read_convolution
-
-SOFT_ENGINES = ("separable", "sdpa", "dense")
 
 
 @st.composite
