@@ -125,10 +125,11 @@ have range a : (0 <= mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (befo
   have lt : (k a < before g a + side g a + after g a)%N := ltn_ord (k a).
   move: (may a) lt; rewrite /may_pad; move: (nat_of_ord (k a)) (side g a) (before g a)
     (after g a) => x s b e.
-  case=> /ltP s0 which /ltP; rewrite -!plusE => lt;
-    case: which => [->|[[-> [/ltP b0 /ltP e0]]|[-> [/leP b0 /leP e0]]]];
-    rewrite /replicated /reflected /wrapped; try lia;
-    by case: Z.ltb_spec0 => ?; [lia | case: Z.ltb_spec0 => ?; lia].
+  case=> /ltP s0 which /ltP; rewrite -!plusE => lt.
+  case: which => [->|[[-> [/ltP b0 /ltP e0]]|[-> [/leP b0 /leP e0]]]].
+  - by rewrite /replicated; lia.
+  - by rewrite /reflected; case: Z.ltb_spec0 => ?; last case: Z.ltb_spec0 => ?; lia.
+  by rewrite /wrapped; case: Z.ltb_spec0 => ?; last case: Z.ltb_spec0 => ?; lia.
 have lt a : Z.to_nat (mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a))%Z)
   < side g a.
   by apply/ltP; have := range a; lia.

@@ -61,9 +61,8 @@ End Distribute.
 
 Theorem separable : L2d.
 Proof.
-move=> n size s k; rewrite /softmax rprod_divE; last by move=> a;
-  have := softmax_den_gt0 (s a) (k a);
-  lra.
+move=> n size s k; rewrite /softmax rprod_divE => [|a];
+  last by have := softmax_den_gt0 (s a) (k a); lra.
 rewrite exp_rsumE; congr (_ / _); rewrite (prod_sumE (fun a i => exp (s a i)) k).
 by apply: eq_bigr => j _; exact: exp_rsumE.
 Qed.

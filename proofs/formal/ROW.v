@@ -199,9 +199,10 @@ have up : dyadic (t * t / Rows.one) <= exp (2 * x).
     first exact: Rmult_lt_0_compat.
   have -> : dyadic t * dyadic t * (IZR Rows.one * IZR Rows.one) = IZR t * IZR t.
     by rewrite /dyadic; field; exact: one_neq0.
-  by have -> : dyadic (t * t / Rows.one) * (IZR Rows.one * IZR Rows.one)
-    = IZR Rows.one * IZR (t * t / Rows.one);
-    [rewrite /dyadic; field; exact: one_neq0 | exact: le2].
+  have -> : dyadic (t * t / Rows.one) * (IZR Rows.one * IZR Rows.one)
+    = IZR Rows.one * IZR (t * t / Rows.one).
+    by rewrite /dyadic; field; exact: one_neq0.
+  exact: le2.
 have [a b] := IH _ _ lo up; split=> //.
 by have -> : 2 * 2 ^ k * x = 2 ^ k * (2 * x) by ring.
 Qed.

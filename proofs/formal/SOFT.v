@@ -1147,10 +1147,9 @@ have inv : (1 - power (- p' - 1)) * / (1 - power (- p)) <= / total.
     apply: Rmult_le_compat_l; lra.
   have d0 : 0 < 1 - power (- p) by nra.
   apply: (Rmult_le_reg_r (total * (1 - power (- p)))); first nra.
-  by have -> : (1 - power (- p' - 1)) * / (1 - power (- p)) * (total * (1 - power (- p)))
-    = (1 - power (- p' - 1)) * total;
-    [field; lra | have -> : / total * (total * (1 - power (- p))) = 1 - power (- p);
-      [field; lra | ]].
+  have -> : (1 - power (- p' - 1)) * / (1 - power (- p)) * (total * (1 - power (- p)))
+    = (1 - power (- p' - 1)) * total by field; lra.
+  by have -> : / total * (total * (1 - power (- p))) = 1 - power (- p) by field; lra.
 have d0 : 0 < 1 - power (- p) by nra.
 have d1 : 1 <= / (1 - power (- p)) by rewrite -{1}Rinv_1; apply: Rinv_le_contravar; lra.
 have half : / 2 <= / total by nra.

@@ -107,9 +107,9 @@ have normE : span_norm phi = IZR (size1 (weights c)) / P.
 exists phi; rewrite normE; split=> [b0|q inq].
   move: small => /orP [/Z.ltb_lt|/Z.leb_le /IZR_le]; first lia.
   rewrite !mult_IZR -/L -/P => le; apply: (Rmult_le_reg_r (P * L)); first exact: Rmult_lt_0_compat.
-  by have -> : IZR (size1 (weights c)) / P * (P * L) = IZR (size1 (weights c)) * L;
-    [field; lra | have -> : IZR (bound c) / L * (P * L) = IZR (bound c) * P;
-      [field; lra | exact: le]].
+  have -> : IZR (size1 (weights c)) / P * (P * L) = IZR (size1 (weights c)) * L by field; lra.
+  have -> : IZR (bound c) / L * (P * L) = IZR (bound c) * P by field; lra.
+  exact: le.
 have [lt lr ln _] := shape inq.
 have lx : length (List.map (Z.mul (weight_scale c)) (target q)) = keys c by rewrite map_length.
 have [lres res] := residualE (etrans lw (esym lr)) lx ln.

@@ -220,9 +220,9 @@ have padded_value (k : keys g) (c : 'I_(1 * 1)) : zero_pad X k c
   = if k ord0 == 1%N :> nat then 1 else 0.
   rewrite /zero_pad
     (@sum_line reals 1 (fun i => [forall a, k a == (before g a + i a)%N :> nat]) (fun i => X i c)).
-  by rewrite (eq_bigl (fun _ => k ord0 == 1%N :> nat)) => [|i];
-    [rewrite big_mkcond big_ord_recl big_ord0 /=; case: ifP => _; ring
-    | rewrite all_axesE ffunE (ord1 i)].
+  rewrite (eq_bigl (fun _ => k ord0 == 1%N :> nat)) => [|i];
+    last by rewrite all_axesE ffunE (ord1 i).
+  by rewrite big_mkcond big_ord_recl big_ord0 /=; case: ifP => _; ring.
 have one_head F : @bigop reals (taps g) 0 (index_enum _)
   (fun h => BigBody h (@add reals) true (F h)) = F (line ord0).
   by rewrite (@sum_line reals 1 xpredT F) big_ord_recl big_ord0 /=; ring.
