@@ -64,7 +64,7 @@ Patterns = str | Sequence[str] | Selection
 
 
 def near_miss(pattern: str, names: Sequence[str]) -> str:
-    """What to write instead of a pattern that fits none of these names.
+    """Advice for a pattern that fits none of these names.
 
     >>> near_miss("layer1", ["conv1", "layer1.0.conv1"]), near_miss("layer1.0.conv", ["conv1", "layer1.0.conv1"])
     ("Did you mean 'layer1.*'?", "Did you mean 'layer1.0.conv1'?")
@@ -106,7 +106,7 @@ def check_kind(argument: Any, name: str, kinds: Any, remedy: str) -> None:
 
 
 def as_inputs(network: nn.Module, example_input: Any) -> Any:
-    """What a network is called with: a tensor, positional or named arguments; of a size, seeded noise in [-1, 1].
+    """The arguments of a network's call: a tensor, positional or named arguments; of a size, seeded noise in [-1, 1].
 
     Args:
         example_input: whole numbers, (channels, *sides), are the size of one image.
@@ -181,7 +181,7 @@ def described(inputs: Any) -> str:
 
 
 def remedy_for(network: nn.Module, inputs: Any) -> str:
-    """What to pass instead: another dtype, if that of the images is not that of the network."""
+    """Advice to pass another dtype, if that of the images is not that of the network."""
     like = first_weight(network)
     images = [each for each in tensors_in(inputs) if each.ndim > 2 and like is not None and each.dtype != like.dtype]
     if like is not None and images:

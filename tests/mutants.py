@@ -245,7 +245,7 @@ MUTANTS = {
         f"{TOLERANCE}::test_the_bound_of_a_leaking_network_is_of_the_size_of_the_difference",
     ),
     "any bound will do": Mutant(
-        "equivalence/verdicts.py",
+        "equivalence/conclusions.py",
         "bound is not None and bound <= tolerance:",
         "bound is not None and bound >= 0:",
         f"{TOLERANCE}::test_of_a_layer_the_bound_decides_or_an_input_and_between_them_nothing",
@@ -263,7 +263,7 @@ MUTANTS = {
         "tests/equivalence/edges/plain_calls.py::test_code_that_sees_the_export_is_undecided[1-gradients]",
     ),
     "any error refutes": Mutant(
-        "equivalence/verdicts.py",
+        "equivalence/conclusions.py",
         "if run.failure and run.fault:",
         "if False:",
         "tests/equivalence/edges/plain_calls.py::test_only_the_networks_own_errors_refute",

@@ -44,7 +44,7 @@ class Encoding(nn.Module):
 
     @classmethod
     def from_plan(cls, family: str, sizes: Sequence[int], fixed: dict[str, Any]) -> Self:
-        """What `family.name`, `sizes` and `fixed` say of an encoding; without its parameters, which a state dict has.
+        """The encoding that `family.name`, `sizes` and `fixed` describe, without parameters: a state dict has those.
 
         Raises:
             KeyError, TypeError: there is no such family, or something is not what a plan has there.

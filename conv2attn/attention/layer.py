@@ -295,7 +295,7 @@ class MultiHeadSelfAttention(nn.Module):
         return facts
 
     def current(self, basis: Basis, image: Tensor) -> OperatorFacts:
-        """The same for an image whose values can be read now."""
+        """The facts that hold for an image now, whose values can be read: read again where they have changed."""
         facts = self._facts.get((image.dtype, "cpu"))
         if facts is None or facts.flags != backend_flags("cpu") or not facts.is_current(basis.operators):
             facts = self.read(basis.operators, image)

@@ -19,7 +19,7 @@ ZERO = -1
 @final
 @dataclass(frozen=True)
 class Mode:
-    """What stands beyond the pixels of an axis.
+    """The values beyond the pixels of an axis.
 
     Args:
         pixel: the pixel that is copied to each place, counted from the first one of an axis of a side; None for zeros.

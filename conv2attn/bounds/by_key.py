@@ -218,7 +218,7 @@ def settings(
 def errors(
     head: Head, alpha: Fraction, keys: int, together: int, arithmetic: Arithmetic, score_error: float
 ) -> tuple[int, int, int, int, int]:
-    """What scores, exponentials and stored weights are off by, as numbers of a row."""
+    """The errors of scores, exponentials and stored weights, as numbers of a row."""
     inner = accumulator_of(arithmetic.format)
     with ctx.workprec(BALL_PRECISION):
         u, tiny = arb(inner.unit_roundoff), arb(inner.smallest_normal)

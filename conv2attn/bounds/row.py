@@ -87,12 +87,12 @@ class Setting:
         return min(astuple(self)) >= 0 and self.terms * self.roundoff < ONE and self.casts <= LONGEST_LOOP
 
     def cost(self, terms: int) -> int:
-        """What multiplies the sum of absolute values, counting so many summands."""
+        """The relative error of a sum of so many summands, as a factor of the sum of absolute values."""
         return both(both(power(self.cut, 2), scaled_gamma(terms, self.roundoff)), power(self.cast, self.casts))
 
     @cached_property
     def lost(self) -> int:
-        """What is lost below the normal numbers."""
+        """The absolute error below the normal numbers."""
         lost = self.products * self.loss + self.terms * self.sum_loss + self.stored * self.cast_loss
         return prod(ONE + self.cost(self.terms), lost)
 
@@ -165,7 +165,7 @@ class SoftHeads:
         return -(-odds * ONE // (ONE + odds))
 
     def far(self, axes: int) -> int:
-        """What keys beyond the reach weigh, of the nearest key's weight."""
+        """The weight of keys beyond the reach, as a fraction of the nearest key's."""
         return axes * prod(self.sums.tail, ONE + power(self.sums.others, axes - 1))
 
     def count(self, axes: int) -> int:
@@ -173,7 +173,7 @@ class SoftHeads:
         return (2 * self.reach + 1) ** axes
 
     def key_error(self, axes: int) -> int:
-        """What exponentials are off by, as a fraction of their sum: each by its own score."""
+        """The error of the exponentials as a fraction of their sum: each counts by its own score."""
         moved = prod(geom(self.score_lost), ONE + power(prod(self.score, self.sums.spread), axes)) - ONE
         relative = prod(ONE + self.ulps, moved) + prod(self.ulps, self.leak(axes))
         return prod(relative, ONE + self.far(axes)) + self.count(axes) * self.exp_lost
@@ -183,18 +183,18 @@ class SoftHeads:
         return prod(grown, self.far(axes)) + self.keys * self.exp_lost
 
     def total_lost(self, axes: int) -> int:
-        """What the sum of the exponentials is off by besides a fraction of itself."""
+        """The absolute error of the sum of the exponentials."""
         s = self.softmax
         lost = self.far_exponentials(axes) + self.keys * s.loss + self.keys * s.sum_loss
         grown = prod(ONE + scaled_gamma(self.keys, s.roundoff), lost)
         return prod(ONE + scaled_gamma(self.count(axes), s.roundoff), 2 * grown)
 
     def doubt(self, axes: int) -> int:
-        """What must be below 1 for the softmax to say anything."""
+        """The number that must be below 1 for a bound on the softmax."""
         return scaled_gamma(self.count(axes), self.softmax.roundoff) + self.key_error(axes) + self.total_lost(axes)
 
     def far_weights(self, axes: int) -> int:
-        """What keys beyond the reach weigh as computed."""
+        """The weight of keys beyond the reach, as computed."""
         return 2 * self.far_exponentials(axes) + self.keys * self.weight_loss
 
     def off(self, axes: int) -> int:
@@ -212,7 +212,7 @@ class SoftHeads:
         return lambda reach: prod(off + far, reach) + few(prod(ONE + off, reach), prod(far, reach), self.moves)
 
     def mixing(self, input_range: int) -> int:
-        """What the mean is off by, for tokens up to this range: over all axes at once, or one after the other."""
+        """The error of the mean, for tokens up to this range: over all axes at once, or one after the other."""
         if not self.apart:
             return self.mean_error(self.axes)(input_range)
         error, total = self.mean_error(1), 0

@@ -28,7 +28,7 @@ from conv2attn.models.provenance import assumed_of, published_size
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attention_rows import AttentionRows
-from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck
+from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_span
 from conv2attn.span.facts import Compared, HeadsComparison, HeadsReport
 from conv2attn.span.facts_document import numbers_of
 from conv2attn.span.measuring import heads
@@ -207,7 +207,7 @@ def recheck_spans(path: str, model: str | None, tokens: TokenOptions, reading: R
     if model is None:
         raise UsageError("C2A004", f"{path} is about attention in another file", "Name it: recheck CERTIFICATE MODEL.")
     layers, _ = layers_in(model, tokens, reading)
-    return recheck(Path(path).read_text(encoding="utf-8"), rows_in(layers, tokens, list(layers)))
+    return recheck_span(Path(path).read_text(encoding="utf-8"), rows_in(layers, tokens, list(layers)))
 
 
 def facts_in(

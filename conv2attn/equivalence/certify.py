@@ -20,10 +20,10 @@ from conv2attn.attention.probes import float32_precisions, indirect_convolution
 from conv2attn.bounds import worst
 from conv2attn.equivalence.bases import a_kind, gradual_underflow
 from conv2attn.equivalence.comparison import Comparison
+from conv2attn.equivalence.conclusions import ASSUMPTIONS, Verdicts
 from conv2attn.equivalence.opaque import LOCK
 from conv2attn.equivalence.outputs import is_dense
 from conv2attn.equivalence.results import Certificate, Finding, unsupported
-from conv2attn.equivalence.verdicts import ASSUMPTIONS, Verdicts
 from conv2attn.equivalence.walk import undisturbed
 from conv2attn.errors import UsageError
 from conv2attn.models.conversion.patch_chains import on_tokens_of

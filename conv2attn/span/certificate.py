@@ -182,7 +182,7 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
     return parts
 
 
-def recheck(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
+def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
     """Each certificate of a file against the attention that it names: everything but its numbers is derived anew.
 
     Limits come from the attention and from the eps and norm that were asked for, offsets give the rows asked for; what

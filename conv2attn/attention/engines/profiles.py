@@ -30,7 +30,7 @@ class Block:
     last: int
 
     def shape(self, grid: AttentionGrid, axis: int) -> Shape:
-        """What the profiles of the block depend on: blocks of one shape have equal ones."""
+        """The numbers that decide the profiles of the block: blocks of one shape have equal profiles."""
         site = grid.sites.before[axis] + self.start * grid.sites.stride[axis]
         return self.first - site, self.stop - self.start, self.last - self.first
 

@@ -46,7 +46,7 @@ def as_leaves(holder: T) -> T:
 
 
 def leaf(tensor: Tensor) -> Tensor:
-    """The same numbers as a leaf, with gradients where `tensor` has them: no hook of the caller runs."""
+    """A leaf with the numbers of `tensor`, and gradients where it has them: no hook of the caller runs."""
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from conv2attn.cli import main
 from conv2attn.span.arrays import read_array
-from conv2attn.span.certificate import recheck
+from conv2attn.span.certificate import recheck_span
 from conv2attn.verdicts import Verdict
 from proofs.certificates import answers
 
@@ -117,6 +117,6 @@ def test_what_is_confirmed_of_a_certificate_with_one_number_changed_is_true(kept
         words = lines[n].split()
         words[k] = str(int(words[k]) + 1)
         text = "\n".join([*lines[:n], " ".join(words), *lines[n + 1 :]]) + "\n"
-        found = recheck(text, {"attention": rows})
+        found = recheck_span(text, {"attention": rows})
         held = [each for each in found.certificates if each.verdict is Verdict.HOLDS]
         assert all(("holds" in each.found) is (each.offset == "0") for each in held)
