@@ -102,7 +102,7 @@ def anything(*values: Any) -> bool:
 @final
 @dataclass(frozen=True)
 class Domain:
-    """What a claim covers of a function, and what its arguments fulfil together.
+    """The part of a function that a claim covers, and the conditions on its arguments together.
 
     Args:
         parts: the arguments of the function, or what they are made of, by name.

@@ -13,7 +13,7 @@ from conv2attn.basis import AttentionGrid, HeadNumbers, Operator, cut_softmax
 from conv2attn.basis.operators.softmax import cut_depth
 
 Shape = tuple[int, int, int]
-"""Of a block: the displacement of its first key from its first query, its queries, its keys."""
+"""A block: the displacement of its first key from its first query, its queries, its keys."""
 ROW_QUERIES, COLUMN_QUERIES = 16, 32  # measured: queries of a slab of rows, and of a block of columns
 SLAB = 8 * 2**20  # chosen: bytes of mixed numbers at once, beyond which images come one after another
 LEFT_OUT = 2.0**-10  # chosen: what frozen heads leave out along an axis is far below the rounding of one product
