@@ -24,7 +24,7 @@ from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.checkpoints.saving import PROGRAMS
 from conv2attn.checkpoints.torch_files import read_dict
 from conv2attn.cli.options import Running
-from conv2attn.equivalence import Certificate, Replay, certify, replay_witnesses
+from conv2attn.equivalence import Certificate, Replay, certify, replay_counterexamples
 from conv2attn.equivalence.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
 from conv2attn.equivalence.replay import WITNESS_REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
@@ -183,7 +183,7 @@ def replay_file(
 ) -> Replay:
     """Runs the networks in two files on the inputs kept in a third, and reports how they differ."""
     first, second = (prepared(reading.load(path), running) for path in (original, converted))
-    return replay_witnesses(read_witnesses(witness), witness, first, second, tolerance)
+    return replay_counterexamples(read_witnesses(witness), witness, first, second, tolerance)
 
 
 def read_witnesses(path: str) -> dict[Any, Any]:

@@ -3,7 +3,7 @@
 from conv2attn.equivalence import certificate_document as certificate_document  # registers its rule
 from conv2attn.equivalence.certify import certify
 from conv2attn.equivalence.rechecking import Recheck, recheck_certificate
-from conv2attn.equivalence.replay import Replay, replay_witnesses
+from conv2attn.equivalence.replay import Replay, replay_counterexamples
 from conv2attn.equivalence.results import Certificate, Counterexample, Finding, Outputs, Row
 
 __all__ = [
@@ -16,5 +16,5 @@ __all__ = [
     "Row",
     "certify",
     "recheck_certificate",
-    "replay_witnesses",
+    "replay_counterexamples",
 ]

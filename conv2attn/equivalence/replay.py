@@ -60,7 +60,7 @@ def _(replay: Replay, verbose: bool = False) -> Document:
     return Document((answer,), (notes,), replay.verdict)
 
 
-def replay_witnesses(
+def replay_counterexamples(
     content: Mapping[Any, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None = None
 ) -> Replay:
     """Runs the layers or networks that the saved inputs are for on them, the second's heads evaluated as softmaxes.

@@ -2,7 +2,7 @@
 
 from msgspec.structs import asdict
 
-from conv2attn.equivalence import replay_witnesses
+from conv2attn.equivalence import replay_counterexamples
 from conv2attn.verdicts import Strength, Verdict
 
 PROVED = (Verdict.HOLDS, Strength.PROVED)
@@ -22,4 +22,4 @@ def kept(report):
 
 
 def replayed(report, original, converted, **asked):
-    return replay_witnesses(kept(report), "shown.pt", original, converted, **asked)
+    return replay_counterexamples(kept(report), "shown.pt", original, converted, **asked)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.equivalence import certify, replay_witnesses
+from conv2attn.equivalence import certify, replay_counterexamples
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 
@@ -105,7 +105,7 @@ def test_under_autocast_nothing_is_certified():
 def test_the_tolerance_of_a_replay_is_a_number(tolerance):
     content = {"witnesses": [{"layer": "(root)", "image": IMAGES[0], "place": (0, 0, 0)}]}
     with pytest.raises(UsageError, match=f"tolerance={tolerance!r} is not a finite number of at least 0"):
-        replay_witnesses(content, "f.pt", LAYER, CONVERTED, tolerance=tolerance)
+        replay_counterexamples(content, "f.pt", LAYER, CONVERTED, tolerance=tolerance)
 
 
 def test_a_range_is_a_number_of_any_library_that_a_float_holds():

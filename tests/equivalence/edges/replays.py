@@ -8,7 +8,7 @@ from equivalence.planted import image
 from torch import nn
 
 import conv2attn
-from conv2attn.equivalence import replay_witnesses
+from conv2attn.equivalence import replay_counterexamples
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
 
@@ -60,21 +60,21 @@ SPOILT = {
 def test_what_cannot_be_replayed_is_refused_in_a_sentence(name):
     original = nn.Conv2d(2, 3, 3, padding=1)
     with pytest.raises((CheckpointError, UsageError), match=r"f\.pt") as error:
-        replay_witnesses(SPOILT[name], "f.pt", original, conv2attn.convert(original))
+        replay_counterexamples(SPOILT[name], "f.pt", original, conv2attn.convert(original))
     assert "\n" not in str(error.value)
 
 
 def test_an_original_that_does_not_run_is_a_usage_error_and_a_second_is_refuted():
     content, original = {"witnesses": [saved()]}, nn.Conv2d(2, 3, 3, padding=1)
     with pytest.raises(UsageError, match=r"does not run on the input in f\.pt: "):
-        replay_witnesses(content, "f.pt", nn.Conv2d(4, 3, 3, padding=1), original)
+        replay_counterexamples(content, "f.pt", nn.Conv2d(4, 3, 3, padding=1), original)
     others = {
         "another shape": conv2attn.convert(nn.Conv2d(2, 3, 3, padding=2)),
         "other channels": conv2attn.convert(nn.Conv2d(4, 3, 3, padding=1)),
         "another format": conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)).double(),
     }
     for name, other in others.items():
-        report = replay_witnesses(content, "f.pt", original, other)
+        report = replay_counterexamples(content, "f.pt", original, other)
         assert (report.verdict, "\n" in report.shown[0].sentence) == (Verdict.REFUTED, False), name
 
 
@@ -88,6 +88,6 @@ class Nothing(nn.Module):
 @pytest.mark.parametrize("network", [Nothing(), nn.Flatten()])
 def test_networks_without_layers_show_nothing(network):
     content = {"witnesses": [{"layer": "(network)", "part": "outputs", "image": image()[0].double()}]}
-    (shown,) = replay_witnesses(content, "f.pt", network, network).shown
+    (shown,) = replay_counterexamples(content, "f.pt", network, network).shown
     assert (shown.layer, shown.verdict) == ("(network) outputs", Verdict.UNDECIDED)
     assert shown.sentence == "this input shows no difference"
