@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conv2attn.basis.grid import Sides
@@ -24,10 +24,12 @@ class Mode:
     Args:
         pixel: the pixel that is copied to each place, counted from the first one of an axis of a side; None for zeros.
         short: the amount on either end is at most the pixels of the axis less this; None where any amount does.
+        layers: the padding layers of torch.nn over one, two and three axes; none where torch lacks the mode.
     """
 
     pixel: Callable[[Tensor, int], Tensor] | None = None
     short: int | None = None
+    layers: tuple[Any, ...] = ()
 
     def least_side(self, amount: int) -> int:
         """The fewest pixels of an axis that is padded by `amount` on one end."""
@@ -39,12 +41,19 @@ class Mode:
 
 
 MODES = {
-    "zeros": Mode(),
-    "reflect": Mode(lambda place, side: (side - 1) - ((side - 1) - place.abs()).abs(), 1),
-    "replicate": Mode(lambda place, side: place.clamp(0, side - 1)),
-    "circular": Mode(lambda place, side: place % side, 0),
+    "zeros": Mode(layers=(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d)),
+    "reflect": Mode(
+        lambda place, side: (side - 1) - ((side - 1) - place.abs()).abs(),
+        1,
+        (nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d),
+    ),
+    "replicate": Mode(
+        lambda place, side: place.clamp(0, side - 1),
+        layers=(nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d),
+    ),
+    "circular": Mode(lambda place, side: place % side, 0, (nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d)),
 }
-"""Every padding mode that a convolution of torch can have."""
+"""Every padding mode."""
 
 
 @final

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, as_basis, kernel_taps, turned
+from conv2attn.basis import Basis, Offset, Padding, Shift, Sites, Weights, as_basis, kernel_taps, turned
 from conv2attn.errors import UnsupportedError, UsageError
 
 STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -144,12 +144,6 @@ def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
     weight, bias = checked_weight(module), module.bias
     kernel_size = tuple(weight.shape[2:])
     stride, dilation = (per_axis(numbers, len(kernel_size)) for numbers in (module.stride, module.dilation))
-    if module.padding_mode not in MODES:
-        raise UsageError(
-            "C2A104",
-            f"padding_mode={module.padding_mode!r} is not one that a convolution can have",
-            "Set padding_mode to zeros, reflect, replicate or circular, or leave the layer unconverted with --skip.",
-        )
     amounts = resolve_padding(module.padding, kernel_size, dilation, stride)
     if module.padding_mode != "zeros":  # torch pads by what it was built with, last axis first
         kept = module._reversed_padding_repeated_twice

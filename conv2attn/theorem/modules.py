@@ -9,19 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.hardness import within_margins
-from conv2attn.basis import Basis, Combination, Offset, Padding, Shift, Weights, basis_of, turned
+from conv2attn.basis import MODES, Basis, Combination, Offset, Padding, Shift, Weights, basis_of, turned
 from conv2attn.errors import UnsupportedError
 from conv2attn.framework import to_torch
 from conv2attn.theorem.convolution import Convolution, resolve_padding
 
 CONVOLUTION_LAYERS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED_LAYERS: dict[int, Any] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
-PADS: dict[str, dict[int, Any]] = {
-    "zeros": {1: nn.ConstantPad1d, 2: nn.ConstantPad2d, 3: nn.ConstantPad3d},
-    "reflect": {1: nn.ReflectionPad1d, 2: nn.ReflectionPad2d, 3: nn.ReflectionPad3d},
-    "replicate": {1: nn.ReplicationPad1d, 2: nn.ReplicationPad2d, 3: nn.ReplicationPad3d},
-    "circular": {1: nn.CircularPad1d, 2: nn.CircularPad2d, 3: nn.CircularPad3d},
-}
 
 
 @to_torch.register
@@ -100,11 +94,14 @@ def module_of(convolution: Convolution) -> nn.Module:
     transposed convolution is cropped by one behind.
 
     Raises:
-        UnsupportedError: a zero-stuffed grid that is strided too, or padded further than its taps reach (C2A101).
+        UnsupportedError: a padding mode that torch lacks, or a zero-stuffed grid that is strided too, or padded further
+            than its taps reach (C2A101).
     """
     if max(convolution.padding.spacing) > 1:
         return transposed_layer(convolution)
     before, after, mode = convolution.padding.before, convolution.padding.after, convolution.padding.mode
+    if not MODES[mode].layers:
+        raise UnsupportedError("C2A101", f"torch.nn has no {mode} padding", "Keep it as attention, or as a Basis.")
     numbers = (convolution.kernel_size, convolution.dilation, convolution.stride)
     if before == after and min(before) >= 0:
         return plain_layer(convolution, before, mode)
@@ -180,7 +177,7 @@ def padding_layers(padding: Padding) -> list[nn.Module]:
     cropped = [min(x, 0) for x in torch_amounts(padding)]
     axes = len(padding.before)
     kinds = [(padding.mode, added), ("zeros", cropped)]
-    return [PADS[mode][axes](tuple(x), *([0.0] if mode == "zeros" else [])) for mode, x in kinds if any(x)]
+    return [MODES[mode].layers[axes - 1](tuple(x), *([0.0] if mode == "zeros" else [])) for mode, x in kinds if any(x)]
 
 
 def torch_amounts(padding: Padding) -> list[int]:

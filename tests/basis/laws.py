@@ -8,12 +8,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import conv2attn.basis
 from conv2attn.basis import (
     FAMILIES,
+    MODES,
     AttentionGrid,
     Chebyshev,
     Combination,
@@ -269,6 +271,21 @@ def test_padding_is_that_of_torch(data, sides):
     stuffed = Padding(padding.before, padding.after, padding.mode)
     assert_same(apply(stuffed, image, tuple(image.shape[2:]))[0], expected)
     assert padding.sides(sides) == tuple(expected.shape[2:])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_has_the_padding_layers_of_torch_where_its_convolutions_have_the_mode(mode, axes):
+    try:
+        (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1](1, 1, 1, padding_mode=mode)
+    except ValueError:
+        assert not MODES[mode].layers
+        return
+    before, after = (2, 1, 0)[:axes], (1, 2, 1)[:axes]
+    image = torch.randn(1, 2, *(4, 3, 5)[:axes])
+    around = [amount for pair in zip(reversed(before), reversed(after), strict=True) for amount in pair]
+    layer = MODES[mode].layers[axes - 1](tuple(around), *([0.0] if mode == "zeros" else []))
+    assert torch.equal(layer(image), Padding(before, after, mode).pad(image))
 
 
 @given(st.data(), LINES)

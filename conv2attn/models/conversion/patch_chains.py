@@ -9,17 +9,17 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import MODES
 from conv2attn.errors import UnsupportedError, whole_number
 from conv2attn.models.conversion.replacement import current_convolution, hooked, weight_changes
 from conv2attn.theorem import DepthToSpace, SpaceToDepth, as_patches, module_of
-from conv2attn.theorem.modules import PADS
 
 POINTWISE = (
     nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Tanh, nn.Sigmoid,
 )  # fmt: skip
 STAGES: dict[str, type[nn.Module]] = {
     kind.__name__: kind
-    for kind in (*POINTWISE, *PADS["zeros"].values(), *PADS["circular"].values(), SpaceToDepth, DepthToSpace)
+    for kind in (*POINTWISE, *MODES["zeros"].layers, *MODES["circular"].layers, SpaceToDepth, DepthToSpace)
 }
 """The modules without weights that a chain has between its attention layers."""
 ATTENTION = "attention"

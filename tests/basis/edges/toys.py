@@ -10,7 +10,8 @@ from typing import ClassVar, final, get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import find
+from hypothesis import find, settings
+from hypothesis.errors import NoSuchExample
 from torch import nn
 from torch.nn import functional as F
 
@@ -20,8 +21,8 @@ from conv2attn.attention.engines import Engine, timing
 from conv2attn.basis import FAMILIES, MODES, Centered, Composition, Padding, as_matrix
 from conv2attn.basis.padding import Mode
 from conv2attn.cli import main
-from conv2attn.errors import EngineError, GeometryError, UsageError
-from conv2attn.testing import LAWS
+from conv2attn.errors import ERROR_RULES, EngineError, GeometryError, UnsupportedError, UsageError
+from conv2attn.testing import LAWS, convolutions
 from conv2attn.testing.laws import rows_are_probabilities
 from conv2attn.testing.operators import paddings
 from conv2attn.verdicts import Verdict
@@ -59,6 +60,22 @@ def test_a_convolution_of_a_new_padding_mode_converts_and_is_compared(mirror):
     reflected.load_state_dict(layer.state_dict())
     assert conv2attn.certify(layer, reflected, input_size=(2, 5, 6)).verdict is Verdict.REFUTED
     assert conv2attn.certify(layer, conv2attn.convert(convolution), input_size=(2, 5, 6)).verdict is Verdict.HOLDS
+
+
+def test_a_padding_mode_that_torch_lacks_has_no_way_back(mirror):
+    few = settings(max_examples=50, database=None)
+    with pytest.raises(NoSuchExample):
+        find(convolutions(transposed=[False]), lambda drawn: drawn.padding_mode == "mirror", settings=few)
+    convolution = nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect")
+    convolution.padding_mode = "mirror"
+    for back, given in ((conv2attn.to_torch, conv2attn.as_basis), (conv2attn.recover, conv2attn.convert)):
+        with pytest.raises(UnsupportedError, match=r"C2A101 .*torch\.nn has no mirror padding"):
+            back(given(convolution))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_padding_mode_is_known_to_its_error(mode):
+    assert mode in ERROR_RULES["C2A104"].why
 
 
 @final
