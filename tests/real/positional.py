@@ -88,6 +88,24 @@ def masked_autoencoder() -> nn.Module:
     return network
 
 
+@torch.no_grad()
+def sam(implementation: str) -> nn.Module:
+    """A layer in windows 3x3 and one on all of 4x4, whose relative positions meet nothing but the bias of queries."""
+    plan = {"image_size": 8, "patch_size": 2, "window_size": 3, "global_attn_indexes": [1], "mlp_dim": 8}
+    config = hf.SamVisionConfig(**SIZES, output_channels=4, attn_implementation=implementation, **plan)
+    torch.manual_seed(0)
+    network = hf.SamVisionModel(config).eval()
+    for name, parameter in network.named_parameters():
+        if "rel_pos" in name or name.endswith("qkv.bias"):
+            parameter.normal_()
+        if name.endswith("qkv.weight"):
+            parameter.zero_()
+    for layer in network.modules():
+        if hasattr(layer, "qkv"):
+            layer.qkv.bias.view(3, -1)[1].zero_()
+    return network.double()
+
+
 SWIN = {"image_size": 12, "patch_size": 2, "window_size": 3, "embed_dim": 12, "depths": [2], "num_heads": [3]}
 SWIN["attn_implementation"] = "eager"
 BEIT = plain(image_size=10, patch_size=2, use_relative_position_bias=True)

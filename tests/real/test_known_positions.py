@@ -5,19 +5,21 @@ from itertools import product
 import pytest
 import torch
 from encoders import EXTRA_TOKENS, SIZES, bias_to, pictures, sentence, sentence_encoder, vision
-from positional import ABSOLUTE, RELATIVE, known
+from positional import ABSOLUTE, RELATIVE, known, sam
 from test_span_models import TEXTS
 from timm.layers import RmsNorm
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from transformers import BertConfig, BertModel, SamVisionConfig, SamVisionModel, ViTConfig, ViTModel
+from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from conv2attn.arguments import call_network
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
+from conv2attn.models.positions.position_rules import ENCODERS, is_kind
+from conv2attn.models.positions.position_rules import RELATIVE as RULES
 from conv2attn.models.recorder import SOFTMAXES
 from conv2attn.span import check_span, head_offsets
 from conv2attn.verdicts import Strength, Verdict
@@ -25,6 +27,13 @@ from conv2attn.verdicts import Strength, Verdict
 UNIT = 2.0**-53
 EVERY = [*RELATIVE, *ABSOLUTE]
 OFFSETS = list(product((-1, 0, 1), repeat=2))
+
+
+NOT_INSTALLED = {
+    *("modeling_finetune.Attention", "levit.AttentionSubsample"),  # the authors' own: tests/test_positions.py
+    *("modeling_clip.CLIPVisionTransformer", "modeling_siglip.SiglipVisionTransformer"),  # transformers 5.0
+}
+"""Kinds of modules that the packages here do not have."""
 
 
 class Softmaxes(TorchFunctionMode):
@@ -76,6 +85,15 @@ def same(layer, attention):
 def float64_softmax(monkeypatch):
     """transformers asks for a softmax in float32."""
     monkeypatch.setattr(nn.functional, "softmax", lambda scores, dim, dtype=None, **_: torch.softmax(scores, dim))
+
+
+def test_every_rule_reads_a_case():
+    networks = [*(known(name)[0] for name in EVERY), sam("eager"), sam("sdpa")]
+    kinds = {*RULES, *ENCODERS}
+    read_kinds = {
+        kind for network in networks for module in network.modules() for kind in kinds if is_kind(module, kind)
+    }
+    assert kinds - read_kinds == NOT_INSTALLED
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -248,26 +266,13 @@ def test_any_positions_with_any_weights():
     assert torch.equal(layer.scores, read(network)[0].scores)
 
 
-def test_sam_meets_its_relative_positions_with_the_bias_of_its_queries():
-    torch.manual_seed(0)
-    plan = {"image_size": 8, "patch_size": 2, "window_size": 3, "global_attn_indexes": [1], "mlp_dim": 8}
-    config = SamVisionConfig(**SIZES, output_channels=4, attn_implementation="eager", **plan)
-    network = SamVisionModel(config).eval().double()
-    for name, parameter in network.named_parameters():
-        if "rel_pos" in name or name.endswith("qkv.bias"):
-            nn.init.normal_(parameter)
-        if name.endswith("qkv.weight"):
-            nn.init.zeros_(parameter)
-    with torch.no_grad():
-        for layer in network.modules():
-            if hasattr(layer, "qkv"):
-                layer.qkv.bias.view(3, -1)[1].zero_()
-    with torch.no_grad(), Softmaxes() as watch:
-        network(torch.randn(1, 3, 8, 8).double())
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_sam_meets_its_relative_positions_with_the_bias_of_its_queries(implementation):
+    network = sam(implementation)
+    seen = capture(network, torch.randn(1, 3, 8, 8).double())
     found = read(network)
     assert [layer.grid.keys for layer in found] == [(3, 3), (4, 4)]
-    for layer, seen in zip(found, watch.seen, strict=True):
-        windows = seen.reshape(-1, SIZES["num_attention_heads"], *seen.shape[-2:])
+    for layer, windows in zip(found, seen.values(), strict=True):
         assert same(layer, windows)
         assert not same(layer, windows.flip(1))
         assert not same(layer, windows.flip(-1))
