@@ -13,7 +13,7 @@ import conv2attn
 PACKAGE = Path(conv2attn.__file__).parent
 ROOMS = (
     *("cli", "explore", "experiments", "plots", "testing", "equivalence", "span", "checkpoints", "models", "theorem"),
-    *("framework", "attention", "bounds", "basis", "report", "arguments", "verdicts", "errors", "suffixes"),
+    *("framework", "attention", "bounds", "basis", "report", "arguments", "verdicts", "choices", "errors", "suffixes"),
 )
 """From the top down."""
 

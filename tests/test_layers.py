@@ -25,7 +25,7 @@ LAYERS = [
     {"basis"},
     {"report"},
     {"arguments"},
-    {"verdicts", "errors", "suffixes"},
+    {"verdicts", "choices", "errors", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import index
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, fx, nn
@@ -16,6 +16,7 @@ from conv2attn.attention.probes import backend_flags
 from conv2attn.attention.recipe import OperatorFacts, Question, Recipe, read_operators
 from conv2attn.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
 from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, kernel_taps
+from conv2attn.choices import StrideBy
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
 
 DEFAULT_MEMORY_LIMIT = 512 * 2**20
@@ -81,7 +82,7 @@ class MultiHeadSelfAttention(nn.Module):
         groups: int = 1,
         padding: Padding | None = None,
         sites: Sites | None = None,
-        stride_by: Literal["queries", "pooling"] = "queries",
+        stride_by: StrideBy = "queries",
         engine: EngineName = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

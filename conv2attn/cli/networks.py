@@ -5,10 +5,11 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.cli.group import main
 from conv2attn.cli.options import (
     Parsed,
@@ -49,13 +50,13 @@ from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
 )
 @click.option(
     "--encoding",
-    type=click.Choice(["quadratic", "enumerated"]),
+    type=click.Choice(get_args(EncodingName)),
     default="quadratic",
     help="Positional encoding of the heads.",
 )
 @click.option(
     "--stride-by",
-    type=click.Choice(["queries", "pooling"]),
+    type=click.Choice(get_args(StrideBy)),
     default="queries",
     help="How a strided layer skips outputs: fewer queries, or a pooling layer behind.",
 )

@@ -14,6 +14,7 @@ from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.attention.layer import plain_copy
 from conv2attn.basis import FAMILIES, Offset, Weights, as_basis, offsets
 from conv2attn.bounds import auto_alpha
+from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError, real_number, whole_number
 from conv2attn.framework import reduce
 from conv2attn.theorem.convolution import Convolution
@@ -27,9 +28,9 @@ def attention_for(
     convolution: Convolution,
     *,
     alpha: float | Literal["auto"] = "auto",
-    encoding: Literal["quadratic", "enumerated"] = "quadratic",
+    encoding: EncodingName = "quadratic",
     d_head: int | None = None,
-    stride_by: Literal["queries", "pooling"] = "queries",
+    stride_by: StrideBy = "queries",
     trainable: bool = False,
     content: str = "none",
     max_error: float | None = None,
@@ -78,7 +79,7 @@ def heads_for(
     *,
     alpha: float | str,
     encoding: str,
-    stride_by: Literal["queries", "pooling"],
+    stride_by: StrideBy,
     trainable: bool,
     content: str,
     **factors_present: Any,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis.basis import LIBRARY_READERS
+from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
 from conv2attn.models.conversion.functional import record
 from conv2attn.models.conversion.outcomes import (
@@ -31,9 +32,7 @@ from conv2attn.models.conversion.patch_chains import on_patches
 from conv2attn.models.conversion.redirection import CHILD, redirect_calls
 from conv2attn.models.conversion.replacement import (
     Content,
-    EncodingName,
     Settings,
-    StrideBy,
     attend,
     attention_layers,
     copy_network,

@@ -17,11 +17,10 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import Convolution, attention_for, read_convolution
 
-EncodingName = Literal["quadratic", "enumerated"]
-StrideBy = Literal["queries", "pooling"]
 Content = Literal["none", "silent"]
 
 REPARAMETRISATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)

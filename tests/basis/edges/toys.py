@@ -223,6 +223,11 @@ def test_the_command_line_offers_the_engines_that_export():
     assert {*ENGINES} == {*get_args(EngineName)}
 
 
+def test_the_command_line_offers_the_families_that_sharpen():
+    (option,) = [option for option in main.commands["convert"].params if option.name == "encoding"]
+    assert {*option.type.choices} == {name for name, family in FAMILIES.items() if family.sharpens}
+
+
 def test_nothing_outside_of_the_operators_asks_for_the_class_of_heads():
     """What heads are, they say: another family would be forgotten where somebody asks for one of these."""
     kinds = "|".join([*(family.__name__ for family in FAMILIES.values()), "ContentSoftmax", "Encoding", "Positions"])
