@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.attention.encoding import Encoding
+from conv2attn.attention.engines import ENGINES
 from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.attention.probes import float32_precisions
@@ -15,7 +16,6 @@ from conv2attn.attention.recipe import score_dtype
 from conv2attn.bounds import EXP_ULPS, Arithmetic
 
 CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multiplied in so few bits; the coarsest first
-CHOSEN = ("separable", "dense")  # the engines that "auto" takes for heads that are not one-hot
 
 
 def softmax_weights(scores: Tensor) -> Tensor:
@@ -55,7 +55,6 @@ def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmeti
         if dtype == torch.bfloat16
         else cublas.allow_fp16_reduced_precision_reduction or cublas.allow_fp16_accumulation
     )
-    names = (engine,) if engine in ("sdpa", *CHOSEN) else CHOSEN
     half = dtype in (torch.bfloat16, torch.float16) and device != "meta"
     return tuple(
         Arithmetic(
@@ -68,7 +67,7 @@ def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmeti
             by_axis=name == "separable",
             fused=name == "sdpa",
         )
-        for name in names
+        for name in ENGINES[engine].rounds_as
     )
 
 

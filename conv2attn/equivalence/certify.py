@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import check_network, first_weight, is_size
+from conv2attn.attention import ENGINES
 from conv2attn.attention.hardness import FORMAT_NAMES
-from conv2attn.attention.measured_arithmetic import CHOSEN, arithmetics
+from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.probes import float32_precisions, indirect_convolution
 from conv2attn.bounds import worst
 from conv2attn.equivalence.bases import a_kind, gradual_underflow
@@ -256,7 +257,7 @@ def kernels(images: Tensor) -> str:
 def arithmetic(dtypes: Iterable[torch.dtype], device: str) -> str:
     """The measured arithmetic of the engines for these dtypes on the device, which every bound counts."""
     lines = (
-        f"{' and '.join(CHOSEN)}: {worst(arithmetics('auto', dtype, device))}; "
+        f"{' and '.join(ENGINES['auto'].rounds_as)}: {worst(arithmetics('auto', dtype, device))}; "
         f"sdpa: {worst(arithmetics('sdpa', dtype, device))}"
         for dtype in dtypes
         if dtype in FORMAT_NAMES

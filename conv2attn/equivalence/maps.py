@@ -10,6 +10,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from conv2attn.attention import ENGINES
 from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
@@ -383,7 +384,7 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
         return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {counted(len(every), 'head')})"), 1.0
     counts = Counter(every[head] for head in working)
     like, threshold = basis.weights.stored, one_hot_threshold(kind)
-    measured = (each for engine in ("auto", "sdpa") for each in arithmetics(engine, like.dtype, like.device.type))
+    measured = (each for engine in ENGINES for each in arithmetics(engine, like.dtype, like.device.type))
     ulps = max(each.exp_ulps for each in measured)
     computed = {head: head.computed_leak(kind, ulps) for head in counts}
     if not any(computed.values()) and exponential_underflows(threshold, like.dtype, like.device.type):

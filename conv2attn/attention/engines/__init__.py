@@ -13,6 +13,8 @@ from conv2attn.attention.recipe import Evaluation, Question, Recipe
 from conv2attn.errors import EngineError
 
 EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense", "measured"]
+Rounding = Literal["separable", "sdpa", "dense"]
+"""The engines whose rounding of soft heads has a bound of its own."""
 
 
 @final
@@ -21,6 +23,7 @@ class Engine:
     """An order of evaluation, or a rule that chooses one.
 
     Args:
+        rounds_as: the engines whose bounds on rounding, each or one of them, are those of this one.
         decide: the recipe for a question, or why the engine is not exact for it; None of a rule.
         choose: the name of the engine that a rule takes for a question and an image.
         exports: whether a network may be exported with it by name.
@@ -29,6 +32,7 @@ class Engine:
         refuses_strays: whether it refuses inputs of some sizes where a head may have its target off the grid.
     """
 
+    rounds_as: tuple[Rounding, ...]
     decide: Callable[[Question], Evaluation | str] | None = None
     choose: Callable[[Question, Tensor], str] | None = None
     exports: bool = True
@@ -93,13 +97,15 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
     return Recipe(question.basis.padding, question.basis.sites, decided, engine)
 
 
+CHOSEN: tuple[Rounding, ...] = ("separable", "dense")
+"""The engines that "auto" takes for heads that are not one-hot."""
 ENGINES: dict[str, Engine] = {
-    "auto": Engine(choose=lambda question, image: choose_engine(question), exports=False, timed=False),
-    "conv": Engine(compiled.decide, refuses_strays=True),
-    "gather": Engine(gather.decide),
-    "separable": Engine(separable.decide),
-    "sdpa": Engine(sdpa.decide, exports=False, timed=False, refuses_sizes=True),
-    "dense": Engine(dense.decide, refuses_sizes=True),
-    "measured": Engine(choose=measure_engines, exports=False, timed=False),
+    "auto": Engine(CHOSEN, choose=lambda question, image: choose_engine(question), exports=False, timed=False),
+    "conv": Engine(CHOSEN, compiled.decide, refuses_strays=True),
+    "gather": Engine(CHOSEN, gather.decide),
+    "separable": Engine(("separable",), separable.decide),
+    "sdpa": Engine(("sdpa",), sdpa.decide, exports=False, timed=False, refuses_sizes=True),
+    "dense": Engine(("dense",), dense.decide, refuses_sizes=True),
+    "measured": Engine(CHOSEN, choose=measure_engines, exports=False, timed=False),
 }
 """All engines, those that are exact for fewer layers first."""

@@ -1,14 +1,17 @@
 """Every engine against torch's convolution: bit for bit on whole numbers, within the derived bound on all others."""
 
 import math
+from typing import get_args
 
 import pytest
 import torch
+from attention.cases import soft_layer
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed
 
 from conv2attn.attention import ENGINES, set_engine
+from conv2attn.attention.engines import Rounding
 from conv2attn.basis import AttentionGrid
 from conv2attn.testing import (
     LAYER_LAWS,
@@ -225,3 +228,21 @@ def test_stride_by_queries_is_stride_by_pooling(data):
         for how in ("queries", "pooling")
     )
     assert_same(queries.detach(), pooling.detach())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_says_which_bounds_its_rounding_has(engine):
+    rounds_as, bounded = ENGINES[engine].rounds_as, get_args(Rounding)
+    assert rounds_as
+    assert {*rounds_as} <= {*bounded} <= {*ENGINES}
+    assert engine not in bounded or rounds_as == (engine,)
+
+
+@pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if engine.choose])
+def test_the_bounds_of_a_rule_are_those_of_the_engines_that_it_takes_for_soft_heads(engine):
+    layer = soft_layer(engine)
+    for batch, sides in ((1, (3, 4)), (2, (9, 30)), (1, (40, 41))):
+        for memory_limit in (2**20, 2**30):
+            set_engine(layer, engine, memory_limit)
+            taken = layer.which_engine(torch.randn(batch, layer.d_in, *sides, dtype=layer.like.dtype))
+            assert taken in ENGINES[engine].rounds_as

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.attention import ENGINES, Encoding, EngineName, MultiHeadSelfAttention, set_engine
 from conv2attn.attention.engines import Engine, timing
+from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.basis import FAMILIES, MODES, Centered, Composition, Padding, as_matrix
 from conv2attn.basis.padding import Mode
 from conv2attn.cli import main
@@ -192,7 +193,7 @@ def formula(monkeypatch):
     def decide(question):
         return by_formula if question.shape[0] <= 2 else "it takes no more than two images"
 
-    monkeypatch.setitem(ENGINES, "formula", Engine(decide, refuses_sizes=True))
+    monkeypatch.setitem(ENGINES, "formula", Engine(("dense",), decide, refuses_sizes=True))
 
 
 @pytest.mark.parametrize("alpha", [2.0, 128.0])
@@ -202,6 +203,7 @@ def test_an_engine_is_one_line_of_its_table(formula, monkeypatch, alpha):
     expected = set_engine(layer, "dense")(image)
     torch.testing.assert_close(set_engine(layer, "formula")(image), expected, rtol=1e-12, atol=1e-12)
     assert layer.why_engine(image)["formula"] == "exact"
+    assert arithmetics("formula", torch.float64, "cpu") == arithmetics("dense", torch.float64, "cpu")
     with pytest.raises(EngineError, match="engine 'formula' is not exact here: it takes no more than two images"):
         layer(torch.cat([image, image]))
     with pytest.raises(UsageError, match=r"'other' is not one of .*formula"):
