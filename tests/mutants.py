@@ -36,11 +36,11 @@ SHOWN = (
     "tests/equivalence/edges/planted_errors.py"
     "::test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network"
 )
-NETWORKS = "tests/equivalence/edges/networks.py"
-LOOKS = "tests/equivalence/edges/rewrites.py::test_what_only_looks_alike_never_holds"
+NETWORKS = "tests/equivalence/edges/context/networks.py"
+LOOKS = "tests/equivalence/edges/context/rewrites.py::test_what_only_looks_alike_never_holds"
 OFF_GRID = "tests/equivalence/edges/off_grid.py"
 MAPS = "tests/equivalence/edges/maps.py"
-OUTPUTS = "tests/equivalence/edges/outputs.py"
+OUTPUTS = "tests/equivalence/edges/context/outputs.py"
 ARITHMETIC = "tests/equivalence/edges/arithmetic.py"
 TOLERANCE = "tests/equivalence/edges/tolerances.py"
 BASIS = "tests/basis/laws.py"
@@ -212,13 +212,13 @@ MUTANTS = {
         f"{OUTPUTS}::test_outputs_are_compared_by_place_and_kind",
     ),
     "constants not compared": Mutant(
-        "equivalence/terms.py",
+        "equivalence/context/terms.py",
         "tuple(tensor.shape), self.bits(tensor))",
         'tuple(tensor.shape), "")',
         f"{SHOWN}[a buffer by one ulp]",
     ),
     "operators not compared": Mutant(
-        "equivalence/terms.py",
+        "equivalence/context/terms.py",
         "self.term(self.name, *self.arguments.values())",
         "self.term(self.name, self.first)",
         "tests/equivalence/laws.py::test_a_changed_context_never_holds[slope of an activation]",
@@ -260,37 +260,37 @@ MUTANTS = {
         "equivalence/comparison.py",
         "for each in (False, True)",
         "for each in (False,)",
-        "tests/equivalence/edges/plain_calls.py::test_code_that_sees_the_export_is_undecided[1-gradients]",
+        "tests/equivalence/edges/context/plain_calls.py::test_code_that_sees_the_export_is_undecided[1-gradients]",
     ),
     "any error refutes": Mutant(
         "equivalence/conclusions.py",
         "if run.failure and run.fault:",
         "if False:",
-        "tests/equivalence/edges/plain_calls.py::test_only_the_networks_own_errors_refute",
+        "tests/equivalence/edges/context/plain_calls.py::test_only_the_networks_own_errors_refute",
     ),
     "an order of a difference": Mutant(
-        "equivalence/rewrites.py",
+        "equivalence/context/rewrites.py",
         'return call.term("subtract", first, other)',
         'return sorted_terms(call, "subtract", first, other)',
         f"{LOOKS}[order of a difference]",
     ),
     "any number of a maximum": Mutant(
-        "equivalence/rewrites.py",
+        "equivalence/context/rewrites.py",
         "or not bool((tensor == tensor.flatten()[0]).all())",
         "",
         f"{LOOKS}[a maximum with some numbers]",
     ),
     "any number before a convolution": Mutant(
-        "equivalence/graph.py",
+        "equivalence/context/graph.py",
         'zeros = all(each in ("constant", None, 0) for each in rest)',
         "zeros = True",
         f"{LOOKS}[ones before a convolution]",
     ),
     "zeros around the pixels at the wrong end": Mutant(
-        "equivalence/opaque.py",
+        "equivalence/context/opaque.py",
         "reversed(amounts[end::2])",
         "reversed(amounts[1 - end :: 2])",
-        "tests/equivalence/edges/rewrites.py::test_zeros_before_a_convolution_are_part_of_its_geometry[amounts0-True]",
+        "tests/equivalence/edges/context/rewrites.py::test_zeros_before_a_convolution_are_part_of_its_geometry[amounts0-True]",
     ),
     "query minus key": Mutant(
         "basis/grid.py",
@@ -326,16 +326,16 @@ MUTANTS = {
         "tests/span/edges/arguments.py::test_the_largest_norm",
     ),
     "shares by all pairs of images": Mutant(
-        "span/measures.py",
+        "span/graded_facts/measures.py",
         "(total - own.sum(0)) / (n * (n - 1))",
         "total / n**2",
-        "tests/span/edges/facts.py::test_shares_are_the_true_ones_within_three_standard_errors",
+        "tests/span/edges/graded_facts/facts.py::test_shares_are_the_true_ones_within_three_standard_errors",
     ),
     "masked keys count": Mutant(
-        "span/sums.py",
+        "span/graded_facts/sums.py",
         "if unmasked else pixels",
         "if True else pixels",
-        "tests/span/edges/facts.py::test_masked_keys_are_neither_content_nor_position",
+        "tests/span/edges/graded_facts/facts.py::test_masked_keys_are_neither_content_nor_position",
     ),
     "taps of a transposed layer not flipped back": Mutant(
         "theorem/modules.py",

@@ -29,9 +29,9 @@ from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_span
-from conv2attn.span.facts import Compared, HeadsComparison, HeadsReport
-from conv2attn.span.facts_document import numbers_of
-from conv2attn.span.measuring import heads
+from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport
+from conv2attn.span.graded_facts.facts_document import numbers_of
+from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.reading import layers_of, needs_inputs, read_one
 from conv2attn.span.recover import Recovered, nearest_in
 

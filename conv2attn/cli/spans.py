@@ -148,7 +148,7 @@ def heads(
     """
     if defined:
         from conv2attn.report.text import to_text
-        from conv2attn.span.facts_document import definitions
+        from conv2attn.span.graded_facts.facts_document import definitions
 
         click.echo(to_text(definitions(), shutil.get_terminal_size().columns), nl=False)
         return

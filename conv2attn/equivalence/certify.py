@@ -22,10 +22,10 @@ from conv2attn.bounds import worst
 from conv2attn.equivalence.bases import a_kind, gradual_underflow
 from conv2attn.equivalence.comparison import Comparison
 from conv2attn.equivalence.conclusions import ASSUMPTIONS, Verdicts
-from conv2attn.equivalence.opaque import LOCK
+from conv2attn.equivalence.context.opaque import LOCK
+from conv2attn.equivalence.context.walk import undisturbed
 from conv2attn.equivalence.outputs import is_dense
 from conv2attn.equivalence.results import Certificate, Finding, unsupported
-from conv2attn.equivalence.walk import undisturbed
 from conv2attn.errors import UsageError
 from conv2attn.models.conversion.patch_chains import on_tokens_of
 from conv2attn.models.provenance import assumed_of, input_size_of, published_size

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from conv2attn.equivalence.bound import BoundWalk, Carried, LayerRule
-from conv2attn.equivalence.graph import OperatorGraph
+from conv2attn.equivalence.context.bound import BoundWalk, Carried, LayerRule
+from conv2attn.equivalence.context.graph import OperatorGraph
+from conv2attn.equivalence.context.opaque import Layer
+from conv2attn.equivalence.context.walk import Recorder, Walk, blame, call, own, reason, softened_output, without_memory
 from conv2attn.equivalence.matching import is_bare, match
-from conv2attn.equivalence.opaque import Layer
-from conv2attn.equivalence.walk import Recorder, Walk, blame, call, own, reason, softened_output, without_memory
 from conv2attn.errors import UsageError
 
 FEW = 2  # images, as many as batch normalisation in training mode needs

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.comparison import Comparison
+from conv2attn.equivalence.context.walk import blame, call, reason
 from conv2attn.equivalence.difference import seen_apart, shown_difference, walks_in
 from conv2attn.equivalence.matching import first_difference
 from conv2attn.equivalence.outputs import (
@@ -39,7 +40,6 @@ from conv2attn.equivalence.results import (
 )
 from conv2attn.equivalence.rounding import overflow
 from conv2attn.equivalence.rows import LayerPair
-from conv2attn.equivalence.walk import blame, call, reason
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
 from conv2attn.models.conversion.redirection import CHILD, AttendingCalls
 from conv2attn.report import counted

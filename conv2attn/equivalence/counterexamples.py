@@ -10,11 +10,11 @@ from torch import Tensor
 
 from conv2attn.basis import Basis, Sides
 from conv2attn.equivalence.bases import Pair, comparable_basis, heads_out_of_bounds
+from conv2attn.equivalence.context.opaque import Layer
+from conv2attn.equivalence.context.walk import own, softened_output
 from conv2attn.equivalence.maps import check_leak, exact_row, nearest_float
-from conv2attn.equivalence.opaque import Layer
 from conv2attn.equivalence.results import Counterexample
 from conv2attn.equivalence.rounding import difference_bounds, differences
-from conv2attn.equivalence.walk import own, softened_output
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.replacement import current_convolution
 from conv2attn.theorem import STOCK, attention_for

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.bases import gradual_underflow
-from conv2attn.equivalence.graph import OperatorGraph, name_of
+from conv2attn.equivalence.context.graph import OperatorGraph, name_of
+from conv2attn.equivalence.context.opaque import Layer, tap_weights
+from conv2attn.equivalence.context.walk import Walk
 from conv2attn.equivalence.matching import Matching, only_constants_differ
-from conv2attn.equivalence.opaque import Layer, tap_weights
 from conv2attn.equivalence.outputs import dense_parts, wide, widest_gap
 from conv2attn.equivalence.results import WHOLE_NETWORK, Counterexample
-from conv2attn.equivalence.walk import Walk
 from conv2attn.models.conversion.replacement import current_convolution
 from conv2attn.theorem import Convolution
 

@@ -9,12 +9,12 @@ from torch import Tensor, fx, nn
 from torch.nn.modules import module as hooks
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.graph import OperatorGraph, Unexported, enclosing_module, graph_of, name_of, own_line
-from conv2attn.equivalence.normal_form import NormalForm, Unnamed, normal_form
-from conv2attn.equivalence.opaque import Layer, readable_layers
+from conv2attn.equivalence.context.graph import OperatorGraph, Unexported, enclosing_module, graph_of, name_of, own_line
+from conv2attn.equivalence.context.normal_form import NormalForm, Unnamed, normal_form
+from conv2attn.equivalence.context.opaque import Layer, readable_layers
+from conv2attn.equivalence.context.terms import Term, Terms
 from conv2attn.equivalence.outputs import other_kind, widest_gap
 from conv2attn.equivalence.rows import LayerPair
-from conv2attn.equivalence.terms import Term, Terms
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.replacement import hooked
 from conv2attn.report import counted

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.equivalence.bases import comparable_basis
 from conv2attn.equivalence.certify import certify, not_negative
+from conv2attn.equivalence.context.opaque import LOCK, Layer
+from conv2attn.equivalence.context.walk import own, reason
 from conv2attn.equivalence.counterexamples import compared_at
 from conv2attn.equivalence.matching import match
-from conv2attn.equivalence.opaque import LOCK, Layer
 from conv2attn.equivalence.results import ROOT, WHOLE_NETWORK, Counterexample
 from conv2attn.equivalence.rows import LayerPair
-from conv2attn.equivalence.walk import own, reason
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models.provenance import input_size_of
 from conv2attn.report import Document, Notes, Report, counted, document

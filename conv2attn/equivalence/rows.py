@@ -16,14 +16,14 @@ from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
 from conv2attn.basis import AttentionGrid
 from conv2attn.equivalence.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds
-from conv2attn.equivalence.bound import Carried, LayerRule
+from conv2attn.equivalence.context.bound import Carried, LayerRule
+from conv2attn.equivalence.context.opaque import Layer
+from conv2attn.equivalence.context.walk import own, reason, without_memory
 from conv2attn.equivalence.counterexamples import find_counterexample
 from conv2attn.equivalence.maps import check_leaks, compare_maps, is_plain, summed
-from conv2attn.equivalence.opaque import Layer
 from conv2attn.equivalence.outputs import largest_difference, other_kind
 from conv2attn.equivalence.results import Counterexample, Finding, Row, holds, refuted, undecided, unsupported
 from conv2attn.equivalence.rounding import SLACK, difference_bounds, has_blind_outputs, overflow, seeing
-from conv2attn.equivalence.walk import own, reason, without_memory
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import describe
 from conv2attn.theorem import STOCK

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from conv2attn.explore.packing import PageObject
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.measures import spanned
-from conv2attn.span.measuring import facts_of
+from conv2attn.span.graded_facts.measures import spanned
+from conv2attn.span.graded_facts.measuring import facts_of
+from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
 from conv2attn.span.reading import rows_of
-from conv2attn.span.sums import Sums, kernel, sums_of
 
 FACTS_SIDE = 14
 """Facts of layers by position alone are measured on at most so many rows and columns: they cost the square of these."""

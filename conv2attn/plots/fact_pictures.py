@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.plots.heads import INCHES, MARGIN, plane_of
-from conv2attn.span.facts import HeadsReport, LayerFacts
-from conv2attn.span.facts_document import FIGURES
+from conv2attn.span.graded_facts.facts import HeadsReport, LayerFacts
+from conv2attn.span.graded_facts.facts_document import FIGURES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,11 +1,11 @@
 """Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
 
-from conv2attn.span import facts_document as facts_document  # registers its rules
 from conv2attn.span import span_document as span_document  # registers its rule
 from conv2attn.span.checking import CONDITIONS, check_span
 from conv2attn.span.express import Expression, express, expression, fit_heads
-from conv2attn.span.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
-from conv2attn.span.measuring import heads
+from conv2attn.span.graded_facts import facts_document as facts_document  # registers its rules
+from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
+from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.questions import (
     HeadReading,
     MovedPattern,

@@ -18,11 +18,11 @@ from conv2attn.models import attention_layers
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.checking import offsets_of
 from conv2attn.span.equations import shift_targets
-from conv2attn.span.facts import ConvolutionFact, HeadsReport, LayerFacts
+from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadsReport, LayerFacts
+from conv2attn.span.graded_facts.measures import KERNELS
+from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import as_sides
 from conv2attn.span.layers import read_layer
-from conv2attn.span.measures import KERNELS
-from conv2attn.span.measuring import heads
 from conv2attn.span.reading import layers_of, own_alone
 from conv2attn.theorem import convolution_of, module_of
 

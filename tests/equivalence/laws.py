@@ -10,7 +10,8 @@ from equivalence.pairs import once
 from torch import nn
 
 import conv2attn
-from conv2attn.equivalence import bound, certify
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.context import bound
 from conv2attn.verdicts import Strength, Verdict
 
 IMAGES = torch.randn(2, 4, 14, 11, generator=torch.Generator().manual_seed(3))

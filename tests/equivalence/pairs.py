@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.equivalence import certify, graph, matching
+from conv2attn.equivalence import certify, matching
+from conv2attn.equivalence.context import graph
 
 GRAPHS = WeakKeyDictionary()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, document, gathered
 from conv2attn.report.document_parts import DocumentPart
-from conv2attn.span.facts import KIND_RULES, HeadsComparison, HeadsReport, LayerFacts
+from conv2attn.span.graded_facts.facts import KIND_RULES, HeadsComparison, HeadsReport, LayerFacts
 
 LONG = ("layer", "head", "kind", "peak", "mass", "argmax", "dist", "keys", "sink", "extra", "rel", "abs", "cont", "se")
 HEADS_SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")

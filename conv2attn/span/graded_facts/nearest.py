@@ -10,9 +10,9 @@ from conv2attn.basis import Offset
 from conv2attn.models.tokens import Windows
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.equations import portions, shift_targets
-from conv2attn.span.facts import ConvolutionFact
-from conv2attn.span.measures import KERNELS, Estimate, crossed, error_of, estimated, mean_of, number
-from conv2attn.span.sums import Sums, coordinates, kernel, list_of_pieces
+from conv2attn.span.graded_facts.facts import ConvolutionFact
+from conv2attn.span.graded_facts.measures import KERNELS, Estimate, crossed, error_of, estimated, mean_of, number
+from conv2attn.span.graded_facts.sums import Sums, coordinates, kernel, list_of_pieces
 
 DENSE = 2**29
 """Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""

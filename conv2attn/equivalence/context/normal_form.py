@@ -17,10 +17,10 @@ import sympy
 import torch
 from torch import Tensor, fx
 
-from conv2attn.equivalence.graph import OperatorGraph, arguments_of, number_of, operator_schema, written_by
-from conv2attn.equivalence.opaque import OPAQUE, Layer
-from conv2attn.equivalence.rewrites import REWRITES
-from conv2attn.equivalence.terms import SYMBOLIC_SIZES, Call, Term, Terms, Value, plain, replaced
+from conv2attn.equivalence.context.graph import OperatorGraph, arguments_of, number_of, operator_schema, written_by
+from conv2attn.equivalence.context.opaque import OPAQUE, Layer
+from conv2attn.equivalence.context.rewrites import REWRITES
+from conv2attn.equivalence.context.terms import SYMBOLIC_SIZES, Call, Term, Terms, Value, plain, replaced
 
 CHECKS = ("aten::_assert_tensor_metadata", "aten::sym_constrain_range", "aten::sym_constrain_range_for_size")
 STATISTICS = {

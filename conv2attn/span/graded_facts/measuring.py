@@ -16,11 +16,21 @@ from conv2attn.models.tokens import Windows
 from conv2attn.models.values import matrices_of
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
-from conv2attn.span.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact, kind_of
-from conv2attn.span.measures import DILATIONS, KERNELS, Estimate, error_of, estimated, mean_of, number, shares, spanned
-from conv2attn.span.nearest import nearest_convolutions
+from conv2attn.span.graded_facts.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact, kind_of
+from conv2attn.span.graded_facts.measures import (
+    DILATIONS,
+    KERNELS,
+    Estimate,
+    error_of,
+    estimated,
+    mean_of,
+    number,
+    shares,
+    spanned,
+)
+from conv2attn.span.graded_facts.nearest import nearest_convolutions
+from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
 from conv2attn.span.reading import layers_of, read_one
-from conv2attn.span.sums import Sums, kernel, sums_of
 
 
 @renamed(inputs="example_input")

@@ -20,13 +20,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.graph import OperatorGraph
-from conv2attn.equivalence.opaque import OPAQUE, Layer, tap_weights
+from conv2attn.equivalence.context.graph import OperatorGraph
+from conv2attn.equivalence.context.opaque import OPAQUE, Layer, tap_weights
 from conv2attn.models.conversion.redirection import AttendingCalls
 from conv2attn.models.conversion.replacement import reparametrisations
 
 Compute = Callable[..., Tensor]
-PACKAGE, TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
+PACKAGE, TORCH = Path(__file__).parents[2], Path(torch.__file__).parent
 NETWORKS = PACKAGE / "models" / "zoo"
 UNCOMPILED = TORCH / "_dynamo" / "eval_frame.py"  # through which torch calls what is never compiled
 COMPILERS = ("_dynamo", "_inductor", "_export", "export", "_functorch", "_subclasses", "fx/experimental")

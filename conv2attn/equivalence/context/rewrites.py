@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from conv2attn.equivalence.terms import Call, Term, Value, axes_from_front, exponent, fits_a_float, sides
+from conv2attn.equivalence.context.terms import Call, Term, Value, axes_from_front, exponent, fits_a_float, sides
 
 Rewrite = Callable[[Call], "Term | tuple[Term, ...] | None"]
 REWRITES: dict[str, Rewrite] = {}

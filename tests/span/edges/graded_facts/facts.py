@@ -11,9 +11,9 @@ import conv2attn
 from conv2attn import heads
 from conv2attn.models.values import matrices_of
 from conv2attn.span.arrays import read_array
-from conv2attn.span.measures import error_of
-from conv2attn.span.nearest import nearest_convolutions
-from conv2attn.span.sums import kernel, sums_of
+from conv2attn.span.graded_facts.measures import error_of
+from conv2attn.span.graded_facts.nearest import nearest_convolutions
+from conv2attn.span.graded_facts.sums import kernel, sums_of
 
 SIDES = (3, 4)
 PLACES = [(i, j) for i in range(3) for j in range(4)]
@@ -177,7 +177,7 @@ def test_heads_known_axis_by_axis_have_the_facts_of_their_attention(alpha, monke
     layer = conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1, stride=2))
     layer.encoding.alpha.data.fill_(alpha)
     dense = heads(layer, grid=(7, 8)).layers[0]
-    monkeypatch.setattr("conv2attn.span.sums.BY_AXIS", 0)
+    monkeypatch.setattr("conv2attn.span.graded_facts.sums.BY_AXIS", 0)
     by_axis = heads(layer, grid=(7, 8)).layers[0]
     for one, other in zip(dense.heads, by_axis.heads, strict=True):
         assert (one.kind, one.peak, one.argmax_at) == (other.kind, other.peak, other.argmax_at)
@@ -192,7 +192,7 @@ def test_what_a_convolution_leaves_of_soft_heads_is_told_up_to_a_number_of_entri
     layer.encoding.alpha.data.fill_(0.7)
     entries = 9 * (6 * 7) * (8 * 9)
     for most, told in ((entries, True), (entries - 1, False)):
-        monkeypatch.setattr("conv2attn.span.nearest.DENSE", most)
+        monkeypatch.setattr("conv2attn.span.graded_facts.nearest.DENSE", most)
         fact = heads(layer, grid=(6, 7)).layers[0].convolution(3)
         assert [number is not None for number in (fact.error, fact.norm)] == [told, told]
 

@@ -18,14 +18,14 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as symbolic
 from torch.nn.parameter import is_lazy
 
-from conv2attn.equivalence.opaque import NORM, OPAQUE, Layer, opaque, readable_layers
+from conv2attn.equivalence.context.opaque import NORM, OPAQUE, Layer, opaque, readable_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.redirection import CHILD
 
 NO_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled
 PAD_OPERATORS = (torch.ops.aten.pad.default, torch.ops.aten.constant_pad_nd.default)
 AXES = {0: (), 1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 OWN = tuple(map(str, (Path(torch.__file__).parent, PACKAGE / "equivalence", PACKAGE / "models" / "conversion")))
 SIZE_OF_INPUT = re.compile(r"L\['?\w+'?\](?:\['?\w+'?\])*\.size\(\)\[(\d+)\]")
 BARE = r"((?!==|!=|<|>| and | or ).)+"

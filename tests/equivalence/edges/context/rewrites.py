@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.equivalence import certify
+from conv2attn.equivalence.context.rewrites import REWRITES
 from conv2attn.equivalence.matching import match
-from conv2attn.equivalence.rewrites import REWRITES
 from conv2attn.verdicts import Strength, Verdict
 
 IMAGES = torch.rand(2, 3, 9, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1

@@ -189,7 +189,7 @@ def test_a_folder_of_photos_needs_options_that_the_command_has(command, tmp_path
     torch.save(made().state_dict(), "model.pt")
     written = {"recover": ["-o", "found.pt"], "explore": ["-o", "page.html"]}.get(command, [])
     asked = [command, "model.pt", "--arch", f"{__file__}:made", "--inputs", "photos", *written]
-    if command != "explore":  # the remedy names options of the command: tests/test_remedies.py
+    if command != "explore":  # the remedy names options of the command: tests/cli/test_remedies.py
         refused(*asked, match="C2A005")
     done = call(*asked, "--input-size", "3x32x32")
     unread = command == "recover"  # the values of this layer are its tokens: no weights tell them

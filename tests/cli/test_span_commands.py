@@ -13,7 +13,7 @@ from torch import nn
 
 import conv2attn
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(conv2attn.__file__).parents[1] / "examples"
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.attention.measured_arithmetic import arithmetics, thread_flushes
 from conv2attn.bounds import format_of, gamma, worst
-from conv2attn.equivalence.graph import (
+from conv2attn.equivalence.context.graph import (
     OperatorGraph,
     arguments_of,
     enclosing_module,
@@ -27,9 +27,9 @@ from conv2attn.equivalence.graph import (
     operator_schema,
     written_by,
 )
-from conv2attn.equivalence.opaque import OPAQUE, Layer
+from conv2attn.equivalence.context.opaque import OPAQUE, Layer
+from conv2attn.equivalence.context.walk import Compute, Walk
 from conv2attn.equivalence.rounding import SLACK
-from conv2attn.equivalence.walk import Compute, Walk
 from conv2attn.errors import UsageError
 
 SHAPES = ("sym_size", "sym_numel", "sym_stride", "_assert_tensor_metadata", "_assert_scalar", "_assert_async")

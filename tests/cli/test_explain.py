@@ -17,7 +17,7 @@ import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import ERROR_RULES, Conv2AttnError
 
-EXAMPLE_FILES = Path(__file__).parent.parent / "examples"
+EXAMPLE_FILES = Path(conv2attn.__file__).parents[1] / "examples"
 
 
 @pytest.fixture

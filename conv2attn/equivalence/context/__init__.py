@@ -1,0 +1,1 @@
+"""What stands between the compared layers: a graph of operators in normal form, and one walk through it."""

@@ -1,0 +1,1 @@
+"""Graded facts of heads: shares, distances and nearest convolutions, each with a standard error."""
