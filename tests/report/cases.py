@@ -54,5 +54,5 @@ REPORTS: dict[str, Callable[[], Report]] = {
 
 @cache
 def report_of(name: str) -> Report:
-    """The report of that name, made when a test first asks: the tables alone count for 9 seconds."""
+    """The report of that name, made when a test first asks."""
     return REPORTS[name]()
