@@ -30,13 +30,13 @@ def rule(*names: str) -> Callable[[Rewrite], Rewrite]:
 # Nothing is computed.
 
 
-@rule("clone", "detach", "alias", "contiguous", "lift_fresh", "lift_fresh_copy", "positive", "view_as_real_copy")
+@rule("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "positive")
 def same(call: Call) -> Term:
     """Copies, and layouts in memory."""
     return call.first.term
 
 
-@rule("to", "_to_copy", "type_as", "float", "double", "half")
+@rule("to", "_to_copy", "type_as")
 def cast(call: Call) -> Term:
     """A cast to the own dtype is none."""
     tensor = call.first
@@ -56,9 +56,9 @@ def dropout(call: Call) -> Term | None:
 @rule(
     "view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "ravel"
 )
-def reshaped(call: Call) -> Term:
-    """A tensor in another shape, row-major."""
-    return in_shape(call, call.first.term, call.first.shape, call.shape)
+def reshaped(call: Call) -> Term | None:
+    """A tensor in another shape, row-major; not its bits as numbers of another dtype."""
+    return in_shape(call, call.first.term, call.first.shape, call.shape) if call["dtype"] is None else None
 
 
 def in_shape(call: Call, term: Term, before: Sequence[Any], after: Sequence[Any]) -> Term:
@@ -121,8 +121,8 @@ def place_along(call: Call, axis: int, index: Any) -> Term:
     return in_shape(call, term, one, sides(tensor.shape, [axis]))
 
 
-@rule("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_chunk", "unsafe_split")
-def _(call: Call) -> tuple[Term, ...] | None:
+@rule("chunk", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split")
+def _(call: Call) -> tuple[Term, ...]:
     axis = (call["dim"] or 0) % call.first.rank
     lengths = [each.shape[axis] for each in call.made]
     starts = itertools.accumulate(lengths[:-1], initial=0)
@@ -235,7 +235,8 @@ def _(call: Call) -> Term | None:
     if call.name == "aten::rsub":
         return call.term("subtract", scalar(call, other), first)
     if fits_a_float(other) and call.made.is_floating_point():
-        return first.term if other == 0 else call.term("add", first, -float(other))
+        unchanged = other == 0 and first.fake.dtype == call.made.dtype
+        return first.term if unchanged else call.term("add", first, -float(other))
     return call.term("subtract", first, other)
 
 
@@ -334,7 +335,7 @@ def _(call: Call) -> Term | None:
     return over(call, "mean", tuple(range(call.first.rank - axes, call.first.rank)))
 
 
-@rule(*(f"{kind}_pool{n}d{more}" for kind in ("max", "avg") for n in (1, 2, 3) for more in ("", "_with_indices")))
+@rule(*(name for n in (1, 2, 3) for name in (f"avg_pool{n}d", f"max_pool{n}d", f"max_pool{n}d_with_indices")))
 def pool(call: Call) -> Term | tuple[Term, ...]:
     """A window in numbers for each axis, its stride filled in."""
     _, kernel, *_ = call.arguments.values()
@@ -361,6 +362,8 @@ def _(call: Call) -> Term:
 def product(call: Call) -> Term | None:
     """A product with a matrix on the right is a linear layer with the transposed matrix."""
     first, other = call.first, call["other"] or call["mat2"]
+    if call["out_dtype"] is not None:
+        return None
     if other.rank == 2 <= first.rank:
         return call.term("linear", first, in_order(call, other.term, (1, 0)), None)
     return call.term("product", first, other) if first.rank == other.rank > 2 else None
@@ -398,7 +401,8 @@ def einsum(call: Call) -> Term | None:
 @rule("addmm")
 def _(call: Call) -> Term | None:
     bias = call["self"]
-    if (call["alpha"], call["beta"]) != (1, 1) or bias.rank != 1 or bias.shape != call.shape[-1:]:
+    plain = (call["alpha"], call["beta"], call["out_dtype"]) == (1, 1, None)
+    if not plain or bias.rank != 1 or bias.shape != call.shape[-1:]:
         return None
     return call.term("linear", call["mat1"], in_order(call, call["mat2"].term, (1, 0)), bias)
 
@@ -410,7 +414,7 @@ def _(call: Call) -> Term | tuple[Term, ...] | None:
         return None
     numbers = (call[name] for name in ("weight", "bias", "running_mean", "running_var", "eps"))
     term = call.term("batch_norm", call.first, *numbers)
-    return term if call.name == "aten::batch_norm" else (term,)
+    return term if call.name == "aten::batch_norm" else (term, *(call.term("statistics", term, n) for n in (1, 2)))
 
 
 @rule("layer_norm", "group_norm")
