@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 import conv2attn
+from conv2attn.attention import ENGINES
 from conv2attn.experiments.run_rows import read_rows
 from conv2attn.experiments.starts import START_COLUMNS, Starts
 from conv2attn.experiments.starts.table import digest_of
+from conv2attn.models.positions import position_rules
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -89,6 +91,29 @@ def test_the_tables_of_the_experiments_are_those_of_their_rows():
 def test_the_kinds_of_files_that_are_refused_are_listed():
     page = (DOCS / "files.md").read_text()
     assert GENERATE.filled(page, {"refused": GENERATE.refused_files()}) == page
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_has_a_row_on_its_page(engine):
+    assert f"\n| `{engine}` |" in (DOCS / "engines.md").read_text()
+
+
+SPELT = {
+    "finetune": "microsoft/unilm",
+    "swin_transformer": "Swin",
+    "swin_transformer_v2": "Swin v2",
+    "swinv2": "Swin v2",
+    "vision_transformer": "ViT",
+    "vit_mae": "ViT-MAE",
+}
+"""Families of models as the page writes them, by their modules where the names differ in more than capitals."""
+
+
+@pytest.mark.parametrize("kind", [*position_rules.RELATIVE, *position_rules.ENCODERS])
+def test_every_family_whose_positions_are_known_stands_in_the_table_of_its_page(kind):
+    table = (DOCS / "check-span.md").read_text().partition("| layer | what is read |")[2].partition("\n\n")[0]
+    family = kind.split(".")[-2].removeprefix("modeling_")
+    assert re.search(rf"\b{re.escape(SPELT.get(family, family))}\b", table, re.I), family
 
 
 def test_the_house_is_the_one_that_stands():
