@@ -1,6 +1,7 @@
 """Errors that a mistaken hand could make in this package, each with a fast test that must fail on it."""
 
 import os
+import resource
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder, SourceFileLoader
@@ -374,10 +375,11 @@ QUIETLY = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-W", "ignore::pytes
 """Options of pytest in a fork: the first failure decides, and libraries are imported already."""
 
 
-def run(path: Path, source: str, tests: list[str]) -> None:
+def run(path: Path, source: str, tests: list[str], seconds: int) -> None:
     """Exits with the code of the tests, in a process that has not imported the package yet."""
     if "conv2attn" in sys.modules:
         os._exit(70)  # too late to plant anything
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
     os.chdir(ROOT)
     os.environ["CONV2ATTN_PROFILE"] = "dev"
     sys.meta_path.insert(0, Planted(path, source))
@@ -391,17 +393,15 @@ def run(path: Path, source: str, tests: list[str]) -> None:
         os._exit(code)
 
 
-def exit_code(path: Path, source: str, tests: list[str], seconds: float | None = None) -> int | None:
+def exit_code(path: Path, source: str, tests: list[str], seconds: int = resource.RLIM_INFINITY) -> int | None:
     """The exit code of tests where the file has another source, in a fork of a process that has imported torch.
 
-    None if they take longer than `seconds`.
+    -SIGXCPU if they take more than `seconds` of a processor.
     """
-    process = FORKS.Process(target=run, args=(path, source, tests))
+    process = FORKS.Process(target=run, args=(path, source, tests, seconds))
     process.start()
-    process.join(seconds)
-    code = process.exitcode
-    process.kill()
-    return code
+    process.join()
+    return process.exitcode
 
 
 def outcome(mutant: Mutant) -> int | None:
