@@ -33,7 +33,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 @final
-@dataclass
+@dataclass(eq=False)
 class Measured:
     """The measurements of one pair of layers.
 

@@ -29,7 +29,7 @@ Captured = Tensor | Unread
 ModuleCall = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-@dataclass
+@dataclass(eq=False)
 class RunningModule:
     """A module that runs: how often it has attended, its batch, and its first tensor."""
 

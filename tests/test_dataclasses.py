@@ -1,0 +1,50 @@
+"""Dataclasses of every room: frozen, compared by identity where they hold tensors, and printed as reports are."""
+
+import importlib
+import pkgutil
+import re
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+import conv2attn
+from conv2attn.report import Report
+
+ROOMS = [each.name for each in pkgutil.iter_modules(conv2attn.__path__, "conv2attn.") if each.ispkg]
+FILLED = {
+    "equivalence": {
+        "Layer", "LayerPair", "Matching", "Measured", "Namer", "NormalForm", "Pairing", "Terms", "Verdicts",
+    },
+    "experiments": {"Progress"},
+    "models": {"RunningModule", "TokenEvidence", "Trace"},
+    "span": {"Programme", "Search"},
+}  # fmt: skip
+"""Those that are not frozen: they are filled step by step while a network runs or a question is decided."""
+
+
+def dataclasses(room):
+    """The dataclasses that the modules of a room define."""
+    found = pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}.")
+    modules = [importlib.import_module(each.name) for each in found if not each.name.endswith("__main__")]
+    kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    return {kind for kind in kinds if is_dataclass(kind) and kind.__module__.startswith(f"{room}.")}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_dataclasses_are_frozen_but_for_those_that_are_filled(room):
+    filled = {kind.__name__ for kind in dataclasses(room) if not kind.__dataclass_params__.frozen}
+    assert filled == FILLED.get(room.rpartition(".")[2], set())
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_dataclasses_that_hold_tensors_are_compared_by_identity(room):
+    """The truth of an equality of tensors is an error."""
+    for kind in dataclasses(room):
+        if any(re.match(r"(tuple\[)?[\w.]*(Tensor|ndarray|Weights)\b", str(field.type)) for field in fields(kind)):
+            assert kind.__eq__ is object.__eq__, kind
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_reports_print_as_reports(room):
+    for kind in dataclasses(room):
+        assert not issubclass(kind, Report) or kind.__repr__ is Report.__repr__, kind
