@@ -117,7 +117,7 @@ def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float,
 
 
 def soft_reading(
-    head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float = 0.0
+    head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float
 ) -> tuple[float, RoundingBound]:
     """The leak of a head of any sharpness, and `soft_mixing_bound` beside it: neither below what claim ROW proves.
 
@@ -132,9 +132,7 @@ def soft_reading(
     return max(head.leak(), up(Fraction(proved.leak(head.axes), ONE))), mixing
 
 
-def soft_mixing_bound(
-    head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float = 0.0
-) -> RoundingBound:
+def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float) -> RoundingBound:
     """Bound on |computed sum over keys of weight * x - the same in real arithmetic| for a head of any sharpness.
 
     That of claim ROW, for the number of near keys that serves best; of one axis after the other where the arithmetic is

@@ -30,15 +30,15 @@ ALPHAS = (0.3, 1.0, 3.0, 5.0, 10.0)
 @pytest.mark.parametrize("shift", [0.0, 0.25])
 def test_the_bound_is_the_same_at_every_side(alpha, shift, by_axis):
     head, arithmetic = Head(alpha, (shift, 0.0), shift**2), Arithmetic("float32", by_axis=by_axis)
-    found = [soft_mixing_bound(head, (side, side), arithmetic).factor for side in (24, 112, 400, 2048)]
+    found = [soft_mixing_bound(head, (side, side), arithmetic, 0.0).factor for side in (24, 112, 400, 2048)]
     assert all(abs(a - b) <= 0.02 * a for a, b in pairwise(found))
     assert found[0] < 400 * 2.0**-24
-    assert soft_mixing_bound(head, (2**12, 2**12), Arithmetic("float32")).factor == math.inf
+    assert soft_mixing_bound(head, (2**12, 2**12), Arithmetic("float32"), 0.0).factor == math.inf
 
 
 def test_the_keys_of_an_enumeration_are_one_row():
     arithmetic = Arithmetic("float32", by_axis=True)
-    box, row = (soft_mixing_bound(Head(5.0, (0.0,), box=box), (2**12, 2**12), arithmetic) for box in (True, False))
+    box, row = (soft_mixing_bound(Head(5.0, (0.0,), box=box), (2**12, 2**12), arithmetic, 0.0) for box in (True, False))
     assert box.factor < row.factor == math.inf
 
 
@@ -150,7 +150,7 @@ def modelled(alpha, reach, arithmetic, random, steps=400):
 def test_the_bound_is_at_most_three_times_what_its_model_allows(alpha):
     """Leak aside: the weights, and their sum of products in the worst order."""
     arithmetic = arithmetics("dense", torch.float32, "cpu")[0]
-    bound = soft_mixing_bound(Head(alpha, (0.0, 0.0)), (400, 400), arithmetic).factor
+    bound = soft_mixing_bound(Head(alpha, (0.0, 0.0)), (400, 400), arithmetic, 0.0).factor
     reach = 1
     found = modelled(alpha, reach, arithmetic, torch.Generator().manual_seed(1)) + ((2 * reach + 1) ** 2 - 1) * 2.0**-24
     assert found <= bound <= 3 * found
@@ -174,4 +174,4 @@ def test_certificates_of_fused_attention_count_its_exponential():
     plain, fused = (arithmetics(engine, torch.float32, "cpu")[0] for engine in ("dense", "sdpa"))
     assert fused.exp_ulps > 2 * plain.exp_ulps
     head = Head(2.0, (0.0,))
-    assert soft_mixing_bound(head, (30,), fused).factor > soft_mixing_bound(head, (30,), plain).factor
+    assert soft_mixing_bound(head, (30,), fused, 0.0).factor > soft_mixing_bound(head, (30,), plain, 0.0).factor

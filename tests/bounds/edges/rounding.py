@@ -250,7 +250,7 @@ def test_a_head_halfway_between_pixels_or_of_unknown_scores_leaks_everything_as_
     head = Head(5.0, shifts, sum(shift**2 for shift in shifts))
     assert head.computed_leak("float32", 2.0) == 1.0
     assert head.leak() == (1.0 if max(shifts) > 0.5 else leaked_mass_diagonal([5.0, 5.0], shifts))
-    reading = soft_reading(head, (9, 9), Arithmetic("float32"))
+    reading = soft_reading(head, (9, 9), Arithmetic("float32"), 0.0)
     assert reading == (1.0, any_mean_bound(81, Arithmetic("float32")))
     assert Head(0.5, (0.0,)).computed_leak("float32", 2.0) == computed_leak(0.5, 1, "float32", 2.0)
 
