@@ -102,7 +102,7 @@ CLAIM = Claim(
         ),
         "conv2attn.bounds.hard_mixing_bound": Domain(
             {
-                "alpha, in thresholds,": Floats(1.0, 3.0),
+                "alpha, in thresholds,": Floats(1.0, 32.0),
                 "dimensions": Integers(1, 3),
                 "format": ALL_FORMATS,
                 "exp_ulps": ULPS,

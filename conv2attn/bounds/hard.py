@@ -174,10 +174,10 @@ def _stored_off_target(alpha: float, dimensions: int, format_name: str, exp_ulps
 
 
 def _lattice_points(alpha: arb, dimensions: int, storage: Format, inner: Format) -> int:
-    """At least as many displacements other than 0 as have weights that do not underflow in the storage.
+    """How many displacements other than 0 are in the box around those whose weights do not underflow in the storage.
 
     A weight underflows from half of the smallest subnormal down; half of that again pays for exp's error before a cast.
     """
     underflow = arb(storage.smallest_subnormal) / (2 if storage == inner else 4)
-    reach = math.isqrt(math.ceil(up(-underflow.log() / alpha)))
+    reach = math.isqrt(math.floor(up(-underflow.log() / alpha)))
     return (2 * reach + 1) ** dimensions - 1

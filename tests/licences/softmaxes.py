@@ -26,9 +26,9 @@ from proofs import FLOAT, SOFT
 TIGHT = 1 + arb(2) ** -40
 
 
-def just_above(found, least, largest=None):
-    """At least what is proved, and no more than that rounded up; `largest` where a count is rounded too."""
-    return bool(ball(found) >= least) and bool(ball(found) <= (largest or least) * TIGHT + arb(2) ** -1070)
+def just_above(found, proved):
+    """At least what is proved, and no more than that rounded up."""
+    return bool(ball(found) >= proved) and bool(ball(found) <= proved * TIGHT + arb(2) ** -1070)
 
 
 def numbers(name):
@@ -37,10 +37,9 @@ def numbers(name):
 
 
 def lasting(alpha, n, smallest):
-    """At least and at most as many displacements as have weights of `smallest` and above, in a box."""
-    squared = -smallest.log() / alpha
-    low, high = (math.isqrt(int(part.floor().unique_fmpz())) for part in (squared, squared + 1))
-    return (2 * low + 1) ** n - 1, (2 * high + 1) ** n - 1
+    """How many displacements are in the box around those with weights of `smallest` and above."""
+    reach = math.isqrt(int((-smallest.log() / alpha).floor().unique_fmpz()))
+    return (2 * reach + 1) ** n - 1
 
 
 def exponentials(alpha, n, name, ulps):
@@ -52,12 +51,12 @@ def exponentials(alpha, n, name, ulps):
 
 
 def off_target(alpha, n, name, ulps):
-    """For either count of weights that last, what they are in all, and their number."""
+    """What the weights that last are in all, and their number."""
     inner, stored = numbers(name)
     lower, rest, d, eta = exponentials(alpha, n, name, ulps)
-    counts = lasting(lower, n, arb(stored.smallest_subnormal) / (2 if inner == stored else 4))
+    count = lasting(lower, n, arb(stored.smallest_subnormal) / (2 if inner == stored else 4))
     cast, loss = arb(stored.unit_roundoff), arb(stored.smallest_subnormal) / 2
-    return [(SOFT.leaked(count, rest, d, eta, cast, loss), count) for count in counts]
+    return SOFT.leaked(count, rest, d, eta, cast, loss), count
 
 
 def is_the_computed_leak(function, case):
@@ -66,8 +65,7 @@ def is_the_computed_leak(function, case):
     with ctx.workprec(400):
         if found == 0 or rounds_to_zero(alpha * 0.98, name):
             return found == 0 and rounds_to_zero(alpha, name)
-        (least, _), (most, _) = off_target(alpha, n, name, ulps)
-        return just_above(found, least, most)
+        return just_above(found, off_target(alpha, n, name, ulps)[0])
 
 
 def is_where_the_target_is_one(function, case):
@@ -77,13 +75,13 @@ def is_where_the_target_is_one(function, case):
     alpha = function(name, n, ulps)
     u, cast = arb(inner.unit_roundoff), arb(stored.unit_roundoff)
 
-    def proved(alpha, which):
+    def proved(alpha):
         lower, rest, d, eta = exponentials(alpha, n, name, ulps)
-        count = lasting(lower, n, arb(inner.smallest_subnormal) / 2)[which]
+        count = lasting(lower, n, arb(inner.smallest_subnormal) / 2)
         return bool(SOFT.is_one(count, (1 + d) * rest + count * eta, u, cast))
 
     with ctx.workprec(400):
-        return proved(alpha, 1) and not proved(alpha * (1 - 2.0**-20 - 4 * stored.unit_roundoff), 0)
+        return proved(alpha) and not proved(alpha * (1 - 2.0**-20 - 4 * stored.unit_roundoff))
 
 
 def bounds_a_hard_mean(function, case):
@@ -95,18 +93,13 @@ def bounds_a_hard_mean(function, case):
         cuts = FORMATS[name].cuts
         if not cuts and (found == RoundingBound(0.0, 0.0) or rounds_to_zero(alpha * 0.98, name)):
             return found == RoundingBound(0.0, 0.0) and rounds_to_zero(alpha, name)
-        ends = []
-        for mass, others in [(arb(0), 0)] * 2 if rounds_to_zero(alpha, name) else off_target(alpha, n, name, ulps):
-            grown = mean(others + 1, name)
-            tiny = arb(inner.smallest_normal)
-            lost = FLOAT.underflow(
-                others + 1, tiny, others + 1, tiny, inner != stored, tiny + stored.smallest_subnormal
-            )
-            hard = SOFT.hard_mixing(grown, mass, lost, int(inner != stored))
-            ends.append((mass + (grown - 1) * (1 + mass), grown * lost) if cuts else hard)
-        return all(
-            just_above(f, *end) for f, end in zip((found.factor, found.absolute), zip(*ends, strict=True), strict=True)
-        )
+        mass, others = (arb(0), 0) if rounds_to_zero(alpha, name) else off_target(alpha, n, name, ulps)
+        grown, tiny = mean(others + 1, name), arb(inner.smallest_normal)
+        lost = FLOAT.underflow(others + 1, tiny, others + 1, tiny, inner != stored, tiny + stored.smallest_subnormal)
+        proved = SOFT.hard_mixing(grown, mass, lost, int(inner != stored))
+        if cuts:
+            proved = mass + (grown - 1) * (1 + mass), grown * lost
+        return just_above(found.factor, proved[0]) and just_above(found.absolute, proved[1])
 
 
 def mean(terms, name):
