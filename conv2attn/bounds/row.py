@@ -141,7 +141,7 @@ class SoftHeads:
             return False
         if not (self.softmax.fits and self.mean.fits and self.axes > 0 and self.alpha > 0):
             return False
-        if not (prod(self.score, self.alpha) <= self.alpha and max(self.score, self.score_lost) < ONE):
+        if max(self.score, self.score_lost) >= ONE:
             return False
         together = 1 if self.apart else self.axes
         count, roundoff = self.count(together), self.softmax.roundoff

@@ -68,7 +68,7 @@ def weights_error(keys: int, format_name: str, off: arb, lost: arb) -> arb:
     u, cast, tiny = arb(inner.unit_roundoff), 1 + arb(storage.unit_roundoff), arb(inner.smallest_normal)
     summed = arb(gamma(keys, inner.unit_roundoff))
     least = (1 - summed) * (1 - off) - lost
-    if not (off <= 1 and summed <= 1 and least > 0):
+    if not (summed <= 1 and least > 0):
         return arb(math.inf)
     quotients = (1 + u) ** 2 * cast - 1
     underflow = cast * (3 + 2 * u) * tiny + tiny + storage.smallest_subnormal

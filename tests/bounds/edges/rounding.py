@@ -215,12 +215,36 @@ def test_sums_that_are_stored_each_time_round_more_in_16_bits(name):
     assert each_time >= once
 
 
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
+def test_a_key_counts_until_its_weight_underflows(name):
+    """Below a quarter of where its neighbours' weights do, five keys are summed, and from there on three."""
+    inner, storage = accumulator_of(name), storage_of(name)
+    halvings = (1 if storage == inner else 2) - storage.smallest_subnormal_exponent
+    quarter = halvings * math.log(2) / (1 - 3 * inner.unit_roundoff) / 4
+    below, above = (hard_mixing_bound(quarter * (1 + away), 1, name, 2.0) for away in (-(2.0**-40), 2.0**-40))
+    if storage == inner:
+        assert below.absolute / above.absolute == pytest.approx(5 / 3)
+    else:
+        assert below.factor / above.factor - 1 == pytest.approx(2 * inner.unit_roundoff, rel=0.01)
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_partial_sums_that_are_stored_round_once_more_for_each_key_to_first_order(name):
     alpha, stored = 0.9 * one_hot_threshold(name), storage_of(name).unit_roundoff
     others = 2 * math.isqrt(math.ceil(-math.log(storage_of(name).smallest_subnormal / 4) / alpha))
     once, each_time = (hard_mixing_bound(alpha, 1, name, 2.0, stores=stores).factor for stores in (False, True))
     assert others * stored <= each_time / once - 1 <= 1.05 * others * stored
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_mean_with_any_weights_rounds_to_first_order(name, stores):
+    """Weights as in a softmax; operands that are cut, sums that round to a storage or not, twice four a key; a cast."""
+    keys, u, cast = 5, accumulator_of(name).unit_roundoff, storage_of(name).unit_roundoff
+    cuts = 2 * 2 * FORMATS[name].unit_roundoff if FORMATS[name].cuts else 0
+    first_order = 2 * u + cast + keys * u + cuts + 2 * 4 * keys * (cast if stores else u) + cast
+    factor = any_mean_bound(keys, Arithmetic(name, stores_means=stores)).factor
+    assert first_order <= factor <= 1.1 * math.expm1(first_order)
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -279,6 +303,7 @@ def test_almost_hard_heads_read_the_target(name):
             if target == 0:
                 assert (error > 0) == (alpha < last)
     assert hard_mixing_bound(last, 2, name, 2.0) == RoundingBound(0.0, 0.0)
+    assert computed_leak(last, 2, name, 2.0) == 0.0
 
 
 def test_what_is_left_out_of_a_call_is_what_is_documented():

@@ -22,7 +22,7 @@ from conv2attn.bounds import (
 )
 from conv2attn.bounds.by_key import heads_of_row
 from conv2attn.bounds.formats import accumulator_of
-from conv2attn.bounds.row import ONE, OutputChannel, Setting, geom, prod
+from conv2attn.bounds.row import LONGEST_LOOP, ONE, OutputChannel, Setting, geom, prod
 from proofs.formal import extraction
 
 ALPHAS = (0.03, 0.5, 3.0, 5.0, 20.0, 46.0, 200.0)
@@ -158,12 +158,21 @@ def test_softmax_of_many_keys_as_torch_computes_it_is_within_the_bound():
         assert 0 < error <= heads_of(alpha, 2, 2 * side + 1, "float32").off(2) / ONE
 
 
-def test_what_says_nothing_has_no_bound():
+def test_numbers_of_no_sum_and_of_no_heads_have_no_bound():
     setting = Setting.of(100, "float32")
     assert OutputChannel.of(1.0, 0.0, 1.0, setting, setting).proved > 0
     assert OutputChannel.of(1.0, 0.0, 1.0, setting, Setting.of(1 << 24, "float32")).proved is None
-    flat = dataclasses.replace(heads_of(5.0, 2, 10, "float32"), alpha=0)
-    assert OutputChannel.of(1.0, 0.0, 1.0, setting, setting, flat).proved is None
+    soft = heads_of(5.0, 2, 10, "float32")
+    assert OutputChannel.of(1.0, 0.0, 1.0, setting, setting, soft).proved > 0
+    numbers = {each.name: -1 for each in dataclasses.fields(soft) if each.type is int and each.name != "moves"}
+    least = {"alpha": 0, "axes": 0}
+    most = {"axes": 17, "reach": LONGEST_LOOP + 1, "score": ONE, "score_lost": ONE}
+    for name, number in [*numbers.items(), *least.items(), *most.items()]:
+        changed = dataclasses.replace(soft, **{name: number})
+        assert OutputChannel.of(1.0, 0.0, 1.0, setting, setting, changed).proved is None
+    for name in [each.name for each in dataclasses.fields(setting)]:
+        changed = dataclasses.replace(setting, **{name: -1})
+        assert OutputChannel.of(1.0, 0.0, 1.0, setting, changed).proved is None
     assert heads_of(1e-9, 2, 10, "float32") is None
     assert OutputChannel.of(-1.0, 0.0, 1.0, setting, setting).proved is None
 
