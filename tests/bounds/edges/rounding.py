@@ -309,6 +309,7 @@ def test_almost_hard_heads_read_the_target(name):
 def test_what_is_left_out_of_a_call_is_what_is_documented():
     assert softmax_error(9, "float32") == softmax_error(9, "float32", 0.0, 2.0)
     assert leaked_mass(5.0) == leaked_mass(5.0, 2)
+    assert True not in vars(Arithmetic("float32")).values()
     exact, sum_of_nine = RoundingBound(0.0, 0.0), convolution_bound(9, "float32")
     sides = (2.0, 1.0, 3.0, sum_of_nine, sum_of_nine)
     assert difference_bound(*sides) == difference_bound(*sides, 0.0, exact)
