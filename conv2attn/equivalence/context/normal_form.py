@@ -168,6 +168,7 @@ class Namer:
         if isinstance(fake, Tensor) and fake.layout != torch.strided:
             raise Unnamed("a sparse tensor is computed")
         if isinstance(fake, Tensor):
+            self.table.fits(term, fake)
             self.groups.setdefault(self.memory(node), []).append(node)
 
     def memory(self, node: fx.Node) -> Any:
@@ -216,7 +217,9 @@ class Namer:
             raise Unnamed("a layer is called inside a block of its own, such as one under autocast")
         inner = Namer(OperatorGraph(module, [], {}, {}, "", ()), self.table, self.name, symbols=dict(self.symbols))
         for number, each in enumerate(each for each in module.graph.nodes if each.op == "placeholder"):
-            inner.remember(each, self.table("argument", number))
+            fake = each.meta["val"]
+            kind = (str(fake.dtype), fake.ndim) if isinstance(fake, Tensor) else ()
+            inner.remember(each, self.table("argument", number, *kind))
         for each in module.graph.nodes:
             if each.op != "placeholder":
                 inner.visit(each)
@@ -286,7 +289,7 @@ class Namer:
         return self.table("convolution", read, *tensors, repr(parts), layer.function.__name__)
 
     def of_call(self, node: fx.Node, call: Call) -> Any:
-        """The term of a call, by its rule where there is one."""
+        """The term of a call, by its rule where there is one, unless that term stands for another kind of tensor."""
         rates = [call[name] for name in DROPOUT_RATES if isinstance(call[name], float)]
         tagged = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         trained = any(call[name] for name in ("train", "training"))
@@ -295,7 +298,7 @@ class Namer:
             return self.noise
         rule = REWRITES.get(call.name)
         term = rule(call) if rule is not None else None
-        return call.whole() if term is None else term
+        return call.whole() if term is None or not self.table.fits(term, call.made) else term
 
     def bind(self, node: fx.Node, term: Any) -> None:
         """Names the sizes that only the values of an operator decide by its term."""

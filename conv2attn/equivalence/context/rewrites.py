@@ -166,7 +166,7 @@ def _(call: Call) -> Term:
     amounts = list(call["padding"] or call["pad"])
     while amounts and amounts[-2:] == [0, 0]:
         amounts = amounts[:-2]
-    number = float(call["value"] or 0.0) if mode == "constant" else 0.0
+    number = scalar(call, call["value"] or 0) if mode == "constant" else 0
     return call.term("pad", call.first, amounts, mode, number) if amounts else call.first.term
 
 

@@ -33,6 +33,7 @@ class Terms:
     bare: dict[tuple[Any, ...], Term] = field(default_factory=dict)
     digests: dict[int, tuple[Tensor, str]] = field(default_factory=dict)
     constants: dict[Term, Tensor] = field(default_factory=dict)
+    kinds: dict[Term, tuple[torch.dtype, int]] = field(default_factory=dict)
 
     def __call__(self, operator: str, *arguments: Any) -> Term:
         """The term of an operator and its arguments, of which plain values are kept with their type."""
@@ -47,6 +48,14 @@ class Terms:
         term = self("constant", str(tensor.dtype), tuple(tensor.shape), self.bits(tensor))
         self.constants[term] = tensor
         return term
+
+    def fits(self, term: Any, made: Any) -> bool:
+        """Whether what a term, or each of several, stands for has this dtype and number of axes wherever it stands."""
+        if isinstance(term, tuple):
+            return all(map(self.fits, term, made))
+        if not isinstance(made, Tensor):
+            return True
+        return self.kinds.setdefault(term, (made.dtype, made.ndim)) == (made.dtype, made.ndim)
 
     def skeleton(self, term: Term) -> Term:
         """A term as it is without the numbers of constants; terms that differ in these alone have one."""

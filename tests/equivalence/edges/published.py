@@ -10,7 +10,7 @@ import pytest
 import torch
 from commands import SIZE, call, save_residual
 from equivalence import planted
-from equivalence.edges.rewritten import Network, fused
+from equivalence.edges.context.rewritten import Network, fused
 from equivalence.planted import image, original, pair
 from schemas import complaints
 

@@ -463,6 +463,19 @@ ALIKE = {
     "other minimum": (lambda n, x, y: torch.maximum(x, y), lambda n, x, y: torch.minimum(x, y)),
     "dropout in training": (lambda n, x, y: x, lambda n, x, y: F.dropout(x, 0.5)),
     "an update that is read": (lambda n, x, y: x + y, lambda n, x, y: (x.mul_(2), x)[0] + y),
+    "bits read as integers": (lambda n, x, y: x.amax(), lambda n, x, y: x.view(torch.int32).amax().to(x.dtype)),
+    "a sum that overflows": (
+        lambda n, x, y: ((x > 0).int() << 30).sum().to(x.dtype),
+        lambda n, x, y: ((x > 0).int() << 30).sum(dtype=torch.int32).to(x.dtype),
+    ),
+    "an integer that is rounded": (
+        lambda n, x, y: ((x > 0).int() * 16777217).amax().double(),
+        lambda n, x, y: ((x > 0).int() * 16777217 - 0.0).amax().double(),
+    ),
+    "parts of a complex number": (
+        lambda n, x, y: torch.complex(x, y).abs().max(),
+        lambda n, x, y: torch.view_as_real_copy(torch.complex(x, y)).abs().max(),
+    ),
 }
 
 
@@ -495,6 +508,14 @@ def test_what_only_looks_alike_never_holds(name):
     report = certify(*(Written(each).eval() for each in ALIKE[name]), images=IMAGES)
     assert report.verdict is not Verdict.HOLDS, report.to_text()
     assert report.between[0].verdict is not Verdict.HOLDS, "equal graphs, which the outputs alone contradict"
+
+
+def test_a_wrong_rule_does_not_hold_where_an_image_contradicts_it(monkeypatch):
+    monkeypatch.setitem(REWRITES, "aten::gelu", lambda call: call.first.term)
+    pair = (lambda n, x, y: F.gelu(x + y)), (lambda n, x, y: x + y)
+    report = certify(*(Written(each).eval() for each in pair), images=IMAGES)
+    assert (report.verdict, report.between[0].verdict) == (Verdict.UNDECIDED, Verdict.HOLDS)
+    assert "equal graphs differ less in float64" in report.to_text()
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
