@@ -154,6 +154,13 @@ def _(call: Call) -> Term:
     return terms[0] if len(terms) == 1 else call.term("cat", terms, axis)
 
 
+@rule("as_strided")
+def _(call: Call) -> Term:
+    """Numbers at places in memory, which the layout of the tensor decides."""
+    layout = call.first.fake.stride(), (call.first.fake.storage_offset(),)
+    return call.term(call.name, *call.arguments.values(), *layout)
+
+
 @rule("expand", "expand_as", "broadcast_to")
 def _(call: Call) -> Term:
     return call.first.term if call.first.shape == call.shape else call.term("expand", call.first, call.shape)
@@ -205,8 +212,9 @@ def _(call: Call) -> Term:
 def only_number(call: Call, value: Value) -> float | None:
     """The number that all entries of a constant are; else None."""
     tensor = call.terms.constants.get(value.term)
-    if value.term.operator == "full" and isinstance(value.term.arguments[1], tuple):
-        number = float(value.term.arguments[1][1])
+    full = value.term.arguments[1] if value.term.operator == "full" else None
+    if isinstance(full, tuple) and full[0] == "float":
+        number = float(full[1])
         return None if math.isnan(number) else number
     if tensor is None or not tensor.numel() or not bool((tensor == tensor.flatten()[0]).all()):
         return None

@@ -133,6 +133,10 @@ SAME = {
     "padding of nothing": (lambda n, x, y: F.pad(x, (1, 1)), lambda n, x, y: F.pad(x, (1, 1, 0, 0))),
     "softmax over a negative axis": (lambda n, x, y: x.softmax(1), lambda n, x, y: F.softmax(x, dim=-3)),
     "dropout in evaluation": (lambda n, x, y: x, lambda n, x, y: F.dropout(x, 0.5, training=False)),
+    "places in memory": (
+        lambda n, x, y: x.as_strided((4,), (1,), 2),
+        lambda n, x, y: x.clone().as_strided((4,), (1,), 2),
+    ),
     "maximum": (lambda n, x, y: torch.maximum(x, y), lambda n, x, y: torch.maximum(y, x)),
     "relu as maximum": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(x, torch.zeros_like(x))),
     "relu as maximum of a constant": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(n.zero, x)),
@@ -471,6 +475,14 @@ ALIKE = {
     "an integer that is rounded": (
         lambda n, x, y: ((x > 0).int() * 16777217).amax().double(),
         lambda n, x, y: ((x > 0).int() * 16777217 - 0.0).amax().double(),
+    ),
+    "memory beside a part": (
+        lambda n, x, y: x[:, 2:].as_strided((4,), (1,), 0),
+        lambda n, x, y: x[:, 2:].clone().as_strided((4,), (1,), 0),
+    ),
+    "a maximum with a truth value": (
+        lambda n, x, y: torch.maximum(x, torch.full_like(x, True)),
+        lambda n, x, y: torch.maximum(x, torch.full_like(x, False)),
     ),
     "parts of a complex number": (
         lambda n, x, y: torch.complex(x, y).abs().max(),
