@@ -132,7 +132,7 @@ def measure(room: str, tests: list[str], result: str) -> None:
     import pytest
 
     os.chdir(ROOT)
-    os.environ["CONV2ATTN_PROFILE"] = "dev"
+    os.environ["CONV2ATTN_PROFILE"] = "ci"
     measurement = coverage.Coverage(data_file=None, config_file=False, include=[f"{ROOT}/conv2attn/{room}/*"])
     measurement.start()
     watch = Watch(measurement)
