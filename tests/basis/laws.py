@@ -187,6 +187,27 @@ def test_heads_are_printed_and_built_by_their_sizes(family):
     assert set(re.findall(r"\d+", str(again))) >= {str(size) for size in heads.sizes}
 
 
+@pytest.mark.parametrize("sides", [(4,), (3, 4), (2, 3, 4)])
+def test_numbers_of_heads_with_a_covariance_bound_their_scores(sides):
+    torch.manual_seed(0)
+    axes, grid, depth = len(sides), AttentionGrid(sides, Sites.everywhere(len(sides))), 1.0
+    centers, roots = torch.linspace(0, 5, 40)[:, None] * torch.randn(40, axes), torch.randn(40, axes, axes)
+    heads = FAMILIES["generalised"].of(centers.double(), roots.double())
+    numbers, largest = heads.numbers(), torch.linalg.eigvalsh(heads.precision()).max().item()
+    assert (numbers.axes, numbers.reach) == (axes, heads.center.abs().max().item())
+    assert largest / 2 <= numbers.sharpness <= axes * largest / 2
+    scores, away = heads.scores(grid, grid.every_query(), torch.float64)[0], grid.displacements()
+    beyond = 0
+    for ellipse, found in zip(numbers.ellipses, scores, strict=True):
+        below = found < found.amax(-1, keepdim=True) - depth
+        for axis in range(axes):
+            first, last = ellipse.reach(axis, depth)
+            outside = (away[..., axis] < first) | (away[..., axis] > last)
+            assert below[outside].all()
+            beyond += outside.sum()
+    assert beyond > 0
+
+
 def test_enumerated_displacements_are_apart():
     """By the smallest radix that serves. Planted: one less."""
     sides = (2, 3, 4)
@@ -469,6 +490,13 @@ def test_weights_of_one_factor_are_the_same_in_either():
     taps = torch.rand(3, 4, 2)
     for weights in (Weights(None, taps), Weights(taps, None)):
         assert (weights.d_out, weights.d_in, weights.taps() is taps) == (4, 2, True)
+
+
+def test_explicit_factors_multiply_to_the_taps():
+    value, output = torch.rand(3, 4, 2), torch.rand(3, 5, 4)
+    for weights in (Weights(None, output), Weights(value, None), Weights(value, output)):
+        first, second = weights.explicit_factors()
+        assert_same(second @ first, weights.taps(), 1e-6)
 
 
 def test_no_bias_is_a_field_of_zeros():

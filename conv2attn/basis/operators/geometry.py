@@ -5,7 +5,7 @@ from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
-from conv2attn.basis.padding import ZERO, Padding
+from conv2attn.basis.padding import Padding
 
 
 @terms.register(Padding)
@@ -24,7 +24,7 @@ def _(operator: Padding, sides: Sides) -> Tensor:
     matrix = torch.ones(1, 1, dtype=torch.float64)
     for axis, side in enumerate(sides):
         source = operator.source(axis, side)
-        copies = (source[:, None] == torch.arange(side)) & (source != ZERO)[:, None]
+        copies = source[:, None] == torch.arange(side)
         matrix = torch.kron(matrix, copies.double())
     return matrix[None]
 
@@ -52,7 +52,8 @@ def _(operator: Sites, image: Tensor, sides: Sides) -> Tensor:
 @combine.register(Padding)
 @combine.register(Sites)
 def _(operator: Padding | Sites, images: Tensor, sides: Sides) -> Tensor:
-    return apply(operator, images[0], sides)[0]
+    (image,) = images
+    return apply(operator, image, sides)[0]
 
 
 @entries.register(Padding)

@@ -30,6 +30,7 @@ from conv2attn.basis import (
     gcn,
     inner_products,
     order_costs,
+    pattern_of,
     random_walks,
     relations,
     terms,
@@ -174,10 +175,19 @@ def test_matrices_of_torch_are_read_in_any_layout(layout):
     assert_same(as_matrix(Sparse.from_matrix(given), (5,))[0], matrix)
 
 
-def test_causal_shifts_are_a_padded_convolution_of_torch():
-    conv = torch.nn.Conv1d(2, 3, 4, dilation=2, padding=6, dtype=torch.float64)
+def test_attention_on_a_graph_scores_its_edges_and_each_node_with_itself_once():
+    for loops, pattern in ((True, pattern_of(GRAPH)), (False, pattern_of(GRAPH, loops=False))):
+        edges = [(q, k) for k, q in EDGES.T.tolist() if k != q or not loops]
+        once = [(node, node) for node in range(GRAPH.nodes)] if loops else []
+        assert sorted(zip(pattern.queries.tolist(), pattern.keys.tolist(), strict=True)) == sorted(edges + once)
+
+
+@pytest.mark.parametrize("dilation", [(), (2,)])
+def test_causal_shifts_are_a_padded_convolution_of_torch(dilation):
+    padding = 3 * math.prod(dilation)
+    conv = torch.nn.Conv1d(2, 3, 4, dilation=math.prod(dilation), padding=padding, dtype=torch.float64)
     image = torch.randn(2, 2, 9, dtype=torch.float64)
-    basis = basis_of(causal_shifts(4, 2), Weights(None, conv.weight.permute(2, 0, 1), conv.bias), 1)
+    basis = basis_of(causal_shifts(4, *dilation), Weights(None, conv.weight.permute(2, 0, 1), conv.bias), 1)
     assert_same(evaluate(basis, image).detach(), conv(image)[..., :9].detach(), ROUNDING)
 
 
