@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, final
 
+import torch
 from torch import nn
 
 from conv2attn.checkpoints.kinds import read_json
@@ -116,7 +117,9 @@ def architecture_library(name: str, arch: str) -> Any:
         return importlib.import_module(name)
     except (ImportError, RuntimeError, OSError) as error:
         reason = f"--arch {arch} needs {name}, which cannot be imported here ({first_line(error)})"
-        raise UsageError("C2A003", reason, f"Install {name}.") from error
+        package = name.partition(".")[0]
+        remedy = f"Install {package}, and where it is installed, the versions that fit torch {torch.__version__}."
+        raise UsageError("C2A003", reason, remedy) from error
 
 
 def unknown_name(arch: str, name: str, names: list[str], kind: str) -> UsageError:
@@ -218,9 +221,7 @@ def factory_named(arch: str, module: str, name: str) -> Callable[..., Any]:
     Raises:
         UsageError: its module cannot be imported (C2A003), or has no such part; near names are offered (C2A002).
     """
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    search_working_folder()
     try:
         module_object = module_in_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except Exception as error:
@@ -238,6 +239,12 @@ def factory_named(arch: str, module: str, name: str) -> Callable[..., Any]:
     if not callable(factory):
         raise UsageError("C2A006", f"--arch {arch}: {name} is a {type(factory).__name__}, not a function", FORMS)
     return factory
+
+
+def search_working_folder() -> None:
+    """Makes the modules in the working folder importable, as they are for a script in it."""
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def module_in_file(path: Path) -> Any:

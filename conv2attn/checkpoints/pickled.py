@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
+from conv2attn.checkpoints.architectures import search_working_folder
 from conv2attn.checkpoints.kinds import SAVE_STATE
 from conv2attn.checkpoints.states import WRAPPERS, Record, is_plain_value
 from conv2attn.checkpoints.torch_files import check_tensors
@@ -47,6 +48,11 @@ ALLOW = (
     "torch.save(model.state_dict(), path), or pass --trust-pickle to run the code in the file."
 )
 
+IMPORT = (
+    "Run this in the folder of its module, or save the weights alone with torch.save(model.state_dict(), path), and "
+    "pass --arch file.py:factory."
+)
+
 
 def code_in(path: Path) -> list[str]:
     """Every global in a file of torch.save that `torch.load` does not know as harmless; none where it is damaged."""
@@ -57,9 +63,14 @@ def code_in(path: Path) -> list[str]:
 
 
 def module_class(name: str, allow: Iterable[str]) -> type[nn.Module] | None:
-    """The class of modules of that name, of a library that is known or where the user allows it; else None."""
+    """The class of modules of that name, of a library that is known or where the user allows it; else None.
+
+    Where the user allows it, it may be in the working folder.
+    """
     module, _, class_name = name.rpartition(".")
-    if name not in allow and not any(f"{module}.".startswith(f"{each}.") for each in MODULE_LIBRARIES):
+    if name in allow:
+        search_working_folder()
+    elif not any(f"{module}.".startswith(f"{each}.") for each in MODULE_LIBRARIES):
         return None
     try:
         value = getattr(importlib.import_module(module), class_name, None)
@@ -89,6 +100,9 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
     """
     kinds = {name: kind for name in names if (kind := module_class(name, allow))}
     if unknown_code := [name for name in names if name not in kinds and name not in DATA_GLOBALS]:
+        if not_found := [name for name in unknown_code if name in allow]:
+            reason = f"{path} names {', '.join(not_found)}, and there is no such class of modules to import"
+            raise CheckpointError("C2A303", reason, IMPORT)
         reason = (
             f"{path} holds more than tensors: it names {', '.join(unknown_code)}, which is code, and nothing was run"
         )
@@ -171,6 +185,7 @@ def run_pickle(path: Path) -> nn.Module | dict[Any, Any]:
     Raises:
         CheckpointError: it raises, or is neither (C2A303).
     """
+    search_working_folder()
     try:
         content = torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:

@@ -145,6 +145,6 @@ def _(hybrids: Hybrids, verbose: bool = False) -> Document:
     summary = f"{len(hybrids.rows)} of {len(HYBRID_ARMS) * len(HYBRID_SEEDS)} runs are done; accuracies in per cent"
     notes = ("in brackets: the gain over the CNN trained on, seed by seed, +- one standard error.",)
     columns = ("network", "runs", *TESTS, "seconds")
-    parts = (Table(columns, tuple(shares)), Notes(notes))
+    parts = (Table(columns, tuple(shares), ("seconds", "runs")), Notes(notes))
     head_table = Table(("network", "moved", "at most", "alpha", "content"), tuple(heads))
     return Document((summary,), (*parts, head_table))

@@ -34,7 +34,7 @@ def to_text(document: Document, width: int | None = None, colour: bool = False) 
     """The answer, then the parts, with a blank line between; no line is longer than `width`, but verbatim ones.
 
     A table that is too wide shortens the names in its first column, leaves out its spare columns in their order until
-    it fits, takes back what still fits beside the others, and names what is missing. At last the first column folds.
+    it fits, takes back what still fits beside the others, and names what is missing. At last all columns fold.
     """
     from rich.console import Console
 
@@ -77,7 +77,7 @@ def show_on(console: "Console", document: Document, width: int | None) -> None:
             case Table():
                 console.print()
                 table, dropped = fitted(part, width)
-                console.print(rich_table(table))
+                console.print(rich_table(table, width is not None and total(widths(table).values()) > width))
                 if dropped:
                     for line in wrapped(f"not shown at this width: {', '.join(dropped)} (--wide)", width):
                         console.print(Text(line, style="dim"), soft_wrap=True)
@@ -117,7 +117,7 @@ def fitted(table: Table, width: int | None) -> tuple[Table, list[str]]:
 def widths(table: Table) -> dict[str, int]:
     """The width of each column."""
     cells = [list(map(show, row)) for row in table.rows]
-    return {name: max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(table.columns)}
+    return {name: max(map(len, (name, *(row[place] for row in cells)))) for place, name in enumerate(table.columns)}
 
 
 def total(sizes: Iterable[int]) -> int:
@@ -130,14 +130,17 @@ def shortened(name: Cell) -> Cell:
     return f"…{name[1 - NAME_WIDTH :]}" if isinstance(name, str) and len(name) > NAME_WIDTH else name
 
 
-def rich_table(table: Table) -> "RichTable":
-    """The table as rich lays it out: columns apart by two blanks, numbers flush right, verdicts in their colour."""
+def rich_table(table: Table, folds: bool) -> "RichTable":
+    """The table as rich lays it out: columns apart by two blanks, numbers flush right, verdicts in their colour.
+
+    Its cells fold where it `folds`; rich would cut them otherwise.
+    """
     from rich.table import Table as RichTable
 
     rich = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for place, name in enumerate(table.columns):
         side = "right" if table.right(place) else "left"
-        rich.add_column(name, justify=side, no_wrap=place > 0, overflow="fold")  # type: ignore[arg-type]
+        rich.add_column(name, justify=side, no_wrap=not folds, overflow="fold")  # type: ignore[arg-type]
     for row in table.rows:
         rich.add_row(*map(styled, row))
     return rich

@@ -19,6 +19,7 @@ from conv2attn.models import attention_layers
 from conv2attn.models.conversion.replacement import copy_network
 from conv2attn.theorem import STOCK
 
+pytestmark = pytest.mark.filterwarnings("ignore:C2A109 no convolution of")
 WAYS = {"seen": (True, False), "seen in training": (True, True), "unseen": (False, False)}
 
 

@@ -51,6 +51,13 @@ def test_columns_that_are_left_out_are_named(name):
                 assert column in {each.strip() for each in shown} or f"{column}" in told.partition("not shown")[2]
 
 
+def test_a_table_that_is_too_wide_folds_and_loses_no_letter():
+    wide = Table(("layer", "found", "reason"), (("attention", "q" * 60, "z" * 60),))
+    text = to_text(Document((), (wide,)), 40)
+    assert {"layer", "attention", "found", "reason"} <= {*text.split()}
+    assert (text.count("q"), text.count("z")) == (60, 60)
+
+
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_verdict_comes_first(name):
     report = report_of(name)

@@ -142,7 +142,10 @@ def _(starts: Starts, verbose: bool = False) -> Document:
         Notes((f"{len(starts.rows)} rows: {counts} dropped",)),
         Table(("column", "what it is"), (*MEANINGS.items(),)),
     )
-    return Document((summary,), (Table(columns, rows), Notes(notes), rate_table, *(details if verbose else ())))
+    return Document(
+        (summary,),
+        (Table(columns, rows, ("runs", "kept", "shifts")), Notes(notes), rate_table, *(details if verbose else ())),
+    )
 
 
 def arm_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:

@@ -42,6 +42,7 @@ from conv2attn.theorem import STOCK
 Input = Tensor | Sequence[Any] | Mapping[str, Any]
 Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 Network = TypeVar("Network", bound=nn.Module)
+CHECKED = "checked on the example input"
 
 
 class Options(TypedDict, total=False):
@@ -107,7 +108,8 @@ def convert(
     Returns:
         A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
     Warns:
-        Conv2AttnWarning: there is no convolution (C2A109), or positions that are to be trained do not move (C2A132).
+        Conv2AttnWarning: there is no convolution, or none that can be converted (C2A109), or positions that are to be
+            trained do not move (C2A132).
     Raises:
         UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or the code of the
             network asks a layer for what only a convolution has, as the example shows (C2A108).
@@ -151,7 +153,7 @@ def convert(
     owners = {call.owner for call in call_names}
     layer_rows = (row for name, row in rows.items() if name not in owners)
     call_rows = (row_of_call(call, call in converted_calls, settings) for call in call_names)
-    functional_calls = "checked on the example input" if recorder else "not looked for, without an example input"
+    functional_calls = CHECKED if recorder else "not looked for, without an example input"
     remember(network, Conversion((*unreadable, *layer_rows, *call_rows), functional_calls))
     for warning in warnings_about(network, settings):
         warnings.warn(warning, stacklevel=2)
@@ -216,12 +218,17 @@ def no_convolution_text(network: nn.Module) -> str:
 
 def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:
     """The warnings about a converted network."""
-    layers = attention_layers(network).values()
-    if not layers and not conversion_of(network).rows:
+    layers, rows = attention_layers(network).values(), conversion_of(network).rows
+    if not layers and rows and all(row.outcome == UNSUPPORTED for row in rows):
+        found = f"no convolution of the {type(network).__name__} was converted: {rows[0].reason.rstrip('.')}"
+        yield Conv2AttnWarning("C2A109", found, "See conversion_of(network), which has the reason for each.")
+    if not layers and not rows:
         yield Conv2AttnWarning(
             "C2A109",
             f"{no_convolution_text(network)}: this is a plain copy of it",
-            "Pass a model with convolutions, and example_input if it calls them as functions.",
+            "Pass a model with convolutions, as layers or as calls of torch.nn.functional."
+            if conversion_of(network).functional_calls == CHECKED
+            else "Pass a model with convolutions, and example_input if it calls them as functions.",
         )
     trained = [layer.encoding.operators() for layer in layers if settings.trainable]
     alphas = [alpha for heads in trained for alpha in heads.numbers().alphas]

@@ -145,12 +145,7 @@ def unreadable_rows(network: nn.Module) -> list[ConversionRow]:
         elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
             reason = "has quantised weights"
         if reason and "Conv" in kind:
-            text = str(
-                UnsupportedError(
-                    "C2A102",
-                    f"{name or 'the network'} ({kind}) {reason}",
-                    "Dequantise or cast the layer to float64, float32, bfloat16 or float16 first.",
-                )
-            )
+            found = f"{name or 'the network'} ({kind}) {reason}"
+            text = str(UnsupportedError("C2A102", found, "Convert the network before it is quantised or compiled."))
             rows.append(ConversionRow(name, kind, UNSUPPORTED, text))
     return rows

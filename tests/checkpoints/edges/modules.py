@@ -3,9 +3,11 @@
 import argparse
 import collections
 import datetime
+import importlib
 import json
 import os
 import re
+import sys
 import types
 from pathlib import Path
 
@@ -74,6 +76,38 @@ def test_a_class_of_the_user_needs_to_be_allowed_by_name():
         load("net.pt")
     assert torch.equal(load("net.pt", allow=[OWN])(image), net(image))
     assert torch.equal(load("net.pt", model=Own(), allow=[OWN])(image), net(image))
+
+
+MODULE = """
+from torch import nn
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Conv2d(3, 4, 3)
+    def forward(self, image):
+        return self.inner(image)
+"""
+
+
+@pytest.mark.parametrize("option", [["--allow", "in_the_working_folder.Own"], ["--trust-pickle"]])
+def test_a_class_in_the_working_folder_is_found_where_it_is_allowed(folder, option, monkeypatch):
+    (folder / "in_the_working_folder.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(folder)
+    torch.save(importlib.import_module("in_the_working_folder").Own(), "net.pt")
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    monkeypatch.delitem(sys.modules, "in_the_working_folder")
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", str(folder))])
+    done = CliRunner().invoke(main, ["convert", "net.pt", "--input-size", "3x6x7", *option])
+    assert done.exit_code == 0, done.output
+    monkeypatch.delitem(sys.modules, "in_the_working_folder")
+
+
+def test_an_allowed_class_that_cannot_be_imported_is_named(monkeypatch):
+    torch.save(Own(), "net.pt")
+    monkeypatch.delattr(sys.modules[Own.__module__], "Own")
+    with pytest.raises(CheckpointError, match=f"net.pt names {re.escape(OWN)}, and there is no such class"):
+        load("net.pt", allow=[OWN])
 
 
 def changed(**attributes):

@@ -1,6 +1,7 @@
 """Warnings of a conversion in which nothing was converted, or nothing can be learned."""
 
 import pytest
+import torch
 from torch import nn
 from whole import image_of, whole
 
@@ -17,6 +18,21 @@ def test_a_module_without_a_convolution_comes_back_as_a_copy_with_a_warning(mode
     assert [warning.filename for warning in warned] == [__file__]
     assert network is not model
     assert conversion_of(network).rows == ()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("compiled", [torch.jit.script, lambda model: torch.jit.trace(model, IMAGE)])
+def test_a_torchscript_program_comes_back_with_a_warning(compiled):
+    model = compiled(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()))
+    with pytest.warns(Conv2AttnWarning, match="C2A109 no convolution of .* 0 .Conv2d. is compiled by torch.jit"):
+        convert(model)
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec")
+def test_an_exported_program_is_not_asked_for_the_example_that_it_has():
+    model = torch.export.export(nn.Conv2d(1, 2, 3), (IMAGE,)).module()
+    with pytest.warns(Conv2AttnWarning, match="C2A109 .* as layers or as calls of torch.nn.functional"):
+        convert(model, example_input=IMAGE)
 
 
 def gradients(alpha: float) -> float:

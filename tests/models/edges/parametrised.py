@@ -8,6 +8,7 @@ from torch.nn.utils import parametrize, prune
 from whole import image_of
 
 from conv2attn import MultiHeadSelfAttention, conversion_of, convert, set_engine
+from conv2attn.errors import Conv2AttnWarning
 
 IMAGE = image_of(2, 3, 6, 7)
 
@@ -71,7 +72,8 @@ def test_a_parametrisation_of_a_convolution_can_be_removed_from_its_attention():
 
 @pytest.mark.parametrize("kind", PARAMETRISATIONS)
 def test_a_computed_weight_does_not_become_factors(kind):
-    (row,) = conversion_of(convert(parametrised(kind), d_head=7)).remaining
+    with pytest.warns(Conv2AttnWarning, match="C2A109 no convolution of"):
+        (row,) = conversion_of(convert(parametrised(kind), d_head=7)).remaining
     assert "C2A106 0: Conv2d computes its weight" in row.reason
 
 
