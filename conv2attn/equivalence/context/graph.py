@@ -15,7 +15,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
+from torch.export.exported_program import _get_shape_env
 from torch.fx.experimental import _config as symbolic
+from torch.fx.experimental.symbolic_shapes import ShapeGuardPythonPrinter
 from torch.nn.parameter import is_lazy
 
 from conv2attn.equivalence.context.opaque import NORM, OPAQUE, Layer, opaque, readable_layers
@@ -328,8 +330,7 @@ def enclosing_module(node: fx.Node) -> str:
 def guards_of(program: ExportedProgram, images: Tensor, dynamic: Mapping[int, Any]) -> tuple[str, ...]:
     """The conditions of the code on sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
     count = images.ndim
-    guards = [guard for guard in getattr(program, "_guards_code", None) or [] if not NONEMPTY.fullmatch(guard)]
-    sizes = [SIZE_OF_INPUT.sub(lambda each: axis_name(int(each[1]), count), guard) for guard in guards]
+    sizes = [SIZE_OF_INPUT.sub(lambda each: axis_name(int(each[1]), count), guard) for guard in conditions_of(program)]
     if not dynamic:
         sizes.append("inputs " + "x".join(map(str, images.shape)) + " only")
     for node in program.graph.nodes:
@@ -340,6 +341,25 @@ def guards_of(program: ExportedProgram, images: Tensor, dynamic: Mapping[int, An
         if "aten.squeeze" in str(node.target) and squeezes_unknown(node):
             sizes.append("sizes above 1 where they are squeezed")
     return tuple(dict.fromkeys(sizes))
+
+
+def conditions_of(program: ExportedProgram) -> Iterator[str]:
+    """The conditions that the code sets on sizes, as Python expressions.
+
+    An operator of torch fails on a map that is empty; its condition that none is empty is left out. Code that asks the
+    same itself may take another way, so that its condition counts.
+    """
+    environment = _get_shape_env(program.graph_module)
+    if environment is None:
+        return
+    names = environment.var_to_sources
+    printer = ShapeGuardPythonPrinter(names, lambda source: source.name, names)
+    for guard in environment.guards:
+        if guard.expr.free_symbols <= {*names}:
+            code, place = printer.doprint(guard.expr), guard.sloc.framework_loc
+            of_operator = str(getattr(place, "filename", "")).startswith(OWN)
+            if not (of_operator and NONEMPTY.fullmatch(code)) and "L['self']" not in code:
+                yield code
 
 
 def axis_name(axis: int, count: int) -> str:

@@ -16,6 +16,7 @@ from typing import Any, final
 import sympy
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
 
 from conv2attn.equivalence.context.graph import OperatorGraph, arguments_of, number_of, operator_schema, written_by
 from conv2attn.equivalence.context.opaque import OPAQUE, Layer
@@ -178,7 +179,7 @@ class Namer:
             self.storages[storage] = storage
             if node.name in self.graph.constants:
                 self.storages[storage] = self.graph.constants[node.name][0].untyped_storage().data_ptr()
-            elif "dropout" in str(node.target):  # in evaluation it returns its very input, which no schema says
+            elif returns_its_input(node):
                 self.storages[storage] = self.memory(node.all_input_nodes[0])
         return self.storages[storage]
 
@@ -239,7 +240,7 @@ class Namer:
         fake, term = node.meta.get("val"), self.term_of(node)
         if isinstance(fake, Tensor):
             return Value(term, fake, self.size)
-        return fake if isinstance(fake, SYMBOLIC_SIZES) else term
+        return self.size(fake) if isinstance(fake, SYMBOLIC_SIZES) else term
 
     def of_operator(self, node: fx.Node) -> Any:
         """The term of an operator, or one for each thing that it returns."""
@@ -268,7 +269,7 @@ class Namer:
             self.updates[term] += 1
         if written and schema.name != "aten::detach_":
             nodes = arguments_of(node, lambda each: each)
-            self.change(node, term, [nodes[each] for each in written], alone=form != schema.name)
+            self.change(term, tree_leaves([nodes[each] for each in written]), alone=form != schema.name)
             if schema.name in STATISTICS:
                 return self.table("item", term, 0)
         return term
@@ -298,7 +299,10 @@ class Namer:
             return self.noise
         rule = REWRITES.get(call.name)
         term = rule(call) if rule is not None else None
-        return call.whole() if term is None or not self.table.fits(term, call.made) else term
+        term = call.whole() if term is None or not self.table.fits(term, call.made) else term
+        if self.table.fits(term, call.made):
+            return term
+        return self.table("of another kind", term, str(call.made.dtype), call.made.ndim)
 
     def bind(self, node: fx.Node, term: Any) -> None:
         """Names the sizes that only the values of an operator decide by its term."""
@@ -307,7 +311,7 @@ class Namer:
             self.symbols[symbol] = sympy.Symbol(f"found{number}{path}", integer=True)
             self.texts.clear()
 
-    def change(self, node: fx.Node, term: Any, targets: list[fx.Node], *, alone: bool) -> None:
+    def change(self, term: Any, targets: list[fx.Node], *, alone: bool) -> None:
         """Gives all that shares memory with what an operator changes its new terms.
 
         Args:
@@ -323,11 +327,12 @@ class Namer:
                     self.terms[other] = self.table("after", self.terms[other], self.place(other), before, place, new)
 
     def place(self, node: fx.Node) -> Any:
-        """The place of a tensor in its memory: shape, strides and first number."""
+        """The place of a tensor in its memory, and how its bits are read: shape, strides, first number and dtype."""
         if node not in self.places:
             fake = self.graph.constants[node.name][0] if node.name in self.graph.constants else node.meta["val"]
             parts = fake.shape, fake.stride(), (fake.storage_offset(),)
-            self.places[node] = tuple(tuple(map(self.size, each)) for each in parts)
+            kind = str(fake.dtype), fake.is_conj(), fake.is_neg()
+            self.places[node] = (*(tuple(map(self.size, each)) for each in parts), kind)
         return self.places[node]
 
 
@@ -341,3 +346,11 @@ def functional(name: str, arguments: Mapping[str, Any], written: list[str]) -> s
     dtypes = {each.fake.dtype for each in arguments.values() if isinstance(each, Value) and each.rank}
     alike = len(written) == 1 and isinstance(target, Value) and dtypes == {target.fake.dtype} and target.floating
     return f"aten::{plain}" if alike and (plain != own or written == ["out"]) else name
+
+
+def returns_its_input(node: fx.Node) -> bool:
+    """Whether an operator is dropout that leaves nothing out: it returns its very input, which no schema says."""
+    if "dropout" not in str(node.target) or operator_schema(node) is None:
+        return False
+    arguments = arguments_of(node, lambda each: each)
+    return arguments.get("train") is False or arguments.get("p") == 0

@@ -142,8 +142,8 @@ def _(call: Call) -> Term | None:
     axis = {"vstack": 0, "dstack": 2}.get(call.name.removeprefix("aten::"), 1 if call["dim"] is None else call["dim"])
     if not isinstance(axis, int):
         return None
-    terms = [each.term for each in tensors]
-    return terms[0] if len(terms) == 1 else call.term("cat", terms, axis % tensors[0].rank)
+    terms = [each.term for each in tensors]  # of which torch leaves out empty vectors
+    return terms[0] if len(terms) == 1 else call.term("cat", terms, axis % call.made.ndim)
 
 
 @rule("stack")
@@ -173,7 +173,8 @@ def _(call: Call) -> Term:
     amounts = list(call["padding"] or call["pad"])
     while amounts and amounts[-2:] == [0, 0]:
         amounts = amounts[:-2]
-    number = scalar(call, call["value"] or 0) if mode == "constant" else 0
+    number = 0.0 if call["value"] is None or mode != "constant" else call["value"]
+    number = float(number) if fits_a_float(number) else number
     return call.term("pad", call.first, amounts, mode, number) if amounts else call.first.term
 
 
@@ -216,9 +217,11 @@ def only_number(call: Call, value: Value) -> float | None:
     if isinstance(full, tuple) and full[0] == "float":
         number = float(full[1])
         return None if math.isnan(number) else number
-    if tensor is None or not tensor.numel() or not bool((tensor == tensor.flatten()[0]).all()):
+    if tensor is None or not tensor.numel() or not value.floating:
         return None
-    return float(tensor.flatten()[0])
+    first = tensor.flatten()[0]
+    alike = (tensor == first) & (tensor.signbit() == first.signbit())
+    return float(first) if bool(alike.all()) else None
 
 
 @rule("add")
@@ -243,7 +246,8 @@ def _(call: Call) -> Term | None:
     if call.name == "aten::rsub":
         return call.term("subtract", scalar(call, other), first)
     if fits_a_float(other) and call.made.is_floating_point():
-        unchanged = other == 0 and first.fake.dtype == call.made.dtype
+        positive = other == 0 and math.copysign(1, other) == 1  # x - -0.0 has another sign where x is -0.0
+        unchanged = positive and first.fake.dtype == call.made.dtype
         return first.term if unchanged else call.term("add", first, -float(other))
     return call.term("subtract", first, other)
 
@@ -297,15 +301,13 @@ def _(call: Call) -> Term | None:
     return powers.get(power)
 
 
-@rule("relu", "relu6", "clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "threshold")
+@rule("relu", "relu6", "clamp", "clip", "clamp_min", "clamp_max", "hardtanh")
 def clamp(call: Call) -> Term | None:
     """Between two numbers, of which either may be infinite."""
     low, high = {"aten::relu": (0.0, None), "aten::relu6": (0.0, 6.0)}.get(call.name, (call["min"], call["max"]))
     if call.name == "aten::hardtanh":
         low, high = call["min_val"], call["max_val"]
-    if call.name == "aten::threshold":
-        low, high = (0.0, None) if (call["threshold"], call["value"]) == (0, 0) else (call["self"], None)
-    if any(isinstance(each, Value) for each in (low, high)) or not call.first.floating:
+    if not call.first.floating or not all(each is None or type(each) in (int, float) for each in (low, high)):
         return None
     limits = -math.inf if low is None else float(low), math.inf if high is None else float(high)
     return None if any(map(math.isnan, limits)) else clamped(call, call.first, *limits)

@@ -93,6 +93,23 @@ def test_sizes_that_become_text_restrict_the_claim_to_the_images():
     assert not report or report.claim.endswith("of sizes with height == 8 and width == 9")
 
 
+CONDITIONS = {
+    "height % 3": lambda y: y.shape[2] % 3,
+    "height % 3 >= 1": lambda y: y.shape[2] % 3 >= 1,
+    "height // 8 >= 1": lambda y: y.shape[2] // 8 >= 1,
+    "height - 7 >= 1": lambda y: y.shape[2] - 7 >= 1,
+    "width - height >= 0": lambda y: y.shape[3] - y.shape[2] >= 0,
+    "batch - 3": lambda y: y.shape[0] - 3,
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_code_that_takes_another_way_for_other_sizes_restricts_the_claim(name):
+    original = After(lambda net, y: y if CONDITIONS[name](y) else -y).eval()
+    assert not certify(original, After(lambda net, y: y).eval(), images=IMAGES)
+    assert "of sizes with" in certify(original, conv2attn.convert(original), images=IMAGES).claim
+
+
 def test_hooks_on_the_attention_of_functions_are_in_the_graph():
     class Function(nn.Module):
         def __init__(self):

@@ -48,6 +48,18 @@ class Many(Written):
         return [each(self, first.clone(), second.clone()) for each in self.function]
 
 
+def ones(like):
+    return torch.ones_like(like)
+
+
+def cat_as(dtype, x, y):
+    return torch.cat([x.detach(), y.detach()], 1, out=torch.cat([y, x], 1).detach().to(dtype))
+
+
+def batch_norm(x, numbers):
+    return torch.ops.aten._native_batch_norm_legit_no_training(x, None, None, numbers, numbers**2, 0.1, 1e-5)
+
+
 def last(x):
     return x.permute(0, 2, 3, 1)
 
@@ -74,7 +86,6 @@ SAME = {
     "dead code": (lambda n, x, y: x, lambda n, x, y: (x.exp().sum(), x)[1]),
     "relu as clamp": (lambda n, x, y: x.relu(), lambda n, x, y: x.clamp(min=0)),
     "relu as clamp_min": (lambda n, x, y: x.relu(), lambda n, x, y: x.clamp_min(0.0)),
-    "relu as threshold": (lambda n, x, y: x.relu(), lambda n, x, y: F.threshold(x, 0.0, 0.0)),
     "relu twice": (lambda n, x, y: x.relu(), lambda n, x, y: x.relu().relu()),
     "relu6 as clamp": (lambda n, x, y: F.relu6(x), lambda n, x, y: x.clamp(0, 6)),
     "relu6 as hardtanh": (lambda n, x, y: F.relu6(x), lambda n, x, y: F.hardtanh(x, 0.0, 6.0)),
@@ -467,6 +478,51 @@ ALIKE = {
     "other minimum": (lambda n, x, y: torch.maximum(x, y), lambda n, x, y: torch.minimum(x, y)),
     "dropout in training": (lambda n, x, y: x, lambda n, x, y: F.dropout(x, 0.5)),
     "an update that is read": (lambda n, x, y: x + y, lambda n, x, y: (x.mul_(2), x)[0] + y),
+    "an update of what dropout read": (
+        lambda n, x, y: (F.dropout(x, 0.5).add_(1), x)[1],
+        lambda n, x, y: F.dropout(x, 0.5).add_(1),
+    ),
+    "an update of a list": (lambda n, x, y: x, lambda n, x, y: (torch._foreach_add_([x], 1.0), x)[1]),
+    "an update of other bits": (
+        lambda n, x, y: (x.view(torch.int32).bitwise_and_(7), x)[1] > 5,
+        lambda n, x, y: (x.view(torch.int32).bitwise_and_(7), x)[0] > 5,
+    ),
+    "a comparison in place": (lambda n, x, y: x > 0, lambda n, x, y: x.clone().gt_(0)),
+    "a comparison in numbers": (lambda n, x, y: x >= y, lambda n, x, y: torch.ge(x, y, out=ones(x))),
+    "a cat into numbers of another kind": (
+        lambda n, x, y: cat_as(x.dtype, x, y),
+        lambda n, x, y: cat_as(torch.complex64, x, y),
+    ),
+    "a range in more digits": (
+        lambda n, x, y: torch.arange(5, out=torch.empty(5)),
+        lambda n, x, y: torch.arange(5, out=torch.empty(5, dtype=torch.double)),
+    ),
+    "an axis behind an empty vector": (
+        lambda n, x, y: torch.cat([torch.empty(0), x, y], 1),
+        lambda n, x, y: torch.cat([torch.empty(0), x, y], 2),
+    ),
+    "the sign of a padding": (lambda n, x, y: F.pad(x, (1, 1)), lambda n, x, y: F.pad(x, (1, 1), value=-0.0)),
+    "a large number of a padding": (
+        lambda n, x, y: torch.constant_pad_nd(x.long(), (1, 1), 2**53),
+        lambda n, x, y: torch.constant_pad_nd(x.long(), (1, 1), 2**53 + 1),
+    ),
+    "the sign of nothing": (lambda n, x, y: x, lambda n, x, y: x - -0.0),
+    "the sign of a threshold": (lambda n, x, y: x.relu(), lambda n, x, y: F.threshold(x, 0.0, 0.0)),
+    "the signs of a maximum": (
+        lambda n, x, y: x.mean((2, 3)).relu(),
+        lambda n, x, y: torch.maximum(x.mean((2, 3)), torch.tensor([0.0, -0.0, 0.0, 0.0])),
+    ),
+    "a padding by a size": (lambda n, x, y: x, lambda n, x, y: F.pad(x, (0, x.shape[2] % 3))),
+    "a factor by a size": (lambda n, x, y: x + y, lambda n, x, y: torch.add(x, y, alpha=x.shape[2] // 9)),
+    "a limit by a size": (lambda n, x, y: x.clamp(max=1), lambda n, x, y: x.clamp(max=x.shape[2] // 9)),
+    "a maximum with a size": (
+        lambda n, x, y: x.clamp(min=9),
+        lambda n, x, y: x.maximum(torch.full_like(x, x.shape[2])),
+    ),
+    "the statistics of a batch norm": (
+        lambda n, x, y: batch_norm(x, n.vector[:4])[0],
+        lambda n, x, y: batch_norm(x, n.vector[:4])[1],
+    ),
     "bits read as integers": (lambda n, x, y: x.amax(), lambda n, x, y: x.view(torch.int32).amax().to(x.dtype)),
     "a sum that overflows": (
         lambda n, x, y: ((x > 0).int() << 30).sum().to(x.dtype),
@@ -619,7 +675,7 @@ def test_a_program_for_some_sizes_restricts_the_claim():
 RANDOM = 40
 
 STEPS = (
-    ((lambda x, y: x.relu(), lambda x, y: x.clamp(min=0), lambda x, y: F.threshold(x, 0, 0)), lambda x, y: x.abs()),
+    ((lambda x, y: x.relu(), lambda x, y: x.clamp(min=0), lambda x, y: x.clamp_min(0)), lambda x, y: x.abs()),
     ((lambda x, y: x + y, lambda x, y: y + x, lambda x, y: x.clone().add_(y)), lambda x, y: x - y),
     ((lambda x, y: x * 2, lambda x, y: 2.0 * x, lambda x, y: x / 0.5), lambda x, y: x * 2.0000002),
     ((lambda x, y: x - 1.5, lambda x, y: x + -1.5), lambda x, y: x - 1.4999999),
