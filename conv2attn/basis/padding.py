@@ -24,16 +24,20 @@ class Mode:
     Args:
         pixel: the pixel that is copied to each place, counted from the first one of an axis of a side; None for zeros.
         short: the amount on either end is at most the pixels of the axis less this; None where any amount does.
-        layers: the padding layers of torch.nn over one, two and three axes; none where torch lacks the mode.
+        padder: the name of the padding layers of torch.nn, without their axes; empty where torch lacks the mode.
     """
 
     pixel: Callable[[Tensor, int], Tensor] | None = None
     short: int | None = None
-    layers: tuple[Any, ...] = ()
+    padder: str = ""
 
     def least_side(self, amount: int) -> int:
         """The fewest pixels of an axis that is padded by `amount` on one end."""
         return 1 if self.short is None else max(1, amount + self.short)
+
+    def layer(self, axes: int) -> Any:
+        """The padding layer of torch.nn over so many axes."""
+        return getattr(nn, f"{self.padder}{axes}d")
 
     def most(self, side: int) -> float:
         """The largest amount on one end of an axis."""
@@ -41,17 +45,10 @@ class Mode:
 
 
 MODES = {
-    "zeros": Mode(layers=(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d)),
-    "reflect": Mode(
-        lambda place, side: (side - 1) - ((side - 1) - place.abs()).abs(),
-        1,
-        (nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d),
-    ),
-    "replicate": Mode(
-        lambda place, side: place.clamp(0, side - 1),
-        layers=(nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d),
-    ),
-    "circular": Mode(lambda place, side: place % side, 0, (nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d)),
+    "zeros": Mode(padder="ConstantPad"),
+    "reflect": Mode(lambda place, side: (side - 1) - ((side - 1) - place.abs()).abs(), 1, "ReflectionPad"),
+    "replicate": Mode(lambda place, side: place.clamp(0, side - 1), padder="ReplicationPad"),
+    "circular": Mode(lambda place, side: place % side, 0, "CircularPad"),
 }
 """Every padding mode."""
 

@@ -63,7 +63,7 @@ def convolutions(
         options["output_padding"] = tuple(draw(st.integers(0, limit)) for limit in most)
     else:
         options["padding"] = draw(st.one_of(amounts, st.sampled_from(["valid", "same"])))
-        options["padding_mode"] = draw(st.sampled_from([name for name, mode in MODES.items() if mode.layers]))
+        options["padding_mode"] = draw(st.sampled_from([name for name, mode in MODES.items() if mode.padder]))
         stride = (1,) * axes if options["padding"] == "same" else stride
     kind: Any = (TRANSPOSED_KINDS if backwards else FORWARD_KINDS)[axes]
     conv = kind(d_in, d_out, kernel_size, stride, **options).requires_grad_(False)

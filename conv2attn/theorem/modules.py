@@ -100,7 +100,7 @@ def module_of(convolution: Convolution) -> nn.Module:
     if max(convolution.padding.spacing) > 1:
         return transposed_layer(convolution)
     before, after, mode = convolution.padding.before, convolution.padding.after, convolution.padding.mode
-    if not MODES[mode].layers:
+    if not MODES[mode].padder:
         raise UnsupportedError("C2A101", f"torch.nn has no {mode} padding", "Keep it as attention, or as a Basis.")
     numbers = (convolution.kernel_size, convolution.dilation, convolution.stride)
     if before == after and min(before) >= 0:
@@ -177,7 +177,7 @@ def padding_layers(padding: Padding) -> list[nn.Module]:
     cropped = [min(x, 0) for x in torch_amounts(padding)]
     axes = len(padding.before)
     kinds = [(padding.mode, added), ("zeros", cropped)]
-    return [MODES[mode].layers[axes - 1](tuple(x), *([0.0] if mode == "zeros" else [])) for mode, x in kinds if any(x)]
+    return [MODES[mode].layer(axes)(tuple(x), *([0.0] if mode == "zeros" else [])) for mode, x in kinds if any(x)]
 
 
 def torch_amounts(padding: Padding) -> list[int]:

@@ -300,12 +300,12 @@ def test_a_mode_has_the_padding_layers_of_torch_where_its_convolutions_have_the_
     try:
         (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1](1, 1, 1, padding_mode=mode)
     except ValueError:
-        assert not MODES[mode].layers
+        assert not MODES[mode].padder
         return
     before, after = (2, 1, 0)[:axes], (1, 2, 1)[:axes]
     image = torch.randn(1, 2, *(4, 3, 5)[:axes])
     around = [amount for pair in zip(reversed(before), reversed(after), strict=True) for amount in pair]
-    layer = MODES[mode].layers[axes - 1](tuple(around), *([0.0] if mode == "zeros" else []))
+    layer = MODES[mode].layer(axes)(tuple(around), *([0.0] if mode == "zeros" else []))
     assert torch.equal(layer(image), Padding(before, after, mode).pad(image))
 
 

@@ -17,10 +17,8 @@ from conv2attn.theorem import DepthToSpace, SpaceToDepth, as_patches, module_of
 POINTWISE = (
     nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Tanh, nn.Sigmoid,
 )  # fmt: skip
-STAGES: dict[str, type[nn.Module]] = {
-    kind.__name__: kind
-    for kind in (*POINTWISE, *MODES["zeros"].layers, *MODES["circular"].layers, SpaceToDepth, DepthToSpace)
-}
+PADS = [MODES[mode].layer(axes) for mode in ("zeros", "circular") for axes in (1, 2, 3)]
+STAGES: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*POINTWISE, *PADS, SpaceToDepth, DepthToSpace)}
 """The modules without weights that a chain has between its attention layers."""
 ATTENTION = "attention"
 
