@@ -108,6 +108,9 @@ CALLS = {
     "verify net.pt net.pt --inputs none.npy": "C2A303 none.npy holds 0x3x8x8 numbers",
     "verify net.pt net.pt --inputs flat.npy": "C2A303 flat.npy holds 8x8 numbers",
     "verify net.pt net.pt --inputs flat.pt": "C2A303 flat.pt holds 8x8 numbers",
+    # this ran on 12x12, and the report did not say so
+    "verify net.pt net.pt --inputs pixels.npy --input-size 3x8x8": "C2A007 pixels.npy holds numbers 3x12x12",
+    "heads net.attn.pt --inputs pixels.npy --input-size 3x8x8": "C2A007 pixels.npy holds numbers 3x12x12",
     "verify net.pt net.pt --inputs two.pt": "C2A303 two.pt holds 2 tensors",
     "verify net.pt net.pt --inputs nan.npy": "C2A303 nan.npy holds numbers that are not finite",
     "heads net.attn.pt --inputs nan.npy": "C2A303 nan.npy holds numbers that are not finite",
@@ -148,6 +151,8 @@ CALLS = {
     f"{GATED} --position-only": "C2A503 0: it attends on every square grid",
     f"{GATED} --position-only --grid 4x5": "C2A503 0: its positions are those of a square",
     f"{GATED} --position-only --grid 4x4 --extra-tokens 1": "C2A004 0 attends to pixels alone",
+    "heads net.attn.pt --input-size 3x12x12": "C2A004 --input-size is of the images of --inputs, and there are none",
+    "check-span net.attn.pt --input-size 3x12x12": "C2A004 --input-size is of the images of --inputs",
     "heads net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
     "heads net.attn.pt --grid 4x4x4": "a grid 4x4x4 has not the 2 axes of the layer. Pass one side",
     "heads net.attn.pt --grid 5x5 --compare net.pt": "C2A501",

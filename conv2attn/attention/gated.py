@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from conv2attn.arguments import check_kind
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import Padding, Sites, Weights
-from conv2attn.errors import EngineError, GeometryError, UnsupportedError, UsageError
+from conv2attn.errors import EngineError, GeometryError, UnsupportedError, UsageError, whole_number
 
 CLOSED = 100.0
 """A gate whose sigmoid is exactly 1 in float32 and float64: nothing of the content's attention is left."""
@@ -82,6 +83,8 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
         >>> layer = conv2attn.convert(torch.nn.Conv2d(4, 4, 3, padding=1), alpha=3)
         >>> gpsa = conv2attn.to_gpsa(layer, side=8)  # needs timm  # doctest: +SKIP
     """
+    check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
+    side = whole_number(side, "side")
     operators, weights, heads = layer.operators().isotropic, layer.weights, layer.heads
     if operators is None or layer.groups > 1 or layer.dimensions != 2:
         reason = f"{layer.name}: only quadratic heads on two axes without groups are ConViT's attention"

@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_network
+from conv2attn.arguments import check_kind
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Padding, Sites, Weights
-from conv2attn.errors import EngineError, UnsupportedError
+from conv2attn.errors import EngineError, UnsupportedError, whole_number
 
 COEFFICIENT_ROUNDINGS = 64
 """Roundoffs of the largest coefficient by which one may differ. Chosen: each is a sum of a few dozen products."""
@@ -66,8 +66,8 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
         >>> torch.allclose(conv2attn.to_mha(layer, side=8)(image), layer(image), atol=1e-5)
         True
     """
-    check_network(layer, "layer")
-    basis = layer.basis()
+    check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
+    side, basis = whole_number(side, "side"), layer.basis()
     operators, weights, heads = basis.operators.isotropic, basis.weights, layer.heads
     if operators is None or layer.groups > 1:
         raise UnsupportedError(

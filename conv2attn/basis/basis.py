@@ -114,6 +114,11 @@ def as_basis(layer: object, *structure: Any) -> Basis:
     )
 
 
+@as_basis.register
+def _(layer: Basis) -> Basis:
+    return layer
+
+
 def field(basis: Basis, sides: Sides) -> Tensor:
     """The bias as a field (d_out, *queries), or one that broadcasts to it."""
     bias, axes = basis.weights.bias, len(output_sides(basis.mixing, sides))

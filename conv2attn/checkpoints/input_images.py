@@ -35,7 +35,8 @@ def read_images(
 
     Pictures, and arrays of bytes, are pixels: they are scaled to 0 to 1, resized to cover the sides that `network`
     takes, cropped at the centre, and normalised. Arrays of floating-point numbers are taken as they are, and normalised
-    only by a `mean` and `std` that are passed.
+    only by a `mean` and `std` that are passed; one of three axes is a single image if its first axis has the channels
+    of the network.
 
     Args:
         path: a PNG or JPEG file, a folder of them, .npy, .npz, or tensors that torch.save wrote.
@@ -64,6 +65,9 @@ def read_images(
     if array.ndim < 3 or array.is_complex() or not array.numel():
         shape = "x".join(map(str, array.shape))
         raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {array.dtype}, not images", PASS_IMAGES)
+    known = tuple(size or (size_in(network) if network is not None else ()))
+    if array.ndim == 3 and len(known) != 2 and known[:1] == (len(array),) != tuple(array.shape[1:2]):
+        array = array[None]
     batch, steps = normalise_pixels(array, requested)
     return batch, f"{counted(len(array), 'image')} of {place.name}{steps}"
 

@@ -52,8 +52,11 @@ class OnnxNetwork(nn.Module):
         """The first output on an image (batch, channels, *sides).
 
         Raises:
-            UsageError: onnxruntime refuses the image (C2A120).
+            UsageError: onnxruntime refuses the image (C2A120), or torch compiles or exports (C2A010).
         """
+        if torch.compiler.is_compiling():
+            reason = "the operators of an ONNX model are onnxruntime's, which torch does not see"
+            raise UsageError("C2A010", reason, "Call it outside torch.compile and torch.export.")
         (input_node, *_), (output_node, *_) = self.session.get_inputs(), self.session.get_outputs()
         try:
             (output,) = self.session.run([output_node.name], {input_node.name: image.detach().cpu().numpy()})

@@ -64,16 +64,23 @@ class Reading:
         source, (mean, std) = provenance_of(network), self.normalisation()
         return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
 
-    def images(self, path: str, network: nn.Module, size: Sequence[int] | None = None) -> tuple[Tensor, str]:
-        """The images in a file, prepared for `network`, and a description.
+    def images(
+        self, path: str, network: nn.Module, asked: Sequence[int] | None, default: Sequence[int] | None = None
+    ) -> tuple[Tensor, str]:
+        """The images in a file, prepared for `network`, and a description; pictures of the size `asked`, or `default`.
 
         Raises:
             CheckpointError: see `read_images`; or they have numbers that are not finite (C2A303).
+            UsageError: they are used as they are, and not of the size that is `asked` for (C2A007).
         """
         mean, std = self.normalisation()
-        images, described = read_images(path, network, size=size, mean=mean, std=std)
+        images, described = read_images(path, network, size=asked or default, mean=mean, std=std)
         if not bool(images.isfinite().all()):
             raise CheckpointError("C2A303", f"{path} holds numbers that are not finite", "Pass images.")
+        if asked and tuple(images.shape[1:]) != tuple(asked):
+            stored, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], asked))
+            reason = f"{path} holds numbers {stored}, which are used as they are, and --input-size is {wanted}"
+            raise UsageError("C2A007", reason, "Leave out --input-size, or pass pictures, which are resized.")
         return images, described
 
 

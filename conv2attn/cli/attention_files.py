@@ -50,9 +50,12 @@ def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Att
     """The network in a file and what it runs on, or the attention that it holds. With --arch it holds a state dict.
 
     Raises:
-        UsageError: inputs are given for attention itself (C2A004).
+        UsageError: inputs are given for attention itself, or their size without them (C2A004).
         CheckpointError: a file cannot be read.
     """
+    if tokens.input_size and not tokens.inputs:
+        reason = "--input-size is of the images of --inputs, and there are none"
+        raise UsageError("C2A004", reason, "Pass --inputs, or the sides of the images alone with --grid.")
     if reading.arch is None and holds_attention(path):
         if tokens.inputs:
             reason = f"--inputs runs a network, and {path} holds attention itself"
@@ -329,7 +332,7 @@ def explore_file(
     if inputs is None:
         image, words = example_image(*size), EXAMPLE
     else:
-        batch, words = reading.images(inputs, network, size)
+        batch, words = reading.images(inputs, network, input_size, size)
         batch = batch if batch.ndim == 4 else batch[None]
         image, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
     default_size = [f"{'x'.join(map(str, size))}{published_size(network)}"] if captured and not input_size else []

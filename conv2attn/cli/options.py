@@ -375,7 +375,7 @@ TOKENS = (
         "--grid",
         type=Parsed("positive whole numbers with an x between them", parse_sizes, "14x14"),
         metavar="HxW",
-        help="Grid of tokens, where neither the file nor the run says it.",
+        help="Grid of tokens, where neither the file nor the run says it; of a converted network, sides of its images.",
     ),
     click.option(
         "--extra-tokens",

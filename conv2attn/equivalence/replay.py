@@ -68,7 +68,7 @@ def replay_counterexamples(
     Args:
         content: what `verify --save-witness` wrote into `file`.
         tolerance: what the numbers of whole networks may differ by, or where the networks are single layers, of these;
-            otherwise it is what rounding allows.
+            an input of a layer between others then shows nothing. Without it, they differ by what rounding allows.
     Raises:
         CheckpointError: it holds no such inputs (C2A303).
         UsageError: they are not for these networks (C2A008), or the tolerance is no number of at least 0 (C2A001).
@@ -115,7 +115,8 @@ def show_layer(
         )
     weight = pair.bases.original.weights.stored
     if weight.dtype != image.dtype:
-        raise UsageError("C2A006", f"{file} holds {image.dtype}, and {name} is {weight.dtype}", "Pass --dtype.")
+        remedy = f"Pass --dtype {FORMAT_NAMES[image.dtype]}, in which it was found."
+        raise UsageError("C2A006", f"{file} holds {image.dtype}, and {name} is {weight.dtype}", remedy)
     image = image.to(weight.device)
     try:
         with torch.no_grad():
@@ -125,15 +126,19 @@ def show_layer(
         raise UsageError("C2A009", sentence, "Pass the two networks that verify compared then.") from error
     if not fits:
         raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", WITNESS_REMEDY)
-    tolerance = tolerance if name == ROOT else None
+    allowed = tolerance if name == ROOT else None
     try:
-        counterexample = compared_at((pair.first, pair.second), pair.bases, image, place, tolerance)
+        counterexample = compared_at((pair.first, pair.second), pair.bases, image, place, allowed)
     except (Conv2AttnError, RuntimeError, IndexError) as error:
         return Shown(name, Verdict.REFUTED, f"the second does not run on it: {reason(error)}")
     if counterexample is None:
         return Shown(name, Verdict.REFUTED, "the outputs are of other shapes")
-    verdict = Verdict.REFUTED if counterexample.shows else Verdict.UNDECIDED
-    return Shown(name, verdict, sentence_on(counterexample, tolerance is None))
+    sentence = sentence_on(counterexample, allowed is None)
+    if not counterexample.shows:
+        return Shown(name, Verdict.UNDECIDED, sentence)
+    if tolerance != allowed:
+        return Shown(name, Verdict.UNDECIDED, f"{sentence}; this is one layer, and the tolerance is on the outputs")
+    return Shown(name, Verdict.REFUTED, sentence)
 
 
 def pair_of(name: str, original: nn.Module, network: nn.Module, image: Tensor) -> LayerPair | None:

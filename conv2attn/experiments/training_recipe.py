@@ -112,8 +112,8 @@ class TrainingRecipe:
     arch_args: str | None = setting(None, "Arguments for building it: '{\"num_classes\": 10}'.", OF_NETWORK)
     only: tuple[str, ...] = setting(
         (),
-        "Make convolutions whose name matches attention, which reads content that begins at nothing; repeatable. "
-        "Without --only and --skip none becomes it.",
+        "Make convolutions whose name matches attention, which reads content that begins at nothing; repeatable.  "
+        "[default: none, without --skip]",
     )
     skip: tuple[str, ...] = setting((), "Make all others attention, and leave convolutions of such a name; repeatable.")
     alpha: float = setting(2.0, "Sharpness of the heads of converted layers.")

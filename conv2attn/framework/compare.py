@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conv2attn.basis import Basis, Sides, Weights, as_matrix, output_sides
+from conv2attn.basis import Sides, Weights, as_basis, as_matrix, output_sides
 from conv2attn.basis.basis import field
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
@@ -39,25 +39,25 @@ class MapComparison:
     sides: Sides
 
 
-def compare(first: Basis, second: Basis, sides: Sides, tolerance: float = 0.0) -> MapComparison:
-    """Compares all outputs of two layers on inputs with these sides.
+def compare(first: Any, second: Any, sides: Sides, tolerance: float = 0.0) -> MapComparison:
+    """Compares all outputs of two layers, or of two bases, on inputs with these sides.
 
     Operators, factors of weights and biases count as the numbers that they are in float64; products of factors are
     exact. An output is furthest off at the input with the signs of its row. Rows that bounds in float64 leave open are
     summed in integers, so that the verdict is undecided only where a number is not finite.
 
     Raises:
+        UnsupportedError: `as_basis` does not read a layer (C2A101).
         UsageError: the layers have other channels or queries (C2A120), or the tolerance is no number >= 0 (C2A001).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3)
-        >>> first, second = conv2attn.as_basis(conv), conv2attn.as_basis(conv2attn.convert(conv))
-        >>> conv2attn.compare(first, second, sides=(6, 7), tolerance=1e-6).verdict
+        >>> conv2attn.compare(conv, conv2attn.convert(conv), sides=(6, 7), tolerance=1e-6).verdict
         <Verdict.HOLDS: 'holds'>
     """
     if not 0 <= tolerance < math.inf:
         raise UsageError("C2A001", f"tolerance={tolerance} is not a number >= 0", "Pass a number of at least 0.")
-    layers = (first, second)
+    layers = (as_basis(first), as_basis(second))
     shapes = [(b.weights.d_in, b.weights.d_out, *output_sides(b.mixing, sides)) for b in layers]
     if shapes[0] != shapes[1]:
         raise UsageError(

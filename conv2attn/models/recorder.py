@@ -1,6 +1,7 @@
 """One run of a model in which every softmax over keys is kept, by the module that it happened in."""
 
 import math
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ MIXED = {"convit.GPSA": "attn_drop"}
 SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax}
 NORMS = {F.layer_norm, torch.layer_norm}
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
+LOCK = threading.RLock()
 Captured = Tensor | Unread
 ModuleCall = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -180,24 +182,31 @@ class AttentionRecorder(TorchFunctionMode):
 
 
 def run_with(recorder: AttentionRecorder, network: nn.Module, call: Callable[[], Any]) -> AttentionRecorder:
-    """The recorder after one `call` of the network in evaluation mode."""
-    handles = []
-    for module in network.modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            continue
-        start = module.register_forward_pre_hook(recorder.started, prepend=True, with_kwargs=True)
-        handles += [start, module.register_forward_hook(lambda *_: recorder.running.pop() and None, always_call=True)]
-        if module in recorder.special:
-            own = isinstance(module, MultiHeadSelfAttention)
-            part = module if own else module.get_submodule(rule_for(module, MIXED))
-            handles.append(part.register_forward_pre_hook(partial(recorder.keep_special, module)))
-    try:
-        with evaluating(network), recorder, watched_flex(network, recorder.keep), torch.no_grad():
-            call()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return recorder
+    """The recorder after one `call` of the network in evaluation mode.
+
+    Hooks see the calls of all threads, so that threads wait for each other here.
+    """
+    with LOCK:
+        handles = []
+        for module in network.modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                continue
+            start = module.register_forward_pre_hook(recorder.started, prepend=True, with_kwargs=True)
+            handles += [
+                start,
+                module.register_forward_hook(lambda *_: recorder.running.pop() and None, always_call=True),
+            ]
+            if module in recorder.special:
+                own = isinstance(module, MultiHeadSelfAttention)
+                part = module if own else module.get_submodule(rule_for(module, MIXED))
+                handles.append(part.register_forward_pre_hook(partial(recorder.keep_special, module)))
+        try:
+            with evaluating(network), recorder, watched_flex(network, recorder.keep), torch.no_grad():
+                call()
+        finally:
+            for handle in handles:
+                handle.remove()
+        return recorder
 
 
 def with_one_query_axis(attention: Tensor) -> Tensor:

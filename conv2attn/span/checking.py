@@ -102,6 +102,7 @@ def check_span(
         raise UsageError("C2A004", "a structure says itself what is asked for", "Leave out what else says so.")
     offsets = None if offsets is None else as_offsets(offsets)
     kernel = None if convolution is None else as_convolution(convolution)
+    taps = kernel.offsets if kernel is not None and offsets is None else None
     for each in names or ("",):
         if each not in CONDITIONS or (each == "kernel" and kernel is None):
             conditions = ", ".join(CONDITIONS)
@@ -138,7 +139,6 @@ def check_span(
         if structure is not None:
             targets = operators_of(structure, rows.grid)
         else:
-            taps = kernel.offsets if kernel is not None and offsets is None else None
             targets = shift_targets(rows.grid, taps or offsets_of(dimensions, kernel_size, dilation, offsets))
         conditions = tuple(
             check_kernel(rows, kernel, limits)
@@ -151,8 +151,9 @@ def check_span(
     rows = tuple(shared_out([partial(check_layer, place, name) for place, name in enumerate(layers)]))
     if structure is not None:
         return SpanReport(rows, f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them")
-    asked = {" ".join("(" + ",".join(map(str, t.offset or ())) + ")" for t in row.deciding.targets) for row in rows}
-    return SpanReport(rows, "asked: offsets " + "; ".join(sorted(asked - {""})))
+    asked = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
+    words = (" ".join(f"({','.join(map(str, offset))})" for offset in each) for each in asked)
+    return SpanReport(rows, "asked: offsets " + "; ".join(sorted(words)))
 
 
 def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -> None:

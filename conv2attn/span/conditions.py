@@ -48,7 +48,11 @@ def check(name: ConditionName, attention: AttentionRows, targets: Targets, limit
     """
     groups = groups_of(name, attention, targets)
     if not groups or not len(targets):
-        why = "no query has its whole neighbourhood on the grid: nothing was checked" if len(targets) else "no taps"
+        why = (
+            "no query has its whole neighbourhood on the grid: nothing was checked; joint asks all"
+            if len(targets)
+            else "no taps"
+        )
         return Condition(name, Verdict.UNDECIDED, Strength.PROVED, sentence=why)
     factors: Factors | None = None
     ranked: Ranked = (None, (None, None), None)

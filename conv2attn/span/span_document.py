@@ -85,7 +85,7 @@ def condition_cells(row: SpanRow, condition: Condition) -> list[Cell]:
         condition.distance,
         row.limits.allowed(condition.norm or 0.0),
         condition.norm,
-        strength.replace("sampled, sampled", "sampled"),
+        strength.replace("sampled, sampled", "sampled") if condition.targets else None,
         verdict,
     ]
     return [row.name, "x".join(map(str, row.grid)), row.images, row.heads, name, *figures]

@@ -1,5 +1,6 @@
 """The attention that is captured is the model's own."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -127,6 +128,13 @@ def test_the_network_is_left_as_it_was():
     capture(layer, TOKENS)
     assert layer.training
     assert (Attends.forward.__globals__["flex_attention"], dict(layer._forward_hooks), flex_attention) == before
+
+
+def test_threads_capture_one_network():
+    block, tokens = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(8, 1, 5, 8)
+    with ThreadPoolExecutor(8) as threads:
+        captured = list(threads.map(lambda each: capture(block, each)["self_attn"], tokens))
+    assert all(torch.equal(each, capture(block, t)["self_attn"]) for each, t in zip(captured, tokens, strict=True))
 
 
 def test_nothing_that_attends_is_an_error():

@@ -69,6 +69,15 @@ def test_numbers_are_taken_as_they_are_whatever_the_network_says():
     assert words == "2 images of a.npy"
 
 
+@pytest.mark.parametrize("size", [None, (3, 6, 9)])
+def test_an_array_with_the_channels_of_the_network_first_is_one_image(size):
+    np.save("one.npy", np.ones((3, 6, 9), np.float32))
+    batch, words = read_images("one.npy", network(size))
+    assert (batch.shape, words) == ((1, 3, 6, 9), "1 image of one.npy")
+    np.save("sounds.npy", np.ones((3, 1, 9), np.float32))
+    assert len(read_images("sounds.npy", nn.Conv1d(1, 2, 3))[0]) == 3
+
+
 def test_pictures_cover_the_sides_and_are_cropped_at_the_centre():
     array = np.zeros((8, 24, 3), np.uint8)
     array[:, 6:18] = 255  # a crop to a square keeps the middle third

@@ -92,6 +92,7 @@ def test_verify_measures_a_network_against_its_program(net, program):
     done = CliRunner().invoke(main, ["verify", *options])
     assert done.exit_code == 3, done.output  # neither "holds" nor "refuted": other operators compute it
     assert json.loads(done.stdout)["outputs"]["max_difference"] < 1e-5
+    assert "does not take images" not in done.stdout  # which it does
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -91,3 +91,17 @@ def test_networks_without_layers_show_nothing(network):
     (shown,) = replay_counterexamples(content, "f.pt", network, network).shown
     assert (shown.layer, shown.verdict) == ("(network) outputs", Verdict.UNDECIDED)
     assert shown.sentence == "this input shows no difference"
+
+
+def test_a_tolerance_is_of_the_outputs_and_not_of_a_layer_between_others():
+    original = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU())
+    soft = conv2attn.convert(original, alpha=1)
+    content = {"witnesses": [saved(layer="0", image=torch.randn(2, 5, 6))]}
+    verdicts = [replay_counterexamples(content, "f.pt", original, soft, e).verdict for e in (None, 1e3)]
+    assert verdicts == [Verdict.REFUTED, Verdict.UNDECIDED]
+
+
+def test_the_dtype_to_pass_is_that_of_the_saved_input():
+    original = nn.Conv2d(2, 3, 3, padding=1).double()
+    with pytest.raises(UsageError, match=r"Pass dtype float32"):
+        replay_counterexamples({"witnesses": [saved()]}, "f.pt", original, conv2attn.convert(original))
