@@ -49,6 +49,18 @@ def gated(side, heads=2):
     return network
 
 
+OTHER_VERSIONS = {
+    "pre_layrnorm": of_module("CLIPVisionTransformer", "modeling_clip", attention=of_module("CLIPAttention")),
+    "relative_position_bias_table": of_module("WindowAttention", "swin_transformer"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_VERSIONS)
+def test_a_layer_of_another_version_of_its_library_is_unread_by_what_it_lacks(name):
+    (found,) = position_attention(nn.Sequential(OTHER_VERSIONS[name])).values()
+    assert found.reason == f"this version of {forward_kind(OTHER_VERSIONS[name])} has no {name}"
+
+
 def test_a_layer_that_reads_content_does_by_position_what_it_does_in_an_image_of_zeros():
     layer = layer_with_content()
     found = position_attention(nn.Sequential(layer), (3, 4))["0"]

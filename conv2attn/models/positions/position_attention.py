@@ -43,16 +43,18 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
     attentions: dict[str, LayerAttention] = {}
     reasons: dict[nn.Module, str] = {}
     for place in places:
-        if isinstance(place.module, MultiHeadSelfAttention):
-            attentions[place.name] = own_position_attention(place)
-        elif rule := rule_for(place.module, RELATIVE):
-            attentions[place.name] = check_grid(rule(place), place)
-        elif rule := rule_for(place.module, ENCODERS):
-            try:
+        try:
+            if isinstance(place.module, MultiHeadSelfAttention):
+                attentions[place.name] = own_position_attention(place)
+            elif rule := rule_for(place.module, RELATIVE):
+                attentions[place.name] = check_grid(rule(place), place)
+            elif rule := rule_for(place.module, ENCODERS):
                 layer, attention = rule(place)
                 attentions[names[layer]], reasons[place.module] = check_grid(attention, place), AFTER_FIRST
-            except UnsupportedError as error:
-                reasons[place.module] = error.found
+        except UnsupportedError as error:
+            reasons[place.module] = error.found
+        except AttributeError as error:  # of another version of the library
+            reasons[place.module] = f"this version of {forward_kind(place.module)} has no {error.name}"
     layers = dict(undetermined_layers(places, reasons)) | attentions
     if not layers:
         raise UsageError(
@@ -107,7 +109,8 @@ def undetermined_layers(
     outer = {holder for place in attending for holder in place.holders}
     for place in attending:
         if place.module not in outer:
-            reason = next((reasons[holder] for holder in place.holders if holder in reasons), None)
+            around = (place.module, *place.holders)
+            reason = next((reasons[each] for each in around if each in reasons), None)
             yield (
                 place.name,
                 Unread(reason or f"there is no rule that reads positions alone off a {forward_kind(place.module)}"),
