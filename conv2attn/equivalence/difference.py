@@ -16,7 +16,7 @@ from conv2attn.equivalence.context.graph import OperatorGraph, name_of
 from conv2attn.equivalence.context.opaque import Layer, tap_weights
 from conv2attn.equivalence.context.walk import Walk
 from conv2attn.equivalence.matching import Matching, only_constants_differ
-from conv2attn.equivalence.outputs import dense_parts, wide, widest_gap
+from conv2attn.equivalence.outputs import dense_parts, is_finite, wide, widest_gap
 from conv2attn.equivalence.results import WHOLE_NETWORK, Counterexample
 from conv2attn.models.conversion.replacement import current_convolution
 from conv2attn.theorem import Convolution
@@ -131,7 +131,7 @@ def shown_difference(
     Args:
         computed: what both networks return of these images.
     """
-    if matching.graphs is None or not all(bool(each.isfinite().all()) for _, each in dense_parts(computed[0])):
+    if matching.graphs is None or not all(is_finite(each) for _, each in dense_parts(computed[0])):
         return None
     runs = in_both_formats(matching, images)
     if runs is None:

@@ -39,12 +39,17 @@ def largest_difference(first: Tensor, second: Tensor) -> float:
     dtypes or devices differ, and where there is nothing to compare."""
     if (first.shape, first.dtype, first.device) != (second.shape, second.dtype, second.device) or not first.numel():
         return math.inf
-    if not bool(first.isfinite().all()):
+    if not is_finite(first):
         return math.nan
-    if not bool(second.isfinite().all()):
+    if not is_finite(second):
         return math.inf
     chunks = zip(first.reshape(-1).split(NUMBERS_AT_A_TIME), second.reshape(-1).split(NUMBERS_AT_A_TIME), strict=True)
     return max((wide(ours) - wide(theirs)).abs().max().item() for ours, theirs in chunks)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are; torch says it of no format of 8 bits."""
+    return bool((wide(tensor) if tensor.itemsize == 1 else tensor).isfinite().all())
 
 
 def wide(tensor: Tensor) -> Tensor:
@@ -86,7 +91,7 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
         if math.isnan(difference):
             return undecided("outputs", "C2A407", f"{where} of the first is not finite on these inputs")
         if difference == math.inf:
-            bad = (~other.isfinite()).nonzero().tolist()
+            bad = (~wide(other).isfinite()).nonzero().tolist()
             many = f"{where}: {counted(len(bad), 'number')} of the second"
             if overflow:
                 return undecided("outputs", "C2A407", f"{many} overflow; {overflow}")

@@ -14,6 +14,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, fx, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.export import Dim, ExportedProgram
 from torch.export.exported_program import _get_shape_env
 from torch.fx.experimental import _config as symbolic
@@ -234,7 +235,7 @@ def constants_of(program: ExportedProgram) -> dict[str, tuple[Tensor, str]]:
     """The constants of a program by the names of their nodes, with the names that the network has for them.
 
     Raises:
-        NotImplementedError: one is sparse, quantised or nested.
+        NotImplementedError: one is sparse, quantised or nested, or of a transform of torch.func.
     """
     signature, tensors = program.graph_signature, {**program.state_dict, **program.constants}
     names = {
@@ -246,6 +247,8 @@ def constants_of(program: ExportedProgram) -> dict[str, tuple[Tensor, str]]:
     for tensor, name in constants.values():
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
             raise NotImplementedError(f"{name} is a sparse, quantised or nested tensor")
+        if is_functorch_wrapped_tensor(tensor):
+            raise NotImplementedError(f"{name} is computed by a transform of torch.func")
     return constants
 
 

@@ -16,6 +16,7 @@ from typing import Any, final
 import sympy
 import torch
 from torch import Tensor, fx
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._pytree import tree_leaves
 
 from conv2attn.equivalence.context.graph import OperatorGraph, arguments_of, number_of, operator_schema, written_by
@@ -168,6 +169,8 @@ class Namer:
         fake = node.meta.get("val")
         if isinstance(fake, Tensor) and fake.layout != torch.strided:
             raise Unnamed("a sparse tensor is computed")
+        if isinstance(fake, Tensor) and is_functorch_wrapped_tensor(fake):
+            raise Unnamed("a transform of torch.func is computed")
         if isinstance(fake, Tensor):
             self.table.fits(term, fake)
             self.groups.setdefault(self.memory(node), []).append(node)
@@ -291,7 +294,8 @@ class Namer:
 
     def of_call(self, node: fx.Node, call: Call) -> Any:
         """The term of a call, by its rule where there is one, unless that term stands for another kind of tensor."""
-        rates = [call[name] for name in DROPOUT_RATES if isinstance(call[name], float)]
+        named = "dropout" in call.name
+        rates = [call[name] for name in DROPOUT_RATES if isinstance(call[name], float) and (named or name != "p")]
         tagged = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         trained = any(call[name] for name in ("train", "training"))
         if (tagged and call["train"] is not False and (any(rates) or not rates)) or (trained and any(rates)):

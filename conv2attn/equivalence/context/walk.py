@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.autograd.graph import saved_tensors_hooks
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
@@ -110,6 +110,8 @@ def seeded() -> Iterator[None]:
 class Recorder(TorchDispatchMode):
     """Notes each operator that computes numbers, with its plain arguments; attention of this package as one."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.operators: list[str] = []
@@ -117,7 +119,10 @@ class Recorder(TorchDispatchMode):
         self.attention = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Computes `func`."""
+        """Computes `func`; control flow of torch is noted by its name, which its graph has too."""
+        if isinstance(func, HigherOrderOperator):
+            self.operators.append(str(func))
+            return func(*args, **(kwargs or {}))
         schema = func._schema
         views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
         if not views and schema.name.partition("::")[2] not in SILENT:
@@ -164,12 +169,11 @@ def items_of(container: Any) -> Iterator[Any]:
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """While active, torch's attention layers take the way that graphs have, and no values are kept for gradients."""
+    """While active, torch's attention layers take the way that graphs have."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with saved_tensors_hooks(lambda tensor: None, lambda nothing: nothing):
-            yield
+        yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
 

@@ -93,6 +93,30 @@ def test_sizes_that_become_text_restrict_the_claim_to_the_images():
     assert not report or report.claim.endswith("of sizes with height == 8 and width == 9")
 
 
+def with_gradients(net, y):
+    with torch.enable_grad():
+        leaf = y.detach().requires_grad_()
+        return torch.autograd.grad((leaf**2).sum(), leaf)[0]
+
+
+ODD = {
+    "a gradient": with_gradients,
+    "control flow": lambda net, y: torch.ops.higher_order.wrap_with_set_grad_enabled(False, lambda x: x * 2, y),
+    "eight bits": lambda net, y: y.to(torch.float8_e4m3fn),
+}
+UNREAD = {
+    "a transform of each image": lambda net, y: torch.vmap(lambda x: x * 2)(y),
+    "a transform of a sum": lambda net, y: torch.func.grad(lambda x: (x**2).sum())(y),
+}
+
+
+@pytest.mark.parametrize("name", ODD | UNREAD)
+def test_code_of_odd_kinds_computes_itself_or_is_undecided(name):
+    original = After((ODD | UNREAD)[name]).eval()
+    found = certify(original, conv2attn.convert(original), images=IMAGES)
+    assert found.verdict is (Verdict.HOLDS if name in ODD else Verdict.UNDECIDED), found.to_text()
+
+
 CONDITIONS = {
     "height % 3": lambda y: y.shape[2] % 3,
     "height % 3 >= 1": lambda y: y.shape[2] % 3 >= 1,

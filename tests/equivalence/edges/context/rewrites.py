@@ -482,6 +482,10 @@ ALIKE = {
         lambda n, x, y: (F.dropout(x, 0.5).add_(1), x)[1],
         lambda n, x, y: F.dropout(x, 0.5).add_(1),
     ),
+    "a number drawn before": (
+        lambda n, x, y: torch.rand_like(x),
+        lambda n, x, y: (x.clone().bernoulli_(0.0), torch.rand_like(x))[1],
+    ),
     "an update of a list": (lambda n, x, y: x, lambda n, x, y: (torch._foreach_add_([x], 1.0), x)[1]),
     "an update of other bits": (
         lambda n, x, y: (x.view(torch.int32).bitwise_and_(7), x)[1] > 5,
