@@ -27,6 +27,12 @@ EXPLAINED_CODE = 2.0**-20, 1.0
 """Chosen: shares of the largest output and of what float32 loses, to which numbers in code are rounded."""
 EXPLAINED_SUMS = 2.0**-46, 2.0**-19
 """Chosen: shares of the same, 2^10 times what float64 loses of sums in another order."""
+SHAKEN = 2.0**-50, 2.0**8
+"""Chosen: the share by which sums and products are shaken, and how many times what that changes is explained."""
+SUMS_AND_PRODUCTS = {
+    *("add", "sub", "rsub", "mul", "div", "sum", "mean", "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum"),
+    *("batch_norm", "layer_norm", "group_norm", "instance_norm", "var", "std"),
+}
 
 
 class FormatWalk(Walk):
@@ -34,13 +40,22 @@ class FormatWalk(Walk):
 
     Args:
         stand_ins: layers that are computed by others, which are the same maps.
+        shaken: whether sums and products are moved by some units in the last place. Numbers that cancel and code that
+            jumps then show what another order of sums may do.
     """
 
     def __init__(
-        self, graph: OperatorGraph, stand_ins: Mapping[Layer, Layer], wanted: Sequence[fx.Node], dtype: torch.dtype
+        self,
+        graph: OperatorGraph,
+        stand_ins: Mapping[Layer, Layer],
+        wanted: Sequence[fx.Node],
+        dtype: torch.dtype,
+        *,
+        shaken: bool = False,
     ):
         super().__init__(graph, self.compute_layer, wanted)
         self.stand_ins, self.dtype, self.layers = stand_ins, dtype, dict[Layer, Any]()
+        self.noise = torch.Generator().manual_seed(0) if shaken else None
 
     def outputs(self, images: Tensor) -> Any:
         """The outputs of the graph, or None if it fails: an operator may refuse the format, or these images."""
@@ -61,11 +76,16 @@ class FormatWalk(Walk):
             return None
         value = super().call_function(target, args, kwargs)
         other = isinstance(value, Tensor) and value.is_floating_point() and value.dtype != self.dtype
-        if not other:
+        if other:
+            return args[0] if name in CASTS and args[0].dtype == self.dtype else value.to(self.dtype)
+        return self.shake(value) if name.removesuffix("_") in SUMS_AND_PRODUCTS else value
+
+    def shake(self, value: Tensor) -> Tensor:
+        """Numbers that were computed, each moved a little if the walk is shaken."""
+        if self.noise is None or not value.is_floating_point():
             return value
-        if name in CASTS and args[0].dtype == self.dtype:
-            return args[0]
-        return value.to(self.dtype)
+        noise = torch.rand(value.shape, generator=self.noise, dtype=torch.float64).to(value) * 2 - 1
+        return value.mul_(1 + noise * SHAKEN[0])
 
     def compute_layer(
         self, layer: Layer, image: Tensor, weight: Any = None, bias: Any = None, sides: Any = None
@@ -76,12 +96,12 @@ class FormatWalk(Walk):
             self.layers[layer] = layer_in(layer, self.dtype)
         module = self.layers[layer]
         if not isinstance(module, MultiHeadSelfAttention):
-            return convolved(module or layer.convolution(weight, bias), image, sides)
+            return self.shake(convolved(module or layer.convolution(weight, bias), image, sides))
         used = None
         if layer.function is not None:
             used = tap_weights(layer.convolution(*(layer.tensors or (weight, bias)))).to(self.dtype)
         result: Tensor = module.forward(layer.padded(image), sides, used)
-        return result
+        return self.shake(result)
 
 
 def layer_in(layer: Layer, dtype: torch.dtype) -> Any:
@@ -136,7 +156,7 @@ def shown_difference(
     runs = in_both_formats(matching, images)
     if runs is None:
         return None
-    first, second, lost = runs
+    first, second, *lost = runs
     allowed = explained_by_rounding(first, lost, EXPLAINED_SUMS if only_constants_differ(matching) else EXPLAINED_CODE)
     if not alike:
         allowed += sum(largest_distance(*pair) for pair in zip(computed, (first, second), strict=True))
@@ -147,30 +167,36 @@ def shown_difference(
 
 
 def walks_in(
-    matching: Matching, wanted: Sequence[fx.Node] = (), dtype: torch.dtype = torch.float64
+    matching: Matching, wanted: Sequence[fx.Node] = (), dtype: torch.dtype = torch.float64, *, shaken: bool = False
 ) -> tuple[FormatWalk, FormatWalk]:
     """Walks of both graphs in a format; layers of the second that are the same maps are the first's."""
     assert matching.graphs is not None
     same = {pair.second: pair.first for pair in matching.pairs if pair.same}
-    return FormatWalk(matching.graphs[0], {}, wanted, dtype), FormatWalk(matching.graphs[1], same, wanted, dtype)
+    first, second = zip(matching.graphs, ({}, same), strict=True)
+    return FormatWalk(*first, wanted, dtype, shaken=shaken), FormatWalk(*second, wanted, dtype, shaken=shaken)
 
 
-def in_both_formats(matching: Matching, images: Tensor) -> tuple[Any, Any, float] | None:
-    """The outputs of both networks in float64, and what both lose in float32; None where float64 fails.
+def in_both_formats(matching: Matching, images: Tensor) -> tuple[Any, Any, float, float] | None:
+    """The outputs of both networks in float64, and what both lose in float32 and if shaken; None where float64 fails.
 
-    What float32 loses shows how both amplify rounding, by cancellation for instance: in float64 it is 2^-29 of that.
+    What float32 loses shows how both amplify rounding, by cancellation for instance: in float64 it is 2^-29 of that,
+    where nothing jumps.
     """
     exact = [walk.outputs(images) for walk in walks_in(matching)]
     if any(each is None for each in exact):
         return None
-    narrow = [walk.outputs(images) for walk in walks_in(matching, dtype=torch.float32)]
-    return exact[0], exact[1], sum(largest_distance(*pair) for pair in zip(narrow, exact, strict=True))
+    narrow, shaken = walks_in(matching, dtype=torch.float32), walks_in(matching, shaken=True)
+    lost, moved = (
+        sum(largest_distance(walk.outputs(images), own) for walk, own in zip(walks, exact, strict=True))
+        for walks in (narrow, shaken)
+    )
+    return exact[0], exact[1], lost, moved
 
 
-def explained_by_rounding(outputs: Any, lost: float, shares: tuple[float, float]) -> float:
-    """The difference that rounding explains: a share of the largest output, or of what float32 loses if more."""
+def explained_by_rounding(outputs: Any, lost: Sequence[float], shares: tuple[float, float]) -> float:
+    """The difference that rounding explains: a share of the largest output, or of what is lost if more."""
     largest = max((wide(each).abs().max().item() for _, each in dense_parts(outputs) if each.numel()), default=0.0)
-    return max(shares[0] * largest, shares[1] * lost)
+    return max(shares[0] * largest, shares[1] * lost[0], SHAKEN[1] * lost[1])
 
 
 def largest_distance(computed: Any, exact: Any) -> float:
@@ -188,7 +214,7 @@ def apart_in_float64(matching: Matching, images: Tensor) -> bool | None:
     runs = in_both_formats(matching, images)
     if runs is None:
         return None
-    first, second, lost = runs
+    first, second, *lost = runs
     return not largest_distance(first, second) <= explained_by_rounding(first, lost, EXPLAINED_SUMS)
 
 

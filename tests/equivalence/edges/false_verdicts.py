@@ -1,5 +1,6 @@
 """Pairs of networks that were once certified wrongly, each with the verdict that is right."""
 
+import copy
 import os
 from dataclasses import replace
 
@@ -83,6 +84,57 @@ def test_numbers_that_cancel_in_another_order_refute_nothing(size, change):
     a, b, c = size, -0.03 * size, -0.97 * size
     report = certify(Shifted(a, b, c), change(Shifted(b, a, c)), input_size=(3, 8, 8))
     assert report.verdict is Verdict.UNDECIDED
+
+
+class Jumping(nn.Module):
+    """A function of the difference of a chain of layers and its copy, whose channels may come in another order."""
+
+    def __init__(self, function, order):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first, self.second, self.function = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3), function
+        self.copies = copy.deepcopy(nn.ModuleList([self.first, self.second]))
+        self.first.weight.data, self.first.bias.data = self.first.weight.data[order], self.first.bias.data[order]
+        self.second.weight.data = self.second.weight.data[:, order]
+
+    def forward(self, image):
+        return self.function(self.second(self.first(image)) - self.copies[1](self.copies[0](image)))
+
+
+JUMPS = {
+    "a sign": torch.sign,
+    "a comparison": lambda gap: (gap == 0).float(),
+    "a quotient": lambda gap: nn.functional.normalize(gap, dim=1),
+}
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_code_that_jumps_where_numbers_cancel_refutes_nothing(name):
+    orders = torch.arange(8), torch.tensor([3, 7, 1, 0, 6, 2, 5, 4])
+    found = certify(*(Jumping(JUMPS[name], order) for order in orders), input_size=(3, 8, 8))
+    assert found.verdict is Verdict.UNDECIDED, found.to_text()
+
+
+@pytest.mark.parametrize("exponent", [30, 60])
+@pytest.mark.parametrize("constants", [True, False])
+def test_numbers_too_large_for_any_format_that_cancel_refute_nothing(exponent, constants):
+    class Summed(nn.Module):
+        def __init__(self, *factors):
+            super().__init__()
+            self.layer, self.factors = convolution(), factors
+            self.register_buffer("numbers", torch.tensor(factors))
+
+        def forward(self, image):
+            a, b, c = self.numbers.unbind() if constants else self.factors
+            return self.layer(image) * a + self.layer(image) * b + self.layer(image) * c
+
+    large = 2.0**exponent
+    pair = []
+    for factors in ((large, 1.0, -large), (large, -large, 1.0)):
+        torch.manual_seed(0)
+        pair.append(Summed(*factors))
+    assert certify(*pair, input_size=(3, 8, 8)).verdict is Verdict.UNDECIDED
 
 
 def test_another_number_among_those_that_cancel_refutes():
