@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar, cast, final
 
 import torch
@@ -165,6 +166,12 @@ def call_network(network: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return network(**inputs)
     return network(*inputs) if isinstance(inputs, tuple | list) else network(inputs)
+
+
+def export_shapes(network: nn.Module, shape: dict[int, Any]) -> tuple[Any, ...]:
+    """The dynamic shapes of a network of one image, as `torch.export` has them of its forward, `*args` included."""
+    (first, *_) = [*signature(network.forward).parameters.values(), None]
+    return ((shape,),) if first is not None and first.kind is first.VAR_POSITIONAL else (shape,)
 
 
 def tensors_in(inputs: Any) -> list[Tensor]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from conv2attn.arguments import export_shapes
 from conv2attn.attention import set_engine
 from conv2attn.checkpoints.atomic_files import open_for_torch
 from conv2attn.checkpoints.onnx_attention import ATTENTION_OPERATOR, attention_nodes, with_whole_layers
@@ -104,7 +105,7 @@ def trace_program(network: nn.Module, image: Tensor) -> ExportedProgram:
     """The program of a network, its batch and sides free wherever the network leaves them so."""
     free = {0: Dim.AUTO, **dict.fromkeys(range(2, image.ndim), Dim.AUTO)}
     try:
-        return torch.export.export(network, (image,), dynamic_shapes=(free,))
+        return torch.export.export(network, (image,), dynamic_shapes=export_shapes(network, free))
     except Exception as error:
         raise CheckpointError(
             "C2A309",

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import first_weight
 from conv2attn.checkpoints.architectures import parse_arguments
 from conv2attn.checkpoints.input_images import Preparation, read_images
 from conv2attn.checkpoints.loading import load
@@ -67,7 +69,8 @@ class Reading:
     def images(
         self, path: str, network: nn.Module, asked: Sequence[int] | None, default: Sequence[int] | None = None
     ) -> tuple[Tensor, str]:
-        """The images in a file, prepared for `network`, and a description; pictures of the size `asked`, or `default`.
+        """The images in a file, prepared for `network`, in its dtype, and a description; pictures of the size `asked`,
+        or `default`.
 
         Raises:
             CheckpointError: see `read_images`; or they have numbers that are not finite (C2A303).
@@ -81,7 +84,8 @@ class Reading:
             stored, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], asked))
             reason = f"{path} holds numbers {stored}, which are used as they are, and --input-size is {wanted}"
             raise UsageError("C2A007", reason, "Leave out --input-size, or pass pictures, which are resized.")
-        return images, described
+        like = first_weight(network)
+        return images.to(torch.float32 if like is None else like.dtype), described
 
 
 def parse_numbers(text: str | None, option: str) -> tuple[float, ...] | None:

@@ -261,7 +261,7 @@ def inputs(running: Running, network: nn.Module, reading: Reading) -> dict[str, 
     size = running.input_size
     images, described = reading.images(running.inputs, network, size) if running.inputs else (None, None)
     if images is not None:
-        images = images.to(running.device, getattr(torch, running.dtype or "float32"))
+        images = images.to(running.device)
     return {
         "input_size": size,
         "input_range": running.input_range,

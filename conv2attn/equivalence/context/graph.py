@@ -21,6 +21,7 @@ from torch.fx.experimental import _config as symbolic
 from torch.fx.experimental.symbolic_shapes import ShapeGuardPythonPrinter
 from torch.nn.parameter import is_lazy
 
+from conv2attn.arguments import export_shapes
 from conv2attn.equivalence.context.opaque import NORM, OPAQUE, Layer, opaque, readable_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.redirection import CHILD
@@ -190,7 +191,8 @@ def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> 
         torch.random.fork_rng(),
         torch.no_grad(),
     ):
-        return torch.export.export(network, (images,), dynamic_shapes=(dict(dynamic),), strict=False)
+        shapes = export_shapes(network, dict(dynamic))
+        return torch.export.export(network, (images,), dynamic_shapes=shapes, strict=False)
 
 
 @contextmanager

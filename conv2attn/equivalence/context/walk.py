@@ -125,7 +125,8 @@ class Recorder(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         schema = func._schema
         views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
-        if not views and schema.name.partition("::")[2] not in SILENT:
+        library, _, operator = schema.name.partition("::")
+        if not views and operator not in SILENT and library != "profiler":
             self.note(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 

@@ -56,6 +56,11 @@ HEADS_LEGEND = (
     "rel, abs, cont: shares of displacement, other position, content; se: error of rel",
     "R2 3x3: reach of 9 shifts; conv 3: a 3x3 convolution; -: not known",
 )
+HEADS_LEGEND_OF_OTHER_AXES = (
+    HEADS_LEGEND[0],
+    "R2 3x3: reach of the shifts by at most 1 along each axis; conv 3: of a convolution of 3 taps along each; "
+    "-: not known",
+)
 
 Figure = Callable[[LayerFacts], float | None]
 FIGURES: dict[str, tuple[Figure, str]] = {
@@ -119,7 +124,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     spare = ("kinds", "abs", "keys", "sink", "dist", "cont", "se")
     parts: list[DocumentPart] = [
         Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), spare),
-        Notes(HEADS_LEGEND),
+        Notes(HEADS_LEGEND if all(len(layer.grid) == 2 for layer in read) else HEADS_LEGEND_OF_OTHER_AXES),
     ]
     if verbose:
         parts.append(Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), HEADS_SPARE))

@@ -13,6 +13,7 @@ from torch import nn
 import conv2attn
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.input_images import read_images
+from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import Provenance, with_provenance
@@ -76,6 +77,12 @@ def test_an_array_with_the_channels_of_the_network_first_is_one_image(size):
     assert (batch.shape, words) == ((1, 3, 6, 9), "1 image of one.npy")
     np.save("sounds.npy", np.ones((3, 1, 9), np.float32))
     assert len(read_images("sounds.npy", nn.Conv1d(1, 2, 3))[0]) == 3
+
+
+def test_images_have_the_dtype_of_the_network():
+    np.save("images.npy", np.ones((2, 3, 6, 9)))
+    for dtype in (torch.float64, torch.bfloat16):
+        assert Reading().images("images.npy", network().to(dtype), None)[0].dtype == dtype
 
 
 def test_pictures_cover_the_sides_and_are_cropped_at_the_centre():

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.equivalence import certify
 from conv2attn.errors import UsageError
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 IMAGES = torch.rand(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))
 
@@ -55,6 +55,29 @@ def test_code_that_sees_the_export_is_undecided(name, side):
     report = certify(pair[0], conv2attn.convert(pair[1]), images=IMAGES)
     assert report.verdict in (Verdict.UNDECIDED, Verdict.REFUTED), report.to_text()
     assert report.claim == ""
+
+
+def profiled(net, y):
+    with torch.profiler.record_function("after"):
+        return y * 2
+
+
+class AnyCall(nn.Module):
+    """A network that passes on what it is called with, as wrappers do."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args, **kwargs):
+        return self.inner(*args, **kwargs)
+
+
+@pytest.mark.parametrize("wrapper", [nn.Sequential, AnyCall, nn.DataParallel])
+def test_profiled_code_and_wrappers_are_their_graph(wrapper):
+    network = wrapper(After(profiled).eval())
+    report = certify(network, conv2attn.convert(network), images=IMAGES)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
 
 UNBOUNDED = {

@@ -301,3 +301,8 @@ def test_errors_of_few_replicates_are_enlarged_to_what_student_s_distribution_as
         replicates[1] = 1
         plain = np.sqrt((count - 1) / count * (count - 1) / count)
         assert error_of(replicates)[0] == pytest.approx(plain * max(1, stdtrit(count - 1, 0.995) / 3), rel=1e-4)
+
+
+def test_the_legend_counts_no_shifts_of_a_square_on_a_line():
+    layer = conv2attn.convert(torch.nn.Conv1d(1, 2, 3))
+    assert "9 shifts" not in conv2attn.heads(layer, grid=9).to_text()
