@@ -10,11 +10,13 @@ from attentions import EVERY, LINE, OFFSETS, hard, mixed, mixture, soft
 from span.laws import optimum
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert
+from conv2attn.attention import Encoding
 from conv2attn.bounds import down
 from conv2attn.span import conditions, solver
 from conv2attn.span.arrays import read_array
 from conv2attn.span.attention_rows import limits_for
 from conv2attn.span.conditions import check_kernel
+from conv2attn.span.reading import rows_of
 from conv2attn.theorem import read_convolution
 from conv2attn.verdicts import Strength, Verdict
 
@@ -24,6 +26,24 @@ HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 def verdicts(*arguments, **options):
     """Per query, joint, interior."""
     return [condition.verdict for condition in check_span(*arguments, condition=EVERY, **options).rows[0].conditions]
+
+
+@pytest.mark.parametrize("family", ["quadratic", "enumerated"])
+@pytest.mark.parametrize("alpha", [128.0, 130.5])
+def test_hard_heads_read_one_key_also_where_their_target_is_off_the_grid(family, alpha):
+    """Where scores are exact, where they round, and where the nearest key is not known in advance."""
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of(family, torch.tensor(OFFSETS).float(), alpha))
+    rows = rows_of("layer", layer, (4, 5))
+    weights = layer.attention(sides=(4, 5))[0]
+    assert rows.one_hot
+    assert np.array_equal(rows.hot[0], weights.argmax(-1).numpy())
+    assert set(weights.unique().tolist()) == {0.0, 1.0}
+
+
+def test_a_shift_that_is_a_head_leaves_nothing_beside_one_that_is_none():
+    heads = np.concatenate([hard((3, 3), [(0, 0)]), np.random.default_rng(0).dirichlet(np.ones(9), (2, 9))])
+    found = check_span(heads, grid=(3, 3), offsets=[(0, 0), (0, 1)], condition="per-query").rows[0].deciding
+    assert [(target.verdict, target.residual) for target in found.targets] == [(HOLDS, 0.0), (REFUTED, 1.0)]
 
 
 def test_a_query_that_needs_a_larger_phi_than_allowed_does_not_hold():

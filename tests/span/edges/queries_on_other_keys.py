@@ -9,7 +9,9 @@ from attentions import OFFSETS
 from torch import nn
 
 from conv2attn import check_span, heads
+from conv2attn.basis import Shift
 from conv2attn.cli.attention_files import in_words
+from conv2attn.errors import UsageError
 from conv2attn.models.capture import capture
 from conv2attn.models.values import matrices_of
 from conv2attn.span.recover import nearest_in
@@ -52,6 +54,11 @@ def test_shifts_between_cells_hold_and_a_head_beside_its_cell_is_refuted(sites, 
     assert (report.verdict, report.rows[0].grid) == (Verdict.HOLDS, keys)
     attention[3] = reads(sites, keys, [(2, 2)])[0]
     assert check_span(attention, grid=grid).verdict is Verdict.REFUTED
+
+
+def test_operators_of_other_queries_are_refused():
+    with pytest.raises(UsageError, match="C2A504 operators of 12 queries, where the attention has 48"):
+        check_span(reads(*CASES[0][:2]), grid=CASES[0][2], structure=Shift(((0, 0),)))
 
 
 @pytest.mark.parametrize(("sites", "keys", "grid"), CASES)

@@ -1,5 +1,7 @@
 """Layers of a network that attend within windows, or on grids of different resolution: `--grid` once, and all said."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,9 @@ from conv2attn import capture, check_span, heads
 from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.models.capture import NamedAttention
-from conv2attn.models.tokens import Tokens, Windows
+from conv2attn.models.tokens import Windows
+from conv2attn.span.graded_facts.measuring import facts_of
+from conv2attn.span.reading import rows_of
 from conv2attn.verdicts import Verdict
 
 SAID = "in windows: judged inside one, and at its borders, beyond which no head reads"
@@ -61,17 +64,24 @@ def test_a_windowed_layer_says_so(side, windows):
     assert [SAID in layer.notes for layer in heads(seen).layers] == [windows, False]
 
 
-def test_heads_in_windows_have_the_facts_of_heads_that_are_masked_elsewhere():
-    places = np.arange(48).reshape(2, 3, 2, 4).swapaxes(1, 2).reshape(4, 12)
-    attention = np.random.default_rng(0).dirichlet(np.ones(12), (3, 4, 2, 12))
-    masked = np.zeros((3, 2, 48, 48))
+@pytest.mark.parametrize("sides", [(6, 8), (5, 7)])
+def test_heads_in_windows_have_the_facts_of_heads_that_are_masked_elsewhere(sides):
+    """The last windows may be padded, by tokens that no head attends to."""
+    count, whole = math.prod(sides), np.full((6, 8), -1)
+    whole[: sides[0], : sides[1]] = np.arange(count).reshape(sides)
+    places = whole.reshape(2, 3, 2, 4).swapaxes(1, 2).reshape(4, 12)
+    random, masked = np.random.default_rng(0), np.zeros((3, 2, count, count))
+    attention = random.dirichlet(np.ones(12), (3, 4, 2, 12)) * (places >= 0)[None, :, None, None]
+    attention /= attention.sum(-1, keepdims=True)
     for window, part in enumerate(places):
-        masked[:, :, part[:, None], part] = attention[:, window]
-    windows = Windows(places, AttentionGrid((6, 8), Sites.everywhere(2)))
-    tokens = {"layer": Tokens((3, 4), windows=windows)}
-    inside = heads(NamedAttention({"layer": attention.reshape(12, 2, 12, 12)}, tokens=tokens)).layers[0].heads
-    dense = heads(masked, grid=(6, 8)).layers[0].heads
-    for first, second in zip(inside, dense, strict=True):
+        real = part[part >= 0]
+        masked[:, :, real[:, None], real] = attention[:, window][:, :, part >= 0][..., part >= 0]
+    windows, matrices = Windows(places, AttentionGrid(sides, Sites.everywhere(2))), random.standard_normal((2, 3, 4))
+    inside = facts_of(rows_of("layer", attention.reshape(12, 2, 12, 12), (3, 4)), windows, (matrices, None))
+    dense = facts_of(rows_of("layer", masked, sides), None, (matrices, None))
+    for first, second in zip(inside.convolutions, dense.convolutions, strict=True):
+        assert (first.error, first.norm) == pytest.approx((second.error, second.norm), rel=1e-9)
+    for first, second in zip(inside.heads, dense.heads, strict=True):
         for name in ("relative", "absolute", "content", "peak_mass", "distance", "evenness", "sink"):
             assert getattr(first, name) == pytest.approx(getattr(second, name), rel=1e-5, abs=1e-8), name
 
