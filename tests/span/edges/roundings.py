@@ -1,4 +1,4 @@
-"""Half precision, whose rounding explains little."""
+"""Half precision, whose rounding explains little, and scores that are known from parameters."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,10 @@ import torch
 from attentions import soft
 
 from conv2attn import check_span
+from conv2attn.basis import AttentionGrid, Sites
+from conv2attn.models.positions import PositionAttention
+from conv2attn.span.attention_rows import ULPS
+from conv2attn.span.reading import UNDERFLOW, rows_of
 from conv2attn.verdicts import Verdict
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -42,3 +46,13 @@ def test_nine_heads_are_no_kernel_of_five(dtype):
 
 def test_a_residual_that_no_heads_at_all_leave_too_decides_nothing():
     assert check_span(np.eye(9)[None], 1, eps=0.5).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("doubt", [0, 50])
+@pytest.mark.parametrize("slope", [2.5, 100.0])
+def test_weights_of_known_scores_are_off_by_the_spread_of_a_row_of_them_to_first_order(slope, doubt):
+    """In ulps, beside twice what the scores are off by; scores of other queries, and what underflows, do not matter."""
+    scores = 1000.0 * torch.arange(12)[:, None] + slope * torch.arange(12)
+    grid = AttentionGrid((3, 4), Sites.everywhere(2))
+    rows = rows_of("layer", PositionAttention(scores[None].double(), grid, torch.float64, "", doubt * 2.0**-53), None)
+    assert rows.ulps - ULPS - 2 * doubt == pytest.approx(min(slope * 11, UNDERFLOW), abs=1)
