@@ -40,6 +40,22 @@ def test_hard_heads_read_one_key_also_where_their_target_is_off_the_grid(family,
     assert set(weights.unique().tolist()) == {0.0, 1.0}
 
 
+NAMED = {(3, 3): "0, 1, 2", (4, 4): "all", (5, 4): "0, 1, 2 and 1 more"}
+"""By the numbers of layers and of those with a remark, how it names these: all where they are more than three."""
+
+
+@pytest.mark.parametrize(("layers", "several"), NAMED)
+def test_a_remark_names_its_layers(layers, several):
+    heads = hard((3, 4), OFFSETS)
+    twice = {str(name): np.stack([heads] * (2 if name < several else 1)) for name in range(layers)}
+    assert f"\n{NAMED[layers, several]}: one Phi for 2 images\n" in check_span(twice, grid=(3, 4)).to_text()
+
+
+def test_a_square_is_inferred_from_its_tokens_and_a_line_is_them():
+    assert check_span(hard((4, 4), OFFSETS)).rows[0].notes == ("grid 4x4 inferred from 16 tokens",)
+    assert check_span(hard((9,), LINE), offsets=LINE).rows[0].notes == ()
+
+
 def test_a_shift_that_is_a_head_leaves_nothing_beside_one_that_is_none():
     heads = np.concatenate([hard((3, 3), [(0, 0)]), np.random.default_rng(0).dirichlet(np.ones(9), (2, 9))])
     found = check_span(heads, grid=(3, 3), offsets=[(0, 0), (0, 1)], condition="per-query").rows[0].deciding

@@ -168,8 +168,9 @@ def test_the_nearest_convolution_is_that_of_least_squares_and_its_norms_are_exac
     assert np.allclose(found.taps.reshape(size**2, -1), taps)
     difference = layer - np.einsum("tqk,toi->qkoi", basis, found.taps)
     assert found.share == pytest.approx(1 - (difference**2).sum() / (layer**2).sum())
-    for exact, said in ((difference, found.error), (layer, found.norm)):
-        assert said == pytest.approx(np.sqrt((exact**2).sum((2, 3))).sum(-1).max())
+    for matrix, said in ((difference, found.error), (layer, found.norm)):
+        exact = np.sqrt((matrix**2).sum((2, 3))).sum(-1).max()
+        assert exact <= said <= exact * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("alpha", [0.7, 128.0])
