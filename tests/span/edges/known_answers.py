@@ -12,7 +12,7 @@ from span.laws import optimum
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.attention import Encoding
 from conv2attn.bounds import down
-from conv2attn.span import conditions, solver
+from conv2attn.span import conditions, least_squares, solver
 from conv2attn.span.arrays import read_array
 from conv2attn.span.attention_rows import limits_for
 from conv2attn.span.conditions import check_kernel
@@ -54,6 +54,20 @@ def test_a_remark_names_its_layers(layers, several):
 def test_a_square_is_inferred_from_its_tokens_and_a_line_is_them():
     assert check_span(hard((4, 4), OFFSETS)).rows[0].notes == ("grid 4x4 inferred from 16 tokens",)
     assert check_span(hard((9,), LINE), offsets=LINE).rows[0].notes == ()
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
+def test_least_squares_within_a_norm_are_the_least_regular_that_fit(share):
+    """By the normal equations, on heads that are nearly dependent."""
+    rng, largest = np.random.default_rng(0), lambda matrix: np.linalg.svd(matrix)[1][0]
+    heads, targets = rng.standard_normal((20, 4)) @ np.diag([1, 1, 0.1, 0.01]), rng.standard_normal((20, 3))
+    factor = np.linalg.qr(np.hstack([heads, targets]), mode="r")
+    bound = share * np.abs(np.linalg.lstsq(heads, targets)[0]).sum(0).min()
+    found = least_squares.factored(factor, 4, bound).bounded
+    ridges = [ridge * largest(heads) ** 2 * np.eye(4) for ridge in least_squares.RIDGES]
+    tried = [np.linalg.solve(heads.T @ heads + ridge, heads.T @ targets).T for ridge in ridges]
+    for at, mixing in enumerate(found):
+        assert mixing == pytest.approx(next(each[at] for each in tried if np.abs(each[at]).sum() <= bound), abs=1e-9)
 
 
 def test_a_shift_that_is_a_head_leaves_nothing_beside_one_that_is_none():

@@ -198,6 +198,13 @@ def test_soft_layers_come_nearer_to_their_convolution():
     assert found[0].module.padding == (1, 1)
 
 
+def test_the_nearest_is_nearest_on_three_dilated_kernels_a_side_by_default():
+    conv = nn.Conv2d(2, 3, 3, padding=1).double()
+    asked = {"kernel_size": (3, 2), "dilation": (1, 2)}
+    found, on_a_grid = (recover(softened(1.0, conv), **asked, **grid) for grid in ({}, {"grid": (9, 12)}))
+    assert (found.share, found.residual) == (on_a_grid.share, on_a_grid.residual)
+
+
 @pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), (1, 1)), ((1, 2), (1, 1)), ((2, 2), (2, 1))])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_no_other_taps_are_nearer(kernel, dilation, dtype):
