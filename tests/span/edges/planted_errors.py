@@ -1,5 +1,7 @@
 """Arrays that are not attention on this grid are refused, by name, with what to do."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from conv2attn.span.attention_rows import limits_for
 from conv2attn.span.conditions import check
 from conv2attn.span.equations import portions, shift_targets
 from conv2attn.span.planes import residuals_of
-from conv2attn.span.span_document import picture
+from conv2attn.span.span_document import RESIDUAL_LEGEND, layout, picture
 from conv2attn.verdicts import Verdict
 
 
@@ -90,3 +92,10 @@ def test_pictures_are_laid_out_as_the_kernel():
     heads = hard((5, 6), [(0, 0) if offset == (1, -1) else offset for offset in OFFSETS])
     found = check_span(heads, grid=(5, 6)).rows[0].deciding
     assert [line.split() for line in picture(found.targets, 1e-9)] == [["."] * 6, ["."] * 6, ["#", ".", "."] * 2]
+
+
+def test_the_signs_of_a_picture_are_those_of_its_legend():
+    signs = re.findall(r"(\S) (\S+)", RESIDUAL_LEGEND.partition("up to ")[2])
+    residuals = [0.0, *(float(limit) for _, limit in signs[:-1]), 9.0]
+    drawn = layout({(place,): residual for place, residual in enumerate(residuals)}, 1e-9)
+    assert drawn == [" ".join([".", *(sign for sign, _ in signs)])]
