@@ -325,4 +325,4 @@ def stability(dual: Dual, limits: Limits) -> float:
     """How far every entry may move, as a share of itself, before the dual that refutes fails."""
     norm = Fraction(limits.max_phi)
     spare = dual.gain - norm * dual.attended - (Fraction(limits.eps) + Fraction(limits.per_norm) * norm) * dual.peak
-    return down(max(Fraction(0), spare / (norm * dual.weight))) if dual.weight else 0.0
+    return down(spare / (norm * dual.weight)) if dual.weight else 0.0
