@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from attentions import EVERY, LINE, OFFSETS, hard, mixed, mixture, soft
+from msgspec import structs
 from span.laws import optimum
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert
@@ -68,6 +69,14 @@ def test_least_squares_within_a_norm_are_the_least_regular_that_fit(share):
     tried = [np.linalg.solve(heads.T @ heads + ridge, heads.T @ targets).T for ridge in ridges]
     for at, mixing in enumerate(found):
         assert mixing == pytest.approx(next(each[at] for each in tried if np.abs(each[at]).sum() <= bound), abs=1e-9)
+
+
+@pytest.mark.parametrize(("share", "advises"), [(None, False), (0.0, False), (0.5, True), (1.0, False)])
+def test_a_smaller_phi_is_advised_where_its_norms_are_refuted(share, advises):
+    row = check_span(soft((4, 5), 1.0).astype(np.float32), grid=(4, 5)).rows[0]
+    excluded = None if share is None else share * row.limits.max_phi
+    sentence = conditions.why_open(structs.replace(row.deciding.targets[0], excluded=excluded), row.limits)
+    assert ("--max-phi" in sentence) is advises
 
 
 def test_a_shift_that_is_a_head_leaves_nothing_beside_one_that_is_none():
