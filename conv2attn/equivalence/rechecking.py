@@ -121,11 +121,12 @@ def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, su
     """The objection to a stored row whose bound is below `proved_bound`."""
     bound, within = (row.get(field) for field in ("bound", "input_range"))
     ours, theirs = (LayerNumbers.of(each) for each in (first, second))
-    numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (bound, within))
-    if ours is None or theirs is None or not numbers:
+    if not isinstance(bound, float) or not isinstance(within, float) or not math.isfinite(bound + within):
         return
-    least = proved_bound(ours, theirs, Fraction(within or 0))
-    if least is not None and Fraction(bound or 0) < least:
+    if ours is None or theirs is None:
+        return
+    least = proved_bound(ours, theirs, Fraction(within))
+    if least is not None and Fraction(bound) < least:
         yield Objection(f"the bound {bound:g} is below {float(least):g}, which is proved", sure)
 
 

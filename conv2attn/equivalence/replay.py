@@ -15,6 +15,7 @@ from conv2attn.equivalence.context.opaque import LOCK, Layer
 from conv2attn.equivalence.context.walk import own, reason
 from conv2attn.equivalence.counterexamples import compared_at
 from conv2attn.equivalence.matching import match
+from conv2attn.equivalence.outputs import is_dense
 from conv2attn.equivalence.results import ROOT, WHOLE_NETWORK, Counterexample
 from conv2attn.equivalence.rows import LayerPair
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
@@ -94,7 +95,9 @@ def is_saved(entry: object) -> bool:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("layer"), str):
         return False
     image, place, part = entry.get("image"), entry.get("place"), entry.get("part", "")
-    if not isinstance(image, Tensor) or image.dtype not in FORMAT_NAMES or not bool(image.isfinite().all()):
+    if not isinstance(image, Tensor) or not is_dense(image) or image.dtype not in FORMAT_NAMES:
+        return False
+    if not bool(image.isfinite().all()):
         return False
     if part != "":
         return part in ("outputs", "tolerance")
@@ -169,7 +172,10 @@ def show_network(
     certificate = certify(original, network, images=image, described=description, tolerance=tolerance)
     counterexample = next((each for each in certificate.counterexamples if each.layer == WHOLE_NETWORK), None)
     if counterexample is None:
-        return Shown(f"{name} {part}", Verdict.UNDECIDED, "this input shows no difference")
+        beyond = "" if tolerance is None else " beyond the tolerance"
+        untold = part == "tolerance" and tolerance is None
+        sentence = "it is of a tolerance, and none is given" if untold else f"this input shows no difference{beyond}"
+        return Shown(f"{name} {part}", Verdict.UNDECIDED, sentence)
     sentence = counterexample.fact if counterexample.told else sentence_on(counterexample, part != "tolerance")
     return Shown(f"{name} {part}", Verdict.REFUTED, sentence)
 

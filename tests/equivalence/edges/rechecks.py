@@ -274,6 +274,15 @@ def test_a_bound_that_is_a_hundredth_smaller_than_certified_is_refused(row, opti
     assert "which is proved" in output
 
 
+@pytest.mark.parametrize("field", ["bound", "input_range"])
+@pytest.mark.parametrize("number", [10**400, True, float("nan")])
+def test_a_number_that_no_certificate_holds_never_holds(field, number):
+    pair()
+    body = certified()
+    body["rows"][0][field] = number
+    assert again(body)[0] == 3
+
+
 @pytest.mark.parametrize("alpha", [2.0, 5.0, 16.0])
 def test_a_bound_on_soft_heads_that_is_a_hundredth_smaller_is_refused(alpha):
     pair(conv2attn.convert(network(), alpha=alpha))

@@ -30,7 +30,14 @@ SPOILT = {
         f"{key}: {number}": {"witnesses": [saved(**{key: given})]}
         for key, wrong in {
             "layer": [1, None, "nowhere", "a:conv2d", "(network)"],
-            "image": [3, [1.0], torch.ones(2, 5, 6).long(), torch.full((2, 5, 6), math.inf), torch.ones(4, 5, 6)],
+            "image": [
+                3,
+                [1.0],
+                torch.ones(2, 5, 6).long(),
+                torch.full((2, 5, 6), math.inf),
+                torch.ones(4, 5, 6),
+                torch.ones(2, 5, 6).to_sparse(),
+            ],
             "place": [
                 None,
                 [0, 1, 2],
@@ -91,6 +98,17 @@ def test_networks_without_layers_show_nothing(network):
     (shown,) = replay_counterexamples(content, "f.pt", network, network).shown
     assert (shown.layer, shown.verdict) == ("(network) outputs", Verdict.UNDECIDED)
     assert shown.sentence == "this input shows no difference"
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "sentence"),
+    [(None, "it is of a tolerance, and none is given"), (1e9, "this input shows no difference beyond the tolerance")],
+)
+def test_an_input_saved_beside_a_tolerance_is_replayed_beside_one(tolerance, sentence):
+    original = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU())
+    content = {"witnesses": [{"layer": "(network)", "part": "tolerance", "image": torch.ones(2, 5, 6)}]}
+    (shown,) = replay_counterexamples(content, "f.pt", original, conv2attn.convert(original, alpha=1), tolerance).shown
+    assert (shown.verdict, shown.sentence) == (Verdict.UNDECIDED, sentence)
 
 
 def test_a_tolerance_is_of_the_outputs_and_not_of_a_layer_between_others():
