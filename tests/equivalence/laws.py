@@ -37,8 +37,9 @@ def test_a_changed_context_never_holds(name):
     assert all(finding.sentence for finding in report.between if finding.verdict is not Verdict.HOLDS)
 
 
-def test_what_dropout_reads_in_evaluation_is_part_of_its_graph():
-    report = certify(*pair_of(ERRORS["what dropout reads"]), images=IMAGES)
+@pytest.mark.parametrize("name", ["what dropout reads", "slope of an activation"])
+def test_what_an_operator_reads_is_part_of_its_graph(name):
+    report = certify(*pair_of(ERRORS[name]), images=IMAGES)
     assert report.verdict is Verdict.REFUTED
     assert len(set(report.context.digests)) == 2
 
