@@ -8,29 +8,39 @@ import numpy as np
 
 from conv2attn.basis import Offset
 from conv2attn.models.tokens import Windows
+from conv2attn.span.arrays import CHUNK
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.equations import portions, shift_targets
 from conv2attn.span.graded_facts.facts import ConvolutionFact
 from conv2attn.span.graded_facts.measures import KERNELS, Estimate, crossed, error_of, estimated, mean_of, number
 from conv2attn.span.graded_facts.sums import Sums, coordinates, kernel, list_of_pieces
+from conv2attn.span.least_squares import NEGLIGIBLE, triangular
 
 DENSE = 2**29
 """Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""
 
 
-def share_explained(sums: Sums, products: Array, size: int) -> Estimate:
-    """The share of a layer's map that the nearest convolution explains; `products` are those of the heads' matrices."""
+def root_of(columns: Array) -> Array:
+    """R of the QR of columns, some rows at a time."""
+    starts = range(0, len(columns), CHUNK)
+    parts = (columns[start : start + CHUNK] for start in starts)
+    return reduce(lambda factor, part: triangular(np.concatenate([factor, part])), parts, columns[:0])
+
+
+def share_explained(sums: Sums, root: Array, size: int) -> Estimate:
+    """The share of a layer's map that the nearest convolution explains; `root` is R of the QR of the heads' matrices,
+    with which heads that cancel are as small as their sum."""
     mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
-    weights = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
-    turned = np.einsum("hg,ngo->nho", products, mass) * weights
-    same_image, every = (mass * turned).sum((1, 2)), turned.sum(0)
-    along, total = (mass * every).sum((1, 2)), (mass.sum(0) * every).sum()
-    wholes = (sums.factor.swapaxes(1, 2) @ sums.factor * products).sum((1, 2))
+    turned = root @ mass * np.divide(1.0, np.sqrt(count), out=np.zeros_like(count), where=count > 0)
+    same_image, every = (turned**2).sum((1, 2)), turned.sum(0)
+    along, total = (turned * every).sum((1, 2)), (every**2).sum()
+    wholes = ((sums.factor @ root.T) ** 2).sum((1, 2))
+    scales = ((sums.factor**2).sum(1) * (root**2).sum(0)).sum(1)
 
     def without(left_out: int | None) -> Array:
         part = crossed(same_image, along, total, left_out) if sums.images > 1 else same_image[0]
-        whole = mean_of(wholes, left_out)
-        return np.asarray(part / whole if whole > 0 else 1.0)
+        whole, scale = mean_of(wholes, left_out), mean_of(scales, left_out)
+        return np.asarray(part / whole if whole > NEGLIGIBLE**2 * scale else 1.0)
 
     return without
 
@@ -45,15 +55,15 @@ def nearest_convolutions(
     """The nearest convolution of each size, with its difference from the layer, in one more pass."""
     grid = rows.grid if windows is None else windows.grid
     fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
-    products = np.einsum("hoi,goi->hg", matrices, matrices)
+    root = root_of(matrices.reshape(rows.heads, -1).T)
     total, solutions = reduce(Sums.__add__, parts), []
     for size in fitting:
         offsets = kernel(size, 1, len(grid.keys))
         mass, count = total.at(offsets)
         weights = np.divide(mass.mean(0), count, out=np.zeros_like(mass[0]), where=count > 0)
-        share = estimated(parts, partial(share_explained, products=products, size=size))
+        share = estimated(parts, partial(share_explained, root=root, size=size))
         solutions.append((size, offsets, weights, share))
-    norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in solutions], products)
+    norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in solutions], root)
     return tuple(
         ConvolutionFact(
             size, float(share[0]), number(error_of(share)), error, norm, np.einsum("ht,hoi->toi", weights, matrices)
@@ -66,15 +76,13 @@ def norms_left(
     rows: AttentionRows,
     windows: Windows | None,
     fields: Sequence[tuple[tuple[Offset, ...], Array]],
-    products: Array,
+    root: Array,
 ) -> tuple[float | None, list[float | None]]:
     """`max_q sum_k |L_qk|` of the layer and of what each convolution leaves of it, rounded up.
 
-    The taps are combinations of the heads' matrices, whose products give every norm. Nothing is said of heads that are
-    only known axis by axis, and are not one-hot.
+    The taps are combinations of the heads' matrices, whose triangular factor `root` gives every norm. Nothing is said
+    of heads that are only known axis by axis, and are not one-hot.
     """
-    values, directions = np.linalg.eigh(products)
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * directions.T
     largest, left = 0.0, [0.0] * len(fields)
     if rows.hot is not None and windows is None:
         pieces = hot_pieces(rows, fields)
@@ -85,19 +93,18 @@ def norms_left(
     for block, placed in pieces:
         turned = np.einsum("gh,hqk->gqk", root, block)
         lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
-        rowwise = lengths.sum(-1)
-        largest = max(largest, float(rowwise.max(initial=0.0)))
+        largest = max(largest, float(lengths.sum(-1).max(initial=0.0)))
         for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
-            rest = rowwise.copy()
+            rest, outside = lengths.copy(), np.zeros(len(lengths))
             taps = root @ weights
             for tap, place in enumerate(places):
                 here = np.flatnonzero(place >= 0)
                 moved = turned[:, here, place[here]] - taps[:, tap, None]
-                rest[here] += np.sqrt((moved**2).sum(0)) - lengths[here, place[here]]
-                rest += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
-            left[at] = max(left[at], float(rest.max(initial=0.0)))
-    rounding = 1 + 1e-10
-    return largest * rounding, [each * rounding for each in left]
+                rest[here, place[here]] = np.sqrt((moved**2).sum(0))
+                outside += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
+            left[at] = max(left[at], float((rest.sum(-1) + outside).max(initial=0.0)))
+    rounding, cancelled = 1 + 1e-10, NEGLIGIBLE * float(np.linalg.norm(root, axis=0).sum())
+    return largest * rounding + cancelled, [each * rounding + cancelled for each in left]
 
 
 Placed = tuple[Array, Array]

@@ -16,7 +16,7 @@ from conv2attn.basis import Offset
 from conv2attn.models.tokens import Windows
 from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.grids import Grid
-from conv2attn.span.least_squares import triangles
+from conv2attn.span.least_squares import triangles, triangular
 
 ALLOWED = 1e-30
 """A key that no head gives more than this in any image is masked: the scores of what is not masked differ by less."""
@@ -210,6 +210,12 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     )
 
 
+def factor_of_products(first: Array, second: Array) -> Array:
+    """R of the QR of columns that are outer products of two columns, from R of either; a row at a time."""
+    start: Array = second[:0]
+    return reduce(lambda factor, row: triangular(np.concatenate([factor, row * second])), first, start)
+
+
 def levelled(level: Array, grid: Grid, sites: list[Whole]) -> Array:
     """Sums by displacement of one number a query, (images, heads, queries), over the queries that have it."""
     flat = np.ravel_multi_index(tuple(sites), grid.keys)
@@ -251,10 +257,8 @@ def sums_by_axis(rows: AttentionRows) -> Sums:
 
     mass, pairs = outer(masses), outer([each[None] for each in counts])[0]
     deviation = mass - pairs / keys
-    products = np.prod([np.einsum("hqk,gqk->hg", a, a) for a in axes], 0)
-    energy = np.diag(products)
-    values, directions = np.linalg.eigh(products)
-    factor = np.sqrt(np.maximum(values, 0))[:, None] * directions.T
+    energy = np.prod([np.einsum("hqk,hqk->h", a, a) for a in axes], 0)
+    factor = reduce(factor_of_products, (triangles(a.reshape(1, rows.heads, -1))[0] for a in axes))
     entropies = [-np.einsum("hqk,hqk->h", a, np.log(np.maximum(a, 1e-300))) / a.shape[1] for a in axes]
     away = np.sqrt(sum(np.square(x) for x in np.ogrid[tuple(slice(-(s // 2), s // 2 + 1) for s in mass.shape[1:])]))
     squares = energy - queries / keys
