@@ -21,7 +21,7 @@ class NamedAttention(dict[str, Any]):
     """Attention by the name of its module.
 
     `notes` are repeated by reports, `tokens` describes the tokens of each layer, and `calls` has the arguments with
-    which each module was called.
+    which each module was called. Arrays that are `sampled` were seen in a run, which knows no others.
     """
 
     def __init__(
@@ -30,9 +30,10 @@ class NamedAttention(dict[str, Any]):
         notes: Mapping[str, str] | None = None,
         tokens: Mapping[str, Tokens] | None = None,
         calls: Mapping[str, ModuleCall] | None = None,
+        sampled: bool = False,
     ):
         super().__init__(layers)
-        self.notes, self.tokens, self.calls = notes or {}, tokens or {}, calls or {}
+        self.notes, self.tokens, self.calls, self.sampled = notes or {}, tokens or {}, calls or {}, sampled
 
     def only(self, patterns: Patterns) -> "NamedAttention":
         """The layers whose names match the patterns.
@@ -43,7 +44,7 @@ class NamedAttention(dict[str, Any]):
         selection = Selection.of(patterns)
         selection.check(list(self), "layer that attends")
         chosen = {name: each for name, each in self.items() if selection.wants(name)}
-        return NamedAttention(chosen, self.notes, self.tokens, self.calls)
+        return NamedAttention(chosen, self.notes, self.tokens, self.calls, self.sampled)
 
 
 @renamed(inputs="example_input")
@@ -116,7 +117,7 @@ def capture(
                 tokens[name] = layer_tokens
     order = {name: place for place, name in enumerate(dict(network.named_modules()))}
     ordered = dict(sorted((attention | unread).items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
-    return NamedAttention(ordered, notes, tokens, recorder.calls)
+    return NamedAttention(ordered, notes, tokens, recorder.calls, sampled=True)
 
 
 def tokens_at(

@@ -74,7 +74,7 @@ def check_span(
         convolution: whose combinations the kernel condition asks for, and whose offsets all do.
         extra_tokens: leading tokens that are not pixels, of all layers or by name: keys of which targets ask nothing.
         memory_limit: bytes of the chunks of attention that are read at once.
-        sampled: whether the images are samples of more; by default, whether attention varies over them.
+        sampled: whether the images are samples of more; by default, whether attention was captured or varies over them.
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
             sum), or floats as the rationals that they are. Then nothing is rounded, and `eps` is 0 by default.
         structure: instead of shifts, the family of operators of another basis convolution, such as
@@ -115,6 +115,7 @@ def check_span(
     if isinstance(attention, nn.Module) and example_input is None and not position_only:
         needs_inputs(attention)
     layers = layers_of(attention, example_input, grid, Selection.of(only, skip), position_only)
+    sampled = (layers.sampled or None) if sampled is None else sampled
 
     def check_layer(place: int, name: str) -> SpanRow:
         if progress is not None:

@@ -273,7 +273,7 @@ def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttenti
     named = rooted({name: joined_over([each[name] for each in captures]) for name in captures[0]})
     named |= {name: own[name] for name in tokens if name in named}
     first = captures[0]
-    return NamedAttention(named, rooted(first.notes), rooted(first.tokens) | tokens, rooted(first.calls))
+    return NamedAttention(named, rooted(first.notes), rooted(first.tokens) | tokens, rooted(first.calls), sampled=True)
 
 
 def rooted(named: Mapping[str, Any]) -> dict[str, Any]:

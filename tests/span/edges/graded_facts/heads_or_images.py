@@ -8,7 +8,7 @@ from torch import nn
 from conv2attn import check_span
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import Unread
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 SCORES = 1e9 * torch.from_numpy(hard((4, 4), OFFSETS)).float()
 
@@ -39,7 +39,9 @@ class Silent(nn.Module):
 def test_batch_and_heads_on_one_axis(network, batch):
     (seen,) = capture(network, torch.randn(batch, 16, 4)).values()
     assert seen.shape == (batch, 9, 16, 16)
-    assert check_span(seen, grid=(4, 4)).verdict is Verdict.HOLDS
+    assert check_span(seen, grid=(4, 4)).strength is Strength.PROVED
+    of_a_run = check_span(network, example_input=torch.randn(batch, 16, 4), grid=(4, 4))
+    assert (of_a_run.verdict, of_a_run.strength) == (Verdict.HOLDS, Strength.SAMPLED)
 
 
 def test_torch_s_own_layer_without_a_batch():
