@@ -18,7 +18,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.models.conversion.replacement import evaluating
 from conv2attn.models.fused import attention_of_sdpa, watched_flex
 from conv2attn.models.positions.position_rules import Unread, is_kind, rule_for
-from conv2attn.models.tokens import Sources, Windows, windows_of
+from conv2attn.models.tokens import Sources, Windows, argument, windows_of
 from conv2attn.models.values import head_count
 
 MIXED = {"convit.GPSA": "attn_drop"}
@@ -80,21 +80,20 @@ class AttentionRecorder(TorchFunctionMode):
         """Computes `func`, and keeps its attention if it is one of the ways to attend."""
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
-            value = args[2] if len(args) > 2 else kwargs["value"]
-            self.keep(attention_of_sdpa(*args, **kwargs), tuple(value.shape))
+            self.keep(attention_of_sdpa(*args, **kwargs), tuple(argument(args, kwargs, 2, "value").shape))
         elif func is F.multi_head_attention_forward:
             arguments = {**kwargs, "need_weights": True, "average_attn_weights": False}
             weights = func(*args, **arguments)[1]
             assert weights is not None
             self.keep(weights if weights.ndim == 4 else weights[None])
         elif func is F.linear:
-            self.linear_input = args[0]
+            self.linear_input = argument(args, kwargs, 0, "input")
         result = func(*args, **kwargs)
-        self.sources.record(func, args, result)
+        self.sources.record(func, args, kwargs, result)
         if func in NORMS:
             self.norm_output = result
-        if func in PRODUCTS and len(args) > 1 and isinstance(args[1], Tensor):
-            self.multiplied(args[0], args[1])
+        if func in PRODUCTS:
+            self.multiplied(*(each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)))
         if func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 1:
             axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
             if axis in (-1, result.ndim - 1):
@@ -106,10 +105,8 @@ class AttentionRecorder(TorchFunctionMode):
                 self.keep(result.mT)
         return result
 
-    def multiplied(self, left: Any, right: Tensor) -> None:
+    def multiplied(self, left: Tensor, right: Tensor, *_: Tensor) -> None:
         """Records the right factor of a product whose left factor is a softmax; a softmax of two axes is one head."""
-        if not isinstance(left, Tensor):
-            return
         for pointer, name, result in self.softmax_results:
             if pointer == left.data_ptr() and result.shape == left.shape and right.ndim >= 2:
                 if name is not None and (place := self.places.get(name)) is not None:
@@ -171,14 +168,16 @@ class AttentionRecorder(TorchFunctionMode):
         batch = None if first is None else len(first) if first.ndim > 2 else 1
         self.running.append(RunningModule(module, 0, batch, first, (args, kwargs)))
 
-    def keep_special(self, layer: nn.Module, _: nn.Module, args: Any) -> None:
+    def keep_special(self, layer: nn.Module, _: nn.Module, args: Any, kwargs: Any) -> None:
         """A pre-hook that keeps the attention of a layer of this project, or the input of a mixture's child."""
         if not self.selection.wants(name := self.names[layer]):
             return
+        passed = argument(args, kwargs, 0, "input")
         if not isinstance(layer, MultiHeadSelfAttention):
-            self.attention[name].append(args[0].detach().clone())
+            self.attention[name].append(passed.detach().clone())
         elif not self.cuts:
-            self.attention[name].append(layer.attention(args[0]).expand(len(args[0]), -1, -1, -1))
+            images = len(passed) if passed.ndim > layer.dimensions + 1 else 1
+            self.attention[name].append(layer.attention(passed).expand(images, -1, -1, -1))
 
 
 def run_with(recorder: AttentionRecorder, network: nn.Module, call: Callable[[], Any]) -> AttentionRecorder:
@@ -199,7 +198,8 @@ def run_with(recorder: AttentionRecorder, network: nn.Module, call: Callable[[],
             if module in recorder.special:
                 own = isinstance(module, MultiHeadSelfAttention)
                 part = module if own else module.get_submodule(rule_for(module, MIXED))
-                handles.append(part.register_forward_pre_hook(partial(recorder.keep_special, module)))
+                keep = partial(recorder.keep_special, module)
+                handles.append(part.register_forward_pre_hook(keep, with_kwargs=True))
         try:
             with evaluating(network), recorder, watched_flex(network, recorder.keep), torch.no_grad():
                 call()

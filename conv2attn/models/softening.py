@@ -23,6 +23,7 @@ from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers, encodings_of
 from conv2attn.models.conversion.network import Network
+from conv2attn.models.tokens import argument
 from conv2attn.report import Document, Report, Table, counted, document
 
 SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
@@ -171,7 +172,8 @@ def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
     def compare(layer: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         assert isinstance(layer, MultiHeadSelfAttention)
         name = names[layer]
-        change, largest = (each.abs().max() for each in (before[name](*args, **kwargs) - output, args[0]))
+        passed = argument(args, kwargs, 0, "input")
+        change, largest = (each.abs().max() for each in (before[name](*args, **kwargs) - output, passed))
         shares[name].append((change / largest).item() if change else 0.0)
 
     hooks = [layer.register_forward_hook(compare, with_kwargs=True) for layer in names]

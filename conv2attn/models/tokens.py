@@ -48,6 +48,11 @@ class Tokens:
     how: str = ""
 
 
+def argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
+    """The argument of a call, passed by its place or by its name."""
+    return args[place] if len(args) > place else kwargs[name]
+
+
 class Sources:
     """The operations of a run that may define a grid, in their order: convolutions and look-ups of ids."""
 
@@ -62,12 +67,13 @@ class Sources:
             (tuple(each.shape[2:]) for each in tensors if each.ndim == 4 and each.is_floating_point()), None
         )
 
-    def record(self, func: Any, args: Any, result: Any) -> None:
+    def record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Keeps the sides of the result of a torch function whose outputs can be tokens."""
         if func in CONVOLUTIONS and isinstance(result, Tensor):
-            self.sides.append((tuple(result.shape[2 - (result.ndim < args[1].ndim) :]), "a convolution"))
-        elif func is F.embedding and isinstance(args[0], Tensor) and args[0].ndim in (1, 2):
-            ids = args[0][0] if args[0].ndim == 2 else args[0]
+            axes = argument(args, kwargs, 1, "weight").ndim - 2
+            self.sides.append((tuple(result.shape[-axes:]), "a convolution"))
+        elif func is F.embedding and (looked_up := argument(args, kwargs, 0, "input")).ndim in (1, 2):
+            ids = looked_up[0] if looked_up.ndim == 2 else looked_up
             if len(ids) > 1 and not bool((ids.diff() == 1).all()):
                 self.sides.append(((len(ids),), "ids"))
 

@@ -18,7 +18,7 @@ from conv2attn.models import attention_layers
 from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.position_attention import ATTENDS
-from conv2attn.models.tokens import Tokens, Windows
+from conv2attn.models.tokens import Tokens, Windows, argument
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
 from conv2attn.span.grids import as_sides, axes_named, grid_of, no_common_grid, sides_among
@@ -223,9 +223,11 @@ def tokens_without_inputs(
     shape = size if sides is None else (channels, *sides)
     if shape is None or math.prod(shape) > MOST_ZEROS:
         return {}
+    image = torch.zeros(1, *shape).to(next(model.parameters()))
     try:
-        return tokens_met(model, layers, torch.zeros(1, *shape).to(next(model.parameters())))
-    except (RuntimeError, ValueError, TypeError, IndexError, Conv2AttnError):
+        with running(model, image):
+            return tokens_met(model, layers, image)
+    except Conv2AttnError:
         return {}
 
 
@@ -236,11 +238,11 @@ def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention],
     tokens: dict[str, Tokens] = {}
     names = {layer: name for name, layer in layers.items()}
 
-    def keep(layer: nn.Module, arguments: Any) -> None:
+    def keep(layer: nn.Module, args: Any, kwargs: Any) -> None:
         assert isinstance(layer, MultiHeadSelfAttention)
-        tokens[names[layer]] = Tokens(tuple(arguments[0].shape[2:]))
+        tokens[names[layer]] = Tokens(tuple(argument(args, kwargs, 0, "input").shape[-layer.dimensions :]))
 
-    handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
+    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers.values()]
     try:
         with torch.no_grad():
             call_network(network, inputs)

@@ -110,6 +110,18 @@ def test_our_layers_with_as_many_queries_as_keys_are_kept_once(engine):
     assert {name: tuple(attention.shape) for name, attention in seen.items()} == {"0": (2, 1, 20, 20)}
 
 
+@pytest.mark.parametrize("shape", [(2, 2, 5, 6), (2, 5, 6)])
+def test_our_layers_take_their_image_by_name_and_without_a_batch(shape):
+    class ByName(nn.Sequential):
+        def forward(self, x):
+            return self[0](input=x)
+
+    network, image = ByName(conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1))), torch.randn(shape)
+    assert capture(network, image)["0"].shape == (2 if len(shape) == 4 else 1, 9, 30, 56)
+    assert conv2attn.heads(network, image).layers[0].grid == (7, 8)
+    assert conv2attn.soften(network, image, alpha=5).layers[0].measured > 0
+
+
 def test_a_softmax_that_is_a_module_is_that_of_the_layer_around_it():
     softmax = nn.Softmax(-1)
     layer = Calls(lambda tokens: softmax(heads_of(tokens) @ heads_of(tokens).mT) @ heads_of(tokens))

@@ -45,6 +45,15 @@ class Patches(nn.Module):
         return self.second(tokens[:, self.leading :][:, ::4] if self.merging else tokens)
 
 
+class ByName(Patches):
+    """The same, with every argument by its name."""
+
+    def forward(self, image):
+        tokens = F.conv2d(input=image, weight=self.patch.weight, bias=self.patch.bias, stride=4).flatten(2).mT
+        tokens = F.linear(input=tokens, weight=torch.eye(16))
+        return torch.matmul(input=torch.softmax(input=tokens @ tokens.mT, dim=-1), other=tokens)
+
+
 class Words(nn.Module):
     def __init__(self):
         super().__init__()
@@ -80,6 +89,7 @@ CASES = {
     "registers": (Patches(5), torch.randn(2, 3, 64, 64), [((16, 16), 5)] * 2),
     "merged": (Patches(0, True), torch.randn(2, 3, 32, 32), [((8, 8), 0), ((4, 4), 0)]),
     "no convolution": (Patches(1, linear=True), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
+    "arguments by name": (ByName(), torch.randn(2, 3, 24, 32), [((6, 8), 0)]),
     "words": (Words(), torch.randint(0, 99, (2, 64)), [((64,), 0)]),
     "sound": (Sound(), torch.randn(2, 8, 50), [((25,), 0)]),
 }
