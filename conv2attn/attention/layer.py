@@ -230,7 +230,7 @@ class MultiHeadSelfAttention(nn.Module):
             every: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.sites.stride])
             result = result[every].contiguous()
         if is_channels_last(image):
-            result = result.contiguous(memory_format=torch.channels_last)
+            result = result.movedim(1, -1).contiguous().movedim(-1, 1)
         return result if input is image else result.squeeze(0)
 
     def batched(self, input: Tensor) -> Tensor:
@@ -461,8 +461,11 @@ def plain_copy(tensor: Tensor) -> Tensor:
 
 
 def is_channels_last(image: Tensor) -> bool:
-    """Whether a batch of images is stored with its channels innermost, and not also the usual way."""
-    return image.ndim == 4 and not image.is_contiguous() and image.is_contiguous(memory_format=torch.channels_last)
+    """Whether a batch of images is stored with its channels innermost, and not also the usual way.
+
+    Under vmap, torch answers this of a moved axis, and not of a memory format.
+    """
+    return image.ndim == 4 and not image.is_contiguous() and image.movedim(1, -1).is_contiguous()
 
 
 @as_basis.register

@@ -38,6 +38,18 @@ def test_an_ensemble_runs_as_one_network(model, on):
     assert torch.equal(*ensemble(nn.Sequential(model), on=on))
 
 
+def test_an_ensemble_of_two_layers_runs_as_one_network():
+    """The second is given what vmap left in another order of axes."""
+    assert torch.equal(*ensemble(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3, stride=2))))
+
+
+def test_vmap_takes_images_with_channels_innermost():
+    model = whole(nn.Conv2d(3, 4, 3))
+    images = image_of(2, 2, 6, 7, 3).movedim(-1, 2)
+    results = torch.vmap(convert(model))(images)
+    assert torch.equal(results, torch.stack([model(image) for image in images]))
+
+
 def test_an_ensemble_whose_positions_train_is_refused():
     with pytest.raises(EngineError, match=r"C2A203 0: vmap stacks networks whose centres or sharpness train or differ"):
         ensemble(nn.Sequential(nn.Conv2d(3, 4, 3)), trainable=True, alpha=3)
