@@ -4,7 +4,6 @@ While a network is exported, each layer that can be read is one opaque node, so 
 hooks stay, and are in the graph. This is the only place that assigns the forward of a user's module.
 """
 
-import copy
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -111,7 +110,8 @@ class Layer:
         """The module; of attention a copy with the same parameters, whose quadratic heads are softmaxes."""
         if not isinstance(self.module, MultiHeadSelfAttention):
             return self.module
-        module = copy.copy(self.module)
+        module = object.__new__(type(self.module))  # a copy of parametrized modules is refused
+        module.__setstate__(dict(vars(self.module)))
         separable = module.operators().isotropic is not None
         module.engine = "separable" if separable else "auto"
         return module

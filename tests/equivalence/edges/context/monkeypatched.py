@@ -169,3 +169,12 @@ def test_a_functional_call_whose_code_was_replaced_is_unsupported():
     PATCHES["evaluate"](converted.attending_calls.layers[0])
     report = certify(original, converted, images=image)
     assert [(row.name, row.verdict) for row in report.rows] == [("(root):conv2d", Verdict.UNSUPPORTED)]
+
+
+def test_a_layer_with_a_parametrised_weight_is_proved_until_its_class_has_code_of_others():
+    original, size = nn.Conv2d(2, 3, 3, padding=1), (2, 6, 7)
+    converted = conv2attn.convert(original)
+    parametrize.register_parametrization(converted, "weight", nn.Identity())
+    assert certify(original, converted, input_size=size).verdict is Verdict.HOLDS
+    type(converted).extra_repr = lambda self: ""
+    assert certify(original, converted, input_size=size).verdict is not Verdict.HOLDS
