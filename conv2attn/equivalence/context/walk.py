@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import HigherOrderOperator
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
@@ -32,6 +33,7 @@ UNCOMPILED = TORCH / "_dynamo" / "eval_frame.py"  # through which torch calls wh
 COMPILERS = ("_dynamo", "_inductor", "_export", "export", "_functorch", "_subclasses", "fx/experimental")
 OURS_THAT_CALL = (Path(__file__), PACKAGE / "models" / "conversion" / "redirection.py")
 SILENT = ("clone", "lift_fresh_copy", "_unsafe_view", "_assert_async", "_assert_tensor_metadata")
+READING = {Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr}
 LAYERS_OF_OURS = MultiHeadSelfAttention.forward.__code__
 
 
@@ -107,6 +109,20 @@ def seeded() -> Iterator[None]:
         yield
 
 
+class NumbersRead(TorchFunctionMode):
+    """Notes in `recorder` where code reads the numbers of a tensor without torch, which no operator shows."""
+
+    def __init__(self, recorder: "Recorder"):
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func`."""
+        if func in READING:
+            self.recorder.note(f"Tensor.{func.__name__}", (), {})
+        return func(*args, **(kwargs or {}))
+
+
 class Recorder(TorchDispatchMode):
     """Notes each operator that computes numbers, with its plain arguments; attention of this package as one."""
 
@@ -114,9 +130,18 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
+        self.reads = NumbersRead(self)
         self.operators: list[str] = []
         self.lines: list[str] = []
         self.attention = None
+
+    def __enter__(self) -> Any:
+        self.reads.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.reads.__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func`; control flow of torch is noted by its name, which its graph has too."""

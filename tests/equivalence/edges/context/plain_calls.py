@@ -38,7 +38,15 @@ def swallowed(net, y):
         return y
 
 
+def read_by_numpy(net, y):
+    try:
+        return -y if y.detach().numpy().max() > 1e9 else y
+    except RuntimeError:  # which the export raises, whose tensors have no numbers
+        return y
+
+
 SEEING = {
+    "numbers without an operator": read_by_numpy,
     "gradients": lambda net, y: y * 2 if torch.is_grad_enabled() else y,
     "what requires them": lambda net, y: y * 2 if y.requires_grad else y,
     "the compiler": lambda net, y: y if torch.compiler.is_compiling() else y * 2,
