@@ -26,7 +26,7 @@ class MapComparison:
 
     Args:
         verdict: holds where the outputs differ by at most the tolerance that was asked for.
-        strength: proved where the maps are equal, otherwise bounded.
+        strength: proved where the maps are found equal, otherwise bounded.
         error: no output differs by more, for any such input.
         floor: some output differs by as much as this, for some such input.
         sides: of the inputs.
@@ -81,7 +81,7 @@ def compare(first: Any, second: Any, sides: Sides, tolerance: float = 0.0) -> Ma
         exact = gap.row_sum(channel, query)
         if exact > tolerance:
             return MapComparison(Verdict.REFUTED, Strength.BOUNDED, error, math.nextafter(as_float(exact), 0.0), sides)
-        error = tolerance
+    error = min(error, tolerance)
     return MapComparison(Verdict.HOLDS, Strength.BOUNDED if error else Strength.PROVED, error, floor, sides)
 
 

@@ -143,6 +143,10 @@ def test_the_tolerance_is_compared_exactly_too():
     zero = heads(None, torch.zeros(1, 1, 2, dtype=torch.float64), 1, ((0,),))
     assert answer(compare(layer, zero, (3,), third)) == (Verdict.HOLDS, Strength.BOUNDED, third)
     assert compare(layer, zero, (3,), math.nextafter(third, 0)).verdict is Verdict.REFUTED
+    above = math.nextafter(third, 1)
+    two = heads(None, torch.tensor([[[third], [above]]], dtype=torch.float64), 1, ((0,),))
+    found = compare(two, heads(None, torch.zeros(1, 2, 1, dtype=torch.float64), 1, ((0,),)), (3,), third)
+    assert (found.verdict, found.error >= above) == (Verdict.REFUTED, True)
     shifted = basis_of(
         Shift(((0,),)), Weights(None, zero.weights.output, torch.full((1,), third, dtype=torch.float64)), 1
     )
