@@ -115,17 +115,21 @@ def bands_of(
         for block, (weights,) in zip(
             blocks, profiles_of(basis.operators, grid, axis, [smoothing.head], blocks, dtype), strict=True
         ):
-            first, last = (begin, begin + side) if smoothing.blocks is None else within(block, begin, begin + side)
-            weights = weights.narrow(1, first - block.first, last - first)
-            bands.append((first - begin, weights.mT if axis == len(keys) - 1 else weights))
+            skipped, at, count = (begin, 0, side) if smoothing.blocks is None else within(block, begin, begin + side)
+            weights = weights.narrow(1, skipped, count)
+            bands.append((at, weights.mT if axis == len(keys) - 1 else weights))
         every_axis.append(bands)
     return every_axis
 
 
-def within(block: Block, begin: int, end: int) -> tuple[int, int]:
-    """The keys of the block from `begin` to `end`; none where it reads only zeros of the padding."""
-    first = min(max(block.first, begin), end, block.last)
-    return first, max(first, min(block.last, end))
+def within(block: Block, begin: int, end: int) -> tuple[int, int, int]:
+    """The numbers of the first key that the block reads between `begin` and `end`: among its own, and among these.
+
+    Then how many it reads: none, and no number, where all its keys are zeros of the padding.
+    """
+    first = max(block.first, begin)
+    count = min(block.last, end) - first
+    return (first - block.first, first - begin, count) if count > 0 else (0, 0, 0)
 
 
 def run_smoothed(basis: Basis, image: Tensor, smoothing: Smoothing, kept: Bands | None, read: Evaluation) -> Tensor:

@@ -123,6 +123,15 @@ def run_of(layer):
     return recipe.run.func.__name__, recipe.run.keywords
 
 
+@pytest.mark.parametrize(("kernel", "side"), [(301, 40), (301, 100), (99, 3)])
+def test_blocks_of_points_that_lie_in_the_padding_alone_are_zero(kernel, side):
+    conv = torch.nn.Conv1d(2, 2, kernel, padding=kernel // 2).double()
+    layer = set_engine(attention_for(read_convolution(conv), alpha=5.0).requires_grad_(False), "separable")
+    image = torch.randn(2, 2, side, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert_same(layer(image), evaluate(layer.basis(), image), float(soft_allowed(layer, image)))
+    assert run_of(layer)[0] == "run_smoothed"
+
+
 @pytest.mark.parametrize("apart", [0.0, 0.3])
 @pytest.mark.parametrize("name", WAYS)
 def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, device_of):
