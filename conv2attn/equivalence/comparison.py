@@ -145,15 +145,18 @@ class Comparison:
         return next(filter(None, (self.on_few(side, which, gradients=each) for each in (False, True))), "")
 
     def on_few(self, side: int, which: str, *, gradients: bool) -> str:
-        """The reason why a plain call on a few images, or on small parts of them, is not the graph."""
+        """The reason why a plain call on a few images, or on small parts of them, is not the graph.
+
+        With gradients it is a second call, since code may count calls or keep what the first one met.
+        """
         assert self.matching.graphs is not None
-        graph, mode = self.matching.graphs[side], "with gradients " if gradients else ""
+        graph, mode = self.matching.graphs[side], "at a second call, with gradients, " if gradients else ""
         if side == 0 and not gradients:
             return ""  # which was compared on all images
         for images in self.small_images(graph):
             plain, walked = Recorder(), Recorder()
             try:
-                returned = call(self.networks[side], images, plain, gradients=gradients)
+                returned = call(self.networks[side], images, plain, gradients=gradients, calls=1 + gradients)
                 theirs = Walk(graph, own).on(images, walked, gradients=gradients)
             except Exception as error:  # images of another size may be refused
                 if images.shape[2:] == self.images.shape[2:]:

@@ -175,14 +175,24 @@ def undisturbed(network: nn.Module) -> Iterator[None]:
     attributes = [(vars(module), dict(vars(module))) for module in modules]
     values = (value for _, before in attributes for value in before.values())
     containers = [(value, copy.copy(value)) for value in values if type(value) in (dict, list, set)]
+    with unchanged_buffers(network):
+        try:
+            yield
+        finally:
+            for now, before in (*attributes, *containers):
+                pairs = zip(items_of(now), items_of(before), strict=True)
+                if len(now) != len(before) or any(a is not b for a, b in pairs):
+                    now.clear()
+                    now.extend(before) if isinstance(now, list) else now.update(before)
+
+
+@contextmanager
+def unchanged_buffers(network: nn.Module) -> Iterator[None]:
+    """Afterwards the buffers of `network` have the numbers that they had."""
     buffers = [(each, each.detach().clone()) for each in network.buffers()]
     try:
         yield
     finally:
-        for now, before in (*attributes, *containers):
-            if len(now) != len(before) or any(a is not b for a, b in zip(items_of(now), items_of(before), strict=True)):
-                now.clear()
-                now.extend(before) if isinstance(now, list) else now.update(before)
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
@@ -204,11 +214,16 @@ def plainly() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def call(network: nn.Module, images: Tensor, recorder: Recorder | None = None, *, gradients: bool = False) -> Any:
-    """The outputs of `network` for `images`; it stays as it was."""
-    images = images.clone()
-    with undisturbed(network), seeded(), torch.set_grad_enabled(gradients), plainly(), recorder or nullcontext():
-        output = network(images)
+def call(
+    network: nn.Module, images: Tensor, recorder: Recorder | None = None, *, gradients: bool = False, calls: int = 1
+) -> Any:
+    """The outputs of `network` for `images`, of the last of some calls on the same buffers; it stays as it was."""
+    with undisturbed(network), torch.set_grad_enabled(gradients), plainly():
+        for _ in range(calls - 1):
+            with unchanged_buffers(network), seeded():
+                network(images.clone())
+        with seeded(), recorder or nullcontext():
+            output = network(images.clone())
     return tree_map_only(Tensor, Tensor.detach, output)
 
 

@@ -56,7 +56,7 @@ ALIKE = {
     "before the call": lambda net, x: net.conv(x + len(list(net.conv.parameters()))),
     "shared layers": lambda net, x: net.conv(net.conv(x)[:, :3]),
     "noise": lambda net, x: net.conv(x) + torch.rand(4, 8, 9),
-    "a state": lambda net, x: net.conv(x) * net.count,
+    "a state": lambda net, x: net.conv(x) * min(net.count, 1),
     "by keyword": lambda net, x: net.conv(input=x),
     "in place": lambda net, x: net.conv(x).relu_().mul_(3),
 }

@@ -45,8 +45,15 @@ def read_by_numpy(net, y):
         return y
 
 
+def counted(net, y):
+    net.calls = getattr(net, "calls", 0) + 1
+    return y * net.calls
+
+
 SEEING = {
     "numbers without an operator": read_by_numpy,
+    "the number of calls": counted,
+    "what the first call met": lambda net, y: y * (1 if "met" in vars(net) else vars(net).setdefault("met", 2)),
     "gradients": lambda net, y: y * 2 if torch.is_grad_enabled() else y,
     "what requires them": lambda net, y: y * 2 if y.requires_grad else y,
     "the compiler": lambda net, y: y if torch.compiler.is_compiling() else y * 2,
@@ -86,6 +93,14 @@ def test_profiled_code_and_wrappers_are_their_graph(wrapper):
     network = wrapper(After(profiled).eval())
     report = certify(network, conv2attn.convert(network), images=IMAGES)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+def test_code_under_vmap_is_undecided_and_leaves_nothing_behind():
+    original = After(lambda net, y: torch.vmap(torch.relu)(y)).eval()
+    report = certify(original, conv2attn.convert(original), images=IMAGES)
+    assert report.verdict is Verdict.UNDECIDED
+    assert "its code calls torch.vmap" in report.to_text()
+    assert torch._C._functorch.maybe_current_level() is None
 
 
 UNBOUNDED = {
