@@ -29,6 +29,11 @@ STATISTICS = {
     "aten::batch_norm": ("running_mean", "running_var"),
     "aten::instance_norm": ("running_mean", "running_var"),
 }
+TURNING = tuple(
+    f"aten::{name}_"
+    for name in ["as_strided", "detach", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze"]
+)
+"""They change in place how a tensor reads its memory, and no number there."""
 MOVING = ("aten::set_", "aten::resize_", "aten::resize_as_")
 DROPOUT_RATES = ("p", "dropout", "dropout_p")
 Naming = Callable[[int, Layer, Term], Term]
@@ -270,7 +275,7 @@ class Namer:
         self.bind(node, term)
         if not schema.returns:
             self.updates[term] += 1
-        if written and schema.name != "aten::detach_":
+        if written and schema.name not in TURNING:
             nodes = arguments_of(node, lambda each: each)
             self.change(term, tree_leaves([nodes[each] for each in written]), alone=form != schema.name)
             if schema.name in STATISTICS:
