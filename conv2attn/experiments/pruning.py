@@ -15,7 +15,7 @@ from conv2attn.experiments.counting import count_flops, count_parameters
 from conv2attn.experiments.training.recipe_networks import head_parameters
 from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan
-from conv2attn.report import Document, Report, Table, document
+from conv2attn.report import Document, Report, Table, counted, document
 
 SMALLEST, CONDITION = 1e-5, 1e5
 """The paper's thresholds. The authors' released code has 1000 for the condition number instead."""
@@ -44,8 +44,9 @@ class Pruning(Report):
 @document.register
 def _(pruning: Pruning, verbose: bool = False) -> Document:
     """The number of heads removed, with the rule, what that saves, and a row for each layer."""
-    rule = f"the largest eigenvalue is below {pruning.smallest:g}, or the condition number above {pruning.condition:g}"
-    lines = [f"{sum(map(len, pruning.removed.values()))} heads removed: {rule} of the precision matrix."]
+    rule = f"largest eigenvalue below {pruning.smallest:g}, or condition number above {pruning.condition:g}"
+    removed = counted(sum(map(len, pruning.removed.values())), "head")
+    lines = [f"{removed} removed, by the rule for the precision matrix: {rule}"]
     for quantity, (before, after) in (("parameters", pruning.parameters), ("FLOPs", pruning.flops)):
         lines.append(f"{quantity}: {before:,} to {after:,}, {1 - after / before:.1%} less")
     rows = tuple(

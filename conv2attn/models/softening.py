@@ -77,7 +77,9 @@ class Softening(Report, Generic[Network]):
 @document.register(Softening)
 def _(softening: Softening[Any], verbose: bool = False) -> Document:
     """A row for each layer."""
-    summary = f"{counted(len(softening.layers), 'layer')} softened"
+    sharper = sum(row.alpha > row.before for row in softening.layers)
+    summary = f"{counted(len(softening.layers) - sharper, 'layer')} softened"
+    summary += f", {sharper} sharpened" if sharper else ""
     width = len(SOFTENING_COLUMNS) - all(row.measured is None for row in softening.layers)
     rows = tuple(astuple(row)[:width] for row in softening.layers)
     return Document((summary,), (Table(SOFTENING_COLUMNS[:width], rows),))

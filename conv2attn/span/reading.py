@@ -205,7 +205,7 @@ def needs_inputs(network: nn.Module) -> None:
     raise UsageError(
         "C2A502",
         f"attention of the {kind} depends on its inputs",
-        "Pass inputs, or ask for positions alone with --position-only.",
+        "Pass --inputs, or ask for positions alone with --position-only.",
     )
 
 

@@ -164,6 +164,11 @@ def test_unsupported_layers_are_not_softened():
         conv2attn.soften(conv2attn.convert(conv, alpha=2.0), max_difference=1e-3)
 
 
+def test_a_report_says_where_heads_became_sharper():
+    layer = conv2attn.convert(torch.nn.Conv2d(1, 2, 3), alpha=3)
+    assert conv2attn.soften(layer, alpha=5).summary == "0 layers softened, 1 sharpened"
+
+
 def test_a_difference_below_rounding_is_refused_and_every_difference_has_a_floor():
     layer = conv2attn.convert(nn.Conv2d(8, 8, 3, padding=1))
     with pytest.raises(UnsupportedError, match="rounding in float32 may change its outputs by"):
