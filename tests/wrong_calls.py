@@ -154,6 +154,8 @@ CALLS = {
     "heads net.attn.pt --input-size 3x12x12": "C2A004 --input-size is of the images of --inputs, and there are none",
     "check-span net.attn.pt --input-size 3x12x12": "C2A004 --input-size is of the images of --inputs",
     "heads net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
+    "heads --columns --report new.md": "C2A006 --columns is text on stdout",
+    "heads --columns --format json": "C2A006 --columns is text on stdout",
     "heads net.attn.pt --grid 4x4x4": "a grid 4x4x4 has not the 2 axes of the layer. Pass one side",
     "heads net.attn.pt --grid 5x5 --compare net.pt": "C2A501",
     "heads net.attn.pt --grid 5x5 --plot new.png --compare net.attn.pt": "C2A006 --plot shows the heads of one model",

@@ -61,7 +61,7 @@ def read_images(
         array = array_in(path)
         pixels = list(as_pixels(array)) if array.dtype == torch.uint8 and array.numel() else []
     if pixels:
-        return batch_of_pixels(pixels, place.name, preparation(network, size, requested))
+        return batch_of_pixels(pixels, place.resolve().name, preparation(network, size, requested))
     if array.ndim < 3 or array.is_complex() or not array.numel():
         shape = "x".join(map(str, array.shape))
         raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {array.dtype}, not images", PASS_IMAGES)

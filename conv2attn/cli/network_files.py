@@ -1,8 +1,9 @@
 """The work of convert, verify, replay and demo, between the files and the certificate."""
 
 import math
+import shlex
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -144,7 +145,7 @@ def recheck_file(
     certificate: str,
     paths: tuple[str | None, str | None],
     reading: Reading,
-    parsed: Callable[[str], tuple[str, dict[str, Any]]],
+    parsed: Callable[[str, str], tuple[str, dict[str, Any], str]],
 ) -> Recheck:
     """Derives the certificate in a file anew, as the command in it says, and compares.
 
@@ -152,13 +153,16 @@ def recheck_file(
 
     Args:
         paths: the two files, where they are not at the paths in the certificate.
-        parsed: the command in its usual form, and its options by name.
+        parsed: of the command and a file of saved inputs, the command in its usual form, its options by name, and the
+            command that replays that file.
     Raises:
         UsageError: it is no certificate of two files (C2A303), or the files were read in another way then (C2A004).
         CheckpointError: a file is missing (C2A301), or cannot be read.
     """
     body = read_certificate(certificate)
-    stored, (command, options) = body["circumstances"], parsed(body["circumstances"]["command"])
+    stored = body["circumstances"]
+    witness = witness_of(stored)
+    command, options, repeat = parsed(stored["command"], witness)
     files = {key: path or stored[key] for key, path in zip(("original", "converted"), paths, strict=True)}
     for path in files.values():
         if not is_regular(path, folder=True):
@@ -175,7 +179,17 @@ def recheck_file(
     networks = tuple(prepared(reading.load(path), running) for path in files.values())
     circumstances = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
     anew = certify_with(networks, options.pop("tolerance"), circumstances, reading, running)
+    if witness and anew.counterexamples:
+        anew = replace(anew, circumstances={**anew.circumstances, "repeat": repeat})
     return recheck_certificate(certificate, body, (networks[0], networks[1]), anew)
+
+
+def witness_of(circumstances: Mapping[str, Any]) -> str:
+    """The file of saved inputs that a certificate names in its command to replay them; empty where it has none."""
+    try:
+        return shlex.split(str(circumstances["repeat"]))[2]
+    except (KeyError, ValueError, IndexError):
+        return ""
 
 
 def replay_file(

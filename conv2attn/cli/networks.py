@@ -202,8 +202,8 @@ def replay(witness: str, showing: Showing, **arguments: Any) -> None:
     showing.finish(replay_file(witness, **arguments))
 
 
-def parsed(command: str) -> tuple[str, dict[str, Any]]:
-    """A `verify` command in its usual form, and its options by name, without those that write.
+def parsed(command: str, witness: str) -> tuple[str, dict[str, Any], str]:
+    """A `verify` command in its usual form, its options by name, without those that write, and its `replay_line`.
 
     Raises:
         UsageError: it is none (C2A303).
@@ -214,7 +214,7 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(command)
         with verify.make_context("verify", words) as context:
             options = {str(each.name): context.params[str(each.name)] for each in verify.params if not shows(each)}
-            return command_line(context), options
+            return command_line(context), options, replay_line(context, witness)
     except (ValueError, click.ClickException, click.exceptions.Exit) as error:
         reason = f"the command in the certificate is no verify command: {command[:80]!r}"
         raise UsageError("C2A303", reason, "Run verify on the two files again.") from error

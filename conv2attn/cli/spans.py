@@ -147,6 +147,8 @@ def heads(
     convolutions; as csv, a line for each head.
     """
     if defined:
+        if showing.report or showing.form != "text":
+            raise click.UsageError("--columns is text on stdout: leave out --report and --format.")
         from conv2attn.report.text import to_text
         from conv2attn.span.graded_facts.facts_document import definitions
 

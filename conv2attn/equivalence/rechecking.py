@@ -62,6 +62,8 @@ def _(recheck: Recheck, verbose: bool = False) -> Document:
     first = f"; not derived again: {recheck.unknown[0]}" if recheck.unknown and not recheck.wrong else ""
     verdict = f"{recheck.verdict.value}: {recheck.certificate}{first}"
     counts = f"{counted(recheck.checked, 'layer')} checked by separate code too; stored verdict: {recheck.stored}"
+    if recheck.verdict is Verdict(recheck.stored) is Verdict.REFUTED and not recheck.wrong:
+        counts += ", which is right"
     return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, counts)),), recheck.verdict)
 
 

@@ -60,3 +60,8 @@ class Document:
     def tables(self) -> list[Table]:
         """The tables among the parts."""
         return [part for part in self.parts if isinstance(part, Table)]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The answer and all notes."""
+        return (*self.answer, *(line for part in self.parts if isinstance(part, Notes) for line in part.lines))

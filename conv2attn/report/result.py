@@ -11,7 +11,7 @@ import msgspec
 
 from conv2attn.errors import UsageError
 from conv2attn.report import markup, text
-from conv2attn.report.document_parts import Document
+from conv2attn.report.document_parts import Document, Table
 from conv2attn.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -107,8 +107,10 @@ class Report(ABC):
         return pandas.DataFrame(self.records())
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of the main table as dictionaries."""
-        return [record for table in document(self, verbose=True).tables[:1] for record in markup.records(table)]
+        """The rows of the main table as dictionaries; of a report without a table, its sentences."""
+        whole = document(self, verbose=True)
+        sentences = Table(("sentence",), tuple((line,) for line in whole.sentences))
+        return markup.records(whole.tables[0] if whole.tables else sentences)
 
     def __str__(self) -> str:
         return self.to_text(shutil.get_terminal_size().columns).rstrip("\n")

@@ -109,6 +109,12 @@ def test_numbers_stay_numbers(name):
     assert json.loads(report.to_json()) == json.loads(report.to_json())
 
 
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_without_a_table_has_its_sentences_as_csv(name):
+    report, table = report_of(name), list(csv.reader(io.StringIO(report_of(name).to_csv())))
+    assert [len(table) > 1, table[0] == ["sentence"]] == [True, not document(report, True).tables]
+
+
 PLANTED = Document(
     ("refuted: <b> & 50%_$",),
     (Table(("a|b", "c"), (("<i>", Verdict.REFUTED), ("x_y", 1.5))), Notes(("<u>",)), Verbatim(("$ a\\b",))),

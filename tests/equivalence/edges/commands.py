@@ -98,6 +98,14 @@ def test_a_stored_certificate_is_checked_again(files):
     assert (result.exit_code, "right.pt changed" in result.stdout) == (1, True)
 
 
+def test_a_refuted_certificate_that_names_saved_inputs_is_right(files):
+    assert call("verify", "net.pt", "wrong.pt", *SIZE, "--save-witness", "in 1.pt", "--report", "c.json").exit_code == 1
+    result = call("recheck", "c.json")
+    assert (result.exit_code, "stored verdict: refuted, which is right" in result.stdout) == (1, True), result.stdout
+    (files / "c.json").write_text((files / "c.json").read_text().replace("conv2attn replay", "planted replay"))
+    assert "circumstances.repeat is" in call("recheck", "c.json").stdout
+
+
 @pytest.mark.parametrize(("stem", "block"), [("cifar", "bottleneck"), ("imagenet", "basic")])
 def test_every_resnet_is_certified_and_passes_the_second_look(tmp_path, monkeypatch, stem, block):
     monkeypatch.chdir(tmp_path)
