@@ -20,14 +20,15 @@ from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.probes import float32_precisions, indirect_convolution
 from conv2attn.bounds import worst
 from conv2attn.equivalence.bases import a_kind, gradual_underflow
-from conv2attn.equivalence.comparison import Comparison
+from conv2attn.equivalence.comparison import Comparison, same_bits
 from conv2attn.equivalence.conclusions import ASSUMPTIONS, Verdicts
 from conv2attn.equivalence.context.opaque import LOCK
-from conv2attn.equivalence.context.walk import undisturbed
+from conv2attn.equivalence.context.walk import call, undisturbed
 from conv2attn.equivalence.outputs import is_dense
 from conv2attn.equivalence.results import Certificate, Finding, unsupported
 from conv2attn.errors import UsageError
 from conv2attn.models.conversion.patch_chains import on_tokens_of
+from conv2attn.models.conversion.replacement import reparametrisations
 from conv2attn.models.provenance import assumed_of, input_size_of, published_size
 
 
@@ -95,7 +96,7 @@ def certify(
             return Certificate((), (unread,), None, ASSUMPTIONS, circumstances=facts)
         with undisturbed(original), undisturbed(network):
             on_tokens = on_tokens_of(original, network) if isinstance(network, nn.Sequential) else original
-            if on_tokens is not original:
+            if on_tokens is not original and is_its_stages(original, images):
                 original = on_tokens
                 facts["the first is read on patch tokens"] = "see claim PATCH of proofs/"
             reach = max(images.abs().max().item(), input_range)
@@ -135,6 +136,24 @@ def compiled(original: nn.Module, network: nn.Module) -> Finding | None:
                 sentence = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"
                 return unsupported("C2A106", f"{sentence}: pass it uncompiled")
     return None
+
+
+def is_its_stages(network: nn.Module, images: Tensor) -> bool:
+    """Whether a chain returns the bits that the classes of its stages compute, so that nothing else acts on it.
+
+    Hooks on all modules, or a call that was replaced, are in no stage.
+    """
+    stages = [*network] if isinstance(network, nn.Sequential) else [network]
+    try:
+        returned = call(network, images)
+        with torch.no_grad():
+            for stage in stages:
+                for hook in reparametrisations(stage).values():
+                    hook(stage, ())
+                images = type(stage).forward(stage, images)
+    except Exception:  # which the comparison names
+        return False
+    return same_bits(returned, images)
 
 
 version = cache(metadata.version)  # which reads a file each time

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 import conv2attn
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
@@ -124,6 +125,22 @@ def test_wrong_patch_tokens_are_not_certified(planted):
         case "patch":
             converted[2] = DepthToSpace((4, 1))
     assert conv2attn.certify(conv, converted, input_size=(2, 8, 8)).verdict is not Verdict.HOLDS
+
+
+@pytest.mark.parametrize("way", ["a call", "a hook on all"])
+def test_code_around_a_chain_is_not_read_away_with_its_patch_tokens(way):
+    network = chain()
+    converted = conv2attn.convert(network, patch=4)
+    hook = None
+    if way == "a call":
+        network._call_impl = lambda image: 2 * nn.Sequential.forward(network, image)
+    else:
+        hook = register_module_forward_hook(lambda module, _, output: 2 * output if module is network else output)
+    try:
+        assert conv2attn.certify(network, converted, input_size=(2, 8, 16)).verdict is not Verdict.HOLDS
+    finally:
+        if hook is not None:
+            hook.remove()
 
 
 def test_space_to_depth_is_pixel_unshuffle():
