@@ -217,10 +217,10 @@ def explore(model: str, output: str, **arguments: Any) -> None:
 def atlas(models: str, output: str) -> None:
     """Measure the heads of every model in a list, and write a page.
 
-    MODELS is a TOML file of models: for each a name, a kind, the file of a network or `file.py:factory`, inputs, and
-    beside all, the thresholds. Each model runs in a process of its own, and once more with seeded, untrained weights.
-    The folder receives index.md, heads.csv, atlas.json and one JSON file a model. A second run measures only what is
-    new.
+    MODELS is a TOML file like examples/atlas/atlas.toml: for each model its name, kind, source (the file of a network,
+    or `file.py:factory`) and inputs, and the thresholds for all. Each model runs in a process of its own, and a factory
+    once more with the argument seed, for an untrained twin, unless `twin = false`. The folder receives index.md,
+    heads.csv, atlas.json and one JSON file a model. A second run measures only what is new.
     """
     from conv2attn.experiments.atlas_runs import atlas as measure_models
 
