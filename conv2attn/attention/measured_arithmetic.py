@@ -105,7 +105,7 @@ def ulps_of(kernel: str, arguments: Tensor) -> float:
 
 def thread_flushes() -> bool:
     """Whether this thread makes 0 of subnormal results, as `torch.set_flush_denormal` has it."""
-    smallest = torch.full((1,), torch.finfo(torch.float32).smallest_normal)
+    smallest = torch.full((1,), torch.finfo(torch.float32).smallest_normal, dtype=torch.float32)
     return not bool((smallest / 2).view(torch.int32).item())
 
 
