@@ -4,7 +4,7 @@
 #   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
 #   make mutation ROOM=bounds [COUNT=300] [SEED=0]   seeded mutants of a room of mutation.toml, and who survives
 #   make docs     the documentation site, in site/
-#   make attack   10,000 random statements put to the core that decides the claims
+#   make attack   10,000 random statements put to the core that decides the claims, 1,200 programs to the normal form
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
 #   make clean    remove what make made
 # PYTHON=python3.12 chooses an interpreter. pip obeys its own variables: without a GPU, PIP_EXTRA_INDEX_URL set to
@@ -37,7 +37,7 @@ proofs: .venv/.installed
 	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; fi
 
 attack: .venv/.installed-dev
-	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py
+	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py tests/equivalence/edges/context/views.py
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

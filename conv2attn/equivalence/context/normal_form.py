@@ -29,9 +29,9 @@ STATISTICS = {
     "aten::batch_norm": ("running_mean", "running_var"),
     "aten::instance_norm": ("running_mean", "running_var"),
 }
-TURNING = tuple(
-    f"aten::{name}_"
-    for name in ["as_strided", "detach", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze"]
+TURNING = (
+    *("aten::as_strided_", "aten::detach_", "aten::squeeze_", "aten::swapaxes_", "aten::swapdims_"),
+    *("aten::t_", "aten::transpose_", "aten::unsqueeze_"),
 )
 """They change in place how a tensor reads its memory, and no number there."""
 MOVING = ("aten::set_", "aten::resize_", "aten::resize_as_")
