@@ -32,7 +32,7 @@ sys.path.append(str(ROOT / ".venv" / "mutation"))
 
 from mutants import QUIETLY, exit_code  # noqa: E402
 
-STAGES = 0, 40, 200, None
+STAGES = 0, 40, 200, 600, None
 """The quickest tests are tried first, up to these numbers of them in one process."""
 
 

@@ -10,6 +10,7 @@ from equivalence.soft import SOFT, line
 from torch import nn
 
 import conv2attn
+from conv2attn.bounds import leaked_mass
 from conv2attn.equivalence import certify, checker
 from conv2attn.verdicts import Strength, Verdict
 
@@ -101,6 +102,18 @@ def test_alphas_are_those_from_which_weights_vanish(dtype, by, sure):
     converted.encoding.double()
     converted.encoding.alpha[1] = LIMITS[dtype] * math.log(2) * (1 - by)
     assert [each.sure for each in asked(original, converted)] == ([] if sure is None else [sure])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_where_roundoff_may_leak_no_head_leaks_more_and_few_that_leak_less_are_doubted(dtype, axes):
+    roundoff = checker.UNIT_ROUNDOFFS[dtype]
+    original = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1](1, 1, 3, padding=1).to(dtype)
+    converted = conv2attn.convert(original, alpha=5000.0)
+    converted.encoding.double()
+    for share in (0.9, 1.5, 1.9, 2.1, 4.0):
+        converted.encoding.alpha.data.fill_(alpha := math.log(share * axes / roundoff))
+        assert bool(asked(original, converted, bounded=True)) is (leaked_mass(alpha, axes) > roundoff)
 
 
 @pytest.mark.parametrize("alpha", [16.6, 16.7, 17.3, 18.03, 18.1])

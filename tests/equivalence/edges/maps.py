@@ -173,6 +173,11 @@ def test_a_pair_of_layers_is_decided_by_the_right_part(rows, name):
     assert verdict is HOLDS or (found.decisive.part, found.decisive.code) == (part, CODES[part])
 
 
+def test_taps_without_a_head_are_counted_and_the_first_is_named():
+    row = row_of(nn.Conv2d(2, 3, 3, padding=1), conv2attn.convert(nn.Conv2d(2, 3, (1, 3), padding=(0, 1))))
+    assert row.part("geometry").sentence == "no head attends to (-1, -1) (6 taps without a head)"
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_weights_that_are_off_are_counted_and_the_worst_is_named(groups):
     original, converted = pair(groups=groups)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.equivalence import certify
 from conv2attn.equivalence.context.rewrites import REWRITES
+from conv2attn.equivalence.context.terms import fits_a_float
 from conv2attn.equivalence.matching import match
 from conv2attn.verdicts import Strength, Verdict
 
@@ -757,3 +758,8 @@ def test_layers_hold_as_attention_to_functions_of_their_weights(function):
     with torch.no_grad():
         network.conv.weight[0, 0, 0, 0] += 0.1
     assert certify(Written(function).eval(), network, images=IMAGES).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("number", [2**53 - 1, 2**53, 2**53 + 1, -(2**53), -(2**53) - 1])
+def test_integers_fit_a_float_up_to_its_significand(number):
+    assert fits_a_float(number) is (int(float(number)) == number)
