@@ -192,6 +192,7 @@ ERRORS = {
         lambda net: net.norm.register_forward_hook(lambda m, args, out: torch._assert_async(out.max() < 1e9)),
     ),
     "dropout in training mode": (Functional, lambda net: net.dropout.train()),
+    "statistics of the batch": (Functional, lambda net: net.norm.train()),
     "what dropout reads": (Choosing, lambda net: setattr(net, "first", False)),
     "slope of an activation": (Functional, lambda net: setattr(net, "slope", 0.11)),
     "weight of a function by one ulp": (Functional, lambda net: ulp(net.weight.data, (1, 2, 1, 1))),

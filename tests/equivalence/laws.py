@@ -37,7 +37,7 @@ def test_a_changed_context_never_holds(name):
     assert all(finding.sentence for finding in report.between if finding.verdict is not Verdict.HOLDS)
 
 
-@pytest.mark.parametrize("name", ["what dropout reads", "slope of an activation"])
+@pytest.mark.parametrize("name", ["what dropout reads", "slope of an activation", "statistics of the batch"])
 def test_what_an_operator_reads_is_part_of_its_graph(name):
     report = certify(*pair_of(ERRORS[name]), images=IMAGES)
     assert report.verdict is Verdict.REFUTED
