@@ -55,6 +55,20 @@ class Choosing(nn.Module):
         return hidden - active + self.dropout(hidden if self.first else active)
 
 
+class Autocast(nn.Module):
+    """Subtracts in another dtype, which is a graph inside the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.turned = nn.Conv2d(4, 4, 3), False
+
+    def forward(self, image):
+        first = self.layer(image)
+        second = first.sigmoid()
+        with torch.autocast("cpu", torch.bfloat16):
+            return second - 2 * first if self.turned else first - 2 * second
+
+
 class Branching(nn.Module):
     """Goes another way for large images."""
 
@@ -194,6 +208,7 @@ ERRORS = {
     "dropout in training mode": (Functional, lambda net: net.dropout.train()),
     "statistics of the batch": (Functional, lambda net: net.norm.train()),
     "what dropout reads": (Choosing, lambda net: setattr(net, "first", False)),
+    "arguments of a block": (Autocast, lambda net: setattr(net, "turned", True)),
     "slope of an activation": (Functional, lambda net: setattr(net, "slope", 0.11)),
     "weight of a function by one ulp": (Functional, lambda net: ulp(net.weight.data, (1, 2, 1, 1))),
     "stride of a function": (Functional, lambda net: setattr(net, "stride", 2)),

@@ -5,7 +5,7 @@ import functools
 
 import pytest
 import torch
-from equivalence.cases import ERRORS, TWINS, Branching, ByValue, Functional, made, parametrised, recurrent
+from equivalence.cases import ERRORS, TWINS, Autocast, Branching, ByValue, Functional, made, parametrised, recurrent
 from equivalence.pairs import once
 from torch import nn
 
@@ -37,7 +37,10 @@ def test_a_changed_context_never_holds(name):
     assert all(finding.sentence for finding in report.between if finding.verdict is not Verdict.HOLDS)
 
 
-@pytest.mark.parametrize("name", ["what dropout reads", "slope of an activation", "statistics of the batch"])
+READ = ["what dropout reads", "slope of an activation", "statistics of the batch", "arguments of a block"]
+
+
+@pytest.mark.parametrize("name", READ)
 def test_what_an_operator_reads_is_part_of_its_graph(name):
     report = certify(*pair_of(ERRORS[name]), images=IMAGES)
     assert report.verdict is Verdict.REFUTED
@@ -50,7 +53,7 @@ def test_a_harmless_twin_is_proved(name):
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
 
-@pytest.mark.parametrize("kind", [Functional, Branching, recurrent, parametrised])
+@pytest.mark.parametrize("kind", [Functional, Branching, Autocast, recurrent, parametrised])
 def test_a_network_is_proved_to_be_itself_and_its_copy(kind):
     network = original_of(kind)
     for second in (network, copy.deepcopy(network)):
