@@ -1,6 +1,7 @@
 """The bound on two layers is put together from bounds that are licensed: nothing is left out, or counted otherwise."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -119,3 +120,12 @@ def test_the_second_layer_is_evaluated_by_the_engine_that_is_set():
 def certified(original, converted):
     """The bound in a certificate."""
     return conv2attn.certify(original, converted, images=torch.ones(1, 4, 10, 9), tolerance=1e3).rows[0].bound
+
+
+@pytest.mark.parametrize(("alpha", "bounded"), [(128.0, True), (3.0, False)])
+def test_soft_heads_have_no_bound_where_sums_may_be_truncated(alpha, bounded, monkeypatch):
+    truncating = [replace(kind, truncates=True) for kind in arithmetics("auto", torch.float32, "cpu")]
+    monkeypatch.setattr("conv2attn.equivalence.rounding.arithmetics", lambda *_: truncating)
+    convolution = torch.nn.Conv2d(4, 4, 3, padding=1)
+    pair = Pair(comparable_basis(convolution), comparable_basis(soft(convolution, alpha)))
+    assert (difference_bounds(pair, 1.0, SIDES) is not None) is bounded
