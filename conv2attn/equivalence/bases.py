@@ -354,6 +354,10 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
                 return f"{key} is {a_kind(value)}, not a parameter"
     if reparametrisations(layer.encoding) or is_parametrized(layer.encoding):
         return "positions are computed before each call"
+    if all(getattr(layer, name, None) is None for name in ("weight", "value", "output")):
+        return "weight is missing"
+    if missing := next((name for name in ("weight", "value", "output", "bias") if not hasattr(layer, name)), ""):
+        return f"{missing} was deleted"
     return ""
 
 

@@ -99,6 +99,8 @@ PATCHES = {
     "a tensor for a weight": unregistered("", "weight"),
     "a parameter that is not registered": held("", "extra", nn.Parameter(torch.ones(1))),
     "a parameter of another class": lambda layer: layer._parameters.update(bias=Weight(layer.bias.detach())),
+    "a missing weight": lambda layer: setattr(layer, "weight", None),
+    "a deleted weight": lambda layer: delattr(layer, "weight"),
     "fewer centres than heads": few_heads,
 }
 
