@@ -30,7 +30,7 @@ STATISTICS = {
     "aten::instance_norm": ("running_mean", "running_var"),
 }
 TURNING = (
-    *("aten::as_strided_", "aten::detach_", "aten::squeeze_", "aten::swapaxes_", "aten::swapdims_"),
+    *("aten::as_strided_", "aten::squeeze_", "aten::swapaxes_", "aten::swapdims_"),
     *("aten::t_", "aten::transpose_", "aten::unsqueeze_"),
 )
 """They change in place how a tensor reads its memory, and no number there."""
@@ -275,7 +275,9 @@ class Namer:
         self.bind(node, term)
         if not schema.returns:
             self.updates[term] += 1
-        if written and schema.name not in TURNING:
+        if schema.name in TURNING:
+            self.check_alone(node.all_input_nodes[0])
+        elif written and schema.name != "aten::detach_":
             nodes = arguments_of(node, lambda each: each)
             self.change(term, tree_leaves([nodes[each] for each in written]), alone=form != schema.name)
             if schema.name in STATISTICS:
@@ -334,6 +336,16 @@ class Namer:
                     self.terms[other] = new
                 else:
                     self.terms[other] = self.table("after", self.terms[other], self.place(other), before, place, new)
+
+    def check_alone(self, target: fx.Node) -> None:
+        """Refuses to turn in place what may be another tensor as well: dropout returns its very input.
+
+        Raises:
+            Unnamed: another node is of the same numbers in the same order.
+        """
+        others = (each for each in self.groups.get(self.memory(target), []) if each is not target)
+        if any(self.place(each) == self.place(target) for each in others):
+            raise Unnamed("a tensor that has two names is turned in place")
 
     def place(self, node: fx.Node) -> Any:
         """The place of a tensor in its memory, and how its bits are read: shape, strides, first number and dtype."""

@@ -537,10 +537,6 @@ ALIKE = {
         lambda n, x, y: ((x > 0).int() * 16777217).amax().double(),
         lambda n, x, y: ((x > 0).int() * 16777217 - 0.0).amax().double(),
     ),
-    "a transposition in place of a view": (
-        lambda n, x, y: [view := x[0, 0, :7, :7].clone(), view.view_as(view), view.t_()][1],
-        lambda n, x, y: [view := x[0, 0, :7, :7].clone(), view.view_as(view), view.t_()][2],
-    ),
     "memory beside a part": (
         lambda n, x, y: x[:, 2:].as_strided((4,), (1,), 0),
         lambda n, x, y: x[:, 2:].clone().as_strided((4,), (1,), 0),
