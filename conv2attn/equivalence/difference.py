@@ -80,9 +80,9 @@ class FormatWalk(Walk):
             return args[0] if name in CASTS and args[0].dtype == self.dtype else value.to(self.dtype)
         return self.shake(value) if name.removesuffix("_") in SUMS_AND_PRODUCTS else value
 
-    def shake(self, value: Tensor) -> Tensor:
-        """Numbers that were computed, each moved a little if the walk is shaken."""
-        if self.noise is None or not value.is_floating_point():
+    def shake(self, value: Any) -> Any:
+        """Numbers that were computed, each moved a little if the walk is shaken; sizes stay as they are."""
+        if self.noise is None or not isinstance(value, Tensor) or not value.is_floating_point():
             return value
         noise = torch.rand(value.shape, generator=self.noise, dtype=torch.float64).to(value) * 2 - 1
         return value.mul_(1 + noise * SHAKEN[0])

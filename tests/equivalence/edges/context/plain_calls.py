@@ -103,6 +103,15 @@ def test_code_under_vmap_is_undecided_and_leaves_nothing_behind():
     assert torch._C._functorch.maybe_current_level() is None
 
 
+def test_other_weights_are_refuted_where_the_code_multiplies_sizes():
+    """The difference in float64 was not found: sizes were shaken as numbers are, which failed."""
+    first, second = (
+        After(lambda net, y: y.reshape(len(y), y.shape[1], y.shape[2] * y.shape[3])).eval() for _ in range(2)
+    )
+    second.conv.weight.data[0] += 1
+    assert certify(first, conv2attn.convert(second), images=IMAGES).verdict is Verdict.REFUTED
+
+
 UNBOUNDED = {
     "indices": lambda net, y: y.max(1).indices.float() * 8,
     "the sum over a batch, transposed": lambda net, y: y.transpose(0, 1).sum(1),
