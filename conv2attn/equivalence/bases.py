@@ -222,7 +222,8 @@ def _(convolution: Convolution, weights: Weights | None = None) -> Basis:
 
 @comparable_basis.register
 def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
-    if reason := monkeypatch_of(layer):
+    missing = weights is None and all(getattr(layer, name, None) is None for name in ("weight", "value", "output"))
+    if reason := monkeypatch_of(layer) or "weight is missing" * missing:
         raise UnsupportedError(
             "C2A106",
             f"{layer.name}: {reason}, so what it computes is not known",
@@ -354,8 +355,6 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
                 return f"{key} is {a_kind(value)}, not a parameter"
     if reparametrisations(layer.encoding) or is_parametrized(layer.encoding):
         return "positions are computed before each call"
-    if all(getattr(layer, name, None) is None for name in ("weight", "value", "output")):
-        return "weight is missing"
     if missing := next((name for name in ("weight", "value", "output", "bias") if not hasattr(layer, name)), ""):
         return f"{missing} was deleted"
     return ""
