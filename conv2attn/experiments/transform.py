@@ -13,6 +13,7 @@ from conv2attn.experiments.training import train
 from conv2attn.experiments.training.recipe_networks import network_for, read_as, recipe_dtype
 from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers
+from conv2attn.models.tokens import argument
 from conv2attn.report import Document, Report, Table, document
 
 LAYER_IMAGES = 100
@@ -110,18 +111,18 @@ def contents(network: nn.Module, images: Tensor) -> dict[str, float]:
     """For each layer the mean total variation between its attention with and without content."""
     shares: dict[str, float] = {}
 
-    def compare(module: nn.Module, args: Any) -> None:
+    def compare(module: nn.Module, args: Any, kwargs: Any) -> None:
         assert isinstance(module, MultiHeadSelfAttention)
-        shares[names[module]] = 0.0
+        shares[names[module]], image = 0.0, argument(args, kwargs, 0, "input")
         if module.key is not None:
-            attention, key = module.attention(args[0]), module.key.detach().clone()
+            attention, key = module.attention(image), module.key.detach().clone()
             module.key.data.zero_()
-            shares[names[module]] = float((attention - module.attention(args[0])).abs().sum(-1).mean() / 2)
+            shares[names[module]] = float((attention - module.attention(image)).abs().sum(-1).mean() / 2)
             module.key.data.copy_(key)
 
     layers = attention_layers(network)
     names = {layer: name for name, layer in layers.items()}
-    hooks = [layer.register_forward_pre_hook(compare) for layer in layers.values()]
+    hooks = [layer.register_forward_pre_hook(compare, with_kwargs=True) for layer in layers.values()]
     try:
         network(images)
     finally:

@@ -52,6 +52,8 @@ def attention_on_grid(name: str, captured: NamedAttention) -> tuple[Tensor, Toke
     attention, tokens = captured[name], captured.tokens.get(name)
     if not isinstance(attention, Tensor):
         return str(attention.reason)
+    if not attention.isfinite().all():
+        return "its attention is not finite"
     shape = f"its attention {tuple(attention.shape)}"
     if tokens is None:
         return f"{shape} is not that of one grid over the image"

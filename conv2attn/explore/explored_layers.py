@@ -93,6 +93,8 @@ def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, 
         )
     image = layer.batched(layer_input)[:1]
     basis = layer.basis()
+    if not all(bool(each.isfinite().all()) for each in (*layer.parameters(), *layer.buffers())):
+        return f"{name or 'the layer'}: its weights are not finite"
     padded = basis.padding.pad(image)[0]
     grid = AttentionGrid((padded.shape[1], padded.shape[2]), basis.sites)
     attention = attention_of(layer, image, grid, budget)

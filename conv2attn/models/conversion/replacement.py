@@ -19,6 +19,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import UnsupportedError
+from conv2attn.models.tokens import argument
 from conv2attn.theorem import Convolution, attention_for, read_convolution
 
 Content = Literal["none", "silent"]
@@ -186,10 +187,13 @@ def attention_layers(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
 def layer_inputs(network: nn.Module, inputs: Any) -> dict[str, Tensor]:
     """The last input of each attention layer of `network` in a run on `inputs`, by name, as they first ran."""
     tensors: dict[str, Tensor] = {}
-    hooks = [
-        layer.register_forward_pre_hook(lambda _, arguments, name=name: tensors.update({name: arguments[0]}))
-        for name, layer in attention_layers(network).items()
-    ]
+
+    def keep(layer: nn.Module, args: Any, kwargs: Any) -> None:
+        assert isinstance(layer, MultiHeadSelfAttention)
+        tensors[names[layer]] = argument(args, kwargs, 0, "input")
+
+    names = {layer: name for name, layer in attention_layers(network).items()}
+    hooks = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in names]
     try:
         network(inputs)
     finally:
