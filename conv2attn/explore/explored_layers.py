@@ -99,6 +99,8 @@ def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, 
     grid = AttentionGrid((padded.shape[1], padded.shape[2]), basis.sites)
     attention = attention_of(layer, image, grid, budget)
     picture = budget.pack(grey(padded), "u8")
+    if isinstance(attention, str):
+        return f"{name or 'the layer'}: {attention}"
     if attention is None or picture is None:
         return f"{name}: its arrays do not fit on a page of less than 5 MB"
     converted = is_convolution(basis.operators, grid)
@@ -133,14 +135,20 @@ def position_facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> P
 
 def attention_of(
     layer: MultiHeadSelfAttention, image: Tensor, grid: AttentionGrid, budget: Budget
-) -> PageObject | None:
-    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend."""
+) -> PageObject | str | None:
+    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend.
+
+    None where that does not fit on the page, and a reason where it is not finite.
+    """
     operators = layer.operators()
     centers = None if operators.centers is None else operators.centers.double().tolist()
     if operators.isotropic is not None:
         return {"kind": "quadratic", "centers": centers, "alphas": operators.isotropic.alpha.double().tolist()}
     if not operators.is_stationary:
-        weights = budget.pack_attention(layer.attention(image)[0])
+        attention = layer.attention(image)[0]
+        if not attention.isfinite().all():
+            return "its attention is not finite"
+        weights = budget.pack_attention(attention)
         return None if weights is None else {"kind": "stored", "centers": None, **weights}
     reach = tuple(side - 1 for side in grid.keys)
     around = AttentionGrid((2 * reach[0] + 1, 2 * reach[1] + 1), Sites((1, 1), reach, reach))

@@ -111,7 +111,7 @@ def soften(
             (C2A008), a difference that is not positive (C2A001), or a network that does not run (C2A009).
         AlphaError: alpha is not positive and finite (C2A130).
         UnsupportedError: a layer's heads are not quadratic, read content, leak more than `max_difference` allows
-            already, or round by more in this dtype (C2A603).
+            already, or round by more in this dtype (C2A603), or its numbers are not finite (C2A408).
     Examples:
         >>> import conv2attn, torch
         >>> network = conv2attn.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
@@ -204,6 +204,9 @@ def softened_layer(
 ) -> SoftenedLayer:
     """Lowers the sharpness of one layer in place."""
     heads = sharp_heads(name, layer)
+    if not all(bool(each.isfinite().all()) for each in (layer.weights.taps(), heads.center, heads.alpha)):
+        reason = f"{name or layer.name}: a weight, a centre or an alpha is not finite"
+        raise UnsupportedError("C2A408", reason, "Train or load it again.")
     if layer.has_content and not is_silent(layer):
         raise UnsupportedError(
             "C2A603",

@@ -16,7 +16,8 @@ from conv2attn.span.arrays import MEMORY_LIMIT, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 
 SCORE_ROUNDINGS = 5
-"""Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, subtraction."""
+"""Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, and the softmax's
+subtraction. A weight is off by as many times the size of its score, as a share of itself."""
 
 
 def check_ours(layer: object) -> None:
@@ -37,7 +38,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
 
     Raises:
         UsageError: the attention depends on the image (C2A502), the sides are of another number
-            of axes (C2A503), or the scores of one axis exceed the memory (C2A202).
+            of axes (C2A503), its scores are not finite (C2A408), or those of one axis exceed the memory (C2A202).
     """
     if layer.has_content:
         raise UsageError(
@@ -79,13 +80,21 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     if hot is None and hard:
         hot = read_if_one_hot(read, queries, step)
     one_hot = hot is not None
+    largest = 0.0 if one_hot else largest_score(layer, grid, step)
+    if not (one_hot or (largest < math.inf and np.isfinite(read(0, np.array([0]))).all())):
+        keys_in_words = "x".join(map(str, grid.keys))
+        raise UsageError(
+            "C2A408", f"{name}: its scores on {keys_in_words} keys are not finite", "Train or load it again."
+        )
+    roundoff = ROUNDOFF[str(dtype).removeprefix("torch.")]
+    lost_in_scores = math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
     return AttentionRows(
         name,
         layer.heads,
         1,
         grid,
-        ROUNDOFF[str(dtype).removeprefix("torch.")],
-        0 if one_hot else ULPS + lost_in_scores(layer, grid, step, ROUNDOFF[str(dtype).removeprefix("torch.")]),
+        roundoff,
+        0 if one_hot else ULPS + lost_in_scores,
         read,
         step,
         by_position=True,
@@ -98,20 +107,15 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
 
 
 @torch.no_grad()
-def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int, roundoff: float) -> int:
-    """Relative error of a weight, in ulps, from the rounding of its score in float64.
-
-    A score is off by its size times a few roundings, that of the softmax's subtraction among them.
-    """
+def largest_score(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int) -> float:
+    """The largest absolute score in float64; no number where one of them is none."""
     operators = layer.encoding.operators()
     if (quadratic := operators.isotropic) is not None:
         parts = (quadratic.axis_scores(grid.displacement(a), a, torch.float64) for a in range(layer.dimensions))
-        largest = float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
-        return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
+        return float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
     starts = range(0, grid.shape[0], step)
     chunks = (torch.arange(start, min(start + step, grid.shape[0])) for start in starts)
-    largest = max(float(operators.scores(grid, rows, torch.float64).abs().max()) for rows in chunks)
-    return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
+    return float(torch.stack([operators.scores(grid, rows, torch.float64).abs().max() for rows in chunks]).max())
 
 
 def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int) -> Whole | None:

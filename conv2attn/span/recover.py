@@ -21,7 +21,7 @@ from conv2attn.span.equations import shift_targets
 from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadsReport, LayerFacts
 from conv2attn.span.graded_facts.measures import KERNELS
 from conv2attn.span.graded_facts.measuring import heads
-from conv2attn.span.grids import as_sides
+from conv2attn.span.grids import as_sides, check_extent
 from conv2attn.span.layers import read_layer
 from conv2attn.span.reading import layers_of, own_alone
 from conv2attn.theorem import convolution_of, module_of
@@ -93,6 +93,7 @@ def recover(
     taps = layer.weights.taps().detach()
     offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
     if not isinstance(offsets, str):
+        check_extent(1, max(abs(x) for offset in offsets for x in offset))
         return Recovered(module(layer, offsets, taps, hard=True), 1.0, 0.0)
     offsets_asked = offsets_of(layer.dimensions, kernel_size, dilation, None)
     sizes, steps = as_sides(kernel_size, layer.dimensions) or (), as_sides(dilation, layer.dimensions) or ()

@@ -152,6 +152,9 @@ def test_layers_that_are_not_shown_are_named():
     assert explored_layers(network, image()).left_out == ("unused: the network did not run it",)
     network[1].weight.data[0] = torch.nan
     assert explored_layers(network, image()).left_out[1:] == ("1: its weights are not finite",)
+    content = trained()[-1:]
+    with pytest.raises(UnsupportedError, match="4: its attention is not finite"):
+        explored_layers(content, torch.nan * image())
     attending = Transformer(0)
     attending.embed.weight.data[0] = torch.nan
     with pytest.raises(UnsupportedError, match="attention: its attention is not finite"):

@@ -162,6 +162,12 @@ def test_unsupported_layers_are_not_softened():
         conv2attn.soften(silent, alpha=5.0)
     with pytest.raises(UnsupportedError, match="at alpha 2 its difference is already"):
         conv2attn.soften(conv2attn.convert(conv, alpha=2.0), max_difference=1e-3)
+    for number in (torch.nan, torch.inf):
+        for part in ("weight", "encoding.center", "encoding.alpha"):
+            diverged = conv2attn.convert(conv, alpha=5.0, trainable=True)
+            diverged.get_parameter(part).data.view(-1)[0] = number
+            with pytest.raises(UnsupportedError, match="C2A408"):
+                conv2attn.soften(diverged, alpha=3.0)
 
 
 def test_a_report_says_where_heads_became_sharper():

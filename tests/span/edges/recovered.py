@@ -262,6 +262,12 @@ REFUSED = [
     (lambda: softened(1.0), {"kernel_size": (3,)}, UsageError, "C2A504"),
     (lambda: softened(1.0), {"dilation": 0}, UsageError, "positive"),
     (depending_on_the_image, {}, UsageError, "C2A505"),
+    (
+        lambda: MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor([[1e30, 0]]), 128.0)),
+        {},
+        UsageError,
+        "farther than any grid",
+    ),
 ]
 
 

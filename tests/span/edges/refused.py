@@ -1,5 +1,6 @@
 """Whatever is no attention, no grid, no kernel or no number is refused in a sentence that names it and what to do."""
 
+from copy import deepcopy
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,8 @@ from attentions import LINE, soft
 from span.cases import boxes, fractions, weights
 from torch import nn
 
-from conv2attn import check_span, convert
+from conv2attn import MultiHeadSelfAttention, check_span, convert
+from conv2attn.attention import Encoding
 from conv2attn.errors import UsageError
 
 EYE, SOFT = np.eye(9)[None], soft((5, 6), 1.0)
@@ -37,7 +39,20 @@ def reading_content():
     return layer
 
 
+def off(positions, number):
+    """A layer one of whose positions is this number."""
+    layer = MultiHeadSelfAttention(1, 1, positions)
+    next(layer.encoding.parameters()).data.view(-1)[0] = number
+    return layer
+
+
+QUADRATIC = Encoding.of("quadratic", torch.zeros(2, 2), 3.0)
+ENUMERATED = Encoding.of("enumerated", [[0, 1], [1, 0]], 0.01)
+LEARNED = Encoding.of("learned", 2, (5, 6), 4)
+HARD = Encoding.of("quadratic", torch.zeros(2, 2), 128.0)
 REFUSED = [
+    *[(off(deepcopy(each), np.nan), ON, "its scores on 5x6 keys are not") for each in (QUADRATIC, ENUMERATED, LEARNED)],
+    *[(off(deepcopy(HARD), number), ON, "C2A408 attention: its scores") for number in (np.nan, -np.inf, 1e30)],
     (SOFT.swapaxes(1, 2), ON, "C2A502 attention: columns sum to 1.*Transpose it"),
     (entry(SOFT, (2, 3, 4), np.nan), ON, "image 0, head 2, query 3, key 4 is nan"),
     (entry(SOFT, (2, 3, 4), np.inf), ON, "image 0, head 2, query 3, key 4 is inf"),
