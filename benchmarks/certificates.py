@@ -31,7 +31,7 @@ PLANS = {
 PARTS = {
     "layers": ("rows", "compare_maps"),
     "export": ("matching", "graphs_of"),
-    "bound": ("bound", "BoundWalk", "carry"),
+    "bound": ("context.bound", "BoundWalk", "carry"),
 }
 WANTED = {"resnet18": 3.0, "resnet50": 8.0}
 HEAD = """Seconds of the processor in a warm process, the least of three runs, random weights, one image. `layers` runs

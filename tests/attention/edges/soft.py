@@ -181,7 +181,12 @@ def a_smoothed_image_one_pixel_off(monkeypatch, layer):
 
 def a_pixel_beside_the_padding_left_out(monkeypatch, layer):
     right = smoothed.within
-    monkeypatch.setattr(smoothed, "within", lambda *block: (right(*block)[0] + 1, right(*block)[1]))
+
+    def later(*block):
+        own, among, count = right(*block)
+        return (own + 1, among + 1, count - 1) if count else (own, among, count)
+
+    monkeypatch.setattr(smoothed, "within", later)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_file_named_safetensors_is_one(tmp_path):
     assert torch.equal(load(tmp_path / "layer.safetensors")(image), layer(image))
 
 
-@pytest.mark.parametrize("command", [("convert",), ("inspect",), ("heads", "--input-size", "3x8x8"), ("check-span",)])
+@pytest.mark.parametrize("command", [("convert",), ("inspect",), ("heads",), ("check-span",)])
 def test_a_kind_of_file_is_one_line_of_its_table(tmp_path, monkeypatch, command):
     """Planted: a kind whose first bytes nobody knows; every command says what it is, and what to do."""
     path = tmp_path / "net.toy"
