@@ -168,6 +168,11 @@ def call_network(network: nn.Module, inputs: Any) -> Any:
     return network(*inputs) if isinstance(inputs, tuple | list) else network(inputs)
 
 
+def argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
+    """The argument of a call, passed by its place or by its name."""
+    return args[place] if len(args) > place else kwargs[name]
+
+
 def export_shapes(network: nn.Module, shape: dict[int, Any]) -> tuple[Any, ...]:
     """The dynamic shapes of a network of one image, as `torch.export` has them of its forward, `*args` included."""
     (first, *_) = [*signature(network.forward).parameters.values(), None]

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import argument
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.experiments.data import accuracy, normalised_images, read_images_of
 from conv2attn.experiments.training import train
 from conv2attn.experiments.training.recipe_networks import network_for, read_as, recipe_dtype
 from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers
-from conv2attn.models.tokens import argument
 from conv2attn.report import Document, Report, Table, document
 
 LAYER_IMAGES = 100

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.arguments import Patterns, Selection
+from conv2attn.arguments import Patterns, Selection, argument
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.models.conversion.replacement import evaluating
 from conv2attn.models.fused import attention_of_sdpa, watched_flex
 from conv2attn.models.positions.position_rules import Unread, is_kind, rule_for
-from conv2attn.models.tokens import Sources, Windows, argument, windows_of
+from conv2attn.models.tokens import Sources, Windows, windows_of
 from conv2attn.models.values import head_count
 
 MIXED = {"convit.GPSA": "attn_drop"}

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, running
+from conv2attn.arguments import Patterns, Selection, argument, as_inputs, call_network, check_network, running
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import QuadraticSoftmax
 from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
@@ -23,7 +23,6 @@ from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers, encodings_of
 from conv2attn.models.conversion.network import Network
-from conv2attn.models.tokens import argument
 from conv2attn.report import Document, Report, Table, counted, document
 
 SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")

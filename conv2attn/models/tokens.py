@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from conv2attn.arguments import argument
 from conv2attn.basis import AttentionGrid, Sides, Sites
 
 MOST_LEADING = 16
@@ -46,11 +47,6 @@ class Tokens:
     leading: int = 0
     windows: Windows | None = None
     how: str = ""
-
-
-def argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
-    """The argument of a call, passed by its place or by its name."""
-    return args[place] if len(args) > place else kwargs[name]
 
 
 class Sources:

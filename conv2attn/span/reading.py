@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, running
+from conv2attn.arguments import Patterns, Selection, argument, as_inputs, call_network, running
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
 from conv2attn.errors import Conv2AttnError, UsageError, whole_number
@@ -18,7 +18,7 @@ from conv2attn.models import attention_layers
 from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.position_attention import ATTENDS
-from conv2attn.models.tokens import Tokens, Windows, argument
+from conv2attn.models.tokens import Tokens, Windows
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
 from conv2attn.span.grids import as_sides, axes_named, grid_of, no_common_grid, sides_among

@@ -162,10 +162,10 @@ def graph_of(network: nn.Module, images: Tensor, *, every_size: bool = True) -> 
         with opaque(network, layers):
             root = Root(network) if isinstance(network, fx.GraphModule) else network
             program = exported(root, images, dynamic)
-        constants = constants_of(program)
         module = program.graph_module
         if any("_functorch" in str(getattr(node.target, "__module__", "")) for node in module.graph.nodes):
             raise NotImplementedError("its code calls torch.vmap or torch.func, under which a tensor has no memory")
+        constants = constants_of(program)
         flatten(module.graph)
         join_pads(module.graph, layers)
         read_calls(module.graph, layers, constants)

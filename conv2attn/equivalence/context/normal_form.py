@@ -16,7 +16,6 @@ from typing import Any, final
 import sympy
 import torch
 from torch import Tensor, fx
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._pytree import tree_leaves
 
 from conv2attn.equivalence.context.graph import OperatorGraph, arguments_of, number_of, operator_schema, written_by
@@ -174,8 +173,6 @@ class Namer:
         fake = node.meta.get("val")
         if isinstance(fake, Tensor) and fake.layout != torch.strided:
             raise Unnamed("a sparse tensor is computed")
-        if isinstance(fake, Tensor) and is_functorch_wrapped_tensor(fake):
-            raise Unnamed("a transform of torch.func is computed")
         if isinstance(fake, Tensor):
             self.table.fits(term, fake)
             self.groups.setdefault(self.memory(node), []).append(node)

@@ -56,9 +56,9 @@ def dropout(call: Call) -> Term | None:
 @rule(
     "view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "ravel"
 )
-def reshaped(call: Call) -> Term | None:
-    """A tensor in another shape, row-major; not its bits as numbers of another dtype."""
-    return in_shape(call, call.first.term, call.first.shape, call.shape) if call["dtype"] is None else None
+def reshaped(call: Call) -> Term:
+    """A tensor in another shape, row-major."""
+    return in_shape(call, call.first.term, call.first.shape, call.shape)
 
 
 def in_shape(call: Call, term: Term, before: Sequence[Any], after: Sequence[Any]) -> Term:
@@ -247,8 +247,7 @@ def _(call: Call) -> Term | None:
         return call.term("subtract", scalar(call, other), first)
     if fits_a_float(other) and call.made.is_floating_point():
         positive = other == 0 and math.copysign(1, other) == 1  # x - -0.0 has another sign where x is -0.0
-        unchanged = positive and first.fake.dtype == call.made.dtype
-        return first.term if unchanged else call.term("add", first, -float(other))
+        return first.term if positive else call.term("add", first, -float(other))
     return call.term("subtract", first, other)
 
 
@@ -372,8 +371,6 @@ def _(call: Call) -> Term:
 def product(call: Call) -> Term | None:
     """A product with a matrix on the right is a linear layer with the transposed matrix."""
     first, other = call.first, call["other"] or call["mat2"]
-    if call["out_dtype"] is not None:
-        return None
     if other.rank == 2 <= first.rank:
         return call.term("linear", first, in_order(call, other.term, (1, 0)), None)
     return call.term("product", first, other) if first.rank == other.rank > 2 else None
@@ -411,8 +408,7 @@ def einsum(call: Call) -> Term | None:
 @rule("addmm")
 def _(call: Call) -> Term | None:
     bias = call["self"]
-    plain = (call["alpha"], call["beta"], call["out_dtype"]) == (1, 1, None)
-    if not plain or bias.rank != 1 or bias.shape != call.shape[-1:]:
+    if (call["alpha"], call["beta"]) != (1, 1) or bias.rank != 1 or bias.shape != call.shape[-1:]:
         return None
     return call.term("linear", call["mat1"], in_order(call, call["mat2"].term, (1, 0)), bias)
 

@@ -16,10 +16,10 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from conv2attn.arguments import argument
 from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import UnsupportedError
-from conv2attn.models.tokens import argument
 from conv2attn.theorem import Convolution, attention_for, read_convolution
 
 Content = Literal["none", "silent"]
