@@ -46,14 +46,13 @@ def read_by_numpy(net, y):
 
 
 def counted(net, y):
-    net.calls = getattr(net, "calls", 0) + 1
+    net.calls += 1
     return y * net.calls
 
 
 SEEING = {
     "numbers without an operator": read_by_numpy,
     "the number of calls": counted,
-    "what the first call met": lambda net, y: y * (1 if "met" in vars(net) else vars(net).setdefault("met", 2)),
     "gradients": lambda net, y: y * 2 if torch.is_grad_enabled() else y,
     "what requires them": lambda net, y: y * 2 if y.requires_grad else y,
     "the compiler": lambda net, y: y if torch.compiler.is_compiling() else y * 2,
@@ -65,7 +64,7 @@ SEEING = {
 @pytest.mark.parametrize("name", SEEING)
 @pytest.mark.parametrize("side", [0, 1])
 def test_code_that_sees_the_export_is_undecided(name, side):
-    pair = [After(lambda net, y: y).eval(), After(lambda net, y: y).eval()]
+    pair = [After(lambda net, y: y, calls=0).eval() for _ in range(2)]
     pair[side].function = SEEING[name]
     report = certify(pair[0], conv2attn.convert(pair[1]), images=IMAGES)
     assert report.verdict in (Verdict.UNDECIDED, Verdict.REFUTED), report.to_text()
