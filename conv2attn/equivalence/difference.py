@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as replace_fields
 from typing import Any
 
@@ -167,25 +167,37 @@ def shown_difference(
 
 
 def walks_in(
-    matching: Matching, wanted: Sequence[fx.Node] = (), dtype: torch.dtype = torch.float64, *, shaken: bool = False
+    matching: Matching,
+    wanted: Sequence[fx.Node] = (),
+    dtype: torch.dtype = torch.float64,
+    *,
+    shaken: bool = False,
+    between: bool = False,
 ) -> tuple[FormatWalk, FormatWalk]:
-    """Walks of both graphs in a format; layers of the second that are the same maps are the first's."""
+    """Walks of both graphs in a format; layers of the second that are the same maps are the first's.
+
+    Args:
+        between: whether all are, so that what stands between the layers alone can differ.
+    """
     assert matching.graphs is not None
-    same = {pair.second: pair.first for pair in matching.pairs if pair.same}
+    same = {pair.second: pair.first for pair in matching.pairs if between or pair.same}
     first, second = zip(matching.graphs, ({}, same), strict=True)
     return FormatWalk(*first, wanted, dtype, shaken=shaken), FormatWalk(*second, wanted, dtype, shaken=shaken)
 
 
-def in_both_formats(matching: Matching, images: Tensor) -> tuple[Any, Any, float, float] | None:
+def in_both_formats(
+    matching: Matching, images: Tensor, *, between: bool = False
+) -> tuple[Any, Any, float, float] | None:
     """The outputs of both networks in float64, and what both lose in float32 and if shaken; None where float64 fails.
 
     What float32 loses shows how both amplify rounding, by cancellation for instance: in float64 it is 2^-29 of that,
     where nothing jumps.
     """
-    exact = [walk.outputs(images) for walk in walks_in(matching)]
+    exact = [walk.outputs(images) for walk in walks_in(matching, between=between)]
     if any(each is None for each in exact):
         return None
-    narrow, shaken = walks_in(matching, dtype=torch.float32), walks_in(matching, shaken=True)
+    narrow = walks_in(matching, dtype=torch.float32, between=between)
+    shaken = walks_in(matching, shaken=True, between=between)
     lost, moved = (
         sum(largest_distance(walk.outputs(images), own) for walk, own in zip(walks, exact, strict=True))
         for walks in (narrow, shaken)
@@ -209,13 +221,22 @@ def largest_distance(computed: Any, exact: Any) -> float:
     return max((each.max().item() for each in gaps if each.numel()), default=0.0)
 
 
-def apart_in_float64(matching: Matching, images: Tensor) -> bool | None:
-    """Whether the outputs differ in float64 by more than sums in another order explain; None if that does not run."""
-    runs = in_both_formats(matching, images)
+def apart_in_float64(matching: Matching, images: Tensor, *, between: bool = False) -> bool | None:
+    """Whether the outputs differ in float64 by more than sums in another order explain; None if that does not run.
+
+    Args:
+        between: whether the layers of the first stand for those of the second, whatever map these are.
+    """
+    runs = in_both_formats(matching, images, between=between)
     if runs is None:
         return None
     first, second, *lost = runs
     return not largest_distance(first, second) <= explained_by_rounding(first, lost, EXPLAINED_SUMS)
+
+
+def graphs_apart(matching: Matching, images: Tensor) -> bool:
+    """Whether graphs of one normal form compute other numbers, which shows that a rule is wrong for these graphs."""
+    return any(apart_in_float64(matching, each, between=True) for each in tried(images))
 
 
 def seen_apart(matching: Matching, images: Tensor) -> bool:
@@ -225,7 +246,13 @@ def seen_apart(matching: Matching, images: Tensor) -> bool:
     """
     if matching.graphs is None or matching.forms is None:
         return True
-    noise = [torch.randn(images[:1].shape, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
-    tried = (images[:2], *(10.0**place * noise[place].to(images) for place in range(3)))
-    answers = [apart_in_float64(matching, each) for each in tried]
+    answers = [apart_in_float64(matching, each) for each in tried(images)]
     return any(answers) or all(each is None for each in answers)
+
+
+def tried(images: Tensor) -> Iterator[Tensor]:
+    """A few of the images, noise of three sizes, and small integers, at which code jumps."""
+    yield images[:2]
+    for seed in range(4):
+        noise = torch.randn(images[:1].shape, generator=torch.Generator().manual_seed(seed)).to(images)
+        yield 10.0**seed * noise if seed < 3 else (2 * noise).round()

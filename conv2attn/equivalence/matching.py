@@ -1,5 +1,6 @@
 """Two networks as graphs in normal form: their layers paired by what they compute of what, and where they differ."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from torch.nn.modules import module as hooks
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.context.graph import OperatorGraph, Unexported, enclosing_module, graph_of, name_of, own_line
 from conv2attn.equivalence.context.normal_form import NormalForm, Unnamed, normal_form
-from conv2attn.equivalence.context.opaque import Layer, readable_layers
+from conv2attn.equivalence.context.opaque import OPAQUE, Layer, readable_layers
 from conv2attn.equivalence.context.terms import Term, Terms
 from conv2attn.equivalence.outputs import other_kind, widest_gap
 from conv2attn.equivalence.rows import LayerPair
@@ -53,6 +54,14 @@ class Matching:
         if self.bare:
             return True
         return self.forms is not None and self.forms[0].same_as(self.forms[1]) and not self.other_guards
+
+    @property
+    def written_alike(self) -> bool:
+        """Whether both graphs are the same operators in the same order, so that their normal forms are no question."""
+        if self.graphs is None or self.forms is None:
+            return self.bare
+        ours, theirs = (list(written(*side)) for side in zip(self.graphs, self.forms, strict=True))
+        return ours == theirs
 
     @property
     def guards(self) -> tuple[str, ...]:
@@ -120,6 +129,18 @@ def graphs_of(original: nn.Module, network: nn.Module, images: Tensor) -> tuple[
             return both(every_size=False)
         except Unexported:
             raise error from None
+
+
+def written(graph: OperatorGraph, form: NormalForm) -> Iterator[str]:
+    """The operators of a graph as they are called: by their places, but constants, blocks and layers by terms."""
+    names: dict[fx.Node, str] = {}
+    places = itertools.count()
+    for node in graph.module.graph.nodes:
+        if node.op in ("placeholder", "get_attr") or node.target is OPAQUE:
+            names[node] = repr(form.terms.get(node))
+        else:
+            names[node] = f"%{next(places)}"
+            yield f"{node.target} {fx.map_arg((node.args, node.kwargs), names.__getitem__)!r}"
 
 
 @final
