@@ -23,6 +23,7 @@ MOST_LEADING = 16
 MOST_HALVINGS = 5
 """How often tokens may have been merged two by two along each axis since the last convolution."""
 CONVOLUTIONS: set[Any] = {torch.conv1d, torch.conv2d, torch.conv3d}
+JOINS: set[Any] = {torch.cat, torch.concat, torch.concatenate}
 CONVOLUTIONS |= {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
 
 
@@ -50,7 +51,10 @@ class Tokens:
 
 
 class Sources:
-    """The operations of a run that may define a grid, in their order: convolutions and look-ups of ids."""
+    """The operations of a run that may define a grid, in their order: convolutions and look-ups of ids.
+
+    `joins` has the lengths of the parts of each sequence that was joined.
+    """
 
     def __init__(self, inputs: Any):
         values = list(
@@ -58,13 +62,18 @@ class Sources:
         )
         tensors = [each for each in values if isinstance(each, Tensor)]
         self.sides: list[tuple[Sides, str]] = []
+        self.joins: set[tuple[int, ...]] = set()
         self.images = next((len(each) for each in tensors if each.ndim), None)
         self.image_sides: Sides | None = next(
             (tuple(each.shape[2:]) for each in tensors if each.ndim == 4 and each.is_floating_point()), None
         )
 
     def record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Keeps the sides of the result of a torch function whose outputs can be tokens."""
+        """Keeps the sides of the result of a torch function whose outputs can be tokens, and the parts of joins."""
+        if func in JOINS and isinstance(result, Tensor) and result.ndim == 3:
+            axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
+            if axis not in (-1, 2):  # channels
+                self.joins.add(tuple(part.shape[axis] for part in argument(args, kwargs, 0, "tensors")))
         if func in CONVOLUTIONS and isinstance(result, Tensor):
             axes = argument(args, kwargs, 1, "weight").ndim - 2
             self.sides.append((tuple(result.shape[-axes:]), "a convolution"))
@@ -75,6 +84,17 @@ class Sources:
 
     def tokens(self, queries: int, keys: int, before: int) -> Tokens | str | None:
         """The tokens of attention that ran after `before` sources; a reason if it has none; None if no source fits."""
+        tokens = self.fitting_tokens(queries, keys, before)
+        if not isinstance(tokens, Tokens) or not tokens.leading:
+            return tokens
+        for parts in self.joins:
+            if sum(parts) == keys and keys - parts[-1] > tokens.leading:
+                grid = "x".join(map(str, tokens.sides))
+                return f"other tokens stand behind its grid of {grid}, and only those in front of a grid are covered"
+        return tokens
+
+    def fitting_tokens(self, queries: int, keys: int, before: int) -> Tokens | str | None:
+        """The tokens as `tokens` has them, if all tokens that are not on the grid are leading."""
         candidates = list(dict.fromkeys(reversed(self.sides[:before])))
         if queries != keys:
             lines = [{sides for sides, _ in candidates if sides == (count,)} for count in (queries, keys)]

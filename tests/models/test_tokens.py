@@ -29,11 +29,11 @@ class Layer(nn.Module):
 
 
 class Patches(nn.Module):
-    """A patch embedding, so many leading tokens, and a layer; `merging` halves the grid for a second one."""
+    """A patch embedding, so many leading and trailing tokens, and a layer; `merging` halves the grid for a second."""
 
-    def __init__(self, leading=0, merging=False, linear=False):
+    def __init__(self, leading=0, merging=False, linear=False, trailing=0):
         super().__init__()
-        self.leading, self.merging, self.linear = leading, merging, linear
+        self.leading, self.merging, self.linear, self.trailing = leading, merging, linear, trailing
         self.patch, self.first, self.second = nn.Conv2d(3, 16, 4, 4), Layer(), Layer()
 
     def forward(self, image):
@@ -41,7 +41,8 @@ class Patches(nn.Module):
             tokens = image.unfold(2, 4, 4).unfold(3, 4, 4).movedim(1, -1).flatten(1, 2).flatten(2)[..., :16]
         else:
             tokens = self.patch(image).flatten(2).mT
-        tokens = self.first(torch.cat([tokens.new_ones(len(tokens), self.leading, 16), tokens], 1))
+        leading, trailing = (tokens.new_ones(len(tokens), count, 16) for count in (self.leading, self.trailing))
+        tokens = self.first(torch.cat([leading, tokens, *([trailing] if self.trailing else [])], 1))
         return self.second(tokens[:, self.leading :][:, ::4] if self.merging else tokens)
 
 
@@ -104,6 +105,12 @@ def test_the_run_tells_the_grid_and_the_leading_tokens(name):
     assert [layer.grid for layer in report.layers] == [sides for sides, _ in expected]
     spans = check_span(network, example_input=inputs, offsets=[(0,) * len(expected[0][0])])
     assert [row.grid for row in spans.rows] == [sides for sides, _ in expected]
+
+
+def test_tokens_behind_the_grid_are_refused():
+    for seen in capture(Patches(1, trailing=3).eval(), torch.randn(2, 3, 24, 32)).values():
+        assert isinstance(seen, Unread)
+        assert "behind its grid of 6x8" in seen.reason
 
 
 @pytest.mark.parametrize("count", [20, 64])

@@ -9,6 +9,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from conv2attn.arguments import Selection, call_network
 from conv2attn.errors import UnsupportedError, UsageError
@@ -156,6 +157,26 @@ def check_same_tokens(network: nn.Module, first: Trace, second: Trace) -> None:
         raise UnsupportedError("C2A604", reason, remedy)
 
 
+def check_grid_tokens(
+    network: nn.Module, layers: Mapping[str, StartLayer], trace: Trace, inputs: Any, count: int
+) -> None:
+    """Raises: UnsupportedError: one of the last `count` tokens is not on the grid: other images leave it as it is."""
+    generator = torch.Generator().manual_seed(1)  # not that of `start_inputs`
+
+    def with_noise(tensor: Tensor) -> Tensor:
+        noise = torch.randn(tensor.shape, generator=generator)
+        return tensor + noise.to(tensor) if tensor.is_floating_point() and tensor.ndim > 2 else tensor
+
+    name = next(iter(layers))
+    other = trace_run(network, layers, tree_map_only(Tensor, with_noise, inputs)).tokens[name]
+    changed = (trace.tokens[name] != other).any(2).any(0)
+    if changed.any() and not changed[-count:].all():
+        reason = f"{int((~changed[-count:]).sum())} of its last {count} tokens do not depend on the images"
+        raise UnsupportedError(
+            "C2A604", f"{name}: {reason}", "Take a network whose last tokens are its grid, row by row."
+        )
+
+
 def layers_on_table(layers: Mapping[str, StartLayer], trace: Trace) -> tuple[dict[str, StartLayer], tuple[str, ...]]:
     """The layers whose tokens have the most common shape, and a sentence for each other layer."""
     shapes = {
@@ -251,13 +272,16 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
         and (name is not None or (value.numel() // width <= tokens and not ROTARY.search(key)))
     }
     if not fits:
-        rotary = any(ROTARY.search(key) for key, _ in network.named_modules())
-        positions = "its positions are rotary, and turn queries and keys inside attention" if rotary else "it adds none"
-        reason = (
-            f"{type(network).__name__} has no table of absolute positions that is added to {tokens} tokens: {positions}"
-        )
+        tables = [f"{key} {'x'.join(map(str, value.shape))}" for key, value in state.items() if "pos" in key]
+        found = f"those named so are {', '.join(tables[:3])}" if tables else "it adds none"
+        if any(ROTARY.search(key) for key, _ in network.named_modules()):
+            found = "its positions are rotary, and turn queries and keys inside attention"
         raise UnsupportedError(
-            "C2A604", reason, "Name the table with parts=Parts(positions=...), or take another network."
+            "C2A604",
+            f"{type(network).__name__} has no table of absolute positions, {width} numbers for each of {tokens} tokens"
+            f": {found}",
+            "Pass an example_input of as many tokens as its table has rows, name the table with "
+            "parts=Parts(positions=...), or take another network.",
         )
     key = max(fits, key=lambda each: fits[each].numel())
     return key, fits[key].detach().reshape(-1, width)

@@ -11,10 +11,12 @@ from torch import nn
 
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.capture import capture
+from conv2attn.models.positions.position_rules import Unread
 from conv2attn.models.starts import kernel
 from conv2attn.models.starts.parts import (
     Parts,
     attending_layers,
+    check_grid_tokens,
     check_same_tokens,
     default_writers,
     layers_on_table,
@@ -130,12 +132,14 @@ def restored_on_failure(network: nn.Module) -> Iterator[None]:
         UsageError: its weights are in half precision, on meta, or cannot be written in place (C2A006).
     """
     weights = [*network.parameters()]
-    unusable = {str(value.dtype).removeprefix("torch.") for value in weights} - {"float32", "float64"}
-    unusable |= {"on meta" for tensor in weights if tensor.is_meta}
-    unusable |= {"of inference mode" for tensor in weights if tensor.is_inference()}
-    if unusable:
-        reason = f"its parameters are {', '.join(sorted(unusable))}"
-        raise UsageError("C2A006", reason, "Start the network in float32, and cast it afterwards.")
+    dtypes = {str(value.dtype).removeprefix("torch.") for value in weights} - {"float32", "float64"}
+    for unusable, remedy in (
+        (", ".join(sorted(dtypes)), "Start the network in float32, and cast it afterwards."),
+        ("on meta" * any(tensor.is_meta for tensor in weights), "Give them values first: network.to_empty(...)."),
+        ("of inference mode" * any(tensor.is_inference() for tensor in weights), "Build it outside of inference mode."),
+    ):
+        if unusable:
+            raise UsageError("C2A006", f"its parameters are {unusable}", remedy)
     tensors = [tensor.detach() for tensor in (*network.parameters(), *network.buffers()) if not is_lazy(tensor)]
     state = [(tensor, tensor.clone()) for tensor in tensors]
     modes = {module: module.training for module in network.modules()}
@@ -189,7 +193,11 @@ def start_weights(
     if tables:
         windows = {sides_of_table(part) for part in tables.values()}
         if len(windows) > 1:
-            raise UnsupportedError("C2A604", f"its windows have {len(windows)} sizes", "Pass a larger image.")
+            raise UnsupportedError(
+                "C2A604",
+                f"its windows have {len(windows)} sizes",
+                "Pass a larger image if the last windows are cut, or take another network.",
+            )
         offsets = kernel_offsets(kernel_size, windows.pop())
         head_offsets = dict(
             zip(tables, deal_offsets(offsets, [layers[name].heads for name in tables], seed), strict=True)
@@ -207,7 +215,8 @@ def start_weights(
     first = next(iter(layers.values()))
     tokens, width = trace.tokens[first.name].shape[1:]
     table_name, table = table_of(network, parts.positions, tokens, width)
-    sides = token_sides(network, inputs, first.name, len(table), parts.sides)
+    sides = token_sides(network, inputs, first.name, len(table), tokens, parts.sides)
+    check_grid_tokens(network, layers, trace, inputs, math.prod(sides))
     offsets, heads = kernel_offsets(kernel_size, sides), [layer.heads for layer in layers.values()]
     if keep_table:
         head_offsets = dict(zip(layers, deal_offsets(offsets, heads, seed), strict=True))
@@ -248,18 +257,22 @@ def is_lazy(tensor: torch.Tensor) -> bool:
 
 
 def token_sides(
-    network: nn.Module, inputs: Any, layer: str, rows: int, sides_argument: tuple[int, ...] | None
+    network: nn.Module, inputs: Any, layer: str, rows: int, tokens: int, sides_argument: tuple[int, ...] | None
 ) -> tuple[int, ...]:
     """The sides of the grid of a layer's tokens: `sides_argument`, or read from a run.
 
     Raises:
-        UsageError: nothing tells them, or a table of so many rows has no position for each token (C2A503).
+        UsageError: nothing tells them, or the rows of the table or the tokens are not a grid and leading ones (C2A503).
+        UnsupportedError: the run shows that the tokens are not leading tokens and a grid (C2A604).
     """
-    layer_tokens = capture(network, inputs).tokens.get(layer)
-    sides = sides_argument or (layer_tokens.sides if layer_tokens is not None else ())
-    if not sides or not 0 <= rows - math.prod(sides) <= MOST_LEADING:
+    attention = capture(network, inputs)
+    if sides_argument is None and isinstance(unread := attention.get(layer), Unread):
+        raise UnsupportedError("C2A604", f"{layer}: {unread.reason}", "Take another network.")
+    sides = sides_argument or (attention.tokens[layer].sides if layer in attention.tokens else ())
+    if not sides or not all(0 <= count - math.prod(sides) <= MOST_LEADING for count in (rows, tokens)):
         grid = "x".join(map(str, sides)) or "no"
-        raise UsageError("C2A503", f"{rows} positions, and {grid} tokens on a grid", "Name it: parts=Parts(sides=...).")
+        reason = f"{rows} positions, {tokens} tokens, and {grid} tokens on a grid"
+        raise UsageError("C2A503", reason, "Name it: parts=Parts(sides=...).")
     return tuple(sides)
 
 
@@ -285,7 +298,9 @@ def kernel_offsets(kernel_size: int | Sequence[int], sides: tuple[int, ...]) -> 
     if any(size < 1 or size // 2 >= side for size, side in zip(sizes, sides, strict=True)):
         grid = "x".join(map(str, sides))
         raise UsageError(
-            "C2A001", f"kernel_size={kernel_size} does not fit a grid of {grid} tokens", "Pass a smaller kernel_size."
+            "C2A001",
+            f"kernel_size={kernel_size} does not fit a grid of {grid} tokens",
+            f"Pass sizes of at least 1 and at most {'x'.join(str(2 * side - 1) for side in sides)}.",
         )
     return list(product(*(range(-((size - 1) // 2), size - (size - 1) // 2) for size in sizes)))
 

@@ -7,6 +7,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from conv2attn.errors import UnsupportedError
+from conv2attn.models.positions.position_rules import Unread
 from conv2attn.models.recorder import Captured
 from conv2attn.models.starts import kernel
 from conv2attn.report import Document, Notes, Report, Table, counted, document
@@ -57,10 +58,11 @@ def started_heads(
     """
     tokens = len(kernel.grid_positions(sides))
     if not isinstance(attention, Tensor) or attention.shape[1] != len(offsets) or attention.shape[-2] < tokens:
+        found = attention.reason if isinstance(attention, Unread) else f"{attention.shape[1]} of {attention.shape[-2]}"
         raise UnsupportedError(
             "C2A604",
-            f"{name}: its attention is not one of {len(offsets)} heads on {tokens} tokens",
-            "Pass kernel_size with at most as many taps as there are heads.",
+            f"{name}: its attention is not one of {len(offsets)} heads of {tokens} queries ({found})",
+            "Name the number of heads, parts=Parts(heads=...), if another was read, or take another network.",
         )
     computed = attention.double().cpu()[:, :, -tokens:]
     for head, offset in enumerate(offsets):

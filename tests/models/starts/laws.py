@@ -254,6 +254,19 @@ def test_values_begin_as_the_taps_of_a_convolution():
         conv2attn.start_at_convolution(network, values=nn.Linear(80, 80))
 
 
+def test_tokens_behind_the_grid_are_refused():
+    class Behind(Own):
+        def forward(self, patches):
+            tokens = torch.cat([self.embedding(patches), self.class_token.expand(len(patches), 1, -1)], 1) + self.where
+            for block in self.blocks:
+                tokens = block(tokens.transpose(0, 1)).transpose(0, 1)
+            return tokens[:, -1]
+
+    torch.manual_seed(0)
+    with pytest.raises(UnsupportedError, match="1 of its last 54 tokens do not depend on the images"):
+        conv2attn.start_at_convolution(Behind(), example_input=torch.randn(3, 54, 12), parts=PARTS)
+
+
 def test_unsupported_models_are_refused_and_unchanged():
     network, arguments = own(written=(0,))
     before = copy.deepcopy(network.state_dict())
@@ -286,7 +299,8 @@ def test_unsupported_models_are_refused_and_unchanged():
         ({"seed": True}, "seed=True"),
         ({"alpha": 1e3}, "at most 128"),
         ({"parts": "where"}, "parts='where' is not"),
-        ({"parts": Parts(sides=(7,))}, "49 positions, and 7 tokens"),
+        ({"kernel_size": 0}, r"at least 1 and at most \(13, 13\)"),
+        ({"parts": Parts(sides=(7,))}, "49 positions, 49 tokens, and 7 tokens"),
         ({"example_input": (1, -28, 28)}, "is no size of an image"),
         ({"example_input": torch.zeros(0, 1, 28, 28)}, "or there are none"),
         ({"alpha": "2"}, "alpha='2' is not"),
@@ -296,6 +310,8 @@ def test_unsupported_models_are_refused_and_unchanged():
     ):
         with pytest.raises(UsageError, match=message):
             conv2attn.start_at_convolution(vit(), **arguments)
+    with pytest.raises(UnsupportedError, match=r"not one of 4 heads of 49 queries \(8 of 49\)"):
+        conv2attn.start_at_convolution(vit(), parts=Parts(heads=4))
     with torch.inference_mode():
         inferring = vit()
     repeated = vit()
