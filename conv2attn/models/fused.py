@@ -29,7 +29,12 @@ def attention_of_sdpa(
         scores = scores.masked_fill(~attn_mask, -torch.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    return torch.softmax(scores, -1)
+    return softmax_over_keys(scores)
+
+
+def softmax_over_keys(scores: Tensor) -> Tensor:
+    """The softmax as torch's fused attentions have it: a query with no key attends to nothing."""
+    return torch.softmax(scores, -1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
 
 
 def scaled_products(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
@@ -45,17 +50,19 @@ def attention_of_flex(
     score_mod: Any = None,
     block_mask: Any = None,
     scale: Any = None,
+    enable_gqa: bool = False,
     **_: Any,
 ) -> Tensor:
     """The softmax inside flex_attention, in float64 or float32."""
-    batch, heads, queries, _width = query.shape
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
     scores = scaled_products(query, key, scale)
-    index = torch.meshgrid(*(torch.arange(n) for n in (batch, heads, queries, key.shape[-2])), indexing="ij")
+    index = torch.meshgrid(*(torch.arange(n, device=scores.device) for n in scores.shape), indexing="ij")
     if score_mod is not None:
         scores = score_mod(scores, *index)
     if block_mask is not None:
         scores = scores.masked_fill(~block_mask.mask_mod(*index), -torch.inf)
-    return torch.softmax(scores, -1)
+    return softmax_over_keys(scores)
 
 
 @contextmanager
@@ -65,11 +72,13 @@ def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator
     flex_attention is compiled as a whole, so that its softmax cannot be intercepted.
     """
 
-    def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Tensor:
+    def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Any:
         with torch._C.DisableTorchFunction():
             attention = attention_of_flex(query, key, value, *arguments, **options)
+            more = options.get("return_lse") or options.get("return_aux")
+            result = flex_attention(query, key, value, *arguments, **options) if more else None
         keep(attention)
-        return attention.to(value.dtype) @ value
+        return result or attention.to(value.dtype) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)
 
     forwards = (getattr(type(module), "forward", None) for module in network.modules())
     spaces = {id(space): space for each in forwards if (space := getattr(each, "__globals__", None)) is not None}

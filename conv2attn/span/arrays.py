@@ -215,6 +215,9 @@ def check_rows(name: str, stack: NDArray[Any], roundoff: float) -> None:
                     "C2A502", f"{name}: columns sum to 1 and rows do not", "Transpose it: queries come before keys."
                 )
             where = f"image {image}, head {head}, query {query}"
+            if total == 0:
+                remedy = "Give each query at least one key with weight."
+                raise UsageError("C2A502", f"{name}: {where} attends to nothing", remedy)
             miss = f"{away.max():.1e} from 1, of which rounding explains {allowed:.0e}"
             raise UsageError(
                 "C2A502",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 import conv2attn
 from conv2attn.errors import UsageError
@@ -50,7 +50,11 @@ def plain(heads, how):
         scores = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)
     if how is biased:
         scores = scores - (torch.arange(9)[:, None] - torch.arange(9)).abs()
-    return scores.exp() / scores.exp().sum(-1, keepdim=True)
+    if how in (first_alone, strictly_causal):
+        scores = scores.masked_fill(torch.ones(9, 9).triu(0).bool(), -torch.inf)
+    if how is grouped:
+        scores = heads @ heads[:, :2].repeat_interleave(2, 1).mT * 4**-0.5
+    return torch.nan_to_num(scores.exp() / scores.exp().sum(-1, keepdim=True))
 
 
 def fused(heads):
@@ -65,14 +69,36 @@ def biased(heads):
     return flex_attention(heads, heads, heads, score_mod=lambda score, b, h, q, k: score - (q - k).abs())
 
 
+def grouped(heads):
+    return flex_attention(heads, heads[:, :2], heads[:, :2], enable_gqa=True)
+
+
+def strictly_causal(heads):
+    mask = create_block_mask(lambda b, h, q, k: q > k, None, None, 9, 9, device="cpu")
+    result, _ = flex_attention(heads, heads, heads, block_mask=mask, return_aux=AuxRequest(lse=True))
+    return result
+
+
+def first_alone(heads):
+    return F.scaled_dot_product_attention(heads, heads, heads, torch.ones(9, 9).tril(-1).bool())
+
+
 def by_hand(heads):
     return (heads @ heads.mT * 4**-0.5).softmax(-1) @ heads
 
 
-@pytest.mark.parametrize("how", [fused, causal, biased, by_hand], ids=lambda how: how.__name__)
+WAYS = [fused, causal, biased, grouped, strictly_causal, first_alone, by_hand]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("how", WAYS, ids=lambda how: how.__name__)
 def test_every_way_to_attend(how):
     layer = Attends(how)
+    outputs = []
+    layer.register_forward_hook(lambda *call: outputs.append(call[2]))
+    layer(TOKENS)
     seen = capture(nn.Sequential(nn.Identity(), layer), TOKENS)
+    torch.testing.assert_close(*outputs)
     assert list(seen) == ["1"]
     torch.testing.assert_close(seen["1"], layer.plain)
 
