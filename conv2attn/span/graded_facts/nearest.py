@@ -112,13 +112,13 @@ Placed = tuple[Array, Array]
 
 def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
     """Attention in pieces, (heads, queries, keys); with, for each convolution, the keys of its taps among these keys,
-    -1 for none, and whether a tap is on the grid beyond them."""
+    -1 for none, and whether a tap is on the grid beyond them. Padding of windows is 0, and left out."""
     grid = rows.grid if windows is None else windows.grid
     for queries, keys, images in list_of_pieces(rows, windows):
-        real = queries >= 0
+        real, pixels = queries >= 0, keys >= 0
         readers = queries[real]
         index = np.full(grid.shape[1], -1)
-        index[keys[keys >= 0]] = np.flatnonzero(keys >= 0)
+        index[keys[pixels]] = np.arange(pixels.sum())
         sites, placed = np.stack(coordinates(grid, readers), -1), []
         for offsets, _ in fields:
             at = sites[None] + np.array(offsets)[:, None]
@@ -128,7 +128,7 @@ def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[t
             placed.append((place, (inside & (place < 0)).astype(float)))
         for image in images:
             block = rows.read(image, queries if windows is None else np.arange(len(queries)))
-            yield block[:, real] if windows is not None else block, placed
+            yield block[:, real][..., pixels] if windows is not None else block, placed
 
 
 def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:

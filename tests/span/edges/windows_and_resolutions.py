@@ -86,6 +86,19 @@ def test_heads_in_windows_have_the_facts_of_heads_that_are_masked_elsewhere(side
             assert getattr(first, name) == pytest.approx(getattr(second, name), rel=1e-5, abs=1e-8), name
 
 
+def test_the_norm_of_a_layer_is_without_the_padding_of_its_windows():
+    random, places = np.random.default_rng(0), np.array([[0, 1, 2, -1], [3, 4, 5, -1]])
+    attention, matrices = random.dirichlet(np.ones(4), (2, 2, 4)), random.standard_normal((2, 3, 5))
+    windows = Windows(places, AttentionGrid((2, 3), Sites.everywhere(2)))
+    (fact, *_) = facts_of(rows_of("layer", attention, (4,)), windows, (matrices, None)).convolutions
+    lengths = [
+        sum(np.linalg.norm(np.tensordot(attention[window, :, query, key], matrices, 1)) for key in range(3))
+        for window in range(2)
+        for query in range(3)
+    ]
+    assert fact.norm == pytest.approx(max(lengths), rel=1e-9)
+
+
 def test_check_span_of_a_file_says_so_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("images.npy", np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float32))
