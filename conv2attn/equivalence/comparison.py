@@ -145,34 +145,54 @@ class Comparison:
         return next(filter(None, (self.on_few(side, which, gradients=each) for each in (False, True))), "")
 
     def on_few(self, side: int, which: str, *, gradients: bool) -> str:
-        """The reason why a plain call on a few images, or on small parts of them, is not the graph.
+        """The reason why a plain call on a few images, of other sizes if the graph is for every size, is not the graph.
 
         With gradients it is a second call, since code may count calls or keep what the first one met.
         """
         assert self.matching.graphs is not None
-        graph, mode = self.matching.graphs[side], "at a second call, with gradients, " if gradients else ""
+        graph, network, compared = self.matching.graphs[side], self.networks[side], False
         if side == 0 and not gradients:
             return ""  # which was compared on all images
-        for images in self.small_images(graph):
+        for images in few_images(self.images, graph):
+            own_size = images.shape[2:] == self.images.shape[2:]
+            if own_size and compared:
+                continue
+            mode = "" if own_size else f"for {'x'.join(map(str, images.shape[1:]))}, "
+            mode += "at a second call, with gradients, " if gradients else ""
             plain, walked = Recorder(), Recorder()
             try:
-                returned = call(self.networks[side], images, plain, gradients=gradients, calls=1 + gradients)
-                theirs = Walk(graph, own).on(images, walked, gradients=gradients)
+                returned = call(network, images, plain, gradients=gradients, calls=1 + gradients)
             except Exception as error:  # images of another size may be refused
-                if images.shape[2:] == self.images.shape[2:]:
+                if own_size:
                     return f"{mode}the {which} does not run: {reason(error)}"
                 continue
+            try:
+                theirs = Walk(graph, own).on(images, walked, gradients=gradients)
+            except Exception as error:
+                return f"{mode}the graph of the {which} does not run: {reason(error)}"
             if plain.operators != walked.operators:
                 return f"{mode}the {which} computes {first_other(plain.operators, walked.operators)}"
-            return "" if same_bits(returned, theirs) else f"{mode}the {which} returns other numbers than its graph"
+            if not same_bits(returned, theirs):
+                return f"{mode}the {which} returns other numbers than its graph"
+            compared = True
         return ""
 
-    def small_images(self, graph: OperatorGraph) -> Iterator[Tensor]:
-        """A few images, first small parts of them if the graph is for every size."""
-        few = self.images[:FEW]
-        if not graph.guards and max(few.shape[2:], default=0) > SMALL:
-            yield few[(slice(None), slice(None), *[slice(SMALL)] * (few.ndim - 2))]
-        yield few
+
+def few_images(images: Tensor, graph: OperatorGraph) -> Iterator[Tensor]:
+    """A few images; before them, if a graph is for every size, small ones of another size, and of one pixel."""
+    few = images[:FEW]
+    if not graph.guards and not graph.fixed:
+        for size in (SMALL, 1):
+            part = few[(slice(None), slice(None), *[slice(size)] * (few.ndim - 2))]
+            yield part if size == 1 else larger(part)
+    yield few
+
+
+def larger(image: Tensor) -> Tensor:
+    """An image one pixel larger along each axis: a window may leave out the last pixel of some sides."""
+    for axis in range(2, image.ndim):
+        image = torch.cat([image, image.narrow(axis, 0, 1)], axis)
+    return image
 
 
 def first_other(plain: list[str], walked: list[str]) -> str:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.comparison import Comparison
+from conv2attn.equivalence.comparison import Comparison, larger
 from conv2attn.equivalence.context.walk import blame, call, reason
 from conv2attn.equivalence.difference import graphs_apart, seen_apart, shown_difference, walks_in
 from conv2attn.equivalence.matching import first_difference
@@ -368,13 +367,6 @@ class Verdicts:
         forms = self.comparison.matching.forms
         digests = (forms[0].digest, forms[1].digest) if forms else ("", "")
         return Context(digests, self.comparison.matching.guards)
-
-
-def larger(image: Tensor) -> Tensor:
-    """An image one pixel larger along each axis: a window may leave out the last pixel of some sides."""
-    for axis in range(2, image.ndim):
-        image = torch.cat([image, image.narrow(axis, 0, 1)], axis)
-    return image
 
 
 def unshown_row(row: Row) -> Row:

@@ -60,7 +60,7 @@ class Matching:
         """Whether both graphs are the same operators in the same order, so that their normal forms are no question."""
         if self.graphs is None or self.forms is None:
             return self.bare
-        ours, theirs = (list(written(*side)) for side in zip(self.graphs, self.forms, strict=True))
+        ours, theirs = (list(operators_as_called(*side)) for side in zip(self.graphs, self.forms, strict=True))
         return ours == theirs
 
     @property
@@ -131,7 +131,7 @@ def graphs_of(original: nn.Module, network: nn.Module, images: Tensor) -> tuple[
             raise error from None
 
 
-def written(graph: OperatorGraph, form: NormalForm) -> Iterator[str]:
+def operators_as_called(graph: OperatorGraph, form: NormalForm) -> Iterator[str]:
     """The operators of a graph as they are called: by their places, but constants, blocks and layers by terms."""
     names: dict[fx.Node, str] = {}
     places = itertools.count()

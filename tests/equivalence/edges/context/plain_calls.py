@@ -71,6 +71,25 @@ def test_code_that_sees_the_export_is_undecided(name, side):
     assert report.claim == ""
 
 
+def at_this_size(net, y):
+    return y if torch.compiler.is_exporting() or y.shape[2] == IMAGES.shape[2] else y * 2
+
+
+def pooled_if_large(net, y):
+    try:
+        return F.avg_pool2d(y, 5)
+    except RuntimeError:  # of maps that are smaller, which no export has
+        return y
+
+
+@pytest.mark.parametrize("function", [at_this_size, pooled_if_large])
+def test_code_that_does_something_else_for_other_sizes_is_undecided(function):
+    original = After(function).eval()
+    report = certify(original, conv2attn.convert(original), images=IMAGES)
+    assert report.verdict is Verdict.UNDECIDED, report.to_text()
+    assert report.between[0].sentence.startswith("for 3x")
+
+
 def profiled(net, y):
     with torch.profiler.record_function("after"):
         return y * 2
