@@ -49,10 +49,9 @@ def recipe_options(*left_out: str, **defaults: Any) -> Decorator:
 def recipe_option(field: Field[Any], default: Any) -> Any:
     """The option of one field of a recipe."""
     option, words = option_of(field.name), str(field.type)
-    meaning, own_default, said = field.metadata["meaning"].partition("  [default")
-    help_text = meaning + own_default + said if default == field.default else meaning
-    about: dict[str, Any] = {"help": help_text, "metavar": METAVARS.get(field.name)}
-    about["default"] = default
+    about: dict[str, Any] = {"help": field.metadata["meaning"], "metavar": METAVARS.get(field.name), "default": default}
+    if default == field.default and field.metadata["default_in_words"]:
+        about["show_default"] = field.metadata["default_in_words"]
     if "bool" in words:
         option += f"/--no-{field.name}"
     elif "tuple[str" in words:

@@ -30,10 +30,12 @@ def setting(
     least: float | None = None,
     below: float = math.inf,
     choices: tuple[str, ...] = (),
+    default_in_words: str | None = None,
 ) -> Any:
     """A field of a recipe: its meaning in a sentence, the heading of its option, and the values that it takes."""
     limits = {"least": least, "below": below, "choices": choices}
-    return field(default=default, metadata={"meaning": meaning, "heading": heading, **limits})
+    words = {"meaning": meaning, "heading": heading, "default_in_words": default_in_words}
+    return field(default=default, metadata=words | limits)
 
 
 @final
@@ -76,10 +78,10 @@ class TrainingRecipe:
     epochs: int = setting(300, "Number of passes over the training images.", OF_OPTIMISATION, least=1)
     schedule: str | None = setting(
         None,
-        "Schedule of the learning rate: cosine to 0, steps at the milestones, or constant.  [default: cosine; steps "
-        "for resnet]",
+        "Schedule of the learning rate: cosine to 0, steps at the milestones, or constant.",
         OF_OPTIMISATION,
         choices=("cosine", "steps", "constant"),
+        default_in_words="cosine; steps for resnet",
     )
     warm_up: float = setting(
         0.05, "Share of the steps in which the learning rate rises linearly.", OF_OPTIMISATION, least=0, below=1
@@ -89,10 +91,14 @@ class TrainingRecipe:
     )
     step_factor: float = setting(0.1, "Factor by which the schedule steps lowers the rate.", OF_OPTIMISATION, least=0)
     crop_padding: int | None = setting(
-        None, "Pixels of padding before a random crop.  [default: an eighth of the side]", OF_DATA, least=0
+        None,
+        "Pixels of padding before a random crop.",
+        OF_DATA,
+        least=0,
+        default_in_words="an eighth of the side",
     )
     mirror: bool | None = setting(
-        None, "Mirror images at random.  [default: if mirror images keep their class]", OF_DATA
+        None, "Mirror images at random.", OF_DATA, default_in_words="if mirror images keep their class"
     )
     images: int | None = setting(None, "Train only on this many images, the first ones.", OF_DATA, least=1)
     precision: str = setting(
@@ -112,8 +118,8 @@ class TrainingRecipe:
     arch_args: str | None = setting(None, "Arguments for building it: '{\"num_classes\": 10}'.", OF_NETWORK)
     only: tuple[str, ...] = setting(
         (),
-        "Make convolutions whose name matches attention, which reads content that begins at nothing; repeatable.  "
-        "[default: none, without --skip]",
+        "Make convolutions whose name matches attention, which reads content that begins at nothing; repeatable.",
+        default_in_words="none, without --skip",
     )
     skip: tuple[str, ...] = setting((), "Make all others attention, and leave convolutions of such a name; repeatable.")
     alpha: float = setting(2.0, "Sharpness of the heads of converted layers.")
