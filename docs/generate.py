@@ -175,7 +175,7 @@ def main() -> None:
         page.write_text(filled(page.read_text(), parts))
     for guide in GUIDES:
         path, made = notebook_of(guide), notebook(guide, outputs(guide))
-        if without_pictures(path.read_text()) != without_pictures(made):
+        if not path.exists() or without_pictures(path.read_text()) != without_pictures(made):
             path.write_text(made)
             print(f"wrote {path.relative_to(ROOT)}", file=sys.stderr)
 

@@ -35,9 +35,9 @@ from conv2attn.verdicts import Strength
 
 def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     """The findings on geometry and weights: one of each, or one that says why neither is asked."""
-    if not is_finite(original.weights):
+    if not are_finite(original.weights):
         return [unsupported("C2A408", "a weight of the original is not finite: there is no map to compare with")]
-    if not is_finite(converted.weights):
+    if not are_finite(converted.weights):
         return [refuted("weights", "C2A402", "a weight is not finite, and the original's all are")]
     form = compare_forms(original, converted)
     if form is not None:
@@ -54,7 +54,7 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     return [geometry, compare_weights(original, converted, places, wrong)]
 
 
-def is_finite(weights: Weights) -> bool:
+def are_finite(weights: Weights) -> bool:
     """Whether all numbers are."""
     tensors = (w for w in (weights.value, weights.output, weights.bias) if w is not None)
     return all(bool(w.sum().isfinite()) or bool(w.isfinite().all()) for w in tensors)  # a sum may overflow
