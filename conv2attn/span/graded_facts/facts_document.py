@@ -106,7 +106,7 @@ def long(layer: LayerFacts) -> list[list[Cell]]:
     for head in layer.heads:
         used = (f"{head.peak_mass:.0%}", f"{head.argmax:.0%}", f"{head.distance:.1f}", f"{head.keys_in_use:.0f}")
         shares = (shown(each, ".0%") for each in (head.sink, head.extra, head.relative, head.absolute, head.content))
-        peak = ",".join(map(str, head.peak))
+        peak = ",".join(map(str, head.peak)) if head.peak_mass > 0 else "-"
         lines.append([layer.name, head.head, head.kind, peak, *used, *shares, shown(head.errors.relative, ".1%")])
     return lines
 

@@ -56,6 +56,17 @@ def test_the_answer_for_a_network_fits_a_screen(monkeypatch):
     assert len(answer) <= 32
 
 
+def test_a_head_that_reads_the_leading_token_alone_has_no_peak():
+    attention = np.zeros((2, 10, 10))
+    attention[0, :, 0], attention[1, :, 5] = 1, 1
+    np.save("leading.npy", attention)
+    found = call("heads", "leading.npy", "--extra-tokens", 1, "--verbose", "--format", "markdown").stdout
+    lines = [line.split("|")[1:6] for line in found.splitlines() if line.startswith("| attention |")]
+    peaks = {head.strip(): (peak.strip(), mass.strip()) for _, head, _, peak, mass in lines[-2:]}
+    assert peaks["0"] == ("-", "0%")
+    assert peaks["1"][0] != "-"
+
+
 def test_what_is_recovered_is_the_layer():
     assert call("recover", "layer.pt", "--grid", "7x8", "-o", "found.pt").exit_code == 0
     found = torch.load("found.pt")["layers"]["attention"]
