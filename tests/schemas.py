@@ -1,5 +1,7 @@
 """The parts of JSON Schema that the published schemas use, in a few lines that share nothing with the product."""
 
+import pytest
+
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
 UNDERSTOOD = {
     *("$schema", "$defs", "$ref", "title", "type", "required", "additionalProperties", "properties", "items"),
@@ -42,3 +44,19 @@ def complaints(value, schema, root=None, where="report"):
             elif isinstance(others, dict):
                 found += complaints(item, others, root, f"{where}.{key}")
     return found
+
+
+def entries(part, path=""):
+    """Every entry of a document by its path."""
+    if not isinstance(part, dict | list):
+        return {path: part}
+    places = part.items() if isinstance(part, dict) else enumerate(part)
+    return {name: entry for key, each in places for name, entry in entries(each, f"{path}/{key}").items()}
+
+
+def nearly(part, **tolerances):
+    """What equals a document but for the rounding of its floats."""
+    return {
+        path: pytest.approx(entry, **tolerances) if isinstance(entry, float) else entry
+        for path, entry in entries(part).items()
+    }

@@ -256,7 +256,7 @@ def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
             raise UsageError("C2A502", f"{where} has entries that are not finite", "Pass finite numbers.")
         if (rows < 0).any():
             raise UsageError("C2A502", f"{where} has a negative entry", "Pass weights of at least 0.")
-        if kind == "i" and not (rows != 0).any(-1).all():
+        if kind == "i" and not rows.any(1).all():
             raise UsageError(
                 "C2A502", f"{name}: a query attends to nothing", "Give each query at least one key with weight."
             )

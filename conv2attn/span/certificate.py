@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from conv2attn.errors import CheckpointError
-from conv2attn.report import Document, Notes, Table, document
+from conv2attn.report import Document, Notes, Table, counted, document
 from conv2attn.report.result import Part, Result
 from conv2attn.span.attention_rows import MOST_PHI, AttentionRows, Limits, limits_for
 from conv2attn.span.conditions import groups_of
@@ -218,7 +218,7 @@ def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
             confirmed_groups.setdefault(subject[::2], (groups, set()))[1].add(tuple(sorted(about.rows)))
     for (name, label), (groups, confirmed) in confirmed_groups.items():
         if not groups <= confirmed:
-            missing = f"{len(groups - confirmed)} groups of queries are missing"
+            missing = f"missing: {counted(len(groups - confirmed), 'group')} of queries"
             confirmations.append(Confirmation(name, "", label, missing, Verdict.REFUTED))
     return Rechecked(tuple(confirmations))
 

@@ -60,10 +60,9 @@ def check(name: ConditionName, attention: AttentionRows, targets: Targets, limit
         (group,) = groups
         decided, factors = decide_targets(attention, targets, group, limits, range(len(targets)))
         results = [over_groups(targets, j, groups, [decided[j]], factors) for j in range(len(targets))]
-        threshold = 64 * 2.0**-52 * float(factors.singular[0])
         above, below = factors.singular[factors.kept], factors.singular[~factors.kept]
         around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
-        ranked = (int(factors.kept.sum()), around, threshold)
+        ranked = (int(factors.kept.sum()), around, factors.threshold)
     else:
         results = in_groups(attention, targets, groups, limits)
     counting = count(attention, targets, groups, limits)

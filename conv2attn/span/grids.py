@@ -135,7 +135,8 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
             f"{name}: a grid {shape} has {math.prod(sides)} pixels, not {tokens}",
             "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
         )
-    steps = range(2, 2 + max(*sides, round((queries / keys) ** (1 / len(sides)))))
+    ratio = max(queries / keys, keys / queries) ** (1 / len(sides))
+    steps = range(2, 2 + max(*sides, round(ratio)))
     fitting = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
     if fitting is None:
         raise UsageError(

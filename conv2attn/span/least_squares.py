@@ -40,9 +40,14 @@ class Factors:
     explained: float = 0.0
 
     @property
+    def threshold(self) -> float:
+        """The singular value up to which a direction is rounding."""
+        return float(NEGLIGIBLE * self.singular[0])
+
+    @property
     def kept(self) -> NDArray[np.bool_]:
         """The directions that are not rounding."""
-        return np.asarray(self.singular > NEGLIGIBLE * self.singular.max(initial=0.0))
+        return np.asarray(self.singular > self.threshold)
 
 
 def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -> Factors:

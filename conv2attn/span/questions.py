@@ -62,7 +62,7 @@ def head_offsets(
     for head, (mass, peak) in enumerate(zip(masses, peaks, strict=True)):
         shares = mass / mass.sum() if mass.sum() > 0 else mass
         center = shares @ away
-        spread = float(np.sqrt(shares @ ((away - center) ** 2).sum(-1)))
+        spread = float(np.sqrt(shares @ ((away - center) ** 2).sum(1)))
         offset, most = tuple(int(x) for x in away[peak]), sums.having.ravel()[peak] > sums.queries / 2
         implemented = offset if 2 * (1 - weakest[head]) <= eps and most else None
         numbers = (tuple(map(float, center)), spread, offset, float(mass[peak] / count), float(weakest[head]))

@@ -142,8 +142,7 @@ def picture(targets: Sequence[Target], eps: float) -> list[str]:
     residuals = [0.0 if target.verdict is Verdict.HOLDS else target.residual for target in with_offset]
     left = layout({t.offset: x for t, x in zip(with_offset, residuals, strict=True) if t.offset is not None}, eps)
     right = layout({t.offset: t.distance for t in with_offset if t.offset is not None and t.distance is not None}, eps)
-    width = max(map(len, left), default=0)
-    return [f"  {a.ljust(width)}     {b}".rstrip() for a, b in zip(left, right or [""] * len(left), strict=True)]
+    return [f"  {a:{len(left[0])}}     {b}".rstrip() for a, b in zip(left, right or [""] * len(left), strict=True)]
 
 
 def layout(values: Mapping[Offset, float], eps: float) -> list[str]:

@@ -193,13 +193,11 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
     for row in order:
         gram += matrices[row] * matrices[row].transpose() * rows[row].times
         along += matrices[row] * columns[row] * rows[row].times
-    weights, below = flint.fmpz_mat(heads, 1), flint.fmpz(1)
-    if basis := pivots(gram):
-        square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
-        solution = square.solve(flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis])))
-        above, below = solution.numer_denom()
-        for place, h in enumerate(basis):
-            weights[h, 0] = above[place, 0]
+    weights, basis = flint.fmpz_mat(heads, 1), pivots(gram)
+    square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
+    above, below = square.solve(flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis]))).numer_denom()
+    for place, h in enumerate(basis):
+        weights[h, 0] = above[place, 0]
     left = {row: columns[row] * below - matrices[row].transpose() * weights for row in order}
     numbers = {row: [int(x) * rows[row].times for x in left[row].entries()] for row in order}
     shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1

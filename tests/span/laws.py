@@ -129,6 +129,10 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
     assert complaints(json.loads(report.to_json()), SCHEMA) == []
     (row,) = report.rows
     found = row.deciding
+    for target in found.targets:
+        excluded = np.inf if target.excluded is None else target.excluded
+        least, most = (row.limits.max_phi, np.inf) if target.verdict is Verdict.REFUTED else (0, row.limits.max_phi)
+        assert least <= excluded <= (target.norm if target.verdict is Verdict.HOLDS else most)
     if condition in OPEN.get(name, ()) and found.verdict is Verdict.UNDECIDED:
         assert "rounding lets" in found.sentence
         return

@@ -93,7 +93,7 @@ def norms_left(
     for block, placed in pieces:
         turned = np.einsum("gh,hqk->gqk", root, block)
         lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
-        largest = max(largest, float(lengths.sum(-1).max(initial=0.0)))
+        largest = float(lengths.sum(1).max(initial=largest))
         for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
             rest, outside = lengths.copy(), np.zeros(len(lengths))
             taps = root @ weights
@@ -102,7 +102,7 @@ def norms_left(
                 moved = turned[:, here, place[here]] - taps[:, tap, None]
                 rest[here, place[here]] = np.sqrt((moved**2).sum(0))
                 outside += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
-            left[at] = max(left[at], float((rest.sum(-1) + outside).max(initial=0.0)))
+            left[at] = float((rest.sum(1) + outside).max(initial=left[at]))
     rounding, cancelled = 1 + 1e-10, NEGLIGIBLE * float(np.linalg.norm(root, axis=0).sum())
     return largest * rounding + cancelled, [each * rounding + cancelled for each in left]
 

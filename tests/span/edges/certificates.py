@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from attentions import LINE, OFFSETS, hard, mixed, soft
 from click.testing import CliRunner
+from span.cases import swapping
 
+from conv2attn import check_span
 from conv2attn.cli import main
 from conv2attn.span.arrays import read_array
-from conv2attn.span.certificate import recheck_span
+from conv2attn.span.certificate import certificates, recheck_span
 from conv2attn.verdicts import Verdict
 from proofs.certificates import answers
 
@@ -120,3 +122,39 @@ def test_what_is_confirmed_of_a_certificate_with_one_number_changed_is_true(kept
         found = recheck_span(text, {"attention": rows})
         held = [each for each in found.certificates if each.verdict is Verdict.HOLDS]
         assert all(("holds" in each.found) is (each.offset == "0") for each in held)
+
+
+def of_rows(array, grid, offsets, condition, **limits):
+    """The certificates of an array, one string each, and its rows."""
+    rows = read_array("attention", array, grid=grid, dimensions=len(grid), memory_limit=2**20)
+    report = check_span(array, offsets=offsets, grid=grid, condition=condition, **limits)
+    text = certificates(report, {"attention": rows}, limits.get("eps"), limits.get("max_phi"))
+    return ["#! " + part for part in text.split("#! ")[1:]], {"attention": rows}
+
+
+@pytest.mark.parametrize("kept", [[0, 1, 2], [0, 2], [1]])
+def test_what_holds_of_each_query_needs_a_certificate_of_each(kept):
+    parts, read = of_rows(hard((3,), [(0,)]), (3,), [(0,)], "per-query")
+    found = recheck_span("".join(parts[place] for place in kept), read)
+    assert (found.verdict is Verdict.HOLDS) == (kept == [0, 1, 2])
+    missing = [each.found for each in found.certificates if each.verdict is not Verdict.HOLDS]
+    assert missing == {3: [], 2: ["missing: 1 group of queries"], 1: ["missing: 2 groups of queries"]}[len(kept)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "verdict"), [("joint", "holds"), ("per-query", "refuted"), ("interior", "holds")]
+)
+def test_a_dual_refutes_where_one_group_has_all_of_its_queries(condition, verdict):
+    """Each query has a Phi of its own, and no Phi serves two of them."""
+    ((dual,), read) = of_rows(swapping(), (6,), [(0,)], "joint")
+    assert recheck_span(dual.replace('"joint"', f'"{condition}"'), read).verdict.value == verdict
+
+
+@pytest.mark.parametrize("limits", [{}, {"eps": 0.25}, {"max_phi": 3.0}, {"eps": 0.125, "max_phi": 2.5}])
+@pytest.mark.parametrize("heads", [[(0,), (1,)], [(0,), (0,)]])
+def test_a_certificate_is_of_the_limits_that_were_asked_for(heads, limits):
+    parts, read = of_rows(hard((4,), heads), (4,), [(0,), (1,)], "interior", **limits)
+    found = recheck_span("".join(parts), read)
+    assert found.verdict is Verdict.HOLDS
+    said = "".join(f", {name}={value}" for name, value in limits.items()).replace(".0", "")
+    assert all(each.found.partition("confirmed")[2] == said for each in found.certificates)

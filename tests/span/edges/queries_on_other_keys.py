@@ -1,5 +1,6 @@
 """Queries that are not the keys: pooled keys, strided queries, cross-attention. In whole cells, or unsupported."""
 
+import math
 from itertools import product
 
 import numpy as np
@@ -14,6 +15,7 @@ from conv2attn.cli.attention_files import in_words
 from conv2attn.errors import UsageError
 from conv2attn.models.capture import capture
 from conv2attn.models.values import matrices_of
+from conv2attn.span.grids import grid_of
 from conv2attn.span.recover import nearest_in
 from conv2attn.verdicts import Verdict
 
@@ -150,3 +152,45 @@ def test_values_that_are_pooled_after_their_weights_have_no_matrices():
     (layer,) = heads(network, torch.randn(1, 8, 8, 12), grid=(8, 12)).layers
     assert layer.convolutions == ()
     assert "its values and outputs were not read: no nearest convolution" in layer.notes
+
+
+SIDES = [(1,), (2,), (5,), (2, 3), (3, 3), (4, 2), (2, 3, 4), (2, 2, 2)]
+
+
+@pytest.mark.parametrize("given", ["keys", "queries", "neither"])
+@pytest.mark.parametrize("step", [1, 2, 3, 7])
+@pytest.mark.parametrize("sides", SIDES)
+def test_queries_stand_on_every_so_many_keys_or_in_a_cell_of_so_many(sides, step, given):
+    large = tuple(side * step for side in sides)
+    for keys, places in (
+        (sides, [tuple(x // step for x in at) for at in np.ndindex(*large)]),
+        (large, list(product(*(range(0, side, step) for side in large)))),
+    ):
+        queries = large if keys == sides else sides
+        if given == "neither" and len(set(keys)) > 1:
+            continue
+        grid = {"keys": keys, "queries": queries, "neither": None}[given]
+        found = grid_of("layer", len(places), math.prod(keys), grid, len(sides))
+        assert (found.keys, found.queries, found.shape) == (keys, queries, (len(places), math.prod(keys)))
+        assert list(product(*(found.site(axis).tolist() for axis in range(len(sides))))) == places
+        for axis, side in enumerate(keys):
+            away = [[key - site for key in range(side)] for site in found.site(axis).tolist()]
+            assert found.displacement(axis).tolist() == away
+
+
+@pytest.mark.parametrize("sides", [(9,), (3, 5), (2, 3, 4)])
+def test_the_nearest_convolution_of_lines_planes_and_spaces_is_the_layer_of_its_axes(sides):
+    torch.manual_seed(0)
+    layer, count = nn.MultiheadAttention(8, 2, batch_first=True).eval(), math.prod(sides)
+    tokens = torch.randn(2, count, 8)
+    report = heads(layer, (tokens, tokens, tokens), grid=sides)
+    (facts,), (found,) = report.layers, nearest_in(report, 3).values()
+    taps = torch.from_numpy(facts.convolution(3).taps)
+    image, expected = tokens.mT.unflatten(-1, sides).double(), torch.zeros(2, 8, *sides).double()
+    for tap, offset in zip(taps, product((-1, 0, 1), repeat=len(sides)), strict=True):
+        for at in np.ndindex(*sides):
+            key = tuple(np.add(at, offset).tolist())
+            if all(0 <= x < side for x, side in zip(key, sides, strict=True)):
+                expected[:, :, *at] += image[:, :, *key] @ tap.T
+    made = found.module(image.float()).double() - torch.from_numpy(facts.bias).reshape(-1, *[1] * len(sides))
+    torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)

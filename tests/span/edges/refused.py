@@ -10,7 +10,7 @@ from attentions import LINE, soft
 from span.cases import boxes, fractions, weights
 from torch import nn
 
-from conv2attn import MultiHeadSelfAttention, check_span, convert
+from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
 from conv2attn.attention import Encoding
 from conv2attn.errors import UsageError
 
@@ -113,3 +113,28 @@ REFUSED = [
 def test_a_wrong_argument_is_refused_in_a_sentence(attention, options, message):
     with pytest.raises(UsageError, match=message):
         check_span(attention, **options)
+
+
+LARGEST = [
+    {"offsets": [(2**31 - 1, 0)]},
+    {"offsets": [(0, 1 - 2**31)]},
+    {"dilation": 2**30 - 1},
+    {"kernel_size": 64},
+    {"kernel_size": (1, 4096)},
+    {"eps": 0, "max_phi": 1e100},
+    {"eps": 1 - 2.0**-53, "max_phi": 1e-300},
+    {"kernel_size": 1, "grid": 1, "extra_tokens": 8},
+]
+
+
+@pytest.mark.parametrize("options", LARGEST, ids=repr)
+def test_the_largest_argument_that_is_not_refused_is_answered(options):
+    (row,) = check_span(EYE, **options).rows
+    assert row.deciding.targets or "no query has its whole neighbourhood" in row.deciding.sentence
+
+
+@pytest.mark.parametrize("command", [check_span, heads])
+def test_progress_counts_the_layers_from_one(command):
+    calls = []
+    command({"first": EYE, "second": EYE}, progress=lambda *given: calls.append(given))
+    assert calls == [(1, 2, "first"), (2, 2, "second")]

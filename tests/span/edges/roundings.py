@@ -8,7 +8,8 @@ from attentions import soft
 from conv2attn import check_span
 from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.models.positions import PositionAttention
-from conv2attn.span.attention_rows import ULPS
+from conv2attn.span.arrays import CHUNK, COPIES, rows_at_once
+from conv2attn.span.attention_rows import ULPS, Limits, limits_for
 from conv2attn.span.reading import UNDERFLOW, rows_of
 from conv2attn.verdicts import Verdict
 
@@ -56,3 +57,30 @@ def test_weights_of_known_scores_are_off_by_the_spread_of_a_row_of_them_to_first
     grid = AttentionGrid((3, 4), Sites.everywhere(2))
     rows = rows_of("layer", PositionAttention(scores[None].double(), grid, torch.float64, "", doubt * 2.0**-53), None)
     assert rows.ulps - ULPS - 2 * doubt == pytest.approx(min(slope * 11, UNDERFLOW), abs=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, *HALVES])
+def test_what_counts_as_none_is_what_entries_that_are_all_off_the_same_way_leave(dtype):
+    rows = rows_of("attention", torch.softmax(torch.randn(2, 9, 9).double(), -1).to(dtype), None)
+    limits = limits_for(rows, None, None)
+    left = ULPS * torch.finfo(dtype).eps / 2
+    assert limits.eps == limits.per_norm
+    assert left <= limits.per_norm <= left + 16 * np.finfo(float).eps
+    for norm in (1.0, 7.0):
+        assert limits.allowed(norm) == pytest.approx(limits.per_norm * (1 + norm))
+    for most in (1.5, 1e3, 1e18):
+        assert limits_for(rows, 0.25, most) == Limits(0.25, most)
+        asked = limits_for(rows, None, most)
+        assert asked.allowed(asked.max_phi) == pytest.approx(min(0.5, asked.allowed(most)))
+    assert limits_for(rows_of("attention", np.eye(9)[None], None), None, 7.0) == Limits(0.0, 7.0)
+
+
+@pytest.mark.parametrize("limit", [1, 10**4, 10**6, 10**9])
+@pytest.mark.parametrize(("heads", "keys"), [(1, 5), (12, 196), (96, 3)])
+def test_a_chunk_has_as_many_rows_as_a_quarter_of_the_memory_holds(heads, keys, limit):
+    def fits(rows):
+        return rows * keys <= CHUNK and 4 * rows * heads * keys * COPIES * np.dtype(np.float64).itemsize <= limit
+
+    rows = rows_at_once(heads, keys, limit)
+    assert fits(rows) or rows == 1
+    assert not fits(rows + 1)

@@ -12,7 +12,13 @@ from attentions import EVERY, LINE, OFFSETS, hard, mixed, soft
 from schemas import complaints
 from torch import nn
 
-from conv2attn import check_span, convert
+from conv2attn import check_span, convert, heads
+from conv2attn.report.result import json_schema_of
+from conv2attn.span.arrays import read_array
+from conv2attn.span.certificate import certificates, recheck_span
+from conv2attn.span.graded_facts.facts import Compared, HeadsComparison
+from conv2attn.span.graded_facts.facts_document import numbers_of
+from conv2attn.span.span_report import SpanReport
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "span.schema.json").read_text())
 DOUBTFUL = np.array([[[Fraction(int(q == k)) for k in range(5)] for q in range(5)]])
@@ -44,7 +50,28 @@ REPORTS = {
     ),
     "beyond": lambda: check_span(mixed(hard((9,), LINE), 1e8), 3, grid=(9,)),
     "unread": lambda: check_span(Reading(), grid=(3, 3), position_only=True),
+    "facts": lambda: heads(np.stack([soft((5, 6), 1.0)] * 3), grid=(5, 6)),
+    "unread facts": lambda: heads(np.full((2, 24, 16), 1 / 16)),
+    "facts compared": lambda: compared([soft((3, 4), 1.0), soft((3, 4), 2.0)]),
+    "facts of which one is missing": lambda: compared([soft((3, 4), 1.0), np.full((2, 24, 16), 1 / 16)]),
+    "confirmed": lambda: rechecked("holds"),
+    "tampered": lambda: rechecked("refuted"),
+    "of another layer": lambda: rechecked("undecided"),
 }
+
+
+def compared(checkpoints):
+    """The facts of a layer in several checkpoints side by side."""
+    reports = [heads(each, grid=(3, 4)) for each in checkpoints]
+    return HeadsComparison(tuple(Compared(*each) for each in numbers_of(reports)))
+
+
+def rechecked(verdict):
+    """A certificate as it is, with another Phi, or of a layer that is not there."""
+    rows = read_array("attention", hard((3,), [(0,)]), grid=(3,), dimensions=1, memory_limit=2**20)
+    text = certificates(check_span(hard((3,), [(0,)]), 1, grid=(3,)), {"attention": rows}, None, None)
+    text = text.replace("\n1 1\n", "\n1 2\n") if verdict == "refuted" else text
+    return recheck_span(text, {} if verdict == "undecided" else {"attention": rows})
 
 
 @cache
@@ -56,17 +83,26 @@ def text_of(name):
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_every_report_fits_the_schema(name):
-    text = text_of(name)
-    assert complaints(json.loads(text), SCHEMA) == []
+    text, kind = text_of(name), type(REPORTS[name]())
+    assert complaints(json.loads(text), SCHEMA if kind is SpanReport else json_schema_of(kind)) == []
     assert ": NaN" not in text
     assert text == text_of.__wrapped__(name)
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
 
 
+@pytest.mark.parametrize("name", ["confirmed", "tampered", "of another layer"])
+def test_a_recheck_ends_as_its_worst_certificate(name):
+    report = REPORTS[name]()
+    verdict = {"confirmed": "holds", "tampered": "refuted", "of another layer": "undecided"}[name]
+    assert (report.verdict.value, report.exit_code) == (verdict, {"holds": 0, "refuted": 1, "undecided": 3}[verdict])
+    assert f"{int(verdict == 'holds')} of 1 certificates" in report.summary
+
+
 def test_all_verdicts_and_what_decides_them_are_among_them():
     bodies = [json.loads(text_of(name)) for name in REPORTS]
     assert {body["verdict"] for body in bodies} == {"holds", "refuted", "undecided", "unsupported"}
-    conditions = [each for body in bodies for layer in body["layers"] for each in layer["conditions"]]
+    layers = [layer for body in bodies if "asked" in body for layer in body["layers"]]
+    conditions = [each for layer in layers for each in layer["conditions"]]
     targets = [target for each in conditions for target in each["targets"]]
     assert any(target["weights"] == ["3/2", "-1/2"] for target in targets)
     assert any(target["dual_rows"] and target["stability"] for target in targets)

@@ -2,18 +2,21 @@
 
 import doctest
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from attentions import OFFSETS
+from attentions import OFFSETS, hard
 from torch import nn
 
+import conv2attn
 from conv2attn import convert, express, load, recover
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
 from conv2attn.span import expression, fit_heads, head_offsets, profiles, redundant_heads
+from conv2attn.span.questions import MovedPattern
 from conv2attn.theorem import fewest_heads
 from conv2attn.verdicts import Verdict
 
@@ -169,21 +172,96 @@ def test_a_sink_implements_no_offset():
     assert reading.center == pytest.approx((3, 3))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_numbers_are_those_of_loops(seed):
-    heads = np.random.default_rng(seed).dirichlet(np.ones(12) / 3, (2, 12))
-    places = [(i, j) for i in range(3) for j in range(4)]
-    for head, reading in zip(heads, head_offsets(heads, grid=(3, 4)), strict=True):
-        mass = {}
-        for q, at in enumerate(places):
-            for k, key in enumerate(places):
-                away = (key[0] - at[0], key[1] - at[1])
-                mass[away] = mass.get(away, 0) + head[q, k] / 12
-        center = [sum(m * d[a] for d, m in mass.items()) for a in (0, 1)]
-        spread = sum(m * sum((d[a] - center[a]) ** 2 for a in (0, 1)) for d, m in mass.items()) ** 0.5
-        assert reading.peak == max(mass, key=mass.get)
-        assert reading.share == pytest.approx(max(mass.values()))
+def by_displacement(images, sides):
+    """For each displacement the numbers that pixels have there, of rows (images, queries, keys)."""
+    places, found = list(np.ndindex(*sides)), {}
+    for image in images:
+        for (q, at), (k, key) in product(enumerate(places), enumerate(places)):
+            found.setdefault(tuple(np.subtract(key, at).tolist()), []).append(image[q, k])
+    return found
+
+
+@pytest.mark.parametrize(("images", "extra"), [(1, 0), (1, 2), (3, 0), (2, 1)])
+@pytest.mark.parametrize("sides", [(3, 4), (7,), (2, 1, 3)])
+def test_numbers_are_those_of_loops(sides, images, extra):
+    tokens = np.prod(sides) + extra
+    attention = np.random.default_rng(0).dirichlet(np.ones(tokens) / 3, (images, 2, tokens))
+    readings = head_offsets(attention, grid=sides, extra_tokens=extra)
+    for number, reading in enumerate(readings):
+        numbers = by_displacement(attention[:, number, extra:, extra:], sides)
+        mass = {d: sum(each) for d, each in numbers.items()}
+        whole, axes = sum(mass.values()), range(len(sides))
+        center = [sum(m * d[a] for d, m in mass.items()) / whole for a in axes]
+        spread = (sum(m * sum((d[a] - center[a]) ** 2 for a in axes) for d, m in mass.items()) / whole) ** 0.5
+        assert (reading.head, reading.peak, reading.offset) == (number, max(mass, key=mass.get), None)
+        assert reading.share == pytest.approx(max(mass.values()) / images / np.prod(sides))
+        assert reading.weakest == min(numbers[reading.peak])
         assert (*reading.center, reading.spread) == pytest.approx((*center, spread))
+
+
+@pytest.mark.parametrize(("step", "most"), [(1, True), (3, True), (4, False)])
+@pytest.mark.parametrize("lost", [0.0, 0.1, 0.2])
+def test_a_head_is_the_shift_that_most_queries_have_to_eps(step, most, lost):
+    """It may leave lost of its attention elsewhere, and so be 2 lost away."""
+    shift = hard((7,), [(step,)])
+    (reading,) = head_offsets((1 - lost) * shift + lost * np.roll(shift, 1, -1), grid=(7,), eps=0.3)
+    assert reading.offset == ((step,) if most and lost < 0.15 else None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_heads_are_one_pattern_up_to_what_their_translates_differ_by(seed):
+    rng, sides = np.random.default_rng(seed), (4, 5)
+    attention = rng.dirichlet(np.full(20, 0.3), (2, 20))
+    means = []
+    for head in attention:
+        mean = {d: sum(each) / len(each) for d, each in by_displacement([head], sides).items()}
+        means.append({d: m / sum(mean.values()) for d, m in mean.items()})
+    sums = [{d: sum(each) for d, each in by_displacement([head], sides).items()} for head in attention]
+    move = np.subtract(*(max(each, key=each.get) for each in sums[::-1]))
+    pairs = [(m, means[1].get(tuple(np.add(d, move).tolist()))) for d, m in means[0].items()]
+    both = np.array([pair for pair in pairs if pair[1] is not None])
+    apart = np.abs(both[:, 0] - both[:, 1]).sum() / 2 / both.sum(0).max()
+    for tolerance, patterns in ((apart * (1 + 1e-9), 1), (apart * (1 - 1e-9), 2)):
+        found = profiles(attention, grid=sides, tolerance=tolerance)
+        assert len(found.patterns) == patterns
+        assert found.patterns[0].shifts[-1] == (tuple(move) if patterns == 1 else (0, 0))
+    facts = conv2attn.heads(attention, grid=sides).layers[0].heads
+    assert found.relative == pytest.approx(min(head.relative for head in facts))
+
+
+def test_shifts_are_a_kernel_where_they_are_a_box_of_even_steps():
+    boxes = {
+        frozenset(product(range(a, a + rows * down, down), range(b, b + columns * right, right)))
+        for a, b in product(range(4), repeat=2)
+        for rows, columns, down, right in product((1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2, 3))
+    }
+    rng = np.random.default_rng(0)
+    drawn = [frozenset(map(tuple, rng.integers(0, 3, (rng.integers(1, 7), 2)).tolist())) for _ in range(200)]
+    for shifts in [*boxes, *drawn]:
+        assert MovedPattern((), tuple(shifts)).kernel == (shifts in boxes)
+    assert not MovedPattern((0, 1), ((0, 0), (0, 0))).kernel
+
+
+def test_a_convolution_is_fitted_on_three_kernels_a_side_by_default():
+    heads, conv = convert(nn.Conv2d(1, 1, 3)).double(), integers(nn.Conv2d(2, 3, (3, 2), dilation=(1, 3)))
+    heads.encoding.alpha.data.fill_(0.5)
+    found, on_a_grid, elsewhere = (expression(conv, heads, grid=grid).mixing for grid in (None, (9, 12), (12, 12)))
+    assert np.array_equal(found, on_a_grid)
+    assert not np.allclose(found, elsewhere)
+
+
+@pytest.mark.parametrize("condition", ["interior queries", "no interior query"])
+def test_heads_that_cannot_are_fitted_by_least_squares_at_the_queries_of_all_images(condition):
+    conv, sides = integers(nn.Conv1d(2, 3, 3 if condition == "interior queries" else 9)), (5,)
+    attention = np.random.default_rng(0).dirichlet(np.ones(5), (3, 2, 5))
+    taps = conv.weight.detach().numpy()
+    offsets = [t - (taps.shape[2] - 1) // 2 for t in range(taps.shape[2])]
+    queries = [q for q in range(5) if all(0 <= q + d < 5 for d in offsets)] or list(range(5))
+    asked = np.stack([np.eye(5, k=d)[queries] for d in offsets])
+    rows = attention[:, :, queries].swapaxes(0, 1).reshape(2, -1).T
+    phi = np.linalg.lstsq(rows, np.stack([asked] * 3, 1).reshape(len(offsets), -1).T)[0].T
+    made = fit_heads(conv, attention, grid=sides).weights.taps().detach().numpy()
+    assert np.allclose(made, np.einsum("th,oct->hoc", phi, taps))
 
 
 def test_attention_at_random_is_no_convolution():

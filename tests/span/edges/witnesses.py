@@ -1,5 +1,6 @@
 """Every verdict carries a witness that a checker in fractions confirms, and duals are weighed exactly."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,7 @@ from conv2attn.span.attention_rows import Limits, limits_for
 from conv2attn.span.conditions import check
 from conv2attn.span.equations import shift_targets
 from conv2attn.span.layers import read_layer
+from conv2attn.span.solver import stability
 from conv2attn.span.weighing import Coefficients, Dual, exact_rows, in_integers, projected, weighed
 from conv2attn.verdicts import Strength, Verdict
 
@@ -121,11 +123,29 @@ def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
             assert confirm(again, attention, targets, within)
 
 
-def test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding():
-    dual = Dual({}, gain=Fraction(1), attended=Fraction(1, 50), weight=Fraction(1), peak=Fraction(2))
-    eps, per_norm = Fraction(1, 10), Fraction(1, 200)
-    norm = dual.excludes(eps, per_norm)
-    assert dual.floor(norm) == eps + per_norm * norm
+@pytest.mark.parametrize("attended", [0, Fraction(1, 50), 9])
+@pytest.mark.parametrize("per_norm", [0, Fraction(1, 200), 2])
+@pytest.mark.parametrize("eps", [0, Fraction(1, 10), Fraction(1, 2), 7])
+def test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding(attended, per_norm, eps):
+    dual = Dual({}, gain=Fraction(1), attended=Fraction(attended), weight=Fraction(3), peak=Fraction(2))
+    norm = dual.excludes(Fraction(eps), Fraction(per_norm))
+    if norm is None:
+        assert dual.floor(Fraction(10**9)) > eps + per_norm * 10**9
+    elif norm:
+        assert dual.floor(norm) == eps + per_norm * norm
+    else:
+        assert dual.floor(Fraction(0)) <= eps
+
+
+@pytest.mark.parametrize("attended", [0, Fraction(1, 500)])
+@pytest.mark.parametrize("per_norm", [0, Fraction(1, 256)])
+def test_a_dual_refutes_until_entries_have_moved_by_its_stability(attended, per_norm):
+    """Of a head every entry of which moves against y, what y meets grows by that share of its weight."""
+    limits = Limits(0.125, 16.0, float(per_norm))
+    dual = Dual({}, gain=Fraction(1), attended=Fraction(attended), weight=Fraction(3), peak=Fraction(2))
+    moved = replace(dual, attended=dual.attended + Fraction(stability(dual, limits)) * dual.weight)
+    assert float(moved.floor(Fraction(16))) == pytest.approx(limits.allowed(16.0))
+    assert stability(replace(dual, weight=Fraction(0)), limits) == 0
 
 
 def test_stability_is_how_far_entries_may_move():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard, mixed, soft
+from schemas import entries, nearly
 from scipy.special import stdtrit
 from torch import nn
 
@@ -187,16 +188,11 @@ def test_heads_known_axis_by_axis_have_the_facts_of_their_attention(alpha, apart
     layer.encoding.center.data[5, 1] = apart
     layer.encoding.center.data[8] = layer.encoding.center.data[7]
     layer.prepare()
-    dense, redundant = heads(layer, grid=(7, 8)).layers[0], redundant_heads(layer, grid=(7, 8))
+    dense, redundant = heads(layer, grid=(7, 8)), redundant_heads(layer, grid=(7, 8))
     monkeypatch.setattr("conv2attn.span.graded_facts.sums.BY_AXIS", 0)
-    by_axis = heads(layer, grid=(7, 8)).layers[0]
+    by_axis = heads(layer, grid=(7, 8))
     assert redundant_heads(layer, grid=(7, 8)).removable == redundant.removable
-    for one, other in zip(dense.heads, by_axis.heads, strict=True):
-        assert (one.kind, one.peak, one.argmax_at) == (other.kind, other.peak, other.argmax_at)
-        for name in ("peak_mass", "argmax", "around", "bar", "distance", "keys_in_use", "largest", "sink", "relative"):
-            assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-6), name
-    assert [each.mean for each in dense.spans] == pytest.approx([each.mean for each in by_axis.spans], abs=1e-6)
-    assert [c.share for c in dense.convolutions] == pytest.approx([c.share for c in by_axis.convolutions], abs=1e-6)
+    assert entries(by_axis.to_dict()) == nearly(dense.to_dict(), rel=1e-5, abs=1e-6)
 
 
 def test_what_a_convolution_leaves_of_soft_heads_is_told_up_to_a_number_of_entries(monkeypatch):
