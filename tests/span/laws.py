@@ -147,7 +147,7 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
         assert found.strength is Strength.PROVED
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", [name for name in ZOO if name not in OPEN])
 def test_permuted_heads_and_images_have_the_same_verdicts(name):
     case, rng = ZOO[name], np.random.default_rng(0)
     heads = case.heads[..., rng.permutation(case.heads.shape[-3]), :, :]
@@ -155,4 +155,4 @@ def test_permuted_heads_and_images_have_the_same_verdicts(name):
     options = {"extra_tokens": case.extra, "exact": case.exact}
     (row,) = check_span(given, offsets=case.offsets, grid=case.grid, condition=CONDITIONS, **options).rows
     for found, known in zip(row.conditions, case.verdicts, strict=True):
-        assert found.verdict is known or found.name in OPEN.get(name, ())
+        assert found.verdict is known

@@ -19,12 +19,12 @@ MIB = 2**20
 
 def test_a_hard_layer_whose_attention_would_not_fit():
     stem = convert(torch.nn.Conv2d(3, 64, 7, stride=2, padding=3))
-    row = check_span(stem, 7, grid=(80, 80), condition=EVERY).rows[0]
+    row = check_span(stem, 7, grid=(56, 56), condition=EVERY).rows[0]
     assert [c.verdict for c in row.conditions] == [Verdict.HOLDS] * 3
-    assert [c.queries for c in row.conditions] == [40**2] * 3
-    assert 4 * row.heads * 40**2 * prod(row.grid) > MEMORY_LIMIT
+    assert [c.queries for c in row.conditions] == [28**2] * 3
+    assert 4 * row.heads * 28**2 * prod(row.grid) > MEMORY_LIMIT
     assert {c.strength for c in row.conditions} == {Strength.PROVED}
-    wider = check_span(stem, 9, grid=(80, 80))
+    wider = check_span(stem, 9, grid=(56, 56))
     assert wider.verdict is Verdict.REFUTED
     assert [t.verdict for t in wider.rows[0].deciding.targets].count(Verdict.HOLDS) == 49
 

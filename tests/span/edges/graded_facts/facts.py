@@ -63,7 +63,7 @@ def test_shares_are_the_true_ones_within_three_standard_errors(name, images):
     draw, true = planted(MIXTURES[name])
     within = total = 0
     estimates, errors = [], []
-    for _ in range(40 if images < 64 else 10):
+    for _ in range(20 if images < 64 else 10):
         (layer,) = heads(draw(images), grid=SIDES).layers
         (head,) = layer.heads
         for value, error, truth in zip(
@@ -77,14 +77,14 @@ def test_shares_are_the_true_ones_within_three_standard_errors(name, images):
         estimates.append(head.content)
         errors.append(head.errors.content)
     assert within >= 0.975 * total
-    if images >= 8 and MIXTURES[name][2] and len(estimates) == 40:
+    if images >= 8 and MIXTURES[name][2] and len(estimates) == 20:
         assert 0.6 * np.std(estimates) <= np.mean(errors) <= 2 * np.std(estimates) + 1e-9
 
 
 @pytest.mark.parametrize("images", [2, 4])
 def test_the_mean_of_many_estimates_is_the_true_share(images):
     draw, true = planted(MIXTURES["position and content"])
-    found = [heads(draw(images), grid=SIDES).layers[0].heads[0] for _ in range(150)]
+    found = [heads(draw(images), grid=SIDES).layers[0].heads[0] for _ in range(50)]
     values = np.array([(each.relative, each.absolute, each.content) for each in found])
     error = values.std(0) / len(values) ** 0.5
     assert (np.abs(values.mean(0) - true) <= 4 * error + 2e-3).all()
