@@ -1,10 +1,12 @@
-"""Dataclasses of every room: frozen, compared by identity where they hold tensors, and printed as reports are."""
+"""Dataclasses and structures of every room: frozen, compared by identity where they hold tensors, and printed as
+reports are."""
 
 import importlib
 import pkgutil
 import re
 from dataclasses import fields, is_dataclass
 
+import msgspec
 import pytest
 
 import conv2attn
@@ -22,18 +24,36 @@ FILLED = {
 """Those that are not frozen: they are filled step by step while a network runs or a question is decided."""
 
 
-def dataclasses(room):
-    """The dataclasses that the modules of a room define."""
+def classes(room):
+    """The classes that the modules of a room define."""
     found = pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}.")
     modules = [importlib.import_module(each.name) for each in found if not each.name.endswith("__main__")]
     kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
-    return {kind for kind in kinds if is_dataclass(kind) and kind.__module__.startswith(f"{room}.")}
+    return {kind for kind in kinds if kind.__module__.startswith(f"{room}.")}
+
+
+def dataclasses(room):
+    """The dataclasses of a room."""
+    return {kind for kind in classes(room) if is_dataclass(kind)}
+
+
+def structures(room):
+    """The structures of a room, of which documents are made."""
+    return {kind for kind in classes(room) if issubclass(kind, msgspec.Struct)}
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_dataclasses_are_frozen_but_for_those_that_are_filled(room):
     filled = {kind.__name__ for kind in dataclasses(room) if not kind.__dataclass_params__.frozen}
     assert filled == FILLED.get(room.rpartition(".")[2], set())
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_structures_are_frozen_and_those_that_hold_tensors_are_compared_by_identity(room):
+    for kind in structures(room):
+        assert kind.__struct_config__.frozen, kind
+        if any("ndarray" in str(field.type) for field in msgspec.structs.fields(kind)):
+            assert not kind.__struct_config__.eq, kind
 
 
 @pytest.mark.parametrize("room", ROOMS)
