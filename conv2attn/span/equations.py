@@ -133,8 +133,8 @@ def widest(convolution: Convolution, targets: Targets, mixing: Array, roundoff: 
     taps = head_taps(convolution, targets, mixing)
     blocks = taps.reshape(len(taps), convolution.groups, -1, taps.shape[2])
     singular = np.linalg.svd(blocks, compute_uv=False)
-    threshold = 4 * max(blocks.shape[2:]) * roundoff * singular.max(initial=0.0)
-    return int((singular > threshold).sum(-1).max(initial=0))
+    threshold = 4 * max(blocks.shape[2:]) * roundoff * singular.max()
+    return int((singular > threshold).sum(-1).max())
 
 
 PATTERN_ENTRIES = 2**14

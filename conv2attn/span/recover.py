@@ -28,7 +28,7 @@ from conv2attn.theorem import convolution_of, module_of
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Recovered:
     """A convolution, the `share` of the layer that it explains, and the Frobenius norm of what it leaves.
 

@@ -308,7 +308,7 @@ def judged(
         norm = float(np.abs(search.mixing).sum())
         search.residual = up(exactly_left)
         search.holds = exactly_left <= Fraction(limits.allowed(norm)) and norm <= limits.max_phi
-    weights, floor = tuple(map(float, search.mixing)), min(max(down(search.floor), 0.0), search.residual)
+    weights, floor = tuple(map(float, search.mixing)), min(down(search.floor), search.residual)
     if search.holds:
         return Decision(Verdict.HOLDS, search.residual, 0.0, weights, bool(rows))
     dual = search.dual

@@ -133,6 +133,8 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
         excluded = np.inf if target.excluded is None else target.excluded
         least, most = (row.limits.max_phi, np.inf) if target.verdict is Verdict.REFUTED else (0, row.limits.max_phi)
         assert least <= excluded <= (target.norm if target.verdict is Verdict.HOLDS else most)
+    open_still = any(target.verdict is Verdict.UNDECIDED for target in found.targets)
+    assert ("is undecided" in found.sentence) == open_still
     if condition in OPEN.get(name, ()) and found.verdict is Verdict.UNDECIDED:
         assert "rounding lets" in found.sentence
         return
@@ -156,3 +158,14 @@ def test_permuted_heads_and_images_have_the_same_verdicts(name):
     (row,) = check_span(given, offsets=case.offsets, grid=case.grid, condition=CONDITIONS, **options).rows
     for found, known in zip(row.conditions, case.verdicts, strict=True):
         assert found.verdict is known
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize(
+    ("eps", "per_norm"), [(0.99, 0.0), (1.0, 0.0), (0.0, 0.24), (0.0, 0.25), (0.5, 0.12), (0.5, 0.125)]
+)
+def test_a_shift_that_no_head_meets_is_refuted_up_to_what_counts_as_none_at_the_largest_norm(condition, eps, per_norm):
+    """Two heads read one key each, and are asked for a third: 1 is left, at least, and more by any Phi but 0."""
+    rows = rows_of(hard((5,), LINE)[:2], (5,))
+    found = check(condition, rows, shift_targets(rows.grid, [(1,)]), Limits(eps, 4.0, per_norm))
+    assert (found.verdict is Verdict.REFUTED) == (eps + 4 * per_norm < 1)

@@ -50,7 +50,7 @@ def error_of(replicates: Array) -> Array | None:
     Of few replicates it is enlarged to what Student's distribution asks for, so that three errors cover 99 of 100.
     """
     count = len(replicates) - 1
-    if count < 2:
+    if not count:
         return None
     without = replicates[1:]
     spread = (count - 1) / count * ((without - without.mean(0)) ** 2).sum(0)

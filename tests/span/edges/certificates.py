@@ -102,7 +102,9 @@ def test_a_certificate_with_fewer_queries_or_another_eps_is_refused(kept):
         ('"offset":[0]', '"offset":[2]', 1),
         ('"offset":[0]', '"offset":[]', 1),
         ('"rows":[0', '"rows":[-1', 2),
+        ('"rows":[0', '"rows":[4', 1),
         ('"rows":[0', '"rows":[9', 1),
+        ("#! ", "# ", 2),
         ('"rows":[0', '"rows":["0"', 2),
     ):
         assert before in text

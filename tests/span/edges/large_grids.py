@@ -4,6 +4,7 @@ import tracemalloc
 from math import prod
 
 import numpy as np
+import pytest
 import torch
 from attentions import EVERY, LINE, OFFSETS, hard
 from click.testing import CliRunner
@@ -11,6 +12,8 @@ from click.testing import CliRunner
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
 from conv2attn.attention import Encoding
 from conv2attn.cli import main
+from conv2attn.errors import UsageError
+from conv2attn.span import layers
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.verdicts import Strength, Verdict
 
@@ -59,3 +62,14 @@ def test_the_limit_is_an_option(tmp_path, monkeypatch):
     refused = call("--memory-limit", "0")
     assert refused.exit_code == 2
     assert "'--memory-limit': 0 is not in the range x>=1" in refused.stderr
+
+
+@pytest.mark.parametrize(("sides", "scores"), [((6, 2), 36), ((2, 5), 25), ((3, 3), 9)])
+def test_a_layer_is_read_where_the_scores_of_its_longest_axis_fit(sides, scores, monkeypatch):
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor(OFFSETS, dtype=torch.float32), 0.9))
+    for default, asked in ((8 * scores, 1), (1, 8 * scores)):
+        monkeypatch.setattr(layers, "MEMORY_LIMIT", default)
+        assert layers.read_layer("layer", layer, sides, asked).grid.keys == sides
+        monkeypatch.setattr(layers, "MEMORY_LIMIT", max(1, default - 1))
+        with pytest.raises(UsageError, match=f"C2A202 .* have scores of {8 * scores} bytes an axis"):
+            layers.read_layer("layer", layer, sides, max(1, asked - 1))

@@ -11,6 +11,7 @@ from span.cases import with_class
 
 from conv2attn import check_span, heads
 from conv2attn.report import document
+from conv2attn.span.graded_facts.facts import HeadsReport
 from conv2attn.span.graded_facts.facts_document import shown
 
 DOUBLED = np.concatenate([soft((4, 5), 1.0, OFFSETS[:4]), soft((4, 5), 1.0, OFFSETS[1:3])])
@@ -158,6 +159,8 @@ def test_columns_of_heads_are_the_numbers_of_the_document():
     layers = {"soft": PLANES["soft"], "images": VARYING, "unread": np.full((2, 24, 16), 1 / 16)}
     report = heads(layers, grid=(4, 5))
     short, long = document(report, True).tables
+    assert report.summary == "unsupported: 11 heads in 2 layers read, on 1 or 3 images"
+    assert f"{report.summary}; network as it is" == HeadsReport(report.layers, "as it is").summary
     body = json.loads(report.to_json())["layers"]
     assert [row[0] for row in short.rows] == list(layers)
     assert set(short.rows[2][2:]) == {""}

@@ -192,5 +192,6 @@ def test_the_nearest_convolution_of_lines_planes_and_spaces_is_the_layer_of_its_
             key = tuple(np.add(at, offset).tolist())
             if all(0 <= x < side for x, side in zip(key, sides, strict=True)):
                 expected[:, :, *at] += image[:, :, *key] @ tap.T
+    assert type(found.module) is (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(sides) - 1]
     made = found.module(image.float()).double() - torch.from_numpy(facts.bias).reshape(-1, *[1] * len(sides))
     torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
