@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from attentions import LINE, hard, mixed, soft
+from attentions import LINE, OFFSETS, hard, mixed, soft
 from confirmation import confirm
 from schemas import complaints
 from scipy.optimize import linprog
@@ -76,9 +76,34 @@ def groups_of(condition, attention, offset):
     return {"per-query": [[q] for q in range(side)], "joint": [range(side)], "interior": [inside]}[condition]
 
 
+@pytest.fixture
+def passes(monkeypatch):
+    """A list that grows by one for each pass over the rows of a search."""
+    made, residuals_of = [], solver.residuals_of
+    monkeypatch.setattr(solver, "residuals_of", lambda *given: made.append(1) or residuals_of(*given))
+    return made
+
+
+FAR = {
+    "half": np.random.default_rng(0).dirichlet(np.full(64, 0.1), (6, 64)).astype(np.float16),
+    "double": np.random.default_rng(0).dirichlet(np.full(36, 0.1), (9, 36)),
+    "soft": soft((8, 8), 1.0),
+    "a head less": 0.9 * hard((5, 6), OFFSETS[1:]) + 0.1 / 30,
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_attention_far_from_every_shift_is_refuted_in_one_pass(name, passes):
+    array = FAR[name].astype(np.float64)
+    array = (array / array.sum(-1, keepdims=True)).astype(FAR[name].dtype)
+    found = check_span(array, grid=(5, 6) if name == "a head less" else None, condition="joint")
+    assert (found.verdict, len(passes)) == (Verdict.REFUTED, 1)
+
+
 @pytest.mark.parametrize("part", range(4))
-def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monkeypatch):
+def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, passes, monkeypatch):
     undecided = total = 0
+    in_each = []
     if part % 2:
         monkeypatch.setattr(solver, "KEPT_ENTRIES", 0)
     for seed in range(12 * part, 12 * (part + 1)):
@@ -93,7 +118,9 @@ def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monk
             best = max(optimum(attention[:, list(g)], asked[list(g)], bound) for g in groups)
             if best < 1e-5:
                 continue
+            passes.clear()
             found = check(condition, rows, targets, Limits(best * (1 + margin), bound))
+            in_each += [len(passes)] if condition == "joint" else []
             (target,) = found.targets
             assert target.floor <= best * (1 + NEAR) + NEAR
             assert target.residual >= best * (1 - NEAR) - NEAR
@@ -101,6 +128,8 @@ def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monk
             undecided, total = undecided + (found.verdict is Verdict.UNDECIDED), total + 1
     assert total >= 20
     assert undecided <= total / 1000
+    assert max(in_each) <= 10
+    assert np.mean(in_each) <= 4
 
 
 def tampered(target):
