@@ -56,7 +56,7 @@ def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -
     heads = factor.shape[1] - len(coefficients)
     attention_part, target_part = factor[:, :heads], factor[:, heads:]
     basis, singular, _ = np.linalg.svd(target_part, full_matrices=False)
-    along = basis[:, singular > NEGLIGIBLE * singular.max(initial=0.0)].T @ attention_part
+    along = basis[:, singular > NEGLIGIBLE * singular[:1]].T @ attention_part
     explained = float((along**2).sum() / (attention_part**2).sum())
     return replace(factored(factor, heads, bound), explained=explained)
 
@@ -71,11 +71,10 @@ def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
     beyond = ((triangular_factor[..., heads:] - left @ (components * kept[..., None])) ** 2).sum(-2)
     distance = np.sqrt(np.divide(beyond, squares, out=np.zeros_like(squares), where=squares > 0))
     plain = mixings_along(right, components * cut)
-    largest = np.maximum(singular[..., :1] ** 2, 1e-300)
     best = np.zeros_like(plain)
     norms = np.abs(plain).sum(-1, keepdims=True)
     for ridge in RIDGES[::-1] if (norms > bound).any() else ():
-        damped = singular / (singular**2 + ridge * largest + (ridge == 0) * ~kept)
+        damped = singular / (singular**2 + ridge * singular[..., :1] ** 2 + (ridge == 0) * ~kept)
         shrunk = mixings_along(right, components * damped[..., None])
         best = np.where(np.abs(shrunk).sum(-1, keepdims=True) <= bound, shrunk, best)
     return Factors(singular, right, plain, np.where(norms <= bound, plain, best), distance)

@@ -164,7 +164,7 @@ def in_integers(y: Array, order: Sequence[int]) -> Dyadic:
 def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array, values: Dyadic) -> Dyadic:
     """y less its part along the heads that float64 tells apart, to more digits than float64 has, in integers."""
     directions, singular, _ = np.linalg.svd(attention, full_matrices=False)
-    kept = singular > NEGLIGIBLE * max(singular.max(initial=0.0), 1e-300)
+    kept = singular > NEGLIGIBLE * singular[0]
     inverse = (directions[:, kept] / singular[kept] ** 2) @ directions[:, kept].T
     integers = {row: [y << FINE for y in values[row]] for row in order}
     for _ in range(ROUNDS):

@@ -162,6 +162,9 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
         excluded = np.inf if target.excluded is None else target.excluded
         least, most = (row.limits.max_phi, np.inf) if target.verdict is Verdict.REFUTED else (0, row.limits.max_phi)
         assert least <= excluded <= (target.norm if target.verdict is Verdict.HOLDS else most)
+        assert (target.residual <= row.limits.allowed(target.norm)) == (target.verdict is Verdict.HOLDS)
+        assert (target.floor > row.limits.allowed(row.limits.max_phi)) == (target.verdict is Verdict.REFUTED)
+        assert target.floor <= target.residual
     open_still = any(target.verdict is Verdict.UNDECIDED for target in found.targets)
     assert ("is undecided" in found.sentence) == open_still
     if condition in OPEN.get(name, ()) and found.verdict is Verdict.UNDECIDED:

@@ -114,7 +114,7 @@ def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
         kept = [image for image in range(sums.images) if image != left_out]
         factor = np.linalg.qr(sums.factor[kept].reshape(-1, mass.shape[1]), mode="r") / np.sqrt(len(kept))
         _, singular, right = np.linalg.svd(factor, full_matrices=False)
-        real = singular > NEGLIGIBLE * max(singular.max(initial=0.0), 1e-300)
+        real = singular > NEGLIGIBLE * singular[0]
         reached = (right[real] / singular[real, None]) @ mass[kept]
         squares = (reached.sum(0) ** 2).sum(0)
         if len(kept) > 1:

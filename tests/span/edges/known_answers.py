@@ -79,10 +79,13 @@ def test_a_smaller_phi_is_advised_where_its_norms_are_refuted(share, advises):
     assert ("--max-phi" in sentence) is advises
 
 
-def test_a_shift_that_is_a_head_leaves_nothing_beside_one_that_is_none():
+@pytest.mark.parametrize("condition", EVERY)
+def test_a_shift_that_is_a_head_leaves_nothing_beside_one_that_is_none(condition):
     heads = np.concatenate([hard((3, 3), [(0, 0)]), np.random.default_rng(0).dirichlet(np.ones(9), (2, 9))])
-    found = check_span(heads, grid=(3, 3), offsets=[(0, 0), (0, 1)], condition="per-query").rows[0].deciding
-    assert [(target.verdict, target.residual) for target in found.targets] == [(HOLDS, 0.0), (REFUTED, 1.0)]
+    found = check_span(heads, grid=(3, 3), offsets=[(0, 0), (0, 1)], condition=condition).rows[0].deciding
+    shift, other = found.targets
+    assert (shift.verdict, shift.residual, other.verdict) == (HOLDS, 0.0, REFUTED)
+    assert other.residual == 1 or condition != "per-query"
 
 
 def test_a_query_that_needs_a_larger_phi_than_allowed_does_not_hold():
@@ -240,6 +243,8 @@ def test_queries_that_were_not_looked_at_decide_nothing(monkeypatch):
     assert check_span(heads, 1, grid=(9,), eps=eps, condition="per-query").rows[0].deciding.verdict is HOLDS
     monkeypatch.setattr(conditions, "AFFORDABLE", 1)
     assert check_span(heads, 1, grid=(9,), eps=eps, condition="per-query").rows[0].deciding.verdict is UNDECIDED
+    heads[:, 4] = 1 / 9  # the worst is looked at first
+    assert check_span(heads, 1, grid=(9,), eps=eps, condition="per-query").rows[0].deciding.verdict is REFUTED
 
 
 def test_too_few_passes_decide_nothing_and_say_what_is_open(monkeypatch):

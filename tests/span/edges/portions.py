@@ -52,8 +52,8 @@ def test_the_keys_of_offsets_are_those_of_the_softmax(name):
 def test_only_exact_scores_tell_the_nearest_key():
     grid = read_array("grid", hard((4, 5), OFFSETS), grid=(4, 5), dimensions=2, memory_limit=2**20).grid
 
-    def read(offsets, alpha, kind="quadratic"):
-        return keys_read(layer_of(offsets, alpha, torch.float32, kind).encoding.operators(), grid, torch.float32)
+    def read(offsets, alpha, kind="quadratic", dtype=torch.float32):
+        return keys_read(layer_of(offsets, alpha, dtype, kind).encoding.operators(), grid, dtype)
 
     beyond = [(-4, 9), (0, 0)]
     assert read(beyond, 128.0) is not None
@@ -62,6 +62,8 @@ def test_only_exact_scores_tell_the_nearest_key():
     assert read(beyond, 64.0) is None
     assert read([(0, 4000)], 128.0) is not None
     assert read([(0, 5000)], 128.0) is None
+    assert read([(0, 90_000_000)], 1024.0, dtype=torch.float64) is not None
+    assert read([(0, 100_000_000)], 1024.0, dtype=torch.float64) is None
 
 
 def figures(found, name):

@@ -84,3 +84,12 @@ def test_a_chunk_has_as_many_rows_as_a_quarter_of_the_memory_holds(heads, keys, 
     rows = rows_at_once(heads, keys, limit)
     assert fits(rows) or rows == 1
     assert not fits(rows + 1)
+
+
+def test_scores_that_are_far_apart_are_one_hot_and_exact():
+    scores = 1e4 * torch.rand(2, 12, 12).argsort(-1).double()
+    rows = rows_of(
+        "layer", PositionAttention(scores, AttentionGrid((3, 4), Sites.everywhere(2)), torch.float32, ""), None
+    )
+    assert (rows.one_hot, rows.ulps) == (True, 0)
+    assert np.array_equal(rows.hot[0], scores.argmax(-1).numpy())

@@ -199,6 +199,11 @@ def test_numbers_are_those_of_loops(sides, images, extra):
         assert (*reading.center, reading.spread) == pytest.approx((*center, spread))
 
 
+def test_a_head_that_reads_leading_tokens_alone_is_nowhere():
+    (reading,) = head_offsets(np.eye(1, 8)[None].repeat(8, 1), grid=(7,), extra_tokens=1)
+    assert (reading.center, reading.spread, reading.share, reading.weakest, reading.offset) == ((0,), 0, 0, 0, None)
+
+
 @pytest.mark.parametrize(("step", "most"), [(1, True), (3, True), (4, False)])
 @pytest.mark.parametrize("lost", [0.0, 0.1, 0.2])
 def test_a_head_is_the_shift_that_most_queries_have_to_eps(step, most, lost):

@@ -1,5 +1,6 @@
 """Every verdict carries a witness that a checker in fractions confirms, and duals are weighed exactly."""
 
+from copy import deepcopy
 from dataclasses import replace
 from fractions import Fraction
 
@@ -61,6 +62,15 @@ def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal()
             away = [abs(Fraction(x) / a - 1) for x, a in zip(block[head, query].tolist(), ideal, strict=True) if x]
             largest = max(largest, *away)
         assert largest <= attention.ulps * Fraction(attention.roundoff)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 2.0, 9.0])
+def test_soft_heads_are_those_of_float64_in_every_dtype(alpha):
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor(LINE).float() / 3, alpha))
+    read, in_double = (
+        read_layer("soft", each, (7,), 2**24).read(0, np.arange(7)) for each in (layer, deepcopy(layer).double())
+    )
+    assert np.array_equal(read, in_double)
 
 
 def test_the_checker_alone():
@@ -132,6 +142,7 @@ def test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding(at
     if norm is None:
         assert dual.floor(Fraction(10**9)) > eps + per_norm * 10**9
     elif norm:
+        assert replace(dual, peak=Fraction(0)).floor(norm) == 0
         assert dual.floor(norm) == eps + per_norm * norm
     else:
         assert dual.floor(Fraction(0)) <= eps
