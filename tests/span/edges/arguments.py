@@ -1,15 +1,16 @@
 """Arguments as libraries give them are taken as they are; what is meant by nobody is refused in a sentence."""
 
 from fractions import Fraction
+from inspect import Parameter, signature
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from conv2attn import check_span, convert, express, recover
+from conv2attn import check_span, convert, express, heads, recover
 from conv2attn.errors import UsageError
-from conv2attn.span import expression, head_offsets
+from conv2attn.span import expression, fit_heads, head_offsets, profiles, redundant_heads
 from conv2attn.theorem import fewest_heads
 from conv2attn.verdicts import Strength, Verdict
 
@@ -86,3 +87,15 @@ def test_names_need_not_be_text():
     report = check_span({0: EYE, ("a", 1): EYE}, 1)
     assert [row.name for row in report.rows] == ["0", "('a', 1)"]
     assert "('a', 1)" in report.to_text()
+
+
+TWO = {check_span: "kernel_size", heads: "example_input", express: "layer", expression: "layer", fit_heads: "attention"}
+"""Functions of which a second argument needs no name."""
+
+
+@pytest.mark.parametrize("function", [*TWO, recover, head_offsets, redundant_heads, profiles])
+def test_options_are_given_by_name(function):
+    first, *others = signature(function).parameters.values()
+    assert first.kind is Parameter.POSITIONAL_OR_KEYWORD
+    named = {each.name for each in others if each.kind is Parameter.KEYWORD_ONLY}
+    assert {each.name for each in others} - named == ({TWO[function]} if function in TWO else set())

@@ -39,10 +39,10 @@ def reading_content():
     return layer
 
 
-def off(positions, number):
+def off(positions, number, place=0):
     """A layer one of whose positions is this number."""
     layer = MultiHeadSelfAttention(1, 1, positions)
-    next(layer.encoding.parameters()).data.view(-1)[0] = number
+    next(layer.encoding.parameters()).data.view(-1)[place] = number
     return layer
 
 
@@ -52,6 +52,7 @@ LEARNED = Encoding.of("learned", 2, (5, 6), 4)
 HARD = Encoding.of("quadratic", torch.zeros(2, 2), 128.0)
 REFUSED = [
     *[(off(deepcopy(each), np.nan), ON, "its scores on 5x6 keys are not") for each in (QUADRATIC, ENUMERATED, LEARNED)],
+    *[(off(deepcopy(LEARNED), number, -1), ON, "its scores on 5x6 keys are not") for number in (np.nan, np.inf)],
     *[(off(deepcopy(HARD), number), ON, "C2A408 attention: its scores") for number in (np.nan, -np.inf, 1e30)],
     (SOFT.swapaxes(1, 2), ON, "C2A502 attention: columns sum to 1.*Transpose it"),
     (entry(SOFT, (2, 3, 4), np.nan), ON, "image 0, head 2, query 3, key 4 is nan"),

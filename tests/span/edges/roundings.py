@@ -10,6 +10,7 @@ from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.models.positions import PositionAttention
 from conv2attn.span.arrays import CHUNK, COPIES, rows_at_once
 from conv2attn.span.attention_rows import ULPS, Limits, limits_for
+from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.reading import UNDERFLOW, rows_of
 from conv2attn.verdicts import Verdict
 
@@ -93,3 +94,4 @@ def test_scores_that_are_far_apart_are_one_hot_and_exact():
     )
     assert (rows.one_hot, rows.ulps) == (True, 0)
     assert np.array_equal(rows.hot[0], scores.argmax(-1).numpy())
+    assert [head.content for head in facts_of(rows, None, None).heads] == [0, 0]

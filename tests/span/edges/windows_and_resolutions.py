@@ -1,6 +1,7 @@
 """Layers of a network that attend within windows, or on grids of different resolution: `--grid` once, and all said."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -115,13 +116,18 @@ def windowed_by_four():
     return Hierarchy(4)
 
 
-@pytest.mark.parametrize("grid", [(6, 8), (3, 4)])
-def test_one_grid_serves_layers_of_other_resolutions(grid):
-    first, second = hard((6, 8), OFFSETS), hard((3, 4), OFFSETS)
-    report = check_span({"first": first, "second": second}, grid=grid)
-    assert [(row.verdict, row.grid) for row in report.rows] == [(Verdict.HOLDS, (6, 8)), (Verdict.HOLDS, (3, 4))]
-    assert "inferred from another layer's" in report.to_text()
-    assert [layer.grid for layer in heads({"first": first, "second": second}, grid=grid).layers] == [(6, 8), (3, 4)]
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("sides", [(3, 4), (1, 4), (9,), (2, 1, 3)])
+@pytest.mark.parametrize("times", [2, 3])
+def test_one_grid_serves_layers_of_other_resolutions(sides, times, turned):
+    grids = [sides, tuple(times * side for side in sides)][:: -1 if turned else 1]
+    offsets = list(product((0, 1), repeat=len(sides)))
+    layers = {str(place): hard(grid, offsets) for place, grid in enumerate(grids)}
+    report = check_span(layers, offsets=offsets, grid=grids[0], condition="per-query")
+    assert [row.grid for row in report.rows] == [layer.grid for layer in heads(layers, grid=grids[0]).layers] == grids
+    assert {row.verdict for row in report.rows} == {Verdict.HOLDS}
+    said = [any("inferred from another layer's" in note for note in row.notes) for row in report.rows]
+    assert said == [False, True]
 
 
 def test_a_grid_that_no_layer_has_is_refused():

@@ -198,6 +198,7 @@ def test_heads_known_axis_by_axis_have_the_facts_of_their_attention(alpha, apart
 def test_what_a_convolution_leaves_of_soft_heads_is_told_up_to_a_number_of_entries(monkeypatch):
     layer = conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1))
     layer.encoding.alpha.data.fill_(0.7)
+    assert heads(layer, grid=(6, 7)).layers[0].convolution(3).error is not None
     entries = 9 * (6 * 7) * (8 * 9)
     for most, told in ((entries, True), (entries - 1, False)):
         monkeypatch.setattr("conv2attn.span.graded_facts.nearest.DENSE", most)
