@@ -244,7 +244,7 @@ def test_each_kind_is_that_of_planted_heads(kind):
 def test_a_network_on_a_loader_counts_all_images():
     network = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     images = torch.randn(6, 9, 8)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images), batch_size=2)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, torch.arange(6)), batch_size=2)
     together, apart = heads(network, images, grid=3), heads(network, loader, grid=3)
     assert together.layers[0].images == apart.layers[0].images == 6
     assert apart.layers[0].means.content == pytest.approx(together.layers[0].means.content, rel=1e-4)
@@ -273,6 +273,8 @@ def test_a_converted_network_is_read_as_what_it_is():
 def test_converted_layers_in_a_container_are_read_from_their_parameters():
     layers = [conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)), nn.ReLU(), conv2attn.convert(nn.Conv2d(3, 2, (1, 3)))]
     network = nn.Sequential(*layers, nn.Sequential(conv2attn.convert(nn.Conv2d(2, 2, 3, stride=2))))
+    network[0].register_forward_pre_hook(lambda layer, given: given[0] * network.scale)
+    network._parameters = {"scale": nn.Parameter(torch.ones(8, 9)), **network._parameters}
     for given in ({"grid": (8, 9)}, {"example_input": torch.randn(2, 2, 8, 9)}):
         report = conv2attn.check_span(network, **given)
         assert [(row.name, row.grid) for row in report.rows] == [("0", (10, 11)), ("2", (8, 9)), ("3.0", (8, 7))]
