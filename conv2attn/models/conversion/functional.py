@@ -84,6 +84,14 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
     return Convolution(weight, bias, stride, dilation, Padding(before, after), groups)
 
 
+def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
+    """The key that two calls share if they share an attention layer, in plain tuples, which compilers can follow."""
+    padding = convolution.padding
+    amounts = (padding.before, padding.after, padding.mode, padding.spacing)
+    shape = (tuple(convolution.weight.shape), convolution.groups)
+    return (*shape, convolution.stride, convolution.dilation, *amounts)
+
+
 class CallRecorder(TorchFunctionMode):
     """Records each functional convolution of a network with the module whose forward is running.
 
@@ -100,7 +108,7 @@ class CallRecorder(TorchFunctionMode):
             if isinstance(module, MultiHeadSelfAttention) or (isinstance(module, STOCK) and not has_own_forward(module))
         }
         self.running: list[nn.Module] = []
-        self.calls: dict[tuple[str, str], FunctionalCall] = {}
+        self.calls: dict[tuple[Any, ...], FunctionalCall] = {}
         self.class_readers: dict[str, str] = {}
         for module in self.names:
             if not isinstance(module, torch.jit.ScriptModule):
@@ -144,13 +152,14 @@ class CallRecorder(TorchFunctionMode):
         function = FUNCTIONS[func][0]
         if module is None:
             return self.note_unconverted(None, function, f"calls {function} in a hook")
-        reason, convolution = "", None
+        reason, convolution, geometry = "", None, tuple[Any, ...]()
         try:
             convolution = convolution_of_call(func, args, kwargs)
+            geometry = geometry_of(convolution)
         except Conv2AttnError as error:
             reason = str(error)
         call = FunctionalCall(self.names[module], function, convolution, reason)
-        self.calls[call.owner, call.signature] = call
+        self.calls[call.owner, function, *geometry] = call
 
     def note_unconverted(self, module: nn.Module | None, function: str, reason: str) -> None:
         """Keeps one record of the calls of a function that is not converted."""

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
 from conv2attn.errors import EngineError, UnsupportedError
-from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, convolution_of_call
+from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, convolution_of_call, geometry_of
 from conv2attn.models.conversion.replacement import Settings
 from conv2attn.theorem import STOCK, Convolution, attention_for
 
@@ -72,14 +72,6 @@ class AttendingCalls(nn.Module):
         for layer in self.later_layers.values():
             layer._apply(fn)
         return self
-
-
-def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
-    """The key that two calls share if they share an attention layer, in plain tuples, which compilers can follow."""
-    padding = convolution.padding
-    amounts = (padding.before, padding.after, padding.mode, padding.spacing)
-    shape = (tuple(convolution.weight.shape), convolution.groups)
-    return (*shape, convolution.stride, convolution.dilation, *amounts)
 
 
 def positions_for(convolution: Convolution, settings: Settings, name: str) -> MultiHeadSelfAttention:
