@@ -174,8 +174,8 @@ class Pair:
 
     original: Basis
     converted: Basis
-    scattered: tuple[bool, bool] = (False, False)
-    engines: tuple[str, str] = ("auto", "auto")
+    scattered: tuple[bool, bool]
+    engines: tuple[str, str]
 
     @cached_property
     def magnitudes(self) -> tuple[Tensor, Tensor]:

@@ -111,13 +111,11 @@ class LayerPair:
     def maps(self) -> list[Finding]:
         """The findings on geometry, weights and leak: one each, or one that says why none is asked."""
         with gradual_underflow():
-            if self.first.basis is not None and self.second.basis is not None:
-                pair = self.bases
-            else:
-                weight = self.any_weight
-                pair = Pair(self.first.basis_with(*weight), self.second.basis_with(*weight))
-            geometry_and_weights = compare_maps(pair.original, pair.converted)
-            leaking, self.leak = check_leaks(pair.original, pair.converted)
+            original, converted = self.first.basis, self.second.basis
+            if original is None or converted is None:
+                original, converted = (each.basis_with(*self.any_weight) for each in (self.first, self.second))
+            geometry_and_weights = compare_maps(original, converted)
+            leaking, self.leak = check_leaks(original, converted)
         return [*geometry_and_weights, leaking]
 
     leak: float | None = None

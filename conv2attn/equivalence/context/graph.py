@@ -316,7 +316,7 @@ def read_calls(graph: fx.Graph, layers: list[Layer], constants: Mapping[str, tup
             layer.pad,
         )
         first = numbers.setdefault(repr(key), number)
-        node.args = (*node.args[:3], first, *node.args[4:])
+        node.update_arg(3, first)
         if first == number:
             layer.like, layer.name = tensors[0].meta["val"], f"{owner}:{layer.name}"
             same = sum(each.name.partition("#")[0] == layer.name for each in layers[:number])

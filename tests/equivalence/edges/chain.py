@@ -10,6 +10,7 @@ from equivalence.edges.rounding import layer
 import conv2attn
 from conv2attn.attention.features import score_error
 from conv2attn.attention.measured_arithmetic import arithmetics
+from conv2attn.basis import Basis
 from conv2attn.bounds import (
     Head,
     RoundingBound,
@@ -25,6 +26,14 @@ from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.rounding import difference_bounds
 
 SIDES = (12, 11)
+AUTO = "auto", "auto"
+
+
+def pair(*layers, engines=AUTO):
+    """Two layers, or bases, none of which torch computes as a transposed convolution."""
+    return Pair(
+        *(each if isinstance(each, Basis) else comparable_basis(each) for each in layers), (False, False), engines
+    )
 
 
 def soft(original, alpha, shift=0.0, engine="auto"):
@@ -68,7 +77,7 @@ def test_the_bound_of_two_layers_is_its_parts(name, reach):
     original = layer((4, 5))
     made = [original if case is None else soft(original, *case) for case in CASES[name]]
     engines = tuple("auto" if case is None else case[2] for case in CASES[name])
-    found = difference_bounds(Pair(*map(comparable_basis, made), engines=engines), reach, SIDES)
+    found = difference_bounds(pair(*made, engines=engines), reach, SIDES)
     parts = [(0.0, 0.0, 0.0) if c is None else of_heads(m, *c) for m, c in zip(made, CASES[name], strict=True)]
     leak, factor, absolute = (math.fsum(each) for each in zip(*parts, strict=True))
     rounding = convolution_bound(36, "float32", casts=2, stored=2)
@@ -94,7 +103,7 @@ def test_a_product_of_factors_that_is_rounded_is_counted():
     basis = comparable_basis(made)
     sums = torch.einsum("hok,hki->o", *(w.double().abs() for w in (basis.weights.output, basis.weights.value)))
     expected = 2 * convolution_bound(36, "float32", casts=2, stored=2).factor + 8 * gamma(10, 2.0**-24)
-    for bound, weights in zip(difference_bounds(Pair(basis, basis), 1.0, SIDES), sums.tolist(), strict=True):
+    for bound, weights in zip(difference_bounds(pair(basis, basis), 1.0, SIDES), sums.tolist(), strict=True):
         assert bound == pytest.approx(expected * weights, rel=2.0**-10)
 
 
@@ -105,7 +114,7 @@ def test_products_of_factors_that_all_underflow_are_counted():
         factor.data.fill_(2.0**-75)
     basis = comparable_basis(made)
     assert not basis.weights.taps().any()
-    (bound,) = difference_bounds(Pair(basis, basis), 1.0, SIDES)
+    (bound,) = difference_bounds(pair(basis, basis), 1.0, SIDES)
     assert bound >= 2 * 36 * 64 * 2.0**-150
 
 
@@ -127,5 +136,4 @@ def test_soft_heads_have_no_bound_where_sums_may_be_truncated(alpha, bounded, mo
     truncating = [replace(kind, truncates=True) for kind in arithmetics("auto", torch.float32, "cpu")]
     monkeypatch.setattr("conv2attn.equivalence.rounding.arithmetics", lambda *_: truncating)
     convolution = torch.nn.Conv2d(4, 4, 3, padding=1)
-    pair = Pair(comparable_basis(convolution), comparable_basis(soft(convolution, alpha)))
-    assert (difference_bounds(pair, 1.0, SIDES) is not None) is bounded
+    assert (difference_bounds(pair(convolution, soft(convolution, alpha)), 1.0, SIDES) is not None) is bounded

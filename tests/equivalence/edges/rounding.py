@@ -15,6 +15,8 @@ import conv2attn
 from benchmarks.tightness import CASES, SHORT, measure, shuffled, table
 from conv2attn.bounds import convolution_bound, gamma, leaked_mass
 from conv2attn.equivalence import certify
+from conv2attn.equivalence.bases import Pair, comparable_basis
+from conv2attn.equivalence.rounding import overflow
 from conv2attn.verdicts import Verdict
 
 FORMATS = {
@@ -220,3 +222,20 @@ def test_the_bound_counts_each_part_and_grows_with_the_range(bounds, part, reach
     found, least, plain = bounds[part, reach]
     scaled = least if "bias" in part else least * reach
     assert scaled <= found <= 10 * scaled + 30 * plain
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_layer_can_overflow_exactly_where_its_largest_sums_leave_the_format(dtype, biased, side):
+    layers = [layer((4, 2), 1, dtype, padding=0) for _ in range(2)]
+    largest = torch.finfo(dtype).max
+    with torch.no_grad():
+        for number, each in enumerate(layers):
+            each.weight.fill_(0.5 * (number == side))
+            each.bias.fill_(-largest / 2 * biased * (number == side))
+    pair = Pair(*map(comparable_basis, layers), (False, False), ("auto", "auto"))
+    for share, fits in ((0.98, True), (1.02, False)):
+        reach = largest / 2 * (share - biased / 2)
+        assert overflow(pair, 1 - side, reach) == ""
+        assert (overflow(pair, side, reach) == "") is fits

@@ -90,7 +90,9 @@ class Layers(nn.Module):
         zeros = [F.conv2d(F.pad(image, around), self.weight) for around in AROUND]
         more = [F.conv2d(F.pad(image, around), self.weight, padding=(2, 1), stride=(1, 2)) for around in AROUND]
         lines = [F.conv1d(F.pad(image.flatten(2), around), self.line) for around in ((1, 0), (0, 2), (-1, 3))]
-        shared = F.pad(image, (1, 2, 0, 1))
+        shared, changed = F.pad(image, (1, 2, 0, 1)), image.clone()
+        before = F.pad(changed, (1, 0, 2, 1))
+        changed.mul_(2)
         other = [
             F.conv2d(F.pad(image, (1, 0, 2, 1), value=1.5), self.weight),
             F.conv2d(F.pad(image, (1, 0, 2, 1), mode="replicate"), self.weight),
@@ -100,6 +102,7 @@ class Layers(nn.Module):
             F.conv_transpose2d(F.pad(image, (0, 1, 2, 0)), self.weight.transpose(0, 1)),
             F.conv2d(shared, self.weight) + F.conv2d(shared, self.weight * 2),
             F.conv2d(image, self.weight, padding="same"),
+            F.conv2d(before, self.weight),
         ]
         return [*read, *zeros, *more, *lines, *other]
 

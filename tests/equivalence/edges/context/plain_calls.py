@@ -1,6 +1,7 @@
 """The graph must be the plain call: code that sees the export, bounds of one image, sizes as text, threads, errors."""
 
 import threading
+from itertools import product
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.equivalence import certify
+from conv2attn.equivalence.comparison import first_other, same_bits
+from conv2attn.equivalence.context.graph import graph_of
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
@@ -205,6 +208,63 @@ def test_code_that_takes_another_way_for_other_sizes_restricts_the_claim(name):
     original = After(lambda net, y: y if CONDITIONS[name](y) else -y).eval()
     assert not certify(original, After(lambda net, y: y).eval(), images=IMAGES)
     assert "of sizes with" in certify(original, conv2attn.convert(original), images=IMAGES).claim
+
+
+SQUEEZES = {
+    "the channels": lambda y: y.squeeze(1),
+    "an axis that was added": lambda y: y.unsqueeze(1).squeeze(1),
+    "the height": lambda y: y.squeeze(2),
+    "the width from the end": lambda y: y.squeeze(-1),
+    "channels and width": lambda y: y.squeeze((1, 3)),
+    "width and channels": lambda y: y.squeeze((3, 1)),
+    "all": lambda y: y.squeeze(),
+    "all of two that are left": lambda y: y.sum((2, 3)).squeeze(),
+    "all of one that is left": lambda y: y.sum((0, 2, 3)).squeeze(),
+}
+
+
+@pytest.mark.parametrize("name", SQUEEZES)
+def test_a_squeeze_restricts_the_sizes_of_a_graph_exactly_where_it_removes_an_axis_at_some(name):
+    network = After(lambda net, y: SQUEEZES[name](y)).eval()
+    sizes = (2, 5, 6), (1, 5, 6), (2, 1, 6), (2, 5, 1)
+    axes = {network(torch.zeros(batch, 3, *sides)).ndim for batch, *sides in sizes}
+    assert bool(graph_of(network, IMAGES).guards) is (len(axes) > 1)
+
+
+def test_kernels_wider_than_the_parts_of_images_that_are_called_again_are_proved():
+    original = nn.Sequential(nn.Conv2d(2, 2, (1, 65)), nn.ReLU())
+    report = certify(original, conv2attn.convert(original), images=torch.rand(1, 2, 3, 67))
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+TENSORS = [
+    *(torch.tensor(numbers) for numbers in ([0.0, 1.0], [-0.0, 1.0], [0.0, torch.nan], [[0.0, 1.0]], [0, 1])),
+    *(torch.tensor([0.0, 1.0], dtype=dtype) for dtype in (torch.float64, torch.bfloat16, torch.float16)),
+    *(torch.tensor([0x7FC00001, 0], dtype=torch.int32).view(torch.float32), torch.zeros(0), torch.zeros(0, 2)),
+    *(torch.arange(4.0).reshape(2, 2), torch.arange(4.0).reshape(2, 2).t(), torch.tensor([[0.0, 2.0], [1.0, 3.0]])),
+]
+
+
+def in_memory(tensor):
+    return tensor.dtype, tensor.shape, bytes(tensor.contiguous().flatten().view(torch.uint8).tolist())
+
+
+def test_outputs_are_the_same_exactly_where_their_tensors_are_bit_for_bit():
+    for a, b in product(TENSORS, TENSORS):
+        same = in_memory(a) == in_memory(b)
+        assert same_bits(a, b) is same_bits([TENSORS[0], a], (TENSORS[0], b)) is same, (a, b)
+    assert not same_bits([TENSORS[0]] * 2, [TENSORS[0]] * 3)
+
+
+@pytest.mark.parametrize(("plain", "walked"), [("abc", "abd"), ("abc", "ab"), ("a", "ab"), ("bbc", "abc"), ("", "a")])
+def test_the_first_operator_that_the_graph_has_not_is_named_with_its_place(plain, walked):
+    ours, theirs = ([f"aten.{each}.default (('', 2), {{}})" for each in side] for side in (plain, walked))
+    place = next(at for at in range(3) if plain[at : at + 1] != walked[at : at + 1])
+    sentence = first_other(ours, theirs)
+    assert f" {place + 1}:" in sentence
+    for side in (plain, walked):
+        assert f"{side[place]}.default" in sentence if place < len(side) else "nothing" in sentence
+    assert "other arguments" in first_other(["aten.add.Tensor ('', 1)"], ["aten.add.Tensor ('', 2)"])
 
 
 def test_hooks_on_the_attention_of_functions_are_in_the_graph():
