@@ -165,6 +165,15 @@ def test_a_convolution_that_is_no_direct_sum_has_no_bound_and_the_report_says_so
         assert asked.verdict is Verdict.UNDECIDED
 
 
+@pytest.mark.parametrize("spread", [0.0, 2.0**-20, 0.5, 8.0])
+def test_a_bound_is_stated_exactly_where_a_pixel_changes_no_output_that_does_not_see_it(monkeypatch, spread):
+    monkeypatch.setattr("conv2attn.equivalence.rows.spread_of_spike", lambda *_: spread)
+    original = layer()
+    report = certify(original, conv2attn.convert(original), images=images(1, 16, 9, 8))
+    assert report.verdict is Verdict.HOLDS
+    assert (report.rows[0].bound is None) is ("no direct sum" in report.to_text()) is (spread > 0)
+
+
 def test_a_backend_fault_of_the_second_is_refuted_as_measured_unless_the_original_is_no_direct_sum(
     monkeypatch, library
 ):

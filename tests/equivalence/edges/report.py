@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conv2attn.equivalence import Certificate, Finding, Outputs, Row
+from conv2attn.equivalence.certificate_document import three_digits_up
 from conv2attn.equivalence.results import Counterexample as Witness
 from conv2attn.equivalence.results import Gap, holds, refuted, undecided
 from conv2attn.verdicts import Strength, Verdict
@@ -70,3 +73,10 @@ def test_the_verdict_comes_first():
     for name, certificate in CERTIFICATES.items():
         verdict = "undecided" if name in ("nothing", "sampled") else name
         assert verdict in certificate.to_text().splitlines()[0]
+
+
+@given(st.floats(1e-300, 1e300))
+def test_numbers_are_rounded_up_to_three_digits(number):
+    rounded = three_digits_up(number)
+    assert number <= float(rounded) <= 1.01 * number
+    assert len(rounded.partition("e")[0].strip("0.").replace(".", "")) <= 3

@@ -169,6 +169,7 @@ def with_factors():
 PRODUCTS = {
     "of any numbers": (lambda layer: None, (2, 3)),
     "of whole numbers": (lambda layer: [each.data.mul_(3).round_() for each in (layer.value, layer.output)], (2, 3)),
+    "one each, seen from behind": (lambda layer: layer.output.data.copy_(2 * torch.eye(6, 4)[..., None]), (1, 1.01)),
     "one each": (lambda layer: layer.value.data.copy_(2 * torch.eye(4)[..., None]), (1, 1.01)),
 }
 

@@ -78,7 +78,8 @@ class Complex(nn.Module):
         self.weight = nn.Parameter(torch.ones(2, 4, 3, 3))
 
     def forward(self, given):
-        return F.conv2d(given, self.weight) + F.conv2d(given.to(torch.complex64), self.weight.to(torch.complex64)).real
+        other, weight = given.to(torch.complex64), self.weight.to(torch.complex64)
+        return F.conv2d(given, self.weight) + F.conv2d(other, weight=weight).real
 
 
 FUNCTIONS = {
