@@ -132,3 +132,24 @@ def test_a_graph_computes_the_numbers_of_its_network_in_every_format(networks, s
         assert {each.dtype for each in found} == {dtype}
         exact = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {}
         torch.testing.assert_close(found, numbers, **exact)
+
+
+class Sized(nn.Module):
+    """A transposed convolution that is asked for the size of its outputs."""
+
+    def __init__(self, size):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.size = nn.ConvTranspose2d(3, 4, (3, 2), stride=(2, 3), padding=1), size
+
+    def forward(self, image):
+        return self.layer(image, output_size=self.size).relu()
+
+
+@pytest.mark.parametrize("size", [(13, 21), (14, 23), (2, 4, 14, 22)])
+@pytest.mark.parametrize("every_size", [False, True])
+def test_a_layer_has_the_size_that_is_asked_for(size, every_size):
+    image, network = seeded(2, 3, 7, 8), Sized(size).eval()
+    graph = graph_of(network, image, every_size=every_size)
+    assert [tuple(node.meta["val"].shape)[-2:] for node, _ in graph.opaque] == [size[-2:]]
+    torch.testing.assert_close(Walk(graph, own).on(image), network(image))
