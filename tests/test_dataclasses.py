@@ -65,6 +65,12 @@ def test_dataclasses_that_hold_tensors_are_compared_by_identity(room):
 
 
 @pytest.mark.parametrize("room", ROOMS)
+def test_dataclasses_that_are_filled_are_compared_by_identity(room):
+    """Equal ones would be two as soon as one is filled further, and have no hash."""
+    assert [kind for kind in dataclasses(room) if kind.__hash__ is None and not kind.__dataclass_params__.frozen] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
 def test_reports_print_as_reports(room):
     for kind in dataclasses(room):
         assert not issubclass(kind, Report) or kind.__repr__ is Report.__repr__, kind

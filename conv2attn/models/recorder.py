@@ -42,7 +42,7 @@ class RunningModule:
     call: ModuleCall
 
 
-@dataclass
+@dataclass(eq=False)
 class TokenEvidence:
     """The facts that identify the tokens of one attention: how many sources ran before it, and the shapes around it."""
 

@@ -45,7 +45,7 @@ HeadTensors = dict[str, Tensor]
 
 
 @final
-@dataclass
+@dataclass(eq=False)
 class Progress:
     """The progress of a run: steps taken, a row of metrics per epoch, the heads after each epoch, and sums so far."""
 

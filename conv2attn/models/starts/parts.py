@@ -102,7 +102,7 @@ def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLa
     return layers
 
 
-@dataclass
+@dataclass(eq=False)
 class Trace:
     """A run: the modules that make vectors, in their order, and the tokens that each layer is called on."""
 

@@ -160,6 +160,15 @@ def test_a_row_has_all_its_numbers():
     assert row.max_error <= row.bound
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_memory_that_is_saved_is_that_of_the_attention_in_the_format_of_its_scores(dtype):
+    original = layer(2, 3, stride=(2, 1)).to(dtype)
+    converted = conv2attn.convert(original)
+    image = torch.zeros(1, 2, 6, 5, dtype=dtype)
+    attention = converted.attention(image).to(torch.promote_types(dtype, torch.float32))
+    assert certify(original, converted, images=image).rows[0].memory_saved == attention.nbytes
+
+
 def test_equal_maps_in_other_groups_hold():
     grouped, whole = nn.Conv2d(4, 6, 3, groups=2), nn.Conv2d(4, 6, 3)
     with torch.no_grad():
