@@ -1,6 +1,6 @@
 """Queries, keys, values and outputs of a layer that attends, from its weights by their names."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -43,8 +43,10 @@ def projections_of(module: nn.Module) -> dict[str, Projection]:
     weight: Any = getattr(module, "in_proj_weight", None)
     bias: Any = getattr(module, "in_proj_bias", None)
     count = 3
+    if getattr(module, "bias_k", None) is not None or getattr(module, "add_zero_attn", False):
+        return {}  # one more key than tokens
     for name, number in FUSED.items() if not isinstance(weight, Tensor) else ():
-        if isinstance(layer := getattr(module, name, None), nn.Linear):
+        if is_linear(layer := getattr(module, name, None)):
             weight, bias, count = layer.weight, layer.bias, number
     if isinstance(weight, Tensor) and weight.shape[0] % count == 0:
         kinds = ("query", "key", "value")[3 - count :]
@@ -57,7 +59,7 @@ def projections_of(module: nn.Module) -> dict[str, Projection]:
     maps = {} if value is None else {"value": Projection(value.weight, value.bias)}
     for *names, _ in SEPARATE:
         query, key = (getattr(module, name, None) for name in names)
-        if isinstance(query, nn.Linear) and isinstance(key, nn.Linear):
+        if is_linear(query) and is_linear(key):
             both = {"query": Projection(query.weight, query.bias), "key": Projection(key.weight, key.bias)}
             return maps | both
     return maps
@@ -101,14 +103,22 @@ def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] |
     return matrices, shift if output.bias is None else shift + output.bias.detach().double().cpu()
 
 
+def is_linear(layer: Any) -> TypeGuard[nn.Linear]:
+    """Whether a module computes `W x + b` of its weight and bias: no subclass with a forward of its own, no hooks."""
+    if not isinstance(layer, nn.Linear) or "forward" in vars(layer):
+        return False
+    plain = type(layer).forward.__module__ in ("torch.nn.modules.linear", "timm.layers.linear")
+    return plain and not (layer._forward_hooks or layer._forward_pre_hooks)
+
+
 def first_linear(module: nn.Module, names: tuple[str, ...]) -> nn.Linear | None:
     """The first linear layer of one of these names, or within a child of that name."""
     for name in names:
         child = getattr(module, name, None)
-        if isinstance(child, nn.Linear):
+        if is_linear(child):
             return child
         if isinstance(child, nn.Module):
-            inner = next((each for each in child.children() if isinstance(each, nn.Linear)), None)
+            inner = next((each for each in child.children() if is_linear(each)), None)
             if inner is not None:
                 return inner
     return None

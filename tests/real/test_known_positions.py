@@ -209,12 +209,65 @@ def test_only_the_first_layer_of_an_encoder_sees_positions_alone():
     assert "layers.1.attention, interior: not read: content reaches it" in report.to_text()
 
 
+def hooked(layer):
+    layer.register_forward_pre_hook(lambda module, arguments: None)
+
+
+def with_a_function_of_its_own(layer):
+    layer.forward = lambda *arguments, **options: type(layer).forward(layer, *arguments, **options)
+
+
+def of_a_subclass(layer):
+    kind = type(layer)
+    layer.__class__ = type(kind.__name__, (kind,), {"extra_repr": lambda self: "changed", "__module__": "mine"})
+
+
+@pytest.mark.parametrize("change", [hooked, with_a_function_of_its_own, of_a_subclass])
+@pytest.mark.parametrize("name", EVERY)
+def test_a_layer_that_may_compute_something_else_is_not_read(name, change):
+    network, _ = known(name)
+    layers = position_attention(network)
+    first = next(key for key, layer in layers.items() if isinstance(layer, PositionAttention))
+    change(network.get_submodule(first))
+    changed = position_attention(network)
+    assert isinstance(changed[first], Unread)
+    assert [*changed] == [*layers]
+
+
+def test_torch_s_fused_function_has_the_scale_of_its_own():
+    network, case = known("vit, timm")
+    network.blocks[0].attn.scale = 1.0
+    for fused in (False, True):
+        network.blocks[0].attn.fused_attn = fused
+        seen = next(iter(capture(network, case.inputs).values()))[:, :, case.extra :].roll(-case.extra, -1)
+        torch.testing.assert_close(read(network)[0].attention, seen[0])
+
+
+class Adapted(nn.Linear):
+    def forward(self, tokens):
+        return 2 * super().forward(tokens)
+
+
+class Moved(VisionTransformer):
+    def _pos_embed(self, tokens):
+        return super()._pos_embed(tokens).flip(1)
+
+
+def vit_with(change):
+    network = VisionTransformer(**SMALL)
+    change(network)
+    return network
+
+
 SMALL = {"img_size": 8, "patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
 UNKNOWN = {
     "it masks the tokens that follow": lambda: BertModel(BertConfig(**SIZES, vocab_size=9, is_decoder=True)),
     "norms its queries and keys": lambda: VisionTransformer(**SMALL, qk_norm=True),
     "no absolute positions": lambda: VisionTransformer(**SMALL, pos_embed="none"),
     "positions pass a RmsNorm": lambda: VisionTransformer(**SMALL, norm_layer=RmsNorm),
+    "has a _pos_embed of its own": lambda: Moved(**SMALL),
+    "are not plain linear layers": lambda: vit_with(lambda vit: setattr(vit.blocks[0].attn, "qkv", Adapted(12, 36))),
+    "Dropout has hooks": lambda: vit_with(lambda vit: hooked(vit.pos_drop)),
     "there is no rule": lambda: ViTModel(ViTConfig(**SIZES)).layers[0],
 }
 

@@ -23,6 +23,7 @@ from conv2attn.models.positions.position_rules import (
     ModulePlace,
     PositionAttention,
     Unread,
+    check_library_code,
     first_layer,
     is_kind,
     leading_note,
@@ -50,7 +51,7 @@ def attention_of_positions(
         positions: (pixels, width), learned or sinusoidal.
         query, key: their outputs are split into heads one after the other.
         grid: sides of the pixels.
-        norms: layer norms or identities between the positions and the layer.
+        norms: layer norms, identities or dropout, which evaluation leaves out, between the positions and the layer.
         scale: of the scores; by default the head width to the power of -1/2.
         others: (tokens, width), the positions of leading tokens that are no pixels.
     Raises:
@@ -98,9 +99,9 @@ def apply_norm(norm: nn.Module, tokens: Tensor, sizes: Tensor) -> tuple[Tensor, 
     spread, `z`, by at most `(1 + |z|)` times that over the spread.
 
     Raises:
-        UnsupportedError: neither a layer norm nor the identity (C2A110).
+        UnsupportedError: neither a layer norm nor the identity, as dropout is in evaluation (C2A110).
     """
-    if isinstance(norm, nn.Identity):
+    if isinstance(norm, nn.Identity | nn.Dropout):
         return tokens, sizes
     if not isinstance(norm, nn.LayerNorm):
         raise UnsupportedError(
@@ -121,9 +122,20 @@ def on_grid(layer: Any, table: Tensor, grid: Sides, *norms: nn.Module) -> First:
     """The first layer of an encoder, and its attention on a table of positions: first leading tokens, then the grid's.
 
     Queries and keys, the heads and the scale are those of the layer, by their usual names.
+
+    Raises:
+        UnsupportedError: the queries and keys are not linear, or a norm is not its library's (C2A110).
     """
+    check_library_code(norms)
     maps, pixels = projections_of(layer), len(table) - math.prod(grid)
-    scale = getattr(layer, "scale", getattr(layer, "scaling", None))
+    if "query" not in maps:
+        raise UnsupportedError(
+            "C2A110",
+            f"the queries and keys of {type(layer).__name__} are not plain linear layers of its tokens",
+            "Pass --inputs, so that its attention is captured as it runs.",
+        )
+    fused = getattr(layer, "fused_attn", False)  # torch's fused function has the scale of its own
+    scale = None if fused else getattr(layer, "scale", getattr(layer, "scaling", None))
     positions, others = table[pixels:], table[:pixels]
     heads = head_count(layer)
     assert heads is not None
@@ -147,7 +159,7 @@ def vit_of_timm(place: ModulePlace) -> First:
     table, leading = network.pos_embed[0], network.num_prefix_tokens
     if len(table) - patches.num_patches != leading:
         table = torch.cat([table.new_zeros(leading, table.shape[1]), table[-patches.num_patches :]])
-    return on_grid(layer, table, tuple(patches.grid_size), network.norm_pre, block.norm1)
+    return on_grid(layer, table, tuple(patches.grid_size), network.pos_drop, network.norm_pre, block.norm1)
 
 
 @first_layer("torchvision.models.vision_transformer.VisionTransformer")
@@ -155,7 +167,8 @@ def vit_of_torchvision(place: ModulePlace) -> First:
     """One class token first; weights of torch's own attention layer."""
     network = place.module
     block, side = network.encoder.layers[0], network.image_size // network.patch_size
-    return on_grid(block.self_attention, network.encoder.pos_embedding[0], (side, side), block.ln_1)
+    table = network.encoder.pos_embedding[0]
+    return on_grid(block.self_attention, table, (side, side), network.encoder.dropout, block.ln_1)
 
 
 @first_layer("modeling_vit.ViTModel", "modeling_deit.DeiTModel", "modeling_vit_mae.ViTMAEModel")
@@ -164,7 +177,8 @@ def vit_of_transformers(place: ModulePlace) -> First:
     network = place.module
     block, patches = network.layers[0], network.embeddings.patch_embeddings
     grid = tuple(image // patch for image, patch in zip(patches.image_size, patches.patch_size, strict=True))
-    return on_grid(block.attention, network.embeddings.position_embeddings[0], grid, block.layernorm_before)
+    norms = [getattr(network.embeddings, "dropout", nn.Identity()), block.layernorm_before]  # MAE has no dropout
+    return on_grid(block.attention, network.embeddings.position_embeddings[0], grid, *norms)
 
 
 @first_layer("modeling_clip.CLIPVisionModel", "modeling_clip.CLIPVisionTransformer")
@@ -194,7 +208,7 @@ def dinov2(place: ModulePlace) -> First:
     side = round((len(positions) - 1) ** 0.5)
     if side**2 != len(positions) - 1:
         return block.attention, Unread(f"its {len(positions) - 1} positions are not those of a square")
-    return on_grid(block.attention, positions, (side, side), block.norm1)
+    return on_grid(block.attention, positions, (side, side), network.embeddings.dropout, block.norm1)
 
 
 @first_layer("modeling_bert.BertModel")
@@ -203,14 +217,15 @@ def bert(place: ModulePlace) -> First:
     layer = place.module.encoder.layer[0].attention.self
     if layer.is_decoder or layer.is_causal:
         return layer, Unread("it masks the tokens that follow, which is not in its parameters")
-    return on_line(place, layer, place.module.embeddings.position_embeddings, place.module.embeddings.LayerNorm)
+    embeddings = place.module.embeddings
+    return on_line(place, layer, embeddings.position_embeddings, embeddings.LayerNorm, embeddings.dropout)
 
 
 @first_layer("modeling_distilbert.DistilBertModel")
 def distilbert(place: ModulePlace) -> First:
     """DistilBERT: BERT's parts under other names; positions may be sinusoidal."""
     layer, embeddings = place.module.transformer.layer[0].attention, place.module.embeddings
-    return on_line(place, layer, embeddings.position_embeddings, embeddings.LayerNorm)
+    return on_line(place, layer, embeddings.position_embeddings, embeddings.LayerNorm, embeddings.dropout)
 
 
 @first_layer("modeling_whisper.WhisperEncoder")
@@ -220,7 +235,7 @@ def whisper(place: ModulePlace) -> First:
     return on_line(place, block.self_attn, place.module.embed_positions, block.self_attn_layer_norm)
 
 
-def on_line(place: ModulePlace, layer: nn.Module, positions: nn.Embedding, norm: nn.Module) -> First:
+def on_line(place: ModulePlace, layer: nn.Module, positions: nn.Embedding, *norms: nn.Module) -> First:
     """The first layer on a line of as many tokens as there are positions, or as the grid asks for.
 
     Raises:
@@ -234,4 +249,4 @@ def on_line(place: ModulePlace, layer: nn.Module, positions: nn.Embedding, norm:
             f"there are {len(table)} positions, not {length}",
             "Pass the --grid and the --extra-tokens that the positions are of.",
         )
-    return on_grid(layer, table[:length], (length,), norm)
+    return on_grid(layer, table[:length], (length,), *norms)

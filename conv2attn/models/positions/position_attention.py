@@ -16,13 +16,14 @@ from conv2attn.models.positions.position_rules import (
     ModulePlace,
     PositionAttention,
     Unread,
+    check_library_code,
     forward_kind,
     module_places,
     rule_for,
 )
 
 LayerAttention = MultiHeadSelfAttention | PositionAttention | Unread
-ATTENDS = re.compile("Attention|MHSA|SelfAttn")
+ATTENDS = re.compile("Attention|MHSA|SelfAttn|GPSA")
 """Names of the classes of layers that attend, as a rule."""
 AFTER_FIRST = "content reaches it: only the first layer sees positions alone"
 
@@ -47,9 +48,12 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
             if isinstance(place.module, MultiHeadSelfAttention):
                 attentions[place.name] = own_position_attention(place)
             elif rule := rule_for(place.module, RELATIVE):
+                check_library_code(place.module.modules(), forward_kind(place.module).partition(".")[0])
                 attentions[place.name] = check_grid(rule(place), place)
             elif rule := rule_for(place.module, ENCODERS):
                 layer, attention = rule(place)
+                if isinstance(attention, PositionAttention):
+                    check_library_code(modules_before(layer, place), forward_kind(place.module).partition(".")[0])
                 attentions[names[layer]], reasons[place.module] = check_grid(attention, place), AFTER_FIRST
         except UnsupportedError as error:
             reasons[place.module] = error.found
@@ -63,6 +67,14 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
             "Pass --inputs if it attends nevertheless.",
         )
     return {place.name or "(root)": layers[place.name] for place in places if place.name in layers}
+
+
+def modules_before(layer: nn.Module, encoder: ModulePlace) -> Iterator[nn.Module]:
+    """The modules of a layer, those of an encoder that contain it, and the embeddings of the encoder."""
+    yield from layer.modules()
+    yield from (module for module in encoder.module.modules() if layer in {*module.modules()} - {module})
+    if isinstance(embeddings := getattr(encoder.module, "embeddings", None), nn.Module):
+        yield embeddings
 
 
 @torch.no_grad()

@@ -3,17 +3,20 @@
 A rule goes by the full name of the class that defines a module's forward, so that no library need be imported.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from inspect import isfunction
 from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.basis import AttentionGrid, Sides
-from conv2attn.errors import UsageError
+from conv2attn.errors import UnsupportedError, UsageError
 
 PositionRule = TypeVar("PositionRule", bound=Callable[..., Any])
+LIBRARIES = {"torch", "timm", "torchvision", "transformers"}
+"""Packages whose modules the rules know."""
 SCORE_ROUNDOFF = 2.0**-53
 """Unit roundoff of float64, in which scores are computed."""
 
@@ -103,6 +106,31 @@ def forward_kind(module: nn.Module) -> str:
         return "a forward of its own"
     owner = next(each for each in type(module).__mro__ if "forward" in vars(each))
     return f"{owner.__module__}.{owner.__qualname__}"
+
+
+def check_library_code(modules: Iterable[nn.Module], package: str = "torch") -> None:
+    """Refuses modules that compute something else than the code of known libraries, or of the package of their rule.
+
+    Raises:
+        UnsupportedError: one has hooks, functions of its own, or those of a subclass from elsewhere (C2A110).
+    """
+    for module in modules:
+        kind = type(module)
+        basic = isinstance(module, nn.Linear | nn.LayerNorm | nn.Embedding)
+        known = LIBRARIES if basic else {*LIBRARIES, package}
+        packages = [each.__module__.partition(".")[0] for each in kind.__mro__]
+        foreign = kind.__mro__[: next(place for place, package in enumerate(packages) if package in known)]
+        changed = {key for each in foreign for key, value in vars(each).items() if isfunction(value)} - {"__init__"}
+        functions = {key for key, value in vars(module).items() if callable(value)}
+        changed |= {key for key in functions if callable(getattr(kind, key, None))}
+        hooked = module._forward_hooks or module._forward_pre_hooks
+        if hooked or changed:
+            reason = "has hooks" if hooked else f"has a {min(changed)} of its own"
+            raise UnsupportedError(
+                "C2A110",
+                f"{kind.__name__} {reason}, so that its parameters do not tell its attention",
+                "Pass --inputs, so that its attention is captured as it runs.",
+            )
 
 
 def is_kind(module: nn.Module, *kinds: str) -> bool:
