@@ -193,21 +193,21 @@ def sorted_terms(call: Call, operator: str, *pair: Any) -> Term:
     return call.term(operator, *sorted((each.term for each in terms), key=lambda term: term.number), *numbers)
 
 
-@rule("fmax", "fmin", "eq", "ne", "logical_and", "logical_or", "logical_xor")
+@rule("eq", "ne", "logical_and", "logical_or", "logical_xor")
 def _(call: Call) -> Term:
     return sorted_terms(call, call.name, call.first, call["other"])
 
 
 @rule("maximum", "minimum")
-def _(call: Call) -> Term:
-    """The larger of a tensor and of a constant that is one number is a clamp."""
+def _(call: Call) -> Term | None:
+    """The larger of a tensor and of a constant that is one number is a clamp; of two zeros it may be either."""
     first, other = call.first, call["other"]
     for x, limit in ((first, other), (other, first)):
         number = only_number(call, limit)
         alike = {x.fake.dtype, limit.fake.dtype} == {call.made.dtype} and x.shape == call.shape
-        if number is not None and x.floating and alike:
+        if number and x.floating and alike:
             return clamped(call, x, *((number, math.inf) if call.name == "aten::maximum" else (-math.inf, number)))
-    return sorted_terms(call, call.name, first, other)
+    return None
 
 
 def only_number(call: Call, value: Value) -> float | None:

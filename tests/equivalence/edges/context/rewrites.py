@@ -125,7 +125,7 @@ SAME = {
     "split": (lambda n, x, y: x.split(2, 1)[1], lambda n, x, y: x[:, 2:]),
     "unbind": (lambda n, x, y: x.unbind(1)[1], lambda n, x, y: x[:, 1]),
     "an expansion to the own shape": (lambda n, x, y: x, lambda n, x, y: x.expand_as(y)),
-    "order of a larger one": (lambda n, x, y: torch.fmax(x, y), lambda n, x, y: torch.fmax(y, x)),
+    "order of a comparison": (lambda n, x, y: torch.eq(x, y), lambda n, x, y: torch.eq(y, x)),
     "a momentum that evaluation does not read": (
         lambda n, x, y: F.batch_norm(x, n.vector[:4], n.vector[:4].square(), momentum=0.1),
         lambda n, x, y: F.batch_norm(x, n.vector[:4], n.vector[:4].square(), momentum=0.5),
@@ -149,9 +149,8 @@ SAME = {
         lambda n, x, y: x.as_strided((4,), (1,), 2),
         lambda n, x, y: x.clone().as_strided((4,), (1,), 2),
     ),
-    "maximum": (lambda n, x, y: torch.maximum(x, y), lambda n, x, y: torch.maximum(y, x)),
-    "relu as maximum": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(x, torch.zeros_like(x))),
-    "relu as maximum of a constant": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(n.zero, x)),
+    "clamp as maximum": (lambda n, x, y: x.clamp(min=2), lambda n, x, y: torch.maximum(x, torch.full_like(x, 2.0))),
+    "clamp as maximum of a constant": (lambda n, x, y: x.clamp(min=1), lambda n, x, y: x.new_ones(()).maximum(x)),
     "relu6 as minimum": (lambda n, x, y: F.relu6(x), lambda n, x, y: torch.minimum(x.relu(), x.new_full((), 6.0))),
     "clamps that overlap": (lambda n, x, y: x.clamp(-1, 2), lambda n, x, y: x.clamp(min=-1).clamp(-3, 2)),
     "linear as einsum": (
@@ -234,12 +233,16 @@ ALIASES = {
             lambda n, x, y, name=name: getattr(torch, name)(x, y),
             lambda n, x, y, name=name: getattr(torch, name)(y, x),
         )
-        for name in ("eq", "ne", "fmin", "logical_and", "logical_or", "logical_xor")
+        for name in ("eq", "ne", "logical_and", "logical_or", "logical_xor")
     },
     "expand": (lambda n, x, y: x[:, :1].expand(y.shape), lambda n, x, y: x[:, :1].expand_as(y)),
     "full": (
         lambda n, x, y: x * torch.full((4, 1, 1), 1.0, dtype=x.dtype),
         lambda n, x, y: x * torch.ones((4, 1, 1), dtype=x.dtype),
+    ),
+    "zeros_like": (
+        lambda n, x, y: torch.maximum(x, torch.zeros_like(x)),
+        lambda n, x, y: torch.maximum(x, torch.full_like(x, 0.0)),
     ),
     "full_like": (lambda n, x, y: x * torch.full_like(x, 1.0), lambda n, x, y: x * torch.ones_like(x)),
     "hstack": (lambda n, x, y: torch.hstack([x, y]), lambda n, x, y: torch.cat([x, y], 1)),
@@ -513,6 +516,16 @@ ALIKE = {
     ),
     "the sign of nothing": (lambda n, x, y: x, lambda n, x, y: x - -0.0),
     "the sign of a threshold": (lambda n, x, y: x.relu(), lambda n, x, y: F.threshold(x, 0.0, 0.0)),
+    "another comparison": (lambda n, x, y: torch.eq(x, y), lambda n, x, y: torch.ne(x, y)),
+    "the sign of a maximum": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(x, n.zero)),
+    "the sign of a minimum": (lambda n, x, y: x.clamp(max=0), lambda n, x, y: torch.minimum(x, torch.zeros_like(x))),
+    **{
+        f"order of {name}": (
+            lambda n, x, y, name=name: getattr(torch, name)(x, -x),
+            lambda n, x, y, name=name: getattr(torch, name)(-x, x),
+        )
+        for name in ("maximum", "minimum", "fmax", "fmin")
+    },
     "the signs of a maximum": (
         lambda n, x, y: x.mean((2, 3)).relu(),
         lambda n, x, y: torch.maximum(x.mean((2, 3)), torch.tensor([0.0, -0.0, 0.0, 0.0])),
@@ -708,7 +721,10 @@ STEPS = (
         lambda x, y: torch.cat(x.chunk(2, 1)[::-1], 1),
     ),
     ((lambda x, y: x, lambda x, y: last(x).movedim(-1, 1), lambda x, y: x.unsqueeze(0)[0]), lambda x, y: x.flip(3)),
-    ((lambda x, y: torch.maximum(x, y), lambda x, y: torch.maximum(y, x)), lambda x, y: torch.minimum(x, y)),
+    (
+        (lambda x, y: x.clamp(min=2), lambda x, y: torch.maximum(torch.full_like(x, 2.0), x)),
+        lambda x, y: x.clamp(max=2),
+    ),
     ((lambda x, y: F.avg_pool2d(x, 3, 1, 1), lambda x, y: F.avg_pool2d(x, (3, 3), (1, 1), 1)), lambda x, y: y),
 )
 
