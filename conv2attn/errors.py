@@ -294,7 +294,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "An engine is an order of evaluation. Each is exact for some layers only, which is decided from the "
         "present parameters.",
         ('>>> conv2attn.set_engine(conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=5), "conv")(torch.ones(1, 3, 9, 9))'),
-        'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
+        'Take another engine, by --engine or set_engine(layer, "dense"), which is exact for all.',
     ),
     "C2A202": ErrorRule(
         "not enough memory",

@@ -103,8 +103,9 @@ class AttentionGrid:
         """The coordinates of queries given by their row-major numbers, one tensor an axis."""
         coordinates: list[Tensor] = []
         for side in reversed(self.queries):
-            coordinates.insert(0, queries % side)
-            queries = queries // side
+            rows = queries // side
+            coordinates.insert(0, queries - rows * side)
+            queries = rows
         return coordinates
 
     def site(self, axis: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -20,6 +20,8 @@ from conv2attn.errors import CheckpointError
 from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted, document
 
 TENSOR_COLUMNS = ("tensor", "shape", "dtype")
+RECOVERED = "conv2attn.recovered/1"
+"""The format of the file that `recover` writes."""
 
 
 @final
@@ -93,11 +95,23 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
         assumed = [f"written by conv2attn, {counted(len(plan.layers), 'attention layer')}"]
         assumed += ["its certificate was refuted"] if plan.refuted else []
         return Inspection(*facts, (plan.name,), tuple(assumed), infinite_tensors(tensors), tensor_rows(tensors))
+    if findings := tuple(written_by_command(contents.content)):
+        return Inspection(*facts, (), (), findings, ())
     if state is None:
         return Inspection(*facts, (), (), ("no state dict is in it, by itself or under a known key",), ())
     names, read_state = architectures_of(state, path, contents.config)
     tensors = read_state.tensors
     return Inspection(*facts, names, read_state.assumed, infinite_tensors(tensors), tensor_rows(tensors))
+
+
+def written_by_command(content: Mapping[str, Any]) -> Iterator[str]:
+    """What a file of `recover` or of `verify --save-witness` holds, in a sentence."""
+    layers, witnesses = content.get("layers"), content.get("witnesses")
+    if content.get("format") == RECOVERED and isinstance(layers, Mapping):
+        yield f"written by conv2attn recover: {counted(len(layers), 'convolution')}, of {', '.join(map(str, layers))}"
+    if isinstance(witnesses, Sequence):
+        count = counted(len(witnesses), "input")
+        yield f"written by verify --save-witness: {count}; run them again: conv2attn replay FILE ORIGINAL CONVERTED"
 
 
 def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, ...], State]:

@@ -16,6 +16,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.array_files import arrays_in, holds_attention
 from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
 from conv2attn.checkpoints.examples import example_image
+from conv2attn.checkpoints.inspection import RECOVERED
 from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.cli.options import TokenOptions
 from conv2attn.errors import CheckpointError, UsageError
@@ -43,7 +44,6 @@ BEGINNING = 2**20
 """Bytes of a file in which a certificate of `check-span` begins."""
 LARGEST = 2**30
 """Bytes of certificates that are read: a thousand times those of a layer of 256 tokens that is refuted."""
-RECOVERED = "conv2attn.recovered/1"
 
 
 def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Attending, Tensor | None]:

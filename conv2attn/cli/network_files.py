@@ -54,6 +54,7 @@ def convert_file(
     running: Running,
 ) -> tuple[Certificate, bool]:
     """Converts the network in a file, certifies it, and writes it unless it was refuted; whether it was written."""
+    check_engine(destination, engine)
     original = prepared(reading.load(model), running)
     options: Any = {"alpha": alpha, "encoding": encoding, "stride_by": stride_by}
     with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
@@ -86,17 +87,21 @@ def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
     return UsageError("C2A101", reason, f"Ask what its attention does, if it has any: conv2attn heads {path}.")
 
 
+def check_engine(destination: Path, engine: str | None) -> None:
+    """Refuses an engine for a file that holds none, before anything is read.
+
+    Raises:
+        UsageError: it holds none (C2A004).
+    """
+    if engine and destination.suffix not in PROGRAMS:
+        raise UsageError("C2A004", f"--engine {engine} changes nothing in {destination}", "Write .pt2 or .onnx.")
+
+
 def program_options(
     destination: Path, engine: str | None, certificate: Certificate, running: Running
 ) -> dict[str, Any]:
-    """Arguments of `save` for a .pt2 or .onnx file: engine, input size, bound, and a summary of the certificate.
-
-    Raises:
-        UsageError: an engine is named for a file that holds none (C2A004).
-    """
+    """Arguments of `save` for a .pt2 or .onnx file: engine, input size, bound, and a summary of the certificate."""
     if destination.suffix not in PROGRAMS:
-        if engine:
-            raise UsageError("C2A004", f"--engine {engine} changes nothing in {destination}", "Write .pt2 or .onnx.")
         return {}
     outputs = certificate.outputs
     return {
@@ -170,7 +175,8 @@ def recheck_file(
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
     changed = [files[key] for key in files if hashes[f"{key} sha256"] != stored[f"{key} sha256"]]
     if changed:
-        return Recheck(certificate, body["verdict"], 0, tuple(f"{path} changed since then" for path in changed))
+        what = "is not the file that the certificate is of: its sha256 is another"
+        return Recheck(certificate, body["verdict"], 0, tuple(f"{path} {what}" for path in changed))
     stored_reading = Reading(**{name: options.pop(name) for name in vars(reading)})
     running = Running(**{each.name: options.pop(each.name) for each in fields(Running)})
     if stored_reading != reading:

@@ -28,7 +28,8 @@ from conv2attn.equivalence.outputs import is_dense
 from conv2attn.equivalence.results import Certificate, Finding, unsupported
 from conv2attn.errors import UsageError
 from conv2attn.models.conversion.patch_chains import on_tokens_of
-from conv2attn.models.provenance import assumed_of, input_size_of, published_size
+from conv2attn.models.provenance import assumed_of_both, input_size_of, published_size
+from conv2attn.theorem import STOCK
 
 
 def certify(
@@ -89,7 +90,7 @@ def certify(
         if torch.is_autocast_enabled(images.device.type):
             sentence = "autocast is on, under which layers compute in another dtype"
             raise UsageError("C2A004", sentence, "Cast the networks.")
-        read = "; ".join(dict.fromkeys(filter(None, map(assumed_of, (original, network)))))
+        read = assumed_of_both(original, network)
         facts = {**machine(original, images), **dict(circumstances), **({"read as": read} if read else {})}
         if (unread := compiled(original, network)) is not None:
             return Certificate((), (unread,), None, ASSUMPTIONS, circumstances=facts)
@@ -173,6 +174,7 @@ def check_arguments(original: Any, network: Any, images: Any, labels: Any, seed:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
     if images is not None:
         check_images(images)
+        check_batch(original, images)
     if labels is not None and (not is_dense(labels) or labels.dtype not in WHOLE):
         kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
         raise UsageError("C2A006", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
@@ -196,6 +198,18 @@ def not_negative(value: Any, name: str) -> float:
         sentence = f"{name}={value!r} is not a finite number of at least 0"
         raise UsageError("C2A001", sentence, "Pass a finite number of at least 0.")
     return number
+
+
+def check_batch(network: nn.Module, images: Tensor) -> None:
+    """Refuses one image without a batch, which torch's convolutions take: its channels would count as images.
+
+    Raises:
+        UsageError: the first convolution has as many axes as this, and its channels (C2A007).
+    """
+    first = next((each for each in network.modules() if isinstance(each, STOCK)), None)
+    if first is not None and images.ndim == first.weight.ndim - 1 and len(images) == first.in_channels > 1:
+        sides = "x".join(map(str, images.shape))
+        raise UsageError("C2A007", f"images of {sides} are one image without a batch", "Pass images[None].")
 
 
 def check_images(images: Any) -> None:

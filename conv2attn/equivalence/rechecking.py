@@ -25,7 +25,7 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.report import Document, Notes, Report, counted, document
 from conv2attn.verdicts import Verdict
 
-WRITE = "Write one: conv2attn verify A B --report FILE."
+WRITE = "Write one: conv2attn verify A B --report FILE, or conv2attn check-span A --certificate FILE."
 MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
 NAMED = ("command", *(f"{which}{what}" for which in ("original", "converted") for what in ("", " sha256")))
 MACHINE = ("arithmetic", "conv2attn", "device", "kernels", "machine", "python", "python-flint", "torch")

@@ -90,8 +90,9 @@ def explore(
     if image is None:
         image, described = example_image(*size_for(network, not attention_layers(network))), described or EXAMPLE
     if not isinstance(image, Tensor) or image.ndim != 4:
-        reason = "example_input is not one image (1, channels, rows, columns)"
-        raise UsageError("C2A120", reason, "Pass one tensor of four axes.")
+        shape = f"has {image.ndim} axes" if isinstance(image, Tensor) else "is no tensor"
+        reason = f"example_input {shape}, and the page draws images (1, channels, rows, columns) alone"
+        raise UsageError("C2A120", reason, "Pass one tensor of four axes, to a network of images.")
     explored = explore_image(network, image[:1], Selection.of(only, skip))
     name = title or type(network).__name__
     return Page(explore_page(explored, name, described or "the image given"), explored.left_out)

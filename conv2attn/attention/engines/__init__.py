@@ -92,7 +92,7 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
         raise EngineError(
             "C2A201",
             f"{question.name}: engine {name!r} is not exact here: {decided}",
-            'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
+            "Take another --engine; auto and dense are exact for all.",
         )
     return Recipe(question.basis.padding, question.basis.sites, decided, engine)
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
+from conv2attn.checkpoints.inspection import RECOVERED
 from conv2attn.cli import main
 from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
@@ -36,6 +37,21 @@ def test_a_file_of_this_project_is_named(name):
     report = inspect(name)
     assert report["architectures"] == ["layer"]
     assert report["assumed"] == ["written by conv2attn, 1 attention layer"]
+
+
+WRITTEN = {
+    "verify --save-witness: 2 inputs": {"witnesses": [{"image": torch.ones(1)}, {"image": torch.ones(2)}]},
+    "recover: 1 convolution, of attention": {
+        "format": RECOVERED,
+        "layers": {"attention": {}},
+    },
+}
+
+
+@pytest.mark.parametrize("finding", WRITTEN)
+def test_a_file_that_a_command_wrote_is_named(finding):
+    torch.save(WRITTEN[finding], "file.pt")
+    assert finding in inspect("file.pt")["findings"][0]
 
 
 def test_every_name_of_code_is_listed_and_none_is_run(folder):

@@ -12,6 +12,7 @@ from torch import nn
 import conv2attn
 from conv2attn.equivalence import certify, replay_counterexamples
 from conv2attn.errors import UsageError
+from conv2attn.models.provenance import Provenance, with_provenance
 from conv2attn.verdicts import Verdict
 
 SIZE = (1, 4, 5)
@@ -74,6 +75,23 @@ def test_what_is_of_the_wrong_kind_is_refused_in_one_sentence(name):
             asked(name, given)
         assert "\n" not in str(error.value), given
         assert not re.search(r"\b(a [aeiou]|an [^aeiou])", str(error.value), re.I), error.value
+
+
+def test_one_image_without_a_batch_is_refused():
+    layer = nn.Conv2d(3, 4, 3)
+    with pytest.raises(UsageError, match=r"C2A007 images of 3x8x9 are one image without a batch\. Pass images\[None\]"):
+        certify(layer, conv2attn.convert(layer), images=torch.rand(3, 8, 9))
+
+
+def test_assumptions_say_of_which_file_they_are():
+    first, second = nn.Conv2d(1, 2, 3), nn.Conv2d(1, 2, 3)
+    first, second = (
+        with_provenance(each, Provenance("f", "k", name, ("guessed",)))
+        for each, name in ((first, "one"), (second, "two"))
+    )
+    read = [certify(first, each, images=IMAGES).circumstances["read as"] for each in (first, second)]
+    both = "of which the first is read as one (guessed) and the second is read as two (guessed)"
+    assert read == ["read as one (guessed)", both]
 
 
 @pytest.mark.parametrize("name", RIGHT)
