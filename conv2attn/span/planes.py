@@ -22,8 +22,6 @@ BOX = 1e3
 """How far the variables go at most, in units in which what least squares leaves is 1."""
 LARGE_BOUND = 1e3
 """Bounds this much above the norm of the start bind nobody, and would only spoil the scale."""
-IDLE = 3
-"""Solutions in a row that give a plane no weight before it is dropped."""
 AT_ONCE = 2**14
 """Slopes of planes in one call of the solver: more at once take memory and save no time."""
 
@@ -126,7 +124,6 @@ class Programme:
     box: Array
     planes: list[Plane] = field(default_factory=list)
     at: list[Array] = field(default_factory=list)
-    idle: list[int] = field(default_factory=list)
 
     def scale(self, unit: float) -> None:
         """Takes what the best mixing leaves as unit, once the planes at the start are there.
@@ -140,18 +137,6 @@ class Programme:
         """The planes that were found at a mixing."""
         self.planes += planes
         self.at += [mixing] * len(planes)
-        self.idle += [0] * len(planes)
-
-    def forget(self, weights: Array) -> Array:
-        """Drops the planes that had no weight in the last solutions, which does not change this one; the weights left.
-
-        Called where what is left has risen, so that the programme does not return to where it was.
-        """
-        self.idle = [0 if weight else idle + 1 for weight, idle in zip(weights, self.idle, strict=True)]
-        kept = [place for place, idle in enumerate(self.idle) if idle < IDLE]
-        self.planes, self.at = [self.planes[place] for place in kept], [self.at[place] for place in kept]
-        self.idle = [self.idle[place] for place in kept]
-        return weights[kept]
 
     def matrices(self) -> tuple[Array, Array, int]:
         """Rows, right sides and number of free variables: `rows z <= side`, z the variables, then what is left."""

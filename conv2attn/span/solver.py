@@ -34,10 +34,6 @@ from conv2attn.verdicts import Verdict
 
 STEPS = 60
 """Passes after which an interval stays open; 10 to 20 close it as a rule."""
-TIGHT = 0.7
-"""A dual is weighed when the programme's lower end is this share of its upper one, and in any case now and then."""
-GUESSED = 0.3
-"""A dual that is guessed from what least squares leaves is weighed where it is worth this share of the upper end."""
 GUESS_ROWS = (1, 4, 16)
 """Numbers of rows from which a dual is guessed; the last guess takes three rows more than there are heads."""
 GUESS_NOISE = 1e-9
@@ -163,8 +159,7 @@ class Search:
         if solution is None:
             return
         mixing, lower, weights = solution
-        self.weights = self.programme.forget(weights) if lower > self.lower else weights
-        self.lower = max(self.lower, lower)
+        self.weights, self.lower = weights, max(self.lower, lower)
         self.points = [0.4 * mixing + 0.6 * self.mixing, *with_integers(mixing)]
 
     @property
@@ -174,11 +169,11 @@ class Search:
         return self.holds or self.refuted or not self.points or spent or self.lower >= self.residual * (1 - 1e-9)
 
     def wants_weighing(self, step: int) -> bool:
-        """Whether its dual is weighed now: once where it is near, now and then, and at the end."""
+        """Whether its dual is weighed now: the first, those that are near, and the last."""
         if self.weights is None or self.closed or step == STEPS - 1:
             return self.weights is not None
-        near = self.lower >= (NEAR if self.weighings else TIGHT) * self.residual
-        return self.lower > self.limits.allowed(0.0) and (near or step in (7, 15, 31))
+        near = not self.weighings or self.lower >= NEAR * self.residual
+        return self.lower > self.limits.allowed(0.0) and near
 
     def direction(self, width: int) -> dict[int, Array]:
         """The dual y of the programme, at the rows where it is not zero."""
@@ -191,7 +186,7 @@ class Search:
 
     def guess(self, attention: AttentionRows, targets: Targets) -> bool:
         """Whether the signs of what is left at the worst rows of the start, at few or at many, less their part along
-        the heads, are a dual that is worth `GUESSED` of the upper end."""
+        the heads, are a dual that is worth twice what counts as none."""
         for count in (*GUESS_ROWS, attention.heads + 3):
             self.weights = np.ones(count)
             direction = self.direction(attention.width)
@@ -202,7 +197,7 @@ class Search:
             target_rows = targets.block(np.array([query for _, query in places]), attention.width)[self.target]
             peak = float(np.abs(across).max(-1).sum())
             floor = float((across * target_rows).sum()) / peak if peak > GUESS_NOISE * count else 0.0
-            if floor >= GUESSED * self.residual and floor > 2 * self.limits.allowed(self.limits.max_phi):
+            if floor > 2 * self.limits.allowed(self.limits.max_phi):
                 return True
         self.weights = None
         return False

@@ -40,6 +40,16 @@ def test_facts_of_a_hard_layer_whose_attention_would_not_fit():
     assert layer.convolution(7).error < 1e-4 * layer.convolution(7).norm
 
 
+def test_facts_of_a_soft_layer_whose_attention_would_not_fit():
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor(OFFSETS, dtype=torch.float32), 0.9))
+    (facts,) = heads(layer, grid=(100, 100)).layers
+    (small,) = heads(layer, grid=(20, 20)).layers
+    for head, other in zip(facts.heads, small.heads, strict=True):
+        assert (head.kind, head.peak) == (other.kind, other.peak)
+        assert head.peak_mass == pytest.approx(other.peak_mass, abs=0.02)
+    assert [fact.error is None for fact in facts.convolutions + small.convolutions] == [True] * 4 + [False] * 4
+
+
 def test_memory_is_that_of_a_chunk_and_of_a_few_rows():
     layer = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor(OFFSETS, dtype=torch.float32), 0.9))
     check_span(layer, grid=(8, 8))
