@@ -78,7 +78,7 @@ def read_array(
     asking = stack[:, :, extra_tokens:]
     blocks = (block for image in asking for block in image)
     one_hot = all(
-        bool((block != 0).sum(-1).max() == 1) and (exact or bool((block.max(-1) == 1).all())) for block in blocks
+        bool((block != 0).sum(1).max() == 1) and (exact or bool((block.max(1) == 1).all())) for block in blocks
     )
     return AttentionRows(
         name,

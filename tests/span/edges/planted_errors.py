@@ -1,6 +1,7 @@
 """Arrays that are not attention on this grid are refused, by name, with what to do."""
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -92,6 +93,12 @@ def test_pictures_are_laid_out_as_the_kernel():
     heads = hard((5, 6), [(0, 0) if offset == (1, -1) else offset for offset in OFFSETS])
     found = check_span(heads, grid=(5, 6)).rows[0].deciding
     assert [line.split() for line in picture(found.targets, 1e-9)] == [["."] * 6, ["."] * 6, ["#", ".", "."] * 2]
+
+
+def test_a_picture_of_a_space_is_one_of_each_plane_after_the_other():
+    planes = [[[0.0, 1.0], [1e-7, 0.0]], [[0.3, 0.0], [0.0, 0.05]]]
+    values = {at: planes[at[0]][at[1] + 1][at[2]] for at in product((0, 1), (-1, 0), (0, 1))}
+    assert layout(values, 1e-9) == [". #", ", .", "", "* .", ". +"]
 
 
 def test_the_signs_of_a_picture_are_those_of_its_legend():

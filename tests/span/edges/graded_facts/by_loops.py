@@ -218,6 +218,10 @@ def test_facts_of_heads_are_their_definitions(name):
                 assert value == expected, what
             else:
                 agree(value, expected, what)
+        for displacement, pairs in layer.places_of.items():
+            at = tuple(d + side - 1 for d, side in zip(displacement, layer.sides, strict=True))
+            mass = sum(layer.whole[:, number, q, k].sum() for q, k in pairs)
+            assert found.mass[number][at] == pytest.approx(mass / layer.rows, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)
