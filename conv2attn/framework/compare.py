@@ -8,15 +8,27 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from conv2attn.basis import Sides, Weights, as_basis, as_matrix, output_sides
 from conv2attn.basis.basis import field
 from conv2attn.bounds import gamma
-from conv2attn.errors import UsageError
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.verdicts import Strength, Verdict
 
 UNIT_ROUNDOFF, SMALLEST = 2.0**-53, 2.0**-1074
+
+
+def check_no_hooks(layer: Any) -> None:
+    """Refuses a layer with hooks, which may change what it takes and returns.
+
+    Raises:
+        UnsupportedError: it has hooks (C2A106).
+    """
+    modules = layer.modules() if isinstance(layer, nn.Module) else ()
+    if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
+        reason = f"{type(layer).__name__} has hooks, and what they do is not among its parameters"
+        raise UnsupportedError("C2A106", reason, "Remove them, or compare whole networks with certify.")
 
 
 @final
@@ -47,7 +59,7 @@ def compare(first: Any, second: Any, sides: Sides, tolerance: float = 0.0) -> Ma
     summed in integers, so that the verdict is undecided only where a number is not finite.
 
     Raises:
-        UnsupportedError: `as_basis` does not read a layer (C2A101).
+        UnsupportedError: `as_basis` does not read a layer (C2A101), or a layer has hooks (C2A106).
         UsageError: the layers have other channels or queries (C2A120), or the tolerance is no number >= 0 (C2A001).
     Examples:
         >>> import conv2attn, torch
@@ -57,6 +69,8 @@ def compare(first: Any, second: Any, sides: Sides, tolerance: float = 0.0) -> Ma
     """
     if not 0 <= tolerance < math.inf:
         raise UsageError("C2A001", f"tolerance={tolerance} is not a number >= 0", "Pass a number of at least 0.")
+    for layer in (first, second):
+        check_no_hooks(layer)
     layers = (as_basis(first), as_basis(second))
     shapes = [(b.weights.d_in, b.weights.d_out, *output_sides(b.mixing, sides)) for b in layers]
     if shapes[0] != shapes[1]:

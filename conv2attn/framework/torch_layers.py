@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from conv2attn.errors import UnsupportedError
 from conv2attn.framework.attention_convolution import AttentionConvolution
+from conv2attn.framework.compare import check_no_hooks
 from conv2attn.framework.mechanisms import DotProduct, Normalised
 
 
@@ -41,6 +42,10 @@ def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
             "MultiheadAttention with extra keys, kdim or vdim is not one convolution",
             "Build it with embed_dim alone.",
         )
+    check_no_hooks(attention)
+    if type(attention).forward is not nn.MultiheadAttention.forward or "forward" in vars(attention):
+        reason = f"{type(attention).__name__} has a forward of its own"
+        raise UnsupportedError("C2A106", reason, "Pass a MultiheadAttention of torch.nn with the same weights.")
     heads = attention.num_heads
     query, key, value = (w.detach().clone().unflatten(0, (heads, -1)) for w in attention.in_proj_weight.chunk(3))
     output = attention.out_proj.weight.detach().clone().unflatten(1, (heads, -1)).movedim(1, 0)

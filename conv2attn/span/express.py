@@ -47,7 +47,9 @@ class Expression:
 def express(
     convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
 ) -> MultiHeadSelfAttention:
-    """`convolution` computed by the heads of `layer`: the layer of `expression`.
+    """`convolution` computed by the heads of `layer` as nearly as they can: the layer of `expression`.
+
+    `expression` also says how near that is.
 
     Examples:
         >>> import conv2attn, torch

@@ -244,3 +244,13 @@ def test_the_attention_of_transformer_layers_of_torch_is_one(batch_first, causal
     second = decoder.norm2(first + attend(decoder.multihead_attn, first, memory))
     expected = decoder.norm3(second + decoder.linear2(decoder.linear1(second).relu()))
     assert_same(given(decoder(given(tokens), given(memory), mask)).detach(), expected.detach(), 1e-12)
+
+
+def test_a_layer_with_hooks_is_not_compared_by_its_parameters():
+    plain, hooked = nn.Conv2d(2, 3, 3), nn.Conv2d(2, 3, 3)
+    hooked.load_state_dict(plain.state_dict())
+    assert answer(compare(plain, hooked, (5, 6))) == HOLDS
+    hooked.register_forward_hook(lambda module, arguments, output: 2 * output)
+    for pair in ((plain, hooked), (hooked, plain), (plain, convert(hooked))):
+        with pytest.raises(UnsupportedError, match=r"C2A106 .* has hooks"):
+            compare(*pair, (5, 6))

@@ -205,6 +205,13 @@ def test_what_is_no_multi_head_attention_is_refused():
     for options in ({"add_zero_attn": True}, {"add_bias_kv": True}, {"kdim": 4}):
         with pytest.raises(UnsupportedError, match="C2A101 MultiheadAttention with extra keys"):
             from_torch(nn.MultiheadAttention(8, 2, **options))
+    attention = type("Scaled", (nn.MultiheadAttention,), {"forward": lambda self, *tokens: tokens})(8, 2)
+    with pytest.raises(UnsupportedError, match="C2A106 Scaled has a forward of its own"):
+        from_torch(attention)
+    hooked = nn.MultiheadAttention(8, 2)
+    hooked.register_forward_hook(lambda *call: None)
+    with pytest.raises(UnsupportedError, match="C2A106 MultiheadAttention has hooks"):
+        from_torch(hooked)
     with pytest.raises(UnsupportedError, match="C2A101 Linear cannot be read as an attention convolution"):
         from_torch(nn.Linear(1, 1))
     with pytest.raises(UnsupportedError, match="C2A110 MultiheadAttention is a softmax of dot products"):
