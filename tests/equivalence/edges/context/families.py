@@ -11,8 +11,9 @@ from conv2attn.equivalence.context.graph import graph_of
 from conv2attn.equivalence.context.normal_form import normal_form
 from conv2attn.equivalence.context.terms import Terms
 
-PIXELS = torch.arange(-60.0, 60.0).reshape(2, 3, 4, 5) / 16
-SIGNS = torch.tensor([-0.0, 0.0]).repeat(60).reshape(2, 3, 4, 5)
+SHAPE = (2, 3, 4, 5)
+PIXELS = torch.arange(-60.0, 60.0).reshape(SHAPE) / 16
+SIGNS = torch.tensor([-0.0, 0.0]).repeat(60).reshape(SHAPE)
 LIMITS = (None, -1.0, 0.0, 2)
 AMOUNTS = ((0, 0), (1, 0), (0, 1), (1, 0, 0, 0), (0, 0, 1, 0), (0, 0, 1, 0, 0, 0), (1, 1, 0, 0, 0, 1))
 AXES = [axes for count in (1, 2, 4) for axes in combinations((0, 1, -2, -1), count)]
@@ -71,6 +72,21 @@ FAMILIES = {
     "means and sums": [
         lambda x, name=name, axes=axes, kept=kept: getattr(x, name)(axes, keepdim=kept)
         for name, axes, kept in product(("mean", "sum", "amax", "amin"), AXES, (False, True))
+    ],
+    "maxima with a number": [
+        *(
+            lambda x, name=name, part=part, shape=shape, dtype=dtype: getattr(torch, name)(
+                x[:part], torch.full(shape, 0.5, dtype=dtype)
+            )
+            for name, part in product(("maximum", "minimum"), (1, 2))
+            for shape, dtype in (*((shape, torch.float32) for shape in ((1,), (3, 1, 1), SHAPE)), ((1,), torch.float64))
+        ),
+        *(
+            lambda x, name=name: getattr(torch, name)(x, torch.full((2, *SHAPE), 0.5))
+            for name in ("maximum", "minimum")
+        ),
+        *(lambda x, part=part: x[:part].clamp(min=0.5) for part in (1, 2)),
+        *(lambda x, part=part: x[:part].clamp(max=0.5) for part in (1, 2)),
     ],
     "softmaxes": [lambda x, axis=axis: x.softmax(axis) for axis in range(-4, 4)],
     "joined": [

@@ -9,7 +9,9 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.equivalence.context.graph import graph_of
+from conv2attn.equivalence.context.normal_form import normal_form
 from conv2attn.equivalence.context.opaque import OpaqueCalls
+from conv2attn.equivalence.context.terms import Terms
 from conv2attn.equivalence.context.walk import Walk, own, softened_output
 from conv2attn.equivalence.difference import FormatWalk, convolved
 
@@ -154,3 +156,13 @@ def test_a_layer_has_the_size_that_is_asked_for(size, every_size):
     (shape,) = (node.meta["val"].shape for node, _ in graph.opaque)
     assert (len(shape), *shape[1:]) == (4, 4, *size[-2:])
     torch.testing.assert_close(Walk(graph, own).on(image), network(image))
+
+
+def test_layers_that_are_asked_for_other_sizes_are_other_terms():
+    image, terms = seeded(2, 3, 7, 8), Terms()
+    sizes = (13, 21), (13, 22), (14, 21), (13, 21)
+    graphs = [graph_of(Sized(size).eval(), image) for size in sizes]
+    forms = [normal_form(graph, terms, lambda number, layer, read: terms("layer", read)) for graph in graphs]
+    returned = [form.returned for form in forms]
+    assert returned[0] == returned[3]
+    assert len(set(returned)) == 3

@@ -237,6 +237,15 @@ def test_kernels_wider_than_the_parts_of_images_that_are_called_again_are_proved
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
 
+@pytest.mark.parametrize(
+    "function", [lambda y: y.flatten(1), lambda y: y * y.shape[3] + y.shape[2], lambda y: y.mT[..., 1:]]
+)
+def test_sizes_are_those_of_the_image_whatever_its_name_is_in_the_code(function):
+    original = After(lambda net, y: function(y)).eval()
+    report = certify(original, nn.Sequential(original), images=IMAGES)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
 TENSORS = [
     *(torch.tensor(numbers) for numbers in ([0.0, 1.0], [-0.0, 1.0], [0.0, torch.nan], [[0.0, 1.0]], [0, 1])),
     *(torch.tensor([0.0, 1.0], dtype=dtype) for dtype in (torch.float64, torch.bfloat16, torch.float16)),
