@@ -1,6 +1,7 @@
 """Heads with full covariances: proved where they are one-hot or both layers attend alike, and else not decided."""
 
 import copy
+from fractions import Fraction
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention import Encoding
+from conv2attn.basis import GeneralisedSoftmax, Sites
+from conv2attn.equivalence.bases import soft_heads
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -114,3 +117,14 @@ def test_soft_layers_of_other_covariances_or_taps_do_not_hold(name):
     certificate = conv2attn.certify(*soft_pair(PLANTED[name]), input_size=(2, 6, 7))
     assert certificate.verdict not in (Verdict.HOLDS, Verdict.UNDECIDED), certificate.to_text()
     assert name in ("no number", "infinite") or "do not all attend alike" in certificate.rows[0].decisive.sentence
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_soft_head_is_as_steep_as_the_errors_of_its_scores_ask_for_and_hardly_more(axes):
+    """They are off by (3 axes + 4) u |root|^2 |n|^2 / 2, and those of a quadratic head by 4 u alpha |n|^2."""
+    root = torch.randn(3, axes, axes, generator=torch.Generator().manual_seed(0))
+    heads = GeneralisedSoftmax(torch.zeros(3, axes), root)
+    sites = Sites((1,) * axes, (0,) * axes, (0,) * axes)
+    for head, numbers in zip(soft_heads(heads, sites), root.tolist(), strict=True):
+        needed = Fraction(3 * axes + 4, 8) * sum(Fraction(number) ** 2 for row in numbers for number in row)
+        assert needed <= head.alpha <= needed * Fraction(5, 4)
