@@ -15,8 +15,8 @@ import conv2attn
 from benchmarks.tightness import CASES, SHORT, measure, shuffled, table
 from conv2attn.bounds import convolution_bound, gamma, leaked_mass
 from conv2attn.equivalence import certify
-from conv2attn.equivalence.bases import Pair, comparable_basis
-from conv2attn.equivalence.rounding import overflow
+from conv2attn.equivalence.bases import Pair, comparable_basis, magnitudes
+from conv2attn.equivalence.rounding import difference_bounds, overflow
 from conv2attn.verdicts import Verdict
 
 FORMATS = {
@@ -180,6 +180,20 @@ def test_products_of_factors_round_unless_each_is_one_that_the_dtype_is_seen_to_
     original, converted = one_of(change=lambda layer: (factored(layer, 4), change(layer)))
     original.weight.data = converted.weights.taps().detach().unflatten(0, (3, 3)).permute(2, 3, 0, 1).contiguous()
     assert least <= bound(original, converted) / bound(original, conv2attn.convert(original)) <= most
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_of_factors_is_counted_on_the_side_that_forms_it(turned):
+    original, converted = one_of(change=lambda layer: factored(layer, 8))
+    original.weight.data = converted.weights.taps().detach().unflatten(0, (3, 3)).permute(2, 3, 0, 1).contiguous()
+    for each in (original, converted):
+        each.bias.data.zero_()
+    plain, product = comparable_basis(original), comparable_basis(converted)
+    sums = magnitudes(product)
+    expected = (2 * convolution_bound(36, "float32", casts=2, stored=2).factor + 4 * gamma(10, 2.0**-24)) * sums
+    sides = (product, plain) if turned else (plain, product)
+    found = difference_bounds(Pair(*sides, (False, False), ("auto", "auto")), 1.0, (11, 10))
+    assert found == pytest.approx(expected.tolist(), rel=0.04)
 
 
 def stored_partial_sums():
