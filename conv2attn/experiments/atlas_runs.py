@@ -30,7 +30,17 @@ from conv2attn.span import heads
 
 SCHEMA = "conv2attn.atlas/1"
 REQUIRED = {"name", "kind", "source"}
-FIELDS = REQUIRED | {"inputs", "arguments", "licence", "data", "note", "only", "grid", "twin", "positional"}
+FIELDS: dict[str, Any] = {
+    **dict.fromkeys(("name", "kind", "source", "inputs", "licence", "data", "note"), str),
+    "arguments": dict,
+    "only": str | list,
+    "grid": str | list,
+    "twin": bool,
+    "positional": bool,
+}
+"""The fields of a model, with their kinds in TOML."""
+NUMBER = int | float
+THRESHOLDS: dict[str, Any] = {**dict.fromkeys(("shift", "partial", "convolution", "early"), NUMBER), "kernels": list}
 SEED = 0  # of the untrained twins
 
 
@@ -57,10 +67,18 @@ class Entry:
     @property
     def digest(self) -> str:
         """A hash of the entry and of the files of its factories; a result with another digest is measured again."""
-        text = json.dumps([dict(self.fields), self.trained], sort_keys=True)
+        text = json.dumps([dict(self.fields), self.trained], sort_keys=True, default=str)
         files = {str(self.fields[field]).split(":")[0] for field in ("source", "inputs") if field in self.fields}
         parts = [(self.folder / each).read_bytes() for each in sorted(files) if each.endswith(".py")]
         return hashlib.sha256(b"\0".join([text.encode(), *parts])).hexdigest()[:16]
+
+
+def has_kinds(table: Any, kinds: Mapping[str, Any]) -> bool:
+    """Whether a table of TOML has only fields that are known, each of its kind."""
+    return isinstance(table, dict) and all(
+        key in kinds and isinstance(value, kinds[key]) and (kinds[key] is not NUMBER or 0 <= value <= 1)
+        for key, value in table.items()
+    )
 
 
 def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
@@ -73,18 +91,16 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
         listing = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError("C2A303", f"{path} is no TOML file ({error})", "Write [[model]] tables.") from error
     models, thresholds = listing.get("model", []), listing.get("thresholds", {})
-    threshold_names = {"shift", "partial", "convolution", "kernels", "early"}
-    if not models or thresholds.keys() != threshold_names:
-        requirement_of_file = (
-            f"{path} needs [[model]] tables, and [thresholds] with {', '.join(sorted(threshold_names))}"
-        )
+    tables = isinstance(models, list) and all(isinstance(each, dict) for each in models) and models
+    if not tables or not has_kinds(thresholds, THRESHOLDS) or thresholds.keys() != THRESHOLDS.keys():
+        requirement_of_file = f"{path} needs [[model]] tables, and [thresholds] with {', '.join(sorted(THRESHOLDS))}"
         raise CheckpointError("C2A303", requirement_of_file, "See examples/atlas/atlas.toml.")
     names = [each.get("name") for each in models]
     for each in models:
-        if not REQUIRED <= each.keys() <= FIELDS or names.count(each["name"]) > 1:
+        if not each.keys() >= REQUIRED or not has_kinds(each, FIELDS) or names.count(each["name"]) > 1:
             requirement = f"{path}: model {each.get('name')!r} needs a name of its own, kind and source, and knows"
             raise CheckpointError(
                 "C2A303", f"{requirement} {', '.join(sorted(FIELDS))}", "See examples/atlas/atlas.toml."

@@ -82,7 +82,14 @@ def test_a_model_that_fails_is_named_and_the_others_go_on(listed, tmp_path):
         THRESHOLDS + LINE + LINE,
         THRESHOLDS + LINE + "seed = 1\n",
         THRESHOLDS.replace("shift", "shifts") + LINE,
+        THRESHOLDS.replace("0.5", "'much'") + LINE,
+        THRESHOLDS.replace("0.5", "nan") + LINE,
+        THRESHOLDS.replace("[3]", "3") + LINE,
+        THRESHOLDS + LINE + "only = 3\n",
+        THRESHOLDS + LINE + "note = 2020-01-01\n",
+        THRESHOLDS + LINE.replace("[[model]]", "[model]"),
         "[[",
+        "a = " + 3000 * "[" + 3000 * "]",
     ],
 )
 def test_lists_that_are_none_are_refused(listed, text):
