@@ -98,10 +98,9 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
     if not tables or not has_kinds(thresholds, THRESHOLDS) or thresholds.keys() != THRESHOLDS.keys():
         requirement_of_file = f"{path} needs [[model]] tables, and [thresholds] with {', '.join(sorted(THRESHOLDS))}"
         raise CheckpointError("C2A303", requirement_of_file, "See examples/atlas/atlas.toml.")
-    names = [each.get("name") for each in models]
     for each in models:
-        if not each.keys() >= REQUIRED or not has_kinds(each, FIELDS) or names.count(each["name"]) > 1:
-            requirement = f"{path}: model {each.get('name')!r} needs a name of its own, kind and source, and knows"
+        if not each.keys() >= REQUIRED or not has_kinds(each, FIELDS):
+            requirement = f"{path}: model {each.get('name')!r} needs a name, kind and source, and knows"
             raise CheckpointError(
                 "C2A303", f"{requirement} {', '.join(sorted(FIELDS))}", "See examples/atlas/atlas.toml."
             )
@@ -110,6 +109,11 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
         entries.append(Entry(path.parent, each, True))
         if ":" in each["source"] and each.get("twin", True):
             entries.append(Entry(path.parent, each, False))
+    keys = [each.key for each in entries]
+    for each in entries:
+        if keys.count(each.key) > 1:
+            sentence = f"{path}: two models would be written to {each.key}.json, one of them {each.name!r}"
+            raise CheckpointError("C2A303", sentence, "Give it another name.")
     return entries, thresholds
 
 

@@ -80,6 +80,7 @@ def test_a_model_that_fails_is_named_and_the_others_go_on(listed, tmp_path):
         LINE,
         THRESHOLDS,
         THRESHOLDS + LINE + LINE,
+        THRESHOLDS + LINE + LINE.replace("Tiny", "tiny!"),
         THRESHOLDS + LINE + "seed = 1\n",
         THRESHOLDS.replace("shift", "shifts") + LINE,
         THRESHOLDS.replace("0.5", "'much'") + LINE,
