@@ -43,6 +43,13 @@ def test_a_conversion_is_the_convolution(name, options):
     assert asked(conv, copy.deepcopy(conv)) == []
 
 
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_an_output_sums_up_a_product_for_each_weight_of_its_channel_whatever_stands_in_the_middle(name):
+    conv = CONVOLUTIONS[name]
+    for each in (conv, conv2attn.convert(conv), conv2attn.convert(conv, d_head=12 * conv.groups)):
+        assert checker.LayerNumbers.of(each).terms * conv.out_channels == conv.weight.numel()
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_what_is_planted_in_a_layer_is_found(name):
     layer, change, _ = LAYERS[name]
