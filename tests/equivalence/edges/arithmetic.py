@@ -12,6 +12,7 @@ from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.probes import indirect_convolution, spread_of_spike
 from conv2attn.bounds import Arithmetic, convolution_bound
 from conv2attn.equivalence import certify
+from conv2attn.equivalence.rows import Measured, judge_measured
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -172,6 +173,14 @@ def test_a_bound_is_stated_exactly_where_a_pixel_changes_no_output_that_does_not
     report = certify(original, conv2attn.convert(original), images=images(1, 16, 9, 8))
     assert report.verdict is Verdict.HOLDS
     assert (report.rows[0].bound is None) is ("no direct sum" in report.to_text()) is (spread > 0)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+@pytest.mark.parametrize("bound", [None, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("error", [0.0, 1.0, 2.0, torch.inf, torch.nan])
+def test_no_measurement_above_its_bound_holds(error, bound, spread):
+    found = judge_measured(Measured(max_error=error, spread=spread), bound, same=True)
+    assert (found.verdict is Verdict.HOLDS) is (bound is not None and error <= bound)
 
 
 def test_a_backend_fault_of_the_second_is_refuted_as_measured_unless_the_original_is_no_direct_sum(

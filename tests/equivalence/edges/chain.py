@@ -10,7 +10,7 @@ from equivalence.edges.rounding import layer
 import conv2attn
 from conv2attn.attention.features import score_error
 from conv2attn.attention.measured_arithmetic import arithmetics
-from conv2attn.basis import Basis
+from conv2attn.basis import Basis, EnumeratedSoftmax, QuadraticSoftmax, Sites
 from conv2attn.bounds import (
     Head,
     RoundingBound,
@@ -22,7 +22,7 @@ from conv2attn.bounds import (
     soft_reading,
     target_rounds_to_one_threshold,
 )
-from conv2attn.equivalence.bases import Pair, comparable_basis
+from conv2attn.equivalence.bases import Pair, comparable_basis, soft_heads
 from conv2attn.equivalence.rounding import difference_bounds
 
 SIDES = (12, 11)
@@ -141,3 +141,13 @@ def test_soft_heads_have_no_bound_where_sums_may_be_truncated(alpha, bounded, mo
     monkeypatch.setattr("conv2attn.equivalence.rounding.arithmetics", lambda *_: truncating)
     convolution = torch.nn.Conv2d(4, 4, 3, padding=1)
     assert (difference_bounds(pair(convolution, soft(convolution, alpha)), 1.0, SIDES) is not None) is bounded
+
+
+@pytest.mark.parametrize("family", [QuadraticSoftmax, EnumeratedSoftmax])
+def test_heads_on_pixels_of_the_grid_are_at_no_distance_from_them(family):
+    centres = torch.cartesian_prod(torch.arange(-1.0, 2.0), torch.arange(-2.0, 1.0))
+    heads = soft_heads(family(centres, torch.ones(9)), Sites((1, 1), (1, 2), (1, 0)))
+    assert {(*head.shifts, head.distance, head.outside) for head in heads} <= {
+        (0.0, 0.0, False),
+        (0.0, 0.0, 0.0, False),
+    }

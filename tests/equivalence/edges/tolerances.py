@@ -240,6 +240,7 @@ ROUNDED = {
     "a clamp that moves nothing": (lambda y, x: y.clamp(-1e4, 1e4), 0, 1e4),
     "a normalisation": (lambda y, x: F.batch_norm(y, torch.full((4,), -1e4), torch.ones(4), eps=0.0), 10, 1e4),
     "a mean of 72 numbers": (lambda y, x: (y + 1e4).mean((2, 3)), 2 + 74, 1e4),
+    "a pool of 72 numbers": (lambda y, x: F.adaptive_avg_pool2d(y + 1e4, 1), 2 + 74, 1e4),
     "a layer of zeros and its bias": (lambda y, x: F.linear(y.mean(3), torch.zeros(2, 8), VECTOR), 9, 1e4),
 }
 
