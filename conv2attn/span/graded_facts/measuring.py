@@ -1,6 +1,7 @@
 """Facts of each head of any attention, in numbers: `conv2attn.heads`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -110,7 +111,7 @@ def facts_of(rows: AttentionRows, windows: Windows | None, matrices: tuple[Array
     """The facts of one layer."""
     grid = rows.grid if windows is None else windows.grid
     parts = sums_of(rows, windows)
-    total = parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+    total = reduce(Sums.__add__, parts)
     estimates = estimated(parts, lambda sums: shares(sums, rows.by_position))
     peaks = total.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
     masses = estimated(parts, lambda sums: mass_at(sums, peaks))

@@ -134,6 +134,7 @@ def test_cells_are_the_numbers_of_the_document(verbose, asked):
     for layer in json.loads(report.to_json())["layers"]:
         tally[layer["conditions"][0]["verdict"]] += 1
     assert ", ".join(f"{count} {verdict}" for verdict, count in tally.items()) in report.to_text()
+    assert "nothing was checked" not in report.to_text()
 
 
 def as_number(text):
