@@ -107,6 +107,23 @@ def test_what_only_looks_alike_never_holds(name):
     assert report.between[0].verdict is not Verdict.HOLDS, "equal graphs, which the outputs alone contradict"
 
 
+@pytest.mark.parametrize("order", ["same", "other"])
+def test_networks_in_one_order_are_written_alike(order):
+    def function(n, x, y):
+        return x.relu() + y.sigmoid()
+
+    def other(n, x, y):
+        gate = y.sigmoid()
+        return x.relu() + gate
+
+    original = Written(function).eval()
+    network = conv2attn.convert(original)
+    network.function = function if order == "same" else other
+    matching = match(original, network, IMAGES)
+    assert matching.same
+    assert matching.written_alike is (order == "same")
+
+
 UNREAD = {
     "gelu": (lambda x: F.gelu(x), lambda x: F.gelu(x, approximate="tanh")),
     "leaky_relu": (lambda x: F.leaky_relu(x, 0.01), lambda x: F.leaky_relu(x, 0.0100001)),
