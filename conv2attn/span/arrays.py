@@ -16,6 +16,7 @@ from conv2attn.basis import Sides
 from conv2attn.bounds import gamma
 from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.errors import UsageError
+from conv2attn.models.positions.position_rules import leading_note
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 from conv2attn.span.grids import grid_of, noted
 
@@ -73,7 +74,7 @@ def read_array(
         narrower = came_in != dtype and dtype in ROUNDOFF
         notes = [f"its numbers came in {came_in}, and count as such"] if narrower else []
     on = grid_of(name, *pixels_of(name, stack, extra_tokens), grid, dimensions)
-    notes += [*leading(extra_tokens), *([] if exact else noted(on, grid is None))]
+    notes += [*leading_note(extra_tokens), *([] if exact else noted(on, grid is None))]
     images, heads, _, keys = stack.shape
     asking = stack[:, :, extra_tokens:]
     blocks = (block for image in asking for block in image)
@@ -128,11 +129,6 @@ def reader(stack: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Arra
 def varies(stack: NDArray[Any]) -> bool:
     """Whether the images of an array differ."""
     return not all(np.array_equal(image, stack[0]) for image in stack[1:])
-
-
-def leading(tokens: int) -> list[str]:
-    """The note on leading tokens, if there are any."""
-    return [f"{tokens} leading tokens are no pixels: keys of which no target asks anything"] if tokens else []
 
 
 def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:

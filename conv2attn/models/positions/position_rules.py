@@ -72,7 +72,7 @@ class Unread:
 
 def leading_note(tokens: int) -> tuple[str, ...]:
     """Note on leading tokens that are no pixels, if there are any."""
-    return (f"{tokens} leading tokens are no pixels: keys of which no target asks anything",) if tokens else ()
+    return (f"leading tokens, of whose keys no target asks anything: {tokens}",) if tokens else ()
 
 
 @final
