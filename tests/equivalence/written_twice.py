@@ -372,8 +372,8 @@ ALIKE = {
     ),
     "a maximum with another number": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(x, n.zero + 1e-7)),
     "a maximum with some numbers": (
-        lambda n, x, y: x.mean((2, 3)).relu(),
-        lambda n, x, y: torch.maximum(x.mean((2, 3)), torch.tensor([0.0, 0.0, 0.0, 0.5])),
+        lambda n, x, y: x.mean((2, 3)).clamp(min=0.25),
+        lambda n, x, y: torch.maximum(x.mean((2, 3)), torch.tensor([0.25, 0.25, 0.25, 0.5])),
     ),
     "a maximum of other axes": (lambda n, x, y: x[:1].relu(), lambda n, x, y: torch.maximum(x[:1], 0 * x.detach())),
     "a minimum for a relu": (lambda n, x, y: x.relu(), lambda n, x, y: torch.minimum(x, n.zero)),

@@ -104,11 +104,16 @@ def test_random_attention_on_pooled_keys_is_refuted():
 def test_layers_with_pooled_keys_are_their_matrices_and_have_nearest_convolutions(build):
     torch.manual_seed(0)
     network, seen = build().eval(), {}
-    for name, module in network.named_modules():
-        if isinstance(module, torch.nn.Linear):
-            module.register_forward_hook(lambda _, given, made, name=name: seen.update({name: (given[0], made)}))
+    linear = {name: module for name, module in network.named_modules() if isinstance(module, torch.nn.Linear)}
+    hooks = [
+        module.register_forward_hook(lambda _, given, made, name=name: seen.update({name: (given[0], made)}))
+        for name, module in linear.items()
+    ]
     images = torch.randn(2, *CASES[build.__name__][1])
-    captured, report = capture(network, images), heads(network, images)
+    captured = capture(network, images)
+    for hook in hooks:  # with which no layer is its matrices
+        hook.remove()
+    report = heads(network, images)
     for layer in report.layers:
         matrices, bias = matrices_of(network, layer.name)
         within = {name: held for name, held in seen.items() if name.startswith(layer.name.removesuffix(".self"))}
