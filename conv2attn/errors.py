@@ -294,7 +294,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "An engine is an order of evaluation. Each is exact for some layers only, which is decided from the "
         "present parameters.",
         ('>>> conv2attn.set_engine(conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=5), "conv")(torch.ones(1, 3, 9, 9))'),
-        'Take another engine, by --engine or set_engine(layer, "dense"), which is exact for all.',
+        "Take the engine auto or dense, which are exact for all, by --engine or set_engine.",
     ),
     "C2A202": ErrorRule(
         "not enough memory",

@@ -105,7 +105,7 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
 
 
 def written_by_command(content: Mapping[str, Any]) -> Iterator[str]:
-    """What a file of `recover` or of `verify --save-witness` holds, in a sentence."""
+    """The contents of a file of `recover` or of `verify --save-witness`, in a sentence."""
     layers, witnesses = content.get("layers"), content.get("witnesses")
     if content.get("format") == RECOVERED and isinstance(layers, Mapping):
         yield f"written by conv2attn recover: {counted(len(layers), 'convolution')}, of {', '.join(map(str, layers))}"

@@ -182,9 +182,8 @@ def few_images(images: Tensor, graph: OperatorGraph) -> Iterator[Tensor]:
     """A few images; before them, if a graph is for every size, small ones of another size, and of one pixel."""
     few = images[:FEW]
     if not graph.guards and not graph.fixed:
-        for size in (SMALL, 1):
-            part = few[(slice(None), slice(None), *[slice(size)] * (few.ndim - 2))]
-            yield part if size == 1 else larger(part)
+        small, pixel = (few[(slice(None), slice(None), *[slice(size)] * (few.ndim - 2))] for size in (SMALL, 1))
+        yield from (larger(small), pixel)
     yield few
 
 

@@ -223,9 +223,9 @@ class Verdicts:
         matching, code = self.comparison.matching, "C2A405"
         if matching.trouble or self.comparison.strange:
             return undecided("structure", code, matching.trouble or self.comparison.strange)
-        if matching.same and (matching.written_alike or not graphs_apart(matching, self.comparison.images)):
-            return holds("structure")
         if matching.same:
+            if matching.written_alike or not graphs_apart(matching, self.comparison.images):
+                return holds("structure")
             sentence = "rules of the normal form make the graphs equal, but in float64 they compute other numbers"
             return undecided("structure", code, sentence)
         sentence, nodes = first_difference(matching)
@@ -301,12 +301,11 @@ class Verdicts:
     def judge_bound(self) -> tuple[Finding, ...]:
         """The finding on networks with equal graphs whose outputs differ by more than the bound allows."""
         outputs = self.outputs
-        if self.bare or outputs is None or outputs.bound is None or not outputs.max_difference > outputs.bound:
+        if self.bare or outputs is None or outputs.bound is None or outputs.max_difference <= outputs.bound:
             return ()
-        sentence = f"they differ by {outputs.max_difference:.3g}, and equal graphs allow {outputs.bound:.3g}"
-        return (
-            undecided("outputs", "C2A404", f"on {outputs.images} {sentence}: their code reads what no graph shows"),
-        )
+        apart = f"on {outputs.images} they differ by {outputs.max_difference:.3g}"
+        allowed = f"equal graphs allow {outputs.bound:.3g}: their code reads what no graph shows"
+        return (undecided("outputs", "C2A404", f"{apart}, and {allowed}"),)
 
     def judge_tolerance(self, tolerance: float) -> Finding:
         """The finding on the tolerance: the bound decides, or an input that exceeds it."""

@@ -92,7 +92,7 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
         raise EngineError(
             "C2A201",
             f"{question.name}: engine {name!r} is not exact here: {decided}",
-            "Take another --engine; auto and dense are exact for all.",
+            "Take auto or dense, which are exact for all, by --engine or set_engine.",
         )
     return Recipe(question.basis.padding, question.basis.sites, decided, engine)
 

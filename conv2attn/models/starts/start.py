@@ -133,13 +133,13 @@ def restored_on_failure(network: nn.Module) -> Iterator[None]:
     """
     weights = [*network.parameters()]
     dtypes = {str(value.dtype).removeprefix("torch.") for value in weights} - {"float32", "float64"}
-    for unusable, remedy in (
-        (", ".join(sorted(dtypes)), "Start the network in float32, and cast it afterwards."),
-        ("on meta" * any(tensor.is_meta for tensor in weights), "Give them values first: network.to_empty(...)."),
-        ("of inference mode" * any(tensor.is_inference() for tensor in weights), "Build it outside of inference mode."),
-    ):
-        if unusable:
-            raise UsageError("C2A006", f"its parameters are {unusable}", remedy)
+    if dtypes:
+        found = f"its parameters are {', '.join(sorted(dtypes))}"
+        raise UsageError("C2A006", found, "Start the network in float32, and cast it afterwards.")
+    if any(tensor.is_meta for tensor in weights):
+        raise UsageError("C2A006", "its parameters are on meta", "Give them values first: network.to_empty(...).")
+    if any(tensor.is_inference() for tensor in weights):
+        raise UsageError("C2A006", "its parameters are of inference mode", "Build it outside of inference mode.")
     tensors = [tensor.detach() for tensor in (*network.parameters(), *network.buffers()) if not is_lazy(tensor)]
     state = [(tensor, tensor.clone()) for tensor in tensors]
     modes = {module: module.training for module in network.modules()}
