@@ -83,3 +83,14 @@ def device(request):
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     return torch.empty(1, device=request.config.getoption("device")).device
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    """torch.distributed of this process alone, over gloo; the DistributedDataParallel of a test ends before it does."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    gc.collect()
+    dist.destroy_process_group()

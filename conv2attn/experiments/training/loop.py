@@ -79,6 +79,7 @@ def train(
             training.write_files()
         with Interruption() as interruption:
             training.loop(interruption, steps, report)
+        del training
         worker.wait()
         return TrainingRun(run.folder)
 

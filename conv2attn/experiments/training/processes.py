@@ -1,5 +1,6 @@
 """One process, or those that torchrun started: its rank, and sums over all."""
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,7 +48,9 @@ class Worker:
 def worker_group(device: str) -> Iterator[Worker]:
     """This process among those that torchrun started, or alone.
 
-    Under torchrun the processes exchange gradients by NCCL on GPUs, one each, and by gloo on CPUs.
+    Under torchrun the processes exchange gradients by NCCL on GPUs, one each, and by gloo on CPUs. Nothing that holds
+    the group, as DistributedDataParallel does, may outlive it: torch then waits for a thread that waits for the
+    interpreter, for ever or until one of them is ended.
 
     Raises:
         UsageError: the device is not here (C2A002).
@@ -68,4 +71,5 @@ def worker_group(device: str) -> Iterator[Worker]:
     try:
         yield Worker(dist.get_rank(), dist.get_world_size(), worker_device)
     finally:
+        gc.collect()  # DistributedDataParallel refers to itself
         dist.destroy_process_group()

@@ -99,7 +99,7 @@ def test_images_without_a_batch_and_empty_batches(conv, engine):
 
 
 @pytest.mark.parametrize("trainable", [False, True])
-def test_distributed_data_parallel_takes_the_layer(tmp_path, trainable):
+def test_distributed_data_parallel_takes_the_layer(process_group, trainable):
     """Gradients of all parameters that ask for them arrive, in two steps, and equal those without the wrapper.
 
     All numbers are whole, so that no order of summation differs from another.
@@ -107,14 +107,10 @@ def test_distributed_data_parallel_takes_the_layer(tmp_path, trainable):
     conv = whole(nn.Conv2d(2, 3, 3, padding=1))
     layer = attention_for(read_convolution(conv), trainable=trainable)
     alone, image = copy.deepcopy(layer), whole_image(conv, 2)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    try:
-        parallel = nn.parallel.DistributedDataParallel(layer)
-        for _ in range(2):
-            parallel(image).square().sum().backward()
-            alone(image).square().sum().backward()
-    finally:
-        torch.distributed.destroy_process_group()
+    parallel = nn.parallel.DistributedDataParallel(layer)
+    for _ in range(2):
+        parallel(image).square().sum().backward()
+        alone(image).square().sum().backward()
     for ours, theirs in zip(layer.parameters(), alone.parameters(), strict=True):
         assert ours.requires_grad is (ours.grad is not None)
         if ours.grad is not None:

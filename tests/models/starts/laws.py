@@ -184,7 +184,7 @@ def test_offsets_are_dealt_evenly_and_by_the_seed():
     assert set(times) == {2, 3}
 
 
-def test_it_learns_compiled_mixed_and_in_processes(tmp_path):
+def test_it_learns_compiled_mixed_and_in_processes(process_group):
     network = vit(layers=1)
     conv2attn.start_at_convolution(network)
     images, labels = torch.randn(10, 1, 28, 28), torch.arange(10)
@@ -199,11 +199,7 @@ def test_it_learns_compiled_mixed_and_in_processes(tmp_path):
             optimiser.step()
             losses.append(loss.item())
         assert losses[-1] < 0.9 * losses[0], kind
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        nn.parallel.DistributedDataParallel(network)(images).sum().backward()
-    finally:
-        torch.distributed.destroy_process_group()
+    nn.parallel.DistributedDataParallel(network)(images).sum().backward()
 
 
 def test_positions_that_are_kept_are_fitted_where_they_can_tell_tokens_apart():
