@@ -41,7 +41,7 @@ class SinusoidalSoftmax(Positions):
         Raises:
             HeadSizeError: the width is odd (C2A105).
         """
-        if width % 2 or width < 2:
+        if width % 2 or width < 1:
             raise HeadSizeError(
                 "C2A105",
                 f"width={width} is not positive and even: sines and cosines come in pairs",

@@ -46,12 +46,6 @@ class Sparse(Operator):
         pairs = (matrix if matrix.layout == torch.sparse_coo else matrix.to_sparse_coo()).coalesce()
         return Sparse.from_edges(pairs.indices().flip(0), pairs.values(), matrix.shape[1], matrix.shape[0])
 
-    @property
-    def transposed(self) -> "Sparse":
-        """The adjoint of each term, on a graph."""
-        back, order = self.pattern.transposed
-        return Sparse(back, self.weights.index_select(1, order), (back.shape[0],))
-
 
 @terms.register
 def _(operator: Sparse) -> int:
