@@ -71,19 +71,28 @@ def test_the_bound_is_the_formula_of_the_claim(head, arithmetic):
 
 
 @pytest.mark.parametrize("arithmetic", [name for name in ARITHMETICS if ARITHMETICS[name].format != "float64"])
-@pytest.mark.parametrize("head", [*HEADS.values(), Head(0.5, (0.25, 0.0), 2.0**20, outside=True)])
+@pytest.mark.parametrize(
+    "head", [*HEADS.values(), Head(0.5, (0.25, 0.0), 2.0**20, outside=True), Head(2.0**-20, (0.0,))]
+)
 def test_the_likeliest_key_that_is_cut_counts_as_lost(head, arithmetic):
-    """All that a score may be off by hides how near the key is, the subtraction of the largest score included."""
+    """All that a score may be off by hides how near the key is, the subtraction of the largest score included.
+
+    Where distances are exact, one that rounds is too far to count, and its score is off by a fraction of itself.
+    """
     arithmetic, axes = ARITHMETICS[arithmetic], len(head.shifts)
     features = 2.0**-6 if arithmetic.fused else 0.0
-    relative, constant, _ = (float(each) for each in score_errors(head, axes, arithmetic, features))
+    *off, exact = score_errors(head, axes, arithmetic, features)
+    relative, constant = map(float, off)
     mp.prec = 200
     inner, ulps = accumulator_of(arithmetic.format), mpf(arithmetic.exp_ulps)
     tiny = mpf(inner.smallest_normal)
     depth, largest = -mp.log(tiny), mpf(head.alpha) * mpf(head.distance)
     hidden = relative * depth + constant + 4 * mpf(inner.unit_roundoff) * (depth + largest)
-    _, _, _, lost, _ = errors(head, Fraction(head.alpha), 40, axes, arithmetic, features)
-    assert mpf(lost) / ONE >= ((ulps + 1) * tiny + tiny * MOST_KEYS * mp.exp(hidden)) * (1 - mpf(2) ** -40)
+    _, _, spread, lost, _ = errors(head, Fraction(head.alpha), 40, axes, arithmetic, features)
+    expected = (ulps + 1) * tiny + tiny * MOST_KEYS * mp.exp(hidden)
+    if exact:
+        expected += (1 + mpf(spread) / ONE) * mp.exp(-mpf(head.alpha) * 2**inner.precision * (1 - relative))
+    assert abs(mpf(lost) / ONE / expected - 1) <= mpf(2) ** -40
 
 
 def exact_row(center, alpha, sides, query):

@@ -22,7 +22,7 @@ from conv2attn.bounds import (
 )
 from conv2attn.bounds.by_key import heads_of_row
 from conv2attn.bounds.formats import accumulator_of
-from conv2attn.bounds.row import LONGEST_LOOP, ONE, OutputChannel, Setting, geom, prod
+from conv2attn.bounds.row import ONE, OutputChannel, Setting, geom, prod
 from proofs.formal import extraction
 
 ALPHAS = (0.03, 0.5, 3.0, 5.0, 20.0, 46.0, 200.0)
@@ -166,7 +166,7 @@ def test_numbers_of_no_sum_and_of_no_heads_have_no_bound():
     assert OutputChannel.of(1.0, 0.0, 1.0, setting, setting, soft).proved > 0
     numbers = {each.name: -1 for each in dataclasses.fields(soft) if each.type is int and each.name != "moves"}
     least = {"alpha": 0, "axes": 0}
-    most = {"axes": 17, "reach": LONGEST_LOOP + 1, "score": ONE, "score_lost": ONE}
+    most = {"axes": 17, "reach": 2**20 + 1, "score": ONE, "score_lost": ONE}
     for name, number in [*numbers.items(), *least.items(), *most.items()]:
         changed = dataclasses.replace(soft, **{name: number})
         assert OutputChannel.of(1.0, 0.0, 1.0, setting, setting, changed).proved is None
