@@ -18,7 +18,7 @@ e, S, f1, f2, a1, a2, size, d1, d2, d3 = symbols("e S f_1 f_2 a_1 a_2 M d_1 d_2 
 UNIT, HALF_SUBNORMAL = ONE >> 24, ONE >> 150
 FLOAT32 = Setting(UNIT, 0, UNIT, HALF_SUBNORMAL, 0, HALF_SUBNORMAL, 1, 1, 0, 0)
 SUM = Setting(UNIT, 0, UNIT, HALF_SUBNORMAL, 0, HALF_SUBNORMAL, 1024, 1024, 1, 1)
-PLANE = SoftHeads(2, True, 5 * ONE, 3, 1024, 4 * UNIT, 0, 4 * UNIT, HALF_SUBNORMAL, 0, SUM, SUM)
+PLANE = SoftHeads(2, True, 5 * ONE, 3, 1024, 4 * UNIT, 0, 4 * UNIT, HALF_SUBNORMAL, 0, SUM, SUM, 2)
 THIRDS = [ONE * k // 3 for k in range(4)]
 
 
@@ -142,7 +142,7 @@ CLAIM = Claim(
             "It says nothing of a flat head, of negative numbers, of sums so long that n u >= 1.",
             finite,
             [
-                row(SoftHeads(2, True, 0, 3, 1024, 0, 0, 0, 0, 0, SUM, SUM)),
+                row(SoftHeads(2, True, 0, 3, 1024, 0, 0, 0, 0, 0, SUM, SUM, 2)),
                 row(weights=-1),
                 OutputChannel(ONE, 0, ONE, Setting(UNIT, 0, 0, 0, 0, 0, 1, 1 << 24, 0, 0), FLOAT32),
             ],

@@ -131,7 +131,7 @@ class SoftHeads:
     weight_loss: int
     softmax: Setting
     mean: Setting
-    moves: int = 2
+    moves: int
 
     @property
     def fits(self) -> bool:

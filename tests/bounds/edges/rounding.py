@@ -232,8 +232,12 @@ def test_a_key_counts_until_its_weight_underflows(name):
 def test_partial_sums_that_are_stored_round_once_more_for_each_key_to_first_order(name):
     alpha, stored = 0.9 * one_hot_threshold(name), storage_of(name).unit_roundoff
     others = 2 * math.isqrt(math.ceil(-math.log(storage_of(name).smallest_subnormal / 4) / alpha))
-    once, each_time = (hard_mixing_bound(alpha, 1, name, 2.0, stores=stores).factor for stores in (False, True))
-    assert others * stored <= each_time / once - 1 <= 1.05 * others * stored
+    once, each_time = (hard_mixing_bound(alpha, 1, name, 2.0, stores=stores) for stores in (False, True))
+    assert others * stored <= each_time.factor / once.factor - 1 <= 1.05 * others * stored
+    tiny, least = accumulator_of(name).smallest_normal, storage_of(name).smallest_subnormal
+    lost = 2 * (others + 1) * tiny + tiny + least
+    assert once.absolute == pytest.approx(4 * lost, rel=0.01, abs=0)
+    assert each_time.absolute == pytest.approx(4 * (lost + others * least), rel=0.05, abs=0)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -243,8 +247,10 @@ def test_a_mean_with_any_weights_rounds_to_first_order(name, stores):
     keys, u, cast = 5, accumulator_of(name).unit_roundoff, storage_of(name).unit_roundoff
     cuts = 2 * 2 * FORMATS[name].unit_roundoff if FORMATS[name].cuts else 0
     first_order = 2 * u + cast + keys * u + cuts + 2 * 4 * keys * (cast if stores else u) + cast
-    factor = any_mean_bound(keys, Arithmetic(name, stores_means=stores)).factor
-    assert first_order <= factor <= 1.1 * math.expm1(first_order)
+    bound = any_mean_bound(keys, Arithmetic(name, stores_means=stores))
+    assert first_order <= bound.factor <= 1.1 * math.expm1(first_order)
+    tiny, least = accumulator_of(name).smallest_normal, storage_of(name).smallest_subnormal
+    assert bound.absolute == pytest.approx(8 * ((2 * keys + 1) * tiny + keys * least), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("name", DTYPES)
