@@ -108,7 +108,7 @@ def test_a_product_of_factors_that_is_rounded_is_counted():
     sums = torch.einsum("hok,hki->o", *(w.double().abs() for w in (basis.weights.output, basis.weights.value)))
     expected = 2 * convolution_bound(36, "float32", casts=2, stored=2).factor + 8 * gamma(10, 2.0**-24)
     for bound, weights in zip(difference_bounds(pair(basis, basis), 1.0, SIDES), sums.tolist(), strict=True):
-        assert bound == pytest.approx(expected * weights, rel=2.0**-10)
+        assert bound == pytest.approx(expected * weights, rel=2.0**-10, abs=0)
 
 
 def test_products_of_factors_that_all_underflow_are_counted():

@@ -68,11 +68,11 @@ def test_what_counts_as_none_is_what_entries_that_are_all_off_the_same_way_leave
     assert limits.eps == limits.per_norm
     assert left <= limits.per_norm <= left + 16 * np.finfo(float).eps
     for norm in (1.0, 7.0):
-        assert limits.allowed(norm) == pytest.approx(limits.per_norm * (1 + norm))
+        assert limits.allowed(norm) == pytest.approx(limits.per_norm * (1 + norm), rel=1e-6, abs=0)
     for most in (1.5, 1e3, 1e18):
         assert limits_for(rows, 0.25, most) == Limits(0.25, most)
         asked = limits_for(rows, None, most)
-        assert asked.allowed(asked.max_phi) == pytest.approx(min(0.5, asked.allowed(most)))
+        assert asked.allowed(asked.max_phi) == pytest.approx(min(0.5, asked.allowed(most)), rel=1e-6, abs=0)
     assert limits_for(rows_of("attention", np.eye(9)[None], None), None, 7.0) == Limits(0.0, 7.0)
 
 
