@@ -207,7 +207,13 @@ def check_batch(network: nn.Module, images: Tensor) -> None:
         UsageError: the first convolution has as many axes as this, and its channels (C2A007).
     """
     first = next((each for each in network.modules() if isinstance(each, STOCK)), None)
-    if first is not None and images.ndim == first.weight.ndim - 1 and len(images) == first.in_channels > 1:
+    if first is None or images.ndim != first.weight.ndim - 1 or not len(images) == first.in_channels > 1:
+        return
+    axes = list[int]()
+    hook = first.register_forward_pre_hook(lambda _, arguments: axes.append(arguments[0].ndim))
+    with hook, suppress(Exception):  # an error of the network is named where it is run
+        call(network, images)
+    if images.ndim in axes[:1]:
         sides = "x".join(map(str, images.shape))
         raise UsageError("C2A007", f"images of {sides} are one image without a batch", "Pass images[None].")
 

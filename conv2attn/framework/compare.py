@@ -25,8 +25,9 @@ def check_no_hooks(layer: Any) -> None:
     Raises:
         UnsupportedError: it has hooks (C2A106).
     """
-    modules = layer.modules() if isinstance(layer, nn.Module) else ()
-    if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
+    modules = [*layer.modules()] if isinstance(layer, nn.Module) else []
+    on_all = bool(modules and nn.modules.module._has_any_global_hook())
+    if on_all or any(module._forward_hooks or module._forward_pre_hooks for module in modules):
         reason = f"{type(layer).__name__} has hooks, and what they do is not among its parameters"
         raise UnsupportedError("C2A106", reason, "Remove them, or compare whole networks with certify.")
 

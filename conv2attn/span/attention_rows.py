@@ -30,7 +30,8 @@ LARGEST_PHI = {0.0: 1e6, 2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 
 MOST_ALLOWED = 0.5
 """A Phi so large that rounding lets more than this through does not count: no heads at all leave 1."""
 MOST_PHI = 1e100
-"""The largest that can be asked for: float64 holds the square of it times all that is multiplied with it."""
+"""The largest that can be asked for, and 1 over the smallest: float64 holds the squares of both times all that is
+multiplied with them."""
 
 
 @final

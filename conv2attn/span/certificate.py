@@ -44,7 +44,7 @@ class About(Part, frozen=True):
     offsets: Annotated[tuple[StoredOffset, ...], msgspec.Meta(max_length=MOST_OFFSETS)]
     rows: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     eps: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None
-    max_phi: Annotated[float, msgspec.Meta(gt=0, le=MOST_PHI)] | None
+    max_phi: Annotated[float, msgspec.Meta(ge=1 / MOST_PHI, le=MOST_PHI)] | None
 
 
 def certificates(

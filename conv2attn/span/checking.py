@@ -172,8 +172,9 @@ def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -
         raise UsageError(
             "C2A001", f"eps={eps:g} counts as none as much as no heads at all leave, which is 1", "Pass --eps below 1."
         )
-    if max_phi is not None and max_phi > MOST_PHI:
-        raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}", "Pass a smaller --max-phi.")
+    if max_phi is not None and not 1 / MOST_PHI <= max_phi <= MOST_PHI:
+        sentence = f"max_phi={max_phi:g} is not from {1 / MOST_PHI:g} to {MOST_PHI:g}"
+        raise UsageError("C2A001", sentence, "Pass a --max-phi within these limits.")
 
 
 def axes_of_layer(

@@ -269,10 +269,11 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
         and value.is_floating_point()
         and value.ndim > 1
         and value.shape[-1:] == (width,)
-        and (name is not None or (value.numel() // width <= tokens and not ROTARY.search(key)))
+        and value.numel() // width <= tokens
+        and (name is not None or not ROTARY.search(key))
     }
     if not fits:
-        tables = [f"{key} {'x'.join(map(str, value.shape))}" for key, value in state.items() if "pos" in key]
+        tables = [f"{key} {'x'.join(map(str, value.shape))}" for key, value in state.items() if (name or "pos") in key]
         found = f"those named so are {', '.join(tables[:3])}" if tables else "it adds none"
         if any(ROTARY.search(key) for key, _ in network.named_modules()):
             found = "its positions are rotary, and turn queries and keys inside attention"

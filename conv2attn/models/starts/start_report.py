@@ -29,6 +29,7 @@ class StartedHead:
         quadratic: that of the quadratic head of this sharpness.
         bound: the most by which the attention of such a query is below the quadratic head's, by formula: of the cosine
             kernel, and of the norms of the tokens of noise.
+        peaked: the share of such queries that attend to no other token more.
     """
 
     layer: str
@@ -38,6 +39,7 @@ class StartedHead:
     mass: float
     quadratic: float
     bound: float
+    peaked: float
 
 
 def started_heads(
@@ -72,11 +74,13 @@ def started_heads(
             remedy = "Layers that turn or norm queries and keys, or mix heads, are not covered."
             raise UnsupportedError("C2A604", reason, remedy)
         quadratic = kernel.attention_at_offset(kernel.quadratic(sides, offset, alpha).softmax(-1), sides, offset)
-        mass, least = (
-            kernel.attention_at_offset(each[..., -tokens:], sides, offset) for each in (computed[:, head], target)
+        most = computed[:, head].amax(-1, keepdim=True).expand(-1, -1, tokens)
+        mass, least, largest = (
+            kernel.attention_at_offset(each[..., -tokens:], sides, offset) for each in (computed[:, head], target, most)
         )
         bound = float((quadratic - least).max().clamp(min=0)) + (0.0 if expected is None else ROUNDING)
-        yield StartedHead(name, head, tuple(offset), alpha, float(mass.mean()), float(quadratic.mean()), bound)
+        peaked = float((mass == largest).double().mean())
+        yield StartedHead(name, head, tuple(offset), alpha, float(mass.mean()), float(quadratic.mean()), bound, peaked)
 
 
 @final
@@ -110,5 +114,11 @@ def _(start: Start, verbose: bool = False) -> Document:
         (h.layer, h.head, ",".join(map(str, h.offset)), h.alpha, h.mass, h.quadratic, h.bound) for h in start.heads
     )
     waves = f"{start.channels} position channels, which begin without content: {start.frequencies} waves an axis"
-    notes = (*start.notes, *([waves] if start.channels else []))
+    blurred = [head.peaked for head in start.heads if head.peaked < 1]
+    elsewhere = (
+        f"at {counted(len(blurred), 'head')} up to {1 - min(blurred, default=1.0):.0%} of the queries attend more to "
+        "another token than to the one at the offset"
+        + ("; more waves serve more of them: wider heads and a larger alpha" if start.channels else "")
+    )
+    notes = (*start.notes, *([elsewhere] if blurred else []), *([waves] if start.channels else []))
     return Document((summary,), (Table(columns, rows), *([Notes(notes)] if notes else [])))

@@ -81,6 +81,8 @@ def test_one_image_without_a_batch_is_refused():
     layer = nn.Conv2d(3, 4, 3)
     with pytest.raises(UsageError, match=r"C2A007 images of 3x8x9 are one image without a batch\. Pass images\[None\]"):
         certify(layer, conv2attn.convert(layer), images=torch.rand(3, 8, 9))
+    rows = nn.Sequential(nn.Unflatten(1, (3, 8)), nn.Conv1d(3, 4, 3))  # as many images as channels
+    assert certify(rows, conv2attn.convert(rows), images=torch.rand(3, 24)).verdict is Verdict.HOLDS
 
 
 def test_assumptions_say_of_which_file_they_are():

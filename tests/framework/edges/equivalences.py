@@ -254,3 +254,6 @@ def test_a_layer_with_hooks_is_not_compared_by_its_parameters():
     for pair in ((plain, hooked), (hooked, plain), (plain, convert(hooked))):
         with pytest.raises(UnsupportedError, match=r"C2A106 .* has hooks"):
             compare(*pair, (5, 6))
+    on_all_modules = nn.modules.module.register_module_forward_hook(lambda module, arguments, output: 2 * output)
+    with on_all_modules, pytest.raises(UnsupportedError, match=r"C2A106 Conv2d has hooks"):
+        compare(plain, convert(plain), (5, 6))

@@ -30,7 +30,8 @@ class Own(nn.Module):
 
     def forward(self, patches):
         tokens = self.embedding(patches)
-        tokens = torch.cat([self.class_token.expand(len(tokens), 1, -1), tokens], 1) + self.where
+        tokens = torch.cat([self.class_token.expand(len(tokens), 1, -1), tokens], 1)
+        tokens = tokens + self.where[: tokens.shape[1]]
         for number, block in enumerate(self.blocks):
             tokens = block(tokens.transpose(0, 1)).transpose(0, 1)
             if number in self.written:
@@ -87,9 +88,15 @@ def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
     captured = conv2attn.capture(network, images)
     assert len(start.heads) == sum(maps.shape[1] for maps in captured.values())
     grid = list(itertools.product(*map(range, sides)))
+    assert ("attend more to another token" in str(start)) == any(row.peaked < 1 for row in start.heads)
     for row in start.heads[:: max(1, len(start.heads) // 4)]:
         attention = captured[row.layer][:, row.head, -len(grid) :]
         leading = attention.shape[-1] - len(grid)
+        targets = [tuple(q + c for q, c in zip(query, row.offset, strict=True)) for query in grid]
+        inside = [number for number, target in enumerate(targets) if target in grid]
+        places = torch.tensor([leading + grid.index(targets[number]) for number in inside])
+        peaks = (attention[:, inside].argmax(-1) == places).double().mean().item()
+        assert row.peaked == pytest.approx(peaks, abs=1e-3)
         assert attention[..., :leading].sum() <= 0.02 * attention.shape[0] * len(grid)
         for number, query in enumerate(grid):
             target = tuple(q + c for q, c in zip(query, row.offset, strict=True))
@@ -330,6 +337,10 @@ def test_unsupported_models_are_refused_and_unchanged():
         conv2attn.start_at_convolution(twice)
     compiled = torch.compile(vit(), backend="eager")
     assert len(conv2attn.start_at_convolution(compiled, example_input=(1, 28, 28)).heads) == 32
+    longer, arguments = own()
+    longer.where = nn.Parameter(torch.cat([longer.where, longer.where]))
+    with pytest.raises(UnsupportedError, match=r"of 55 tokens: those named so are where 110x48.*as its table has rows"):
+        conv2attn.start_at_convolution(longer, **arguments)
     bare = vit()
     del bare.positions
     bare.positions = 0.0

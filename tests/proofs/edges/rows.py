@@ -177,6 +177,26 @@ def test_numbers_of_no_sum_and_of_no_heads_have_no_bound():
     assert OutputChannel.of(-1.0, 0.0, 1.0, setting, setting).proved is None
 
 
+def test_heads_of_too_many_keys_or_exponentials_in_doubt_have_no_bound():
+    soft = heads_of(0.5, 2, 100, "float32")
+    summands = soft.count(2)
+    limits = [  # of either number the largest that has a bound
+        (lambda keys: dataclasses.replace(soft, keys=keys), (1 << 24) - 1),
+        (lambda less: dataclasses.replace(soft, mean=dataclasses.replace(soft.mean, terms=summands - less)), 0),
+    ]
+    for with_number, largest in limits:
+        assert with_number(largest).fits
+        assert not with_number(largest + 1).fits
+
+    def lossy(lost, *, apart):
+        return dataclasses.replace(soft, keys=1, exp_lost=lost, apart=apart)
+
+    half = ONE // (2 * soft.count(1))  # what the exponentials along one axis may lose together: a half
+    assert lossy(half, apart=True).fits
+    assert not lossy(2 * half, apart=True).fits
+    assert not lossy(half, apart=False).fits
+
+
 @pytest.mark.parametrize("x", [0, 1, ONE // 3, ONE - 1, ONE + 7, 5 * ONE])
 def test_every_step_rounds_up(x):
     assert Fraction(prod(x, x), ONE) >= Fraction(x, ONE) ** 2

@@ -81,6 +81,7 @@ def test_ranks_of_rows_with_large_prime_denominators_are_exact(p):
 def test_the_largest_norm():
     assert check_span(np.full((2, 9, 9), 1 / 9), 1, max_phi=1e100).verdict is Verdict.REFUTED
     assert check_span(EYE, 1, max_phi=1e100).verdict is Verdict.HOLDS
+    assert check_span(np.full((2, 9, 9), 1 / 9), 1, max_phi=1e-100).verdict is Verdict.REFUTED
 
 
 def test_names_need_not_be_text():

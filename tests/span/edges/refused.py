@@ -94,7 +94,8 @@ REFUSED = [
     (EYE, {"kernel_size": 65}, "C2A504 4225 offsets are more than 4096"),
     (EYE, {"kernel_size": 10**20}, "C2A504 1000.* offsets are more"),
     (np.array([[[0, 0], [1, 1]]]), {"grid": (2,), "exact": True}, "a query attends to nothing. "),
-    (EYE, {"max_phi": 1e101}, r"C2A001 max_phi=1e\+101 is more than 1e\+100"),
+    (EYE, {"max_phi": 1e101}, r"C2A001 max_phi=1e\+101 is not from 1e-100 to 1e\+100"),
+    (EYE, {"max_phi": 5e-324}, "C2A001 max_phi=4.94066e-324 is not from 1e-100"),
     (EYE, {"convolution": NAN}, "C2A408"),
     (THIRDS.astype(float), EXACT, "sum of 1 by -?[0-9.]+e-17.*fractions or whole weights"),
     (BOXES, SIX, "sums to 3"),
@@ -123,7 +124,7 @@ LARGEST = [
     {"kernel_size": 64},
     {"kernel_size": (1, 4096)},
     {"eps": 0, "max_phi": 1e100},
-    {"eps": 1 - 2.0**-53, "max_phi": 1e-300},
+    {"eps": 1 - 2.0**-53, "max_phi": 1e-100},
     {"kernel_size": 1, "grid": 1, "extra_tokens": 8},
 ]
 
