@@ -178,7 +178,7 @@ def test_numbers_of_no_sum_and_of_no_heads_have_no_bound():
 
 
 def test_heads_of_too_many_keys_or_exponentials_in_doubt_have_no_bound():
-    soft = heads_of(0.5, 2, 100, "float32")
+    soft = heads_of(1.0, 2, 100, "float32")
     summands = soft.count(2)
     limits = [  # of either number the largest that has a bound
         (lambda keys: dataclasses.replace(soft, keys=keys), (1 << 24) - 1),
