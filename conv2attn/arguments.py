@@ -2,19 +2,19 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import wraps
-from inspect import signature
+from inspect import isfunction, signature
 from typing import Any, TypeVar, cast, final
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.errors import Conv2AttnError, UsageError
+from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LISTED = 12
@@ -166,6 +166,34 @@ def call_network(network: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return network(**inputs)
     return network(*inputs) if isinstance(inputs, tuple | list) else network(inputs)
+
+
+def foreign_code(module: nn.Module, packages: Container[str]) -> str:
+    """The reason why a module may compute something else than its class in one of these packages; empty if none.
+
+    Hooks, functions of its own, and those of a subclass from elsewhere.
+    """
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "has hooks"
+    kind = type(module)
+    homes = [each.__module__.partition(".")[0] for each in kind.__mro__]
+    foreign = kind.__mro__[: next(place for place, home in enumerate(homes) if home in packages)]
+    changed = {key for each in foreign for key, value in vars(each).items() if isfunction(value)} - {"__init__"}
+    functions = {key for key, value in vars(module).items() if callable(value)}
+    changed |= {key for key in functions if callable(getattr(kind, key, None))}
+    return f"has a {min(changed)} of its own" if changed else ""
+
+
+def check_code(module: nn.Module, *packages: str) -> None:
+    """Refuses a module of which a part may compute something else than its class in one of these packages.
+
+    Raises:
+        UnsupportedError: it has hooks or code of its own (C2A106).
+    """
+    for part in module.modules():
+        if reason := foreign_code(part, packages):
+            sentence = f"{type(part).__name__} {reason}, so that its parameters do not tell what it computes"
+            raise UnsupportedError("C2A106", sentence, "Pass the library's own layer with the same weights.")
 
 
 def argument(args: Any, kwargs: Any, place: int, name: str) -> Any:

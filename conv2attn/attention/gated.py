@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from conv2attn.arguments import check_kind
+from conv2attn.arguments import check_code, check_kind
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
@@ -133,7 +133,7 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
 
     Raises:
         UnsupportedError: it is no `GPSA`, a gate lets content in, or the scores of a head do not fall with the distance
-            (C2A101).
+            (C2A101), or a part of it has hooks or code of its own (C2A106).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(4, 4, 3, padding=1), alpha=3)
@@ -141,9 +141,11 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
         >>> conv2attn.from_gpsa(gpsa).heads  # doctest: +SKIP
         9
     """
-    if not hasattr(attention, "gating_param"):
+    if not any(each.__name__ == "GPSA" for each in type(attention).__mro__):
         reason = f"an object of class {type(attention).__name__} is not timm's GPSA"
         raise UnsupportedError("C2A101", reason, "Of what to_gpsa made, pass its .attention.")
+    home = next(each.__module__ for each in type(attention).__mro__ if each.__name__ == "GPSA")
+    check_code(attention, "torch", home.partition(".")[0])
     gates, weight = torch.sigmoid(attention.gating_param.detach()), attention.pos_proj.weight.detach()
     if bool((gates != 1).any()):
         reason = f"a head gives content {1 - gates.min().item():.2g} of its attention"

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_kind
+from conv2attn.arguments import check_code, check_kind
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
@@ -85,6 +85,7 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
         )
     axes = layer.dimensions
     width = max(layer.d_head, axes + 1, math.ceil(layer.d_out / heads))
+    width += heads * width == axes + 1 == layer.d_in  # where all are equal, torch packs the three maps into one
     attention = nn.MultiheadAttention(heads * width, heads, kdim=axes + 1, vdim=layer.d_in, batch_first=True)
     attention = attention.to(layer.like)
     asking, answering = torch.zeros(2, heads, width, axes + 1).to(layer.like).unbind(0)
@@ -115,7 +116,8 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
 
     Raises:
         UnsupportedError: the module does not read positions, the scores of a head are not `-alpha |k - q - c|^2` up to
-            what depends on the query alone, or queries and keys have biases (C2A101).
+            what depends on the query alone, or queries and keys have biases (C2A101), or a part of it has hooks or code
+            of its own (C2A106).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
@@ -126,6 +128,7 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
         reason = f"an object of class {type(module).__name__} is not attention on positions, as to_mha makes it"
         raise UnsupportedError("C2A101", reason, "See what it does with check-span.")
     attention, axes = module.attention, len(module.sites.stride)
+    check_code(module, "conv2attn", "torch")
     heads, width, inside = attention.num_heads, attention.head_dim, attention.in_proj_bias.detach()
     asking = attention.q_proj_weight.detach().unflatten(0, (heads, width))[..., : axes + 1]
     answering = attention.k_proj_weight.detach().unflatten(0, (heads, width))

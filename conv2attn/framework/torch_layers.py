@@ -5,9 +5,9 @@ from functools import singledispatch
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import check_code
 from conv2attn.errors import UnsupportedError
 from conv2attn.framework.attention_convolution import AttentionConvolution
-from conv2attn.framework.compare import check_no_hooks
 from conv2attn.framework.mechanisms import DotProduct, Normalised
 
 
@@ -16,7 +16,8 @@ def from_torch(attention: object) -> AttentionConvolution:
     """Reads an attention layer of a library as an attention convolution, with parameters of its own.
 
     Raises:
-        UnsupportedError: no rule reads this kind of layer, or an option of it (C2A101).
+        UnsupportedError: no rule reads this kind of layer, or an option of it (C2A101), or a part of it has hooks or
+            code of its own (C2A106).
     Examples:
         >>> import conv2attn, torch
         >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -42,10 +43,7 @@ def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
             "MultiheadAttention with extra keys, kdim or vdim is not one convolution",
             "Build it with embed_dim alone.",
         )
-    check_no_hooks(attention)
-    if type(attention).forward is not nn.MultiheadAttention.forward or "forward" in vars(attention):
-        reason = f"{type(attention).__name__} has a forward of its own"
-        raise UnsupportedError("C2A106", reason, "Pass a MultiheadAttention of torch.nn with the same weights.")
+    check_code(attention, "torch")
     heads = attention.num_heads
     query, key, value = (w.detach().clone().unflatten(0, (heads, -1)) for w in attention.in_proj_weight.chunk(3))
     output = attention.out_proj.weight.detach().clone().unflatten(1, (heads, -1)).movedim(1, 0)

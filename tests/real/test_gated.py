@@ -52,6 +52,26 @@ def test_trained_gpsa_with_closed_gates_is_a_layer():
         conv2attn.from_gpsa(theirs)
 
 
+class Turned(timm.models.convit.GPSA):
+    def get_attention(self, x):
+        return super().get_attention(x).flip(-1)
+
+
+CHANGED = {
+    "subclass": lambda gpsa: setattr(gpsa, "__class__", Turned),
+    "function": lambda gpsa: setattr(gpsa, "get_attention", lambda x: torch.eye(x.shape[1])),
+    "hook": lambda gpsa: gpsa.v.register_forward_hook(lambda module, arguments, output: 2 * output),
+}
+
+
+@pytest.mark.parametrize("part", CHANGED)
+def test_code_that_is_not_of_the_library_is_not_read_as_its_parameters(part):
+    theirs = conv2attn.to_gpsa(conv2attn.convert(nn.Conv2d(4, 4, 3))).attention
+    CHANGED[part](theirs)
+    with pytest.raises(UnsupportedError, match=r"C2A106 .* so that its parameters do not tell what it computes"):
+        conv2attn.from_gpsa(theirs)
+
+
 def test_unsupported_convits_are_refused():
     layer = conv2attn.convert(nn.Conv2d(8, 8, 3))
     with pytest.raises(UnsupportedError, match=r"C2A101 .*a head of width 4 cannot carry d_head=8"):

@@ -5,12 +5,12 @@ A rule goes by the full name of the class that defines a module's forward, so th
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from inspect import isfunction
 from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import foreign_code
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UnsupportedError, UsageError
 
@@ -115,20 +115,11 @@ def check_library_code(modules: Iterable[nn.Module], package: str = "torch") -> 
         UnsupportedError: one has hooks, functions of its own, or those of a subclass from elsewhere (C2A110).
     """
     for module in modules:
-        kind = type(module)
         basic = isinstance(module, nn.Linear | nn.LayerNorm | nn.Embedding)
-        known = LIBRARIES if basic else {*LIBRARIES, package}
-        packages = [each.__module__.partition(".")[0] for each in kind.__mro__]
-        foreign = kind.__mro__[: next(place for place, package in enumerate(packages) if package in known)]
-        changed = {key for each in foreign for key, value in vars(each).items() if isfunction(value)} - {"__init__"}
-        functions = {key for key, value in vars(module).items() if callable(value)}
-        changed |= {key for key in functions if callable(getattr(kind, key, None))}
-        hooked = module._forward_hooks or module._forward_pre_hooks
-        if hooked or changed:
-            reason = "has hooks" if hooked else f"has a {min(changed)} of its own"
+        if reason := foreign_code(module, LIBRARIES if basic else {*LIBRARIES, package}):
             raise UnsupportedError(
                 "C2A110",
-                f"{kind.__name__} {reason}, so that its parameters do not tell its attention",
+                f"{type(module).__name__} {reason}, so that its parameters do not tell its attention",
                 "Pass --inputs, so that its attention is captured as it runs.",
             )
 

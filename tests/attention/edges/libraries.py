@@ -18,6 +18,7 @@ CONVOLUTIONS = {
     "one axis": (nn.Conv1d(2, 40, 4, padding=2), {}),
     "three axes": (nn.Conv3d(1, 2, 2), {}),
     "transposed": (nn.ConvTranspose2d(3, 2, 3, stride=2), {}),
+    "as many channels as numbers of a position": (nn.Conv2d(3, 3, 1), {}),
 }
 
 
@@ -36,6 +37,9 @@ def test_torch_attention_computes_the_layer_and_comes_back(name):
     back = conv2attn.from_mha(theirs)
     torch.testing.assert_close(back(image), conv(image), rtol=1e-10, atol=1e-10)
     assert torch.equal(back.encoding.center, layer.encoding.center)
+    theirs.attention.register_forward_hook(lambda module, arguments, output: None)
+    with pytest.raises(UnsupportedError, match="C2A106 MultiheadAttention has hooks"):
+        conv2attn.from_mha(theirs)
     layer.encoding.center[0, 0] += 1
     assert not torch.allclose(conv2attn.to_mha(layer)(image), conv(image), atol=1e-3)
 
