@@ -146,14 +146,14 @@ def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets
 
 
 def head_weights(convolution: Convolution, taps: torch.Tensor) -> Weights:
-    """These channel matrices of heads (heads, d_out, d_in / groups) in two factors, and the bias of `given`."""
+    """These channel matrices of heads (heads, d_out, d_in / groups) in two factors, and the bias of the convolution."""
     width = min(convolution.d_in, convolution.d_out) // convolution.groups
     value, output = factors(taps.detach(), convolution.groups, width)
     return Weights(value, output, convolution.bias, convolution.groups)
 
 
 def with_weights(convolution: Convolution, layer: MultiHeadSelfAttention, weights: Weights) -> MultiHeadSelfAttention:
-    """A layer with the positions of `layer`, the geometry of `given`, and these weights."""
+    """A layer with the positions of `layer`, the geometry of `convolution`, and these weights."""
     expressing = MultiHeadSelfAttention(
         convolution.d_in,
         convolution.d_out,
