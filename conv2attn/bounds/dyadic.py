@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 def dyadic(rows: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Finite floats exactly, as `mantissa 2^(lift - bits)`, no lift below 0."""
     mantissas, exponents = np.frexp(rows)
-    least = min(int(exponents.min(initial=0, where=rows != 0)) - MANTISSA, 0)
+    least = int(exponents.min(initial=0, where=rows != 0)) - MANTISSA
     lifts = np.where(rows != 0, exponents - MANTISSA - least, 0)
     return np.ldexp(mantissas, MANTISSA).astype(np.int64), lifts, -least
 

@@ -26,6 +26,7 @@ from conv2attn.bounds import (
     leaked_mass_diagonal,
     mixing_effect,
     one_hot_threshold,
+    soft_mixing_bound,
     soft_reading,
     softmax_error,
     target_rounds_to_one_threshold,
@@ -241,14 +242,17 @@ def test_partial_sums_that_are_stored_round_once_more_for_each_key_to_first_orde
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("stores", [False, True])
-def test_a_mean_with_any_weights_rounds_to_first_order(name, stores):
-    """Weights as in a softmax; operands that are cut, sums that round to a storage or not, twice four a key; a cast."""
-    keys, u, cast = 5, accumulator_of(name).unit_roundoff, storage_of(name).unit_roundoff
+@pytest.mark.parametrize(("stores", "keys"), [(False, 5), (True, 5), (False, 1000)])
+def test_a_mean_with_any_weights_rounds_to_first_order(name, stores, keys):
+    """Weights as in a softmax; operands that are cut, sums that round to a storage or not, twice four a key; a cast.
+
+    What is lost below the normal numbers counts once for each key, and once more.
+    """
+    u, cast = accumulator_of(name).unit_roundoff, storage_of(name).unit_roundoff
     cuts = 2 * 2 * FORMATS[name].unit_roundoff if FORMATS[name].cuts else 0
     first_order = 2 * u + cast + keys * u + cuts + 2 * 4 * keys * (cast if stores else u) + cast
     bound = any_mean_bound(keys, Arithmetic(name, stores_means=stores))
-    assert first_order <= bound.factor <= 1.1 * math.expm1(first_order)
+    assert first_order <= bound.factor - keys * bound.absolute <= 1.1 * math.expm1(first_order)
     tiny, least = accumulator_of(name).smallest_normal, storage_of(name).smallest_subnormal
     assert bound.absolute == pytest.approx(8 * ((2 * keys + 1) * tiny + keys * least), rel=1e-9, abs=0)
 
@@ -283,6 +287,15 @@ def test_a_head_halfway_between_pixels_or_of_unknown_scores_leaks_everything_as_
     reading = soft_reading(head, (9, 9), Arithmetic("float32"), 0.0)
     assert reading == (1.0, any_mean_bound(81, Arithmetic("float32")))
     assert Head(0.5, (0.0,)).computed_leak("float32", 2.0) == computed_leak(0.5, 1, "float32", 2.0)
+
+
+def test_where_rounding_may_exceed_every_token_the_bound_is_that_of_any_mean():
+    head, keys, fused = Head(5.0, (0.0, 0.0)), (9, 9), Arithmetic("float32", fused=True)
+    for score_error, is_any in ((0.1, False), (0.15, True)):
+        mixing = soft_mixing_bound(head, keys, fused, score_error)
+        assert (mixing.factor > 1) == is_any
+        expected = (1.0, any_mean_bound(81, fused)) if is_any else (pytest.approx(head.leak()), mixing)
+        assert soft_reading(head, keys, fused, score_error) == expected
 
 
 @given(st.lists(st.sampled_from([0.0, -1.0]) | st.floats(allow_nan=False, allow_infinity=False), min_size=1))
