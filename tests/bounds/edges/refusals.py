@@ -88,3 +88,4 @@ def test_a_covariance_is_positive_definite(matrix):
 def test_no_softmax_error_where_the_sum_may_lose_everything(share):
     assert softmax_error(int(share * 2**24), "float32") == math.inf  # gamma is above 1 from half of 1 / u on
     assert softmax_error(int(0.49 * 2**24), "float32") < math.inf
+    assert softmax_error(int(share * 2**24), "float32", 1.0) == math.inf  # nor where exponentials are off by themselves

@@ -7,6 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 from licences.softmaxes import is_where_the_target_is_one
@@ -32,8 +33,10 @@ from conv2attn.bounds import (
     target_rounds_to_one_threshold,
 )
 from conv2attn.bounds.by_key import any_mean_bound
+from conv2attn.bounds.directed import up
 from conv2attn.bounds.dyadic import integer_matrix, over_power_of_two
 from conv2attn.bounds.formats import accumulator_of, storage_of
+from conv2attn.bounds.softmax_rounding import weights_error
 
 DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 
@@ -239,6 +242,11 @@ def test_partial_sums_that_are_stored_round_once_more_for_each_key_to_first_orde
     lost = 2 * (others + 1) * tiny + tiny + least
     assert once.absolute == pytest.approx(4 * lost, rel=0.01, abs=0)
     assert each_time.absolute == pytest.approx(4 * (lost + others * least), rel=0.05, abs=0)
+
+
+@pytest.mark.parametrize("lost", [2.0**-10, 0.25, 0.75])
+def test_what_a_sum_of_exponentials_loses_counts_in_the_numerator_and_the_denominator(lost):
+    assert up(weights_error(4, "float64", arb(0), arb(lost))) == pytest.approx(lost / (1 - lost), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", FORMATS)

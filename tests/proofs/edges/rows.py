@@ -182,6 +182,7 @@ def test_heads_of_too_many_keys_or_exponentials_in_doubt_have_no_bound():
     summands = soft.count(2)
     limits = [  # of either number the largest that has a bound
         (lambda keys: dataclasses.replace(soft, keys=keys), (1 << 24) - 1),
+        (lambda axes: dataclasses.replace(soft, axes=axes, apart=True), 16),
         (lambda less: dataclasses.replace(soft, mean=dataclasses.replace(soft.mean, terms=summands - less)), 0),
     ]
     for with_number, largest in limits:
