@@ -57,6 +57,11 @@ REFUSED = [
         for bad in (math.nan, math.inf, -math.inf)
     ],
     *[
+        (difference_bound, [1.0, 0.0, 1.0, *bounds], f"C2A001 {name}=nan is not a finite number")
+        for name, bad in (("factor", RoundingBound(math.nan, 0.0)), ("absolute", RoundingBound(0.0, math.nan)))
+        for bounds in ((bad, NONE), (NONE, bad))
+    ],
+    *[
         (sharpness_on_a_pixel, [46.0, *head, "float32"], "C2A007 shifts .* are not those of a head")
         for head in (((0.75,), 1.0), ((0.0, -0.625), 1.0), ((0.25,), -1.0), ((math.nan,), 1.0))
     ],
