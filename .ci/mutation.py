@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
+CACHING = f"{ROOT}/conv2attn/", f"{ROOT}/tests/"
 LAST = "<!-- /mutation -->\n"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 sys.path.append(str(ROOT / ".venv" / "mutation"))
@@ -107,14 +108,18 @@ def planted(path: Path, name: str, occurrence: int, line: int) -> Change:
 
 
 class Watch:
-    """A plugin of pytest that names each test to the coverage measurement and times it, with caches that are empty."""
+    """A plugin of pytest that names each test to the coverage measurement and times it.
+
+    Caches of the package and of the tests are emptied before, so that what they keep is executed by each.
+    """
 
     def __init__(self, measurement):
         self.measurement = measurement
         self.seconds: dict[str, float] = {}
 
     def pytest_runtest_protocol(self, item) -> None:
-        for module in [module for name, module in sys.modules.items() if name.startswith("conv2attn")]:
+        files = ((getattr(module, "__file__", None) or "", module) for module in list(sys.modules.values()))
+        for module in [module for file, module in files if file.startswith(CACHING)]:
             for value in vars(module).values():
                 if isinstance(value, functools._lru_cache_wrapper):
                     value.cache_clear()
