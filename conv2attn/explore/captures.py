@@ -1,10 +1,12 @@
 """The attention of any model on one image, as it ran: layers whose tokens stand on a grid over the image."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
-from conv2attn.arguments import Patterns
+from conv2attn.arguments import Patterns, Selection
 from conv2attn.explore.explored_layers import Explored, grey, refusing_image, shown_layers
 from conv2attn.explore.head_facts import facts_of_heads
 from conv2attn.explore.packing import BUDGET, Budget, PageObject
@@ -28,9 +30,11 @@ def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
     """
+    own_layers, selection = attention_layers(network), Selection.of(only)
+    own_alone = [name or "(root)" for name, layer in own_layers.items() if not layer.has_content]
+    others = replace(selection, skip=(*selection.skip, *own_alone))
     with refusing_image(image):
-        captured = capture(network, image, only=only)
-    own_layers = attention_layers(network)
+        captured = capture(network, image, only=others)
     maps = {name: attention_on_grid(name, captured) for name in captured if name.split("#")[0] not in own_layers}
     size = sum(each[0].numel() for each in maps.values() if not isinstance(each, str))
     budget, bits = Budget(), 8 if size <= BUDGET * 0.9 else 4

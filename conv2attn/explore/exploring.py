@@ -20,7 +20,6 @@ from conv2attn.explore.explored_layers import Explored, explored_layers
 from conv2attn.models import attention_layers, convert
 from conv2attn.models.provenance import provenance_of
 from conv2attn.models.zoo import AttentionClassifier
-from conv2attn.span.reading import own_alone
 
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
 PUBLISHED = 224
@@ -103,9 +102,8 @@ def explore_image(network: nn.Module, image: Tensor, only: Selection) -> Explore
     convolutions as the attention that they convert to."""
     own_layers = attention_layers(network)
     input_image = image.to(next(network.parameters()))
-    only_own = bool(own_layers) and own_alone(network)
     try:
-        captured = None if only_own else captured_layers(network, input_image, only)
+        captured = captured_layers(network, input_image, only)
     except (UsageError, UnsupportedError) as error:
         if error.code != "C2A501" and not own_layers:
             raise

@@ -96,7 +96,7 @@ def capture(
         recorder.selection.check(sorted(layer_names), "layer that attends")
     unread = {n: reason for n, reason in unobserved.items() if n not in attention and recorder.selection.wants(n)}
     if not attention and not unread and recorder.deselected:
-        raise UsageError("C2A008", "every layer that attends is skipped", "Leave one in.")
+        raise UsageError("C2A501", "every layer that attends is skipped", "Leave one in.")
     if not attention and not unread:
         raise UsageError(
             "C2A501",

@@ -170,7 +170,8 @@ class AttentionRecorder(TorchFunctionMode):
 
     def keep_special(self, layer: nn.Module, _: nn.Module, args: Any, kwargs: Any) -> None:
         """A pre-hook that keeps the attention of a layer of this project, or the input of a mixture's child."""
-        if not self.selection.wants(name := self.names[layer]):
+        if not self.selection.wants((name := self.names[layer]) or "(root)"):
+            self.deselected.add(name or "(root)")
             return
         passed = argument(args, kwargs, 0, "input")
         if not isinstance(layer, MultiHeadSelfAttention):

@@ -65,7 +65,7 @@ class AttentionRows:
     ulps: int
     read: Callable[[int, Whole], Array]
     step: int
-    by_position: bool = False
+    by_position: bool
     one_hot: bool = False
     rational: Callable[[int, int], list[Fraction]] | None = None
     sampled: bool = False

@@ -5,6 +5,7 @@ A network is read as it runs, or by position alone.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -257,11 +258,9 @@ def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttenti
 
     Layers of this project that read no content are read from their parameters, on the grids of the run.
     """
-    own = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
-    alone, selection = bool(own) and own_alone(model), Selection.of(only)
-    if alone:
-        selection.check(list(own), "layer that attends")
-    own = {name: layer for name, layer in own.items() if selection.wants(name)}
+    own_layers = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
+    selection = Selection.of(only)
+    own = {name: layer for name, layer in own_layers.items() if selection.wants(name)}
     inputs = as_inputs(model, inputs)
     batches = [inputs] if isinstance(inputs, Tensor | tuple | Mapping) else list(inputs)
     batches = [each[0] if isinstance(each, list) else each for each in batches]
@@ -269,12 +268,17 @@ def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttenti
         raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
     with running(model, batches[0]):
         tokens = tokens_met(model, own, batches[0])
-    if alone:
+    others = replace(selection, skip=(*selection.skip, *own_layers))
+    try:
+        captures = [capture(model, batch, only=others) for batch in batches]
+    except UsageError as error:
+        if not own or error.code != "C2A501":
+            raise
         return NamedAttention({name: own[name] for name in tokens}, tokens=tokens)
-    captures = [capture(model, batch, only=selection) for batch in batches]
-    named = rooted({name: joined_over([each[name] for each in captures]) for name in captures[0]})
-    named |= {name: own[name] for name in tokens if name in named}
-    first = captures[0]
+    first, places = captures[0], {name or "(root)": place for place, (name, _) in enumerate(model.named_modules())}
+    named = rooted({name: joined_over([each[name] for each in captures]) for name in first})
+    named |= {name: own[name] for name in tokens}
+    named = dict(sorted(named.items(), key=lambda item: places.get(item[0].split("#")[0], 0)))
     return NamedAttention(named, rooted(first.notes), rooted(first.tokens) | tokens, rooted(first.calls), sampled=True)
 
 

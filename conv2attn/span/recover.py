@@ -23,7 +23,7 @@ from conv2attn.span.graded_facts.measures import KERNELS
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import as_sides, check_extent
 from conv2attn.span.layers import read_layer
-from conv2attn.span.reading import layers_of, own_alone
+from conv2attn.span.reading import layers_of
 from conv2attn.theorem import convolution_of, module_of
 
 
@@ -116,14 +116,14 @@ def recovered_in(
     Raises:
         UsageError: another kernel than the nearest convolutions have (C2A001), or nothing to recover (C2A505).
     """
-    places = layers_of(network, inputs, grid).tokens
+    attending = layers_of(network, inputs, grid)
     recovered: dict[str, Recovered] = {}
     for name, layer in layers.items():
         if not layer.has_content:
-            tokens = places.get(name or "(root)")
+            tokens = attending.tokens.get(name or "(root)")
             sides = grid if tokens is None else tokens.sides
             recovered[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
-    if inputs is not None and not own_alone(network):
+    if inputs is not None and not attending.keys() <= recovered.keys():
         if kernel_size not in KERNELS or dilation != 1:
             raise UsageError(
                 "C2A001",

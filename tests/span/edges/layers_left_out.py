@@ -7,8 +7,10 @@ from attentions import OFFSETS, hard
 from click.testing import CliRunner
 from torch import nn
 
+import conv2attn
 from conv2attn import check_span
 from conv2attn.cli import main
+from conv2attn.errors import UsageError
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import Unread
 from conv2attn.verdicts import Verdict
@@ -29,6 +31,13 @@ class Shifts(nn.Module):
         heads = torch.from_numpy(hard((4, 4), OFFSETS)).float()
         attention = torch.softmax(1e9 * heads[None], -1)
         return torch.einsum("bhqk,bkc->bqc", attention, x)
+
+
+class OfColumns(Shifts):
+    """The same of images (batch, channels, tokens)."""
+
+    def forward(self, x):
+        return super().forward(x.mT)
 
 
 def test_a_layer_whose_queries_are_not_its_keys_is_named():
@@ -69,3 +78,26 @@ def test_only_some_layers(tmp_path, only, names):
     assert [f'"name": "{name}"' in result.stdout for name in ("first", "second")] == [
         name in names for name in ("first", "second")
     ]
+
+
+def test_layers_of_our_own_that_run_are_chosen_by_name_and_judged_on_their_padded_keys():
+    padded, plain = conv2attn.convert(nn.Conv2d(1, 1, 3, padding=1)), conv2attn.convert(nn.Conv2d(1, 1, 3))
+    network, image = nn.Sequential(padded, plain), torch.randn(1, 1, 5, 5)
+    notes = [row.notes[1:] for row in check_span(network, example_input=image).rows]
+    assert notes == [("judged on its padded keys, 7x7",), ()]
+    assert [row.name for row in check_span(network, example_input=image, only="1").rows] == ["1"]
+    with pytest.raises(UsageError, match=r"C2A008 the pattern 'x\*' fits no layer that attends\. There are: 0, 1"):
+        check_span(network, example_input=image, only="x*")
+
+
+@pytest.mark.parametrize("only", ["*", "0", "2", "[01]", "[02]"])
+def test_attention_beside_layers_of_our_own_is_seen_whatever_its_class_is_called(only):
+    ours, image = conv2attn.convert(nn.Conv2d(1, 1, 3, padding=1)), torch.randn(1, 1, 4, 4)
+    network = nn.Sequential(ours, nn.Flatten(2), OfColumns())
+    expected = {"[01]": ["0"]}.get(only, [name for name in ("0", "2") if name in only or only == "*"])
+    assert [row.name for row in check_span(network, example_input=image, only=only).rows] == expected
+    assert [layer.name for layer in conv2attn.heads(network, image, only=only).layers] == expected
+    with pytest.raises(UsageError, match=r"C2A008 the pattern '1' fits no layer that attends\. There are: 0, 2"):
+        check_span(network, example_input=image, only=[only, "1"])
+    with pytest.raises(UsageError, match="C2A501 every layer that attends is skipped"):
+        check_span(network, example_input=image, only=only, skip=["0", "2"])

@@ -1,5 +1,6 @@
 """Facts of heads against planted attention whose true numbers are known, and against plain loops."""
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -10,10 +11,13 @@ from torch import nn
 
 import conv2attn
 from conv2attn import heads
+from conv2attn.basis import AttentionGrid, Sites
+from conv2attn.models.tokens import Windows
 from conv2attn.models.values import matrices_of
 from conv2attn.span import redundant_heads
 from conv2attn.span.arrays import read_array
 from conv2attn.span.graded_facts.measures import error_of
+from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
 from conv2attn.span.graded_facts.sums import kernel, sums_of
 
@@ -204,6 +208,23 @@ def test_what_a_convolution_leaves_of_soft_heads_is_told_up_to_a_number_of_entri
         monkeypatch.setattr("conv2attn.span.graded_facts.nearest.DENSE", most)
         fact = heads(layer, grid=(6, 7)).layers[0].convolution(3)
         assert [number is not None for number in (fact.error, fact.norm)] == [told, told]
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_attention_in_windows_has_the_facts_of_the_same_attention_on_the_whole_grid(images):
+    rng = np.random.default_rng(0)
+    places = np.arange(36).reshape(2, 3, 2, 3).transpose(0, 2, 1, 3).reshape(4, 9)  # windows of 3x3 in a grid of 6x6
+    array, whole = rng.dirichlet(np.ones(9), (images, 4, 2, 9)), np.zeros((images, 2, 36, 36))
+    for window, tokens in enumerate(places):
+        whole[:, :, tokens[:, None], tokens] = array[:, window]
+    matrices = rng.standard_normal((2, 3, 2))
+    found = []
+    for attention, sides in ((whole, (6, 6)), (array.reshape(-1, 2, 9, 9), (3, 3))):
+        rows = read_array("attention", attention, grid=sides, dimensions=2, memory_limit=10**6)
+        windows = None if sides == (6, 6) else Windows(places, AttentionGrid((6, 6), Sites.everywhere(2)))
+        facts = facts_of(rows, windows, (matrices, None))
+        found.append(msgspec.json.decode(msgspec.json.encode(facts, enc_hook=lambda taps: taps.tolist())))
+    assert entries(found[1]) == nearly(found[0], rel=1e-9, abs=1e-12)
 
 
 def with_row(row):
