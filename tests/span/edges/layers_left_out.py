@@ -88,6 +88,8 @@ def test_layers_of_our_own_that_run_are_chosen_by_name_and_judged_on_their_padde
     assert [row.name for row in check_span(network, example_input=image, only="1").rows] == ["1"]
     with pytest.raises(UsageError, match=r"C2A008 the pattern 'x\*' fits no layer that attends\. There are: 0, 1"):
         check_span(network, example_input=image, only="x*")
+    with pytest.raises(UsageError, match="C2A501 every layer that attends is skipped"):
+        check_span(network, example_input=image, skip="*")
 
 
 @pytest.mark.parametrize("only", ["*", "0", "2", "[01]", "[02]"])
