@@ -299,6 +299,10 @@ SAME |= ALIASES
 
 
 ALIKE = {
+    "a bias on a bias": (
+        lambda n, x, y: F.linear(last(x), n.matrix, 2 * n.vector) + n.vector,
+        lambda n, x, y: F.linear(last(x), n.matrix) + n.vector,
+    ),
     "order of a difference": (lambda n, x, y: x - y, lambda n, x, y: y - x),
     "order of a quotient": (lambda n, x, y: x / (y.exp()), lambda n, x, y: y / (x.exp())),
     "a difference of minus one": (lambda n, x, y: x, lambda n, x, y: x - -1.0),
