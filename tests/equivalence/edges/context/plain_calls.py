@@ -1,5 +1,6 @@
 """The graph must be the plain call: code that sees the export, bounds of one image, sizes as text, threads, errors."""
 
+import re
 import threading
 from itertools import product
 
@@ -85,12 +86,17 @@ def pooled_if_large(net, y):
         return y
 
 
-@pytest.mark.parametrize("function", [at_this_size, pooled_if_large])
-def test_code_that_does_something_else_for_other_sizes_is_undecided(function):
-    original = After(function).eval()
-    report = certify(original, conv2attn.convert(original), images=IMAGES)
-    assert report.verdict is Verdict.UNDECIDED, report.to_text()
-    assert report.between[0].sentence.startswith("for 3x")
+@pytest.mark.parametrize(
+    ("function", "exported"),
+    [(at_this_size, lambda net, y: y), (pooled_if_large, lambda net, y: F.avg_pool2d(y, 5))],
+)
+def test_code_that_does_something_else_for_other_sizes_is_undecided(function, exported):
+    network, graph = After(function).eval(), After(exported).eval()
+    for pair in ((network, conv2attn.convert(network)), (network, graph), (graph, network)):
+        report = certify(*pair, images=IMAGES)
+        assert report.verdict is Verdict.UNDECIDED, report.to_text()
+        how = "at a second call, with gradients, " if network is pair[0] else ""  # its first one had all images
+        assert re.search(rf"for 3x\d+x\d+, {how}the", report.between[0].sentence)
 
 
 def profiled(net, y):
