@@ -111,7 +111,7 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
 def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff: float) -> Targets:
     """The combinations that the weights use; taps that are zero throughout ask for nothing."""
     matrix = tap_matrix(convolution)
-    used = np.flatnonzero(np.abs(matrix).max(1) > 0)
+    used = np.flatnonzero(matrix.any(1))
     columns = combinations(matrix[used], roundoff)
     one_for_each = shift_targets(attention.grid, [convolution.offsets[t] for t in used])
     labels = tuple(f"combination {j}" for j in range(columns.shape[1]))

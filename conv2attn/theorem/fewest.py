@@ -40,9 +40,10 @@ def tap_matrix(convolution: Convolution) -> TapMatrix:
 def combinations(matrix: TapMatrix, roundoff: float) -> TapMatrix:
     """Columns that span the column space of `matrix` (taps, pairs), to rounding of its weights: (taps, rank).
 
-    The longest column is taken, all are made orthogonal to it, and so on. Each is scaled by a power of two to a largest
-    entry between 1/2 and 1, which is exact.
+    The longest column is taken, all are made orthogonal to it, and so on. The matrix, and then each column, is scaled by
+    a power of two to a largest entry between 1/2 and 1, which is exact, so that no length overflows or underflows.
     """
+    matrix = np.ldexp(matrix, -np.frexp(np.abs(matrix).max(initial=0.0))[1])
     rest, largest = matrix.copy(), float(np.linalg.norm(matrix, axis=0).max(initial=0.0))
     picked: list[int] = []
     for _ in range(len(matrix)):
@@ -84,7 +85,7 @@ def fewest_heads(convolution: nn.Module | Convolution) -> FewestHeads:
     """
     layer = as_convolution(convolution)
     matrix = tap_matrix(layer)
-    used = np.flatnonzero(np.abs(matrix).max(1) > 0)
+    used = np.flatnonzero(matrix.any(1))
     columns = combinations(matrix[used], torch.finfo(layer.weight.dtype).eps / 2)
     rank = columns.shape[1]
     exact = [[Fraction(float(x)) for x in row] for row in columns]
@@ -105,7 +106,8 @@ def positive_combination(rows: Sequence[Sequence[Fraction]]) -> list[Fraction] |
     """Some x with `rows x > 0` in every entry, checked in fractions, or None where a y >= 0 with `y rows = 0` shows, in
     fractions too, that there is none.
 
-    HiGHS proposes both; the support of its y is solved exactly.
+    HiGHS proposes both for rows scaled by powers of two, of which the signs are the same; the support of its y is solved
+    exactly.
 
     Raises:
         UnsupportedError: neither of what it proposes is right (C2A110).
@@ -113,6 +115,7 @@ def positive_combination(rows: Sequence[Sequence[Fraction]]) -> list[Fraction] |
     from scipy.optimize import linprog
 
     floats = np.array([[float(x) for x in row] for row in rows])
+    floats = np.ldexp(floats, -np.frexp(np.abs(floats).max(1, keepdims=True))[1])
     primal = linprog(np.zeros(floats.shape[1]), A_ub=-floats, b_ub=-np.ones(len(floats)), bounds=(None, None))
     if primal.status == 0:
         x = [Fraction(float(each)) for each in primal.x]

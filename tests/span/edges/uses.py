@@ -1,6 +1,7 @@
 """Uses of the span: convolutions written with given heads, recovered from them, and counted in heads."""
 
 import doctest
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -12,12 +13,12 @@ from attentions import OFFSETS, hard
 from torch import nn
 
 import conv2attn
-from conv2attn import convert, express, load, recover
+from conv2attn import check_span, convert, express, load, recover
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
 from conv2attn.span import expression, fit_heads, head_offsets, profiles, redundant_heads
 from conv2attn.span.questions import MovedPattern
-from conv2attn.theorem import fewest_heads
+from conv2attn.theorem import fewest_heads, read_convolution
 from conv2attn.verdicts import Verdict
 
 
@@ -90,6 +91,41 @@ def test_fewest_heads_construct_the_convolution(seed):
     floats = np.array([[float(Fraction(x)) for x in row] for row in found.patterns])
     taps = np.einsum("ht,hoi->oit", floats, found.matrices).reshape(conv.weight.shape)
     assert np.allclose(taps, conv.weight.detach().numpy(), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("unit", [2.0**-1000, 2.0**-600, 2.0**600, 2.0**1000])
+def test_how_few_heads_a_convolution_needs_does_not_depend_on_the_unit_of_its_weights(unit):
+    torch.manual_seed(0)
+    conv = integers(nn.Conv2d(1, 2, 3))
+    before = fewest_heads(conv)
+    conv.weight.data.mul_(unit)
+    after = fewest_heads(conv)
+    assert (after.hard, after.free, after.patterns) == (before.hard, before.free, before.patterns)
+    assert np.allclose(after.matrices / unit, before.matrices)
+    report = check_span(hard((4, 5), OFFSETS), grid=(4, 5), convolution=conv, condition="kernel")
+    assert (len(report.rows[0].deciding.targets), report.verdict) == (2, Verdict.HOLDS)
+
+
+@pytest.mark.parametrize(
+    ("taps", "heads"),
+    [
+        ([3.0, 1e-300], (2, 1)),
+        ([3.0, -1e-300], (2, 2)),
+        ([-5e-324], (1, 1)),
+        ([0.0, -0.0], (0, 0)),
+        ([1e307] * 3, (3, 1)),
+    ],
+)
+def test_every_tap_that_is_not_zero_counts_however_small(taps, heads):
+    conv = nn.Conv1d(1, 1, len(taps), dtype=torch.float64)
+    conv.weight.data[:] = torch.tensor(taps, dtype=torch.float64)
+    found = fewest_heads(conv)
+    assert (found.hard, found.free) == heads
+
+
+def test_a_convolution_without_channels_needs_no_head():
+    found = fewest_heads(replace(read_convolution(nn.Conv1d(2, 2, 3)), weight=torch.zeros(0, 2, 3)))
+    assert (found.hard, found.free, found.matrices.shape) == (0, 0, (0, 0, 2))
 
 
 def test_heads_are_read():
