@@ -10,7 +10,8 @@ from math import lcm
 from typing import Annotated, Any, Literal, final
 
 import msgspec
-from msgspec.structs import force_setattr
+from flint import fmpz
+from msgspec.structs import force_setattr, replace
 
 from conv2attn.errors import CheckpointError
 from conv2attn.report import Document, Notes, Table, counted, document
@@ -45,6 +46,17 @@ class About(Part, frozen=True):
     rows: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     eps: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None
     max_phi: Annotated[float, msgspec.Meta(ge=1 / MOST_PHI, le=MOST_PHI)] | None
+
+    @property
+    def subject(self) -> tuple[str, str, str]:
+        """The layer, the condition and the offset."""
+        return self.layer, self.condition, ",".join(map(str, self.offset))
+
+    @property
+    def limits(self) -> str:
+        """The limits that were asked for, in words."""
+        options = {"eps": self.eps, "max_phi": self.max_phi}
+        return "".join(f", {name}={value:g}" for name, value in options.items() if value is not None)
 
 
 def certificates(
@@ -93,7 +105,10 @@ def written(
     weights: Sequence[float | Fraction] = (),
     dual: Mapping[int, Sequence[int]] | None = None,
 ) -> str:
-    """One certificate: limits and numbers over common denominators, then the rows asked for and attended."""
+    """One certificate: limits and numbers over common denominators, then the rows asked for and attended.
+
+    Integers are written and read by FLINT, since Python's own conversion refuses more than 4,300 digits.
+    """
     exact = exact_rows(attention, targets, rows)
     scale = lcm(*(exact[row].unit for row in rows))
     bounds = [Fraction(limits.eps), Fraction(limits.per_norm), Fraction(limits.max_phi)]
@@ -114,7 +129,7 @@ def written(
         lift = scale // exact[row].unit
         lines += [target_row, *(exact[row].numbers * lift).tolist()]
         lines += [dual[row]] if dual is not None else []
-    return "".join(" ".join(map(str, line)) + "\n" for line in lines)
+    return "".join(" ".join(str(fmpz(number)) for number in line) + "\n" for line in lines)
 
 
 @final
@@ -165,7 +180,7 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
             if line.startswith(MARK):
                 parts.append((msgspec.json.decode(line.removeprefix(MARK), type=About), []))
             elif words := line.split("#")[0].split():
-                parts[-1][1].extend(map(int, words))
+                parts[-1][1].extend(int(fmpz(word)) for word in words)
     except (ValueError, IndexError, msgspec.MsgspecError) as error:
         why = f": {error}" if isinstance(error, msgspec.MsgspecError) else ""
         raise CheckpointError(
@@ -194,32 +209,32 @@ def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
     from conv2attn import proofs
 
     confirmations: list[Confirmation] = []
-    confirmed_groups: dict[tuple[str, str], tuple[set[RowNumbers], set[RowNumbers]]] = {}
+    confirmed_groups: dict[About, tuple[set[RowNumbers], set[RowNumbers]]] = {}
     for about, numbers in parts_of(text):
-        subject = (about.layer, about.condition, ",".join(map(str, about.offset)))
         attention = read.get(about.layer)
         if attention is None:
-            confirmations.append(Confirmation(*subject, "no such layer here", Verdict.UNDECIDED))
+            confirmations.append(Confirmation(*about.subject, "no such layer here", Verdict.UNDECIDED))
             continue
         if about.keys != attention.grid.keys:
             own, stored = ("x".join(map(str, sides)) for sides in (attention.grid.keys, about.keys))
             mismatch = f"of keys on a grid {stored}, and here it is {own}: pass the --grid and --inputs of check-span"
-            confirmations.append(Confirmation(*subject, mismatch, Verdict.UNDECIDED))
+            confirmations.append(Confirmation(*about.subject, mismatch, Verdict.UNDECIDED))
             continue
         reason, plain, groups = compared(about, numbers, attention)
         if reason is None and not proofs.certificates.answers(plain)[0]:
             reason = "its numbers show nothing"
-        options = {"eps": about.eps, "max_phi": about.max_phi}
-        limits = "".join(f", {name}={value:g}" for name, value in options.items() if value is not None)
-        claim = f"{'refuted' if len(numbers) > 1 and numbers[1] else 'holds'}, confirmed{limits}"
-        verdict = Verdict.HOLDS if reason is None else Verdict.REFUTED
-        confirmations.append(Confirmation(*subject, reason or claim, verdict))
-        if reason is None and not numbers[1]:
-            confirmed_groups.setdefault(subject[::2], (groups, set()))[1].add(tuple(sorted(about.rows)))
-    for (name, label), (groups, confirmed) in confirmed_groups.items():
+        if reason is not None:
+            confirmations.append(Confirmation(*about.subject, reason, Verdict.REFUTED))
+            continue
+        queries = f"{len(about.rows)} of {attention.images * attention.grid.shape[0]} queries"
+        claim = "refuted" if numbers[1] else f"holds at {queries}"
+        confirmations.append(Confirmation(*about.subject, f"{claim}, confirmed{about.limits}", Verdict.HOLDS))
+        if not numbers[1]:
+            confirmed_groups.setdefault(replace(about, rows=()), (groups, set()))[1].add(tuple(sorted(about.rows)))
+    for about, (groups, confirmed) in confirmed_groups.items():
         if not groups <= confirmed:
-            missing = f"missing: {counted(len(groups - confirmed), 'group')} of queries"
-            confirmations.append(Confirmation(name, "", label, missing, Verdict.REFUTED))
+            missing = f"missing: {counted(len(groups - confirmed), 'group')} of queries{about.limits}"
+            confirmations.append(Confirmation(*about.subject, missing, Verdict.REFUTED))
     return Rechecked(tuple(confirmations))
 
 
@@ -252,7 +267,7 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         if unit <= 0:
             return "its weights have no denominator", "", set()
         plain = written(attention, targets, 0, rows, limits, weights=[Fraction(x, unit) for x in numerators])
-    derived = [int(word) for word in plain.split()]
+    derived = [int(fmpz(word)) for word in plain.split()]
     if not kind:
         derived[10 : 11 + heads] = numbers[10 : 11 + heads]
     if derived != list(numbers):

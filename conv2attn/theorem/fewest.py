@@ -40,8 +40,8 @@ def tap_matrix(convolution: Convolution) -> TapMatrix:
 def combinations(matrix: TapMatrix, roundoff: float) -> TapMatrix:
     """Columns that span the column space of `matrix` (taps, pairs), to rounding of its weights: (taps, rank).
 
-    The longest column is taken, all are made orthogonal to it, and so on. The matrix, and then each column, is scaled by
-    a power of two to a largest entry between 1/2 and 1, which is exact, so that no length overflows or underflows.
+    The longest column is taken, all are made orthogonal to it, and so on. The matrix, so that no length overflows or
+    underflows, and then each column is scaled by a power of two to a largest entry between 1/2 and 1, which is exact.
     """
     matrix = np.ldexp(matrix, -np.frexp(np.abs(matrix).max(initial=0.0))[1])
     rest, largest = matrix.copy(), float(np.linalg.norm(matrix, axis=0).max(initial=0.0))
@@ -106,8 +106,7 @@ def positive_combination(rows: Sequence[Sequence[Fraction]]) -> list[Fraction] |
     """Some x with `rows x > 0` in every entry, checked in fractions, or None where a y >= 0 with `y rows = 0` shows, in
     fractions too, that there is none.
 
-    HiGHS proposes both for rows scaled by powers of two, of which the signs are the same; the support of its y is solved
-    exactly.
+    HiGHS proposes both, for rows scaled by powers of two, which changes no sign; the support of its y is solved exactly.
 
     Raises:
         UnsupportedError: neither of what it proposes is right (C2A110).

@@ -1,6 +1,7 @@
 """Certificates of verdicts are confirmed by the reader of their format, and refused once a number is changed."""
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -144,6 +145,34 @@ def test_what_holds_of_each_query_needs_a_certificate_of_each(kept):
     assert (found.verdict is Verdict.HOLDS) == (kept == [0, 1, 2])
     missing = [each.found for each in found.certificates if each.verdict is not Verdict.HOLDS]
     assert missing == {3: [], 2: ["missing: 1 group of queries"], 1: ["missing: 2 groups of queries"]}[len(kept)]
+
+
+def test_other_queries_do_not_count_with_other_limits():
+    strict, read = of_rows(hard((3,), [(0,)]), (3,), [(0,)], "per-query")
+    lax, _ = of_rows(hard((3,), [(0,)]), (3,), [(0,)], "per-query", eps=0.5)
+    found = recheck_span("".join([strict[0], *lax[1:]]), read)
+    missing = [each.found for each in found.certificates if each.verdict is not Verdict.HOLDS]
+    assert missing == ["missing: 2 groups of queries", "missing: 1 group of queries, eps=0.5"]
+
+
+def test_how_many_queries_are_served_is_said():
+    """A certificate may have been asked for offsets that leave few queries in the interior."""
+    for offsets, queries in (([(0,)], 5), ([(0,), (4,)], 1)):
+        parts, read = of_rows(hard((5,), [(0,)]), (5,), offsets, "interior")
+        assert f"holds at {queries} of 5 queries, confirmed" in [
+            each.found for each in recheck_span(parts[0], read).certificates
+        ]
+
+
+def test_rows_whose_common_denominator_has_thousands_of_digits_are_written_and_confirmed():
+    """Exact rows of coprime sums: Python's own conversion of integers refuses more than 4,300 digits."""
+    array = np.full((1, 8, 8), 1, dtype=object)
+    array[0, :, 0] = [2**2000 + k for k in range(8)]
+    weights = np.array([[[Fraction(x, sum(row)) for x in row] for row in array[0]]])
+    parts, read = of_rows(weights, (8,), [(0,)], "joint")
+    assert max(map(len, parts[0].split())) > 4300
+    (found,) = recheck_span("".join(parts), read).certificates
+    assert found.found == "refuted, confirmed"
 
 
 @pytest.mark.parametrize(
