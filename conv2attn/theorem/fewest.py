@@ -106,7 +106,7 @@ def positive_combination(rows: Sequence[Sequence[Fraction]]) -> list[Fraction] |
     """Some x with `rows x > 0` in every entry, checked in fractions, or None where a y >= 0 with `y rows = 0` shows, in
     fractions too, that there is none.
 
-    HiGHS proposes both, for rows scaled by powers of two, which changes no sign; the support of its y is solved exactly.
+    HiGHS proposes both for rows scaled by powers of two, which keeps all signs; the support of its y is solved exactly.
 
     Raises:
         UnsupportedError: neither of what it proposes is right (C2A110).
