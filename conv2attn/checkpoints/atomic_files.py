@@ -65,8 +65,8 @@ def open_for_torch(path: Path) -> Iterator[ErrorKeepingFile]:
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
-    """Writes text in UTF-8 whole or not at all; see `write_atomically`."""
-    write_bytes_atomically(path, text.encode(), force)
+    """Writes text in UTF-8 whole or not at all, bytes of names that are none escaped; see `write_atomically`."""
+    write_bytes_atomically(path, text.encode(errors="backslashreplace"), force)
 
 
 def write_bytes_atomically(path: str | os.PathLike[str], content: bytes, force: bool = False) -> None:

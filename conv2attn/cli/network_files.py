@@ -182,7 +182,8 @@ def recheck_file(
     if stored_reading != reading:
         reason = f"{certificate} was written with other options on reading its files: {command}"
         raise UsageError("C2A004", reason, "Give recheck the same: --arch and what else it names.")
-    networks = tuple(prepared(reading.load(path), running) for path in files.values())
+    elsewhere = "Recheck it where that device is, or write it again: conv2attn verify A B --report FILE."
+    networks = tuple(prepared(reading.load(path), running, elsewhere) for path in files.values())
     circumstances = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
     anew = certify_with(networks, options.pop("tolerance"), circumstances, reading, running)
     if witness and anew.counterexamples:
@@ -254,7 +255,7 @@ def certifying_progress(*networks: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-def prepared(network: nn.Module, running: Running) -> nn.Module:
+def prepared(network: nn.Module, running: Running, remedy: str = "Use --device cpu.") -> nn.Module:
     """The network in the dtype and on the device asked for.
 
     Raises:
@@ -265,7 +266,7 @@ def prepared(network: nn.Module, running: Running) -> nn.Module:
             device = torch.device(running.device)
             torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError("C2A002", f"device {running.device!r} is not here", "Use --device cpu.") from error
+        raise UsageError("C2A002", f"device {running.device!r} is not here", remedy) from error
     dtype = running.dtype
     return network.to(device, getattr(torch, dtype) if dtype else None)
 

@@ -212,7 +212,7 @@ def parsed(command: str, witness: str) -> tuple[str, dict[str, Any], str]:
         program, name, *words = shlex.split(command)
         if (program, name) != ("conv2attn", "verify"):
             raise ValueError(command)
-        with verify.make_context("verify", words) as context:
+        with verify.make_context("verify", words, help_option_names=[]) as context:
             options = {str(each.name): context.params[str(each.name)] for each in verify.params if not shows(each)}
             return command_line(context), options, replay_line(context, witness)
     except (ValueError, click.ClickException, click.exceptions.Exit) as error:

@@ -164,7 +164,8 @@ def compare_documents(stored: Any, anew: Any, path: str = "") -> Iterator[Object
     """The fields of two documents that differ; those that measurements or another machine may change are not sure."""
     if isinstance(stored, dict) and isinstance(anew, dict):
         for key in dict.fromkeys((*anew, *stored)):
-            yield from compare_documents(stored.get(key, ...), anew.get(key, ...), f"{path}.{key}".removeprefix("."))
+            inner = f"{path}.{json.dumps(key)[1:-1]}".removeprefix(".")
+            yield from compare_documents(stored.get(key, ...), anew.get(key, ...), inner)
     elif isinstance(stored, list) and isinstance(anew, list) and len(stored) == len(anew):
         for place, pair in enumerate(zip(stored, anew, strict=True)):
             yield from compare_documents(*pair, f"{path}[{place}]")

@@ -31,8 +31,8 @@ def files_read_once():
             networks[key] = once(load(reading, path))
         return networks[key]
 
-    def prepared_apart(network, running):
-        return prepared(copy.deepcopy(network) if running.dtype else network, running)
+    def prepared_apart(network, running, *remedy):
+        return prepared(copy.deepcopy(network) if running.dtype else network, running, *remedy)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reading, "load", load_once)

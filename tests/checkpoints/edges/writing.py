@@ -19,8 +19,8 @@ def test_written_files_are_read_back(tmp_path):
     write_atomically(path, STATE)
     back = torch.load(path, weights_only=True)
     assert all(torch.equal(back[name].view(torch.int32), each.view(torch.int32)) for name, each in STATE.items())
-    write_text_atomically(tmp_path / "report.txt", "Δ = key − query\n")
-    assert (tmp_path / "report.txt").read_bytes() == "Δ = key − query\n".encode()
+    write_text_atomically(tmp_path / "report.txt", f"Δ = key − query\n{os.fsdecode(bytes([255]))}")
+    assert (tmp_path / "report.txt").read_bytes() == "Δ = key − query\n\\udcff".encode()
     assert {entry.name for entry in tmp_path.iterdir()} == {"file.pt", "report.txt"}
 
 

@@ -110,6 +110,22 @@ def test_a_tolerance_and_images_are_derived_again():
     assert again(body)[0] == 1
 
 
+def test_a_device_that_is_not_here_is_named_with_what_to_do():
+    pair()
+    body = certified()
+    body["circumstances"]["command"] += " --device nowhere"
+    code, said = again(body)
+    assert (code, "Recheck it where that device is, or write it again" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("key", ["\ud800", "\x1b[31m"])
+def test_keys_of_no_certificate_are_shown_escaped(key):
+    pair()
+    body = certified()
+    code, said = again({**body, key: 1})
+    assert (code, f"{json.dumps(key)[1:-1]} is 1, and missing" in said) == (1, True), said
+
+
 # Files that were forged, and signed again.
 
 
@@ -236,7 +252,15 @@ def test_a_certificate_says_not_how_files_are_read():
     body = certified()
     refused("recheck", "c.json", match="written with other options on reading its files: conv2attn verify")
     command = body["circumstances"]["command"]
-    for other in (f"{command} --trust-pickle", f"{command} --arch evil.py:make", "rm -rf /", "", "conv2attn verify '"):
+    others = (
+        f"{command} --trust-pickle",
+        f"{command} --arch evil.py:make",
+        f"{command} --help",
+        "rm -rf /",
+        "",
+        "conv2attn verify '",
+    )
+    for other in others:
         body["circumstances"]["command"] = other
         Path("c.json").write_text(json.dumps(body))
         found = call("recheck", "c.json", *ARCH)
