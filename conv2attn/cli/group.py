@@ -1,7 +1,6 @@
 """The group that all commands are in: their help, and what becomes of their errors."""
 
 import errno
-import os
 import re
 import sys
 from typing import Any
@@ -27,9 +26,10 @@ OLD_NAMES = {"--images": ("--train-images", "--inputs"), "--image": ("--inputs",
 class Command(click.Command):
     """A command with an example in its help, and its options in groups."""
 
-    def __init__(self, *args: Any, example: str, **options: Any):
+    def __init__(self, *args: Any, example: str, together: bool = False, **options: Any):
+        """Takes an example; a command that processes of torchrun run `together` checks its files with them, itself."""
         super().__init__(*args, **options)
-        self.example = example
+        self.example, self.together = example, together
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Takes options by their names of the release before as well, with a warning that says the name of today."""
@@ -44,12 +44,8 @@ class Command(click.Command):
 
     def invoke(self, context: click.Context) -> Any:
         """Checks the files that the call names, and runs the command."""
-        try:
+        if not self.together:
             check_paths(context)
-        except Conv2AttnError as error:
-            if os.environ.get("RANK", "0") != "0":  # each process of torchrun reads the same words; one says so
-                sys.exit(error.exit_code)
-            raise
         return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,6 +16,7 @@ from conv2attn.cli.options import (
     Read,
     Showing,
     Written,
+    check_paths,
     choosing,
     force,
     options,
@@ -42,7 +43,7 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
     return [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
 
 
-@main.command("check-span", example="conv2attn check-span part.pt --grid 14x14")
+@main.command("check-span", example="conv2attn check-span part.pt --grid 14x14", together=True)
 @click.argument("model", type=Read())
 @click.option(
     "--kernel-size",
@@ -92,15 +93,20 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
 )
 @tokens_or_positions
 @reporting
-def check_span(model: str, showing: Showing, plot: str | None, certificate: str | None, **arguments: Any) -> None:
+@click.pass_context
+def check_span(
+    context: click.Context, /, model: str, showing: Showing, plot: str | None, certificate: str | None, **arguments: Any
+) -> None:
     """Decide whether attention can express the convolutions of a kernel.
 
     This is the condition of Lemma 3, for each attention layer in MODEL.
     """
-    from conv2attn.cli.attention_files import check_file
     from conv2attn.span.sharing import processes_of_torchrun
 
     def check(leads: bool) -> int:
+        check_paths(context)
+        from conv2attn.cli.attention_files import check_file
+
         files = {"plot": plot, "certificate": certificate} if leads else {"plot": None, "certificate": None}
         report = check_file(model, **files, force=showing.force, **arguments)
         if leads:

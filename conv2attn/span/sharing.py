@@ -15,7 +15,7 @@ from typing import Any, TypeVar, final
 import torch
 import torch.distributed as dist
 
-from conv2attn.errors import Conv2AttnError
+from conv2attn.errors import Conv2AttnError, UsageError
 
 TaskResult = TypeVar("TaskResult")
 TIMEOUT = timedelta(minutes=30)
@@ -25,8 +25,7 @@ BUG_EXIT_CODE = 70
 STARTED_BY = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of the environment that torchrun sets for its processes."""
 RAISED_IN = "told to all processes by"
-PROCESS_LOST = "another process has ended or does not answer"
-"""Notes on errors that all processes have received already."""
+"""Begins the note on an error that all processes have received already."""
 
 
 @final
@@ -44,23 +43,28 @@ class Crew:
         return results[0]
 
     def each(self, task: Callable[[], TaskResult]) -> list[TaskResult]:
-        """The results of a task in all processes, by rank, which may exchange more in it; an error in any is raised in
-        all."""
+        """The results of a task in all processes, by rank, which may exchange more in it; an error is raised in all.
+
+        Raises:
+            UsageError: another process has ended (C2A011).
+        """
         if self.size == 1:
             return [task()]
         own: tuple[Any, Exception | None]
         try:
             own = (task(), None)
         except Exception as error:
-            if any(note.startswith((RAISED_IN, PROCESS_LOST)) for note in getattr(error, "__notes__", ())):
+            if any(note.startswith(RAISED_IN) for note in getattr(error, "__notes__", ())):
                 raise
             own = (None, sendable(error))
         everyone: list[Any] = [None] * self.size
         try:
             dist.all_gather_object(everyone, own)
-        except RuntimeError as lost:
-            lost.add_note(PROCESS_LOST)
-            raise
+        except (RuntimeError, ValueError) as lost:
+            remedy = "Read what that process said last, and start all of them again."
+            gone = UsageError("C2A011", "another process has ended or does not answer", remedy)
+            gone.add_note(f"{RAISED_IN} the connection")
+            raise gone from lost
         for rank, (_, failure) in enumerate(everyone):
             if failure is not None:
                 failure.add_note(f"{RAISED_IN} process {rank}")

@@ -58,6 +58,8 @@ sys.stdout, sys.stderr = open(name + ".json", "w"), open(name + ".txt", "w")
 os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store}
 os.chdir(folder)
 from conv2attn.cli import main
+from conv2attn.span import planes
+exec(planted.get(rank, ""))
 main(arguments)
 """
 
@@ -105,13 +107,14 @@ def test_a_process_that_vanishes_ends_the_other(tmp_path):
     assert printed(names[0], "txt").count("another process has ended or does not answer") == 1
 
 
-def command(arguments, folder, world=2):
+def command(arguments, folder, world=2, planted=()):
     """Exit codes of the command line in processes with the environment that torchrun makes, and what they print."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     ranks = [(rank, world) for rank in range(world)]
-    codes, names = run(COMMAND, ranks, folder, store=port, arguments=["check-span", *arguments])
+    given = {"arguments": ["check-span", *arguments], "planted": dict(planted)}
+    codes, names = run(COMMAND, ranks, folder, store=port, **given)
     return codes, [printed(name) for name in names], [printed(name, "txt") for name in names]
 
 
@@ -127,6 +130,31 @@ def test_the_command_line_of_two_processes_says_the_same_once(tmp_path):
     assert (tmp_path / "report.json").read_text() == alone
     codes, _, (first, second) = command(["missing.npz"], tmp_path)
     assert (codes, first.count("error: C2A301"), second) == ([2, 2], 1, "")
+
+
+ELSEWHERE = "os.mkdir('elsewhere'); os.chdir('elsewhere')"
+INTERRUPTED = "planes.left_by = lambda *given: signal.raise_signal(signal.SIGINT)"
+ENDED = "planes.left_by = lambda *given: os._exit(9)"
+
+
+@pytest.mark.parametrize(
+    ("code", "rank", "exits", "said"),
+    [
+        (ELSEWHERE, 0, [2, 2], ("error: C2A301 heads.npz does not exist", "")),
+        (ELSEWHERE, 1, [2, 2], ("error: C2A301 heads.npz does not exist", "")),
+        (INTERRUPTED, 0, [130, 2], ("interrupted", "")),
+        (INTERRUPTED, 1, [2, 130], ("error: C2A011 another process has ended", "interrupted")),
+        (ENDED, 1, [2, 9], ("error: C2A011 another process has ended", "")),
+    ],
+)
+def test_what_one_process_meets_ends_both_with_one_sentence(tmp_path, code, rank, exits, said):
+    np.savez(tmp_path / "heads.npz", one=soft((5, 6), 2.0), two=soft((5, 6), 2.0))
+    codes, _, errors = command(["heads.npz", "--grid", "5x6"], tmp_path, planted={rank: f"import os, signal; {code}"})
+    assert codes == exits
+    for error, sentence in zip(errors, said, strict=True):
+        lines = [line for line in error.splitlines() if "Gloo" not in line and line.strip()]
+        assert len(lines) == bool(sentence), error
+        assert sentence in error
 
 
 def test_tasks_of_one_process_are_done_in_order_and_the_first_refusal_counts():
