@@ -134,10 +134,10 @@ def compare_outputs(
 
 
 def is_dense(thing: object) -> bool:
-    """Whether something is a tensor whose numbers can be read one by one: not sparse, quantised or nested."""
+    """Whether something is a tensor whose numbers can be read one by one: not sparse, quantised, nested or on meta."""
     if not isinstance(thing, Tensor) or thing.is_nested:
         return False
-    return thing.layout == torch.strided and not thing.is_quantized
+    return thing.layout == torch.strided and not thing.is_quantized and not thing.is_meta
 
 
 def findings_returned(first: Any, second: Any) -> list[Finding]:

@@ -37,6 +37,7 @@ SPOILT = {
                 torch.full((2, 5, 6), math.inf),
                 torch.ones(4, 5, 6),
                 torch.ones(2, 5, 6).to_sparse(),
+                torch.ones(2, 5, 6, device="meta"),
             ],
             "place": [
                 None,
