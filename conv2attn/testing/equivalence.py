@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from conv2attn.arguments import check_network
 from conv2attn.errors import UsageError, real_number
@@ -26,7 +27,7 @@ def assert_equivalent(
     """`f(x)` equals `g(x)` on all `inputs`: same structure, dtype, device and shape, nothing empty, all finite.
 
     Args:
-        f, g: modules, or functions of tensors; evaluated without gradients.
+        f, g: modules, or functions of tensors; evaluated without gradients, each on a copy of the input.
         inputs: a tensor; an iterable of inputs, in which a tuple is taken apart into positional arguments; or a
             Hypothesis strategy, of which as many examples are drawn as the profile says.
         tolerance: None for bitwise equality up to the sign of zeros; otherwise the largest |f(x) - g(x)| allowed: a
@@ -54,7 +55,7 @@ def assert_equivalent(
     def check(drawn: Any) -> None:
         arguments = drawn if isinstance(drawn, tuple) else (drawn,)
         with torch.no_grad():
-            left, right = f(*arguments), g(*arguments)
+            left, right = (function(*tree_map_only(Tensor, Tensor.clone, arguments)) for function in (f, g))
         allowed = tolerance(*arguments) if callable(tolerance) else tolerance
         assert_same(left, right, allowed)
 

@@ -41,6 +41,7 @@ WRONG = {
     "one ulp": (same, lambda x: torch.nextafter(x, torch.tensor(9.0)), "differs in 3 of 3 numbers, most at"),
     "one number": (same, lambda x: x + (x == 4), r"differs in 1 of 3 numbers, most at \(0, 2\): 4.0 and 5.0; a tol"),
     "axes swapped": (same, lambda x: x.T, "has shape"),
+    "the input changed in place": (lambda x: x.add_(1), same, "differs in 3 of 3 numbers"),
     "order": (same, lambda x: x.flip(-1), r"differs in 2 of 3 numbers"),
     "nothing": (same, lambda x: None, "is Tensor and NoneType"),
     "NaN on both sides": (
