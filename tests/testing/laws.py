@@ -60,6 +60,7 @@ UNFIT = {
     "too small a tolerance": (off, IMAGES, lambda x: x / 4, "differs in"),
     "NaN as tolerance": (off, IMAGES, float("nan"), "differs in"),
     "a tolerance of another shape": (off, IMAGES, lambda x: x[0], r"output: a tolerance of shape \(3,\)"),
+    "whole numbers that are one in float64": (lambda x: x + 1, torch.tensor([2**53]), 0.5, "differs in 1 of 1 numbers"),
     "no input": (same, [], None, "no input: nothing was compared"),
     "an empty input": (same, [torch.ones(0, 3)], None, "output is empty"),
     "a strategy of nothing": (same, st.nothing(), None, "the strategy draws no input: nothing was compared"),
