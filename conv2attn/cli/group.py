@@ -1,6 +1,7 @@
 """The group that all commands are in: their help, and what becomes of their errors."""
 
 import errno
+import os
 import re
 import sys
 from typing import Any
@@ -27,7 +28,7 @@ class Command(click.Command):
     """A command with an example in its help, and its options in groups."""
 
     def __init__(self, *args: Any, example: str, together: bool = False, **options: Any):
-        """Takes an example; a command that processes of torchrun run `together` checks its files with them, itself."""
+        """Takes an example; processes of torchrun check the files of a command that they run `together` in its body."""
         super().__init__(*args, **options)
         self.example, self.together = example, together
 
@@ -44,7 +45,7 @@ class Command(click.Command):
 
     def invoke(self, context: click.Context) -> Any:
         """Checks the files that the call names, and runs the command."""
-        if not self.together:
+        if not self.together or "RANK" not in os.environ:  # as torchrun sets it
             check_paths(context)
         return super().invoke(context)
 
