@@ -24,6 +24,7 @@ from conv2attn.basis import (
     Dense,
     Diagonal,
     Form,
+    GeneralisedSoftmax,
     Kronecker,
     LowRank,
     Padding,
@@ -524,3 +525,15 @@ def test_weights_of_a_kernel_are_its_taps_whoever_asks_first(narrow):
     assert torch.equal(weights.kernel((3, 2), (5, 4, 3, 2, 1, 0)), kernel.flip(2, 3))
     with pytest.raises(AttributeError, match="weights have no factor"):
         _ = weights.factor
+
+
+def test_the_precision_of_heads_is_the_curvature_of_their_scores():
+    root = torch.tensor([[[1.0, 0.5], [0.0, 2.0]], [[0.3, -1.0], [2.0, 0.1]]])
+    center, alpha = torch.tensor([[0.3, -1.0], [2.0, 0.5]]), torch.tensor([0.5, 3.0])
+    grid, query = AttentionGrid((5, 6), Sites.everywhere(2)), torch.tensor([8])
+    away = torch.cartesian_prod(torch.arange(5.0), torch.arange(6.0)) - torch.tensor([1.0, 2.0])
+    for heads in (QuadraticSoftmax(center, alpha), GeneralisedSoftmax(center, root)):
+        from_center = (away[None] - heads.center[:, None]).double()
+        expected = -torch.einsum("hkx,hxy,hky->hk", from_center, heads.precision(), from_center) / 2
+        found = heads.scores(grid, query, torch.float64)[0, :, 0]
+        assert_same(found - found[:, :1], expected - expected[:, :1], 1e-5)

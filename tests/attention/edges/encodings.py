@@ -120,6 +120,7 @@ def test_larger_tables_keep_what_they_knew():
         small.attention(sides=(4, 4))
     grown = encoding.resized((6, 7), "grow")
     assert grown.operators().reach == (5, 6)
+    assert encoding.resized((1, 2), "interpolate").operators().reach == (1, 1)
     assert torch.equal(small.attention(sides=(3, 4)), layer_with(grown).attention(sides=(3, 4)))
     far, edge = ([score(grown, h, s) for h in range(2)] for s in ([5, -6], [2, -3]))
     assert far == pytest.approx(edge)

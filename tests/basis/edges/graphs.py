@@ -36,6 +36,7 @@ from conv2attn.basis import (
     terms,
     weighted_sum,
 )
+from conv2attn.basis.graphs import inverse
 from conv2attn.errors import GeometryError, UsageError
 from conv2attn.testing import assert_same
 
@@ -274,3 +275,30 @@ def test_structures_that_do_not_fit_are_refused():
         evaluate(basis_of(adjacency(GRAPH), Weights(None, torch.ones(1, 1, 2)), 1), torch.ones(1, 2, 5), "rows")
     with pytest.raises(UsageError, match="C2A120 an image of 3 channels, where the layer reads 2"):
         evaluate(basis_of(adjacency(GRAPH), Weights(None, torch.ones(1, 1, 2)), 1), torch.ones(1, 3, 5))
+
+
+def test_a_node_without_edges_shares_nothing_and_has_no_gradient():
+    degrees = torch.tensor([0.0, 2.0], requires_grad=True)
+    shares = inverse(degrees)
+    shares.sum().backward()
+    assert (shares.tolist(), degrees.grad.tolist()) == ([0.0, 0.5], [0.0, -0.25])
+
+
+def test_patterns_between_other_numbers_of_tokens_turn_and_have_the_gradients_of_either_side():
+    pattern, order = Pattern.sorted(torch.tensor([2, 0, 2]), torch.tensor([4, 1, 0]), (3, 5))
+    assert (pattern.transposed[0].shape, order.tolist()) == ((5, 3), [1, 0, 2])
+    asking, answering = torch.randn(3, 2, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)
+    for trained in ([asking], [answering], [asking, answering]):
+        for side in (asking, answering):
+            side.requires_grad_(any(side is each for each in trained))
+        gradients = torch.autograd.grad(inner_products(pattern, asking, answering).square().sum(), trained)
+        dense = (asking @ answering.mT)[pattern.queries, pattern.keys].square().sum()
+        for gradient, expected in zip(gradients, torch.autograd.grad(dense, trained), strict=True):
+            assert_same(gradient, expected, 1e-12)
+
+
+def test_edges_may_have_several_weights_each():
+    weights = torch.arange(14.0).unflatten(0, (2, 7))
+    both = as_matrix(Sparse.from_edges(EDGES, weights, 5), (5,))
+    for number, each in enumerate(weights):
+        assert torch.equal(both[number], as_matrix(Sparse.from_edges(EDGES, each, 5), (5,))[0])
