@@ -1,7 +1,7 @@
 """Grids, families of token-mixing operators, and `Basis`: `y = sum_k P_k x M_k^T + b`, the description of a layer."""
 
 from conv2attn.basis.basis import Basis, Form, as_affine_map, as_basis, basis_of
-from conv2attn.basis.composition import compose, compose_filters, merge_terms
+from conv2attn.basis.composition import compose, compose_filters, compose_shifts, merge_terms
 from conv2attn.basis.evaluation import cheapest_order, evaluate, order_costs
 from conv2attn.basis.graphs import Graph, adjacency, chebyshev, disjoint, gcn, pattern_of, random_walks, relations
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
@@ -90,6 +90,7 @@ __all__ = [
     "combine",
     "compose",
     "compose_filters",
+    "compose_shifts",
     "cut_softmax",
     "disjoint",
     "entries",

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.basis import Basis, basis_of, field
-from conv2attn.basis.grid import Sides
-from conv2attn.basis.operators import Composition, Dense, Powers, apply, as_matrix, output_sides
+from conv2attn.basis.grid import Offset, Sides, Sites
+from conv2attn.basis.operators import Composition, Dense, Powers, Shift, apply, as_matrix, output_sides
 from conv2attn.basis.operators.polynomials import Polynomials
+from conv2attn.basis.padding import Padding
 from conv2attn.basis.weights import Weights
 from conv2attn.errors import UsageError
 
@@ -24,18 +25,73 @@ def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
         UsageError: the channels do not fit (C2A120).
     Source: Andreoli 2019, Proposition 3.
     """
+    check_channels(second, first)
     outer, inner = second.weights, first.weights
-    if outer.d_in != inner.d_out:
-        raise UsageError(
-            "C2A120",
-            f"the second layer reads {outer.d_in} channels, the first gives {inner.d_out}",
-            "Pass a first layer that gives as many channels as the second reads.",
-        )
     taps = torch.einsum("joc,kci->jkoi", outer.dense(), inner.dense()).flatten(0, 1)
     between = output_sides(first.mixing, sides)
     carried = apply(second.mixing, field(first, sides).expand(inner.d_out, *between), between)
     bias = field(second, between) + torch.einsum("toc,tc...->o...", outer.dense(), carried)
     return basis_of(Composition((second.mixing, first.mixing)), Weights(None, taps, bias), len(sides))
+
+
+def compose_shifts(second: Basis, first: Basis) -> Basis:
+    """`second` after `first` as one convolution of every size: two 3x3 kernels give one of 5x5, with 25 terms.
+
+    Equal to the two wherever no output of either reads padding: at every output where neither pads, and otherwise in
+    the interior. The bias is `b'' + sum_j M''_j b'`.
+
+    Raises:
+        UsageError: a layer is not a family of shifts of pixels (C2A007), or the channels do not fit (C2A120).
+    Examples:
+        >>> import torch
+        >>> from conv2attn.basis import as_basis, compose_shifts, terms
+        >>> first, second = torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.Conv2d(8, 4, 3)
+        >>> terms(compose_shifts(as_basis(second), as_basis(first)).operators)
+        25
+    Source: Andreoli 2019, Proposition 3, for shifts: `S_a S_b = S_(a + b)`.
+    """
+    for which, basis in (("first", first), ("second", second)):
+        if not isinstance(basis.operators, Shift) or max(basis.padding.spacing) > 1:
+            raise UsageError(
+                "C2A007",
+                f"the {which} layer is not a family of shifts of pixels",
+                "Pass convolutions that are not transposed, or compose at given sides with `compose`.",
+            )
+    check_channels(second, first)
+    stride, room = first.sites.stride, first.form.room
+    sums: dict[Offset, Tensor] = {}
+    for outer_start, outer in zip(second.starts, second.weights.dense(), strict=True):
+        for inner_start, inner in zip(first.starts, first.weights.dense(), strict=True):
+            start = tuple(i + s * o for i, s, o in zip(inner_start, stride, outer_start, strict=True))
+            sums[start] = sums[start] + outer @ inner if start in sums else outer @ inner
+    least, most = (tuple(end(axis) for axis in zip(*sums, strict=True)) for end in (min, max))
+    kernel_size = tuple(m - n + 1 for n, m in zip(least, most, strict=True))
+    strides = tuple(a * b for a, b in zip(stride, second.sites.stride, strict=True))
+    sites = Sites.of_kernel(kernel_size, strides, (1,) * len(stride))
+    after = tuple(r + s * t + m for r, s, t, m in zip(room, stride, second.form.room, most, strict=True))
+    offsets = {start: tuple(x - n - b for x, n, b in zip(start, least, sites.before, strict=True)) for start in sums}
+    order = sorted(sums)
+    bias = second.weights.bias
+    if first.weights.bias is not None:
+        carried = second.weights.dense().sum(0) @ first.weights.bias
+        bias = carried if bias is None else bias + carried
+    weights = Weights(None, torch.stack([sums[start] for start in order]), bias)
+    padding = Padding(tuple(-n for n in least), after)
+    return Basis(Shift(tuple(offsets[start] for start in order)), weights, padding, sites)
+
+
+def check_channels(second: Basis, first: Basis) -> None:
+    """Refuses a second layer that reads another number of channels than the first gives.
+
+    Raises:
+        UsageError: it does (C2A120).
+    """
+    if second.weights.d_in != first.weights.d_out:
+        raise UsageError(
+            "C2A120",
+            f"the second layer reads {second.weights.d_in} channels, the first gives {first.weights.d_out}",
+            "Pass a first layer that gives as many channels as the second reads.",
+        )
 
 
 def merge_terms(basis: Basis, sides: Sides) -> Basis:

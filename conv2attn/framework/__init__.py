@@ -3,6 +3,7 @@
 from conv2attn.framework.attention_convolution import AttentionConvolution
 from conv2attn.framework.basis_convolution import BasisConvolution
 from conv2attn.framework.compare import MapComparison, compare
+from conv2attn.framework.expansion import Expansion, expand
 from conv2attn.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
 from conv2attn.framework.reduction import Reduction, reduce
 from conv2attn.framework.torch_layers import from_torch, to_torch
@@ -12,11 +13,13 @@ __all__ = [
     "BasisConvolution",
     "BiAffine",
     "DotProduct",
+    "Expansion",
     "MapComparison",
     "Mechanism",
     "Quadratic",
     "Reduction",
     "compare",
+    "expand",
     "from_torch",
     "reduce",
     "to_torch",

@@ -1,9 +1,11 @@
 """torch.nn.MultiheadAttention as an attention convolution, and back."""
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from conv2attn.arguments import check_code
 from conv2attn.errors import UnsupportedError
@@ -35,17 +37,19 @@ def from_torch(attention: object) -> AttentionConvolution:
 def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
     """The bias of the values passes through rows that sum to 1 into the bias of the layer (Andreoli 2019, Eq. 13).
 
-    Queries that may read nothing give that bias here, and NaN in torch. Dropout is not taken over.
+    Queries that may read nothing give that bias here, and NaN in torch. Dropout is not taken over. With `kdim` and
+    `vdim` the layer reads an image of keys for the tokens of another; where they differ, the channels of the keys
+    stand before those of the values.
     """
-    if attention.bias_k is not None or attention.add_zero_attn or not attention._qkv_same_embed_dim:
+    if attention.bias_k is not None or attention.add_zero_attn:
         raise UnsupportedError(
             "C2A101",
-            "MultiheadAttention with extra keys, kdim or vdim is not one convolution",
-            "Build it with embed_dim alone.",
+            "MultiheadAttention with extra keys is not one convolution",
+            "Build it without add_bias_kv and add_zero_attn.",
         )
     check_code(attention, "torch")
     heads = attention.num_heads
-    query, key, value = (w.detach().clone().unflatten(0, (heads, -1)) for w in attention.in_proj_weight.chunk(3))
+    query, key, value = (w.detach().clone().unflatten(0, (heads, -1)) for w in projections(attention))
     output = attention.out_proj.weight.detach().clone().unflatten(1, (heads, -1)).movedim(1, 0)
     if attention.in_proj_bias is None:
         mechanism, bias = DotProduct(query, key), None
@@ -54,6 +58,16 @@ def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
         mechanism = DotProduct(query, key, query_bias.unflatten(0, (heads, -1)), key_bias.unflatten(0, (heads, -1)))
         bias = attention.out_proj.weight.detach() @ value_bias + attention.out_proj.bias.detach()
     return AttentionConvolution(mechanism.softmax(), value, output.contiguous(), bias)
+
+
+def projections(attention: nn.MultiheadAttention) -> Sequence[Tensor]:
+    """The weights of queries, keys and values; keys and values of different widths read one image of both."""
+    if attention.in_proj_weight is not None:
+        return attention.in_proj_weight.chunk(3)
+    query, key, value = attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight
+    if attention.kdim == attention.vdim:
+        return query, key, value
+    return query, functional.pad(key, (0, attention.vdim)), functional.pad(value, (attention.kdim, 0))
 
 
 @singledispatch

@@ -1,5 +1,6 @@
 """A convolution as data: taps at integer offsets, queries at strided sites, padding in front, and a bias."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -110,6 +111,25 @@ def _(pair: nn.Sequential) -> Basis:
         bias = matrix @ first.weights.bias + (0 if bias is None else bias)
     value = first.weights.dense()
     return replace(first, weights=Weights(value, matrix.expand(len(value), -1, -1), bias))
+
+
+@as_basis.register(nn.AvgPool1d)
+@as_basis.register(nn.AvgPool2d)
+@as_basis.register(nn.AvgPool3d)
+def _(pool: nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d, channels: int = 1) -> Basis:
+    """Average pooling of `channels` channels, each by itself: a convolution whose taps all are 1 / window."""
+    axes = int(type(pool).__name__[-2])
+    kernel_size, stride, padding = (per_axis(each, axes) for each in (pool.kernel_size, pool.stride, pool.padding))
+    if pool.ceil_mode or (max(padding) > 0 and not pool.count_include_pad):
+        raise UnsupportedError(
+            "C2A101",
+            f"{type(pool).__name__} divides by other numbers at the border, so that it is no convolution",
+            "Build it without ceil_mode, and with count_include_pad=True or without padding.",
+        )
+    window = getattr(pool, "divisor_override", None) or math.prod(kernel_size)
+    weight = torch.full((channels, 1, *kernel_size), 1 / window)
+    amounts = Padding(padding, padding, "zeros")
+    return as_basis(Convolution(weight, None, stride, (1,) * axes, amounts, channels))
 
 
 def has_own_forward(module: nn.Module) -> bool:

@@ -120,6 +120,17 @@ def test_multi_head_attention_of_torch_is_one_and_comes_back(bias, causal, cross
     assert_same(layer.mechanism.scored.query.grad, query, 1e-9)
 
 
+@pytest.mark.parametrize("widths", [(6, 6), (6, 5), (8, 5)])
+def test_keys_and_values_of_other_widths_are_read_from_one_image(widths):
+    kdim, vdim = widths
+    attention = nn.MultiheadAttention(8, 2, kdim=kdim, vdim=vdim, batch_first=True)
+    attention.in_proj_bias.data.normal_()
+    readers, keys, values = torch.randn(3, 4, 8), torch.randn(3, 6, kdim), torch.randn(3, 6, vdim)
+    image = keys if kdim == vdim else torch.cat([keys, values], -1)
+    expected = attention(readers, keys, keys if kdim == vdim else values)[0]
+    assert_same(from_torch(attention)(image.mT, readers.mT).mT.detach(), expected.detach(), ROUNDING)
+
+
 def test_a_mask_as_pairs_is_the_mask_in_the_log_domain():
     """Values and gradients agree; a token that nobody reads may be NaN, and one that reads nothing gives the bias."""
     pattern = pattern_of(Graph(EDGES, 6), loops=False)
@@ -202,7 +213,7 @@ def test_attention_is_a_basis_once_its_image_is_known():
 
 
 def test_what_is_no_multi_head_attention_is_refused():
-    for options in ({"add_zero_attn": True}, {"add_bias_kv": True}, {"kdim": 4}):
+    for options in ({"add_zero_attn": True}, {"add_bias_kv": True}):
         with pytest.raises(UnsupportedError, match="C2A101 MultiheadAttention with extra keys"):
             from_torch(nn.MultiheadAttention(8, 2, **options))
     attention = type("Scaled", (nn.MultiheadAttention,), {"forward": lambda self, *tokens: tokens})(8, 2)
