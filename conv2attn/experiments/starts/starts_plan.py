@@ -21,11 +21,25 @@ START_ARMS = (
     "shift-5-2",
     "shift-5-1",
     "shift-5-4",
+    "mimetic/torch",
+    "far-2/torch",
+    "random-2/torch",
+    "image-2/torch",
+    "random-1/torch",
+    "random-4/torch",
+    "strong-3/torch",
+    "faster-5/torch",
 )
-"""Starts, the most telling first. `default` draws linear layers with deviation 0.02, as vision transformers do;
-`/torch` as torch does, by their widths. shift-K-ALPHA is `start_at_convolution`; `written` is shift-3-2 with the zeroed
-rows of what writes to tokens left as drawn; `positions` has its position channels and zeroed rows, and drawn heads."""
+"""Starts, the most telling of the first plan first. `default` draws linear layers with deviation 0.02, as vision
+transformers do; `/torch` as torch does, by their widths. shift-K-ALPHA is `start_at_convolution`; `written` is
+shift-3-2 with the zeroed rows of what writes to tokens left as drawn; `positions` has its position channels and
+zeroed rows, and drawn heads. far-ALPHA turns the heads of shift-3-ALPHA to offsets outside the kernel; in random-
+ALPHA they read the same waves by random matrices of the same norm; image-ALPHA is `start_at_convolution` over all
+offsets, with values that do not read the waves, and queries and keys that read content as drawn; strong-F multiplies
+drawn queries and keys by F, and faster-F what each step moves them by."""
 START_SEEDS = (0, 1, 2, 3, 4)
+CONTROL_SEEDS = (5, 6, 7, 8, 9)
+"""Seeds of the controls: image-2 was put together after runs with four of the first seeds had been seen."""
 START_RATES = (0.005, 0.01)
 """0.02 was tried for the first two arms, and was the worst of three; its rows are in the table."""
 RATE_SEED = 100
@@ -39,15 +53,23 @@ WARM_UP = 0.15
 @final
 @dataclass(frozen=True)
 class TrainingSize:
-    """A training set: the first images of a data set, and how often they are seen."""
+    """A training set: the first images of a data set, how often they are seen, by which arms, from which seeds.
+
+    Gains are paired by seed: over the default of the same draw, or over each of the `anchors`.
+    """
 
     data: str
     images: int
     epochs: int
     arms: tuple[str, ...] = START_ARMS
+    seeds: tuple[int, ...] = START_SEEDS
+    anchors: tuple[str, ...] = ()
 
 
-CORE, REST = START_ARMS[:4], START_ARMS[4:]
+CORE, REST = START_ARMS[:4], START_ARMS[4:12]
+ANCHORS = ("default/torch", "mimetic", "mimetic/torch", "shift-3-2/torch")
+CONTROLS = (*ANCHORS, "far-2/torch", "random-2/torch", "image-2/torch")
+CAUSES = ("random-1/torch", "random-4/torch", "strong-3/torch", "faster-5/torch")
 TRAINING_SIZES = (
     TrainingSize("fashion-mnist", 2000, 10, CORE),
     TrainingSize("digits", 500, 60, CORE),
@@ -58,6 +80,11 @@ TRAINING_SIZES = (
     TrainingSize("fashion-mnist", 10000, 3, CORE),
     TrainingSize("fashion-mnist", 60000, 1, CORE[2:]),
     TrainingSize("fashion-mnist", 500, 20, REST),
+    TrainingSize("fashion-mnist", 500, 20, (*CONTROLS, *CAUSES), CONTROL_SEEDS, ANCHORS),
+    TrainingSize("fashion-mnist", 2000, 10, CONTROLS, CONTROL_SEEDS, ANCHORS),
+    TrainingSize(
+        "fashion-mnist", 500, 60, ("default/torch", *CONTROLS[3:]), CONTROL_SEEDS, ("default/torch", "shift-3-2/torch")
+    ),
 )
 """The training sets in the order of their runs. 10,000 images are seen three times and 60,000 once, by the most telling
 arms, which is what two cores can afford."""

@@ -11,6 +11,7 @@ from conv2attn.experiments.figures.drawing import draw_curve
 from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
 from conv2attn.experiments.starts.runs import CURVE, RunKey, run_start
 from conv2attn.experiments.starts.starts_plan import (
+    ANCHORS,
     CHOSEN_AT,
     RATE_SEED,
     START_ARMS,
@@ -47,9 +48,11 @@ START_COLUMNS = tuple(MEANINGS)
 
 
 def rate_keys(data: str) -> list[RunKey]:
-    """The runs that choose the rate of each arm."""
+    """The runs that choose the rate of each arm that is trained on a data set."""
     images, epochs, held_out = CHOSEN_AT[data]
-    return [RunKey(data, images, epochs, arm, rate, RATE_SEED, held_out) for arm in START_ARMS for rate in START_RATES]
+    trained = {arm for size in TRAINING_SIZES if size.data == data for arm in size.arms}
+    arms = [arm for arm in START_ARMS if arm in trained]
+    return [RunKey(data, images, epochs, arm, rate, RATE_SEED, held_out) for arm in arms for rate in START_RATES]
 
 
 def accuracies_of(rows: Sequence[RunRow]) -> dict[tuple[str, ...], float]:
@@ -75,7 +78,7 @@ def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1) -> Itera
         arms = [arm for arm in size.arms if START_ARMS.index(arm) % parts == part]
         rates = {arm: best_rate(rows, size.data, arm) for arm in arms}
         keys = [key for key in rate_keys(size.data) if key.arm in arms and rates[key.arm] is None]
-        for seed in START_SEEDS:
+        for seed in size.seeds:
             chosen = [(arm, rate) for arm, rate in rates.items() if rate is not None]
             keys += [RunKey(size.data, size.images, size.epochs, arm, rate, seed) for arm, rate in chosen]
         yield from (key for key in keys if key.text not in done)
@@ -109,18 +112,21 @@ class Starts(Report):
 
     def runs_of(self, size: TrainingSize, arm: str) -> dict[str, RunRow]:
         """The runs of an arm at a size, by seed."""
-        values = (size.data, str(size.images), str(size.epochs), arm, "0")
+        values, seeds = (size.data, str(size.images), str(size.epochs), arm, "0"), {*map(str, size.seeds)}
         names = ("data", "images", "epochs", "arm", "held_out")
-        return {row["seed"]: row for row in self.rows if tuple(row[name] for name in names) == values}
+        rows = (row for row in self.rows if tuple(row[name] for name in names) == values)
+        return {row["seed"]: row for row in rows if row["seed"] in seeds}
 
 
 @document.register
 def _(starts: Starts, verbose: bool = False) -> Document:
     """A row for each arm and size, and the accuracies by which rates were chosen; verbose: rows and columns too."""
     columns = ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept")
-    rows = tuple(arm_cells(starts, size, arm) for size in TRAINING_SIZES for arm in size.arms)
+    rows = tuple(arm_cells(starts, size, arm) for size in TRAINING_SIZES for arm in size.arms if not size.anchors)
+    controls = tuple(control_cells(starts, size, arm) for size in TRAINING_SIZES for arm in size.arms if size.anchors)
     done = sum(len(starts.runs_of(size, arm)) for size in TRAINING_SIZES for arm in size.arms)
-    planned = sum(len(size.arms) * len(START_SEEDS) for size in TRAINING_SIZES)
+    planned = sum(len(size.arms) * len(size.seeds) for size in TRAINING_SIZES)
+    compared = sum(cell != "-" for row in controls for cell in row[4:])
     summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
     notes = (
         "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
@@ -134,6 +140,7 @@ def _(starts: Starts, verbose: bool = False) -> Document:
         (data, arm, *(cell for key, cell in cells.items() if (key.data, key.arm) == (data, arm)))
         for data in CHOSEN_AT
         for arm in START_ARMS
+        if any((key.data, key.arm) == (data, arm) for key in keys)
     )
     rate_table = Table(("data", "start", *(f"validation at {rate:g}" for rate in START_RATES)), rates)
     tested, chosen = sum(row["held_out"] == "0" for row in starts.rows), sum(s is not None for s in shares.values())
@@ -144,8 +151,36 @@ def _(starts: Starts, verbose: bool = False) -> Document:
     )
     return Document(
         (summary,),
-        (Table(columns, rows, ("runs", "kept", "shifts")), Notes(notes), rate_table, *(details if verbose else ())),
+        (
+            Table(columns, rows, ("runs", "kept", "shifts")),
+            Notes(notes),
+            *([Table(("images x epochs", "start", "runs", "accuracy", *OVER), controls)] if controls else []),
+            *([Notes((f"over: gain over this start, seed by seed; {compared} comparisons.",))] if controls else []),
+            rate_table,
+            *(details if verbose else ()),
+        ),
     )
+
+
+OVER = tuple(f"over {anchor}" for anchor in ANCHORS)
+
+
+def control_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
+    """The row of an arm beside the anchors of its size: training set, arm, runs, accuracy, gain over each anchor."""
+    shares = {
+        each: {seed: 100 * float(row["accuracy"]) for seed, row in starts.runs_of(size, each).items()}
+        for each in (arm, *size.anchors)
+    }
+    gains = [
+        mean_and_error(
+            [shares[arm][seed] - shares[anchor][seed] for seed in sorted(shares[arm].keys() & shares[anchor])]
+        )
+        if anchor != arm and anchor in size.anchors
+        else "-"
+        for anchor in ANCHORS
+    ]
+    runs = f"{len(shares[arm])} of {len(size.seeds)}"
+    return (f"{size.data} {size.images} x {size.epochs}", arm, runs, mean_and_error([*shares[arm].values()]), *gains)
 
 
 def arm_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ from conv2attn.models.starts.parts import (
 )
 from conv2attn.models.starts.start_heads import (
     SHARE,
+    blind_values,
     check_convolution,
     odds_of,
     sides_of_table,
@@ -49,11 +51,13 @@ HARDEST = 128.0
 def start_at_convolution(
     network: nn.Module,
     *,
-    kernel_size: int | Sequence[int] = 3,
+    kernel_size: int | Sequence[int] | Literal["image"] = 3,
     alpha: float = 2.0,
     seed: int = 0,
     positions: Literal["waves", "given"] = "waves",
-    values: nn.Module | None = None,
+    content: Literal["silent", "drawn"] = "silent",
+    values: nn.Module | Literal["kept", "blind"] = "kept",
+    draw: Literal["kept", "torch"] = "kept",
     example_input: Any = None,
     parts: Parts | None = None,
 ) -> Start:
@@ -69,14 +73,19 @@ def start_at_convolution(
     Args:
         network: a vision transformer of timm, transformers or torchvision, or of torch's own layers, whose positions
             are a table added to the tokens, freshly drawn.
-        kernel_size: of the convolution whose offsets the heads take, in turns, each offset as often as any other.
+        kernel_size: of the convolution whose offsets the heads take, in turns, each offset as often as any other;
+            "image" takes all offsets between two tokens of the grid.
         alpha: sharpness, in inverse squared tokens.
         seed: of the order in which heads take offsets.
         positions: "waves" replaces the table; "given" keeps it, and what writes to tokens, and fits queries and keys to
             it by least squares: exact on positions of full row rank, but ill-conditioned where rows are nearly
             dependent, as those of sine-cosine tables, and such heads read content too.
-        values: a convolution whose taps values and outputs begin as, in each layer and for the channels that hold
-            content; instead of `kernel_size`. By default values and outputs keep what they are.
+        content: "silent" lets queries and keys begin with the waves alone; "drawn" leaves what they read of the other
+            channels, so that attention at the offset depends on the tokens, and the bound is measured on the input.
+        values: "blind" lets values begin without the waves; "kept" leaves them; a convolution gives the taps that
+            values and outputs begin as, in each layer and for the channels that hold content, instead of
+            `kernel_size`.
+        draw: "torch" first draws linear layers and attention as torch does, by their widths.
         example_input: what the network is called with, or the size of an image, (channels, *sides); noise of the size
             that its table of positions tells by default.
         parts: names of the parts of a network of one's own.
@@ -113,15 +122,63 @@ def start_at_convolution(
         )
     if positions not in ("waves", "given"):
         raise UsageError("C2A002", f"positions={positions!r} is neither 'waves' nor 'given'", "Pass one of both.")
+    if content not in ("silent", "drawn"):
+        raise UsageError("C2A002", f"content={content!r} is neither 'silent' nor 'drawn'", "Pass one of both.")
+    if draw not in ("kept", "torch"):
+        raise UsageError("C2A002", f"draw={draw!r} is neither 'kept' nor 'torch'", "Pass one of both.")
+    if not isinstance(values, nn.Module) and values not in ("kept", "blind"):
+        reason = f"values={values!r} is not 'kept', 'blind' or a convolution"
+        raise UsageError("C2A002", reason, "Pass one of them.")
     if not isinstance(parts, Parts | None):
         raise UsageError("C2A006", f"parts={parts!r} is not a Parts(...)", "Pass conv2attn.models.starts.Parts(...).")
     if not isinstance(network, nn.Module):
         raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass the network itself.")
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
     with restored_on_failure(network):
+        if draw == "torch":
+            draw_as_torch(network, seed)
+        reading = Reading(content == "drawn", values == "blind", values if isinstance(values, nn.Module) else None)
         return start_weights(
-            network, kernel_size, float(alpha), seed, positions == "given", values, example_input, parts
+            network, kernel_size, float(alpha), seed, positions == "given", reading, example_input, parts
         )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What heads read beside the waves at the start.
+
+    Args:
+        content: queries and keys read the other channels as drawn.
+        blind: values do not read the waves.
+        convolution: its taps are the values and outputs.
+    """
+
+    content: bool
+    blind: bool
+    convolution: nn.Module | None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it says nothing that needs position channels of their own."""
+        return not (self.content or self.blind) and self.convolution is None
+
+
+def draw_as_torch(network: nn.Module, seed: int) -> None:
+    """Draws linear layers within 1 / sqrt(inputs), and queries, keys and values of torch's attention by Glorot."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.kaiming_uniform_(module.weight, math.sqrt(5), generator=generator)
+            if module.bias is not None:
+                reach = 1 / math.sqrt(module.in_features)
+                nn.init.uniform_(module.bias, -reach, reach, generator=generator)
+    for module in network.modules():
+        if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
+            nn.init.xavier_uniform_(module.in_proj_weight, generator=generator)
+            for bias in (module.in_proj_bias, module.out_proj.bias):
+                if bias is not None:
+                    nn.init.zeros_(bias)
 
 
 @contextmanager
@@ -170,11 +227,11 @@ def restored_on_failure(network: nn.Module) -> Iterator[None]:
 
 def start_weights(
     network: nn.Module,
-    kernel_size: int | Sequence[int],
+    kernel_size: int | Sequence[int] | Literal["image"],
     alpha: float,
     seed: int,
     keep_table: bool,
-    values: nn.Module | None,
+    reading: Reading,
     example_input: Any,
     parts: Parts | None,
 ) -> Start:
@@ -184,11 +241,11 @@ def start_weights(
     inputs = start_inputs(network, example_input)
     trace = trace_run(network, layers, inputs)
     tables = tables_of(network, layers)
-    if values is not None and (tables or keep_table):
+    if not reading.plain and (tables or keep_table):
         raise UsageError(
             "C2A004",
-            "values of a convolution need positions='waves', and a table of positions",
-            "Pass positions='waves', or leave values out.",
+            "values='blind' or of a convolution, and content='drawn', need positions='waves' and a table of positions",
+            "Pass positions='waves', or leave them out.",
         )
     if tables:
         windows = {sides_of_table(part) for part in tables.values()}
@@ -236,6 +293,7 @@ def start_weights(
             f"{channels} position channels leave none of {width} to content",
             "Take a wider network, or fewer waves.",
         )
+    values = reading.convolution
     if values is not None:
         offsets = kernel_offsets(check_convolution(values, width - channels, len(sides)), sides)
     head_offsets = dict(zip(layers, deal_offsets(offsets, heads, seed), strict=True))
@@ -247,7 +305,11 @@ def start_weights(
     write_positions(network, table, waves, tokens - len(waves))
     waves = waves * math.sqrt(SHARE / (1 - SHARE) / odds_of(network, inputs, first, waves))
     write_positions(network, table, waves, tokens - len(waves))
-    started_rows = start_channels(network, inputs, [*layers.values()], head_offsets, waves, sides, count, alpha)
+    if reading.blind:
+        blind_values(network, layers, channels)
+    started_rows = start_channels(
+        network, inputs, [*layers.values()], head_offsets, waves, sides, count, alpha, content=reading.content
+    )
     return Start(tuple(started_rows), channels, count, tuple(writers), notes)
 
 
@@ -276,12 +338,16 @@ def token_sides(
     return tuple(sides)
 
 
-def kernel_offsets(kernel_size: int | Sequence[int], sides: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The offsets of a kernel's taps.
+def kernel_offsets(
+    kernel_size: int | Sequence[int] | Literal["image"], sides: tuple[int, ...]
+) -> list[tuple[int, ...]]:
+    """The offsets of a kernel's taps, or all between two tokens of the grid.
 
     Raises:
         UsageError: a size below 1, or whose taps lie off a grid with these sides (C2A001, C2A006, C2A007).
     """
+    if kernel_size == "image":
+        kernel_size = [2 * side - 1 for side in sides]
     sizes = [kernel_size] * len(sides) if isinstance(kernel_size, int) else kernel_size
     if not isinstance(sizes, Sequence) or not all(type(size) is int for size in sizes):
         raise UsageError(

@@ -107,11 +107,14 @@ def start_channels(
     sides: tuple[int, ...],
     count: int,
     alpha: float,
+    *,
+    content: bool,
 ) -> list[StartedHead]:
-    """Sets queries and keys layer by layer while the network runs.
+    """Sets queries and keys layer by layer while the network runs; they keep what they read of `content`, or lose it.
 
     Returns:
-        The attention that each head has on the inputs, beside the quadratic head's.
+        The attention that each head has on the inputs, beside the quadratic head's; with content the bound is
+        measured on these inputs.
     Raises:
         UnsupportedError: a layer's position channels hold something else than scaled waves, or a head attends elsewhere
             than its queries and keys say (C2A604).
@@ -137,9 +140,10 @@ def start_channels(
         for head, offset in enumerate(head_offsets[layer.name]):
             rows = slice(head * layer.width, (head + 1) * layer.width)
             query, key = kernel.readers(sides, count, offset, alpha)
-            layer.query[rows] = 0
+            columns = slice(channels if content else None)
+            layer.query[rows, columns] = 0
             layer.query[rows][:channels, :channels] = (gain * query).to(layer.query)
-            layer.key[rows][:channels] = 0
+            layer.key[rows][:channels, columns] = 0
             layer.key[rows][:channels, :channels] = (gain * key).to(layer.key)
 
     with before_each(layers, len(waves), set_heads):
@@ -150,7 +154,7 @@ def start_channels(
         norm_factors = scales[name][:, :, None] * scales[name][:, None]
         scores = [norm_factors * kernel.scores(sides, count, offset, alpha) for offset in offsets]
         expected = [nn.functional.pad(each, (leading, 0)).softmax(-1) for each in scores]
-        rows += started_heads(name, attention[name], offsets, alpha, sides, expected)
+        rows += started_heads(name, attention[name], offsets, alpha, sides, None if content else expected)
     return rows
 
 
@@ -283,6 +287,28 @@ def start_tables(
     return rows
 
 
+def blind_values(network: nn.Module, layers: Mapping[str, StartLayer], channels: int) -> None:
+    """Lets the values of each layer begin without the position channels.
+
+    Raises:
+        UnsupportedError: the values of a layer are not known (C2A604).
+    """
+    for name in layers:
+        value_of(network, name)[0].weight.data[:, :channels] = 0
+
+
+def value_of(network: nn.Module, name: str) -> tuple[Any, Any]:
+    """The linear maps of a layer to its values and to its outputs.
+
+    Raises:
+        UnsupportedError: they are not known (C2A604).
+    """
+    if (parts := value_and_output(network, name)) is None:
+        reason = f"{name}: its values and outputs are not linear layers that are known"
+        raise UnsupportedError("C2A604", reason, "Leave values out, or take another network.")
+    return parts
+
+
 def check_convolution(convolution: nn.Module, content: int, axes: int) -> Sequence[int]:
     """The kernel size of a convolution between the channels of content.
 
@@ -324,13 +350,7 @@ def take_values(
     taps: torch.Tensor = convolution.weight.detach()  # type: ignore[operator]
     weight, rounding = taps.double().flatten(2), len(taps) * torch.finfo(taps.dtype).eps
     for name, layer in layers.items():
-        if (parts := value_and_output(network, name)) is None:
-            raise UnsupportedError(
-                "C2A604",
-                f"{name}: its values and outputs are not linear layers that are known",
-                "Leave values out, or take another network.",
-            )
-        value, output = parts
+        value, output = value_of(network, name)
         start = output.weight.shape[0] - weight.shape[0]
         for tap, offset in enumerate(offsets):
             heads = [head for head, head_offset in enumerate(head_offsets[name]) if head_offset == offset]

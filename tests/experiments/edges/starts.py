@@ -10,7 +10,7 @@ from experiments.cases import quiet
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.experiments.starts import START_COLUMNS, Starts, runs, table
 from conv2attn.experiments.starts import starts_plan as plan
-from conv2attn.experiments.starts.runs import begin
+from conv2attn.experiments.starts.arms import begin
 from conv2attn.models.zoo import TransformerPlan, VisionTransformer
 from conv2attn.report import document
 
