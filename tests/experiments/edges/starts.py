@@ -10,7 +10,7 @@ from experiments.cases import quiet
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.experiments.starts import START_COLUMNS, Starts, runs, table
 from conv2attn.experiments.starts import starts_plan as plan
-from conv2attn.experiments.starts.arms import begin
+from conv2attn.experiments.starts.arms import Faster, begin
 from conv2attn.models.zoo import TransformerPlan, VisionTransformer
 from conv2attn.report import document
 
@@ -47,6 +47,56 @@ def test_the_ablation_leaves_the_rows_that_write_as_drawn():
     assert len(start.silenced) == 9
     with pytest.raises(UsageError, match="'nothing' is not one of"):
         begin(plain, "nothing", 0, IMAGES)
+
+
+def test_controls_read_the_same_waves_with_the_same_norms():
+    """Far and random heads differ from shifts in what their queries and keys read of the waves, and in nothing else."""
+    shifts, far, random = (fresh() for _ in range(3))
+    start = begin(shifts, "shift-3-2", 0, IMAGES)
+    begin(far, "far-2", 0, IMAGES)
+    begin(random, "random-2", 0, IMAGES)
+    for other in (far, random):
+        for (name, parameter), changed in zip(shifts.named_parameters(), other.parameters(), strict=True):
+            value, changed = parameter.detach(), changed.detach()
+            if not name.endswith("in_proj_weight"):
+                assert torch.equal(value, changed)
+                continue
+            assert torch.equal(value[128:], changed[128:])
+            for mine, theirs in zip(value[:128].split(8), changed[:128].split(8), strict=True):
+                assert theirs.norm().item() == pytest.approx(mine.norm().item(), rel=1e-4)
+                assert not torch.equal(mine, theirs) or other is far  # keys of far heads are those of shifts
+            assert not changed[:128, start.channels :].any()
+    maps = runs.displacements(far, IMAGES)
+    near = maps[..., 5:8, 5:8].flatten(2)  # displacements within the kernel
+    assert (near.amax(-1) < maps.nan_to_num(0).flatten(2).amax(-1)).all()
+
+
+def test_faster_queries_and_keys_move_by_the_factor():
+    network = fresh(layers=1)
+    before = {name: value.detach().clone() for name, value in network.named_parameters()}
+    with torch.no_grad(), Faster.of("faster-5").step(network):
+        for value in network.parameters():
+            value.add_(1.0)
+    for name, value in network.named_parameters():
+        moved = value.detach() - before[name]
+        expected = torch.ones_like(moved)
+        if name.endswith("in_proj_weight"):
+            expected[:128] = 5.0
+        assert torch.allclose(moved, expected, atol=1e-5), name
+    assert Faster.of("shift-3-2").factor == 1
+
+
+def test_gains_over_each_anchor_are_paired_by_the_seeds_of_the_controls():
+    size = next(size for size in plan.TRAINING_SIZES if size.anchors and size.epochs == 10)
+    shares = {"default/torch": 0.5, "mimetic": 0.6, "far-2/torch": 0.75}
+    rows = [
+        row(table.RunKey(size.data, size.images, size.epochs, arm, 0.005, seed), share + 0.01 * seed)
+        for arm, share in shares.items()
+        for seed in (*plan.START_SEEDS, *size.seeds)
+        if (arm, seed) != ("mimetic", size.seeds[0])
+    ]
+    cells = table.control_cells(Starts(tuple(rows)), size, "far-2/torch")
+    assert cells[1:] == ("far-2/torch", "5 of 5", "82.00 +- 0.71", "25.00 +- 0.00", "15.00 +- 0.00", "-", "-")
 
 
 def test_curves_are_means_over_seeds():

@@ -108,6 +108,75 @@ def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
         assert row.mass > 2 / len(grid)
 
 
+def test_all_offsets_of_an_image_are_dealt_out():
+    network = vit(side=12, patch=4, width=32, heads=4, layers=8)
+    start = conv2attn.start_at_convolution(network, kernel_size="image", alpha=1.0)
+    every = set(itertools.product(range(-2, 3), range(-2, 3)))
+    assert {head.offset for head in start.heads} == every
+
+
+def test_drawn_content_stays_and_the_bound_is_measured_with_it():
+    before, silent = vit(drawn="torch"), vit(drawn="torch")
+    network, images = copy.deepcopy(before), torch.randn(3, 1, 28, 28)
+    quiet = conv2attn.start_at_convolution(silent, example_input=images)
+    start = conv2attn.start_at_convolution(network, example_input=images, content="drawn")
+    for old, new, mute in zip(before.layers, network.layers, silent.layers, strict=True):
+        drawn, kept, none = (each.self_attn.in_proj_weight.detach()[:128] for each in (old, new, mute))
+        assert torch.equal(kept[:, start.channels :], drawn[:, start.channels :])
+        assert not none[:, start.channels :].any()
+    first, plain = (
+        each.layers[0].self_attn.in_proj_weight.detach()[:128, : start.channels] for each in (network, silent)
+    )
+    assert torch.equal(first, plain)  # further layers read waves that the first has scaled by its content
+    captured = conv2attn.capture(network, images)
+    for row in start.heads:
+        attention = captured[row.layer][:, row.head].double()
+        for number, query in enumerate(itertools.product(range(7), range(7))):
+            target = [q + c for q, c in zip(query, row.offset, strict=True)]
+            if all(0 <= t < 7 for t in target):
+                least = quadratic_attention((7, 7), query, row.offset, 2.0) - row.bound
+                assert (attention[:, number, target[0] * 7 + target[1]] >= least - 1e-6).all()
+    assert max(h.bound for h in start.heads) > max(h.bound for h in quiet.heads)
+
+
+def test_blind_values_do_not_read_the_waves():
+    """Moving the waves of the keys alone moves no output of values."""
+    before, network = vit(), vit()
+    start = conv2attn.start_at_convolution(network, values="blind")
+    for old, new in zip(before.layers, network.layers, strict=True):
+        values, kept = (each.self_attn.in_proj_weight.detach()[128:] for each in (new, old))
+        assert not values[:, : start.channels].any()
+        assert torch.equal(values[:, start.channels :], kept[:, start.channels :])
+
+
+def test_a_draw_of_torch_is_torchs_and_leaves_the_generator_alone():
+    """Within a hundredth of a deviation, since both are uniform; the network's own draw has another deviation."""
+    network, drawn = vit(), vit(drawn="torch")
+    state = torch.get_rng_state()
+    conv2attn.start_at_convolution(network, draw="torch")
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, value in network.named_parameters():
+        if name.endswith("linear1.weight") or name == "classify.weight":
+            assert value.detach().std() == pytest.approx(
+                float(dict(drawn.named_parameters())[name].detach().std()), rel=0.1
+            )
+
+
+def test_options_that_do_not_go_together_are_refused():
+    for options, words in (
+        ({"content": "loud"}, "content='loud' is neither"),
+        ({"draw": "mine"}, "draw='mine' is neither"),
+        ({"values": "deaf"}, "values='deaf' is not"),
+        ({"values": None}, "values=None is not"),
+        ({"kernel_size": "picture"}, "kernel_size='picture' is not"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            conv2attn.start_at_convolution(vit(layers=1), **options)
+    for options in ({"content": "drawn"}, {"values": "blind"}):
+        with pytest.raises(UsageError, match="C2A004 values='blind' or of a convolution, and content='drawn'"):
+            conv2attn.start_at_convolution(vit(layers=1), positions="given", **options)
+
+
 def test_heads_finds_planted_shifts():
     network = vit(layers=2)
     start = conv2attn.start_at_convolution(network, alpha=4.0)
