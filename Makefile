@@ -37,7 +37,7 @@ proofs: .venv/.installed
 	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; fi
 
 attack: .venv/.installed-dev
-	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py tests/equivalence/edges/context/views.py
+	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py tests/equality/edges/context/views.py
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -56,7 +56,7 @@ def timed(seconds: dict[str, float]) -> Iterator[None]:
 
     with ExitStack() as stack:
         for part, (room, *owner, function) in PARTS.items():
-            home = reduce(getattr, owner, importlib.import_module(f"conv2attn.equivalence.{room}"))
+            home = reduce(getattr, owner, importlib.import_module(f"conv2attn.equality.{room}"))
             stack.enter_context(patch.object(home, function, clocked(part, getattr(home, function))))
         yield
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from conv2attn import convert, set_engine
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
-from conv2attn.equivalence.bases import Pair, comparable_basis
-from conv2attn.equivalence.rounding import difference_bounds
+from conv2attn.equality.bases import Pair, comparable_basis
+from conv2attn.equality.rounding import difference_bounds
 from conv2attn.report.markup import markdown_table
 
 SHORT = 500  # terms up to which the median ratio is held under 100

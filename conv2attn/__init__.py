@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import proofs as proofs
     from conv2attn.attention import MultiHeadSelfAttention, from_gpsa, from_mha, set_engine, to_gpsa, to_mha
     from conv2attn.checkpoints import load, save
-    from conv2attn.equivalence import certify
+    from conv2attn.equality import certify
     from conv2attn.framework import AttentionConvolution, BasisConvolution, compare, from_torch
     from conv2attn.models import conversion_of, convert, soften, softened
     from conv2attn.models.capture import capture
@@ -25,7 +25,7 @@ HOMES = {
     "as_basis": "theorem",
     "assert_equivalent": "testing.equivalence",
     "capture": "models.capture",
-    "certify": "equivalence",
+    "certify": "equality",
     "check_span": "span",
     "compare": "framework",
     "conversion_of": "models",

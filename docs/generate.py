@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 
 from conv2attn.checkpoints.contents import READERS
 from conv2attn.checkpoints.kinds import FOLDER, KINDS
-from conv2attn.equivalence import Certificate
+from conv2attn.equality import Certificate
 from conv2attn.errors import ERROR_RULES
 from conv2attn.experiments.hybrids import Hybrids
 from conv2attn.experiments.starts import Starts

@@ -31,19 +31,18 @@ class Mutant(NamedTuple):
 ALPHA = "tests/bounds/edges/alpha.py"
 LEAK = "tests/bounds/edges/leak.py"
 ROUNDING = "tests/bounds/edges/rounding.py"
-SHOWS = "tests/equivalence/edges/counterexamples.py"
-LEAKS = "tests/equivalence/edges/leaks.py"
+SHOWS = "tests/equality/edges/counterexamples.py"
+LEAKS = "tests/equality/edges/leaks.py"
 SHOWN = (
-    "tests/equivalence/edges/planted_errors.py"
-    "::test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network"
+    "tests/equality/edges/planted_errors.py::test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network"
 )
-NETWORKS = "tests/equivalence/edges/context/networks.py"
-LOOKS = "tests/equivalence/edges/context/rewrites.py::test_what_only_looks_alike_never_holds"
-OFF_GRID = "tests/equivalence/edges/off_grid.py"
-MAPS = "tests/equivalence/edges/maps.py"
-OUTPUTS = "tests/equivalence/edges/context/outputs.py"
-ARITHMETIC = "tests/equivalence/edges/arithmetic.py"
-TOLERANCE = "tests/equivalence/edges/tolerances.py"
+NETWORKS = "tests/equality/edges/context/networks.py"
+LOOKS = "tests/equality/edges/context/rewrites.py::test_what_only_looks_alike_never_holds"
+OFF_GRID = "tests/equality/edges/off_grid.py"
+MAPS = "tests/equality/edges/maps.py"
+OUTPUTS = "tests/equality/edges/context/outputs.py"
+ARITHMETIC = "tests/equality/edges/arithmetic.py"
+TOLERANCE = "tests/equality/edges/tolerances.py"
 BASIS = "tests/basis/laws.py"
 DIFFERENCE = "tests/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
 HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
@@ -51,7 +50,7 @@ HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
 BY_KEY = "tests/bounds/edges/by_key.py::test_the_bound_is_the_formula_of_the_claim"
 SIDES = "tests/bounds/edges/by_key.py::test_the_bound_is_the_same_at_every_side"
 ONE_ROW = "tests/bounds/edges/by_key.py::test_the_keys_of_an_enumeration_are_one_row"
-CHAIN = "tests/equivalence/edges/chain.py"
+CHAIN = "tests/equality/edges/chain.py"
 
 MUTANTS = {
     "scores ten times too good": Mutant(
@@ -72,7 +71,7 @@ MUTANTS = {
         "bounds/by_key.py", "arithmetic.by_axis and head.box", "arithmetic.by_axis", ONE_ROW
     ),
     "a centre as on its pixel": Mutant(
-        "equivalence/bases.py", "return Head(alpha, shifts, distance,", "return Head(alpha, shifts, 0.0,", CHAIN
+        "equality/bases.py", "return Head(alpha, shifts, distance,", "return Head(alpha, shifts, 0.0,", CHAIN
     ),
     "far keys forgotten": Mutant(
         "bounds/row.py", "return near + self.far_weights(axes) + 2 * self.far(axes)", "return near", BY_KEY
@@ -91,22 +90,22 @@ MUTANTS = {
         SIDES,
     ),
     "a leak counted once for two layers": Mutant(
-        "equivalence/rounding.py", "(mixings[0][0] + mixings[1][0]) * SLACK", "mixings[1][0] * SLACK", CHAIN
+        "equality/rounding.py", "(mixings[0][0] + mixings[1][0]) * SLACK", "mixings[1][0] * SLACK", CHAIN
     ),
     "the rounding of one mean": Mutant(
-        "equivalence/rounding.py",
+        "equality/rounding.py",
         "sum(getattr(m, part) for _, m in mixings)",
         "getattr(mixings[0][1], part)",
         CHAIN,
     ),
     "the engine ignored": Mutant(
-        "equivalence/rounding.py", "arithmetics(engine, like", 'arithmetics("dense", like', CHAIN
+        "equality/rounding.py", "arithmetics(engine, like", 'arithmetics("dense", like', CHAIN
     ),
     "the error of features ignored": Mutant(
-        "equivalence/rounding.py", "each, features) for head", "each) for head", CHAIN
+        "equality/rounding.py", "each, features) for head", "each) for head", CHAIN
     ),
     "the product of factors exact": Mutant(
-        "equivalence/rounding.py", "return 2 * gamma(weights.output", "return 0 * gamma(weights.output", CHAIN
+        "equality/rounding.py", "return 2 * gamma(weights.output", "return 0 * gamma(weights.output", CHAIN
     ),
     "alpha 46 for 128": Mutant("bounds/hard.py", HALVINGS, "halvings = 66", ALPHA),
     "alpha 88 for 128": Mutant("bounds/hard.py", HALVINGS, "halvings = 127", ALPHA),
@@ -135,25 +134,25 @@ MUTANTS = {
     "the cast is not counted": Mutant("bounds/row.py", "power(self.cast, self.casts)", "power(self.cast, 0)", ROUNDING),
     "half of the leak": Mutant("bounds/layer_difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
     "weights within a tolerance": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         "return ~(stored[0] == stored[1])",
         "return (stored[0] - stored[1]).abs() > 1e-6",
         f"{SHOWS}::test_one_ulp_of_a_weight_is_shown_by_one_pixel",
     ),
     "weights in another order within a tolerance": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         "wrong.append(~(single[0] == single[1]))",
         "wrong.append((single[0] - single[1]).abs() > 1e-6)",
         f"{MAPS}::test_one_ulp_is_seen_in_heads_of_another_order",
     ),
     "biases not compared": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         "widest_gap(biases[1], biases[0], 0.0)",
         "widest_gap(biases[1], biases[1], 0.0)",
         f"{SHOWS}::test_a_difference_below_rounding_is_that_of_fractions[zeros-1]",
     ),
     "padding mode not compared": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         "first.mode != second.mode",
         "False",
         f"{SHOWN}[reflect replaced by replicate]",
@@ -165,31 +164,31 @@ MUTANTS = {
         f"{SHOWN}[stride that shows at some sizes only]",
     ),
     "heads off the grid": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         'padding.mode == "zeros" and min(amounts) > 0',
         'padding.mode == "zeros"',
         f"{OFF_GRID}::test_heads_off_the_grid_of_two_axes[zeros on one axis hide nothing of another]",
     ),
     "any leak": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         "if not least > roundoff:",
         "if not least > 1:",
         f"{LEAKS}::test_only_the_heads_that_leak_are_counted_and_the_worst_is_named",
     ),
     "bounded called proved": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         "if not any(computed.values()) and",
         "if max(computed.values()) <= 1e-15 and",
         f"{NETWORKS}::test_strength_follows_alpha_and_not_what_is_measured",
     ),
     "one head of several at a place": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         "(factor[terms].unflatten(",
         "(factor[terms[:1]].unflatten(",
         f"{MAPS}::test_a_pair_of_layers_is_decided_by_the_right_part[two heads at one place, off together]",
     ),
     "sums of products in floats": Mutant(
-        "equivalence/maps.py",
+        "equality/maps.py",
         "    (first, _), (second, _) = (integer_matrix",
         "    return left @ right != 0\n    (first, _), (second, _) = (integer_matrix",
         f"{MAPS}::test_long_sums_of_large_numbers_are_exact",
@@ -201,34 +200,34 @@ MUTANTS = {
         f"{MAPS}::test_one_ulp_of_a_factor_is_seen_in_every_format",
     ),
     "NaN passes": Mutant(
-        "equivalence/outputs.py",
+        "equality/outputs.py",
         "if not is_finite(second):\n        return math.inf",
         "if not is_finite(second):\n        return 0.0",
         f"{SHOWN}[NaN in an output]",
     ),
     "missing outputs pass": Mutant(
-        "equivalence/outputs.py",
+        "equality/outputs.py",
         "if list(ours) != list(theirs):",
         "if False:",
         f"{OUTPUTS}::test_outputs_are_compared_by_place_and_kind",
     ),
     "constants not compared": Mutant(
-        "equivalence/context/terms.py",
+        "equality/context/terms.py",
         "tuple(tensor.shape), self.bits(tensor))",
         'tuple(tensor.shape), "")',
         f"{SHOWN}[a buffer by one ulp]",
     ),
     "operators not compared": Mutant(
-        "equivalence/context/terms.py",
+        "equality/context/terms.py",
         "self.term(self.name, *self.arguments.values())",
         "self.term(self.name, self.first)",
-        "tests/equivalence/laws.py::test_what_an_operator_reads_is_part_of_its_graph[slope of an activation]",
+        "tests/equality/laws.py::test_what_an_operator_reads_is_part_of_its_graph[slope of an activation]",
     ),
     "sizes not compared": Mutant(
-        "equivalence/matching.py",
+        "equality/matching.py",
         "return set(self.graphs[0].guards) != set(self.graphs[1].guards)",
         "return False",
-        "tests/equivalence/laws.py::test_a_changed_context_never_holds[code for certain batch sizes]",
+        "tests/equality/laws.py::test_a_changed_context_never_holds[code for certain batch sizes]",
     ),
     "undecided exits 0": Mutant(
         "verdicts.py", "return 3", "return 0", f"{NETWORKS}::test_where_nothing_was_checked_nothing_holds"
@@ -240,58 +239,58 @@ MUTANTS = {
         f"{MAPS}::test_weights_that_are_off_are_counted_and_the_worst_is_named[1]",
     ),
     "the bound forgets the layer": Mutant(
-        "equivalence/rows.py",
+        "equality/rows.py",
         "(rows * read.error + each_own)",
         "(rows * read.error)",
         f"{TOLERANCE}::test_the_bound_of_a_leaking_network_is_of_the_size_of_the_difference",
     ),
     "any bound will do": Mutant(
-        "equivalence/conclusions.py",
+        "equality/conclusions.py",
         "bound is not None and bound <= tolerance:",
         "bound is not None and bound >= 0:",
         f"{TOLERANCE}::test_of_a_layer_the_bound_decides_or_an_input_and_between_them_nothing",
     ),
     "a certificate of any file": Mutant(
-        "equivalence/rechecking.py",
+        "equality/rechecking.py",
         "elif type(stored) is not type(anew) or stored != anew:",
         "elif type(stored) is not type(anew):",
-        "tests/equivalence/edges/rechecks.py::test_no_single_edit_of_a_certificate_holds",
+        "tests/equality/edges/rechecks.py::test_no_single_edit_of_a_certificate_holds",
     ),
     "gradients not tried": Mutant(
-        "equivalence/comparison.py",
+        "equality/comparison.py",
         "for each in (False, True)",
         "for each in (False,)",
-        "tests/equivalence/edges/context/plain_calls.py::test_code_that_sees_the_export_is_undecided[1-gradients]",
+        "tests/equality/edges/context/plain_calls.py::test_code_that_sees_the_export_is_undecided[1-gradients]",
     ),
     "any error refutes": Mutant(
-        "equivalence/conclusions.py",
+        "equality/conclusions.py",
         "if run.failure and run.fault:",
         "if False:",
-        "tests/equivalence/edges/context/plain_calls.py::test_only_the_networks_own_errors_refute",
+        "tests/equality/edges/context/plain_calls.py::test_only_the_networks_own_errors_refute",
     ),
     "an order of a difference": Mutant(
-        "equivalence/context/rewrites.py",
+        "equality/context/rewrites.py",
         'return call.term("subtract", first, other)',
         'return sorted_terms(call, "subtract", first, other)',
         f"{LOOKS}[order of a difference]",
     ),
     "any number of a maximum": Mutant(
-        "equivalence/context/rewrites.py",
+        "equality/context/rewrites.py",
         "return float(first) if bool(alike.all()) else None",
         "return float(first)",
         f"{LOOKS}[a maximum with some numbers]",
     ),
     "any number before a convolution": Mutant(
-        "equivalence/context/graph.py",
+        "equality/context/graph.py",
         'zeros = all(each in ("constant", None, 0) for each in rest)',
         "zeros = True",
         f"{LOOKS}[ones before a convolution]",
     ),
     "zeros around the pixels at the wrong end": Mutant(
-        "equivalence/context/opaque.py",
+        "equality/context/opaque.py",
         "reversed(amounts[end::2])",
         "reversed(amounts[1 - end :: 2])",
-        "tests/equivalence/edges/context/rewrites.py::test_zeros_before_a_convolution_are_part_of_its_geometry[amounts0-True]",
+        "tests/equality/edges/context/rewrites.py::test_zeros_before_a_convolution_are_part_of_its_geometry[amounts0-True]",
     ),
     "query minus key": Mutant(
         "basis/grid.py",

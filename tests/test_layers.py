@@ -15,7 +15,7 @@ LAYERS = [
     {"plots"},
     {"checkpoints"},
     {"testing"},
-    {"equivalence", "span"},
+    {"equality", "span"},
     {"models"},
     {"theorem", "recover", "express"},
     {"framework"},
@@ -81,8 +81,8 @@ def test_upward_imports_are_found(tmp_path):
     planted = {
         "basis/grid.py": "if TYPE_CHECKING:\n    from ..models import resnet\n",
         "bounds.py": "def late():\n    import conv2attn.theorem\n",
-        "equivalence/layer.py": "from conv2attn import convert\n",
-        "span/rank.py": "from conv2attn.equivalence import certify\n",
+        "equality/layer.py": "from conv2attn import convert\n",
+        "span/rank.py": "from conv2attn.equality import certify\n",
         "attention/__init__.py": "from . import engines\nfrom .. import errors\nfrom ..basis.grid import Grid\n",
         "attention/engines/dense.py": "from ..layer import scores\nfrom ...cli import text\n",
         "odds/ends.py": "import torch\n",
@@ -95,9 +95,9 @@ def test_upward_imports_are_found(tmp_path):
         "conv2attn.attention.engines.dense imports conv2attn.cli.text",
         "conv2attn.basis.grid imports conv2attn.models.resnet",
         "conv2attn.bounds imports conv2attn.theorem",
-        "conv2attn.equivalence.layer imports conv2attn.convert",
+        "conv2attn.equality.layer imports conv2attn.convert",
         "odds.ends has no place in LAYERS",
-        "conv2attn.span.rank imports conv2attn.equivalence.certify",
+        "conv2attn.span.rank imports conv2attn.equality.certify",
     ]
 
 

@@ -167,7 +167,7 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
 
 def are_one_map(matches: Sequence[Match], contents: Contents) -> bool:
     """Whether a few architectures of registries are proved to compute the same map with these weights."""
-    from conv2attn.equivalence import certify
+    from conv2attn.equality import certify
 
     if len(matches) > MOST_TRIED or not all(":" in each.name for each in matches):
         return False

@@ -25,9 +25,9 @@ from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.checkpoints.saving import PROGRAMS
 from conv2attn.checkpoints.torch_files import read_dict
 from conv2attn.cli.options import Running
-from conv2attn.equivalence import Certificate, Replay, certify, replay_counterexamples
-from conv2attn.equivalence.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
-from conv2attn.equivalence.replay import WITNESS_REMEDY
+from conv2attn.equality import Certificate, Replay, certify, replay_counterexamples
+from conv2attn.equality.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
+from conv2attn.equality.replay import WITNESS_REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import attention_layers, conversion_of, convert
 from conv2attn.models.conversion.network import no_convolution_text

@@ -19,7 +19,7 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.suffixes import PICTURE_SUFFIXES, REPORT_SUFFIXES
 
 if TYPE_CHECKING:
-    from conv2attn.equivalence import Certificate
+    from conv2attn.equality import Certificate
     from conv2attn.report import Report
 
 LARGEST_INPUT = 2**26

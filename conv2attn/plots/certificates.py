@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from conv2attn.equivalence import Certificate
+from conv2attn.equality import Certificate
 from conv2attn.errors import UsageError
 from conv2attn.report import show
 from conv2attn.verdicts import Verdict

@@ -7,8 +7,8 @@ import numpy as np
 
 from conv2attn import check_span, heads
 from conv2attn.checkpoints.inspection import Inspection
-from conv2attn.equivalence import Recheck, Replay
-from conv2attn.equivalence.replay import Shown
+from conv2attn.equality import Recheck, Replay
+from conv2attn.equality.replay import Shown
 from conv2attn.experiments.pruning import Pruning
 from conv2attn.experiments.tables import reproduce_tables
 from conv2attn.models.softening import SoftenedLayer, Softening

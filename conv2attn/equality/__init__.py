@@ -1,0 +1,20 @@
+"""Does the second network compute the first, for every input, and how is that known."""
+
+from conv2attn.equality import certificate_document as certificate_document  # registers its rule
+from conv2attn.equality.certify import certify
+from conv2attn.equality.rechecking import Recheck, recheck_certificate
+from conv2attn.equality.replay import Replay, replay_counterexamples
+from conv2attn.equality.results import Certificate, Counterexample, Finding, Outputs, Row
+
+__all__ = [
+    "Certificate",
+    "Counterexample",
+    "Finding",
+    "Outputs",
+    "Recheck",
+    "Replay",
+    "Row",
+    "certify",
+    "recheck_certificate",
+    "replay_counterexamples",
+]

@@ -1,0 +1,123 @@
+"""The report of a certificate: what is said of it, in which order."""
+
+from collections import Counter
+
+from conv2attn.equality.outputs import in_axes
+from conv2attn.equality.results import Certificate, Gap, Outputs, Row
+from conv2attn.report import Cell, Document, Notes, Table, Verbatim, document, gathered, show
+from conv2attn.verdicts import Verdict
+
+LAYER_COLUMNS = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
+OUTPUT_COLUMNS = ("output", "at", "difference", "first", "second")
+SPARE_COLUMNS = ("grid", "alpha", "convolution", "heads", "strength")
+
+
+@document.register
+def _(certificate: Certificate, verbose: bool = False) -> Document:
+    """The verdict, the rows, and what was found, measured and assumed."""
+    table = Table(LAYER_COLUMNS, tuple(map(row_cells, certificate.rows)), SPARE_COLUMNS)
+    if certificate.outputs and not certificate.rows:
+        table = Table(OUTPUT_COLUMNS, tuple(map(gap_cells, certificate.outputs.gaps)), OUTPUT_COLUMNS[3:])
+    notes = Notes((*findings(certificate, verbose), *closing_notes(certificate, verbose)))
+    return Document(verdict_lines(certificate), (table, notes, Verbatim(repeating(certificate))), certificate.verdict)
+
+
+def row_cells(row: Row) -> tuple[Cell, ...]:
+    """The row of a layer."""
+    grid, verdict = "x".join(map(str, row.grid)) if row.grid else None, "skipped" if row.skipped else row.verdict
+    numbers = row.heads, row.alpha, row.max_error, row.bound
+    return row.name, row.convolution, grid, *numbers, row.strength, verdict
+
+
+def gap_cells(gap: Gap) -> tuple[Cell, ...]:
+    """The row of an output of which only the largest difference is known."""
+    return gap.output, in_axes(gap.place) or "-", gap.difference, f"{gap.original:.6g}", f"{gap.converted:.6g}"
+
+
+def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
+    """The verdict and its strength, the count of all four verdicts, and what was assumed about the files."""
+    counts = Counter(row.verdict for row in certificate.counted)
+    tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    skipped = len(certificate.rows) - len(certificate.counted)
+    sampled = certificate.sampled and certificate.verdict is Verdict.UNDECIDED
+    strength = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS or sampled else ""
+    read = certificate.circumstances.get("read as")
+    layers = f"layers: {tally}{f', {skipped} skipped' if skipped else ''}" if certificate.rows else "no layers compared"
+    verdict = f"{certificate.verdict.value}{strength}; {layers}"
+    return (verdict, f"networks {read}") if read else (verdict,)
+
+
+def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
+    """A sentence for each part that does not hold, of the rows and between them; one for all that it is said of."""
+    remarks = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
+    lines: list[str] = []
+    for code in dict.fromkeys(finding.code for _, finding in remarks):
+        sentences = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
+        lines += [f"{code} {line}".strip() for line in gathered(sentences, most=None if verbose else 3)]
+    lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
+    lines += [f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples]
+    return [*lines, *certificate.unshown]
+
+
+def repeating(certificate: Certificate) -> tuple[str, ...]:
+    """The commands that show a refutation again."""
+    circumstances = certificate.circumstances
+    command = circumstances.get("repeat", circumstances.get("command"))
+    return (f"to repeat it: {command}",) if command and certificate.verdict is Verdict.REFUTED else ()
+
+
+def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
+    """The claim on the context, measured outputs and assumptions; where `verbose`, in full and with the arithmetic."""
+    lines = between_in_words(certificate)
+    if certificate.outputs:
+        lines += outputs_in_words(certificate.outputs, verbose)
+    if certificate.holding_tolerance is not None:
+        scope = "that holds on these images" if certificate.sampled else "known to hold"
+        lines.append(f"smallest tolerance {scope}: --tolerance {three_digits_up(certificate.holding_tolerance)}")
+    lines += [f"claim: {certificate.claim}"] if certificate.claim else []
+    if verbose:
+        measured = certificate.circumstances.get("arithmetic")
+        lines += [f"measured: {measured}"] if measured else []
+        return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
+    brief = [line.partition(" (")[0].partition(";")[0].partition(",")[0] for line in certificate.assumptions]
+    return [*lines, f"assumed (in full with -v): {'; '.join(brief)}"] if brief else lines
+
+
+def between_in_words(certificate: Certificate) -> list[str]:
+    """Whether the graphs of both networks are equal, or that nothing was checked; nothing where images alone speak."""
+    verdicts = {each.part: each.verdict for each in certificate.between}
+    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {"structure", "sampled", "tolerance"}:
+        return ["nothing was checked"]
+    if "structure" not in verdicts:
+        return []
+    where = "between the convolutions " if certificate.rows else ""
+    same = verdicts["structure"] is Verdict.HOLDS
+    return [f"{where}the graphs are {'equal, node by node' if same else 'not known to be equal'}"]
+
+
+def three_digits_up(number: float) -> str:
+    """A number with three digits, rounded up.
+
+    >>> three_digits_up(0.00123401), three_digits_up(0.5)
+    ('0.00124', '0.5')
+    """
+    text = f"{number:.3g}"
+    return text if float(text) >= number else f"{number * 1.005:.3g}"
+
+
+def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:
+    """The end-to-end measurement in sentences."""
+    difference, largest = show(outputs.max_difference), show(outputs.largest_output)
+    lines = [f"outputs on {outputs.images}: largest difference {difference}, largest output {largest}"]
+    if outputs.bound is not None and (verbose or not outputs.vacuous):
+        vacuous = " (no useful bound)" if outputs.vacuous else ""
+        lines.append(f"bound propagated to the outputs: {show(outputs.bound)}{vacuous}")
+    if outputs.same_top1 is not None:
+        stable = f"; its margin exceeds the difference for {outputs.stable}"
+        if outputs.stable_by_bound is not None and not outputs.vacuous:
+            stable += f", the bound for {outputs.stable_by_bound}"
+        lines.append(f"same top-1 class: {outputs.same_top1} of {outputs.count}{stable}")
+    if outputs.correct is not None:
+        before, after = outputs.correct
+        lines.append(f"accuracy {before}/{outputs.count} before, {after}/{outputs.count} after")
+    return lines

@@ -1,0 +1,220 @@
+"""Outputs of two networks side by side: dense tensors in nested tuples, lists and mappings, and plain values."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from conv2attn.equality.results import Finding, Gap, Outputs, axis_names, holds, refuted, undecided
+from conv2attn.report import counted
+from conv2attn.verdicts import Strength
+
+NUMBERS_AT_A_TIME = 1 << 22  # numbers compared at a time, so that float64 copies stay small
+PLAIN_KINDS = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
+ONLY_COMPARED = "only dense tensors in nested tuples, lists and mappings are compared"
+
+
+def output_parts(output: Any, where: str = "output") -> Iterator[tuple[str, Any]]:
+    """The parts of nested tuples, lists and mappings, each with the path to it; empty ones are parts themselves."""
+    if isinstance(output, Mapping) and output:
+        for key, item in output.items():
+            yield from output_parts(item, f"{where}[{key!r}]")
+    elif isinstance(output, list | tuple) and output:
+        for index, item in enumerate(output):
+            yield from output_parts(item, f"{where}[{index}]")
+    else:
+        yield where, output
+
+
+def dense_parts(output: Any) -> Iterator[tuple[str, Tensor]]:
+    """The dense tensors in an output, each with the path to it."""
+    return ((where, part) for where, part in output_parts(output) if is_dense(part))
+
+
+def largest_difference(first: Tensor, second: Tensor) -> float:
+    """max |first - second|; NaN where the first is not finite; infinite where the second alone is not, where shapes,
+    dtypes or devices differ, and where there is nothing to compare."""
+    if (first.shape, first.dtype, first.device) != (second.shape, second.dtype, second.device) or not first.numel():
+        return math.inf
+    if not is_finite(first):
+        return math.nan
+    if not is_finite(second):
+        return math.inf
+    chunks = zip(first.reshape(-1).split(NUMBERS_AT_A_TIME), second.reshape(-1).split(NUMBERS_AT_A_TIME), strict=True)
+    return max((wide(ours) - wide(theirs)).abs().max().item() for ours, theirs in chunks)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are; torch says it of no format of 8 bits."""
+    return bool((wide(tensor) if tensor.itemsize == 1 else tensor).isfinite().all())
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """The numbers of any dtype, truth values too, with 53 bits."""
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def other_kind(first: Tensor, second: Tensor) -> str:
+    """The first of shape, dtype and device that differs between two tensors, in words; empty if none does."""
+    for what in ("shape", "dtype", "device"):
+        ours, theirs = (getattr(side, what) for side in (first, second))
+        if ours != theirs:
+            ours, theirs = (tuple(side) if what == "shape" else side for side in (ours, theirs))
+            return f"has {what} {theirs}, not {ours}"
+    return ""
+
+
+def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
+    """Whether the second network returns what the first returns in kind: structure, shapes, dtypes, finite numbers.
+
+    After an `overflow` inside the first, the order of its sums decides which numbers are finite: that refutes nothing.
+    """
+    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
+    if not ours:
+        return undecided("outputs", "C2A407", f"the first returns {type(first).__name__} without any tensor")
+    if list(ours) != list(theirs):
+        missing, more = [k for k in ours if k not in theirs], [k for k in theirs if k not in ours]
+        sentences = [f"{k} is missing" for k in missing] + [f"{k} is new" for k in more] or [
+            "they come in another order"
+        ]
+        return refuted("outputs", "C2A407", "; ".join(sentences))
+    for where, tensor in ours.items():
+        other = theirs[where]
+        if kind := other_kind(tensor, other):
+            return refuted("outputs", "C2A407", f"{where} {kind}")
+        difference = largest_difference(tensor, other)
+        if tensor.numel() == 0:
+            return undecided("outputs", "C2A407", f"{where} is empty in both: there is nothing to compare")
+        if math.isnan(difference):
+            return undecided("outputs", "C2A407", f"{where} of the first is not finite on these inputs")
+        if difference == math.inf:
+            bad = (~wide(other).isfinite()).nonzero().tolist()
+            many = f"{where}: {counted(len(bad), 'number')} of the second"
+            if overflow:
+                return undecided("outputs", "C2A407", f"{many} overflow; {overflow}")
+            if not bad:
+                return refuted("outputs", "C2A407", f"{where}: the difference is beyond float64")
+            at = in_axes(bad[0])
+            return refuted("outputs", "C2A407", f"{many} not finite{at and f', the first at {at}'}")
+    return holds("outputs", Strength.SAMPLED)
+
+
+def compare_outputs(
+    first: Any, second: Any, described: str, labels: Tensor | None, bound: float | None = None
+) -> Outputs | None:
+    """The numbers, where the outputs are the same in kind; classes where there is one output (images, classes)."""
+    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
+    if list(ours) != list(theirs) or not ours:
+        return None
+    differences = [largest_difference(ours[key], theirs[key]) for key in ours]
+    if not all(map(math.isfinite, differences)):
+        return None
+    one = next(iter(ours.values()))
+    count = len(one) if one.ndim else 1
+    largest = max(wide(tensor).abs().max().item() for tensor in ours.values())
+    vacuous, gaps = None if bound is None else not bound <= largest, gaps_between(first, second)
+    if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2 or not one.is_floating_point():
+        return Outputs(described, count, max(differences), largest, bound=bound, vacuous=vacuous, gaps=gaps)
+    other = next(iter(theirs.values()))
+    classes = one.argmax(1), other.argmax(1)
+    correct = None
+    if labels is not None:
+        right = [int((chosen == labels.to(chosen.device)).sum()) for chosen in classes]
+        correct = right[0], right[1]
+    top = one.double().topk(2, 1).values
+    margin = top[:, 0] - top[:, 1]
+    stable = int((margin > 2 * (one.double() - other.double()).abs().amax(1)).sum())
+    by_bound = int((margin > 2 * bound).sum()) if bound is not None else None
+    same = int((classes[0] == classes[1]).sum())
+    measured = described, count, max(differences), largest
+    return Outputs(*measured, same, correct, stable, bound, vacuous, by_bound, gaps)
+
+
+def is_dense(thing: object) -> bool:
+    """Whether something is a tensor whose numbers can be read one by one: not sparse, quantised, nested or on meta."""
+    if not isinstance(thing, Tensor) or thing.is_nested:
+        return False
+    return thing.layout == torch.strided and not thing.is_quantized and not thing.is_meta
+
+
+def findings_returned(first: Any, second: Any) -> list[Finding]:
+    """A finding on each thing in either output that is no dense tensor, unless it is plain and the same in both.
+
+    None refutes: a number or a name that was read off a tensor may turn with its rounding.
+    """
+    ours, theirs = ({w: part for w, part in output_parts(side) if not is_dense(part)} for side in (first, second))
+    sentences = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})
+    return [undecided("outputs", "C2A407", sentence) for sentence in sentences if sentence]
+
+
+def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """The reason why the parts at a place are not known to be the same in both; empty where they are."""
+    sides = [side[where] for side in (ours, theirs) if where in side]
+    for thing in sides:
+        if not isinstance(thing, (*PLAIN_KINDS, Mapping, list, tuple)):
+            return f"{where} is of the kind {type(thing).__name__}, and {ONLY_COMPARED}"
+    if len(sides) == 1:
+        return f"{where} is {sides[0]!r} in one of the two, and another kind of thing or nothing in the other"
+    if type(sides[0]) is not type(sides[1]) or repr(sides[0]) != repr(sides[1]):
+        return f"{where} is {sides[1]!r}, not {sides[0]!r}, and {ONLY_COMPARED}"
+    return ""
+
+
+def in_axes(place: Sequence[int]) -> str:
+    """A place in an output, its axes named."""
+    return ", ".join(f"{name} {number}" for name, number in zip(axis_names(len(place)), place, strict=True))
+
+
+def widest_gap(first: Any, second: Any, limit: float) -> Gap | None:
+    """The widest gap of all tensors in two outputs, and how many of all their numbers differ by more than `limit`.
+
+    None where the outputs are of other kinds, or where the first holds no finite number.
+    """
+    gaps = gaps_between(first, second, limit)
+    widest = max(gaps, key=lambda each: (math.isnan(each.difference), each.difference), default=None)
+    return replace(widest, count=sum(each.count for each in gaps)) if widest else None
+
+
+def gaps_between(first: Any, second: Any, limit: float = 0.0) -> tuple[Gap, ...]:
+    """The widest gap of each tensor in two outputs of one kind; none for a tensor without a finite number."""
+    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
+    if list(ours) != list(theirs) or any(other_kind(ours[where], theirs[where]) for where in ours):
+        return ()
+    gaps = (widest_in(where, ours[where], theirs[where], limit) for where in ours if ours[where].numel())
+    return tuple(each for each in gaps if each is not None)
+
+
+def widest_in(where: str, ours: Tensor, theirs: Tensor, limit: float) -> Gap | None:
+    """The widest gap between two tensors of one kind; None where the first holds no finite number."""
+    gaps = gap(ours, theirs)
+    if gaps.max() < 0:
+        return None
+    place = tuple(int(i) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
+    original, converted = (parts(side)[place].item() for side in (ours, theirs))
+    return Gap(where, place[:-1], original, converted, int((gaps > limit).any(-1).sum()))
+
+
+def most_different(first: Any, second: Any, count: int) -> list[int]:
+    """The numbers of `count` images, those first whose outputs differ most, as far as these come one an image."""
+    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
+    most = torch.zeros(count)
+    for where in ours.keys() & theirs.keys():
+        alike = not other_kind(ours[where], theirs[where])
+        if alike and ours[where].numel() and ours[where].shape[:1] == (count,):
+            most = most.maximum(gap(ours[where], theirs[where]).flatten(1).amax(1).cpu())
+    return sorted(range(count), key=lambda number: -most[number].item())
+
+
+def gap(first: Tensor, second: Tensor) -> Tensor:
+    """|second - first| of two tensors of one kind: infinite where only the second is not finite, -1 where the first is
+    not; for the real and the imaginary part apart, along one more axis."""
+    ours, theirs = parts(first), parts(second)
+    return (theirs - ours).abs().nan_to_num(math.inf, math.inf).masked_fill(~ours.isfinite(), -1.0)
+
+
+def parts(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor with 53 bits, real and imaginary part along one more axis."""
+    return torch.view_as_real(wide(tensor)) if tensor.is_complex() else wide(tensor)[..., None]

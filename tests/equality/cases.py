@@ -1,0 +1,266 @@
+"""Networks whose context was changed: errors that must never hold, and harmless twins that must be proved the same."""
+
+import copy
+import functools
+
+import torch
+from equality.planted import Small, permuted, ulp
+from torch import fx, nn
+from torch.nn import functional as F
+
+import conv2attn
+
+
+class Functional(nn.Module):
+    """Calls a convolution as a function, with a weight of its own that is standardised on the way."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(4, 6, 3, padding=1)
+        self.weight = nn.Parameter(torch.randn(5, 6, 3, 2) / 6)
+        self.stride, self.padding, self.slope, self.dropout = 1, 1, 0.1, nn.Dropout(0.5)
+        self.register_buffer("scale", torch.rand(5, 1, 1) + 0.5, persistent=False)
+        self.norm = nn.BatchNorm2d(6, momentum=0.2)
+
+    def forward(self, image):
+        weight = (self.weight - self.weight.mean()) / self.weight.std()
+        hidden = F.leaky_relu(self.norm(self.first(image)), self.slope)
+        return self.dropout(F.conv2d(hidden, weight, stride=self.stride, padding=self.padding) * self.scale).mean(
+            (2, 3)
+        )
+
+
+class Shared(nn.Module):
+    """One convolution under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(4, 4, 3, padding=1)
+        self.second = self.first
+
+    def forward(self, image):
+        return self.second(torch.relu(self.first(image)))
+
+
+class Choosing(nn.Module):
+    """Dropout, which evaluation leaves out, of one of two tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.dropout, self.first = nn.Conv2d(4, 4, 3), nn.Dropout(), True
+
+    def forward(self, image):
+        hidden = self.layer(image)
+        active = hidden.relu()
+        return hidden - active + self.dropout(hidden if self.first else active)
+
+
+class Autocast(nn.Module):
+    """Subtracts in another dtype, which is a graph inside the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.turned = nn.Conv2d(4, 4, 3), False
+
+    def forward(self, image):
+        first = self.layer(image)
+        second = first.sigmoid()
+        with torch.autocast("cpu", torch.bfloat16):
+            return second - 2 * first if self.turned else first - 2 * second
+
+
+class Branching(nn.Module):
+    """Goes another way for large images."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(4, 4, 3)
+        self.limit, self.sign = 20, 1.0
+
+    def forward(self, image):
+        hidden = self.layer(image)
+        return hidden * self.sign if image.shape[2] > self.limit else hidden
+
+
+class ByValue(nn.Module):
+    """Branches on the value of a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(4, 4, 3)
+
+    def forward(self, image):
+        hidden = self.layer(image)
+        return hidden if hidden.sum() > 0 else -hidden
+
+
+class Ending(nn.Module):
+    """A convolution, and a layer that torch builds from several parameters."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.layer, self.last = nn.Conv2d(4, 4, 3), last
+
+    def forward(self, image):
+        found = self.last(self.layer(image).mean(2).transpose(1, 2))
+        return found[0] if isinstance(found, tuple) else found
+
+
+def recurrent():
+    return Ending(nn.LSTM(4, 3, batch_first=True))
+
+
+def parametrised():
+    return Ending(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
+
+
+def traced():
+    return fx.symbolic_trace(Functional().eval())
+
+
+def root():
+    return nn.Conv2d(4, 3, 3)
+
+
+class Annotated(nn.Module):
+    """Reads an attribute of a parameter, which no state dict holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(4, 4, 3)
+
+    def forward(self, image):
+        return self.layer(image) * getattr(self.layer.bias, "gain", 1.0)
+
+
+def made(kind):
+    """A network in evaluation mode with seeded weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return kind().eval()
+
+
+def scaled(factor):
+    return lambda module, args, output: output * factor
+
+
+def unshared(net):
+    net.second = copy.deepcopy(net.first)
+
+
+def unshared_and_changed(net):
+    unshared(net)
+    ulp(net.second.weight.data, (1, 1, 1, 1))
+
+
+class Slotted:
+    """A callable with a slot that no attribute dictionary shows."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, module, args, output):
+        return output * self.factor
+
+
+def multiplied(module, args, output, factor):
+    return output * factor
+
+
+def noisy():
+    """A hook with noise of its own."""
+    generator = torch.Generator().manual_seed(0)
+    return lambda module, args, output: output + torch.rand(output.shape, generator=generator)
+
+
+def hooked(module):
+    module.register_forward_hook(scaled(2.0))
+    return module
+
+
+def by_identity(net):
+    """A registry of modules by identity, which no copy of the network is in."""
+    registry = {id(net.norm): 2.0}
+    net.norm.register_forward_hook(lambda module, args, output: output * registry.get(id(module), 1.0))
+
+
+def everywhere(chosen):
+    """A hook of all modules of all networks, which doubles what the chosen ones return."""
+    nn.modules.module.register_module_forward_hook(
+        lambda module, args, output: output * 2 if chosen(module) else output
+    )
+
+
+ERRORS = {
+    "eps": (Functional, lambda net: setattr(net.norm, "eps", 2e-5)),
+    "running statistics": (Functional, lambda net: ulp(net.norm.running_var, (2,))),
+    "a bias that is left out": (Functional, lambda net: setattr(net.norm, "bias", None)),
+    "a buffer that is changed and not read": (
+        Functional,
+        lambda net: net.norm.register_forward_hook(lambda m, args, out: (m.num_batches_tracked.add_(1), None)[1]),
+    ),
+    "a check of values": (
+        Functional,
+        lambda net: net.norm.register_forward_hook(lambda m, args, out: torch._assert_async(out.max() < 1e9)),
+    ),
+    "dropout in training mode": (Functional, lambda net: net.dropout.train()),
+    "statistics of the batch": (Functional, lambda net: net.norm.train()),
+    "what dropout reads": (Choosing, lambda net: setattr(net, "first", False)),
+    "arguments of a block": (Autocast, lambda net: setattr(net, "turned", True)),
+    "slope of an activation": (Functional, lambda net: setattr(net, "slope", 0.11)),
+    "weight of a function by one ulp": (Functional, lambda net: ulp(net.weight.data, (1, 2, 1, 1))),
+    "stride of a function": (Functional, lambda net: setattr(net, "stride", 2)),
+    "padding of a function": (Functional, lambda net: setattr(net, "padding", 2)),
+    "a buffer that is not persistent": (Functional, lambda net: ulp(net.scale, (1, 0, 0))),
+    "a hook that scales by 1 + 1e-7": (Functional, lambda net: net.norm.register_forward_hook(scaled(1 + 1.2e-7))),
+    "a hook with a slot": (Functional, lambda net: net.norm.register_forward_hook(Slotted(1.5))),
+    "a hook that knows the module by its identity": (Functional, by_identity),
+    "a global hook that knows the module by its identity": (
+        Functional,
+        lambda net: everywhere(lambda module: module is net.norm),
+    ),
+    "a global hook on attention": (
+        Functional,
+        lambda net: everywhere(lambda module: isinstance(module, conv2attn.MultiHeadSelfAttention)),
+    ),
+    "a hook with an argument": (
+        Functional,
+        lambda net: net.norm.register_forward_hook(functools.partial(multiplied, factor=1.5)),
+    ),
+    "a hook with noise of its own": (Functional, lambda net: net.norm.register_forward_hook(noisy())),
+    "a hook of a single layer": (root, lambda net: net.register_forward_hook(scaled(1.5))),
+    "an attribute of a parameter": (Annotated, lambda net: setattr(net.layer.bias, "gain", 2.0)),
+    "a recurrent weight": (recurrent, lambda net: ulp(net.last.weight_hh_l0.data, (2, 1))),
+    "a shared module unshared and changed": (Shared, unshared_and_changed),
+    "a branch that small images do not take": (Branching, lambda net: setattr(net, "limit", 12)),
+    "code for certain batch sizes": (
+        Functional,
+        lambda net: net.norm.register_forward_hook(lambda m, args, out: out * 2 if len(out) == 7 else out),
+    ),
+    "training mode of a compared layer that a hook asks": (
+        Functional,
+        lambda net: net.first.register_forward_hook(lambda m, args, out: out + 1.0 * (m.groups == 1)),
+    ),
+}
+TWINS = {
+    "nothing": (Functional, lambda net: None),
+    "save and load": (Functional, lambda net: net.load_state_dict(copy.deepcopy(net.state_dict()))),
+    "momentum, which evaluation does not read": (Functional, lambda net: setattr(net.norm, "momentum", 0.3)),
+    "a counter that no operator reads": (Functional, lambda net: net.norm.num_batches_tracked.add_(1)),
+    "a layer that nothing calls": (Functional, lambda net: net.add_module("more", nn.Linear(3, 3))),
+    "an attribute that nothing reads": (Functional, lambda net: setattr(net, "note", "hello")),
+    "a module unshared": (Shared, unshared),
+    "channels last": (Functional, lambda net: net.to(memory_format=torch.channels_last)),
+    "a hook on a module that nothing calls": (Small, lambda net: net.add_module("more", hooked(nn.Identity()))),
+    "a global hook on both": (
+        Functional,
+        lambda net: everywhere(lambda module: isinstance(module, Functional | nn.BatchNorm2d)),
+    ),
+    "heads permuted": (Functional, lambda net: permuted(net.first)),
+    "another engine": (Functional, lambda net: conv2attn.set_engine(net, "gather")),
+    "a graph module": (traced, lambda net: None),
+    "a recurrent layer": (recurrent, lambda net: None),
+    "a parametrised layer": (parametrised, lambda net: None),
+}

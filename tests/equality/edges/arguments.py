@@ -1,0 +1,171 @@
+"""Arguments of `certify`: of the wrong kind they are refused in one sentence, before anything runs."""
+
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.equality import certify, replay_counterexamples
+from conv2attn.errors import UsageError
+from conv2attn.models.provenance import Provenance, with_provenance
+from conv2attn.verdicts import Verdict
+
+SIZE = (1, 4, 5)
+IMAGES = torch.rand(2, *SIZE, generator=torch.Generator().manual_seed(0))
+LAYER = nn.Conv2d(1, 2, 3)
+CONVERTED = conv2attn.convert(LAYER)
+
+
+def strange(tensor):
+    """The numbers of a tensor: sparse, quantised and nested; torch warns of the latter two."""
+    with warnings.catch_warnings(action="ignore"):
+        quantised = torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
+        return [tensor.to_sparse(), quantised, torch.nested.nested_tensor(list(tensor))]
+
+
+def meta(buffer):
+    """A layer with a weight, or a buffer, that has no numbers."""
+    layer = nn.Conv2d(1, 2, 3, device=None if buffer else "meta")
+    layer.register_buffer("count", torch.zeros(1, device="meta" if buffer else None))
+    return layer
+
+
+NO_NUMBER = ["x", [1.0], -1, -0.5, math.nan, True, 1j, torch.tensor(1.0)]
+WRONG = {
+    **{which: [None, "model.pt", 3, [], meta(True), meta(False)] for which in ("original", "network")},
+    "tolerance": [*NO_NUMBER, math.inf],
+    "input_range": [*NO_NUMBER, None],
+    "input_size": [5, 5.0, {3, 4}, torch.ones(3), (1, 0, 5), (1, -3, 5), (1, 4.5, 5), (2**13, 2**13, 2)],
+    "seed": ["x", None, 1.0, True, 2**64, -(2**63) - 1, np.int64(3)],
+    "images": [
+        *("x", [[1.0]], np.ones((1, *SIZE)), torch.ones(0, *SIZE), torch.tensor(1.0), *strange(IMAGES)),
+        *(IMAGES.to(dtype) for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64)),
+        *(torch.ones(2, 7, 4, 5), IMAGES.double()),
+    ],
+    "labels": [
+        *([0, 1], "x", np.zeros(2, dtype=np.int64), torch.zeros(2), torch.zeros(2, dtype=torch.bool)),
+        *(torch.ones(2, dtype=torch.int64).to_sparse(), *(torch.zeros(s).long() for s in ((1,), (3,), (2, 1), ()))),
+    ],
+}
+RIGHT = {
+    "tolerance": [0, 1e300, np.float64(0.5)],
+    "input_range": [0, 0.5],
+    "input_size": [SIZE, [*SIZE], torch.Size(SIZE)],
+    "seed": [-(2**63), 2**64 - 1],
+    "labels": [torch.zeros(2, dtype=d) for d in (torch.uint8, torch.int64)],
+}
+
+
+def asked(name, given):
+    """`certify` with one argument changed."""
+    pair = {"original": LAYER, "network": CONVERTED, **({name: given} if name in ("original", "network") else {})}
+    where = {} if name == "input_size" else {"images": IMAGES}
+    return certify(**pair, **{**where, **({} if name in pair else {name: given})})
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_of_the_wrong_kind_is_refused_in_one_sentence(name):
+    for given in WRONG[name]:
+        with pytest.raises(UsageError, match=r"C2A00[1679] ") as error:
+            asked(name, given)
+        assert "\n" not in str(error.value), given
+        assert not re.search(r"\b(a [aeiou]|an [^aeiou])", str(error.value), re.I), error.value
+
+
+def test_one_image_without_a_batch_is_refused():
+    layer = nn.Conv2d(3, 4, 3)
+    with pytest.raises(UsageError, match=r"C2A007 images of 3x8x9 are one image without a batch\. Pass images\[None\]"):
+        certify(layer, conv2attn.convert(layer), images=torch.rand(3, 8, 9))
+    rows = nn.Sequential(nn.Unflatten(1, (3, 8)), nn.Conv1d(3, 4, 3))  # as many images as channels
+    assert certify(rows, conv2attn.convert(rows), images=torch.rand(3, 24)).verdict is Verdict.HOLDS
+
+
+def test_assumptions_say_of_which_file_they_are():
+    first, second = nn.Conv2d(1, 2, 3), nn.Conv2d(1, 2, 3)
+    first, second = (
+        with_provenance(each, Provenance("f", "k", name, ("guessed",)))
+        for each, name in ((first, "one"), (second, "two"))
+    )
+    read = [certify(first, each, images=IMAGES).circumstances["read as"] for each in (first, second)]
+    both = "of which the first is read as one (guessed) and the second is read as two (guessed)"
+    assert read == ["read as one (guessed)", both]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_of_the_right_kind_passes(name):
+    for given in RIGHT[name]:
+        assert asked(name, given).verdict in (Verdict.HOLDS, Verdict.UNDECIDED), given
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_images_are_of_any_floating_point_format(dtype):
+    layer = nn.Conv2d(1, 2, 3, dtype=dtype)
+    assert certify(layer, conv2attn.convert(layer), images=IMAGES.to(dtype))
+
+
+def test_nothing_to_run_on_is_refused():
+    with pytest.raises(
+        UsageError,
+        match=r"C2A005 nothing says how large .*Pass input_size, such as \(3, 224, 224\), or example_input",
+    ):
+        certify(LAYER, CONVERTED)
+
+
+def test_under_autocast_nothing_is_certified():
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(UsageError, match="C2A004 autocast is on"):
+        certify(LAYER, CONVERTED, input_size=SIZE)
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, math.inf, math.nan])
+def test_the_tolerance_of_a_replay_is_a_number(tolerance):
+    content = {"witnesses": [{"layer": "(root)", "image": IMAGES[0], "place": (0, 0, 0)}]}
+    with pytest.raises(UsageError, match=f"tolerance={tolerance!r} is not a finite number of at least 0"):
+        replay_counterexamples(content, "f.pt", LAYER, CONVERTED, tolerance=tolerance)
+
+
+def test_a_range_is_a_number_of_any_library_that_a_float_holds():
+    for reach in (10**30, np.int64(2), np.float32(2)):
+        assert certify(LAYER, CONVERTED, input_size=SIZE, input_range=reach).verdict is Verdict.HOLDS
+    with pytest.raises(UsageError, match="C2A001 input_range=1000"):
+        certify(LAYER, CONVERTED, input_size=SIZE, input_range=10**400)
+
+
+@pytest.mark.parametrize("reach", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_random_images_are_seeded_fill_the_range_and_have_the_format_of_the_layers(reach, dtype):
+    layer = nn.Conv2d(2, 2, 1, bias=False).to(dtype)
+    seen = []
+    layer.register_forward_pre_hook(
+        lambda module, args: seen.append(args[0]) if type(args[0]) is torch.Tensor else None
+    )
+    made = [certify(layer, layer, input_size=(2, 30, 40), input_range=reach, seed=seed) for seed in (5, 5, 6)]
+    ranges = [report.rows[0].input_range for report in made]
+    assert ranges[0] == ranges[1]
+    assert (ranges[0] != ranges[2]) is (reach > 0 and dtype is not torch.bfloat16)
+    assert 0.99 * reach <= ranges[0] <= reach
+    assert {image.dtype for image in seen} == {dtype}
+    assert made[0].outputs.images == f"1 random image 2x30x40 within +-{reach:g} (seed 5)"
+
+
+def test_the_size_of_random_images_may_be_that_of_the_architecture():
+    class Planned(nn.Sequential):
+        plan = type("Plan", (), {"input_size": (1, 4, 5)})
+
+    layer = Planned(nn.Conv2d(1, 2, 3))
+    assert certify(layer, layer).rows[0].grid == (2, 3)
+    assert certify(layer, layer, input_size=(1, 6, 6)).rows[0].grid == (4, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_default_dtype_changes_no_certificate(dtype):
+    layer = nn.Conv2d(1, 2, 3)
+    torch.set_default_dtype(dtype)
+    try:
+        assert certify(layer, conv2attn.convert(layer), input_size=(1, 5, 6)).verdict is Verdict.HOLDS
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -1,0 +1,153 @@
+"""`verify`, `recheck` and `replay` from the command line: exit codes, the command that repeats, and files kept."""
+
+import json
+import os
+import shlex
+
+import pytest
+import torch
+from commands import SIZE, call, refused, save_converted, save_residual
+from equality import planted
+
+import conv2attn
+from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
+
+pytestmark = pytest.mark.usefixtures("files_read_once")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A small residual network, its conversion, and conversions that are wrong: made once."""
+    folder = tmp_path_factory.mktemp("made")
+    save_residual(folder / "net.pt")
+    save_converted(folder / "right.pt")
+    save_converted(folder / "soft.pt", alpha=3)
+    network = conv2attn.load(folder / "right.pt")
+    planted.ulp(planted.taps(network.layer2.get_submodule("0.conv1")), (3, 2, 1))
+    conv2attn.save(network, folder / "wrong.pt")
+    network = conv2attn.load(folder / "right.pt")
+    planted.ulp(network.layer2.get_submodule("0.bn2").weight.data, (3,))
+    conv2attn.save(network, folder / "between.pt")
+    return folder
+
+
+@pytest.fixture
+def files(made, tmp_path, monkeypatch):
+    """The same files in the current folder."""
+    for path in made.iterdir():
+        os.link(path, tmp_path / path.name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+REFUTED = {
+    "wrong.pt": ([], "in exact arithmetic it is off by"),
+    "soft.pt": ([], "rounding allows"),
+    "soft.pt --tolerance 1e-06": (["--tolerance", "1e-6"], "the tolerance allows 1e-06"),
+    "soft.pt --tolerance 0.0": (["--tolerance", "0"], "the tolerance allows 0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUTED)
+def test_what_was_saved_is_shown_again_by_the_command_in_the_report(files, name):
+    options, shown = REFUTED[name]
+    wrong = name.split()[0]
+    refuted = call("verify", "net.pt", wrong, *SIZE, *options, "--save-witness", "shown.pt")
+    assert (refuted.exit_code, refuted.stderr) == (1, "wrote shown.pt\n")
+    command = next(line for line in refuted.stdout.splitlines() if line.startswith("to repeat it: "))
+    assert command == f"to repeat it: conv2attn replay shown.pt net.pt {name}"
+    again = call(*shlex.split(command)[4:])
+    assert (again.exit_code, shown in again.stdout) == (1, True)
+    assert again.stdout.startswith("refuted: ")
+    after = call("replay", "shown.pt", "net.pt", "right.pt", *(["--tolerance", "1e-3"] if options else []))
+    assert (after.exit_code, after.stderr) == (3, "")
+    assert "(and nothing is known of other inputs)" in after.stdout
+
+
+def test_what_was_saved_is_what_was_reported(files):
+    result = call("verify", "net.pt", "soft.pt", *SIZE, "--format", "json", "--save-witness", "shown.pt")
+    kept, told = torch.load("shown.pt", weights_only=True)["witnesses"], json.loads(result.stdout)
+    assert [each["layer"] for each in kept] == [each["layer"] for each in told["counterexamples"]]
+    assert [each["converted"] for each in kept] == [each["converted"] for each in told["counterexamples"]]
+    assert told["circumstances"]["command"] == f"conv2attn verify net.pt soft.pt {' '.join(SIZE)}"
+    body = json.loads(call("replay", "shown.pt", "net.pt", "right.pt", "--format", "json").stdout)
+    assert (body["schema"], body["verdict"], body["exit_code"]) == ("conv2attn.replay/1", "undecided", 3)
+    assert [each["layer"] for each in body["shown"]] == [each["layer"] for each in kept]
+    listed = call("replay", "shown.pt", "net.pt", "right.pt", "--format", "markdown").stdout
+    assert any(line.startswith("- ") for line in listed.splitlines())
+
+
+def test_without_a_saved_input_a_refutation_repeats_itself_and_where_nothing_is_refuted_nothing_is_saved(files):
+    repeated = "to repeat it: conv2attn verify net.pt wrong.pt --input-size 3x12x10"
+    assert repeated in call("verify", "net.pt", "wrong.pt", *SIZE).stdout
+    result = call("verify", "net.pt", "right.pt", *SIZE, "--save-witness", "shown.pt")
+    assert (result.exit_code, result.stderr) == (0, "shown.pt was not written: no input shows a difference\n")
+    assert "to repeat it" not in result.stdout
+    assert not (files / "shown.pt").exists()
+
+
+def test_a_stored_certificate_is_checked_again(files):
+    assert call("verify", "net.pt", "right.pt", *SIZE, "--report", "c.json").exit_code == 0
+    told = json.loads((files / "c.json").read_text())["circumstances"]
+    assert {"original sha256", "converted sha256", "torch", "device", "dtypes", "kernels"} <= told.keys()
+    result = call("recheck", "c.json")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "holds: c.json")
+    (files / "right.pt").unlink()
+    os.link(files / "wrong.pt", files / "right.pt")
+    result = call("recheck", "c.json")
+    assert (result.exit_code, "right.pt is not the file" in result.stdout) == (1, True)
+
+
+def test_a_refuted_certificate_that_names_saved_inputs_is_right(files):
+    assert call("verify", "net.pt", "wrong.pt", *SIZE, "--save-witness", "in 1.pt", "--report", "c.json").exit_code == 1
+    result = call("recheck", "c.json")
+    assert (result.exit_code, "stored verdict: refuted, which is right" in result.stdout) == (1, True), result.stdout
+    (files / "c.json").write_text((files / "c.json").read_text().replace("conv2attn replay", "planted replay"))
+    assert "circumstances.repeat is" in call("recheck", "c.json").stdout
+
+
+@pytest.mark.parametrize(("stem", "block"), [("cifar", "bottleneck"), ("imagenet", "basic")])
+def test_every_resnet_is_certified_and_passes_the_second_look(tmp_path, monkeypatch, stem, block):
+    monkeypatch.chdir(tmp_path)
+    plan = ResNetPlan(block=block, depths=(2, 1, 1, 1), width=4, classes=5, stem=stem)
+    torch.save(ResNet(plan).state_dict(), "net.pt")
+    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "net.attn.pt")
+    assert call("verify", "net.pt", "net.attn.pt", "--input-size", "3x34x36", "--report", "c.json").exit_code == 0
+    found = json.loads(call("recheck", "c.json", "--format", "json").stdout)
+    layers = len(conv2attn.conversion_of(conv2attn.load("net.attn.pt")).rows)
+    assert (found["verdict"], found["wrong"], found["checked"]) == ("holds", [], layers)
+
+
+def test_other_files_are_one_sentence(files):
+    (files / "text.pt").write_text("hello")
+    torch.save([1.0], "list.pt")
+    (files / "cut.pt").write_bytes((files / "net.pt").read_bytes()[:1000])
+    for name, told in {
+        "none.pt": "C2A301 none.pt does not exist",
+        "text.pt": "C2A303 text.pt is a text file, so it is no witness file. Write one: conv2attn verify A B --save",
+        "list.pt": "C2A303 list.pt holds a list",
+        "net.pt": "C2A303 net.pt holds no saved witnesses",
+        "cut.pt": "C2A302 cut.pt",
+    }.items():
+        refused("replay", name, "net.pt", "soft.pt", match=told)
+    refused("replay", "net.pt", "net.pt", "soft.pt", "--tolerance", "nan", match="tolerance=nan is not")
+    refused("verify", "net.pt", "soft.pt", *SIZE, "--tolerance", "-1", match="tolerance=-1.0 is not")
+    refused("verify", "net.pt", "soft.pt", *SIZE, "--save-witness", "no/such.pt", match="C2A301 no is not a folder")
+    refused("recheck", "none.json", match="none.json does not exist")
+    assert call("verify").exit_code == 2
+
+
+def test_what_is_read_is_never_overwritten(files):
+    writing = "--save-witness"
+    before = (files / "right.pt").read_bytes()
+    told = "right.pt is read by this call, and would be overwritten. Name another file."
+    refused("verify", "net.pt", "right.pt", *SIZE, writing, "./right.pt", "--force", match=told)
+    refused("verify", "net.pt", "soft.pt", "--inputs", "right.pt", writing, "right.pt", "--force", match=told)
+    refused("convert", "right.pt", "-o", "right.pt", "--force", match=told)
+    assert (files / "right.pt").read_bytes() == before
+
+
+def test_a_folder_that_takes_no_files_is_refused_before_any_work(files, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
+    told = "C2A301 r.json cannot be written: its folder takes no files from this user"
+    refused("verify", "net.pt", "right.pt", *SIZE, "--report", "r.json", match=told)

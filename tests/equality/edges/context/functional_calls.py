@@ -1,0 +1,217 @@
+"""Functional convolutions: each kind of call has its row, and an error in one is shown by an image."""
+
+import pytest
+import torch
+from equality import planted
+from equality.pairs import layer
+from equality.planted import image, right
+from equality.reports import PROVED, outcome, replayed, rows
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.equality import certify
+from conv2attn.verdicts import Verdict
+
+HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
+
+
+class Odd(nn.Conv2d):
+    """A convolution with a forward of its own, which attends in its place."""
+
+    def forward(self, given):
+        return F.conv2d(F.pad(given, (1, 1, 1, 1)), self.weight, self.bias)
+
+
+class Tied(nn.Module):
+    """A convolution whose weight is read once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = layer(), nn.Conv2d(4, 4, 1)
+
+    def forward(self, given):
+        return F.conv2d(self.a(given), self.a.weight, self.a.bias, padding=1) + self.b(given)
+
+
+class Calls(nn.Module):
+    """Functional convolutions of two geometries beside a layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 3)), nn.Conv2d(5, 3, 3)
+        self.norm = nn.BatchNorm2d(5).eval()
+
+    def forward(self, images):
+        near = self.layer(torch.relu(self.norm(F.conv2d(images, self.weight, padding=1))))
+        return {"near": near, "far": F.conv2d(images, self.weight, stride=2).sum((2, 3))}
+
+
+class Unbatched(nn.Module):
+    """Image after image, each without a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 2)), nn.Conv2d(4, 5, (3, 2))
+
+    def forward(self, images):
+        return torch.stack([F.conv2d(each, self.weight, stride=2).sum() + self.layer(each) for each in images])
+
+
+class Kinds(nn.Module):
+    """Two functions in one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4, 3, 3))
+
+    def forward(self, given):
+        return F.conv2d(given, self.weight) + F.conv_transpose2d(given, self.weight)[:, :, 2:-2, 2:-2]
+
+
+class Complex(nn.Module):
+    """Two functional convolutions, of which one is of a dtype without a softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 4, 3, 3))
+
+    def forward(self, given):
+        other, weight = given.to(torch.complex64), self.weight.to(torch.complex64)
+        return F.conv2d(given, self.weight) + F.conv2d(other, weight=weight).real
+
+
+FUNCTIONS = {
+    "two geometries": (Calls, {}, ["layer", "(root):conv2d", "(root):conv2d#2"]),
+    "a class of its own": (lambda: nn.Sequential(Odd(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1)), {}, ["2", "0:conv2d"]),
+    "a weight read twice": (Tied, {}, ["a", "b", "(root):conv2d"]),
+    "no batch": (Unbatched, {}, ["layer", "(root):conv2d"]),
+    "two functions": (Kinds, {}, ["(root):conv2d", "(root):conv_transpose2d"]),
+    "one of two left": (Kinds, {"skip": "*transpose2d"}, ["(root):conv2d"]),
+    "one that is none of ours": (Complex, {}, ["(root):conv2d"]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functional_convolutions_have_rows(name):
+    make, options, expected = FUNCTIONS[name]
+    torch.manual_seed(0)
+    original = make()
+    report = certify(original, conv2attn.convert(original, example_input=image(), **options), images=image())
+    counted = [row.name for row in report.rows if not row.skipped and row.verdict is not UNSUPPORTED]
+    assert counted == expected, report.to_text()
+    assert all(row.max_error <= row.bound and row.memory_saved for row in report.rows if row.name in expected)
+    assert outcome(report) == PROVED or name == "one that is none of ours", report.to_text()
+
+
+class Branching(nn.Module):
+    """A convolution by a layer, and on wide images one by a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow, self.weight = layer(2, 3), nn.Parameter(torch.rand(2, 2, 3, 3))
+
+    def forward(self, given):
+        passed = self.narrow(given)
+        return F.conv2d(passed[:, :2], self.weight) if given.shape[-1] > 8 else passed
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_attention_that_no_input_met_is_not_compared(wrapped):
+    original, wide = Branching(), torch.rand(1, 2, 9, 9)
+    converted = conv2attn.convert(original, example_input=wide)
+    if wrapped:  # so that nothing says what became of its convolutions
+        original, converted = nn.Sequential(original), nn.Sequential(converted)
+    assert certify(original, converted, images=wide).verdict is HOLDS
+    report = certify(original, converted, images=wide[..., :8])
+    assert report.verdict is UNSUPPORTED
+    assert [row.decisive.code for row in report.rows if row.verdict is UNSUPPORTED] == ["C2A406"]
+
+
+def test_attention_in_place_of_functional_convolutions_is_read_in_either_network():
+    original, given = Branching(), torch.rand(1, 2, 9, 9)
+    converted = conv2attn.convert(original, example_input=given)
+    assert outcome(certify(converted, original, images=given)) == PROVED
+
+
+def calls(plant=right):
+    """Such a network, and its conversion with something planted."""
+    original = Calls()
+    converted = conv2attn.convert(original, example_input=image())
+    plant(converted)
+    return original, converted
+
+
+def moved(net):
+    net.attending_calls.layers[0].encoding.center.data[0, 0] += 1
+
+
+def softened(net, alpha=3):
+    net.attending_calls.layers[1].encoding.alpha.data.fill_(alpha)
+
+
+def narrowed(net):
+    vars(net.attending_calls.layers[0])["forward"] = lambda given, weights=None: given[:, :1]
+
+
+CALLS = {
+    "a head moved": (moved, "(root):conv2d"),
+    "a soft head": (softened, "(root):conv2d#2"),
+    "another shape": (narrowed, None),
+    "a layer between by one ulp": (lambda net: planted.ulp(net.norm.weight.data, (2,)), ""),
+    "its weight by one ulp": (lambda net: planted.ulp(net.weight.data, (2, 1, 1, 1)), ""),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_in_a_functional_convolution_is_refuted_and_shown_by_an_input(name):
+    plant, layer = CALLS[name]
+    original, converted = calls(plant)
+    report = certify(original, converted, images=image())
+    assert report.verdict is REFUTED or (layer is None and report.verdict is not HOLDS), report.to_text()
+    if layer:
+        assert rows(report, REFUTED) == [layer]
+        (witness,) = report.counterexamples
+        options = {"padding": 1} if plant is moved else {"stride": 2}
+        with torch.no_grad():
+            whole = F.conv2d(witness.image[None], original.weight, **options)[0]
+        assert (witness.layer, witness.original) == (layer, whole[witness.place].item())
+        assert witness.exceeds
+        assert replayed(report, original, converted).exit_code == 1
+        after = replayed(report, original, calls()[1])
+        assert (after.exit_code, {each.verdict for each in after.shown}) == (3, {Verdict.UNDECIDED})
+
+
+def test_a_call_whose_leak_is_too_small_to_be_seen_is_shown_by_no_input():
+    report = certify(*calls(lambda net: softened(net, 16)), images=image())
+    assert (report.verdict, report.counterexamples) == (Verdict.REFUTED, ())
+
+
+class Twice(nn.Module):
+    """The same functional convolution of two images."""
+
+    def __init__(self, scales):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.scales = nn.Parameter(torch.randn(5, 4, 3, 3)), scales
+
+    def forward(self, images):
+        return sum(F.conv2d(images * scale, self.weight).sum((2, 3)) for scale in self.scales)
+
+
+@pytest.mark.parametrize("scales", [(1.0, 3.0), (3.0, 1.0)])
+def test_calls_of_one_function_are_one_row_with_the_largest_error_of_all(scales):
+    original = Twice(scales)
+    converted = conv2attn.convert(original, example_input=image())
+    moved(converted)
+    report = certify(original, converted, images=image())
+    (row,) = report.rows
+    assert (row.verdict, row.input_range) == (REFUTED, (3 * image()).abs().max().item())
+    assert len(report.counterexamples) == 1
+
+
+def test_a_function_that_was_not_converted_is_compared_as_it_is():
+    original = nn.Sequential(layer(), Odd(4, 4, 3))
+    report = certify(original, conv2attn.convert(original), images=image())
+    assert (rows(report), rows(report, HOLDS)) == (["0", "1:conv2d"], ["0", "1:conv2d"])

@@ -1,0 +1,140 @@
+"""Code between the layers that looks at them, compiled code, hooks, autocast: what bits alone do not show."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.equality import certify
+from conv2attn.verdicts import Strength, Verdict
+
+SIZE = (3, 8, 9)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+class Looking(nn.Module):
+    """A convolution, and code that may look at what it is."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.conv, self.after, self.count = nn.Conv2d(3, 4, 3, padding=1), after, 0
+
+    def forward(self, image):
+        self.count += 1
+        return self.after(self, image)
+
+
+LOOKING = {
+    "at the class": lambda net, x: net.conv(x) * (2 if isinstance(net.conv, nn.Conv2d) else 1),
+    "and calling twice": lambda net, x: net.conv(x) if isinstance(net.conv, nn.Conv2d) else net.conv(x) + net.conv(x),
+    "and not calling": lambda net, x: net.conv(x) if isinstance(net.conv, nn.Conv2d) else x.new_ones(1, 4, 8, 9),
+    "by keyword": lambda net, x: net.conv(input=x) * (2 if isinstance(net.conv, nn.Conv2d) else 1),
+    "and failing": lambda net, x: net.conv(x) if isinstance(net.conv, nn.Conv2d) else net.conv(x).view(3),
+}
+
+
+@pytest.mark.parametrize("after", LOOKING.values(), ids=LOOKING)
+def test_code_that_looks_at_its_layers_is_refuted(after):
+    original = Looking(after)
+    report = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert report.verdict is Verdict.REFUTED, report.to_text()
+    assert any(each.verdict is Verdict.REFUTED for each in report.between)
+    assert report.rows[0].verdict is Verdict.HOLDS
+
+
+ALIKE = {
+    "at the parameters": lambda net, x: net.conv(x) * sum(p.sum() for p in net.parameters()),
+    "before the call": lambda net, x: net.conv(x + len(list(net.conv.parameters()))),
+    "shared layers": lambda net, x: net.conv(net.conv(x)[:, :3]),
+    "noise": lambda net, x: net.conv(x) + torch.rand(4, 8, 9),
+    "a state": lambda net, x: net.conv(x) * min(net.count, 1),
+    "by keyword": lambda net, x: net.conv(input=x),
+    "in place": lambda net, x: net.conv(x).relu_().mul_(3),
+}
+
+
+@pytest.mark.parametrize("after", ALIKE.values(), ids=ALIKE)
+def test_code_that_does_not_look_is_not_refuted(after):
+    original = Looking(after).eval()
+    report = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("layered", [True, False])
+def test_code_that_looks_beside_functional_convolutions_is_refuted(looks, layered):
+    class Calling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.conv = nn.Parameter(torch.randn(3, 3, 3, 3)), nn.Conv2d(3, 3, 1) if layered else None
+
+        def forward(self, image):
+            called = F.conv2d(image, self.weight)
+            passed = self.conv(called) if layered else called
+            changed = "forward" in vars(self) or isinstance(self.conv, conv2attn.MultiHeadSelfAttention)
+            return passed * 2 if looks and changed else passed
+
+    original, image = Calling(), torch.rand(1, *SIZE)
+    report = certify(original, conv2attn.convert(original, example_input=image), images=image)
+    assert report.verdict is (Verdict.REFUTED if looks else Verdict.HOLDS), report.to_text()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("where", ["", "0"])
+def test_compiled_code_is_not_read(side, where):
+    original = nn.Sequential(nn.Conv2d(3, 4, 3))
+    networks = [original, conv2attn.convert(original)]
+    networks[side].get_submodule(where)._compiled_call_impl = lambda image: image.new_zeros(1, 4, 6, 7)
+    report = certify(*networks, input_size=SIZE)
+    assert report.verdict is Verdict.UNSUPPORTED
+    told = f"{where or 'the network'} of the {['first', 'second'][side]} runs as compiled code"
+    assert told in report.between[0].sentence
+    with warnings.catch_warnings(action="ignore"):  # torch deprecates scripts
+        scripted = torch.jit.script(original)
+    assert certify(original, scripted, input_size=SIZE).verdict is Verdict.UNSUPPORTED
+    wrapped = [original, torch.compile(conv2attn.convert(original), backend="eager")]
+    assert certify(*wrapped, input_size=SIZE).verdict is Verdict.UNSUPPORTED
+
+
+def test_hooks_before_a_layer_act_once_and_those_behind_it_do_not_change_its_rounding():
+    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    original[0].register_forward_pre_hook(lambda module, args: (args[0] * 2 + 1,))
+    original[0].register_forward_hook(lambda module, args, output: output * 1e6)
+    report = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert report.verdict is Verdict.HOLDS, report.to_text()
+    assert report.rows[0].max_error <= report.rows[0].bound < 1e-3
+
+
+def test_a_tolerance_counts_what_hooks_make_of_a_layer():
+    original = nn.Conv2d(3, 4, 3, padding=1)
+    network = conv2attn.convert(original, alpha=8.0)
+    asked = {"input_size": SIZE, "tolerance": 0.5}
+    assert certify(original, network, **asked).verdict is Verdict.HOLDS
+    for layer in (original, network):
+        layer.register_forward_hook(scaled)
+    report = certify(original, network, **asked)
+    assert report.verdict is Verdict.REFUTED, report.to_text()
+    bound = report.outputs.bound
+    assert bound is not None
+    assert report.outputs.max_difference <= bound
+    assert certify(original, network, input_size=SIZE, tolerance=bound).verdict is Verdict.HOLDS
+
+
+def scaled(module, args, output):
+    return torch.add(output, output, alpha=1e5)
+
+
+def test_a_layer_that_is_given_nothing_is_not_refuted():
+    original = Looking(lambda net, x: net.conv(x).sum() + net.conv(x[:0]).sum())
+    report = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert report.verdict is Verdict.HOLDS, report.to_text()
+    assert report.rows[0].max_error <= report.rows[0].bound

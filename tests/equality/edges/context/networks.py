@@ -1,0 +1,227 @@
+"""Whole networks: which layers are compared with which, and what is said where nothing can be."""
+
+import pytest
+import torch
+from equality.pairs import layer
+from equality.planted import image, network, original, taps, ulp
+from equality.reports import PROVED, outcome, rows
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.equality import certify
+from conv2attn.verdicts import Strength, Verdict
+
+HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
+
+
+def test_a_network_computes_itself():
+    report = certify(original(), original(), images=image())
+    assert outcome(report) == PROVED
+    assert [row.max_error for row in report.rows] == [0.0, 0.0, 0.0]
+    told = {(row.heads, row.d_head, row.alpha, row.parameters, row.memory_saved) for row in report.rows}
+    assert told == {(None,) * 5}
+
+
+@pytest.mark.filterwarnings("ignore:C2A132")
+@pytest.mark.parametrize("second", [
+    {"encoding": "enumerated"}, {"stride_by": "pooling"}, {"trainable": True}, {"alpha": 200},
+])  # fmt: skip
+def test_two_conversions_compute_each_other_and_the_network_either_way(second):
+    networks = [original(), conv2attn.convert(original()), conv2attn.convert(original(), **second)]
+    for first, other in ((0, 2), (2, 1)):
+        assert outcome(certify(networks[first], networks[other], images=image())) == PROVED
+    ulp(taps(networks[2].oblong), (0, 1, 2))
+    assert rows(certify(*networks[1:], images=image()), REFUTED) == ["oblong"]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "strength"), [(128, Strength.PROVED), (60, Strength.BOUNDED), (46, Strength.BOUNDED)]
+)
+def test_strength_follows_alpha_and_not_what_is_measured(alpha, strength):
+    report = certify(original(), conv2attn.convert(original(), alpha=alpha), images=image())
+    assert outcome(report) == (HOLDS, strength)
+    whole = certify(original(), conv2attn.convert(original()), images=image())
+    assert [row.max_error for row in report.rows] == [row.max_error for row in whole.rows]
+
+
+def test_a_weight_that_is_not_finite_is_refused_by_the_name_of_its_layer():
+    original = network()
+    original.oblong.weight.data[0, 0, 0, 0] = torch.nan
+    report = certify(original, conv2attn.convert(original), images=image())
+    assert (report.exit_code, rows(report, UNSUPPORTED)) == (3, ["oblong"])
+    assert UNDECIDED in {finding.verdict for finding in report.between}
+
+
+class Shared(nn.Module):
+    """One convolution under two names, used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = layer()
+        self.again = self.first
+
+    def forward(self, given):
+        return self.again(torch.relu(self.first(given)))
+
+
+def test_a_shared_layer_is_one_row_and_may_be_two_layers():
+    original = Shared()
+    converted = conv2attn.convert(original)
+    report = certify(original, converted, images=image())
+    assert (outcome(report), rows(report)) == (PROVED, ["first"])
+    converted.again = conv2attn.convert(original.first)
+    report = certify(original, converted, images=image())
+    assert (outcome(report), rows(report)) == (PROVED, ["first", "first (again)"])
+    ulp(taps(converted.again), (0, 0, 0))
+    assert rows(certify(original, converted, images=image()), REFUTED) == ["first (again)"]
+    two = nn.Sequential(layer(), layer(seed=1))
+    one = conv2attn.convert(two)
+    one[1] = one[0]
+    assert rows(certify(two, one, images=image()), REFUTED) == ["1"]
+
+
+class Idle(nn.Module):
+    """A convolution that nothing reaches."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = layer()
+
+    def forward(self, given):
+        return given
+
+
+def test_a_layer_that_no_input_met_is_compared_and_not_measured():
+    original = Idle()
+    (row,) = certify(original, conv2attn.convert(original), images=image()).rows
+    assert (row.grid, row.memory_saved, row.max_error, row.bound, row.heads) == (None, None, None, None, 9)
+    assert [finding.part for finding in row.findings] == ["geometry", "weights", "leak"]
+
+
+def content(*channels):
+    return MultiHeadSelfAttention(*channels, conv2attn.convert(layer(*channels)).encoding, content=True)
+
+
+def test_pairs_are_layers_of_one_name_where_either_can_be_read():
+    first = nn.ModuleDict({"a": layer(), "b": content(4, 4), "c": layer(), "d": content(4, 4), "e": nn.ReLU()})
+    second = nn.ModuleDict(
+        {"a": conv2attn.convert(first["a"]), "b": layer(), "c": nn.ReLU(), "d": layer(), "e": layer()}
+    )
+    second["d"] = conv2attn.convert(layer())
+    for side in (first, second):
+        side.forward = side["a"].forward
+    report = certify(first, second, images=image())
+    assert (rows(report), rows(report, UNSUPPORTED)) == (["a", "d"], ["d"])
+    single = certify(layer(), conv2attn.convert(layer()), images=image())
+    assert rows(single) == ["(root)"]
+
+
+def test_a_skipped_layer_does_not_count_unless_it_was_touched():
+    converted = conv2attn.convert(original(), skip="oblong")
+    report = certify(original(), converted, images=image())
+    assert (outcome(report), [row.skipped for row in report.rows]) == (PROVED, [False, True, False])
+    ulp(converted.oblong.weight.data, (1, 1, 0, 0))
+    assert rows(certify(original(), converted, images=image()), REFUTED) == ["oblong"]
+
+
+def test_where_nothing_was_checked_nothing_holds():
+    left = conv2attn.convert(original(), skip="*")
+    report = certify(original(), left, images=image())
+    assert (report.exit_code, report.verdict) == (3, UNDECIDED)
+
+
+def test_equal_graphs_without_convolutions_are_proved():
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4 * 14 * 11, 3))
+    assert outcome(certify(plain, plain, images=image())) == PROVED
+
+
+def test_the_order_of_modules_that_run_one_after_another_counts():
+    first = nn.Sequential()
+    first.add_module("a", nn.Conv2d(4, 4, 1))
+    first.add_module("b", nn.ReLU())
+    second = nn.Sequential()
+    second.add_module("b", nn.ReLU())
+    second.add_module("a", conv2attn.convert(first.a))
+    report = certify(first, second, images=image())
+    assert (report.verdict, report.between[0].part) == (REFUTED, "structure")
+
+
+def test_a_row_has_all_its_numbers():
+    original = layer(2, 3, stride=(2, 1))
+    converted = conv2attn.convert(original, alpha=60)
+    converted.encoding.alpha.data[3] = 50.0
+    (row,) = certify(original, converted, input_size=(2, 126, 254)).rows
+    assert (row.convolution, row.grid, row.heads, row.d_head) == ("Conv2d 2->3 k3 s2x1", (63, 254), 9, converted.d_head)
+    assert row.alpha == 50.0
+    assert row.parameters == sum(parameter.numel() for parameter in converted.parameters())
+    assert row.memory_saved == 9 * 63 * 254 * 128 * 256 * 4
+    assert 0 < row.leak < 1e-15
+    assert row.max_error <= row.bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_memory_that_is_saved_is_that_of_the_attention_in_the_format_of_its_scores(dtype):
+    original = layer(2, 3, stride=(2, 1)).to(dtype)
+    converted = conv2attn.convert(original)
+    image = torch.zeros(1, 2, 6, 5, dtype=dtype)
+    attention = converted.attention(image).to(torch.promote_types(dtype, torch.float32))
+    assert certify(original, converted, images=image).rows[0].memory_saved == attention.nbytes
+
+
+def test_equal_maps_in_other_groups_hold():
+    grouped, whole = nn.Conv2d(4, 6, 3, groups=2), nn.Conv2d(4, 6, 3)
+    with torch.no_grad():
+        whole.weight.zero_()
+        whole.weight[:3, :2], whole.weight[3:, 2:] = grouped.weight[:3], grouped.weight[3:]
+        whole.bias.copy_(grouped.bias)
+    for first, second in ((grouped, whole), (whole, grouped)):
+        assert outcome(certify(first, conv2attn.convert(second), images=image())) == PROVED
+    whole.weight.data[5, 3, 1, 1] += 1
+    told = certify(grouped, conv2attn.convert(whole), images=image()).rows[0].part("weights").sentence
+    assert "output channel 5, input channel 3" in told
+
+
+def test_a_hook_that_computes_a_weight_computes_it_anew():
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        original = nn.utils.weight_norm(layer())
+    other = conv2attn.convert(original)
+    assert certify(original, other, images=image()).verdict is HOLDS
+    with torch.no_grad():
+        original.weight_g.mul_(2)
+    assert certify(original, other, images=image()).verdict is REFUTED
+
+
+def test_noise_is_the_same_in_both_networks():
+    original = nn.Sequential(layer(), nn.Dropout(0.5)).train()
+    before = torch.random.get_rng_state()
+    report = certify(original, conv2attn.convert(original), images=image())
+    assert report.outputs.max_difference < 1e-4
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_both_networks_stay_as_they_were():
+    original = network().train()
+    converted = conv2attn.convert(original)
+    before = {key: value.clone() for key, value in original.state_dict().items()}
+    engines = [module.engine for module in converted.modules() if isinstance(module, MultiHeadSelfAttention)]
+    certify(original, converted, images=image())
+    assert all(torch.equal(before[key], value) for key, value in original.state_dict().items())
+    assert (original.training, len(original._forward_hooks), len(original.square._forward_hooks)) == (True, 0, 0)
+    assert engines == [module.engine for module in converted.modules() if isinstance(module, MultiHeadSelfAttention)]
+
+
+def test_the_certificate_says_what_it_is_of():
+    asked = {"images": image(), "labels": torch.tensor([0, 1]), "circumstances": [("files", "two")]}
+    report = certify(original(), conv2attn.convert(original()), **asked)
+    known = dict(report.circumstances)
+    assert (known["files"], known["device"], known["dtypes"], known["torch"]) == (
+        "two",
+        "cpu",
+        "float32",
+        torch.__version__,
+    )
+    assert report.outputs.images == "2 given images"
+    assert sum(report.outputs.correct) in range(5)
+    assert [finding.part for finding in report.between] == ["structure", "outputs"]
+    assert certify(original(), original(), images=image(), described="two of ours").outputs.images == "two of ours"

@@ -1,0 +1,203 @@
+"""Inputs that show a difference: each shows what is said of it, no other fault, and can be replayed."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from equality import planted
+from equality.planted import image, pair, right
+from equality.reports import replayed
+from torch import nn
+
+import conv2attn
+from conv2attn.equality import certify
+from conv2attn.verdicts import Verdict
+
+
+@pytest.mark.parametrize("channels", [4, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_numbers_of_a_counterexample_are_those_of_the_layers(channels, dtype):
+    original = nn.Conv2d(3, channels, (3, 2), padding=1, stride=(1, 2), dtype=dtype)
+    converted = conv2attn.convert(original, alpha=3)
+    witness = certify(original, converted, input_size=(3, 9, 8), input_range=2.0).counterexamples[0]
+    assert witness.image.abs().max() == 2
+    conv2attn.set_engine(converted, "dense")
+    with torch.no_grad():
+        shown = [net(witness.image[None])[0][witness.place].item() for net in (original, converted)]
+    assert shown == pytest.approx([witness.original, witness.converted], rel=1e-5)
+    assert witness.exceeds
+    assert witness.difference > max(0.5, witness.allowed)
+
+
+def off_by(number, channel, dtype=torch.float32):
+    """A layer, and its conversion with one channel off: in its bias, or in a weight by one ulp."""
+    original = nn.Conv2d(3, 40, 3, dtype=dtype)
+    converted = conv2attn.convert(original)
+    if number:
+        converted.bias.data[channel] += number
+    else:
+        planted.ulp(planted.taps(converted), (4, channel, 1))
+    return original, converted
+
+
+@pytest.mark.parametrize("channel", [0, 37])
+def test_the_channel_that_is_wrong_is_found_among_many(channel):
+    for number in (0.25, 0.0):
+        witness = certify(*off_by(number, channel), input_size=(3, 9, 8)).counterexamples[0]
+        assert witness.place[0] == channel
+        assert witness.exceeds is (number > 0)
+        assert (witness.exact is None) is witness.exceeds
+    assert certify(*off_by(1e-9, channel, torch.float64), input_size=(3, 9, 8)).counterexamples[0].place[0] == channel
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_a_difference_below_rounding_is_that_of_fractions(groups, mode):
+    options = {"stride": (2, 1), "dilation": (1, 2), "padding": (1, 2), "groups": groups, "padding_mode": mode}
+    original = nn.Conv2d(4, 6, (3, 2), **options)
+    converted = conv2attn.convert(original)
+    planted.rewritten(converted)
+    planted.ulp(converted.bias.data, (2,))
+    witness = certify(original, converted, input_size=(4, 7, 6)).counterexamples[0]
+    assert (witness.place[0], witness.exceeds) == (2, False)
+    bias = [Fraction(layer.bias[2].item()) for layer in (converted, original)]
+    assert witness.exact == float(bias[0] - bias[1]) > 0
+
+
+def test_one_ulp_of_a_weight_is_shown_by_one_pixel():
+    original = nn.Conv2d(3, 4, 3, bias=False)
+    converted = conv2attn.convert(original)
+    planted.ulp(planted.taps(converted), (4, 1, 2))
+    witness = certify(original, converted, input_size=(3, 9, 8)).counterexamples[0]
+    (pixel,) = witness.image[witness.image != 0].tolist()
+    before, after = original.weight[1, 2, 1, 1].item(), planted.taps(converted)[4, 1, 2].item()
+    assert witness.exact == float((Fraction(after) - Fraction(before)) * Fraction(pixel)) != 0
+    assert witness.place[0] == 1
+
+
+def test_no_more_layers_are_shown_than_a_reader_looks_at():
+    original = nn.Sequential(*(nn.Conv2d(2, 2, 1) for _ in range(6)))
+    converted = conv2attn.convert(original)
+    for layer in list(converted)[1:]:
+        layer.bias.data += 1
+    report = certify(original, converted, input_size=(2, 4, 5))
+    assert [each.layer for each in report.counterexamples] == ["1", "2", "3", "4"]
+
+
+# Rounding is never shown as a difference.
+
+
+def cancelling(layer):
+    """Head 0 in three that add up to it exactly, two of them large, so that much is rounded."""
+    planted.heads(layer, [0, 0, *range(layer.heads)])
+    whole = planted.taps(layer)[0].clone()
+    coarse = (whole * 2**12).round() / 2**12
+    for head, part in enumerate((coarse + 2**11, whole - coarse, torch.full_like(whole, -(2**11)))):
+        planted.taps(layer)[head] = part
+
+
+def test_rounding_alone_is_no_counterexample():
+    original, converted = pair(planted.on("border", cancelling))
+    report = certify(original, converted, images=image())
+    assert report.outputs.max_difference > 0
+    assert (report.counterexamples, report.unshown) == ((), ())
+    layer = nn.Conv2d(30, 4, 3)  # a leak above the roundoff, and too small to be seen
+    report = certify(layer, conv2attn.convert(layer, alpha=16), input_size=(30, 9, 8))
+    assert report.verdict is Verdict.REFUTED
+    assert all(each.exceeds for each in report.counterexamples)
+
+
+def test_where_a_layer_may_leak_a_difference_below_rounding_shows_nothing():
+    original = nn.Conv2d(3, 4, 3)
+    converted = conv2attn.convert(original, alpha=46)
+    planted.ulp(planted.taps(converted), (4, 1, 2))
+    report = certify(original, converted, input_size=(3, 9, 8))
+    assert (report.verdict, report.counterexamples) == (Verdict.REFUTED, ())
+
+
+def test_after_an_overflow_in_the_first_an_infinity_of_the_second_shows_nothing():
+    original = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1))
+    spoilt = conv2attn.convert(original)
+    spoilt.register_forward_hook(lambda module, args, output: output * torch.inf)
+    quiet = torch.rand(1, 2, 5, 6)
+    assert {each.part for each in certify(original, spoilt, images=quiet).counterexamples} == {"outputs"}
+    loud = certify(original, spoilt, images=quiet * 3e38)
+    (outputs,) = [each for each in loud.between if each.part == "outputs"]
+    assert outputs.verdict is Verdict.UNDECIDED
+
+
+# Between the layers.
+
+
+def test_one_ulp_between_the_layers_is_told_from_rounding():
+    torch.manual_seed(0)
+    original = nn.Sequential(nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5), nn.Conv2d(5, 3, 3)).eval()
+    converted = conv2attn.convert(original)
+    planted.ulp(converted[1].weight.data, (2,))
+    report = certify(original, converted, images=image())
+    (witness,) = report.counterexamples
+    assert (witness.part, witness.output, [*witness.axes]) == ("outputs", "output", ["channel", "row", "column"])
+    assert 0 < witness.allowed < witness.difference < 1e-6
+    assert replayed(report, original, converted).exit_code == 1
+    assert replayed(report, original, conv2attn.convert(original)).exit_code == 3
+
+
+def test_the_image_that_differs_most_is_shown_with_what_both_networks_return():
+    torch.manual_seed(0)
+    original = nn.Sequential(nn.Conv2d(4, 5, 3), nn.ReLU(), nn.Conv2d(5, 3, 3), nn.Flatten(), nn.Linear(210, 7))
+    converted = conv2attn.convert(original)
+    converted[1] = nn.GELU()
+    given = torch.cat([0.01 * image(), image(2)[:1], 0.02 * image()])
+    (witness,) = certify(original, converted, images=given).counterexamples
+    assert (witness.index, [*witness.axes], witness.count) == (2, ["class"], 7)
+    assert torch.equal(witness.image, given[2])
+    with torch.no_grad():
+        assert witness.original == pytest.approx(original(given[2:3])[witness.place].item(), rel=1e-5)
+        assert abs(witness.converted - converted(given[2:3])[witness.place].item()) < 1e-5
+
+
+class Wants(nn.Module):
+    """A network that takes two images and no fewer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(4, 5, 3)
+
+    def forward(self, images):
+        if len(images) < 2:
+            raise RuntimeError("too few")
+        return self.layer(images).sum((2, 3))
+
+
+def test_where_no_image_can_be_looked_at_by_itself_none_shows_it():
+    original = Wants()
+    converted = conv2attn.convert(original)
+    converted.register_forward_hook(lambda module, args, output: output * math.nan)
+    report = certify(original, converted, images=image())
+    assert (report.verdict, report.counterexamples) == (Verdict.REFUTED, ())
+    assert "outputs" in {line.partition(":")[0] for line in report.unshown}
+
+
+# A tolerance.
+
+
+def test_a_tolerance_that_images_exceed_has_a_counterexample():
+    original, _ = pair(right)
+    soft = conv2attn.convert(original, alpha=2)
+    report = certify(original, soft, images=image(), tolerance=1e-3)
+    (witness,) = report.counterexamples
+    assert (witness.part, witness.allowed, witness.count) == ("tolerance", 1e-3, 5)
+    assert replayed(report, original, soft, tolerance=1e-3).exit_code == 1
+    near = conv2attn.convert(original)
+    near.last.bias.data += 5e-4
+    assert replayed(report, original, near, tolerance=1e-3).exit_code == 3
+    assert replayed(report, original, soft).exit_code == 3
+
+
+def test_a_tolerance_is_what_a_single_layer_may_differ_by():
+    original = nn.Conv1d(2, 3, 3)
+    soft = conv2attn.convert(original, alpha=3)
+    report = certify(original, soft, input_size=(2, 9))
+    for tolerance, verdict in ((0.0, Verdict.REFUTED), (1e-6, Verdict.REFUTED), (100.0, Verdict.UNDECIDED)):
+        assert replayed(report, original, soft, tolerance=tolerance).verdict is verdict

@@ -1,0 +1,254 @@
+"""Pairs of networks that were once certified wrongly, each with the verdict that is right."""
+
+import copy
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+from commands import call, save_residual
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import Encoding
+from conv2attn.basis import Padding
+from conv2attn.equality import certify
+from conv2attn.errors import UsageError
+from conv2attn.verdicts import Verdict
+
+
+def convolution(**options):
+    torch.manual_seed(0)
+    return nn.Conv2d(3, 4, 3, **options)
+
+
+def test_what_was_assumed_about_a_state_dict_stands_in_the_first_line_and_in_the_claim(tmp_path):
+    network = conv2attn.load(save_residual(tmp_path / "net.pt"))
+    report = certify(network, conv2attn.convert(network), input_size=(3, 12, 10))
+    assert report.verdict is Verdict.HOLDS
+    assert "from keys and shapes alone" in report.to_text().partition("\n\n")[0]
+    assert "from keys and shapes alone" in report.to_markdown().partition("\n\n")[0]
+    assert "from keys and shapes alone" in report.claim
+
+
+def test_nothing_is_said_to_be_assumed_of_networks_that_were_passed():
+    network = convolution()
+    report = certify(network, conv2attn.convert(network), input_size=(3, 12, 10))
+    assert "keys and shapes" not in report.to_text()
+
+
+@pytest.mark.parametrize("engine", ["sdpa", "dense"])
+def test_an_engine_that_refuses_other_sizes_limits_the_claim(engine):
+    original = convolution()
+    converted = conv2attn.set_engine(conv2attn.convert(original), engine)
+    report = certify(original, converted, input_size=(3, 12, 10))
+    assert f"of sizes that the engine {engine} does not refuse in the layer" in report.claim
+
+
+def test_an_engine_that_takes_all_sizes_is_not():
+    original = convolution()
+    report = certify(original, conv2attn.convert(original), input_size=(3, 12, 10))
+    assert "does not refuse" not in report.claim
+
+
+def test_heads_that_cancel_may_overflow_where_the_convolution_does_not():
+    original = convolution(bias=False)
+    converted = conv2attn.convert(original)
+    twice = torch.cat([converted.encoding.center.detach(), converted.encoding.center.detach()[:1].repeat(2, 1)])
+    converted.encoding = Encoding.of("quadratic", twice, 128.0)
+    converted.heads = len(twice)
+    weights = converted.weights
+    huge = torch.full_like(weights.stored[:1], 3e38)
+    name = "value" if weights.output is None else "output"
+    converted.hold(replace(weights, **{name: torch.cat([weights.stored, huge, -huge])}))
+    report = certify(original, converted, input_size=(3, 12, 10))
+    assert report.verdict is not Verdict.HOLDS
+
+
+class Shifted(nn.Module):
+    """A convolution from which three numbers are subtracted, one after the other."""
+
+    def __init__(self, *numbers):
+        super().__init__()
+        self.layer = convolution()
+        for name, number in zip("abc", numbers, strict=True):
+            self.register_buffer(name, torch.tensor(number))
+
+    def forward(self, image):
+        return self.layer(image) - self.a - self.b - self.c
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6])
+@pytest.mark.parametrize("change", [lambda network: network, conv2attn.convert])
+def test_numbers_that_cancel_in_another_order_refute_nothing(size, change):
+    a, b, c = size, -0.03 * size, -0.97 * size
+    report = certify(Shifted(a, b, c), change(Shifted(b, a, c)), input_size=(3, 8, 8))
+    assert report.verdict is Verdict.UNDECIDED
+
+
+class Jumping(nn.Module):
+    """A function of the difference of a chain of layers and its copy, whose channels may come in another order."""
+
+    def __init__(self, function, order):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first, self.second, self.function = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3), function
+        self.copies = copy.deepcopy(nn.ModuleList([self.first, self.second]))
+        self.first.weight.data, self.first.bias.data = self.first.weight.data[order], self.first.bias.data[order]
+        self.second.weight.data = self.second.weight.data[:, order]
+
+    def forward(self, image):
+        return self.function(self.second(self.first(image)) - self.copies[1](self.copies[0](image)))
+
+
+JUMPS = {
+    "a sign": torch.sign,
+    "a comparison": lambda gap: (gap == 0).float(),
+    "a quotient": lambda gap: nn.functional.normalize(gap, dim=1),
+}
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_code_that_jumps_where_numbers_cancel_refutes_nothing(name):
+    orders = torch.arange(8), torch.tensor([3, 7, 1, 0, 6, 2, 5, 4])
+    found = certify(*(Jumping(JUMPS[name], order) for order in orders), input_size=(3, 8, 8))
+    assert found.verdict is Verdict.UNDECIDED, found.to_text()
+
+
+@pytest.mark.parametrize("exponent", [30, 60])
+@pytest.mark.parametrize("constants", [True, False])
+def test_numbers_too_large_for_any_format_that_cancel_refute_nothing(exponent, constants):
+    class Summed(nn.Module):
+        def __init__(self, *factors):
+            super().__init__()
+            self.layer, self.factors = convolution(), factors
+            self.register_buffer("numbers", torch.tensor(factors))
+
+        def forward(self, image):
+            a, b, c = self.numbers.unbind() if constants else self.factors
+            return self.layer(image) * a + self.layer(image) * b + self.layer(image) * c
+
+    large = 2.0**exponent
+    pair = []
+    for factors in ((large, 1.0, -large), (large, -large, 1.0)):
+        torch.manual_seed(0)
+        pair.append(Summed(*factors))
+    assert certify(*pair, input_size=(3, 8, 8)).verdict is Verdict.UNDECIDED
+
+
+def test_another_number_among_those_that_cancel_refutes():
+    report = certify(Shifted(1e3, -30.0, -970.0), Shifted(1e3, -30.0, -970.001), input_size=(3, 8, 8))
+    assert report.verdict is Verdict.REFUTED
+
+
+class Odd(Exception):
+    """An error that no library raises."""
+
+
+class Raising(nn.Module):
+    def __init__(self, error):
+        super().__init__()
+        self.layer, self.error = convolution(), error
+
+    def forward(self, image):
+        if self.error:
+            raise self.error
+        return self.layer(image)
+
+
+@pytest.mark.parametrize(
+    "error", [Odd("odd"), KeyError("k"), AssertionError(), NotImplementedError("n"), OSError(2, "x")]
+)
+def test_a_second_network_that_raises_is_refuted_and_an_original_that_does_is_a_usage_error(error):
+    torch.manual_seed(0)
+    original, raising = Raising(None), Raising(error)
+    assert certify(original, raising, input_size=(3, 12, 10)).verdict is Verdict.REFUTED
+    with pytest.raises(UsageError, match="does not run"):
+        certify(raising, original, input_size=(3, 12, 10))
+
+
+def test_a_padding_that_refuses_small_images_is_not_no_padding():
+    original = convolution()
+    converted = conv2attn.convert(original)
+    converted.image_padding = Padding((3, 3), (3, 3), "reflect")
+    converted.sites = replace(converted.sites, before=(4, 4), after=(4, 4))
+    torch.testing.assert_close(original(torch.ones(1, 3, 9, 8)), converted(torch.ones(1, 3, 9, 8)))
+    report = certify(original, converted, input_size=(3, 9, 8))
+    assert report.rows[0].part("geometry").verdict is Verdict.REFUTED
+
+
+def test_the_alpha_of_a_head_of_zeros_refutes_nothing():
+    original = convolution()
+    with torch.no_grad():
+        original.weight[:, :, 0, 0] = 0
+    converted = conv2attn.convert(original)
+    converted.encoding.alpha.data[0] = -1.0
+    assert certify(original, converted, input_size=(3, 9, 8)).rows[0].part("leak").verdict is Verdict.HOLDS
+
+
+def test_enumerated_centres_are_judged_as_they_are_computed():
+    original = convolution().double().float()
+    converted = conv2attn.convert(original, encoding="enumerated")
+    converted.encoding = converted.encoding.double()
+    converted.encoding.center.data[0, 0] += 2.0**-25
+    assert certify(original, converted, input_size=(3, 9, 8)).verdict is not Verdict.HOLDS
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_spectral_norm_in_training_mode_is_no_map(old):
+    norm = nn.utils.spectral_norm if old else nn.utils.parametrizations.spectral_norm
+    original = norm(convolution()).train()
+    converted = conv2attn.convert(original)
+    assert certify(original, converted, input_size=(3, 9, 8)).verdict is Verdict.UNSUPPORTED
+
+
+def test_the_users_layers_are_not_run_on_probes_with_their_hooks_on():
+    original = convolution()
+    largest = []
+
+    def note(module, args, output):
+        if type(args[0]) is torch.Tensor:  # not while the network is exported
+            largest.append(args[0].abs().max().item())
+
+    original.register_forward_hook(note)
+    certify(original, conv2attn.convert(original), input_size=(3, 9, 8))
+    assert not largest or max(largest) <= 1.0
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
+def test_a_certificate_must_be_a_regular_file(tmp_path, kind):
+    path = {"fifo": tmp_path / "f", "device": "/dev/zero", "folder": tmp_path}
+    if kind == "fifo":
+        os.mkfifo(path[kind])
+    found = call("recheck", path[kind])
+    assert (found.exit_code, "regular file" in found.stderr) == (2, True), found.stderr
+
+
+def test_a_name_that_no_file_can_have_is_missing(tmp_path):
+    found = call("recheck", tmp_path / ("x" * 300))
+    assert (found.exit_code, "does not exist" in found.stderr) == (2, True), found.stderr
+
+
+class Elsewhere(nn.Module):
+    """A network whose operators torch does not see, as those of an ONNX file."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.run = [network]
+
+    def forward(self, image):
+        with torch.no_grad():
+            return torch.from_numpy(self.run[0](torch.from_numpy(image.detach().numpy())).numpy())
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+def test_a_network_of_which_nothing_is_seen_is_undecided_beside_the_conversion_of_its_source(tolerance):
+    torch.manual_seed(0)
+    source = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 3)).eval()
+    found = certify(Elsewhere(source), conv2attn.convert(source), input_size=(2, 8, 9), tolerance=tolerance)
+    assert found.verdict is Verdict.UNDECIDED
+    assert {row.verdict for row in found.rows} == {Verdict.UNDECIDED}
+    source[0].weight.data += 1
+    moved = certify(Elsewhere(source), conv2attn.convert(source, alpha=1.0), input_size=(2, 8, 9), tolerance=1e-3)
+    assert moved.verdict is Verdict.REFUTED

@@ -1,0 +1,141 @@
+"""Each planted error is refuted by the part whose business it is; what only looks different is not."""
+
+import copy
+import json
+
+import pytest
+import torch
+from commands import SIZE, call, residual, save_residual
+from equality import planted
+from equality.pairs import rows_of
+from equality.planted import IN_KINDS, KINDS, PLANTED, TWINS, image, pair, right
+from equality.reports import replayed
+
+import conv2attn
+from conv2attn.equality import certify
+from conv2attn.verdicts import Strength, Verdict
+
+LAYERS = {name: error for name, error in PLANTED.items() if error.layer}
+CHANNELS = {"square": 4, "oblong": 8, "border": 6}
+
+
+def layers(plant, name):
+    """A layer of the network and its conversion with something planted, and an image for both."""
+    original, converted = (side.get_submodule(name) for side in pair(plant))
+    return original, converted, torch.rand(2, CHANNELS[name], 14, 11)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """The rows of layers with each error or harmless change, and of layers of other kinds, certified at once."""
+    made = {("planted", name): layers(error.plant, error.layer) for name, error in LAYERS.items()}
+    made |= {("twins", name): layers(twin, name.rpartition(" ")[2]) for name, twin in TWINS.items()}
+    made |= {("right", name): layers(right, name) for name in CHANNELS}
+    for kind, (layer, size) in KINDS.items():
+        for name in ("nothing", *IN_KINDS):
+            converted = conv2attn.convert(layer)
+            IN_KINDS.get(name, (right, ""))[0](converted)
+            made[kind, name] = copy.deepcopy(layer), converted, torch.rand(1, *size)
+    return rows_of(made)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_planted_error_is_refuted_by_its_part(rows, name):
+    error, row = LAYERS[name], rows["planted", name]
+    assert (row.verdict, row.part(error.part).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
+    assert row.decisive.sentence
+    assert rows["right", error.layer].verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", IN_KINDS)
+def test_a_planted_error_is_refuted_in_layers_of_every_kind(rows, kind, name):
+    assert rows[kind, "nothing"].verdict is Verdict.HOLDS
+    row = rows[kind, name]
+    assert (row.verdict, row.part(IN_KINDS[name][1]).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_what_only_looks_different_is_proved(rows, name):
+    row = rows["twins", name]
+    assert (row.verdict, row.strength) == (Verdict.HOLDS, Strength.PROVED), row.findings
+    assert row.max_error <= row.bound
+
+
+SOME = (
+    "axes swapped",
+    "weights through float16",
+    "one bias by one ulp",
+    "leak above the roundoff",
+    "reflect replaced by replicate",
+    "NaN in one output",
+)
+SHAPED = ("padding grown by one", "stride that shows at some sizes only")  # of which no number can be shown
+
+
+@pytest.mark.parametrize("name", [*SOME, *SHAPED, *(name for name in PLANTED if name not in LAYERS)])
+def test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network(name):
+    """By an input of the layer that is wrong, or an image; the report says where none does."""
+    error = PLANTED[name]
+    original, converted = pair(error.plant)
+    report = certify(original, converted, images=image())
+    assert (report.verdict, report.exit_code) == (Verdict.REFUTED, 1), report.to_text()
+    refuted = {row.name: row for row in report.rows if row.verdict is Verdict.REFUTED}
+    between = {finding.part for finding in report.between if finding.verdict is Verdict.REFUTED}
+    assert set(refuted) == ({error.layer} if error.layer else set())
+    assert error.layer or between
+    assert all(row.decisive.sentence in report.to_text() for row in refuted.values())
+    assert all(row.part(error.part).verdict is Verdict.REFUTED for row in refuted.values())
+    assert {each.layer for each in report.counterexamples} <= {error.layer or "(network)", "(network)"}
+    assert all(each.shows for each in report.counterexamples)
+    assert all(f"{line}\n" in report.to_text() for line in report.unshown)
+    assert bool(report.counterexamples) is (name not in SHAPED)
+    if report.counterexamples:
+        again, after = (replayed(report, original, each) for each in (converted, pair(right)[1]))
+        assert {each.verdict for each in again.shown} == {again.verdict} == {Verdict.REFUTED}
+        assert {each.verdict for each in after.shown} == {after.verdict} == {Verdict.UNDECIDED}
+
+
+# The command finds in files what `certify` finds in memory.
+
+IN_FILES = {
+    "layer1.0.conv1": (planted.dropped, "geometry"),
+    "layer2.0.conv1": (lambda layer: planted.ulp(planted.taps(layer), (3, 2, 1)), "weights"),
+    "layer3.0.conv1": (lambda layer: planted.taps(layer)[0, 0].fill_(torch.nan), "weights"),
+    "layer4.0.conv1": (planted.alpha_lowered, "leak"),
+}
+
+
+def verified(first, second):
+    """The exit code of `verify` on two files, and its report."""
+    result = call("verify", first, second, *SIZE, "--format", "json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+def parts(findings):
+    return {finding["part"] for finding in findings if finding["verdict"] == "refuted"}
+
+
+def test_verify_refutes_layers_with_planted_errors_and_no_others(tmp_path):
+    converted = conv2attn.convert(residual())
+    for name, (change, _) in IN_FILES.items():
+        change(converted.get_submodule(name))
+    planted.permuted(converted.layer1[0].conv2)
+    planted.rewritten(converted.layer2[0].conv2)
+    conv2attn.save(converted, tmp_path / "planted.pt")
+    code, report = verified(save_residual(tmp_path / "net.pt"), tmp_path / "planted.pt")
+    assert (code, parts(report["between"]) & {"structure"}) == (1, set())
+    rows = {row["name"]: row for row in report["rows"]}
+    assert {row["verdict"] for name, row in rows.items() if name not in IN_FILES} == {"holds"}
+    for name, (_, part) in IN_FILES.items():
+        assert part in parts(rows[name]["findings"]), name
+
+
+@pytest.mark.parametrize(("key", "part"), [("fc.bias", "structure"), ("conv1.weight", "")])
+def test_verify_refutes_one_ulp_between_two_state_dicts(tmp_path, key, part):
+    state = {name: tensor.clone() for name, tensor in residual().state_dict().items()}
+    planted.ulp(state[key], (0,) * state[key].ndim)
+    torch.save(state, tmp_path / "moved.pt")
+    code, report = verified(save_residual(tmp_path / "net.pt"), tmp_path / "moved.pt")
+    assert (code, parts(report["between"])) == (1, {part} if part else set())
+    assert [row["name"] for row in report["rows"] if row["verdict"] == "refuted"] == ([] if part else ["conv1"])

@@ -1,0 +1,326 @@
+"""`recheck` derives a certificate anew: forged files, forged certificates, files of every form, and bad ones."""
+
+import copy
+import functools
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from commands import call, refused
+from safetensors.torch import save_file
+from torch import nn
+
+import conv2attn
+from conv2attn.checkpoints.contents import sha256
+from conv2attn.equality import recheck_certificate
+from conv2attn.verdicts import Verdict
+
+pytestmark = pytest.mark.usefixtures("files_read_once")
+ARCH = ["--arch", "net.py:make"]
+CODE = """from torch import nn
+def make():
+    return nn.Sequential(nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 2, bias=False))
+"""
+
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 2, bias=False))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(CODE)
+
+
+def put(form):
+    """A seeded network in a file of some form."""
+    model, path = network(), f"{form.replace(' ', '-')}.pt"
+    weights = {f"module.backbone.{key}": each for key, each in model.state_dict().items()}
+    match form:
+        case "safetensors":
+            path = "net.safetensors"
+            save_file(model.state_dict(), path)
+        case "legacy":
+            torch.save(model.state_dict(), path, _use_new_zipfile_serialization=False)
+        case "wrapped":
+            torch.save({"state_dict_ema": weights, "epoch": 3}, path)
+        case "module":
+            torch.save(model, path)
+        case "program":
+            path = "net.pt2"
+            torch.export.save(torch.export.export(model.eval(), (torch.zeros(2, 2, 6, 5),)), path)
+    return path
+
+
+def certified(original="a.pt", converted="b.pt", *more):
+    """The certificate that verify wrote of two files, as JSON."""
+    result = call("verify", original, converted, "--input-size", "2x6x5", "--report", "c.json", "--force", *ARCH, *more)
+    assert Path("c.json").exists(), result.output
+    return json.loads(Path("c.json").read_text())
+
+
+def again(body=None, *more):
+    """The verdict of recheck, and what it prints, after the certificate was forged if a `body` is given."""
+    if body is not None:
+        Path("c.json").write_text(json.dumps(body))
+    result = call("recheck", "c.json", *ARCH, *more)
+    return result.exit_code, result.output
+
+
+def pair(converted=None):
+    torch.save(network().state_dict(), "a.pt")
+    conv2attn.save(converted or conv2attn.convert(network()), "b.pt", force=True)
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("safetensors", ".pt"), ("legacy", ".safetensors"), ("wrapped", ".pt")])
+def test_files_of_every_form_are_checked_again(form, suffix):
+    path, converted = put(form), f"attn{suffix}"
+    conv2attn.save(conv2attn.convert(conv2attn.load(path, "net.py:make")), converted)
+    certified(path, converted)
+    code, said = again()
+    assert (code, "2 layers checked by separate code too" in said) == (0, True), said
+
+
+def test_what_the_separate_code_does_not_read_is_undecided_and_named_first():
+    first, second = put("module"), put("program")
+    certified(first, second)
+    code, said = again()
+    assert code == 3, said
+    pair(conv2attn.convert(network(), encoding="enumerated"))
+    assert certified()["verdict"] == "holds"
+    code, said = again()
+    assert code == 3, said
+    assert said.startswith("undecided: c.json; not derived again: 0: only convolutions and quadratic heads")
+
+
+def test_a_tolerance_and_images_are_derived_again():
+    pair(conv2attn.convert(network(), alpha=8.0))
+    torch.save({"images": torch.rand(3, 2, 6, 5)}, "images.pt")
+    body = certified("a.pt", "b.pt", "--tolerance", "0.5", "--inputs", "images.pt")
+    assert body["verdict"] == "holds"
+    assert again()[0] == 0
+    assert again({**body, "claim": body["claim"].replace("0.5", "0.05")})[0] == 1
+    body["circumstances"]["command"] = body["circumstances"]["command"].replace("0.5", "1e-06")
+    assert again(body)[0] == 1
+
+
+def test_a_device_that_is_not_here_is_named_with_what_to_do():
+    pair()
+    body = certified()
+    body["circumstances"]["command"] += " --device nowhere"
+    code, said = again(body)
+    assert (code, "Recheck it where that device is, or write it again" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("key", ["\ud800", "\x1b[31m"])
+def test_keys_of_no_certificate_are_shown_escaped(key):
+    pair()
+    body = certified()
+    code, said = again({**body, key: 1})
+    assert (code, f"{json.dumps(key)[1:-1]} is 1, and missing" in said) == (1, True), said
+
+
+# Files that were forged, and signed again.
+
+
+def signed():
+    body = json.loads(Path("c.json").read_text())
+    body["circumstances"] |= {"original sha256": sha256(Path("a.pt")), "converted sha256": sha256(Path("b.pt"))}
+    return body
+
+
+FORGED = {
+    "a weight": lambda net: net[0].weight.data[0, 0].add_(2.0**-20),
+    "a bias": lambda net: net[0].bias.data.mul_(1.5),
+    "a statistic": lambda net: net[1].running_mean.add_(1),
+    "an alpha": lambda net: net[2].encoding.alpha.fill_(3.0),
+    "two heads": lambda net: net[0].encoding.center.copy_(net[0].encoding.center.flip(0)),
+    "a stride": lambda net: setattr(net[0], "sites", conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)).sites),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_certificate_of_another_file_is_refuted(name):
+    pair()
+    certified()
+    forged = conv2attn.convert(network())
+    FORGED[name](forged)
+    conv2attn.save(forged, "b.pt", force=True)
+    assert "b.pt is not the file that the certificate is of" in " ".join(again()[1].split())
+    code, said = again(signed())
+    assert code == 1, said
+    assert "is true" not in said
+
+
+# Certificates that were forged.
+
+
+@functools.cache
+def derived():
+    """A certificate that holds, its document, and its networks."""
+    first, second = network().eval(), conv2attn.convert(network().eval())
+    report = conv2attn.certify(first, second, input_size=(2, 6, 5))
+    return report, json.loads(report.to_json()), (first, second)
+
+
+def leaves_of(body, path=()):
+    if isinstance(body, dict | list) and body:
+        for key in body if isinstance(body, dict) else range(len(body)):
+            yield from leaves_of(body[key], (*path, key))
+    else:
+        yield path
+
+
+def edited(body, path, value):
+    forged = copy.deepcopy(body)
+    place = forged
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return forged
+
+
+VALUES = [None, True, -1, 0, 3.5, "text", "holds", "refuted", "proved", "sampled", [], {}]
+
+
+def test_no_single_edit_of_a_certificate_holds():
+    report, body, networks = derived()
+    assert recheck_certificate("c", body, networks, report).verdict is Verdict.HOLDS
+    paths, chosen = list(leaves_of(body)), random.Random(0)
+    edits = [(chosen.choice(paths), chosen.choice(VALUES)) for _ in range(300)]
+    forged = [edited(body, *edit) for edit in edits]
+    assert any(each != body for each in forged)
+    for edit, each in zip(edits, forged, strict=True):
+        if each != body and each["verdict"] in [verdict.value for verdict in Verdict]:
+            assert recheck_certificate("c", each, networks, report).verdict is not Verdict.HOLDS, edit
+    for key in body:
+        assert (
+            recheck_certificate("c", {**body, key: ...}, networks, report).verdict is not Verdict.HOLDS
+            or key == "verdict"
+        )
+    assert recheck_certificate("c", {**body, "more": 1}, networks, report).verdict is Verdict.REFUTED
+
+
+def test_measurements_of_another_machine_leave_it_undecided():
+    report, body, networks = derived()
+    body = edited(body, ("outputs", "max_difference"), 1e-9)
+    found = recheck_certificate("c", body, networks, report)
+    assert found.verdict is Verdict.UNDECIDED
+    assert found.summary.startswith("undecided: c; not derived again: outputs.max_difference is 1e-09")
+
+
+def test_separate_code_finds_what_certify_would_let_pass():
+    report, body, (first, second) = derived()
+    wrong = copy.deepcopy(second)
+    wrong[0].weight.data[0, 0, 0, 0] += 1
+    found = recheck_certificate("c", body, (first, wrong), report)
+    assert (found.verdict, found.checked) == (Verdict.REFUTED, 1)
+    assert found.wrong[0].startswith("0: heads [0] that start at")
+    renamed = nn.Sequential(*second, nn.Identity())
+    del renamed[0]
+    assert recheck_certificate("c", body, (first, renamed), report).verdict is Verdict.UNDECIDED
+
+
+# What is no certificate, or names what recheck must not do.
+
+
+@pytest.mark.parametrize("text", ["no json", "[" * 100_000, "{}", "[]", "3", "\0", "{" + '"a":[' * 10_000])
+def test_what_is_no_certificate_is_refused_in_a_sentence(text):
+    Path("c.json").write_text(text)
+    refused("recheck", "c.json", match="c.json is no certificate of two files")
+
+
+def test_missing_files_are_refused_and_others_can_be_named():
+    pair()
+    certified()
+    for name in ("a.pt", "b.pt"):
+        Path(name).rename(f"moved-{name}")
+    refused("recheck", "c.json", *ARCH, match="a.pt, which the certificate is of, is not there")
+    assert again(None, "moved-a.pt", "moved-b.pt")[0] == 0
+    refused("recheck", "none", match="none does not exist")
+
+
+def test_a_certificate_says_not_how_files_are_read():
+    """Otherwise it could run code: that of a pickle, or of a file that --arch names."""
+    pair()
+    body = certified()
+    refused("recheck", "c.json", match="written with other options on reading its files: conv2attn verify")
+    command = body["circumstances"]["command"]
+    others = (
+        f"{command} --trust-pickle",
+        f"{command} --arch evil.py:make",
+        f"{command} --help",
+        "rm -rf /",
+        "",
+        "conv2attn verify '",
+    )
+    for other in others:
+        body["circumstances"]["command"] = other
+        Path("c.json").write_text(json.dumps(body))
+        found = call("recheck", "c.json", *ARCH)
+        assert (found.exit_code, found.stdout, len(found.stderr.splitlines())) == (2, "", 1), found.output
+
+
+@pytest.mark.parametrize("content", [5, [1], {1: torch.ones(1)}, {"state_dict": None}, "text"])
+def test_files_that_hold_no_network_are_refused(content):
+    pair()
+    certified()
+    torch.save(content, "a.pt")
+    Path("c.json").write_text(json.dumps(signed()))
+    found = call("recheck", "c.json", *ARCH)
+    assert (found.exit_code, len(found.stderr.splitlines())) == (2, 1), found.output
+
+
+def test_a_program_of_unknown_format_is_refused():
+    pair()
+    certified()
+    with zipfile.ZipFile("a.pt", "w") as archive:
+        archive.writestr("net/archive_format", "pt2")
+    Path("c.json").write_text(json.dumps(signed()))
+    assert call("recheck", "c.json", *ARCH).exit_code == 2
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("options", [[], ["--dtype", "float64"]], ids=["float32", "float64"])
+def test_a_bound_that_is_a_hundredth_smaller_than_certified_is_refused(row, options):
+    pair()
+    body = certified("a.pt", "b.pt", *options)
+    assert again()[0] == 0
+    body["rows"][row]["bound"] *= 0.99
+    code, output = again(body)
+    assert code == 1
+    assert "which is proved" in output
+
+
+@pytest.mark.parametrize("field", ["bound", "input_range"])
+@pytest.mark.parametrize("number", [10**400, True, float("nan")])
+def test_a_number_that_no_certificate_holds_never_holds(field, number):
+    pair()
+    body = certified()
+    body["rows"][0][field] = number
+    assert again(body)[0] == 3
+
+
+@pytest.mark.parametrize("alpha", [2.0, 5.0, 16.0])
+def test_a_bound_on_soft_heads_that_is_a_hundredth_smaller_is_refused(alpha):
+    pair(conv2attn.convert(network(), alpha=alpha))
+    body = certified("a.pt", "b.pt", "--tolerance", "20")
+    assert again()[0] == 0
+    body["rows"][0]["bound"] *= 0.99
+    code, output = again(body)
+    assert "which is proved" in output
+    assert code == 1
+
+
+def test_another_machine_may_have_smaller_bounds():
+    pair()
+    body = certified()
+    body["rows"][0]["bound"] *= 0.99
+    body["circumstances"]["arithmetic"] = "another"
+    assert again(body)[0] == 3

@@ -1,0 +1,54 @@
+"""Nothing is within a tolerance of 0 that runs in another order, draws numbers, or has one number changed."""
+
+import pytest
+import torch
+from equality.pairs import layer
+from equality.planted import ulp
+from torch import nn
+
+from conv2attn.equality import certify
+
+
+class Named(nn.Module):
+    """A convolution under a name that no layer of the other network has, and a function of its output."""
+
+    def __init__(self, name, after):
+        super().__init__()
+        self.add_module(name, layer(3, 4, bias=False))
+        self.after = after
+
+    def forward(self, image):
+        return self.after(next(self.children())(image))
+
+
+def last_in(layout):
+    return lambda y: torch.conv2d(y.contiguous(memory_format=layout), torch.ones(5, 4, 3, 3) / 7)
+
+
+def unaligned(net):
+    """The weights one number further in memory, where sums may be formed in another order."""
+    weight = net.b.weight.data
+    net.b.weight.data = torch.empty(weight.numel() + 1)[1:].view_as(weight).copy_(weight)
+
+
+ALONE = {
+    "dropout in training mode": (lambda y: torch.dropout(y, 0.5, True), lambda net: None),
+    "random summands": (lambda y: y + torch.rand(y.shape), lambda net: None),
+    "one ulp": (lambda y: y, lambda net: ulp(net.b.weight.data, (1, 2, 0, 1))),
+    "an address of weights": (lambda y: y, unaligned),
+    "a layout of weights": (lambda y: y, lambda net: net.to(memory_format=torch.channels_last)),
+    "a layout": (
+        last_in(torch.contiguous_format),
+        lambda net: setattr(net, "after", last_in(torch.channels_last)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_no_such_network_is_within_a_tolerance_of_0(name):
+    after, change = ALONE[name]
+    first, second = Named("a", after), Named("b", after)
+    change(second)
+    one_hot = torch.zeros(1, 3, 9, 8)
+    one_hot[0, 2, 4, 4] = 1.0
+    assert not certify(first, second, images=one_hot, tolerance=0.0)

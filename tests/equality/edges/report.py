@@ -1,0 +1,82 @@
+"""The layout of a report, each of its forms once, as golden texts."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conv2attn.equality import Certificate, Finding, Outputs, Row
+from conv2attn.equality.certificate_document import three_digits_up
+from conv2attn.equality.results import Counterexample as Witness
+from conv2attn.equality.results import Gap, holds, refuted, undecided
+from conv2attn.verdicts import Strength, Verdict
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+SQUARE = Row(
+    *("square", "Conv2d 4->8 k3"),
+    findings=(holds("geometry"), holds("weights"), holds("leak", Strength.BOUNDED)),
+    strength=Strength.BOUNDED,
+    grid=(14, 11),
+    heads=9,
+    alpha=60.0,
+    max_error=1e-7,
+    bound=2e-5,
+)
+WRONG = Row("wrong", "Conv1d 2->2 k3", (holds("geometry"), refuted("weights", "C2A402", "one weight off")))
+LEFT = Row("left", "Conv3d 1->1 k1", (holds("geometry"),), strength=Strength.SAMPLED, skipped=True)
+SAME = holds("structure")
+ASSUMED = ("finite inputs (dense spreads a NaN)", "sums formed directly, no overflow")
+OUTPUTS = Outputs("2 images", 2, 0.5, 3.0, 2, (1, 0), 2, 2.5, False, 1)
+CERTIFICATES = {
+    "refuted": Certificate(
+        (SQUARE, WRONG, LEFT),
+        (SAME,),
+        Outputs("2 images", 2, 0.5, 3.0, bound=7.0, vacuous=True),
+        ASSUMED,
+        circumstances={"command": "conv2attn verify a b"},
+        counterexamples=(Witness("wrong", torch.full((2, 3), 2.0), (1, 4), 1.0, 1.5, 0.25),),
+    ),
+    "holds": Certificate((SQUARE,), (SAME,), OUTPUTS, ASSUMED, circumstances={"read as": "read as resnet18"}),
+    "undecided": Certificate((SQUARE,), (undecided("structure", "C2A405", "in the second add stands elsewhere"),)),
+    "sampled": Certificate(
+        (),
+        (Finding("sampled", Verdict.UNDECIDED, Strength.SAMPLED, "C2A410", "compared on 2 images alone, since it is"),),
+        Outputs("2 images", 2, 0.5, 3.0, gaps=(Gap("output['a']", (1, 2), 3.0, 2.5, 4), Gap("b", (), 1.0, 1.0, 0))),
+    ),
+    "nothing": Certificate((LEFT,), (SAME,)),
+}
+FORMS = {
+    "80.txt": lambda certificate: certificate.to_text(80),
+    "120.txt": lambda certificate: certificate.to_text(120),
+    "verbose.txt": lambda certificate: certificate.to_text(verbose=True),
+    "md": Certificate.to_markdown,
+    "html": lambda certificate: certificate._repr_html_() + "\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", CERTIFICATES)
+def test_a_report_is_its_golden_text(name, form):
+    written = FORMS[form](CERTIFICATES[name])
+    assert written == (GOLDEN / f"certificate-{name}.{form}").read_text()
+
+
+def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert [bool(each) for each in CERTIFICATES.values()] == [False, True, False, False, False]
+    assert all(str(each) == each.to_text(80).rstrip("\n") for each in CERTIFICATES.values())
+
+
+def test_the_verdict_comes_first():
+    for name, certificate in CERTIFICATES.items():
+        verdict = "undecided" if name in ("nothing", "sampled") else name
+        assert verdict in certificate.to_text().splitlines()[0]
+
+
+@given(st.floats(1e-300, 1e300))
+def test_numbers_are_rounded_up_to_three_digits(number):
+    rounded = three_digits_up(number)
+    assert number <= float(rounded) <= 1.01 * number
+    assert len(rounded.partition("e")[0].strip("0.").replace(".", "")) <= 3
