@@ -10,10 +10,11 @@ from typing import Any, final
 import numpy as np
 
 from conv2attn.basis import Offset
-from conv2attn.span.attention_rows import Array, limits_for
+from conv2attn.span.attention_rows import Array, AttentionRows, Whole, limits_for
 from conv2attn.span.equations import shift_targets
 from conv2attn.span.graded_facts.measures import shares
 from conv2attn.span.graded_facts.sums import Sums, sums_of
+from conv2attn.span.grids import PooledGrid
 from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.reading import rows_of
 
@@ -148,35 +149,80 @@ class Profiles:
 def profiles(
     attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, tolerance: float = 0.05
 ) -> Profiles:
-    """Which heads are translates of one pattern in their mean attention by displacement, and what the layer reads as.
+    """Which heads are translates of one pattern, and what the layer reads as.
 
-    Two heads have one pattern if, moved by the difference of their peaks, they differ by at most `tolerance` of their
-    mass on the displacements that both have. Five percent tells a neighbour's softmax from a translate's.
+    Head 2 is head 1 moved by s if query q - s reads with head 2 the keys that query q reads with head 1, borders and
+    their renormalisation included. Two heads have one pattern if, at the best s, their rows differ by at most
+    `tolerance` of their mass, in the mean over the queries that both have. Five percent tells a neighbour's softmax
+    from a translate's. Attention that depends on the input is taken in the mean over the images.
     """
     attention = rows_of("attention", attention, grid, None, extra_tokens)
-    sums = reduce(Sums.__add__, sums_of(attention))
-    masses = sums.mass.sum(0)
-    means = np.divide(masses, sums.having, out=np.zeros_like(masses), where=sums.having > 0)
-    mass = means / means.sum(tuple(range(1, means.ndim)), keepdims=True)
-    peaks = [np.array(np.unravel_index(int(each.argmax()), each.shape)) for each in masses]
+    centres = middle_centres(attention)
     groups: list[list[tuple[int, Offset]]] = []
-    for head, peak in enumerate(peaks):
+    for head, centre in enumerate(centres):
         for group in groups:
             first = group[0][0]
-            shift = tuple(int(x) for x in peak - peaks[first])
-            if difference(mass[first], mass[head], shift) <= tolerance:
-                group.append((head, shift))
+            rounded = [round(float(x)) for x in centre - centres[first]]
+            nearby = product(*((x, x - 1, x + 1) for x in rounded))
+            found = next((s for s in nearby if difference(attention, first, head, s) <= tolerance), None)
+            if found is not None:
+                group.append((head, found))
                 break
         else:
-            groups.append([(head, (0,) * len(peak))])
+            groups.append([(head, (0,) * len(centre))])
     groups.sort(key=len, reverse=True)
+    sums = reduce(Sums.__add__, sums_of(attention))
     return Profiles(
         tuple(MovedPattern(tuple(h for h, _ in group), tuple(s for _, s in group)) for group in groups),
         float(np.nan_to_num(shares(sums, attention.by_position)(None)[0], nan=1.0).min()),
     )
 
 
-def difference(first: Array, second: Array, shift: Offset) -> float:
+def middle_centres(attention: AttentionRows) -> Array:
+    """The mean key of each head for the query in the middle, (heads, axes)."""
+    middle = np.ravel_multi_index(tuple(side // 2 for side in attention.grid.queries), attention.grid.queries)
+    row = mean_rows(attention, np.array([middle]))[:, 0]
+    keys = np.stack(np.unravel_index(np.arange(attention.grid.shape[1]), attention.grid.keys), -1)
+    mass = row.sum(-1, keepdims=True)
+    return np.divide(row, mass, out=np.zeros_like(row), where=mass > 0) @ keys
+
+
+def mean_rows(attention: AttentionRows, queries: Whole) -> Array:
+    """The mean over images of the rows of some queries over the keys that are pixels, (heads, queries, keys)."""
+    images = (attention.read(image, queries)[..., : attention.grid.shape[1]] for image in range(attention.images))
+    return np.asarray(reduce(np.add, images)) / attention.images
+
+
+LEAST_OVERLAP = 1 / 4
+"""The share of the queries over which two heads must be comparable: that of the far corners of a 3x3 kernel on 4x4."""
+
+
+def difference(attention: AttentionRows, first: int, second: int, shift: Offset) -> float:
+    """Half the distance of the second head's row at q - shift from the first's at q, over their mass: mean over q.
+
+    Where queries stand on some of the keys alone, the nearest query is taken and the row is moved by the rest.
+    """
+    grid, steps, rest = attention.grid, [], []
+    for axis, along in enumerate(shift):
+        cell = grid.cell if isinstance(grid, PooledGrid) else 1
+        stride = 1 if isinstance(grid, PooledGrid) else grid.sites.stride[axis]
+        steps.append(-round(along / stride) * cell)
+        rest.append(along + steps[-1] // cell * stride)
+    ours = [np.arange(max(0, -n), side - max(0, n)) for n, side in zip(steps, grid.queries, strict=True)]
+    if prod(map(len, ours)) < LEAST_OVERLAP * prod(grid.queries):
+        return 1.0
+    numbers = np.arange(prod(grid.queries)).reshape(grid.queries)
+    here = numbers[np.ix_(*ours)].ravel()
+    there = numbers[np.ix_(*(each + n for each, n in zip(ours, steps, strict=True)))].ravel()
+    total = 0.0
+    for start in range(0, len(here), attention.step):
+        chunk = slice(start, start + attention.step)
+        rows = mean_rows(attention, here[chunk])[first], mean_rows(attention, there[chunk])[second]
+        total += sum(moved_apart(a.reshape(grid.keys), b.reshape(grid.keys), rest) for a, b in zip(*rows, strict=True))
+    return total / len(here)
+
+
+def moved_apart(first: Array, second: Array, shift: Sequence[int]) -> float:
     """Half the sum of |first moved by shift - second| where both are, over the larger of their masses there."""
     ours = tuple(slice(max(0, -s), side - max(0, s)) for s, side in zip(shift, first.shape, strict=True))
     theirs = tuple(slice(max(0, s), side - max(0, -s)) for s, side in zip(shift, first.shape, strict=True))

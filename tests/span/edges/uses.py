@@ -12,7 +12,6 @@ import torch
 from attentions import OFFSETS, hard
 from torch import nn
 
-import conv2attn
 from conv2attn import check_span, convert, express, load, recover
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
@@ -169,6 +168,45 @@ def test_profiles_tell_one_convolution_from_a_mixture():
     assert profiles(layer, grid=(5, 6)).reads_as == "a mixture of 2 convolutions"
 
 
+def heads_on(sides, weigh, offsets):
+    """Heads at offsets, their rows in proportion to `weigh(squared distance, largest distance)` of each key."""
+    places = np.stack(np.unravel_index(np.arange(np.prod(sides)), sides), -1)
+    rows = []
+    for head, offset in enumerate(offsets):
+        away = places[None] - places[:, None] - np.array(offset)
+        weights = weigh(head, (away**2).sum(-1), np.abs(away).max(-1))
+        mass = weights.sum(-1, keepdims=True)
+        rows.append(np.divide(weights, mass, out=np.zeros_like(weights), where=mass > 0))
+    return np.stack(rows)
+
+
+NINE = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize("sides", [(7, 7), (9, 12), (20, 16)])
+def test_boxes_of_one_radius_are_one_profile(sides):
+    boxes = heads_on(sides, lambda head, square, largest: (largest <= 1).astype(float), NINE)
+    assert profiles(boxes, grid=sides).reads_as == "one convolution"
+    other = heads_on(sides, lambda head, square, largest: (largest <= (1 if head < 8 else 2)).astype(float), NINE)
+    assert profiles(other, grid=sides).reads_as == "a mixture of 2 convolutions"
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 5.0])
+def test_gaussians_of_one_width_are_one_profile_and_of_two_widths_two(alpha):
+    one = heads_on((14, 14), lambda head, square, largest: np.exp(-alpha * square), NINE)
+    assert profiles(one, grid=(14, 14)).reads_as == "one convolution"
+    two = heads_on((14, 14), lambda head, square, largest: np.exp(-alpha * square / (1 + 3 * (head // 5))), NINE)
+    assert profiles(two, grid=(14, 14)).reads_as == "a mixture of 2 convolutions"
+
+
+def test_heads_between_strided_queries_are_one_profile():
+    """Offsets that no stride divides: rows are compared at the nearest query, moved by the rest."""
+    layer = convert(nn.Conv2d(1, 1, 3, stride=2, padding=1), alpha=2.0)
+    found = profiles(layer, grid=(9, 12))
+    assert found.reads_as == "one convolution"
+    assert sorted(found.patterns[0].shifts) == sorted((i, j) for i in (0, 1, 2) for j in (0, 1, 2))
+
+
 def test_the_examples_of_the_documentation_run(monkeypatch):
     root = Path(__file__).parents[3]
     monkeypatch.chdir(root)
@@ -251,23 +289,22 @@ def test_a_head_is_the_shift_that_most_queries_have_to_eps(step, most, lost):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_heads_are_one_pattern_up_to_what_their_translates_differ_by(seed):
-    rng, sides = np.random.default_rng(seed), (4, 5)
-    attention = rng.dirichlet(np.full(20, 0.3), (2, 20))
-    means = []
-    for head in attention:
-        mean = {d: sum(each) / len(each) for d, each in by_displacement([head], sides).items()}
-        means.append({d: m / sum(mean.values()) for d, m in mean.items()})
-    sums = [{d: sum(each) for d, each in by_displacement([head], sides).items()} for head in attention]
-    move = np.subtract(*(max(each, key=each.get) for each in sums[::-1]))
-    pairs = [(m, means[1].get(tuple(np.add(d, move).tolist()))) for d, m in means[0].items()]
-    both = np.array([pair for pair in pairs if pair[1] is not None])
-    apart = np.abs(both[:, 0] - both[:, 1]).sum() / 2 / both.sum(0).max()
-    for tolerance, patterns in ((apart * (1 + 1e-9), 1), (apart * (1 - 1e-9), 2)):
-        found = profiles(attention, grid=sides, tolerance=tolerance)
-        assert len(found.patterns) == patterns
-        assert found.patterns[0].shifts[-1] == (tuple(move) if patterns == 1 else (0, 0))
-    facts = conv2attn.heads(attention, grid=sides).layers[0].heads
-    assert found.relative == pytest.approx(min(head.relative for head in facts))
+    """The second head is the first moved by (1, -2), mixed with another row; half their mean distance decides."""
+    rng, sides, shift = np.random.default_rng(seed), (6, 7), (1, -2)
+    (first,) = heads_on(sides, lambda head, square, largest: np.exp(-2.0 * square), [(0, 1)])
+    first = first * rng.uniform(0.9, 1, first.shape)
+    first /= first.sum(-1, keepdims=True)
+    second, distances = rng.dirichlet(np.full(42, 0.3), 42), []
+    for query in np.ndindex(sides):
+        mover = tuple(np.subtract(query, shift).tolist())
+        if all(0 <= place < side for place, side in zip(mover, sides, strict=True)):
+            here, there = (np.ravel_multi_index(each, sides) for each in (query, mover))
+            second[there] = 0.8 * first[here] + 0.2 * second[there]
+            distances.append(sum(abs(a - b) for a, b in zip(first[here], second[there], strict=True)) / 2)
+    apart = sum(distances) / len(distances)
+    near = profiles(np.stack([first, second]), grid=sides, tolerance=apart * (1 + 1e-9))
+    assert near.patterns[0].shifts == ((0, 0), shift)
+    assert len(profiles(np.stack([first, second]), grid=sides, tolerance=apart * (1 - 1e-9)).patterns) == 2
 
 
 def test_shifts_are_a_kernel_where_they_are_a_box_of_even_steps():
