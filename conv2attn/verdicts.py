@@ -33,9 +33,13 @@ class Verdict(Enum):
 
 @final
 class Strength(Enum):
-    """How a verdict is known; ordered from all inputs exactly to these inputs only."""
+    """How a verdict is known; ordered from all inputs exactly to these inputs only.
+
+    `identified`: equal as formulas, for all inputs of the sizes that were run, but for a chance that is printed.
+    """
 
     PROVED = "proved"
+    IDENTIFIED = "identified"
     BOUNDED = "bounded"
     SAMPLED = "sampled"
 

@@ -4,8 +4,9 @@ import json
 import math
 import shutil
 from abc import ABC, ABCMeta, abstractmethod
+from collections.abc import Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -40,7 +41,7 @@ class Report(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the content without tensors, the schema, the verdict and the exit code; no NaN, no infinity."""
-        content: dict[str, Any] = finite(msgspec.to_builtins(self.content(), enc_hook=left_out))
+        content: dict[str, Any] = finite(plain(self.content()))
         return {**content, "schema": self.schema, "verdict": self.verdict.value, "exit_code": self.exit_code}
 
     @property
@@ -122,6 +123,18 @@ class Report(ABC):
         return markup.to_html(document(self))
 
 
+def plain(item: Any) -> Any:
+    """Plain data: of a structure its fields and what it derives from them."""
+    if isinstance(item, msgspec.Struct):
+        names = (*item.__struct_fields__, *getattr(item, "derived", ()))
+        return {name: plain(getattr(item, name)) for name in names}
+    if isinstance(item, list | tuple):
+        return [plain(each) for each in item]
+    if isinstance(item, Mapping):
+        return {key: plain(each) for key, each in item.items()}
+    return msgspec.to_builtins(item, enc_hook=left_out)
+
+
 def left_out(item: Any) -> None:
     """Replaces tensors by None in a document."""
 
@@ -137,15 +150,38 @@ def finite(item: Any) -> Any:
 
 def json_schema_of(kind: Any) -> dict[str, Any]:
     """The JSON Schema of a document."""
-    schema = msgspec.json.schema(kind, schema_hook=lambda _: {"type": "null"})
-    for each in schema["$defs"].values():
+    returned = {each: returned_types(each) for each in structures_in(kind)}
+    types = [kind, *(hint for hints in returned.values() for hint in hints.values())]
+    schemas, definitions = msgspec.json.schema_components(
+        types, schema_hook=lambda _: {"type": "null"}, ref_template="#/$defs/{name}"
+    )
+    schema, rest = {**schemas[0], "$defs": definitions}, iter(schemas[1:])
+    for each, hints in returned.items():
+        definitions[each.__name__]["properties"].update({name: next(rest) for name in hints})
+    for each in definitions.values():
         if "properties" in each:
             each["required"] = [*each["properties"]]  # a result writes all of its fields
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
+def structures_in(kind: Any) -> dict[type[msgspec.Struct], None]:
+    """The structures that a document of this type is made of, each once."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return {each: None for part in get_args(kind) for each in structures_in(part)}
+    hints = {**get_type_hints(kind), **returned_types(kind)}
+    parts = (hints[name] for name in (*kind.__struct_fields__, *returned_types(kind)))
+    return {kind: None, **{each: None for part in parts for each in structures_in(part)}}
+
+
+def returned_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The types of what a structure derives, by name."""
+    return {name: get_type_hints(getattr(kind, name).fget)["return"] for name in getattr(kind, "derived", ())}
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a result: its fields are the keys of its document."""
+    """A part of a result: its fields, and the properties named in `derived`, are the keys of its document."""
+
+    derived: ClassVar[tuple[str, ...]] = ()
 
 
 class ResultMeta(msgspec.StructMeta, ABCMeta):
@@ -153,6 +189,7 @@ class ResultMeta(msgspec.StructMeta, ABCMeta):
 
 
 class Result(msgspec.Struct, Report, metaclass=ResultMeta, frozen=True, forbid_unknown_fields=True):
-    """A report whose fields are the keys of its document; tensors are left out of it."""
+    """A report whose fields, and the properties named in `derived`, are the keys of its document; without tensors."""
 
+    derived: ClassVar[tuple[str, ...]] = ()
     __repr__ = Report.__repr__
