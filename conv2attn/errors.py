@@ -166,12 +166,6 @@ ERROR_RULES: dict[str, ErrorRule] = {
         ),
         "Call it outside torch.compile and torch.export, or in a new process.",
     ),
-    "C2A011": ErrorRule(
-        "another process is gone",
-        "Processes of torch.distributed share one task. One of them has ended, or has not answered for half an hour.",
-        ">>> from conv2attn.span.sharing import Crew; Crew(rank=0, size=2).together(lambda: 1)",
-        "Read what that process said last, and start all of them again.",
-    ),
     "C2A101": ErrorRule(
         "not a convolution",
         "Only layers of torch.nn.Conv1d, Conv2d, Conv3d and their transposed forms are read, and only with "

@@ -1,7 +1,6 @@
 """The group that all commands are in: their help, and what becomes of their errors."""
 
 import errno
-import os
 import re
 import sys
 from typing import Any
@@ -27,10 +26,10 @@ OLD_NAMES = {"--images": ("--train-images", "--inputs"), "--image": ("--inputs",
 class Command(click.Command):
     """A command with an example in its help, and its options in groups."""
 
-    def __init__(self, *args: Any, example: str, together: bool = False, **options: Any):
-        """Takes an example; processes of torchrun check the files of a command that they run `together` in its body."""
+    def __init__(self, *args: Any, example: str, **options: Any):
+        """Takes an example."""
         super().__init__(*args, **options)
-        self.example, self.together = example, together
+        self.example = example
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Takes options by their names of the release before as well, with a warning that says the name of today."""
@@ -45,8 +44,7 @@ class Command(click.Command):
 
     def invoke(self, context: click.Context) -> Any:
         """Checks the files that the call names, and runs the command."""
-        if not self.together or "RANK" not in os.environ:  # as torchrun sets it
-            check_paths(context)
+        check_paths(context)
         return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:

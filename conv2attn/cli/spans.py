@@ -16,7 +16,6 @@ from conv2attn.cli.options import (
     Read,
     Showing,
     Written,
-    check_paths,
     choosing,
     force,
     options,
@@ -43,7 +42,7 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
     return [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
 
 
-@main.command("check-span", example="conv2attn check-span part.pt --grid 14x14", together=True)
+@main.command("check-span", example="conv2attn check-span part.pt --grid 14x14")
 @click.argument("model", type=Read())
 @click.option(
     "--kernel-size",
@@ -93,29 +92,14 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
 )
 @tokens_or_positions
 @reporting
-@click.pass_context
-def check_span(
-    context: click.Context, /, model: str, showing: Showing, plot: str | None, certificate: str | None, **arguments: Any
-) -> None:
+def check_span(model: str, showing: Showing, plot: str | None, certificate: str | None, **arguments: Any) -> None:
     """Decide whether attention can express the convolutions of a kernel.
 
     This is the condition of Lemma 3, for each attention layer in MODEL.
     """
-    from conv2attn.span.sharing import processes_of_torchrun
+    from conv2attn.cli.attention_files import check_file
 
-    def check(leads: bool) -> int:
-        check_paths(context)
-        from conv2attn.cli.attention_files import check_file
-
-        files = {"plot": plot, "certificate": certificate} if leads else {"plot": None, "certificate": None}
-        report = check_file(model, **files, force=showing.force, **arguments)
-        if leads:
-            showing.show(report)
-        return report.exit_code
-
-    with processes_of_torchrun() as crew:
-        code = crew.together(lambda: check(crew.rank == 0))
-    sys.exit(code)
+    showing.finish(check_file(model, plot=plot, certificate=certificate, force=showing.force, **arguments))
 
 
 @main.command("heads", example="conv2attn heads part.pt --grid 14x14 -v")

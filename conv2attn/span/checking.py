@@ -1,7 +1,6 @@
 """check_span: decides conditions for a layer, an array, a network, or a mapping of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import product
 from math import prod
 from typing import Any, get_args
@@ -19,7 +18,6 @@ from conv2attn.span.conditions import check, check_kernel
 from conv2attn.span.equations import operators_of, shift_targets
 from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.reading import layers_of, needs_inputs, read_one
-from conv2attn.span.sharing import shared_out
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
 from conv2attn.theorem import Convolution, as_convolution
 from conv2attn.verdicts import Strength, Verdict
@@ -54,8 +52,7 @@ def check_span(
 
     A condition says which rows share one Phi: all queries (joint), all whose neighbourhood is on the grid (interior),
     these of each image alone (per-image), each query (per-query, as the paper prints it); or the interior ones, for
-    what a given `convolution` uses (kernel). Only conditions that are asked for are decided. Under torch.distributed
-    the layers are shared out, and every process returns the whole report.
+    what a given `convolution` uses (kernel). Only conditions that are asked for are decided.
 
     Args:
         attention: a MultiHeadSelfAttention that does not read content, judged on its padded keys; an array or tensor
@@ -149,7 +146,7 @@ def check_span(
         )
         return SpanRow(name, rows.heads, rows.images, rows.grid.keys, limits, conditions, tuple(notes))
 
-    rows = tuple(shared_out([partial(check_layer, place, name) for place, name in enumerate(layers)]))
+    rows = tuple(check_layer(place, name) for place, name in enumerate(layers))
     if structure is not None:
         return SpanReport(rows, f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them")
     asked = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
