@@ -43,10 +43,11 @@ def absent_packages() -> dict[str, str]:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", default="cpu", help="where the tests compute; one that is missing is an error")
+    parser.addoption("--device", help="the one device on which tests compute; one that is missing is an error")
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "float64: computes in float64 on its device, of which some have none")
     config.addinivalue_line("markers", f"needs(name): runs where a system package is, one of {[*SYSTEM_PACKAGES]}")
 
 
@@ -73,16 +74,49 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"not run: what needs {need}, which is not here; {how}")
 
 
+DEVICES = ("cpu", "imitated", "imitated without float64")
+"""The devices of every run; CUDA is beside them where it is."""
+
+
+def pytest_generate_tests(metafunc):
+    """A test with `device` runs on every device, or on that of --device alone."""
+    if "device" in metafunc.fixturenames:
+        import torch
+
+        asked = metafunc.config.getoption("device")
+        names = [asked] if asked else [*DEVICES, *(["cuda"] if torch.cuda.is_available() else [])]
+        if metafunc.definition.get_closest_marker("float64"):
+            names = [name for name in names if "without float64" not in name and name != "mps"]
+        metafunc.parametrize("device", names, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
 def device(request):
-    """The device named by --device, in full float32; a device that is not there is an error, never a skip.
+    """A device, in full float32; one of --device that is not there is an error, never a skip.
 
     Tests of TF32, which CUDA convolutions use by default, switch it on for themselves.
     """
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    return torch.empty(1, device=request.config.getoption("device")).device
+    if request.param.startswith("imitated"):
+        import imitated_device
+
+        return imitated_device.DEVICE
+    return torch.empty(1, device=request.param).device
+
+
+@pytest.fixture(autouse=True)
+def imitation(request):
+    """The imitated device is there while a test on it runs, and in no other."""
+    name = request.node.callspec.params.get("device", "") if hasattr(request.node, "callspec") else ""
+    if not name.startswith("imitated"):
+        yield
+        return
+    import imitated_device
+
+    with imitated_device.imitated(float64="without" not in name):
+        yield
 
 
 @pytest.fixture

@@ -60,9 +60,9 @@ def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[Any, ...]) -
 
     The larger one of the convolution's and of the transposed convolution's.
     """
-    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        weight = torch.randn(16, 16, 3, 3, device="cpu").to(device, dtype)
+    with torch.inference_mode(False):
+        drawn = torch.randn(16, 16, 3, 3, generator=torch.Generator().manual_seed(0), device="cpu")
+        weight = drawn.to(device, dtype)
     ones: tuple[int, ...] = (1, 1)
 
     def layer(transposed: bool, image: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def spread_of_spike(
         blank = layer(image)
         spike: tuple[Any, ...] = (slice(None), 0, *(side // 2 for side in shape[2:]))
         image[spike] = SPIKE if dtype != torch.float16 else 2.0**15
-        change = (layer(image).double() - blank.double()).abs()
+        change = (layer(image).cpu().double() - blank.cpu().double()).abs()
     inside: tuple[Any, ...] = (Ellipsis, *affected)
     change[inside] = 0
     return change.max().item() if change.numel() else 0.0

@@ -112,6 +112,7 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
         a, b = getattr(left, attribute), getattr(right, attribute)
         require(a == b, f"{where} has {attribute} {a} and {b}")
     require(left.numel() > 0, f"{where} is empty")
+    left, right = left.cpu(), right.cpu()  # MPS has no float64
     for name, side in (("first", left), ("second", right)):
         require(bool(side.isfinite().all()), f"{where} of the {name} is not finite everywhere")
     widest = torch.complex128 if left.is_complex() else torch.float64
@@ -121,7 +122,7 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
     if tolerance is None:
         equal = torch.equal(left, right)
     else:
-        allowed = torch.as_tensor(tolerance, dtype=error.dtype, device=error.device)
+        allowed = torch.as_tensor(tolerance, dtype=error.dtype, device="cpu")
         fits = allowed.ndim == 0 or allowed.shape == error.shape
         require(fits, f"{where}: a tolerance of shape {tuple(allowed.shape)}")
         equal = bool((error <= allowed).all())

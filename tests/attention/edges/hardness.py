@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from imitated_device import has_float64
 from oracles import soft_allowed
 
 from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
@@ -50,8 +51,12 @@ def test_hard_engines_refuse_and_auto_falls_back_after_a_change(change, used_bef
     layer = attention_for(read_convolution(conv)).to(device)
     image = torch.randn(1, 2, 4, 5, device=device)
     if used_before:
-        assert layer.which_engine(image) == ("conv" if device.type == "cpu" else "gather")
+        assert layer.which_engine(image) == ("gather" if device.type == "cuda" else "conv")
         layer(image)
+    if change == "widen" and not has_float64(device):
+        with pytest.raises(TypeError, match="does not support float64"):
+            CHANGES[change](layer)
+        return
     CHANGES[change](layer)
     image = image.to(layer.bias.dtype)
     for engine in HARD_ENGINES:
@@ -59,7 +64,7 @@ def test_hard_engines_refuse_and_auto_falls_back_after_a_change(change, used_bef
             set_engine(layer, engine)(image)
     assert set_engine(layer, "auto").which_engine(image) not in HARD_ENGINES
     if change not in ("spoil", "overflow"):
-        layer.double()
+        layer, image = layer.cpu().double(), image.cpu()
         expected = set_engine(layer, "dense")(image.double()).detach()
         assert_same(set_engine(layer, "auto")(image.double()).detach(), expected, soft_allowed(layer, image.double()))
 

@@ -134,6 +134,7 @@ def test_it_moves_between_dtypes_like_a_module(conv):
         assert_same(layer(image.to(dtype)).detach(), conv(image).detach().to(dtype))
 
 
+@pytest.mark.float64
 def test_float64_after_conversion_in_float32_is_soft_but_evaluated(conv):
     """alpha = 128 is one-hot in float32, and leaks exp(-128) in float64: `auto` then takes the softmax."""
     layer, image = attention_for(read_convolution(conv)).double(), whole_image(conv, 1).double()
