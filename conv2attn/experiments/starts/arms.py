@@ -14,7 +14,7 @@ from conv2attn.models.zoo.transformer import VisionTransformer
 
 
 def begin(network: VisionTransformer, arm: str, seed: int, images: Tensor) -> Start | None:
-    """Sets the weights of a fresh network as an arm says; returns the `Start` of arms whose heads keep their offsets.
+    """Sets the weights of a fresh network as an arm says; returns the `Start` of arms whose heads are shifts of a kernel.
 
     Args:
         images: of the training set, whose tokens' norms fix the scale of the scores.
@@ -32,7 +32,8 @@ def begin(network: VisionTransformer, arm: str, seed: int, images: Tensor) -> St
             return None
         case ["image", alpha]:
             free = {"kernel_size": "image", "content": "drawn", "values": "blind"}
-            return start_at_convolution(network, alpha=float(alpha), seed=seed, example_input=images, **free)  # type: ignore[arg-type]
+            start_at_convolution(network, alpha=float(alpha), seed=seed, example_input=images, **free)  # type: ignore[arg-type]
+            return None
         case ["far", alpha]:
             turn_far(network, start_at(network, 3, alpha, seed, images), float(alpha), seed)
             return None

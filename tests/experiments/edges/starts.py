@@ -162,8 +162,9 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
         table.complete_starts(path, quiet)
 
 
-def test_one_run_is_one_row():
-    key = runs.RunKey("digits", 100, 1, "shift-3-2/torch", 0.005, 0)
+@pytest.mark.parametrize("arm", ["shift-3-2/torch", "image-2/torch", "faster-5/torch"])
+def test_one_run_is_one_row(arm):
+    key = runs.RunKey("digits", 100, 1, arm, 0.005, 0)
     found = runs.run_start(key)
     assert set(found) == set(START_COLUMNS)
     assert 0 <= found["accuracy"] <= 1
