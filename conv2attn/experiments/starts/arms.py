@@ -14,7 +14,7 @@ from conv2attn.models.zoo.transformer import VisionTransformer
 
 
 def begin(network: VisionTransformer, arm: str, seed: int, images: Tensor) -> Start | None:
-    """Sets the weights of a fresh network as an arm says; returns the `Start` of arms whose heads are shifts of a kernel.
+    """Sets the weights of a network as an arm says; returns the `Start` of arms whose heads are shifts of a kernel.
 
     Args:
         images: of the training set, whose tokens' norms fix the scale of the scores.
