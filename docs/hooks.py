@@ -24,14 +24,17 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def with_outputs(markdown: str, guide: str) -> str:
-    """A guide with the output of each block of code below it."""
+    """A guide with the output of each block of code below it: what it printed, and the picture that it ends with."""
     cells = json.loads((ROOT / "examples" / f"{guide}.ipynb").read_text())["cells"]
-    printed = iter(
-        "".join(t for out in cell["outputs"] for t in out.get("text", ())) for cell in cells if "outputs" in cell
-    )
-    return BLOCK.sub(
-        lambda block: f"{block[0]}\n```text\n{text}```\n" if (text := next(printed)) else block[0], markdown
-    )
+    printed = iter(["".join(map(shown, cell["outputs"])) for cell in cells if "outputs" in cell])
+    return BLOCK.sub(lambda block: f"{block[0]}\n{next(printed)}", markdown)
+
+
+def shown(output: dict[str, Any]) -> str:
+    """One output of a notebook's cell as Markdown."""
+    if "text" in output:
+        return f"```text\n{''.join(output['text'])}```\n"
+    return f"\n![the picture that this code draws](data:image/png;base64,{output['data']['image/png']})\n"
 
 
 def formal_page(claim: re.Match[str]) -> str:
