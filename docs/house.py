@@ -12,8 +12,20 @@ import conv2attn
 
 PACKAGE = Path(conv2attn.__file__).parent
 ROOMS = (
-    *("cli", "explore", "experiments", "plots", "testing", "equality", "span", "checkpoints", "models", "theorem"),
-    *("framework", "attention", "bounds", "basis", "report", "arguments", "verdicts", "choices", "errors", "suffixes"),
+    *("cli", "explore", "experiments", "callbacks", "plots", "testing", "equality", "span", "checkpoints", "models"),
+    *(
+        "theorem",
+        "framework",
+        "attention",
+        "bounds",
+        "basis",
+        "report",
+        "arguments",
+        "verdicts",
+        "choices",
+        "errors",
+        "suffixes",
+    ),
 )
 """From the top down."""
 

@@ -11,7 +11,7 @@ LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
     {"explore"},
-    {"experiments"},
+    {"experiments", "callbacks"},
     {"plots"},
     {"checkpoints"},
     {"testing"},

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
 import conv2attn
-from conv2attn.experiments.callbacks import head_numbers, heads_in_lightning, heads_in_trainer
+from conv2attn.callbacks import head_numbers, heads_in_lightning, heads_in_trainer
 from conv2attn.models.zoo import TransformerPlan, VisionTransformer
 
 IMAGES, LABELS = torch.randn(8, 1, 12, 12), torch.arange(8) % 3

@@ -1,0 +1,49 @@
+"""A plugin of pytest: the fixture `certified` holds two networks equal and keeps the certificate as an artefact.
+
+`pytest --certify FOLDER` writes the JSON document of each certificate there, named after its test. pytest loads this
+module at every start, so that it imports nothing else of the package until a test asks for the fixture.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--certify FOLDER`."""
+    group = parser.getgroup("conv2attn", "certificates of networks")
+    group.addoption(
+        "--certify",
+        metavar="FOLDER",
+        help="write each certificate of the fixture `certified` to FOLDER, as JSON; files of earlier runs are replaced",
+    )
+
+
+@pytest.fixture
+def certified(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """`certified(original, network, **options)` is `conv2attn.certify`, and fails the test unless it holds.
+
+    The failure begins with the verdict and names each layer and part that does not hold, with its largest measured
+    difference, which is the tolerance that would pass on these inputs. Options are those of `certify`. Returns the
+    certificate.
+    """
+    from conv2attn.equality import certify
+
+    folder, calls = request.config.getoption("--certify"), 0
+
+    def call(original: Any, network: Any, **options: Any) -> Any:
+        nonlocal calls
+        certificate, calls = certify(original, network, **options), calls + 1
+        if folder is not None:
+            name = re.sub(r"[^\w.-]+", "-", request.node.nodeid).strip("-")
+            file = Path(folder) / f"{name}{'' if calls == 1 else f'-{calls}'}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(certificate.to_json())
+        if certificate.exit_code:
+            pytest.fail(certificate.to_text(width=100), pytrace=False)
+        return certificate
+
+    return call
