@@ -62,7 +62,7 @@ CLAIM = Claim(
         ),
     },
     formal="part: depthwise separable layers",
-    errata=("E18",),
+    errata=("E24",),
     steps=(
         step(
             "Proposition 1, existence: Theta_k = sum_z b_kz Phi_z gives sum_k a_ks Theta_k = Phi_s.",

@@ -24,7 +24,7 @@ LAYERS = [
     {"bounds"},
     {"basis"},
     {"report"},
-    {"arguments"},
+    {"arguments", "score_terms"},
     {"verdicts", "choices", "errors", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}

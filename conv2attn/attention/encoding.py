@@ -30,6 +30,7 @@ class Encoding(nn.Module):
         super().__init__()
         self.family = type(operators)
         self.names = tuple(field.name for field in fields(operators))  # type: ignore[arg-type]
+        self.absent: tuple[str, ...] = ()
         for name in self.names:
             value = getattr(operators, name)
             if isinstance(value, tuple):
@@ -43,16 +44,21 @@ class Encoding(nn.Module):
         return cls(FAMILIES[family].of(*arguments, **named))
 
     @classmethod
-    def from_plan(cls, family: str, sizes: Sequence[int], fixed: dict[str, Any]) -> Self:
+    def from_plan(cls, family: str, sizes: Sequence[int], fixed: dict[str, Any], vectors: bool = True) -> Self:
         """The encoding that `family.name`, `sizes` and `fixed` describe, without parameters: a state dict has those.
+
+        Args:
+            vectors: whether its heads have vectors of their own.
 
         Raises:
             KeyError, TypeError: there is no such family, or something is not what a plan has there.
         """
         encoding = cls(FAMILIES[family].of_sizes(sizes))
+        if not vectors:
+            encoding.drop_vectors()
         if fixed:
             dtype = {"float32": torch.float32, "float64": torch.float64}[fixed["dtype"]]
-            for path, buffer in [*encoding.learn(False).named_buffers()]:
+            for path, buffer in encoding.learn(False).held_buffers():
                 owner, _, name = path.rpartition(".")
                 numbers = torch.tensor(fixed[path], dtype=dtype, device="cpu")
                 setattr(encoding.get_submodule(owner), name, numbers.reshape(buffer.shape))
@@ -90,6 +96,8 @@ class Encoding(nn.Module):
         """Makes all positions parameters that train, or buffers outside the state dict."""
         for owner in self.modules():
             for name, value in [*owner.named_parameters(recurse=False), *owner.named_buffers(recurse=False)]:
+                if owner is self and name in self.absent:
+                    continue
                 delattr(owner, name)
                 if whether:
                     owner.register_parameter(name, nn.Parameter(value.detach()))
@@ -97,9 +105,22 @@ class Encoding(nn.Module):
                     owner.register_buffer(name, value.detach(), persistent=False)
         return self
 
+    def drop_vectors(self) -> None:
+        """Makes the v of every head 0, for good: it is no parameter and no state, and only r_delta is left."""
+        for name in set(self.names) - self.family.shared - set(self.absent):
+            value = self.tensors(name)
+            delattr(self, name)
+            device = "cpu" if value.is_meta else value.device  # a state dict has no such buffer
+            self.register_buffer(name, torch.zeros(value.shape, dtype=value.dtype, device=device), persistent=False)
+            self.absent += (name,)
+
+    def held_buffers(self) -> list[tuple[str, Tensor]]:
+        """The positions that do not train, by name; not those that are 0 for good."""
+        return [(name, value) for name, value in self.named_buffers() if name not in self.absent]
+
     def fixed(self) -> dict[str, Any]:
         """The positions that do not train, as plain numbers, and their dtype; empty where all train."""
-        buffers = dict(self.named_buffers())
+        buffers = dict(self.held_buffers())
         numbers: dict[str, Any] = {name: value.tolist() for name, value in buffers.items()}
         return numbers and {"dtype": str(next(iter(buffers.values())).dtype).removeprefix("torch."), **numbers}
 
@@ -110,7 +131,10 @@ class Encoding(nn.Module):
         Raises:
             UsageError: sides for other axes (C2A007), or another way (C2A002).
         """
-        return type(self)(self.operators().resized(sides, how))
+        resized = type(self)(self.operators().resized(sides, how))
+        if self.absent:
+            resized.drop_vectors()
+        return resized
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def no_lower(tensor: Tensor) -> Tensor:

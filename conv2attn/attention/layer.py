@@ -18,6 +18,7 @@ from conv2attn.attention.tracing import as_node, readable, refuse_script, refuse
 from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, kernel_taps
 from conv2attn.choices import StrideBy
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
+from conv2attn.score_terms import POSITION_ONLY, ScoreTerms
 
 DEFAULT_MEMORY_LIMIT = 512 * 2**20
 MATCH = "Pass image.to(next(layer.parameters()))."
@@ -27,8 +28,8 @@ class MultiHeadSelfAttention(nn.Module):
     """`MHSA(X) = sum_h softmax(A_h) X W_val^h W_out^h + b_out` on images (batch, d_in, *sides).
 
     `A_h = q.(W_key x_k) + q.(W_hat_key r_delta) + u.(W_key x_k) + v.(W_hat_key r_delta)` with `q = W_qry x_q`
-    (Cordonnier et al. 2020, Eqs. 1-8). The last term is the encoding's: v enters it only through `W_hat_key^T v`. The
-    other three are there if their weights are. Keys live on the padded image, queries on `sites` of it.
+    (Cordonnier et al. 2020, Eqs. 1-8): those of the four that `terms` names. The last one is the encoding's: v enters
+    it only through `W_hat_key^T v`. Keys live on the padded image, queries on `sites` of it.
 
     A layer that was a convolution holds that one's `weight` instead of value and output: `W_val^h W_out^h` is tap h of
     it, with one factor the identity. Everything else that the convolution had (`padding`, hooks, parametrisations) is
@@ -38,11 +39,12 @@ class MultiHeadSelfAttention(nn.Module):
         d_in, d_out: channels.
         encoding: relative positions; says the number of heads and axes.
         d_head: width of a head, by default min(d_in, d_out).
-        d_key: width of queries and keys where content counts; at least `encoding.d_position`.
-        content: whether queries meet keys (W_qry, W_key).
-        content_position: whether queries meet positions (W_qry, W_hat_key).
-        content_bias: whether keys have a bias of their own (u, W_key).
-        content_linear: whether queries and keys are `W x + b`, as in the authors' code; Eq. (1) has no b.
+        d_key: width of queries and keys where content counts; at least `encoding.d_position`, by default that. Where
+            they are equal, W_hat_key is the identity, which is neither stored nor multiplied by.
+        terms: a `ScoreTerms`, or the names of its terms: "vr", "qr", "qk+qr". Without vr, heads have no v: the encoding
+            gives r_delta alone.
+        affine: whether queries and keys are `W x + b`, as in the authors' code; Eq. (1) has no b.
+        dropout: probability with which a weight of attention is 0 in training, the others growing by 1 / (1 - dropout).
         value, output: False for the identity, which is then neither stored nor multiplied by.
         kernel_size: of the convolution whose `weight` holds the channel matrices, one head per tap, row-major; there
             are no value, output and d_head then.
@@ -53,7 +55,7 @@ class MultiHeadSelfAttention(nn.Module):
         stride_by: "queries" asks only at the strided sites, "pooling" asks everywhere and then takes every stride-th.
     Raises:
         HeadSizeError: a width, or the number of heads, does not fit (C2A105).
-        UsageError: an unknown `stride_by` or engine (C2A002).
+        UsageError: an unknown `stride_by`, engine or term (C2A002), or a `dropout` that is no probability (C2A001).
     Examples:
         >>> import conv2attn, torch
         >>> encoding = conv2attn.attention.Encoding.of("quadratic", [[0.0, -1.0], [0.0, 1.0]], alpha=2.0)
@@ -70,10 +72,9 @@ class MultiHeadSelfAttention(nn.Module):
         *,
         d_head: int | None = None,
         d_key: int | None = None,
-        content: bool = False,
-        content_position: bool = False,
-        content_bias: bool = False,
-        content_linear: bool = False,
+        terms: ScoreTerms | str = POSITION_ONLY,
+        affine: bool = False,
+        dropout: float = 0.0,
         value: bool = True,
         output: bool = True,
         kernel_size: Sequence[int] | None = None,
@@ -95,9 +96,16 @@ class MultiHeadSelfAttention(nn.Module):
         self.d_in, self.d_out, self.groups, self.stride_by = d_in, d_out, groups, stride_by
         self.d_head = min(d_in, d_out) if d_head is None else d_head
         self.d_key = encoding.d_position if d_key is None else d_key
+        self.terms, self.dropout = ScoreTerms.of(terms), dropout
         self.kernel_size, self.transposed = None if kernel_size is None else tuple(kernel_size), transposed
         self.encoding, self.dimensions, self.heads = encoding, encoding.dimensions, encoding.heads
-        self.check_widths(encoding.d_position if content_position else 1, value, output)
+        if not 0 <= dropout < 1:
+            raise UsageError(
+                "C2A001", f"dropout={dropout!r} is not from 0 to below 1", "Pass a number within these limits."
+            )
+        self.check_widths(encoding.d_position if self.terms.qr else 1, value, output)
+        if not self.terms.vr:
+            encoding.drop_vectors()
         self.image_padding = padding or Padding.none(self.dimensions)
         self.sites = sites or Sites.everywhere(self.dimensions)
         self.engine, self.memory_limit, self.name = engine, DEFAULT_MEMORY_LIMIT, "attention"
@@ -108,12 +116,14 @@ class MultiHeadSelfAttention(nn.Module):
             return nn.Parameter(nn.init.uniform_(drawn, -(fan_in**-0.5), fan_in**-0.5) if drawn.numel() else drawn)
 
         h, g, inner = self.heads, groups, d_in // groups
-        self.query = weight(h, self.d_key, d_in, fan_in=d_in) if content or content_position else None
-        self.key = weight(h, self.d_key, d_in, fan_in=d_in) if content or content_bias else None
-        self.position_key = weight(h, self.d_key, encoding.d_position, fan_in=self.d_key) if content_position else None
-        self.content_bias = weight(h, self.d_key, fan_in=self.d_key) if content_bias else None
-        biased = (content_linear and self.query is not None, content_linear and self.key is not None)
-        self.query_bias, self.key_bias = (weight(h, self.d_key, fan_in=d_in) if b else None for b in biased)
+        has, key_shape = self.terms, (h, self.d_key, d_in)
+        projects = has.qr and self.d_key != encoding.d_position
+        self.query = weight(*key_shape, fan_in=d_in) if has.has_query else None
+        self.key = weight(*key_shape, fan_in=d_in) if has.has_key else None
+        self.position_key = weight(h, self.d_key, encoding.d_position, fan_in=self.d_key) if projects else None
+        self.content_bias = weight(h, self.d_key, fan_in=self.d_key) if has.uk else None
+        self.query_bias = weight(h, self.d_key, fan_in=d_in) if affine and has.has_query else None
+        self.key_bias = weight(h, self.d_key, fan_in=d_in) if affine and has.has_key else None
         self.weight = self.value = self.output = None
         if self.kernel_size is not None:
             channels = (d_in, d_out // g) if transposed else (d_out, inner)
@@ -163,7 +173,7 @@ class MultiHeadSelfAttention(nn.Module):
     @property
     def has_content(self) -> bool:
         """Whether the attention depends on the image."""
-        return self.key is not None or self.position_key is not None
+        return self.terms.read_content
 
     @property
     def weights(self) -> Weights:
@@ -195,7 +205,7 @@ class MultiHeadSelfAttention(nn.Module):
         if not self.has_content:
             return positions
         biases = (self.content_bias, self.query_bias, self.key_bias)
-        return ContentSoftmax(positions, self.query, self.key, self.position_key, *biases)
+        return ContentSoftmax(self.terms, positions, self.query, self.key, self.position_key, *biases)
 
     def basis(self, weights: Weights | None = None) -> Basis:
         """The layer as `sum_h P_h x M_h^T + b`, over its live parameters, or over other `weights`."""
@@ -278,7 +288,7 @@ class MultiHeadSelfAttention(nn.Module):
         facts = self.current(basis, image)
         training = torch.is_grad_enabled()
         trained = training and any(value.requires_grad for value in basis.operators.values)
-        key = (self.engine, image.shape, self.memory_limit, training, trained)
+        key = (self.engine, image.shape, self.memory_limit, training, trained, self.training and self.dropout)
         recipe = facts.recipes.get(key)
         if recipe is None or not recipe.serves(basis):
             recipe = facts.recipes[key] = recipe_for(self.engine, self.question(basis, image), image)
@@ -314,8 +324,9 @@ class MultiHeadSelfAttention(nn.Module):
         traced = torch.compiler.is_compiling()
         free = not readable(image) and any(value.requires_grad for value in basis.operators.values)
         facts = self.facts(basis, image)
+        dropped = self.dropout if self.training else 0.0
         return Question(
-            basis, facts, image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free
+            basis, facts, image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free, dropped
         )
 
     @property
@@ -423,6 +434,8 @@ class MultiHeadSelfAttention(nn.Module):
             parts.append(f"groups={self.groups}")
         identities = [f"{name}=identity" for name in ("value", "output") if getattr(self, name) is None]
         parts += identities if len(identities) == 1 else []
+        parts += [f"terms={self.terms}"] if self.has_content else []
+        parts += [f"dropout={self.dropout}"] if self.dropout else []
         return ", ".join([*parts, f"bias={self.bias is not None}", f"engine={self.engine}"])
 
 

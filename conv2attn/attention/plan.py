@@ -9,11 +9,11 @@ from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UsageError
+from conv2attn.score_terms import ScoreTerms
 
 PLAN_SIZES = ("d_in", "d_out", "d_head", "d_key", "groups")
-PLAN_NUMBERS = (*PLAN_SIZES, "stride_by", "engine")
-PLAN_PARTS = ("value", "output", "bias", "content_bias")
-PLAN_CONTENTS = ("content", "content_position", "content_linear")
+PLAN_NUMBERS = (*PLAN_SIZES, "stride_by", "engine", "dropout")
+PLAN_PARTS = ("value", "output", "bias")
 
 
 def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
@@ -25,9 +25,8 @@ def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
         **{key: getattr(layer, key) is not None for key in PLAN_PARTS},
         "kernel_size": None if factored or layer.kernel_size is None else list(layer.kernel_size),
         "transposed": not factored and layer.transposed,
-        "content": layer.query is not None and layer.key is not None,
-        "content_position": layer.position_key is not None,
-        "content_linear": layer.query_bias is not None or layer.key_bias is not None,
+        "terms": str(layer.terms),
+        "affine": layer.query_bias is not None or layer.key_bias is not None,
         "encoding": operators.name,
         "positions": operators.sizes,
         "fixed": encoding.fixed(),
@@ -44,11 +43,12 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
         UsageError: a number of the plan is none, or out of range (C2A001, C2A007), or the layer cannot be so.
         KeyError, TypeError: something is missing from the plan, or not what a plan has there.
     """
-    arguments = {key: plan[key] for key in (*PLAN_NUMBERS, *PLAN_PARTS, *PLAN_CONTENTS, "transposed")}
+    arguments = {key: plan[key] for key in (*PLAN_NUMBERS, *PLAN_PARTS, "terms", "affine", "transposed")}
     for key in PLAN_SIZES:
         checked_whole(arguments[key], least=1)
     with torch.device("meta"):
-        encoding = Encoding.from_plan(plan["encoding"], plan["positions"], plan["fixed"])
+        vectors = ScoreTerms.of(plan["terms"]).vr
+        encoding = Encoding.from_plan(plan["encoding"], plan["positions"], plan["fixed"], vectors)
         axes = encoding.dimensions
         kernel_size = plan["kernel_size"] and whole_per_axis(plan["kernel_size"], axes, "kernel_size")
         before, after, spacing = (

@@ -21,6 +21,7 @@ from conv2attn.basis import AttentionGrid, Basis, HeadNumbers, Offset, Operator,
 
 POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
 DEPENDS_ON_CONTENT = "its attention depends on the content"
+DROPS_WEIGHTS = "it drops weights of its attention in training, each for itself"
 Evaluation = Callable[[Basis, Tensor], Tensor]
 
 
@@ -115,6 +116,7 @@ class Question:
             fix the size of the image.
         traced: whether a graph is being traced.
         free: whether the values may change without being read again, so that only what holds for all values is exact.
+        dropout: probability with which each weight of attention is dropped in this call.
     """
 
     basis: Basis
@@ -126,6 +128,7 @@ class Question:
     name: str = "attention"
     traced: bool = False
     free: bool = False
+    dropout: float = 0.0
 
     @property
     def grid(self) -> AttentionGrid:
@@ -158,6 +161,8 @@ class Question:
         """The offset of each head if every head is one-hot on its target, otherwise why not."""
         if self.basis.operators.reads_content:
             return DEPENDS_ON_CONTENT
+        if self.dropout:
+            return DROPS_WEIGHTS
         if self.free:
             return POSITIONS_UNREAD
         return self.facts.targets

@@ -26,7 +26,7 @@ from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.theorem import STOCK
 
-PLAN_FORMAT = "conv2attn.network/3"
+PLAN_FORMAT = "conv2attn.network/4"
 PLAN_ERRORS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, msgspec.ValidationError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "resnet": (ResNetPlan, ResNet),

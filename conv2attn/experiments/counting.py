@@ -52,12 +52,14 @@ class WeightProducts(nn.Module):
         super().__init__()
         assert isinstance(layer, MultiHeadSelfAttention)
         self.matrices = [weight for weight in (layer.query, layer.key) if weight is not None]
+        self.position_key = layer.position_key
         self.taps = layer.weights.taps().detach()
 
     def forward(self, image: Tensor) -> Tensor:
         """(batch, d_in, *sides) to (batch, d_out, *sides)."""
         tokens = image.flatten(2)
-        for weight in self.matrices:
-            torch.einsum("hdc,bcn->bhdn", weight, tokens)
+        projected = [torch.einsum("hdc,bcn->bhdn", weight, tokens) for weight in self.matrices]
+        if self.position_key is not None:
+            torch.einsum("hdp,bhdn->bhpn", self.position_key, projected[0])
         head_tokens = tokens[:, None].expand(-1, len(self.taps), -1, -1)
         return torch.einsum("hoc,bhcn->bon", self.taps, head_tokens).unflatten(2, image.shape[2:])

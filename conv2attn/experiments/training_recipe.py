@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self, final
 
 from conv2attn.errors import UsageError
+from conv2attn.score_terms import ScoreTerms
 
-NETWORK_KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
+NETWORK_KINDS = ("quadratic", "generalised", "learned", "resnet")
 OF_NETWORK, OF_DATA, OF_OPTIMISATION = "Network", "Data", "Optimisation"
 TRANSFORM: dict[str, Any] = {
     "only": ("layer4.*",),
@@ -62,8 +63,27 @@ class TrainingRecipe:
     layers: int = setting(6, "Number of attention layers.", OF_NETWORK, least=1)
     hidden: int = setting(512, "Hidden width of the feed-forward layers.", OF_NETWORK, least=1)
     patch: int = setting(2, "Side in pixels of the square patches that become tokens.", OF_NETWORK, least=1)
-    positions: int = setting(400, "Width of a learned position vector, per axis.", OF_NETWORK, least=1)
+    terms: str = setting(
+        "vr", "Terms of the scores, of Eq. (8): a sum of qk, qr, uk and vr. The paper's content is qk+qr.", OF_NETWORK
+    )
+    absolute: str = setting(
+        "none", "Positions added to the tokens.", OF_NETWORK, choices=("none", "learned", "sinusoidal")
+    )
+    positions: int | None = setting(
+        None,
+        "Width of a learned position vector, per axis.",
+        OF_NETWORK,
+        least=1,
+        default_in_words="400; half the width of a token with qr",
+    )
     dropout: float = setting(0.1, "Probability of dropout.", OF_NETWORK, least=0, below=1)
+    attention_dropout: float = setting(
+        0.0,
+        "Probability with which a weight of attention is dropped; the authors' code has 0.1.",
+        OF_NETWORK,
+        least=0,
+        below=1,
+    )
     optimiser: str = setting("sgd", "The optimiser.", OF_OPTIMISATION, choices=("sgd", "adamw"))
     learning_rate: float = setting(0.1, "Highest learning rate.", OF_OPTIMISATION, least=0)
     momentum: float = setting(0.9, "Momentum of sgd, or the first beta of adamw.", OF_OPTIMISATION, least=0, below=1)
@@ -139,6 +159,7 @@ class TrainingRecipe:
         if not 0 < self.alpha < math.inf:
             reason = f"alpha={self.alpha!r} is not a positive finite number"
             raise UsageError("C2A001", reason, "Pass a positive finite number.")
+        ScoreTerms.of(self.terms)
         if (self.arch or self.arch_args) and not self.start:
             reason = "an architecture is named, and no file to start from"
             raise UsageError("C2A004", reason, "Name the file with --start, or leave out --arch and --arch-args.")

@@ -264,7 +264,7 @@ def rounding_of(layer: MultiHeadSelfAttention, weights: float) -> float:
 
 def is_silent(layer: MultiHeadSelfAttention) -> bool:
     """Whether the content terms add exactly 0 to every score, because all keys are 0."""
-    return layer.position_key is None and layer.key_bias is None and layer.key is not None and not layer.key.any()
+    return not layer.terms.qr and layer.key_bias is None and layer.key is not None and not layer.key.any()
 
 
 def leak_of(alpha: float, centers: list[tuple[float, ...]]) -> float:

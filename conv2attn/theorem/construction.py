@@ -114,7 +114,7 @@ def heads_for(
         padding=convolution.padding,
         sites=convolution.sites,
         stride_by=stride_by,
-        content=content == "silent",
+        terms="qk+vr" if content == "silent" else "vr",
         d_key=min(-(-convolution.d_in // SHARE_OF_KEY_WIDTH), MOST_KEY_WIDTH) if content == "silent" else None,
         device="meta",
         **factors_present,

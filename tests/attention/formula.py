@@ -87,18 +87,19 @@ def loops(layer, image):
     for site in sites:
         total = list(numbers["bias"])
         for h in range(layer.heads):
-            q = affine(numbers["query"], numbers["query_bias"], h, tokens[site])
+            q, terms = affine(numbers["query"], numbers["query_bias"], h, tokens[site]), layer.terms
             scores = []
             for place in places:
                 delta = [k - s for k, s in zip(place, site, strict=True)]
-                total_score = score(layer.encoding, h, delta)
+                total_score = score(layer.encoding, h, delta) if terms.vr else 0.0
                 key = affine(numbers["key"], numbers["key_bias"], h, tokens[place])
-                if q and key:
+                if terms.qk:
                     total_score += dot(q, key)
-                if numbers["u"]:
+                if terms.uk:
                     total_score += dot(numbers["u"][h], key)
-                if numbers["position_key"]:
-                    total_score += dot(q, times(numbers["position_key"][h], vector(layer.encoding, delta)))
+                if terms.qr:
+                    r = vector(layer.encoding, delta)
+                    total_score += dot(q, times(numbers["position_key"][h], r) if numbers["position_key"] else r)
                 scores.append(total_score)
             weights = [math.exp(each - max(scores)) for each in scores]
             mixed = [

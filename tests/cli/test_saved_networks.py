@@ -62,8 +62,8 @@ FALSE = {
     "no groups": (planned("groups", to=0), UNFIT),
     "a truth value": (planned("d_in", to=True), UNFIT),
     "another format": (
-        lambda content: content.update(conv2attn="conv2attn.network/2"),
-        "is a network of format 'conv2attn.network/2', and this version reads 'conv2attn.network/3'",
+        lambda content: content.update(conv2attn="conv2attn.network/3"),
+        "is a network of format 'conv2attn.network/3', and this version reads 'conv2attn.network/4'",
     ),
     "another width": (planned("d_out", to=17), "C2A303"),
     "an unknown engine": (planned("engine", to="evil"), UNFIT),

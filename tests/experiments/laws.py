@@ -84,7 +84,7 @@ def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path, monkeypatch
 
 def test_two_processes_are_one_with_the_doubled_batch(tmp_path, monkeypatch):
     monkeypatch.setattr("conv2attn.experiments.training.loop.read_images_of", read_images_of)
-    recipe = small("quadratic", dropout=0.0, images=200, batch=20, precision="float64", positions=400)
+    recipe = small("quadratic", dropout=0.0, images=200, batch=20, precision="float64", positions=None)
     one = train(recipe, tmp_path / "one", report=quiet)
     options = ["--width", "16", "--heads", "4", "--layers", "2", "--hidden", "24", "--dropout", "0"]
     options += ["--data", "digits", "--train-images", "200", "--batch", "20", "--epochs", "2", "--precision", "float64"]

@@ -39,7 +39,7 @@ def trained() -> nn.Sequential:
         Encoding.of("enumerated", [[0, 1], [1, 0]], 0.01),
     ]
     layers = [MultiHeadSelfAttention(2, 2, each) for each in encodings]
-    layers.append(MultiHeadSelfAttention(2, 2, Encoding.of("learned", 2, (6, 8), 4), content=True, d_key=8))
+    layers.append(MultiHeadSelfAttention(2, 2, Encoding.of("learned", 2, (6, 8), 4), terms="qk+vr", d_key=8))
     return nn.Sequential(*layers)
 
 

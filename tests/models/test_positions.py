@@ -27,7 +27,7 @@ UNIT = 2.0**-53
 def layer_with_content(padding=None):
     """Three heads on a plane that read positions and content in every way."""
     torch.manual_seed(0)
-    parts = {"content": True, "content_position": True, "content_bias": True, "d_key": 8, "padding": padding}
+    parts = {"terms": "qk+qr+uk+vr", "d_key": 8, "padding": padding}
     return MultiHeadSelfAttention(2, 2, Encoding.of("learned", 3, (5, 6), 4), **parts).double()
 
 

@@ -6,9 +6,11 @@ Heads with full covariances take queries in boxes that read only the keys with w
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from conv2attn.attention.engines.channels import joined, project
@@ -18,6 +20,7 @@ from conv2attn.basis import AttentionGrid, Basis, Sites, cut_softmax
 from conv2attn.basis.operators.softmax import cut_depth
 from conv2attn.errors import EngineError
 
+Part = partial[Tensor]
 Boxes = tuple[tuple[Block, ...], ...]
 BOX_SIDE = 8  # measured: queries of a box along an axis
 SCORE_COPIES = 4  # scores, a term being added to them, their softmax, and its cast to the dtype of the image
@@ -29,13 +32,13 @@ def decide(question: Question) -> Evaluation:
     Raises:
         EngineError: not even one query fits under the memory limit (C2A202).
     """
-    direct = question.facts.indirect is None
+    part = partial(output_of_queries, direct=question.facts.indirect is None, dropout=question.dropout)
     if question.traced:
-        return partial(run, direct=direct, step=None)
+        return partial(run, part=part, step=None)
     if (boxes := boxes_for(question)) is not None:
         pairs = math.prod(sum((b.stop - b.start) * (b.last - b.first) for b in blocks) for blocks in boxes)
-        return partial(run_boxes, direct=direct, boxes=boxes, again=bytes_of(pairs, question) > question.memory_limit)
-    return partial(run, direct=direct, step=queries_per_chunk(question))
+        return partial(run_boxes, part=part, boxes=boxes, again=bytes_of(pairs, question) > question.memory_limit)
+    return partial(run, part=part, step=queries_per_chunk(question))
 
 
 def queries_per_chunk(question: Question) -> int:
@@ -87,10 +90,10 @@ def bytes_of(pairs: int, question: Question) -> int:
     return question.basis.operators.heads * pairs * SCORE_COPIES * question.score_dtype.itemsize
 
 
-def run_boxes(basis: Basis, image: Tensor, direct: bool, boxes: Boxes, again: bool) -> Tensor:
+def run_boxes(basis: Basis, image: Tensor, part: Part, boxes: Boxes, again: bool) -> Tensor:
     """The layer box after box; the backward pass computes them `again`, so that no more than one is ever held."""
     keys = basis.padding.pad(image)
-    sites, part = basis.sites, partial(output_of_queries, basis)
+    sites = basis.sites
 
     def output(box: tuple[Block, ...]) -> Tensor:
         if len(box) < len(boxes):
@@ -101,9 +104,9 @@ def run_boxes(basis: Basis, image: Tensor, direct: bool, boxes: Boxes, again: bo
             before.append(sites.before[axis] + block.start * stride - block.first)
             after.append(block.last - block.first - before[-1] - (block.stop - block.start - 1) * stride - 1)
         grid = AttentionGrid(tuple(read.shape[2:]), Sites(sites.stride, tuple(before), tuple(after)), keys.device)
-        arguments = (read, grid, direct, grid.every_query())
+        arguments = (basis, read, grid, grid.every_query())
         if again and torch.is_grad_enabled():
-            result = checkpoint(part, *arguments, use_reentrant=False, preserve_rng_state=False)
+            result = checkpoint(part, *arguments, use_reentrant=False, preserve_rng_state=drops(part))
         else:
             result = part(*arguments)
         return result.unflatten(2, grid.queries)
@@ -111,18 +114,18 @@ def run_boxes(basis: Basis, image: Tensor, direct: bool, boxes: Boxes, again: bo
     return output(())
 
 
-def run(basis: Basis, image: Tensor, direct: bool, step: int | None) -> Tensor:
+def run(basis: Basis, image: Tensor, part: Part, step: int | None) -> Tensor:
     """The layer by its definition, Eqs. (1) to (8).
 
     Several chunks that are trained are computed again in the backward pass, so that no more than one is ever held.
     """
     keys = basis.padding.pad(image)
     grid, chunks = grid_and_chunks(basis, keys, step)
-    part = partial(output_of_queries, basis, keys, grid, direct)
     if len(chunks) > 1 and torch.is_grad_enabled():
-        pieces = [checkpoint(part, chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+        options: Any = {"use_reentrant": False, "preserve_rng_state": drops(part)}
+        pieces = [checkpoint(part, basis, keys, grid, chunk, **options) for chunk in chunks]
     else:
-        pieces = [part(chunk) for chunk in chunks]
+        pieces = [part(basis, keys, grid, chunk) for chunk in chunks]
     return joined(pieces, 2).unflatten(2, grid.queries)
 
 
@@ -132,9 +135,21 @@ def grid_and_chunks(basis: Basis, keys: Tensor, step: int | None) -> tuple[Atten
     return grid, [grid.every_query()] if step is None else grid.every_query().split(step)
 
 
-def output_of_queries(basis: Basis, keys: Tensor, grid: AttentionGrid, direct: bool, queries: Tensor) -> Tensor:
-    """The output of some queries on the padded image `keys`: (batch, d_out, queries)."""
+def drops(part: Part) -> bool:
+    """Whether a part of the layer draws random numbers, which its second computation must draw again."""
+    return bool(part.keywords["dropout"])
+
+
+def output_of_queries(
+    basis: Basis, keys: Tensor, grid: AttentionGrid, queries: Tensor, direct: bool, dropout: float
+) -> Tensor:
+    """The output of some queries on the padded image `keys`: (batch, d_out, queries).
+
+    Weights are dropped once for all images where attention does not read them, as in the authors' code.
+    """
     attention = attention_of_queries(basis, keys, grid, queries)
+    if dropout:
+        attention = F.dropout(attention, dropout)
     mixed = keys.flatten(2) @ attention.flatten(1, 2).mT
     return project(mixed.unflatten(2, attention.shape[1:3]), basis.weights, direct)
 

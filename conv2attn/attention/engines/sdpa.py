@@ -14,7 +14,14 @@ from torch.nn import functional as F
 from conv2attn.attention.engines.channels import project
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.hardness import FORMAT_NAMES
-from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, POSITIONS_UNREAD, Evaluation, Question, score_dtype
+from conv2attn.attention.recipe import (
+    DEPENDS_ON_CONTENT,
+    DROPS_WEIGHTS,
+    POSITIONS_UNREAD,
+    Evaluation,
+    Question,
+    score_dtype,
+)
 from conv2attn.basis import AttentionGrid, Basis
 
 
@@ -22,6 +29,8 @@ def decide(question: Question) -> Evaluation | str:
     """The recipe for heads whose absolute features are accurate enough, otherwise why not."""
     if question.basis.operators.reads_content:
         return DEPENDS_ON_CONTENT
+    if question.dropout:
+        return DROPS_WEIGHTS
     if not question.basis.operators.has_features:
         return "its scores are no inner product of few absolute features within the range of float32"
     if question.score_dtype == torch.float64 and question.device.type not in ("cpu", "meta"):

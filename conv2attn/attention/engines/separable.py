@@ -22,7 +22,7 @@ from conv2attn.attention.engines.profiles import (
     whole_axis,
 )
 from conv2attn.attention.engines.smoothed import decide_smoothed
-from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Evaluation, Question
+from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, DROPS_WEIGHTS, Evaluation, Question
 from conv2attn.basis import AttentionGrid, Basis
 
 AxisProfiles = list[list[Tensor]]
@@ -53,6 +53,8 @@ def decide(question: Question) -> Evaluation | str:
     operators = question.basis.operators
     if operators.reads_content:
         return DEPENDS_ON_CONTENT
+    if question.dropout:
+        return DROPS_WEIGHTS
     if not operators.is_separable:
         return "its scores are not a sum over the axes"
     if (run := decide_smoothed(question)) is not None:

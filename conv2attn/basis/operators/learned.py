@@ -27,6 +27,7 @@ class LearnedSoftmax(Positions):
     """
 
     name: ClassVar[str] = "learned"
+    shared: ClassVar[frozenset[str]] = frozenset({"tables"})
     is_separable: ClassVar[bool] = True
     is_stationary: ClassVar[bool] = True
 

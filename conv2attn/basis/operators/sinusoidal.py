@@ -75,7 +75,7 @@ class SinusoidalSoftmax(Positions):
         for axis in range(self.bias.shape[1]):
             reach = grid.longest_shift(axis)
             shifts = torch.arange(-reach, reach + 1, device=self.bias.device)
-            tables.append(sinusoids(shifts, width).to(self.bias.dtype))
+            tables.append(sinusoids(shifts, width))
         return LearnedSoftmax(tuple(tables), self.bias)
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:

@@ -22,10 +22,12 @@ class Positions(Operator, ABC):
     is decided from those numbers. A family is a file with its scores and a line of `FAMILIES`; the matrix, the product
     and the laws follow from the scores.
 
-    `name` is that of the family in `FAMILIES`, in plans of files and on the command line.
+    `name` is that of the family in `FAMILIES`, in plans of files and on the command line; `shared` are the fields from
+    which r_delta is made, which no head has for itself.
     """
 
     name: ClassVar[str]
+    shared: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     @abstractmethod

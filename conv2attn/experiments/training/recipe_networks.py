@@ -16,6 +16,7 @@ from conv2attn.experiments.data import LabelledImages
 from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers, convert, soften
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+from conv2attn.score_terms import ScoreTerms
 
 PARAMETER_COPIES = 4
 """Numbers in memory for each parameter in a training: itself, its gradient, and two averages."""
@@ -121,8 +122,9 @@ def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
         )
     return AttentionClassifier(
         ClassifierPlan(
-            encoding="learned" if recipe.kind == "content" else recipe.kind,  # type: ignore[arg-type]
-            content=recipe.kind == "content",
+            encoding=recipe.kind,  # type: ignore[arg-type]
+            terms=ScoreTerms.of(recipe.terms),
+            absolute=recipe.absolute,  # type: ignore[arg-type]
             side=rows,
             patch=recipe.patch,
             channels=channels,
@@ -133,18 +135,22 @@ def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
             positions=recipe.positions,
             classes=len(images.classes),
             dropout=recipe.dropout,
+            attention_dropout=recipe.attention_dropout,
         )
     )
 
 
 @torch.no_grad()
 def head_parameters(network: nn.Module) -> dict[str, Tensor]:
-    """Centres (heads, axes) and precision matrices (heads, axes, axes) of each layer whose heads have them.
+    """Centres (heads, axes) and precision matrices (heads, axes, axes) of each layer whose heads have them for all
+    images.
 
     The score of a head is `-1/2 (delta - center)^T precision (delta - center)`.
     """
     parameters = {}
     for name, layer in attention_layers(network).items():
+        if not layer.terms.vr:
+            continue
         heads = layer.encoding.operators()
         center, precision = heads.centers, heads.precision()
         if center is not None and precision is not None:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from conv2attn.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, SinusoidalPlaces
 from conv2attn.errors import UsageError
+from conv2attn.score_terms import POSITION_ONLY, ScoreTerms
 
 
 @final
@@ -19,19 +20,22 @@ class ClassifierPlan:
     Args:
         encoding: of relative positions: "quadratic" (a centre and a sharpness per head), "generalised" (a centre and a
             covariance), "learned" (a vector for each shift along an axis) or "sinusoidal" (such vectors, not learned).
-        content: whether attention counts content too, as `q.k + v.r` with `q = W_qry x + b_qry` and
-            `k = W_key x + b_key`.
+        terms: of the scores, with `q = W_qry x + b_qry` and `k = W_key x + b_key` as wide as a token; the paper's
+            "learned + content" is qk+qr.
         absolute: positions that are added to the tokens: "none", "learned" or "sinusoidal".
         side: pixels along the side of a square image.
         patch: side of the squares that space-to-depth makes into tokens; 2 in the paper.
         channels, width, heads, layers, hidden, classes: sizes; the paper's by default. A tuple of heads is one number
             per layer.
-        positions: width of a learned position vector along one axis.
-        dropout: probability.
+        positions: width of a learned position vector along one axis; by default 400, or half the width of a token where
+            queries meet positions, which are then as wide as they are.
+        dropout: probability, behind attention and behind the feed-forward layers.
+        attention_dropout: probability, of the weights of attention. Table 2's 0.1 does not say where; the authors' code
+            has both.
     """
 
     encoding: Literal["quadratic", "generalised", "learned", "sinusoidal"] = "quadratic"
-    content: bool = False
+    terms: ScoreTerms = POSITION_ONLY
     absolute: Literal["none", "learned", "sinusoidal"] = "none"
     side: int = 32
     patch: int = 2
@@ -40,14 +44,20 @@ class ClassifierPlan:
     heads: int | tuple[int, ...] = 9
     layers: int = 6
     hidden: int = 512
-    positions: int = 400
+    positions: int | None = None
     classes: int = 10
     dropout: float = 0.1
+    attention_dropout: float = 0.0
 
     @property
     def name(self) -> str:
         """The name of the architecture."""
-        return f"attention-{self.encoding}{'-content' if self.content else ''}"
+        return "-".join(["attention", self.encoding, *(() if self.terms == POSITION_ONLY else self.terms.names)])
+
+    @property
+    def position_width(self) -> int:
+        """`positions`, or its default."""
+        return self.positions or (self.width // 2 if self.terms.qr else 400)
 
     @property
     def heads_of_layers(self) -> tuple[int, ...]:
@@ -74,8 +84,7 @@ class ClassifierPlan:
 class ClassifierBlock(nn.Module):
     """Attention, a linear layer, and two more with a GELU between; each part added to its input and normalised.
 
-    Queries are drawn smaller by the root of their width, by which the authors' code divides the product of query and
-    key.
+    Queries are drawn smaller by the root of their width, by which the authors' code divides what queries meet.
     """
 
     def __init__(self, plan: ClassifierPlan, heads: int):
@@ -86,9 +95,10 @@ class ClassifierBlock(nn.Module):
             width,
             encoding_of(plan, heads),
             value=False,
-            d_key=width if plan.content else None,
-            content=plan.content,
-            content_linear=plan.content,
+            d_key=width if plan.terms.read_content else None,
+            terms=plan.terms,
+            affine=True,
+            dropout=plan.attention_dropout,
         )
         if self.attention.query is not None:
             self.attention.query.data *= width**-0.5
@@ -124,17 +134,19 @@ class AttentionClassifier(nn.Module):
 
 
 def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:
-    """The relative positions of one layer.
+    """The relative positions of one layer; none that trains where no term reads them.
 
     Centres are drawn from a normal distribution of variance 2 (Sec. 4.2), with alpha = 1/2, of an inverse width of 1;
     Sigma^{-1/2} from one of deviation 0.1 around the identity (App. E).
     """
     reach = plan.side // plan.patch - 1
+    if not (plan.terms.qr or plan.terms.vr):
+        return Encoding.of("quadratic", torch.zeros(heads, 2), 0.0)
     match plan.encoding:
         case "learned":
-            return Encoding.of(plan.encoding, heads, (reach, reach), plan.positions)
+            return Encoding.of(plan.encoding, heads, (reach, reach), plan.position_width)
         case "sinusoidal":
-            return Encoding.of(plan.encoding, heads, 2, plan.positions)
+            return Encoding.of(plan.encoding, heads, 2, plan.position_width)
         case "generalised":
             root = torch.eye(2) + 0.1 * torch.randn(heads, 2, 2)
             return Encoding.of(plan.encoding, torch.randn(heads, 2) * 2**0.5, root)

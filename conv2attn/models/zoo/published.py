@@ -6,8 +6,8 @@ Their keys, for layer N under `encoder.layer.N.`, and ours under `blocks.N.`; h 
 | --- | --- |
 | `attention.self.attention_centers` (h, 2) | `attention.encoding.center` |
 | `attention.self.attention_spreads` s (h) or S (h, 2, 2) | `alpha = s^2 / 2`, or `root = S^T`: `Sigma^-1 = S S^T` |
-| `attention.self.{col,row}_embeddings` (2M - 1, P) | tables of rows and of columns: the names are swapped |
-| `attention.self.head_keys_{col,row}` (h, P) | `attention.encoding.bias` |
+| `attention.self.{col,row}_embeddings` (2M - 1, P) | tables of rows and columns; with `v.r`, by swapped names |
+| `attention.self.head_keys_{col,row}` (h, P) | `attention.encoding.bias`; with `q.r` there are none |
 | `attention.self.{query,key}` (h d, d) | `attention.{query,key}` (h, d, d); queries divided by `sqrt(d)` |
 | `attention.self.value` (d, h d) | `attention.output` (d, d, h), heads last |
 | `attention.output.{dense,LayerNorm}` | `projection`, `first_norm` |
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from conv2attn.errors import UsageError
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
+from conv2attn.score_terms import ScoreTerms
 
 SELF_PREFIX = "attention.self."
 SIDE, CHANNELS = 32, 3
@@ -61,12 +62,12 @@ def recognise_published(state: Mapping[str, Tensor]) -> ClassifierPlan | None:
     spreads, tables = first.get(SELF_PREFIX + "attention_spreads"), first.get(SELF_PREFIX + "row_embeddings.weight")
     if spreads is not None:
         plan = ClassifierPlan("quadratic" if state[spreads].ndim == 1 else "generalised", **sizes)
-    elif tables is not None and SELF_PREFIX + "head_keys_row.weight" in first:
+    elif tables is not None:
         rows, positions = state[tables].shape
         if (rows + 1) // 2 < SIDE // patch:
             sizes["side"] = (rows + 1) // 2 * patch
-        content = SELF_PREFIX + "query.weight" in first
-        plan = ClassifierPlan("learned", content=content, positions=positions, **sizes)
+        vr, qk = (SELF_PREFIX + key in first for key in ("head_keys_row.weight", "key.weight"))
+        plan = ClassifierPlan("learned", ScoreTerms(qk=qk, qr=not vr, vr=vr), positions=positions, **sizes)
     else:
         return None
     try:
@@ -121,20 +122,22 @@ def attention_tensors(remaining: dict[str, Tensor], plan: ClassifierPlan, heads:
     tensors = {"output": value.movedim(1, 2), "bias": remaining.pop("value.bias")}
     if plan.encoding == "learned":
         reach, biases = plan.side // plan.patch - 1, []
-        for axis, name in enumerate(("col", "row")):
+        for axis, name in enumerate(("row", "col") if plan.terms.qr else ("col", "row")):
             table = remaining.pop(f"{name}_embeddings.weight")
             middle = len(table) // 2
             tensors[f"encoding.tables.{axis}"] = table[middle - reach : middle + reach + 1]
-            biases.append(remaining.pop(f"head_keys_{name}.weight"))
-        tensors["encoding.bias"] = torch.stack(biases, 1)
+            if plan.terms.vr:
+                biases.append(remaining.pop(f"head_keys_{name}.weight"))
+        if plan.terms.vr:
+            tensors["encoding.bias"] = torch.stack(biases, 1)
     else:
         tensors["encoding.center"], spreads = remaining.pop("attention_centers"), remaining.pop("attention_spreads")
         if plan.encoding == "quadratic":
             tensors["encoding.alpha"] = spreads.square() / 2
         else:
             tensors["encoding.root"] = spreads.mT
-    if plan.content:
-        for name, scale in (("query", plan.width**-0.5), ("key", 1.0)):
+    for name, scale, present in (("query", plan.width**-0.5, plan.terms.has_query), ("key", 1.0, plan.terms.has_key)):
+        if present:
             tensors[name] = remaining.pop(f"{name}.weight").unflatten(0, (heads, plan.width)) * scale
             tensors[f"{name}_bias"] = remaining.pop(f"{name}.bias").unflatten(0, (heads, plan.width)) * scale
     if remaining:

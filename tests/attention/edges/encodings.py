@@ -163,7 +163,7 @@ def test_learned_places_are_added_and_end_where_they_were_learned():
 def test_layers_survive_their_plan(kind):
     from conv2attn.attention.plan import from_plan, to_plan
 
-    layer = layer_with(encoding_of(kind, 2), content=True, content_linear=True)
+    layer = layer_with(encoding_of(kind, 2), terms="qk+vr", affine=True)
     other = from_plan(to_plan(layer))
     other.load_state_dict(layer.state_dict(), assign=True)
     image = torch.randn(1, 3, 3, 4, dtype=torch.float64)
@@ -183,7 +183,7 @@ def test_layers_are_exported_with_open_batch_and_sides(kind):
 @pytest.mark.parametrize(("kind", "content"), [("generalised", False), ("learned", True)])
 def test_trained_chunks_are_the_whole_and_are_not_held(kind, content):
     """Bytes saved for the backward pass grow like the tokens, not like their square."""
-    layer = set_engine(layer_with(encoding_of(kind, 2), content=content), "dense")
+    layer = set_engine(layer_with(encoding_of(kind, 2), terms="qk+vr" if content else "vr"), "dense")
     saved, gradients = {}, {}
     for side in (4, 5):
         image = torch.randn(2, 3, side, side, dtype=torch.float64)

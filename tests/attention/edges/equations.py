@@ -6,12 +6,14 @@ from attention.formula import encoding_of, loops
 from torch import nn
 
 from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.attention.plan import from_plan, to_plan
 from conv2attn.basis import AttentionGrid, Padding, Sites
 from conv2attn.errors import EngineError, HeadSizeError, UnsupportedError, UsageError
 from conv2attn.testing import assert_same
 from conv2attn.theorem import attention_for, read_convolution
 
-TERMS = ["content", "content_position", "content_bias"]
+TERMS = ["vr", "qr", "qk", "uk", "qk+qr", "qk+vr", "qk+qr+uk", "qk+qr+uk+vr"]
+ALL = "qk+qr+uk+vr"
 
 
 def layer_with(kind="quadratic", axes=2, dtype=torch.float64, **options):
@@ -27,12 +29,15 @@ def layer_with(kind="quadratic", axes=2, dtype=torch.float64, **options):
     return layer.requires_grad_(False)
 
 
-@pytest.mark.parametrize("terms", [[], *[[term] for term in TERMS], TERMS], ids="+".join)
+@pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize("axes", [1, 2, 3])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_the_layer_is_its_equations(terms, axes, groups):
-    """The four score terms of Eq. (8), one by one and all at once, with padding, strides, wide keys and heads."""
-    layer = layer_with(axes=axes, d_key=axes + 3, d_head=6, groups=groups, **dict.fromkeys(terms, True))
+@pytest.mark.parametrize(("groups", "more"), [(1, 0), (2, 2)])
+def test_the_layer_is_its_equations(terms, axes, groups, more):
+    """The score terms of Eq. (8), one by one and together, with padding, strides, wide heads, and keys as wide as
+    positions or wider.
+    """
+    layer = layer_with(axes=axes, d_key=axes + 1 + more, d_head=6, groups=groups, terms=terms)
+    assert (layer.position_key is None) == ("qr" not in terms or not more)
     image = torch.randn(2, 4, *(4, 3, 2)[:axes], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     result = layer(image)
     for one, found in zip(image, result, strict=True):
@@ -42,10 +47,9 @@ def test_the_layer_is_its_equations(terms, axes, groups):
 @pytest.mark.parametrize("kind", ["quadratic", "generalised", "learned", "sinusoidal"])
 def test_every_encoding_meets_content_as_its_equations_say(kind):
     encoding = encoding_of(kind, 2, heads=2)
-    linear = {"content_linear": True, "d_key": encoding.d_position + 1}
     torch.manual_seed(2)
     layer = MultiHeadSelfAttention(
-        3, 4, encoding, value=False, dtype=torch.float64, **linear, **dict.fromkeys(TERMS, True)
+        3, 4, encoding, value=False, dtype=torch.float64, affine=True, d_key=encoding.d_position + 1, terms=ALL
     )
     image = torch.randn(1, 3, 2, 3, dtype=torch.float64)
     assert_same(layer(image)[0].detach(), loops(layer, image[0]), 1e-12)
@@ -60,21 +64,20 @@ def test_an_absent_matrix_is_the_identity(identity):
     assert_same(layer(image)[0], loops(layer, image[0]), 1e-12)
 
 
-@pytest.mark.parametrize("term", TERMS)
-def test_each_term_of_the_scores_counts(term):
-    """Planted: without any one of the terms the loops say something else."""
-    layer = layer_with(**dict.fromkeys(TERMS, True))
+@pytest.mark.parametrize("name", ["query", "key", "position_key", "content_bias", "encoding.center"])
+def test_each_term_of_the_scores_counts(name):
+    """Planted: with a parameter of any one of the terms a little larger, the loops say something else."""
+    layer = layer_with(terms=ALL, d_key=5)
     image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
     expected = loops(layer, image[0])
-    for name in {"content": ["query"], "content_position": ["position_key"], "content_bias": ["content_bias"]}[term]:
-        getattr(layer, name).mul_(1 + 1e-6)
+    layer.get_parameter(name).mul_(1 + 1e-6)
     with pytest.raises(AssertionError, match="differs in"):
         assert_same(layer(image)[0], expected, 1e-12)
 
 
-@pytest.mark.parametrize("terms", [[term] for term in TERMS] + [TERMS], ids="+".join)
+@pytest.mark.parametrize("terms", TERMS[1:])
 def test_content_is_left_to_the_dense_engine(terms):
-    layer = layer_with(**dict.fromkeys(terms, True))
+    layer = layer_with(terms=terms)
     image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
     assert layer.which_engine(image) == "dense"
     for engine in set(ENGINES) - {"auto", "dense", "measured"}:
@@ -87,7 +90,7 @@ def test_content_is_left_to_the_dense_engine(terms):
 @pytest.mark.parametrize("content", [False, True])
 def test_attention_is_given_out_whole_and_in_chunks(content):
     """On whole queries, keys and pixels, so that no order of summation matters."""
-    layer = layer_with(content=content)
+    layer = layer_with(terms="qk+vr" if content else "vr")
     for tensor in (layer.query, layer.key) if content else ():
         tensor.mul_(4).round_()
     image = torch.randint(-2, 3, (2, 4, 5, 4)).double()
@@ -129,7 +132,7 @@ def test_images_that_do_not_fit_are_refused():
 
 
 WIDTHS = [
-    ({"d_key": 2, "content_position": True}, "d_key=2 is less than d_position=3"),
+    ({"d_key": 2, "terms": "qr"}, "d_key=2 is less than d_position=3"),
     ({"d_head": 3, "groups": 2}, "d_head=3 is not a positive multiple of groups=2"),
     ({"d_head": 0}, "d_head=0 is not a positive multiple of groups=1"),
     ({"groups": 3}, "d_in=4 is not a positive multiple of groups=3"),
@@ -146,16 +149,35 @@ def test_widths_that_do_not_fit_are_refused(options, message):
         MultiHeadSelfAttention(2, 2, Encoding.of("quadratic", [[0.0]], 1.0), value=False, output=False)
 
 
+@pytest.mark.parametrize("terms", ["", "qk+qk", "qk, qr", "vq"])
+def test_terms_are_four(terms):
+    with pytest.raises(UsageError, match=r"C2A002 terms=.* is not a sum of qk, qr, uk and vr"):
+        layer_with(terms=terms)
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "generalised", "learned", "sinusoidal"])
+def test_without_vr_heads_have_no_vectors_and_survive_a_plan(kind):
+    encoding = encoding_of(kind, 2, heads=2)
+    by_head = {name for name, _ in encoding.named_parameters() if not name.startswith("tables")}
+    layer = MultiHeadSelfAttention(3, 4, encoding, dtype=torch.float64, terms="qk+qr")
+    assert by_head
+    assert not by_head & {name for name, _ in encoding.named_parameters()}
+    again = from_plan(to_plan(layer))
+    again.load_state_dict(layer.state_dict(), assign=True)
+    image = torch.randn(1, 3, 4, 3, dtype=torch.float64)
+    assert torch.equal(again(image), layer(image))
+
+
 def test_no_rule_reads_content_as_a_basis():
     from conv2attn.basis import as_affine_map, as_basis
 
     with pytest.raises(UnsupportedError, match="C2A110"):
-        as_affine_map(as_basis(layer_with(content=True)), (4, 3))
+        as_affine_map(as_basis(layer_with(terms="qk+vr")), (4, 3))
 
 
 def test_the_enumerated_layer_follows_its_equations():
     """`r_delta = (t, t^2)`: its vectors meet queries too, where content meets positions."""
-    layer = layer_with("enumerated", content_position=True)
+    layer = layer_with("enumerated", terms="qr+vr", d_key=5)
     image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
     keys = layer.image_padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), layer.sites)

@@ -245,7 +245,7 @@ UNREAD = {
     "generalised": (encoded("generalised", [[-1.0], [0.0], [1.0]]), "C2A101"),
     "learned": (encoded("learned", 3, (7,), 4), "C2A101"),
     "sinusoidal": (encoded("sinusoidal", 3, 1, 4), "C2A101"),
-    "content": (lambda layer: MultiHeadSelfAttention(2, 3, layer.encoding, content=True), "C2A101"),
+    "content": (lambda layer: MultiHeadSelfAttention(2, 3, layer.encoding, terms="qk+vr"), "C2A101"),
     "a centre that is no number": (off(math.nan), "C2A408"),
     "a centre at infinity": (off(math.inf), "C2A408"),
 }

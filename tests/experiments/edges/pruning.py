@@ -14,15 +14,22 @@ from conv2attn.errors import Conv2AttnError
 from conv2attn.experiments.pruning import degenerate_heads, prune, prune_degenerate
 from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+from conv2attn.score_terms import ScoreTerms
 
 SIZES = {"side": 12, "patch": 2, "channels": 1, "width": 12, "heads": 5, "layers": 2, "hidden": 8, "positions": 6}
-KINDS = (("quadratic", False), ("generalised", False), ("learned", False), ("learned", True))
+KINDS = (
+    ("quadratic", "vr"),
+    ("generalised", "vr"),
+    ("learned", "vr"),
+    ("learned", "qk+qr"),
+    ("quadratic", "qk+qr+uk+vr"),
+)
 REMOVED = {"blocks.0.attention": (1, 4), "blocks.1.attention": ()}
 
 
-def network_of(encoding, content):
+def network_of(encoding, terms):
     torch.manual_seed(0)
-    return AttentionClassifier(ClassifierPlan(encoding, content, **SIZES)).double().eval()
+    return AttentionClassifier(ClassifierPlan(encoding, ScoreTerms.of(terms), **SIZES)).double().eval()
 
 
 @torch.no_grad()
@@ -35,9 +42,9 @@ def silenced(network, removed):
     return silent
 
 
-@pytest.mark.parametrize(("encoding", "content"), KINDS)
-def test_pruned_equals_unpruned_with_those_values_at_zero(encoding, content):
-    network = network_of(encoding, content)
+@pytest.mark.parametrize(("encoding", "terms"), KINDS)
+def test_pruned_equals_unpruned_with_those_values_at_zero(encoding, terms):
+    network = network_of(encoding, terms)
     image = torch.randn(2, 1, 12, 12, dtype=torch.float64)
     pruned = prune(network, REMOVED)
     torch.testing.assert_close(pruned(image), silenced(network, REMOVED)(image), rtol=1e-12, atol=1e-12)
@@ -46,9 +53,9 @@ def test_pruned_equals_unpruned_with_those_values_at_zero(encoding, content):
     assert not torch.allclose(pruned(image), other(image))
 
 
-@pytest.mark.parametrize(("encoding", "content"), KINDS)
-def test_all_else_is_bitwise_as_it_was_and_survives_a_file(tmp_path, encoding, content):
-    network = network_of(encoding, content)
+@pytest.mark.parametrize(("encoding", "terms"), KINDS)
+def test_all_else_is_bitwise_as_it_was_and_survives_a_file(tmp_path, encoding, terms):
+    network = network_of(encoding, terms)
     pruned = prune(network, REMOVED)
     before, after = network.state_dict(), pruned.state_dict()
     assert before.keys() == after.keys()
@@ -66,7 +73,7 @@ def test_all_else_is_bitwise_as_it_was_and_survives_a_file(tmp_path, encoding, c
 
 
 def test_flat_heads_are_degenerate():
-    network = network_of("quadratic", False)
+    network = network_of("quadratic", "vr")
     layers = attention_layers(network)
     layers["blocks.1.attention"].encoding.alpha.data[2] = 4e-6
     assert degenerate_heads(network) == {"blocks.0.attention": (), "blocks.1.attention": (2,)}
@@ -78,7 +85,7 @@ def test_flat_heads_are_degenerate():
 
 
 def test_stripes_are_degenerate():
-    network = network_of("generalised", False)
+    network = network_of("generalised", "vr")
     root = attention_layers(network)["blocks.0.attention"].encoding.root
     root.data[3] = torch.diag(torch.tensor([1.0, 10**-2.5 * 0.9]))
     root.data[1] = torch.diag(torch.tensor([1.0, 10**-2.5 * 1.1]))
@@ -88,7 +95,7 @@ def test_stripes_are_degenerate():
 
 
 def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):
-    network = network_of("quadratic", False)
+    network = network_of("quadratic", "vr")
     attention_layers(network)["blocks.1.attention"].encoding.alpha.data[[0, 3]] = 0
     conv2attn.save(network, tmp_path / "whole.pt")
     result = call("prune", tmp_path / "whole.pt", "-o", tmp_path / "small.pt")
@@ -103,12 +110,12 @@ def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):
 
 REFUSED = {
     "all heads of a layer": (
-        network_of("quadratic", False),
+        network_of("quadratic", "vr"),
         {"blocks.0.attention": range(5)},
         "C2A602 .*all of its heads",
     ),
-    "a head that is not there": (network_of("quadratic", False), {"blocks.0.attention": [5]}, "C2A002 .*has no head 5"),
-    "a layer that is not there": (network_of("quadratic", False), {"blocks.7": [0]}, r"C2A002 'blocks\.7' is no layer"),
+    "a head that is not there": (network_of("quadratic", "vr"), {"blocks.0.attention": [5]}, "C2A002 .*has no head 5"),
+    "a layer that is not there": (network_of("quadratic", "vr"), {"blocks.7": [0]}, r"C2A002 'blocks\.7' is no layer"),
     "another network": (ResNet(ResNetPlan(width=4)), {}, "C2A602 ResNet is not an attention classifier"),
 }
 

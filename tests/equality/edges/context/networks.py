@@ -100,7 +100,7 @@ def test_a_layer_that_no_input_met_is_compared_and_not_measured():
 
 
 def content(*channels):
-    return MultiHeadSelfAttention(*channels, conv2attn.convert(layer(*channels)).encoding, content=True)
+    return MultiHeadSelfAttention(*channels, conv2attn.convert(layer(*channels)).encoding, terms="qk+vr")
 
 
 def test_pairs_are_layers_of_one_name_where_either_can_be_read():

@@ -39,11 +39,14 @@ def checkpoint(kind, heads=(HEADS, HEADS), dtype=torch.float32):
             state[own + "R"] = torch.zeros(2, 2, 2, 2, 5)
         else:
             for name in ("row", "col"):
-                state[f"{own}{name}_embeddings.weight"] = drawn(2 * PLACES - 1, 6, scale=1.0)
-                state[f"{own}head_keys_{name}.weight"] = drawn(count, 6, scale=1.0)
+                state[f"{own}{name}_embeddings.weight"] = drawn(2 * PLACES - 1, WIDTH // 2, scale=1.0)
+                if "qr" not in kind:
+                    state[f"{own}head_keys_{name}.weight"] = drawn(count, WIDTH // 2, scale=1.0)
             state[own + "relative_indices"] = torch.zeros(PLACES, PLACES, dtype=torch.int64)
-        if kind == "content":
-            shapes |= {own + "query": (count * WIDTH, WIDTH), own + "key": (count * WIDTH, WIDTH)}
+        if "q" in kind.removeprefix("quadratic"):
+            shapes[own + "query"] = (count * WIDTH, WIDTH)
+        if "qk" in kind:
+            shapes[own + "key"] = (count * WIDTH, WIDTH)
     for name, shape in shapes.items():
         state |= {f"{name}.weight": drawn(*shape), f"{name}.bias": drawn(shape[0])}
     return state
@@ -68,13 +71,18 @@ def scores_of(state, own, tokens, kind, side):
         off = away.to(center) - center[:, None, None]
         return -torch.einsum("hqki,hij,hqkj->hqk", off, precision, off)[None] / 2
     scores = 0.0
-    for axis, name in ((0, "col"), (1, "row")):
-        keys = state[f"{own}{name}_embeddings.weight"] @ state[f"{own}head_keys_{name}.weight"].T
-        scores = scores + keys[away[..., axis] + PLACES - 1].permute(2, 0, 1)[None]
-    if kind == "content":
-        query, key = (
-            linear(state, own + name, tokens).unflatten(-1, (-1, WIDTH)).movedim(2, 1) for name in ("query", "key")
-        )
+    if "qr" not in kind:
+        for axis, name in ((0, "col"), (1, "row")):
+            keys = state[f"{own}{name}_embeddings.weight"] @ state[f"{own}head_keys_{name}.weight"].T
+            scores = scores + keys[away[..., axis] + PLACES - 1].permute(2, 0, 1)[None]
+    if kind != "vr":
+        query = linear(state, own + "query", tokens).unflatten(-1, (-1, WIDTH)).movedim(2, 1)
+    if "qr" in kind:
+        tables = [state[f"{own}{name}_embeddings.weight"][away[..., axis] + PLACES - 1]
+                  for axis, name in ((0, "row"), (1, "col"))]  # fmt: skip
+        scores = scores + torch.einsum("bhqd,qkd->bhqk", query, torch.cat(tables, -1)) / math.sqrt(WIDTH)
+    if "qk" in kind:
+        key = linear(state, own + "key", tokens).unflatten(-1, (-1, WIDTH)).movedim(2, 1)
         scores = scores + query @ key.transpose(2, 3) / math.sqrt(WIDTH)
     return scores
 
@@ -96,7 +104,7 @@ def logits_of(state, images, kind):
     return linear(state, "classifier", tokens.mean(1))
 
 
-KINDS = ("quadratic", "generalised", "learned", "content")
+KINDS = ("quadratic", "generalised", "vr", "qr", "qk+qr", "qk+vr")
 
 
 @torch.no_grad()
@@ -106,6 +114,7 @@ def test_logits_are_those_of_the_authors_formulas(tmp_path, kind):
     state = checkpoint(kind, heads, torch.float64)
     torch.save({"epoch": 7, "model_state_dict": state}, tmp_path / "best.checkpoint")
     network = conv2attn.load(tmp_path / "best.checkpoint")
+    assert str(network.plan.terms) == ("vr" if kind in ("quadratic", "generalised") else kind)
     images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     torch.testing.assert_close(network(images), logits_of(state, images, kind), rtol=1e-9, atol=1e-9)
 

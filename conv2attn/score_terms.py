@@ -1,0 +1,71 @@
+"""Which terms of Eq. (8) the scores of a layer are the sum of: `qk+qr` is the paper's "learned + content"."""
+
+from dataclasses import dataclass, fields
+from typing import final
+
+from conv2attn.errors import UsageError
+
+
+@final
+@dataclass(frozen=True)
+class ScoreTerms:
+    """Any of `q.k + q.(W_hat r_delta) + u.k + v.(W_hat r_delta)`, with `q = W_qry x_q` and `k = W_key x_k`.
+
+    W_hat is the identity where r_delta is as wide as a key: it is then neither stored nor multiplied by.
+
+    Args:
+        qk: queries meet keys.
+        qr: queries meet relative positions.
+        uk: keys have a bias of each head.
+        vr: relative positions have a bias of each head. Alone, attention does not depend on the image.
+    Source: Cordonnier et al. 2020, Eq. (8); `qk+qr` is Sec. 4.3, all four are Transformer-XL (Dai et al. 2019).
+    """
+
+    qk: bool = False
+    qr: bool = False
+    uk: bool = False
+    vr: bool = False
+
+    @staticmethod
+    def of(terms: "ScoreTerms | str") -> "ScoreTerms":
+        """The terms whose names are joined by "+".
+
+        Raises:
+            UsageError: a name is none of the four, stands twice, or there is none (C2A002).
+        Examples:
+            >>> str(ScoreTerms.of("qr+qk"))
+            'qk+qr'
+        """
+        if isinstance(terms, ScoreTerms):
+            return terms
+        names = terms.split("+")
+        if len(set(names)) < len(names) or not set(names) <= {field.name for field in fields(ScoreTerms)}:
+            reason = f"terms={terms!r} is not a sum of qk, qr, uk and vr"
+            raise UsageError("C2A002", reason, "Write vr, qr, qk+qr or qk+qr+uk+vr, say.")
+        return ScoreTerms(**dict.fromkeys(names, True))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The terms in the order of Eq. (8)."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name))
+
+    @property
+    def read_content(self) -> bool:
+        """Whether attention depends on the image."""
+        return self.qk or self.qr or self.uk
+
+    @property
+    def has_query(self) -> bool:
+        """Whether there is a W_qry."""
+        return self.qk or self.qr
+
+    @property
+    def has_key(self) -> bool:
+        """Whether there is a W_key."""
+        return self.qk or self.uk
+
+    def __str__(self) -> str:
+        return "+".join(self.names)
+
+
+POSITION_ONLY = ScoreTerms(vr=True)
