@@ -4,6 +4,7 @@ from conv2attn.basis import as_basis
 from conv2attn.framework import to_torch
 from conv2attn.theorem.construction import attention_for
 from conv2attn.theorem.convolution import STOCK, Convolution, has_own_forward, read_convolution
+from conv2attn.theorem.deformable import deformable_as_attention
 from conv2attn.theorem.fewest import FewestHeads, as_convolution, combinations, fewest_heads, tap_matrix
 from conv2attn.theorem.modules import convolution_of, module_of
 from conv2attn.theorem.patches import DepthToSpace, SpaceToDepth, as_patches
@@ -20,6 +21,7 @@ __all__ = [
     "attention_for",
     "combinations",
     "convolution_of",
+    "deformable_as_attention",
     "fewest_heads",
     "has_own_forward",
     "module_of",
