@@ -7,6 +7,7 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.attention.recipe import lie_side_by_side
 from conv2attn.basis import FAMILIES, Positions, Sides
 
 
@@ -62,6 +63,7 @@ class Encoding(nn.Module):
                 owner, _, name = path.rpartition(".")
                 numbers = torch.tensor(fixed[path], dtype=dtype, device="cpu")
                 setattr(encoding.get_submodule(owner), name, numbers.reshape(buffer.shape))
+            encoding.side_by_side()
         return encoding
 
     def operators(self) -> Positions:
@@ -100,9 +102,24 @@ class Encoding(nn.Module):
                     continue
                 delattr(owner, name)
                 if whether:
-                    owner.register_parameter(name, nn.Parameter(value.detach()))
+                    owner.register_parameter(name, copied(value))
                 else:
                     owner.register_buffer(name, value.detach(), persistent=False)
+        return self if whether else self.side_by_side()
+
+    def side_by_side(self) -> Self:
+        """Stores the positions that do not train one behind the other, so that a device compares them as one tensor."""
+        places = [
+            (owner, name, value)
+            for owner in self.modules()
+            for name, value in owner.named_buffers(recurse=False)
+            if not (owner is self and name in self.absent)
+        ]
+        values = [value for _, _, value in places]
+        if len({(value.dtype, value.device) for value in values}) == 1 and not lie_side_by_side(values):
+            parts = torch.cat([value.flatten() for value in values]).split([value.numel() for value in values])
+            for (owner, name, value), part in zip(places, parts, strict=True):
+                owner.register_buffer(name, part.view(value.shape), persistent=False)
         return self
 
     def drop_vectors(self) -> None:
@@ -142,7 +159,7 @@ class Encoding(nn.Module):
             return cast if cast.dtype not in (torch.float16, torch.bfloat16) else tensor.float().to(cast.device)
 
         super()._apply(no_lower, recurse)
-        return self
+        return self.side_by_side()
 
     def extra_repr(self) -> str:
         """The family, its sizes, and the range of alpha."""

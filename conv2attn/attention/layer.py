@@ -14,6 +14,7 @@ from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.attention.probes import backend_flags
 from conv2attn.attention.recipe import OperatorFacts, Question, Recipe, read_operators
+from conv2attn.attention.storage import output_format, stored
 from conv2attn.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
 from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, kernel_taps
 from conv2attn.choices import StrideBy
@@ -109,7 +110,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.image_padding = padding or Padding.none(self.dimensions)
         self.sites = sites or Sites.everywhere(self.dimensions)
         self.engine, self.memory_limit, self.name = engine, DEFAULT_MEMORY_LIMIT, "attention"
-        self._facts: dict[tuple[torch.dtype, str], OperatorFacts] = {}
+        self._facts: dict[tuple[torch.dtype, torch.device], OperatorFacts] = {}
 
         def weight(*shape: int, fan_in: int = 1) -> nn.Parameter:
             drawn = torch.empty(shape, device=device, dtype=dtype)
@@ -183,8 +184,8 @@ class MultiHeadSelfAttention(nn.Module):
         """
         if (weight := self.weight) is not None:
             narrow = self.d_out < self.d_in
-            if not (self.transposed or torch.compiler.is_compiling()):
-                return Weights.of_kernel(weight, self.bias, self.groups, narrow)
+            if not torch.compiler.is_compiling():
+                return Weights.of_kernel(weight, self.bias, self.groups, narrow, self.transposed)
             taps = kernel_taps(weight, self.groups, self.transposed)
             return Weights(taps if narrow else None, None if narrow else taps, self.bias, self.groups)
         value, output = (None if w is None else w.permute(2, 0, 1) for w in (self.value, self.output))
@@ -238,9 +239,7 @@ class MultiHeadSelfAttention(nn.Module):
         result = self.evaluate(basis, image) if dtype is None else self.under_autocast(basis, image, dtype)
         if self.stride_by == "pooling" and max(self.sites.stride) > 1:
             every: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.sites.stride])
-            result = result[every].contiguous()
-        if is_channels_last(image):
-            result = result.movedim(1, -1).contiguous().movedim(-1, 1)
+            result = stored(result[every], output_format(basis, image))
         return result if input is image else result.squeeze(0)
 
     def batched(self, input: Tensor) -> Tensor:
@@ -274,21 +273,33 @@ class MultiHeadSelfAttention(nn.Module):
         if image.dtype != weight.dtype or image.device != weight.device:
             ours, theirs = (f"{each.dtype} on {each.device}" for each in (weight, image))
             raise UsageError("C2A120", f"{self.name}: the image is {theirs}, and the weights are {ours}", MATCH)
-        if not readable(image):
+        if torch.compiler.is_compiling():
             question = self.question(basis, image)
             recipe = recipe_for(self.engine, question, image)
             if not question.free:
                 question.facts.assert_current(basis.operators)
             return recipe.run(basis, image)
-        basis = unstacked(basis, self.name)
+        if image.is_cpu:
+            basis = unstacked(basis, self.name)
         return self.recipe(basis, image).run(basis, image)
 
     def recipe(self, basis: Basis, image: Tensor) -> Recipe:
-        """The recipe for images of this shape: the one that is kept, where it was decided for the present values."""
-        facts = self.current(basis, image)
-        training = torch.is_grad_enabled()
-        trained = training and any(value.requires_grad for value in basis.operators.values)
-        key = (self.engine, image.shape, self.memory_limit, training, trained, self.training and self.dropout)
+        """The recipe for images of this shape: the one that is kept, where it was decided for the present values.
+
+        Where values cannot be read it is asserted, without waiting, that those of frozen heads are still the same.
+        """
+        facts = self.facts(basis, image)
+        learned = any(value.requires_grad for value in basis.operators.values)
+        if not (image.is_cpu or image.is_meta or learned):
+            facts.assert_current(basis.operators)
+        key = (
+            self.engine,
+            image.shape,
+            self.memory_limit,
+            torch.is_grad_enabled(),
+            learned,
+            self.training and self.dropout,
+        )
         recipe = facts.recipes.get(key)
         if recipe is None or not recipe.serves(basis):
             recipe = facts.recipes[key] = recipe_for(self.engine, self.question(basis, image), image)
@@ -296,25 +307,19 @@ class MultiHeadSelfAttention(nn.Module):
 
     def facts(self, basis: Basis, image: Tensor) -> OperatorFacts:
         """Facts read off the operators; read again where that is possible and the values have changed."""
+        facts = self._facts.get((image.dtype, image.device))
         if readable(image):
-            return self.current(basis, image)
-        facts = self._facts.get((image.dtype, image.device.type))
-        if facts is None:
-            if torch.compiler.is_compiling() or image.device.type == "meta":
+            if facts is None or facts.flags != backend_flags("cpu") or not facts.is_current(basis.operators):
+                facts = self.read(basis.operators, image)
+        elif facts is None:
+            if torch.compiler.is_compiling() or image.is_meta:
                 raise refuse_unread(self.name)
-            facts = self.read(basis.operators, image)
-        return facts
-
-    def current(self, basis: Basis, image: Tensor) -> OperatorFacts:
-        """The facts that hold for an image now, whose values can be read: read again where they have changed."""
-        facts = self._facts.get((image.dtype, "cpu"))
-        if facts is None or facts.flags != backend_flags("cpu") or not facts.is_current(basis.operators):
             facts = self.read(basis.operators, image)
         return facts
 
     def read(self, operators: Operator, image: Tensor) -> OperatorFacts:
         """Reads the values of the operators, and all that a graph of this engine will ask about them."""
-        facts = self._facts[image.dtype, image.device.type] = read_operators(operators, image)
+        facts = self._facts[image.dtype, image.device] = read_operators(operators, image)
         if self.engine == "sdpa":
             _ = facts.longest_side
         return facts
@@ -353,14 +358,14 @@ class MultiHeadSelfAttention(nn.Module):
         self.prepare()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = [facts for (_, device), facts in self._facts.items() if device != "meta"]
+        before = [facts for (_, device), facts in self._facts.items() if device.type != "meta"]
         super()._apply(fn, recurse)
         like = self.like
         self._facts = {}
         if like.device.type != "meta":
             return self.prepare()
         for facts in before[-1:]:
-            self._facts[like.dtype, "meta"] = facts.moved(like.device)
+            self._facts[like.dtype, like.device] = facts.moved(like.device)
         return self
 
     def attention(self, image: Tensor | None = None, *, sides: Sides | None = None) -> Tensor:
@@ -471,14 +476,6 @@ def padding_for(padding: Padding, sites: Sites, sides: Sides, output_size: Seque
 def plain_copy(tensor: Tensor) -> Tensor:
     """A copy without a history, stored row-major."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-def is_channels_last(image: Tensor) -> bool:
-    """Whether a batch of images is stored with its channels innermost, and not also the usual way.
-
-    Under vmap, torch answers this of a moved axis, and not of a memory format.
-    """
-    return image.ndim == 4 and not image.is_contiguous() and image.movedim(1, -1).is_contiguous()
 
 
 @as_basis.register

@@ -5,8 +5,8 @@ present values with those that were read, and decides again if they differ. Else
 comparison is an assertion inside the graph, so that a stale recipe fails and never answers wrongly.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
 
@@ -17,6 +17,7 @@ from conv2attn.attention.features import longest_side
 from conv2attn.attention.hardness import first_stray, targets, within_margins
 from conv2attn.attention.lattice import Lattice, lattice, taps_of_heads
 from conv2attn.attention.probes import backend_flags, indirect_convolution
+from conv2attn.attention.storage import output_format, stored
 from conv2attn.basis import AttentionGrid, Basis, HeadNumbers, Offset, Operator, Padding, Sites
 
 POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
@@ -35,8 +36,13 @@ class Recipe:
 
     padding: Padding
     sites: Sites
-    run: Evaluation
+    evaluation: Evaluation
     engine: str
+
+    def run(self, basis: Basis, image: Tensor) -> Tensor:
+        """The output, stored as the convolution's, which `conv` does of itself."""
+        result = self.evaluation(basis, image)
+        return result if self.engine == "conv" else stored(result, output_format(basis, image))
 
     def serves(self, basis: Basis) -> bool:
         """Whether it was decided for this padding and these queries."""
@@ -49,11 +55,13 @@ class Recipe:
 class OperatorFacts:
     """Facts read off the operators of a layer, for one dtype and device, and the values they were read from.
 
-    `lattice` is that of the targets of one-hot heads, `taps` that of the centres of heads of one sharpness.
+    `joined` holds all values of `snapshot`. `lattice` is that of the targets of one-hot heads, `taps` that of the
+    centres of heads of one sharpness.
     """
 
     dtype: torch.dtype
     snapshot: tuple[Tensor, ...]
+    joined: Tensor
     numbers: HeadNumbers
     targets: tuple[Offset, ...] | str
     lattice: Lattice | None
@@ -72,16 +80,37 @@ class OperatorFacts:
         return all(map(torch.equal, operators.values, self.snapshot))
 
     def assert_current(self, operators: Operator) -> None:
-        """Asserts the same inside a graph, or on an accelerator without waiting for it."""
-        for value, read in zip(operators.values, self.snapshot, strict=True):
+        """Asserts the same inside a graph, or on an accelerator without waiting for it: there as one tensor."""
+        pairs = zip(operators.values, self.snapshot, strict=True)
+        if not torch.compiler.is_compiling():
+            pairs = zip([joined(operators.values)], [self.joined], strict=True)
+        for value, read in pairs:
             torch._assert_async((value.detach() == read).all(), "centres or sharpness moved: decide the engine again")
 
     def moved(self, device: torch.device) -> "OperatorFacts":
         """These facts for a copy of the layer on a device whose values cannot be read."""
         snapshot = tuple(static(value.to(device)) for value in self.snapshot)
-        return OperatorFacts(
-            self.dtype, snapshot, self.numbers, self.targets, self.lattice, self.taps, self.indirect, self.flags
-        )
+        return replace(self, snapshot=snapshot, joined=self.joined.to(device), recipes={})
+
+
+def joined(values: Sequence[Tensor]) -> Tensor:
+    """All values as one tensor: the memory that they share, where they lie side by side in it, or a copy."""
+    if not values:
+        return torch.empty(0)
+    if lie_side_by_side(values):
+        return values[0].detach().as_strided((sum(value.numel() for value in values),), (1,))
+    return torch.cat([value.detach().reshape(-1) for value in values])
+
+
+def lie_side_by_side(values: Sequence[Tensor]) -> bool:
+    """Whether the values follow one another in one memory."""
+    first, end = values[0], values[0].storage_offset()
+    for value in values:
+        alike = value.dtype == first.dtype and value.is_contiguous() and value.storage_offset() == end
+        if not alike or value.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+            return False
+        end += value.numel()
+    return True
 
 
 def static(tensor: Tensor) -> Tensor:
@@ -97,7 +126,8 @@ def read_operators(operators: Operator, image: Tensor) -> OperatorFacts:
     points = None if isinstance(offsets, str) else lattice(offsets)
     taps = taps_of_heads(numbers.centers, numbers.alphas)
     indirect, flags = indirect_convolution(image), backend_flags(image.device.type)
-    return OperatorFacts(image.dtype, snapshot, numbers, offsets, points, taps, indirect, flags)
+    together = joined(operators.values).clone()
+    return OperatorFacts(image.dtype, snapshot, together, numbers, offsets, points, taps, indirect, flags)
 
 
 @final
@@ -148,9 +178,9 @@ class Question:
 
     @property
     def keeps_profiles(self) -> bool:
-        """Whether a recipe may hold softmaxes of the heads: they are frozen, and lie where the image does."""
+        """Whether a recipe may hold softmaxes of the heads: they are frozen, and have numbers."""
         frozen = not (self.free or self.trained or self.traced)
-        return frozen and self.device.type == "cpu" and bool(self.basis.operators.values)
+        return frozen and self.device.type != "meta" and bool(self.basis.operators.values)
 
     @property
     def score_dtype(self) -> torch.dtype:

@@ -108,33 +108,56 @@ class Padding(Operator):
         Raises:
             GeometryError: the mode needs more pixels than the axis has (C2A121).
         """
-        before, after, spacing = self.before[axis], self.after[axis], self.spacing[axis]
-        mode = MODES[self.mode]
-        if not torch.compiler.is_compiling() and (side < 1 or max(before, after) > mode.most(side)):
-            raise GeometryError(
-                "C2A121",
-                f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels",
-                "Pass a larger input or less padding.",
-            )
+        before, spacing, mode = self.before[axis], self.spacing[axis], MODES[self.mode]
+        self.check(axis, side)
         place = torch.arange(self.sides((side,) * len(self.before))[axis], device=device) - before
         if mode.pixel is not None:
             return mode.pixel(place, side)
         inside = (place >= 0) & (place < (side - 1) * spacing + 1) & (place % spacing == 0)
         return torch.where(inside, place // spacing, ZERO)
 
+    def check(self, axis: int, side: int) -> None:
+        """Raises GeometryError (C2A121) where the mode needs more pixels than an axis of this side has."""
+        before, after = self.before[axis], self.after[axis]
+        if not torch.compiler.is_compiling() and (side < 1 or max(before, after) > MODES[self.mode].most(side)):
+            raise GeometryError(
+                "C2A121",
+                f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels",
+                "Pass a larger input or less padding.",
+            )
+
     def pad(self, image: Tensor) -> Tensor:
-        """The padded image; the last `len(before)` axes of `image` are the grid."""
-        first = image.ndim - len(self.before)
+        """The padded image, by the call that a convolution makes where torch has it; the last axes are the grid.
+
+        Raises:
+            GeometryError: the mode needs more pixels than an axis has (C2A121).
+        """
+        first, after = image.ndim - len(self.before), list(self.after)
         if self.mode != "zeros":
-            for axis, side in enumerate(image.shape[first:]):
-                if self.before[axis] or self.after[axis]:
-                    image = image.index_select(first + axis, self.source(axis, side, image.device))
-            return image
-        after = list(self.after)
+            return self.repeated(image, first) if any(self.before + self.after) else image
         for axis, s in enumerate(self.spacing):
             if s > 1:  # each pixel with s - 1 zeros behind it: a size that torch.export can reason about
                 behind = [0, 0] * (len(after) - 1 - axis) + [0, s - 1]
                 image = F.pad(image.unsqueeze(first + axis + 1), behind).flatten(first + axis, first + axis + 1)
                 after[axis] -= s - 1
-        amounts = [x for pair in zip(reversed(self.before), reversed(after), strict=True) for x in pair]
+        amounts = innermost_first(self.before, after)
         return F.pad(image, amounts) if any(amounts) else image
+
+    def repeated(self, image: Tensor, first: int) -> Tensor:
+        """The image, its grid from axis `first` on, with pixels repeated around it; negative amounts crop it after."""
+        if not MODES[self.mode].padder:
+            for axis, side in enumerate(image.shape[first:]):
+                image = image.index_select(first + axis, self.source(axis, side, image.device))
+            return image
+        for axis, side in enumerate(image.shape[first:]):
+            self.check(axis, side)
+        batched = image if first == 2 else image.reshape(1, -1, *image.shape[first:])
+        amounts = innermost_first(self.before, self.after)
+        padded = F.pad(batched, [max(0, amount) for amount in amounts], self.mode)
+        padded = F.pad(padded, [min(0, amount) for amount in amounts]) if min(amounts) < 0 else padded
+        return padded if first == 2 else padded.reshape(*image.shape[:first], *padded.shape[2:])
+
+
+def innermost_first(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """Amounts of padding in the order of torch.nn.functional.pad: the last axis first."""
+    return [x for pair in zip(reversed(before), reversed(after), strict=True) for x in pair]

@@ -29,13 +29,16 @@ class Weights:
     groups: int = 1
 
     @classmethod
-    def of_kernel(cls, kernel: Tensor, bias: Tensor | None, groups: int, narrow: bool) -> "Weights":
+    def of_kernel(
+        cls, kernel: Tensor, bias: Tensor | None, groups: int, narrow: bool, transposed: bool = False
+    ) -> "Weights":
         """The taps of a convolution's `kernel`, (d_out, d_in / groups, *sides), as values if `narrow`, or as outputs.
 
-        They are views, made when somebody asks for them: a convolution asks for none.
+        They are made when somebody asks for them, which a convolution does not: views, but of a transposed
+        convolution's kernel, (d_in, d_out / groups, *sides), copies.
         """
         weights = object.__new__(cls)
-        vars(weights).update(bias=bias, groups=groups, source=(kernel, narrow, torch.is_grad_enabled()))
+        vars(weights).update(bias=bias, groups=groups, source=(kernel, narrow, transposed, torch.is_grad_enabled()))
         return weights
 
     if not TYPE_CHECKING:
@@ -43,9 +46,9 @@ class Weights:
         def __getattr__(self, name: str) -> Tensor | None:
             if name not in ("value", "output") or "source" not in vars(self):
                 raise AttributeError(f"weights have no {name}")
-            kernel, narrow, grad = vars(self)["source"]
+            kernel, narrow, transposed, grad = vars(self)["source"]
             with torch.set_grad_enabled(grad):  # that of the call, and not of who asks first
-                taps = kernel_taps(kernel, self.groups)
+                taps = kernel_taps(kernel, self.groups, transposed)
             vars(self).update(value=taps if narrow else None, output=None if narrow else taps)
             return vars(self)[name]
 
@@ -54,14 +57,24 @@ class Weights:
         """A tensor of their dtype, on their device."""
         return vars(self)["source"][0] if "source" in vars(self) else self.stored
 
-    def kernel(self, sides: Sides, order: Sequence[int] | None = None) -> Tensor:
-        """The channel matrices as a kernel (d_out, d_in / groups, *sides), row-major, in another `order` if given."""
-        if order is None and "source" in vars(self) and vars(self)["source"][0].shape[2:] == sides:
+    @property
+    def transposed(self) -> bool:
+        """Whether they are the taps of a transposed convolution's kernel."""
+        return "source" in vars(self) and vars(self)["source"][2]
+
+    def kernel(self, sides: Sides, order: Sequence[int] | None = None, transposed: bool = False) -> Tensor:
+        """The channel matrices as a kernel (d_out, d_in / groups, *sides), row-major, in another `order` if given.
+
+        If `transposed`, as that of a transposed convolution, (d_in, d_out / groups, *sides).
+        """
+        if order is None and "source" in vars(self) and self.transposed == transposed:
             kernel: Tensor = vars(self)["source"][0]
-            return kernel
+            if kernel.shape[2:] == sides:
+                return kernel
         taps = self.taps()
         taps = taps if order is None else torch.stack([taps[head] for head in order])
-        return taps.permute(1, 2, 0).reshape(*taps.shape[1:], *sides)
+        kernel = taps.permute(1, 2, 0).reshape(*taps.shape[1:], *sides)
+        return turned(kernel, self.groups) if transposed else kernel
 
     @property
     def stored(self) -> Tensor:
@@ -102,6 +115,10 @@ class Weights:
 
     def to(self, dtype: torch.dtype) -> "Weights":
         """These weights in another dtype; no copy where it is theirs already."""
+        if "source" in vars(self):
+            kernel, narrow, transposed, _ = vars(self)["source"]
+            bias = None if self.bias is None else self.bias.to(dtype)
+            return Weights.of_kernel(kernel.to(dtype), bias, self.groups, narrow, transposed)
         value, output, bias = (None if w is None else w.to(dtype) for w in (self.value, self.output, self.bias))
         return Weights(value, output, bias, self.groups)
 

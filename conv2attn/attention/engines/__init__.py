@@ -7,7 +7,7 @@ from typing import Literal, final
 from torch import Tensor
 
 from conv2attn.attention.engines import compiled, dense, gather, sdpa, separable
-from conv2attn.attention.engines.cost import cheapest, dense_may_win, writes_long_columns
+from conv2attn.attention.engines.cost import cheapest, dense_may_win
 from conv2attn.attention.engines.timing import fastest, may_be_timed
 from conv2attn.attention.recipe import Evaluation, Question, Recipe
 from conv2attn.errors import EngineError
@@ -48,13 +48,14 @@ def explain_engines(question: Question) -> dict[str, str]:
 
 
 def choose_engine(question: Question) -> str:
-    """The cheapest engine that equals `dense` within rounding for this layer, dtype, device and size.
+    """`conv` wherever it is exact, otherwise the cheapest engine that equals `dense` within rounding.
 
-    Costs are a model, measured in benchmarks/; `measured` times the engines instead. The convolution of a device that
-    rounds otherwise than a plain sum does, such as Winograd's, is left out.
+    `conv` makes the call that the convolution makes, and so computes the same numbers by whatever algorithm the device
+    chooses, as long as it chooses alike for both. The costs of others are a model, measured in benchmarks/; `measured`
+    times the engines instead.
     """
-    if question.facts.indirect is None and not isinstance(compiled.decide(question), str):
-        return "gather" if writes_long_columns(question) else "conv"
+    if not isinstance(compiled.decide(question), str):
+        return "conv"
     if not isinstance(gather.decide(question), str):
         return "gather"
     if not isinstance(separable.decide(question), str):
@@ -67,7 +68,7 @@ def measure_engines(question: Question, image: Tensor) -> str:
     chosen = choose_engine(question)
     if not may_be_timed(question):
         return chosen
-    slow = {"conv"} if question.facts.indirect is not None else set[str]()
+    slow = set[str]()
     if chosen != "dense" and not dense_may_win(question):
         slow.add("dense")
     names = [chosen, *(name for name, engine in ENGINES.items() if engine.timed and name not in {chosen, *slow})]

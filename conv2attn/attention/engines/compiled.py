@@ -10,7 +10,8 @@ from torch import Tensor
 from conv2attn.attention.engines.channels import with_flat_positions
 from conv2attn.attention.lattice import Lattice
 from conv2attn.attention.recipe import Evaluation, Question
-from conv2attn.basis import Basis, Offset, turned
+from conv2attn.attention.storage import output_format, stored
+from conv2attn.basis import Basis, Offset
 
 
 @final
@@ -43,17 +44,18 @@ def decide(question: Question) -> Evaluation | str:
 
 def run(basis: Basis, image: Tensor, points: Lattice, frame: Frame | None) -> Tensor:
     """The layer as one convolution; zeros that the convolution can add itself, and stuffed ones, are left to it."""
-    kernel = basis.weights.kernel(points.kernel_size, None if points.in_order else points.order)
-    none = (0,) * len(points.first)
+    none, keys = (0,) * len(points.first), image
     if frame is None:
-        image, frame = cropped(basis, image, points), Frame(none, none, False)
-    stride, bias, groups = basis.sites.stride, basis.weights.bias, basis.weights.groups
-    if frame.transposed:
-        kernel, stride = turned(kernel, groups), basis.padding.spacing
-    image, kernel = plainly_stored(image), plainly_stored(kernel)
+        keys, frame = cropped(basis, image, points), Frame(none, none, False)
+    stride = basis.padding.spacing if frame.transposed else basis.sites.stride
+    kernel = basis.weights.kernel(points.kernel_size, None if points.in_order else points.order, frame.transposed)
+    read = plainly_stored(keys), plainly_stored(kernel)
+    bias, groups = basis.weights.bias, basis.weights.groups
     result = torch.convolution(
-        image, kernel, bias, stride, frame.before, points.dilation, frame.transposed, frame.behind, groups
+        *read, bias, stride, frame.before, points.dilation, frame.transposed, frame.behind, groups
     )
+    if image.ndim == 4 and (read[0] is not image or read[1] is not kernel):
+        result = stored(result, output_format(basis, image))
     return with_flat_positions(result, basis.operators)
 
 
@@ -80,19 +82,24 @@ def frame_of(basis: Basis, points: Lattice) -> Frame | None:
     """How torch frames the layer on its image, or None where the keys are to be built."""
     (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
     none = (0,) * len(spans)
-    if padding.mode == "zeros" and max(padding.spacing) > 1:
-        return transposed_frame(basis, spans, starts) if max(sites.stride) == 1 else None
+    stuffed = max(padding.spacing) > 1
+    if padding.mode == "zeros" and max(sites.stride) == 1 and (stuffed or basis.weights.transposed):
+        frame = transposed_frame(basis, points)
+        if stuffed or frame is not None:
+            return frame
+    if stuffed:
+        return None
     whole = not any(starts) and all(span == b + a for span, b, a in zip(spans, sites.before, sites.after, strict=True))
     plain = padding.mode == "zeros" and min(padding.before) >= 0 and padding.before == padding.after
     return Frame(padding.before, none, False) if whole and plain else None
 
 
-def transposed_frame(basis: Basis, spans: list[int], starts: list[int]) -> Frame | None:
+def transposed_frame(basis: Basis, points: Lattice) -> Frame | None:
     """The frame of zero-stuffed keys: at output o tap t reads key `o + start + d t`, pixel i is key `before + s i`.
 
     So output o is the one at `o + start - before + d (K - 1)` of all that `s i + d t` reach.
     """
-    padding, sites = basis.padding, basis.sites
+    (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
     front = [start - before + span for start, before, span in zip(starts, padding.before, spans, strict=True)]
     back = [
         span - before - after + s_before + s_after - f
@@ -101,7 +108,8 @@ def transposed_frame(basis: Basis, spans: list[int], starts: list[int]) -> Frame
         )
     ]
     behind = [f - b for f, b in zip(front, back, strict=True)]
-    fits = min(front) >= 0 and all(0 <= e < s for e, s in zip(behind, padding.spacing, strict=True))
+    most = map(max, padding.spacing, points.dilation)
+    fits = min(front) >= 0 and all(0 <= e < m for e, m in zip(behind, most, strict=True))
     return Frame(tuple(front), tuple(behind), True) if fits else None
 
 

@@ -1,38 +1,8 @@
 """Which of several exact engines is the cheapest: a small model of cost, measured in benchmarks/."""
 
 import math
-from typing import Any
 
-import torch
-
-from conv2attn.attention.engines.compiled import Frame, frame_of
 from conv2attn.attention.recipe import Question
-
-SLOW = ("Slow2d", "Slow3d")
-LONG_COLUMNS = 24 * 2**20  # measured: from 27 MiB of columns on, `gather` takes 0.3 to 0.85 of the time of `conv`
-
-
-def writes_long_columns(question: Question) -> bool:
-    """Whether torch's convolution writes the pixels of all taps to memory first, more than `LONG_COLUMNS` bytes.
-
-    It does so where oneDNN does not serve the dtype or the shape, as of torch 2.13: for kernels 3x3x3 on one image, and
-    in float64. `gather` writes and multiplies them slab by slab. In training steps both take as long.
-    """
-    if question.traced or question.device.type != "cpu" or torch.is_grad_enabled():
-        return False
-    weights, heads, queries = question.basis.weights, question.basis.operators.heads, question.grid.shape[0]
-    columns = math.prod(question.shape[:2]) * heads * queries * question.dtype.itemsize
-    if heads == 1 or columns <= LONG_COLUMNS:
-        return False
-    points, sides = question.facts.lattice, question.shape[2:]
-    assert points is not None
-    none, frame = (0,) * len(sides), frame_of(question.basis, points)
-    if frame is None:
-        sides, frame = question.grid.keys, Frame(none, none, False)
-    image = torch.empty(*question.shape[:2], *sides, dtype=question.dtype)
-    kernel = torch.empty(weights.d_out, weights.d_in // weights.groups, *points.kernel_size, dtype=question.dtype)
-    settings: Any = (question.basis.sites.stride, frame.before, points.dilation, False, none, weights.groups, None)
-    return not frame.transposed and torch._C._select_conv_backend(image, kernel, None, *settings).name in SLOW
 
 
 def cheapest(question: Question) -> str:

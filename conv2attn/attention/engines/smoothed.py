@@ -12,10 +12,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.attention.engines import compiled, gather
+from conv2attn.attention.engines import compiled
 from conv2attn.attention.engines.channels import joined
 from conv2attn.attention.engines.compiled import plainly_stored
-from conv2attn.attention.engines.cost import writes_long_columns
 from conv2attn.attention.engines.profiles import (
     COLUMN_QUERIES,
     ROW_QUERIES,
@@ -87,8 +86,7 @@ def decide_smoothed(question: Question) -> Evaluation | None:
     lattice = replace(taps, first=(0,) * axes, dilation=dilation)
     facts = replace(question.facts, targets=lattice.offsets, lattice=lattice)
     reader = replace(question, basis=read_by(smoothing, basis), facts=facts, shape=(*question.shape[:2], *grid.queries))
-    gathers = facts.indirect is not None or writes_long_columns(reader)
-    read = (gather if gathers else compiled).decide(reader)
+    read = compiled.decide(reader)
     assert not isinstance(read, str), read
     bands = None
     if question.keeps_profiles:

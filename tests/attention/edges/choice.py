@@ -6,7 +6,7 @@ from oracles import convolve, rounding_allowed
 from torch import nn
 
 from conv2attn import convert
-from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, recipe, set_engine
 from conv2attn.attention.engines import compiled, timing
 from conv2attn.testing import assert_same
 
@@ -63,26 +63,20 @@ def test_a_frame_that_is_one_pixel_off_is_found(part, monkeypatch):
         assert_same(layer(image).detach(), convolve(conv, image, torch.float32))
 
 
-@pytest.mark.parametrize(
-    ("conv", "sides", "expected"),
-    [
-        (nn.Conv3d(3, 8, 3, padding=1), (48, 44, 46), "gather"),
-        (nn.Conv3d(3, 8, 3, padding=1), (12, 11, 10), "conv"),
-        (nn.Conv3d(8, 8, 3, stride=2), (48, 44, 46), "conv"),
-        (nn.Conv3d(8, 8, 1), (48, 44, 46), "conv"),
-        (nn.Conv2d(3, 8, 7, padding=3, padding_mode="reflect", dtype=torch.float64), (200, 190), "gather"),
-        (nn.Conv2d(3, 8, 7, padding=3), (200, 190), "conv"),
-        (nn.ConvTranspose3d(3, 2, 3, stride=2, dtype=torch.float64), (24, 22, 23), "conv"),
-    ],
-    ids=str,
-)
-def test_auto_leaves_the_convolution_where_torch_writes_long_columns(conv, sides, expected):
-    """Where it was measured to be slower; either is right within rounding. In training steps they take as long."""
-    layer, image = convert(conv), torch.randn(1, conv.in_channels, *sides, dtype=conv.weight.dtype)
-    with torch.no_grad():
-        assert layer.which_engine(image) == expected
-        assert_same(layer(image).double(), convolve(conv, image), rounding_allowed(conv, image))
+@pytest.mark.parametrize("reason", [None, "this device may choose Winograd's algorithm"])
+def test_auto_makes_the_convolution_s_call_whatever_algorithm_the_device_chooses(reason, monkeypatch):
+    monkeypatch.setattr(recipe, "indirect_convolution", lambda image: reason)
+    conv = nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect")
+    layer, image, given = convert(conv), torch.randn(2, 3, 9, 8), []
+    right = torch.convolution
+    monkeypatch.setattr(torch, "convolution", lambda *args: given.append(args) or right(*args))
     assert layer.which_engine(image) == "conv"
+    assert torch.equal(layer(image), conv(image))
+    padded = nn.functional.pad(image, (1, 1, 1, 1), mode="reflect")
+    (call,) = given
+    assert torch.equal(call[0], padded)
+    assert call[1] is layer.weight
+    assert call[3:] == ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
 
 
 @pytest.fixture

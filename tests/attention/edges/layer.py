@@ -81,15 +81,6 @@ def test_a_compiled_layer_fails_when_its_heads_became_soft():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_channels_last_stays_channels_last(conv, engine):
-    layer, image = set_engine(attention_for(read_convolution(conv)), engine), whole_image(conv, 2)
-    result = layer(image.contiguous(memory_format=torch.channels_last))
-    assert result.is_contiguous(memory_format=torch.channels_last)
-    assert layer(image).is_contiguous()
-    assert_same(result.detach(), conv(image).detach())
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_images_without_a_batch_and_empty_batches(conv, engine):
     layer, image = set_engine(attention_for(read_convolution(conv)), engine), whole_image(conv)
     assert_same(layer(image).detach(), conv(image).detach())

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from imitated_device import has_float64
 from oracles import convolve, rounding_allowed
 
-from conv2attn.attention import ENGINES, set_engine
+from conv2attn import convert
+from conv2attn.attention import ENGINES, recipe, set_engine
 from conv2attn.attention.engines import Rounding
 from conv2attn.basis import AttentionGrid
 from conv2attn.testing import (
@@ -176,6 +177,57 @@ def test_channels_last_in_bfloat16_is_computed_in_spite_of_onednn(engine):
     image = torch.randint(-2, 3, (3, 3, 5, 4)).bfloat16().contiguous(memory_format=torch.channels_last)
     layer = set_engine(attention_for(read_convolution(conv)), engine)
     assert_same(layer(image).detach(), convolve(conv, image, torch.bfloat16))
+
+
+LAST = {3: None, 4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def assert_stored_alike(layer, conv, image):
+    """Strides and memory are those that the convolution returns, so that code which counts on them runs."""
+    with torch.no_grad():
+        ours, expected = layer(image), conv(image)
+    assert ours.stride() == expected.stride()
+    assert ours._is_view() == expected._is_view()
+    if not expected._is_view():
+        ours *= torch.ones(1, dtype=ours.dtype, device=ours.device, requires_grad=True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_output_is_stored_as_the_convolution_s(engine, device):
+    """Channels last if the image or the weight is, also without gradients, where a view could not be written to."""
+    drawn = set()
+
+    @settings(max_examples=EXAMPLES)
+    @given(st.data(), convolutions(dtypes=dtypes_of(engine, device)))
+    def check(data, conv):
+        image, conv = data.draw(images_for(conv)).to(device), conv.to(device)
+        if conv.weight.dtype == torch.bfloat16 and conv.weight.device.type == "cpu":
+            conv, image = conv.float(), image.float()  # oneDNN of torch 2.13 crashes on some of these
+        last = LAST[conv.weight.ndim] if image.ndim == conv.weight.ndim else None
+        last = None if conv.weight.ndim == 5 and engine not in ("auto", "conv") else last
+        if last and data.draw(st.booleans()):
+            conv = conv.to(memory_format=last)
+        if last and data.draw(st.booleans()):
+            image = image.contiguous(memory_format=last)
+        layer = set_engine(convert(conv), engine)
+        assume(engine not in ALL_PAIRS or few_pairs(layer, image))
+        assert_stored_alike(layer, conv, image)
+        drawn.add((image.ndim, conv(image).is_contiguous()))
+
+    check()
+    assert {(4, True), (4, False), (5, True)} <= drawn
+
+
+@pytest.mark.parametrize("plant", ["a view", "row-major"])
+def test_the_law_of_storage_rejects(plant, monkeypatch):
+    wrong = {"a view": lambda result, form: result.view(result.shape), "row-major": lambda result, form: result}[plant]
+    monkeypatch.setattr(recipe, "stored", wrong)
+    conv = torch.nn.Conv2d(2, 3, 3)
+    layer = set_engine(attention_for(read_convolution(conv)), "dense")
+    image = torch.randn(2, 2, 5, 6)
+    image = image.contiguous(memory_format=torch.channels_last) if plant == "row-major" else image
+    with pytest.raises(AssertionError):
+        assert_stored_alike(layer, conv, image)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
