@@ -91,7 +91,7 @@ def decide_smoothed(question: Question) -> Evaluation | None:
     bands = None
     if question.keeps_profiles:
         with torch.no_grad():
-            bands = bands_of(smoothing, basis, question.shape[2:], question.dtype)
+            bands = bands_of(smoothing, basis, question.shape[2:], question.dtype, question.device)
     return partial(run_smoothed, smoothing=smoothing, kept=bands, read=read)
 
 
