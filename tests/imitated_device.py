@@ -89,7 +89,7 @@ def count_copy() -> None:
 
 
 class There(torch.Tensor):
-    """A tensor that says it is on the imitated device; `inner` has its numbers, on the CPU.
+    """A tensor that says it is on the imitated device; `inner` has its numbers, on the CPU, where it is loaded again.
 
     Its module is said to be one of torch's, since tensors of a user's own class are refused and a GPU's are not of one.
     """
@@ -143,16 +143,12 @@ class There(torch.Tensor):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
-        return again, (self.inner.detach(), self.requires_grad)
+        kind = torch.nn.Parameter if getattr(self, "_is_param", False) else torch.Tensor.requires_grad_
+        return kind(self.inner.detach(), self.requires_grad).__reduce_ex__(protocol)
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         return run(function, args, kwargs or {})
-
-
-def again(inner, requires_grad):
-    """The tensor that was pickled."""
-    return There(inner, requires_grad)
 
 
 def run(function, args, kwargs):

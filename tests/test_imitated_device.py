@@ -165,3 +165,10 @@ def test_its_random_numbers_are_its_own():
     torch.manual_seed(3)
     assert torch.equal(first.cpu(), torch.randn(4, device=DEVICE).cpu())
     assert torch.equal(second.cpu(), nn.Dropout()(torch.ones(4, device=DEVICE)).cpu())
+
+
+def test_what_was_saved_is_loaded_on_the_cpu(tmp_path):
+    layer = nn.Linear(2, 3).to(DEVICE)
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    state = torch.load(tmp_path / "layer.pt", weights_only=True)
+    assert torch.equal(state["weight"], layer.weight.cpu())

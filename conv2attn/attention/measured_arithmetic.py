@@ -95,7 +95,7 @@ def ulps_of(kernel: str, arguments: Tensor) -> float:
     A key of score 0 stands beside them, and its weight divides theirs: so the sum cancels, and two quotients round.
     Only weights that are normal numbers count; others are off by at most the smallest of these.
     """
-    weights = SOFTMAX_KERNELS[kernel](F.pad(arguments, (1, 0)))
+    weights, arguments = SOFTMAX_KERNELS[kernel](F.pad(arguments, (1, 0))).cpu(), arguments.cpu()
     normal = weights[:, 1:] >= torch.finfo(weights.dtype).tiny
     exact = arguments.double().exp()
     quotients = weights[:, 1:].double() / weights[:, :1].double()
@@ -177,4 +177,4 @@ def read(image: Tensor, centers: list[list[float]], alpha: float, dtype: torch.d
     with torch.inference_mode(False), torch.no_grad():
         assert layer.output is not None
         layer.output.fill_(1)
-        return layer(image.to(device, dtype)).double()
+        return layer(image.to(device, dtype)).cpu().double()

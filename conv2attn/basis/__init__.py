@@ -6,7 +6,7 @@ from conv2attn.basis.evaluation import cheapest_order, evaluate, order_costs
 from conv2attn.basis.graphs import Graph, adjacency, chebyshev, disjoint, gcn, pattern_of, random_walks, relations
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
 from conv2attn.basis.numbers import HeadNumbers
-from conv2attn.basis.operator import Operator
+from conv2attn.basis.operator import Operator, moved_to
 from conv2attn.basis.operators import (
     FAMILIES,
     Centered,
@@ -99,6 +99,7 @@ __all__ = [
     "inner_products",
     "kernel_taps",
     "merge_terms",
+    "moved_to",
     "offsets",
     "order_costs",
     "output_sides",

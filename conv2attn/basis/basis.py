@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Offset, Sides, Sites
-from conv2attn.basis.operator import Operator
+from conv2attn.basis.operator import Operator, moved_to
 from conv2attn.basis.operators import Composition, as_matrix, offsets, output_sides
 from conv2attn.basis.padding import Padding
 from conv2attn.basis.weights import Weights
@@ -128,7 +128,8 @@ def field(basis: Basis, sides: Sides) -> Tensor:
 
 
 def as_affine_map(basis: Basis, sides: Sides) -> tuple[Tensor, Tensor]:
-    """The whole map at one size, float64: matrix (d_out * queries, d_in * keys) and vector (d_out * queries)."""
+    """The whole map at one size, float64 on the CPU: matrix (d_out * queries, d_in * keys), vector."""
+    basis = moved_to(basis, "cpu")
     whole = torch.einsum("toi,tqk->oqik", basis.weights.dense().double(), as_matrix(basis.mixing, sides))
     queries = output_sides(basis.mixing, sides)
     bias = field(basis, sides).double().expand(basis.weights.d_out, *queries)

@@ -138,10 +138,13 @@ class AttentionGrid:
 
     def centred(self) -> tuple[Tensor, Tensor]:
         """The coordinates of queries and of keys from the middle of the keys: int64, (queries or keys, axes)."""
-        middle = torch.tensor([(side - 1) // 2 for side in self.keys], device=self.device)
-        along = zip(self.coordinates(self.every_query()), self.sites.before, self.sites.stride, strict=True)
-        sites = torch.stack([before + stride * index for index, before, stride in along], -1)
-        return sites - middle, self.key_coordinates() - middle
+        middle = [(side - 1) // 2 for side in self.keys]
+        along = zip(self.coordinates(self.every_query()), self.sites.before, self.sites.stride, middle, strict=True)
+        sites = torch.stack([stride * index + (before - half) for index, before, stride, half in along], -1)
+        keys = [
+            torch.arange(-half, side - half, device=self.device) for side, half in zip(self.keys, middle, strict=True)
+        ]
+        return sites, torch.cartesian_prod(*keys).reshape(-1, len(self.keys))
 
     def displacements(self) -> Tensor:
         """`key - site` for every pair of tokens: int64, (queries, keys, axes). For small grids."""
@@ -149,7 +152,8 @@ class AttentionGrid:
 
     def squared_distance(self, offset: Offset) -> Tensor:
         """`|displacement - offset|^2`, exact: int64, (queries, keys). 0 where the key is the target."""
-        return (self.displacements() - torch.tensor(offset, device=self.device)).square().sum(-1)
+        away = zip(self.displacements().unbind(-1), offset, strict=True)
+        return torch.stack([(along - shift).square() for along, shift in away]).sum(0)
 
     def contains_targets(self, offset: Offset) -> bool:
         """Whether every query finds its target `site + offset` on the grid."""

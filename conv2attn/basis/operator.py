@@ -1,6 +1,8 @@
 """The base of all families of token-mixing operators, and what engines and checks ask of a family."""
 
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+import operator
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +13,8 @@ from conv2attn.errors import UnsupportedError
 if TYPE_CHECKING:
     from conv2attn.basis.grid import AttentionGrid
     from conv2attn.basis.operators.quadratic import QuadraticSoftmax
+
+Value = TypeVar("Value")
 
 
 class Operator:
@@ -92,3 +96,18 @@ class Operator:
         raise UnsupportedError(
             "C2A110", f"{type(self).__name__} has no {what}", "Define it in the class, or pass the operator as Dense."
         )
+
+
+def moved_to(value: Value, device: torch.device | str) -> Value:
+    """An operator, a basis, or a field of either, with all its tensors on `device`; itself where they are there."""
+    moved: Any = value
+    if isinstance(value, Tensor):
+        moved = value.to(device)
+    elif isinstance(value, tuple):
+        moved = tuple(moved_to(each, device) for each in value)
+    elif is_dataclass(value):
+        parts = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
+        there = {name: moved_to(part, device) for name, part in parts.items()}
+        same = all(there[name] is part for name, part in parts.items())
+        moved = value if same else replace(moved, **there)
+    return value if isinstance(value, tuple) and all(map(operator.is_, moved, value)) else moved

@@ -113,13 +113,13 @@ class Weights:
         """The count of numbers in both factors."""
         return sum(factor.numel() for factor in (self.value, self.output) if factor is not None)
 
-    def to(self, dtype: torch.dtype) -> "Weights":
-        """These weights in another dtype; no copy where it is theirs already."""
+    def to(self, where: torch.dtype | torch.device) -> "Weights":
+        """These weights in another dtype or on another device; no copy where it is theirs already."""
         if "source" in vars(self):
             kernel, narrow, transposed, _ = vars(self)["source"]
-            bias = None if self.bias is None else self.bias.to(dtype)
-            return Weights.of_kernel(kernel.to(dtype), bias, self.groups, narrow, transposed)
-        value, output, bias = (None if w is None else w.to(dtype) for w in (self.value, self.output, self.bias))
+            bias = None if self.bias is None else self.bias.to(where)
+            return Weights.of_kernel(kernel.to(where), bias, self.groups, narrow, transposed)
+        value, output, bias = (None if w is None else w.to(where) for w in (self.value, self.output, self.bias))
         return Weights(value, output, bias, self.groups)
 
     def taps(self) -> Tensor:

@@ -60,7 +60,7 @@ def compared_at(
         Conv2AttnError, RuntimeError: a layer does not run on it.
     """
     with torch.no_grad():
-        first, second = (each[0].double().cpu() for each in both_outputs(layers, image[None]))
+        first, second = (each[0].cpu().double() for each in both_outputs(layers, image[None]))
     if first.shape != second.shape:
         return None
     allowed = None if tolerance is not None else rounding_allowed(layers[0], pair, image)

@@ -53,8 +53,8 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The numbers of any dtype, truth values too, with 53 bits."""
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+    """The numbers of any dtype, truth values too, with 53 bits, on the CPU: not every device has float64."""
+    return tensor.cpu().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def other_kind(first: Tensor, second: Tensor) -> str:
@@ -204,7 +204,7 @@ def most_different(first: Any, second: Any, count: int) -> list[int]:
     for where in ours.keys() & theirs.keys():
         alike = not other_kind(ours[where], theirs[where])
         if alike and ours[where].numel() and ours[where].shape[:1] == (count,):
-            most = most.maximum(gap(ours[where], theirs[where]).flatten(1).amax(1).cpu())
+            most = most.maximum(gap(ours[where], theirs[where]).flatten(1).amax(1))
     return sorted(range(count), key=lambda number: -most[number].item())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from flint import fmpq, fmpq_mat
 
-from conv2attn.basis import Basis, Sides, Weights, as_basis, as_matrix, basis_of, output_sides
+from conv2attn.basis import Basis, Sides, Weights, as_basis, as_matrix, basis_of, moved_to, output_sides
 from conv2attn.basis.basis import field
 from conv2attn.basis.operator import Operator
 from conv2attn.errors import UsageError
@@ -62,7 +62,7 @@ def expand(layer: Any, operators: Operator, sides: Sides) -> Expansion:
     Source: Andreoli 2019, Proposition 1.
     """
     check_no_hooks(layer)
-    basis = as_basis(layer)
+    basis, operators = moved_to(as_basis(layer), "cpu"), moved_to(operators, "cpu")
     if output_sides(operators, sides) != output_sides(basis.mixing, sides):
         queries = output_sides(operators, sides), output_sides(basis.mixing, sides)
         raise UsageError(

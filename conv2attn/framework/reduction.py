@@ -48,7 +48,7 @@ def reduce(basis: Basis, max_error: float, kind: ReductionKind = "rank", sides: 
     """
     if not max_error >= 0:
         raise UsageError("C2A001", f"max_error={max_error} is not a number >= 0", "Pass a number of at least 0.")
-    taps, norms = basis.weights.taps().detach(), row_sums(basis, sides)
+    taps, norms = basis.weights.taps().detach().cpu(), row_sums(basis, sides).cpu()
     width = min(taps.shape[1] // basis.weights.groups, taps.shape[2])
     most = {"rank": width, "mixtures": len(taps), "terms": len(taps)}[kind]
     reduce_to = REDUCTIONS[kind](basis, taps)
@@ -56,6 +56,7 @@ def reduce(basis: Basis, max_error: float, kind: ReductionKind = "rank", sides: 
     def reduction_at(size: int) -> Reduction:
         operators, weights, rebuilt, rounding = reduce_to(size)
         error = certified_error(taps.double(), rebuilt, rounding, norms)
+        weights = weights.to(basis.weights.like.device)
         return Reduction(Basis(operators, weights, basis.padding, basis.sites), size, error)
 
     size = 1 + bisect_left(range(1, most), True, key=lambda each: reduction_at(each).error <= max_error)
@@ -111,7 +112,7 @@ def fewer_mixtures(basis: Basis, taps: Tensor) -> Smaller:
         rounding = (gamma(mixtures + 1, UNIT_ROUNDOFF) * (wide.abs() @ narrow.abs())).reshape(taps.shape)
         matrices = shared.reshape(-1, *taps.shape[1:])
         weights = Weights(None, matrices, basis.weights.bias, basis.weights.groups)
-        return Combination(coefficients.mT, basis.operators), weights, (wide @ narrow).reshape(taps.shape), rounding
+        return combined(coefficients.mT, basis), weights, (wide @ narrow).reshape(taps.shape), rounding
 
     return reduce_to
 
@@ -128,11 +129,16 @@ def fewer_terms(basis: Basis, taps: Tensor) -> Smaller:
         else:
             choice = torch.zeros(count, len(taps)).to(taps)
             choice = choice.index_put((torch.arange(count), kept), torch.ones(()).to(taps))
-            operators = Combination(choice, basis.operators)
+            operators = combined(choice, basis)
         weights = Weights(None, taps[kept], basis.weights.bias, basis.weights.groups)
         return operators, weights, rebuilt, torch.zeros_like(rebuilt)
 
     return reduce_to
+
+
+def combined(coefficients: Tensor, basis: Basis) -> Combination:
+    """Combinations of the operators of `basis`, on its device."""
+    return Combination(coefficients.to(basis.weights.like.device), basis.operators)
 
 
 REDUCTIONS = {"rank": lower_rank, "mixtures": fewer_mixtures, "terms": fewer_terms}

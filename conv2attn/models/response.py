@@ -67,7 +67,7 @@ def response_matrices(module: nn.Module, call: ModuleCall, heads: int) -> tuple[
             output = module(inputs[None].to(tokens[0]), *args[1:], **kwargs)
         output = output[0] if isinstance(output, tuple) else output
         fits = chosen.used == 1 and isinstance(output, Tensor) and output.shape[:2] == (1, count)
-        return output[0].double().cpu() if fits else None
+        return output[0].cpu().double() if fits else None
 
     def matrix(head: int) -> Tensor | None:
         bias, columns = answer(torch.zeros(count, width), head), []

@@ -275,7 +275,7 @@ def leak_of(alpha: float, centers: list[tuple[float, ...]]) -> float:
 
 def largest_weight_sum(layer: MultiHeadSelfAttention) -> float:
     """The largest sum of |weights| of an output channel over heads and inputs, rounded up."""
-    taps = layer.weights.taps().detach().double().abs()
+    taps = layer.weights.taps().detach().cpu().double().abs()
     sums = taps.sum((0, 2))
     count = taps.shape[0] * (taps.shape[2] + (layer.d_head if layer.value is not None else 0))
     return up(Fraction(sums.max().item()) * (1 + Fraction(count + 1, 2**52)))

@@ -87,20 +87,20 @@ def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] |
     name = name.split("#")[0].replace("(root)", "")
     module = network.get_submodule(name)
     if isinstance(module, MultiHeadSelfAttention):
-        bias = None if module.bias is None else module.bias.detach().double().cpu()
-        return module.weights.dense().detach().double().cpu(), bias
+        bias = None if module.bias is None else module.bias.detach().cpu().double()
+        return module.weights.dense().detach().cpu().double(), bias
     heads, layers = head_count(module), value_and_output(network, name)
     if not heads or layers is None:
         return None
     (weight, bias), output = layers
-    weight, outer = (each.detach().double().cpu() for each in (weight, output.weight))
+    weight, outer = (each.detach().cpu().double() for each in (weight, output.weight))
     if weight.shape[0] % heads or outer.shape[1] != weight.shape[0]:
         return None
     matrices = torch.einsum("ohc,hci->hoi", outer.unflatten(1, (heads, -1)), weight.unflatten(0, (heads, -1)))
     shift = torch.zeros(outer.shape[0], dtype=torch.float64)
     if bias is not None:
-        shift = shift + outer @ bias.detach().double().cpu()
-    return matrices, shift if output.bias is None else shift + output.bias.detach().double().cpu()
+        shift = shift + outer @ bias.detach().cpu().double()
+    return matrices, shift if output.bias is None else shift + output.bias.detach().cpu().double()
 
 
 def is_linear(layer: Any) -> TypeGuard[nn.Linear]:

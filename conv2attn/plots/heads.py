@@ -55,7 +55,7 @@ def heads_around(name: str, attention: object, grid: Sides | None, extra_tokens:
     around = mean_attention.reshape(-1, *rows.grid.keys)
     heads = attention.encoding.operators().isotropic if isinstance(attention, MultiHeadSelfAttention) else None
     if heads is not None:
-        return HeadsAround(name, around, place, *(each.detach().double().cpu().numpy() for each in heads.values))
+        return HeadsAround(name, around, place, *(each.detach().cpu().double().numpy() for each in heads.values))
     return HeadsAround(name, around, place)
 
 

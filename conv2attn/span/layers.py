@@ -3,14 +3,13 @@
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
 
 from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.attention.hardness import first_stray
-from conv2attn.basis import AttentionGrid, Offset, Positions, QuadraticSoftmax, Sides, cut_softmax
+from conv2attn.basis import AttentionGrid, Offset, Positions, QuadraticSoftmax, Sides, cut_softmax, moved_to
 from conv2attn.errors import UsageError
 from conv2attn.span.arrays import MEMORY_LIMIT, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
@@ -58,10 +57,9 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
             f"{name}: {'x'.join(map(str, grid.keys))} keys have scores of {least:,} bytes an axis, over {allowed:,}",
             "Name a smaller grid, or raise --memory-limit.",
         )
-    dtype, operators = layer.like.dtype, layer.encoding.operators()
+    dtype, operators = layer.like.dtype, moved_to(layer.encoding.operators(), "cpu")
     hard = not isinstance(hard_offsets(operators, dtype), str)
     precise = dtype if hard else torch.float64
-    grid = replace(grid, device=layer.like.device)
     queries, keys = grid.shape
     step = rows_at_once(layer.heads, keys, memory_limit)
 
@@ -70,7 +68,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     @torch.no_grad()
     def read(_: int, wanted: Whole) -> Array:
         scored = operators.scores(grid, torch.from_numpy(wanted), computed_in)[0]
-        block: Array = cut_softmax(scored.detach().cpu()).to(precise).double().numpy()
+        block: Array = cut_softmax(scored).to(precise).double().numpy()
         return block
 
     notes = ["from parameters, positions alone: its relative encoding"]
@@ -80,7 +78,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     if hot is None and hard:
         hot = read_if_one_hot(read, queries, step)
     one_hot = hot is not None
-    largest = 0.0 if one_hot else largest_score(layer, grid, step)
+    largest = 0.0 if one_hot else largest_score(operators, grid, step)
     if not (one_hot or (largest < math.inf and np.isfinite(read(0, np.array([0]))).all())):
         keys_in_words = "x".join(map(str, grid.keys))
         raise UsageError(
@@ -107,11 +105,10 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
 
 
 @torch.no_grad()
-def largest_score(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int) -> float:
+def largest_score(operators: Positions, grid: AttentionGrid, step: int) -> float:
     """The largest absolute score in float64; no number where one of them is none."""
-    operators = layer.encoding.operators()
     if (quadratic := operators.isotropic) is not None:
-        parts = (quadratic.axis_scores(grid.displacement(a), a, torch.float64) for a in range(layer.dimensions))
+        parts = (quadratic.axis_scores(grid.displacement(a), a, torch.float64) for a in range(operators.dimensions))
         return float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
     starts = range(0, grid.shape[0], step)
     chunks = (torch.arange(start, min(start + step, grid.shape[0])) for start in starts)
@@ -133,7 +130,7 @@ def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int
 def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[Array, ...]:
     """The softmax of each axis in float64, (heads, queries, keys), of which a row of attention is the outer product."""
     parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(len(grid.keys)))
-    return tuple(cut_softmax(part.cpu()).numpy() for part in parts)
+    return tuple(cut_softmax(part).numpy() for part in parts)
 
 
 def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> Whole | None:

@@ -178,7 +178,7 @@ def nearest_taps(
             f"{layer.name}: no query of {tuple(sides)} has the whole kernel on the padded grid",
             "Pass a larger --grid, or a smaller --kernel-size.",
         )
-    matrices = taps.double().cpu().numpy()
+    matrices = taps.cpu().double().numpy()
     correlations, gram = np.zeros((len(offsets), layer.heads)), np.zeros((layer.heads, layer.heads))
     for _, queries, block in attention.pieces(np.flatnonzero(targets.interior)):
         correlations += np.tensordot(targets.block(queries, block.shape[2]), block, ((1, 2), (1, 2)))
@@ -186,7 +186,7 @@ def nearest_taps(
     best = np.tensordot(correlations / count, matrices, 1)
     rounded = torch.from_numpy(best).to(taps)
     energy = float((gram * np.tensordot(matrices, matrices, ((1, 2), (1, 2)))).sum())
-    rounding = float(((rounded.double().cpu().numpy() - best) ** 2).sum())
+    rounding = float(((rounded.cpu().double().numpy() - best) ** 2).sum())
     return rounded, energy, max(0.0, energy - count * float((best**2).sum())) + count * rounding
 
 

@@ -97,7 +97,7 @@ def heads_for(
     if encoding not in hard:
         raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(hard)}", "Pass one of these.")
     weight = convolution.weight
-    targets = torch.tensor(offsets, device=weight.device)
+    targets = torch.tensor(offsets, device="cpu")
     centers = targets.to(position_dtype(weight.dtype))
     if not torch.equal(centers.to(targets.dtype), targets):
         raise GeometryError(
@@ -108,7 +108,7 @@ def heads_for(
     layer = MultiHeadSelfAttention(
         convolution.d_in,
         convolution.d_out,
-        Encoding.of(encoding, centers, sharpness_for(alpha, weight.dtype)).learn(trainable),
+        Encoding.of(encoding, centers, sharpness_for(alpha, weight.dtype)).learn(trainable).to(weight.device),
         bias=convolution.bias is not None,
         groups=convolution.groups,
         padding=convolution.padding,

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from attention.cases import CONVOLUTIONS, HARD, SOFT_ENGINES, hard_layer, soft_layer
-from attention.devices import OneDevice
 from torch.export import Dim
 
 from conv2attn import convert
@@ -72,30 +71,13 @@ def test_sdpa_is_compiled_after_a_first_call():
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_no_value_is_read_on_an_accelerator(name, engine):
-    """On the meta device reading a value raises, and the mode refuses what a GPU refuses: a mix of devices."""
+def test_a_layer_without_numbers_gives_shapes(name, engine):
+    """On the meta device, where reading a value raises."""
     layer = hard_layer(name, engine).to("meta")
     image = torch.empty(2, layer.d_in, 9, 12, device="meta", requires_grad=True)
-    with OneDevice():
-        layer(image).sum().backward()
-        attention = layer.attention(image)
+    layer(image).sum().backward()
     assert image.grad.shape == image.shape
-    assert attention.shape[:2] == (1, layer.heads)
-
-
-@pytest.mark.parametrize("engine", ["auto", "separable", "dense"])
-def test_trained_heads_read_no_value_on_an_accelerator(engine):
-    layer = soft_layer(engine).to("meta")
-    with OneDevice():
-        layer(torch.empty(2, 5, 6, 7, device="meta")).sum().backward()
-    assert layer.encoding.center.grad.shape == (9, 2)
-
-
-@pytest.mark.parametrize("engine", ["conv", "gather", "sdpa"])
-def test_engines_that_rest_on_values_refuse_heads_that_are_trained_where_they_cannot_be_read(engine):
-    layer = soft_layer(engine).to("meta")
-    with pytest.raises(EngineError, match=r"C2A201 attention: .* trained where they cannot be read without waiting"):
-        layer(torch.empty(2, 5, 6, 7, device="meta"))
+    assert layer.attention(image).shape[:2] == (1, layer.heads)
 
 
 @pytest.mark.parametrize("engine", ["auto", "separable", "dense"])

@@ -86,7 +86,7 @@ def _(operator: Concatenation, sides: Sides) -> Tensor:
 @as_matrix.register
 def _(operator: Combination, sides: Sides) -> Tensor:
     output_sides(operator, sides)
-    return torch.einsum("ht,tqk->hqk", operator.coefficients.double(), as_matrix(operator.family, sides))
+    return torch.einsum("ht,tqk->hqk", operator.coefficients.cpu().double(), as_matrix(operator.family, sides))
 
 
 @apply.register

@@ -77,13 +77,13 @@ def _(operator: LowRank, sides: Sides) -> int:
 @as_matrix.register
 def _(operator: Diagonal, sides: Sides) -> Tensor:
     output_sides(operator, sides)
-    return torch.diag_embed(operator.weights.double().flatten(1))
+    return torch.diag_embed(operator.weights.cpu().double().flatten(1))
 
 
 @as_matrix.register
 def _(operator: LowRank, sides: Sides) -> Tensor:
     output_sides(operator, sides)
-    return operator.left.double() @ operator.right.double().mT
+    return operator.left.cpu().double() @ operator.right.cpu().double().mT
 
 
 @apply.register

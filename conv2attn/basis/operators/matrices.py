@@ -40,4 +40,4 @@ def _(operator: Dense, sides: Sides) -> Sides:
 @as_matrix.register
 def _(operator: Dense, sides: Sides) -> Tensor:
     output_sides(operator, sides)
-    return operator.matrix.double()
+    return operator.matrix.cpu().double()

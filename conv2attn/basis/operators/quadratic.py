@@ -10,6 +10,7 @@ from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.basis.numbers import HeadNumbers
+from conv2attn.basis.operator import moved_to
 from conv2attn.basis.operators.rules import apply
 from conv2attn.basis.operators.softmax import Positions, additive_scores, cut_softmax
 
@@ -139,11 +140,11 @@ class QuadraticSoftmax(Centered):
 
 @apply.register
 def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:
-    mixed = image.expand(operator.heads, *image.shape)
+    mixed, heads = image.expand(operator.heads, *image.shape), moved_to(operator, "cpu")
     shape = mixed.shape
     for axis, side in enumerate(sides):
         alone = AttentionGrid((side,), Sites.everywhere(1))
-        scores = operator.axis_scores(alone.displacement(0), axis, torch.float64)
+        scores = heads.axis_scores(alone.displacement(0), axis, torch.float64)
         lead = (operator.heads, math.prod(shape[1 : image.ndim - len(sides) + 1]), -1, side)
         moved = torch.movedim(mixed, axis - len(sides), -1)
         rest = moved.shape

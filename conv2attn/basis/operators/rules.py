@@ -34,7 +34,7 @@ def output_sides(operator: object, sides: Sides) -> Sides:
 
 @singledispatch
 def as_matrix(operator: object, sides: Sides) -> Tensor:
-    """The token-mixing matrices on a grid: float64, (terms, queries, keys)."""
+    """The token-mixing matrices on a grid: float64, on the CPU, (terms, queries, keys)."""
     raise without_rule("as_matrix", operator)
 
 

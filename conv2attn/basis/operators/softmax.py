@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
-from conv2attn.basis.operator import Operator
+from conv2attn.basis.operator import Operator, moved_to
 from conv2attn.basis.operators.rules import as_matrix, output_sides, terms
 
 MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, which are slow and not wrong
@@ -95,8 +95,8 @@ def _(operator: Positions, sides: Sides) -> Sides:
 
 @as_matrix.register
 def _(operator: Positions, sides: Sides) -> Tensor:
-    grid = AttentionGrid(sides, Sites.everywhere(len(sides)))
-    return cut_softmax(operator.scores(grid, torch.arange(math.prod(sides)), torch.float64))[0]
+    grid, heads = AttentionGrid(sides, Sites.everywhere(len(sides))), moved_to(operator, "cpu")
+    return cut_softmax(heads.scores(grid, torch.arange(math.prod(sides)), torch.float64))[0]
 
 
 def cut_softmax(scores: Tensor) -> Tensor:

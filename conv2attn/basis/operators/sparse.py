@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
-from conv2attn.basis.operator import Operator
+from conv2attn.basis.operator import Operator, moved_to
 from conv2attn.basis.operators.pattern import Pattern, weighted_sum
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.errors import GeometryError
@@ -72,8 +72,9 @@ def _(operator: Sparse, sides: Sides) -> int:
 def _(operator: Sparse, sides: Sides) -> Tensor:
     output_sides(operator, sides)
     matrix = torch.zeros(terms(operator), *operator.pattern.shape, dtype=torch.float64)
-    place = (torch.arange(terms(operator))[:, None], operator.pattern.queries, operator.pattern.keys)
-    return matrix.index_put(place, operator.weights.double(), accumulate=True)
+    pattern = moved_to(operator.pattern, "cpu")
+    place = (torch.arange(terms(operator))[:, None], pattern.queries, pattern.keys)
+    return matrix.index_put(place, operator.weights.cpu().double(), accumulate=True)
 
 
 @apply.register

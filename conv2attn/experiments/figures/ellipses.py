@@ -91,7 +91,7 @@ def attention_rows_of(layer: nn.Module, image: Tensor, query: tuple[int, int] | 
         for queries, attention in layer.attention_chunks(single_image):  # type: ignore[operator]
             if queries.start <= query_index < queries.stop:
                 attention_rows.append(attention[:, :, query_index - queries.start])
-    return torch.cat(attention_rows).unflatten(-1, (rows, columns)).double().cpu().numpy()
+    return torch.cat(attention_rows).unflatten(-1, (rows, columns)).cpu().double().numpy()
 
 
 def snapshots(epochs: int, count: int) -> list[int]:

@@ -154,6 +154,6 @@ def head_parameters(network: nn.Module) -> dict[str, Tensor]:
         heads = layer.encoding.operators()
         center, precision = heads.centers, heads.precision()
         if center is not None and precision is not None:
-            parameters[f"{name}:center"] = center.detach().double().cpu().clone()
+            parameters[f"{name}:center"] = center.detach().cpu().double().clone()
             parameters[f"{name}:precision"] = precision.detach().cpu()
     return parameters

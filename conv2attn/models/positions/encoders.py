@@ -59,7 +59,7 @@ def attention_of_positions(
         UnsupportedError: a norm of another kind (C2A110).
     """
     pixels, leading_count = len(positions), 0 if others is None else len(others)
-    tokens = torch.cat([positions, *([] if others is None else [others])]).detach().double().cpu()
+    tokens = torch.cat([positions, *([] if others is None else [others])]).detach().cpu().double()
     sizes = tokens.abs()
     for norm in norms:
         tokens, sizes = apply_norm(norm, tokens, sizes)
@@ -86,8 +86,8 @@ def products(queries: Tensor, keys: Tensor) -> Tensor:
 
 def apply_linear(tokens: Tensor, layer: nn.Linear | Projection, heads: int, absolute: bool = False) -> Tensor:
     """`W t + b` in float64, (tokens, heads, width); with `absolute`, of the absolute values of W and b."""
-    weight = layer.weight.detach().double().cpu()
-    bias = weight.new_zeros(()) if layer.bias is None else layer.bias.detach().double().cpu()
+    weight = layer.weight.detach().cpu().double()
+    bias = weight.new_zeros(()) if layer.bias is None else layer.bias.detach().cpu().double()
     product = tokens @ weight.abs().T + bias.abs() if absolute else tokens @ weight.T + bias
     return product.unflatten(-1, (heads, -1))
 
@@ -113,8 +113,8 @@ def apply_norm(norm: nn.Module, tokens: Tensor, sizes: Tensor) -> tuple[Tensor, 
     spread = torch.sqrt(tokens.var(-1, unbiased=False, keepdim=True) + norm.eps)
     normed_sizes = (sizes + sizes.mean(-1, keepdim=True)) / spread * (1 + plain.abs())
     ones, zeros = plain.new_ones(()), plain.new_zeros(())
-    weight = ones if norm.weight is None else norm.weight.detach().double().cpu()
-    bias = zeros if norm.bias is None else norm.bias.detach().double().cpu()
+    weight = ones if norm.weight is None else norm.weight.detach().cpu().double()
+    bias = zeros if norm.bias is None else norm.bias.detach().cpu().double()
     return plain * weight + bias, normed_sizes * weight.abs() + bias.abs()
 
 

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import AttentionGrid
+from conv2attn.basis import AttentionGrid, moved_to
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.positions.position_rules import (
     ENCODERS,
@@ -93,8 +92,8 @@ def own_position_attention(place: ModulePlace) -> MultiHeadSelfAttention | Posit
     if place.grid is None:
         raise UsageError("C2A503", f"{place.name}: a layer attends on every grid", "Say which with --grid.")
     sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
-    grid = replace(AttentionGrid(layer.image_padding.sides(place.grid), sites), device=layer.like.device)
-    scores = layer.encoding.operators().scores(grid, grid.every_query(), torch.float64)[0].cpu()
+    grid = AttentionGrid(layer.image_padding.sides(place.grid), sites)
+    scores = moved_to(layer.encoding.operators(), "cpu").scores(grid, grid.every_query(), torch.float64)[0]
     how = "its relative encoding, with all terms of content held at zero"
     return PositionAttention(scores, grid, layer.like.dtype, how)
 

@@ -26,7 +26,7 @@ BIAS = "relative position bias, with q . k held at zero"
 
 def table_biases(part: Any) -> Tensor:
     """The biases in a table (displacements, heads), as (heads, queries, keys)."""
-    return biases_by_index(part.relative_position_bias_table.detach().double().cpu(), part.relative_position_index)
+    return biases_by_index(part.relative_position_bias_table.detach().cpu().double(), part.relative_position_index)
 
 
 def biases_by_index(table: Tensor, index: Tensor) -> Tensor:
@@ -98,8 +98,8 @@ def swin_v2(place: ModulePlace) -> PositionAttention:
     """`16 sigmoid` of a small network of the displacement. Source: Liu et al. 2022, Sec. 3.3."""
     module = place.module
     layers = module.cpb_mlp if hasattr(module, "cpb_mlp") else module.continuous_position_bias_mlp
-    first, bias, second = (w.detach().double().cpu() for w in (layers[0].weight, layers[0].bias, layers[2].weight))
-    coordinates = module.relative_coords_table.double().cpu().flatten(0, -2)
+    first, bias, second = (w.detach().cpu().double() for w in (layers[0].weight, layers[0].bias, layers[2].weight))
+    coordinates = module.relative_coords_table.cpu().double().flatten(0, -2)
     table = torch.relu(coordinates @ first.T + bias) @ second.T
     sizes = (coordinates.abs() @ first.abs().T + bias.abs()) @ second.abs().T
     # the slope of 16 sigmoid is at most 4; its own rounding is at most four units of its value
@@ -136,7 +136,7 @@ def levit(place: ModulePlace) -> PositionAttention:
     Source: Graham et al. 2021, Sec. 4.5; timm, transformers, facebookresearch/LeViT.
     """
     module = place.module
-    biases, index = module.attention_biases.detach().double().cpu(), module.attention_bias_idxs.cpu()
+    biases, index = module.attention_biases.detach().cpu().double(), module.attention_bias_idxs.cpu()
     sides = getattr(module, "resolution", math.isqrt(index.shape[1]))
     keys = (sides, sides) if isinstance(sides, int) else tuple(sides)
     stride = 1
@@ -159,7 +159,7 @@ def gated(place: ModulePlace) -> PositionAttention:
     grid = AttentionGrid(sides, Sites.everywhere(2))
     rows, columns = grid.displacements().double().unbind(-1)
     features = torch.stack([columns, rows, rows**2 + columns**2], -1)
-    weight, bias = (each.detach().double().cpu() for each in (module.pos_proj.weight, module.pos_proj.bias))
+    weight, bias = (each.detach().cpu().double() for each in (module.pos_proj.weight, module.pos_proj.bias))
     scores = (features @ weight.T + bias).permute(2, 0, 1)
     uncertainty = gamma(4, SCORE_ROUNDOFF) * float((features.abs() @ weight.abs().T + bias.abs()).max())
     gates = " ".join(f"{gate:.3f}" for gate in torch.sigmoid(module.gating_param.detach().double()).tolist())
@@ -179,9 +179,9 @@ def sam(place: ModulePlace) -> PositionAttention | Unread:
     module: Any = place.module
     if not module.use_rel_pos or module.qkv.bias is None:
         return Unread("it has no term of relative position, or no bias that meets it")
-    tables = [each.detach().double().cpu() for each in (module.rel_pos_h, module.rel_pos_w)]
+    tables = [each.detach().cpu().double() for each in (module.rel_pos_h, module.rel_pos_w)]
     sides = tuple((len(table) + 1) // 2 for table in tables)
-    bias = module.qkv.bias.detach().double().cpu().chunk(3)[0].unflatten(0, (module.num_attention_heads, -1))
+    bias = module.qkv.bias.detach().cpu().double().chunk(3)[0].unflatten(0, (module.num_attention_heads, -1))
     rows, columns = (decomposed_scores(table, bias) for table in tables)
     scores = rows[:, :, None, :, None] + columns[:, None, :, None, :]
     sizes = [decomposed_scores(table.abs(), bias.abs()).max() for table in tables]

@@ -71,7 +71,7 @@ def before_each(
     by_module = {layer.module: layer for layer in layers}
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-        here = tokens_in(module, args, kwargs)[:, -tokens:].double().cpu()
+        here = tokens_in(module, args, kwargs)[:, -tokens:].cpu().double()
         if not here.numel() or not here.isfinite().all():
             reason = f"{by_module[module].name}: its tokens are not finite, or there are none"
             raise UsageError("C2A009", reason, "Pass a finite example_input.")

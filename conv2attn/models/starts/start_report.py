@@ -66,7 +66,7 @@ def started_heads(
             f"{name}: its attention is not one of {len(offsets)} heads of {tokens} queries ({found})",
             "Name the number of heads, parts=Parts(heads=...), if another was read, or take another network.",
         )
-    computed = attention.double().cpu()[:, :, -tokens:]
+    computed = attention.cpu().double()[:, :, -tokens:]
     for head, offset in enumerate(offsets):
         target = computed[:, head] if expected is None else expected[head]
         if target.shape[1:] != computed.shape[2:] or not (computed[:, head] - target).abs().max() <= ROUNDING:
