@@ -1,0 +1,33 @@
+"""How likely it is that two different formulas look the same, and how many primes that takes.
+
+For M values of oracles and outputs, degree D and height h between two levels of oracles, and N primes to draw from, at
+most `M^2 / 2 (D / 2^(b-1) + h / ((b-1) N) + 2^(b-64))^k` over the draw of k primes of b bits and of the oracles.
+"""
+
+import math
+
+from conv2attn.equality.fingerprint.field import Field
+
+WANTED = -40.0
+"""log2 of the chance that an answer may have: once in a million million."""
+FEWEST, MOST = 3, 8
+PREMISE = "hashes of two different arguments are taken as independent, which is proved for pairs of them alone"
+
+
+def log2_chance(field: Field, primes: int) -> float:
+    """log2 of the bound for so many primes, rounded up to a tenth.
+
+    Source: Schwartz 1980 and Zippel 1979 for the degree; at most `h / (b - 1)` primes divide a number of h bits; claim
+    FINGERPRINT of proofs/.
+    """
+    bits = field.bits
+    pool = (1 << bits - 1) / (bits * math.log(2)) * 0.95  # primes of so many bits, from below
+    degree = min(field.degree, 1 << 900) / (1 << bits - 1)
+    one = degree + field.height / (bits - 1) / pool + 2.0 ** (bits - 64)  # the last: two words of a lane agree
+    return math.ceil(10 * (2 * math.log2(max(2, field.oracle_values)) - 1 + primes * math.log2(one))) / 10
+
+
+def primes_needed(field: Field) -> int | None:
+    """The least number of primes whose chance is as small as wanted; None where more than `MOST` would be needed."""
+    counts = range(FEWEST, MOST + 1)
+    return next((count for count in counts if log2_chance(field, count) <= WANTED), None)

@@ -1,0 +1,184 @@
+"""A product of secret prime fields: its primes, the residues of inputs and constants, and its arithmetic.
+
+A float is a dyadic rational and so an element: 0.1 in float32 is 13421773 / 2^27. Sums, differences and products of
+elements are exact. What a field counts on the way (values of oracles, degrees, heights) bounds the chance that two
+different formulas look the same.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
+from conv2attn.equality.fingerprint.ring import Undecided, bilinear, blocks, draw_primes, pick, reduce_product
+
+MOST_TERMS = 1 << 30
+KEPT = 1 << 27  # residues of constants that are kept: 1 GiB
+WORTH_KEEPING = 1 << 12  # numbers of a constant from which its residues are
+
+
+def bytes_of(numbers: Tensor) -> Any:
+    """The memory of a contiguous tensor, for a hash."""
+    return memoryview(numbers.flatten().view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+class Field:
+    """k secret primes of so many bits, drawn after the networks are fixed; it is for one comparison."""
+
+    def __init__(self, count: int, bits: int = 31):
+        if not 7 <= bits <= 31:
+            raise ValueError(f"primes of {bits} bits")
+        self.count, self.bits, self.primes = count, bits, draw_primes(count, bits)
+        self.secret = os.urandom(32)
+        self.inputs: dict[tuple[int, ...], Tensor] = {}
+        self.salts: dict[tuple[str, int], list[int]] = {}
+        self.powers: dict[torch.dtype, list[Tensor]] = {}
+        self.kept: dict[tuple[bytes, torch.dtype, tuple[int, ...]], Residues] = {}
+        self.kept_numbers = 0
+        self.oracle_values, self.degree, self.up, self.down, self.odd = 0, 0, 0.0, 0.0, 1
+
+    def note(self, *operands: Residues) -> None:
+        """Counts what the chance of a wrong answer depends on."""
+        for each in operands:
+            self.degree, self.odd = max(self.degree, each.degree), max(self.odd, each.odd)
+            self.up, self.down = max(self.up, each.up), max(self.down, each.down)
+
+    @property
+    def height(self) -> float:
+        """Bits of the largest coefficient of a difference of two numbers that were compared."""
+        return self.up + self.down + 2 * math.log2(self.odd) + 2
+
+    def input(self, shape: Sequence[int]) -> Tensor:
+        """The residues of the input with this shape, (k, *shape): the same for both networks."""
+        sides = tuple(shape)
+        if sides not in self.inputs:
+            count = self.count * math.prod(sides)
+            raw = torch.frombuffer(bytearray(os.urandom(8 * max(1, count))), dtype=torch.int64)
+            words = raw[:count].reshape(self.count, *sides) & (1 << 62) - 1
+            self.inputs[sides] = torch.stack([word % prime for word, prime in zip(words, self.primes, strict=True)])
+        return self.inputs[sides].clone()
+
+    def salt(self, name: str, count: int) -> list[int]:
+        """So many secret words for an oracle of this name."""
+        if (name, count) not in self.salts:
+            raw = hashlib.shake_256(self.secret + name.encode()).digest(8 * count)
+            words = [int.from_bytes(raw[at : at + 8], "little", signed=True) for at in range(0, 8 * count, 8)]
+            self.salts[name, count] = words
+        return self.salts[name, count]
+
+    def encode(self, numbers: Tensor) -> Residues:
+        """Real numbers as residues; those of large constants are kept for the second network.
+
+        Raises:
+            Undecided: they are complex, quantised or not dense.
+        """
+        numbers = numbers.detach()
+        if numbers.is_complex() or numbers.is_quantized or numbers.layout != torch.strided:
+            raise Undecided(f"constants of dtype {numbers.dtype}")
+        if numbers.numel() < WORTH_KEEPING:
+            return self.encode_anew(numbers)
+        flat = numbers.contiguous()
+        digest = hashlib.sha256(bytes_of(flat)).digest()
+        key = digest, numbers.dtype, tuple(numbers.shape)
+        if key not in self.kept:
+            found = self.encode_anew(flat)
+            self.kept_numbers += found.values.numel()
+            if self.kept_numbers > KEPT:
+                return found
+            self.kept[key] = found
+        return self.kept[key]
+
+    def encode_anew(self, numbers: Tensor) -> Residues:
+        """Real numbers as residues."""
+        if not numbers.is_floating_point():
+            sign, up = ANY_SIGN, 0
+            if numbers.numel():
+                least, most = int(numbers.min()), int(numbers.max())
+                up = max(abs(least), abs(most)).bit_length()
+                sign = POSITIVE if least > 0 else NOT_NEGATIVE if least == 0 else ANY_SIGN
+            whole = numbers.to(torch.int64)
+            return Residues(torch.stack([whole % prime for prime in self.primes]), None, True, sign, 0, up)
+        mark = None
+        if not bool(numbers.isfinite().all()):
+            infinite = torch.where(numbers == -math.inf, 1, 2)
+            mark = torch.where(numbers.isfinite(), 0, infinite).to(torch.int8)
+            numbers = torch.where(mark > 0, 0, numbers)
+        if numbers.dtype not in (torch.float32, torch.float64):
+            numbers = numbers.float()
+        return self.encode_dyadic(numbers, mark)
+
+    def encode_dyadic(self, numbers: Tensor, mark: Tensor | None) -> Residues:
+        """Finite floats as mantissa times a power of two: `(bits of the mantissa) * 2^(exponent - bias)`."""
+        single = numbers.dtype == torch.float32
+        bits, bias, whole = (23, 150, torch.int32) if single else (52, 1075, torch.int64)
+        top = 1 << (31 if single else 63) - bits
+        if numbers.dtype not in self.powers:
+            self.powers[numbers.dtype] = [
+                torch.tensor([s * pow(2, max(1, e) - bias, p) % p for s in (1, -1) for e in range(top)])
+                for p in self.primes
+            ]
+        flat = numbers.contiguous().view(whole).reshape(-1)
+        values = torch.empty(self.count, flat.numel(), dtype=torch.int64)
+        least, most, lowest = top, 0, 1
+        for at in blocks((flat.numel(),)):
+            word = flat[at].to(torch.int64)
+            exponent = (word >> bits) & (top - 1)
+            mantissa = (word & (1 << bits) - 1) + ((exponent > 0).to(torch.int64) << bits)
+            exponent += (word < 0) * top
+            if word.numel():
+                used = torch.where(mantissa == 0, top, exponent % top)
+                least, most = min(least, int(used.min())), max(most, int((used % top).max()))
+                lowest = min(lowest, int(torch.where(mantissa == 0, 0, 1 - 2 * (word < 0).to(torch.int64)).min()))
+            for place, prime in enumerate(self.primes):
+                here = values[place][at]
+                factor = mantissa if single else mantissa % prime
+                torch.mul(factor, self.powers[numbers.dtype][place][exponent], out=here)
+                reduce_product(here, prime)
+        values = values.reshape(self.count, *numbers.shape)
+        if not numbers.numel():
+            return Residues(values, mark, degree=0)
+        sign = POSITIVE if lowest > 0 else NOT_NEGATIVE if lowest == 0 else ANY_SIGN
+        up, down = max(0, most - bias + bits + 1), max(0, bias - least) if least < top else 0
+        return Residues(values, mark, True, sign, 0, up, down)
+
+    def rational(self, numerator: int, denominator: int) -> Residues:
+        """A fraction, as one number."""
+        odd, twos = abs(denominator), 0
+        while odd % 2 == 0:
+            odd, twos = odd // 2, twos + 1
+        residues = torch.tensor([numerator * pow(denominator, -1, prime) % prime for prime in self.primes])
+        sign = POSITIVE if numerator * denominator > 0 else int(numerator == 0)
+        up = max(0, abs(numerator).bit_length() - abs(denominator).bit_length() + 1)
+        return Residues(residues, None, True, sign, 0, up, twos, odd)
+
+    def each(self, function: Callable[..., Any], *operands: Residues) -> Tensor:
+        """`function(prime, *blocks of operands, block of the result)` on every block of every prime."""
+        shape = torch.broadcast_shapes(*(each.shape for each in operands))
+        parts = [each.with_axes(len(shape)).values for each in operands]
+        result = torch.empty(self.count, *shape, dtype=torch.int64)
+        for place, prime in enumerate(self.primes):
+            for at in blocks(shape):
+                function(prime, *(pick(part[place], at) for part in parts), pick(result[place], at))
+        return result
+
+    def bilinear(
+        self, first: Residues, second: Residues, terms: int, op: Callable[[Tensor, Tensor], Sequence[Any]], axis: int
+    ) -> Tensor:
+        """Sums of products; see `ring.bilinear`."""
+        return bilinear(first.values, second.values, self.primes, self.bits, terms, op, axis)
+
+    def usable(self, operand: Residues, what: str) -> None:
+        """Refuses numbers that are not finite.
+
+        Raises:
+            Undecided: some are not, or may not be.
+        """
+        if operand.mark is not None:
+            raise Undecided(f"a number that is not finite in {what}")
+        if not operand.finite:
+            raise Undecided(f"numbers not known to be finite in {what}")

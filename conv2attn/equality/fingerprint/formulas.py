@@ -1,0 +1,227 @@
+"""Formulas over a field: sums and products of numbers exactly, and every other function as a random oracle.
+
+An oracle of the name "exp" gives equal numbers for equal arguments, and unforeseeable ones otherwise: it hashes all
+residues of all operands together, so that two different arguments look alike only if they agree modulo every prime.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.fingerprint.field import MOST_TERMS, Field
+from conv2attn.equality.fingerprint.residues import (
+    ANY_SIGN,
+    MINUS_INFINITY,
+    NOT_NEGATIVE,
+    POSITIVE,
+    UNUSABLE,
+    Residues,
+    knowledge,
+    unusable,
+)
+from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick, reduce_product
+
+
+def add(field: Field, a: Residues, b: Residues) -> Residues:
+    """`a + b`; -inf stays where it is added to."""
+    if not (a.finite and b.finite):
+        return oracle(field, "add", a, b)
+
+    def block(prime: int, x: Tensor, y: Tensor, out: Tensor) -> None:
+        torch.add(x, y, out=out)
+        out -= prime
+        out += (out >> 63) & prime
+
+    values, mark, facts = field.each(block, a, b), None, knowledge(a, b)
+    if a.mark is not None or b.mark is not None:
+        marks = [each.mark.expand(values.shape[1:]) for each in (a, b) if each.mark is not None]
+        mark = torch.stack(marks).amax(0)
+        values = torch.where(mark > 0, 0, values)
+    sign = POSITIVE if a.sign and b.sign and POSITIVE in (a.sign, b.sign) else min(a.sign, b.sign)
+    return Residues(values, mark, **{**facts, "sign": sign, "up": facts["up"] + 1})
+
+
+def product_facts(a: Residues, b: Residues, terms: int = 1) -> dict[str, Any]:
+    """Degree and height of sums of so many products."""
+    up = a.up + b.up + math.log2(max(1, terms))
+    return {"degree": a.degree + b.degree, "up": up, "down": a.down + b.down, "odd": a.odd * b.odd}
+
+
+def mul(field: Field, a: Residues, b: Residues, square: bool = False) -> Residues:
+    """`a b`; a square where both are one number."""
+    if not (a.finite and b.finite):
+        return oracle(field, "mul", a, b)
+
+    def block(prime: int, x: Tensor, y: Tensor, out: Tensor) -> None:
+        torch.mul(x, y, out=out)
+        reduce_product(out, prime)
+
+    values = field.each(block, a, b)
+    sign = NOT_NEGATIVE if square and not a.sign else min(a.sign, b.sign)
+    return Residues(values, unusable(values.shape[1:], a, b), True, sign, **product_facts(a, b))
+
+
+def neg(field: Field, a: Residues) -> Residues:
+    """`-a`."""
+    if not a.finite:
+        return oracle(field, "neg", a)
+    values = field.each(lambda prime, x, out: torch.sub(prime, x, out=out).mul_(x != 0), a)
+    return a.but(values=values, mark=unusable(a.shape, a), sign=ANY_SIGN)
+
+
+def sub(field: Field, a: Residues, b: Residues) -> Residues:
+    """`a - b`."""
+    return add(field, a, neg(field, b))
+
+
+def times(field: Field, a: Residues, numerator: int, denominator: int = 1) -> Residues:
+    """`a numerator / denominator`."""
+    return a if numerator == denominator else mul(field, a, field.rational(numerator, denominator))
+
+
+def total(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) -> Residues:
+    """The sum over some axes."""
+    field.usable(a, "a sum")
+    along = [axis % len(a.shape) - len(a.shape) for axis in axes] if a.shape else []
+    if not along:
+        return a
+    terms = math.prod(a.shape[axis] for axis in along)
+    if terms > MOST_TERMS:
+        raise Undecided("a sum of so many")
+    sums = a.values.sum(along, keep)
+    values = torch.stack([each % prime for each, prime in zip(sums, field.primes, strict=True)])
+    return a.but(values=values, up=a.up + math.log2(max(1, terms)), sign=a.sign if terms else ANY_SIGN)
+
+
+def mean(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) -> Residues:
+    """The mean over some axes."""
+    count = math.prod(a.shape[axis] for axis in axes)
+    if not count:
+        raise Undecided("an empty mean")
+    return times(field, total(field, a, axes, keep), 1, count)
+
+
+def matmul(field: Field, a: Residues, b: Residues) -> Residues:
+    """The product of matrices, (..., n, k) and (..., k, m)."""
+    field.usable(a, "a product of matrices")
+    field.usable(b, "a product of matrices")
+    terms = a.shape[-1]
+
+    def op(parts: Tensor, other: Tensor) -> Sequence[Tensor]:
+        return (parts.flatten(-3, -2) @ other).chunk(parts.shape[-3], -2)
+
+    if a.values.numel() <= b.values.numel():
+        values = field.bilinear(a, b, terms, op, len(a.shape) - 2)
+    else:
+        turned = b.but(values=b.values.mT), a.but(values=a.values.mT)
+        values = field.bilinear(*turned, terms, op, len(b.shape) - 2).mT
+    return Residues(values, None, True, min(NOT_NEGATIVE, a.sign, b.sign), **product_facts(a, b, terms))
+
+
+def lanes(field: Field, name: str, *operands: Residues) -> Tensor:
+    """k independent keyed hashes of all residues of all operands, 64 bits each, (k, *shape)."""
+    shape = torch.broadcast_shapes(*(each.shape for each in operands))
+    operands = tuple(each.with_axes(len(shape)) for each in operands)
+    result = torch.empty(field.count, *shape, dtype=torch.int64)
+    field.oracle_values += math.prod(shape)
+    field.note(*operands)
+    for lane in range(field.count):
+        salt = field.salt(f"{name} lane {lane}", 3 + field.count * len(operands))
+        words = [word for each in operands for word in each.values]
+        for at in blocks(shape):
+            h = pick(result[lane], at)
+            h.fill_(salt[0])
+            for word, factor in zip(words, salt[3:], strict=True):
+                h.add_(pick(word, at), alpha=factor)
+            h ^= (h >> 32) & 0xFFFFFFFF
+            h *= salt[1] | 1
+            h ^= (h >> 29) & 0x7FFFFFFFF
+            h *= salt[2] | 1
+            h ^= (h >> 32) & 0xFFFFFFFF
+    return result
+
+
+def finish(field: Field, hashes: Tensor) -> Tensor:
+    """63 bits of each hash as a residue, almost uniformly."""
+
+    def block(prime: int, x: Tensor, out: Tensor) -> None:
+        x = x & 0x7FFFFFFFFFFFFFFF
+        torch.add((x >> 32) * prime, ((x & 0xFFFFFFFF) * prime) >> 32, out=out)
+        out >>= 31
+
+    return field.each(block, Residues(hashes))
+
+
+def oracle(field: Field, name: str, *operands: Residues, finite: bool = False, sign: int = ANY_SIGN) -> Residues:
+    """A function of this name that nothing is known of but what is said here."""
+    values = finish(field, lanes(field, name, *operands))
+    mark, sound = unusable(values.shape[1:], *operands), all(each.finite for each in operands)
+    kept = values if mark is None else torch.where(mark > 0, 0, values)
+    return Residues(kept, mark, finite and sound, sign if sound else ANY_SIGN)
+
+
+def symmetric(field: Field, name: str, a: Residues, b: Residues) -> Residues:
+    """An oracle of two numbers in any order."""
+    axes = max(len(a.shape), len(b.shape))
+    both = lanes(field, f"{name} of", a.with_axes(axes)) + lanes(field, f"{name} of", b.with_axes(axes))
+    values = finish(field, lanes(field, name, Residues(both)))
+    return Residues(values, unusable(values.shape[1:], a, b), a.finite and b.finite)
+
+
+def inverse(field: Field, operand: Residues, constant: Tensor | None = None) -> Residues:
+    """`1 / operand`: exactly for one constant, and else an oracle where the operand is known to be positive.
+
+    Raises:
+        Undecided: there may be a pole.
+    """
+    if constant is not None:
+        if constant.is_complex() or not bool((constant != 0).all()) or not bool(constant.isfinite().all()):
+            raise Undecided("division by zero or by what is not finite")
+        if constant.numel() == 1 or bool((constant == constant.flatten()[0]).all()):
+            numerator, denominator = constant.flatten()[0].double().item().as_integer_ratio()
+            return field.rational(denominator, numerator)
+        return oracle(field, "inverse", operand, finite=True, sign=operand.sign)
+    if operand.sign < POSITIVE:
+        raise Undecided("division by numbers not known to be positive")
+    return oracle(field, "inverse", operand, finite=True, sign=POSITIVE)
+
+
+def root(field: Field, operand: Residues) -> Residues:
+    """The square root."""
+    return oracle(field, "sqrt", operand, finite=operand.sign > ANY_SIGN, sign=operand.sign)
+
+
+def inverse_root(field: Field, operand: Residues) -> Residues:
+    """One over the square root.
+
+    Raises:
+        Undecided: there may be a pole.
+    """
+    if operand.sign < POSITIVE:
+        raise Undecided("1 / sqrt of numbers not known to be positive")
+    return inverse(field, root(field, operand))
+
+
+def softmax(field: Field, operand: Residues, axis: int) -> Residues:
+    """`exp / sum exp` along an axis; -inf weighs nothing.
+
+    Raises:
+        Undecided: numbers are not finite, or a whole row is -inf.
+    """
+    if not operand.finite:
+        raise Undecided("softmax of numbers not known to be finite")
+    if not operand.shape:
+        field.usable(operand, "softmax")
+        return Residues(torch.ones(field.count, dtype=torch.int64), degree=0)
+    axis = axis % len(operand.shape) - len(operand.shape)
+    weights = oracle(field, "exp", operand.but(mark=None), finite=True, sign=POSITIVE)
+    if operand.mark is not None:
+        if bool((operand.mark == UNUSABLE).any()):
+            raise Undecided("softmax of numbers that are not finite")
+        if bool((operand.mark == MINUS_INFINITY).all(axis).any()):
+            raise Undecided("a softmax of a row of -inf")
+        weights = weights.but(values=weights.values * (operand.mark == 0), sign=NOT_NEGATIVE)
+    return mul(field, weights, inverse(field, total(field, weights, [axis], True).but(sign=POSITIVE)))

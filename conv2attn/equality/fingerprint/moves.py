@@ -1,0 +1,116 @@
+"""Operators that only move numbers: the same operator is run on the places of the numbers, and place 0 is a zero."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from conv2attn.equality.fingerprint.families import FLOAT_MOVES, MIXED, MOVES, NEAREST
+from conv2attn.equality.fingerprint.numbers import Numbers
+from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues, knowledge
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.tensors import FieldTensor, without_numbers
+
+aten = torch.ops.aten
+SCATTERED = {"index_put": "values", "scatter": "src", "index_copy": "source"}
+"""Moves to places that are given, and the argument with the numbers."""
+
+
+class Places:
+    """Numbers the places of operands one after the other, from 1 on."""
+
+    def __init__(self, numbers: Numbers, dtype: torch.dtype, kind: torch.dtype):
+        self.numbers, self.dtype, self.kind = numbers, dtype, kind
+        self.first, self.pool = 1, list[Residues]()
+
+    def of(self, value: Any) -> Any:
+        """The places of an operand, in its form.
+
+        Raises:
+            Undecided: it is no number.
+        """
+        if value is None:
+            return None
+        if not isinstance(value, Tensor | bool | int | float):
+            raise Undecided("an argument that is not a number")
+        size = tuple(value.size()) if isinstance(value, Tensor) else ()
+        self.pool.append(self.numbers.operand(value, self.dtype))
+        count = math.prod(size)
+        places = torch.arange(self.first, self.first + count, dtype=self.kind).reshape(size)
+        self.first += count
+        if not isinstance(value, Tensor):
+            return int(places)
+        strides = zip(size, value.stride(), strict=True)
+        if count and not any(step == 0 and side > 1 for side, step in strides):
+            return torch.empty_strided(size, tuple(value.stride()), dtype=self.kind).copy_(places)
+        return places
+
+    def table(self) -> tuple[Tensor, Tensor | None]:
+        """The numbers and the marks of all places."""
+        count = self.numbers.field.count
+        zero = torch.zeros(count, 1, dtype=torch.int64)
+        values = torch.cat([zero, *(each.values.reshape(count, -1) for each in self.pool)], 1)
+        if all(each.mark is None for each in self.pool):
+            return values, None
+        marks = [torch.zeros(1, dtype=torch.int8)]
+        for each in self.pool:
+            blank = torch.zeros(math.prod(each.shape), dtype=torch.int8)
+            marks.append(blank if each.mark is None else each.mark.reshape(-1))
+        return values, torch.cat(marks)
+
+
+def move(numbers: Numbers, func: Any, base: str, bound: dict[str, Any]) -> FieldTensor:
+    """The numbers of the operands at their new places.
+
+    Raises:
+        Undecided: it adds numbers up, writes a place twice, or has more places than its dtype can count.
+    """
+    moved = {name: value for name, value in bound.items() if name in MOVES[base] and value is not None}
+    tensors = [leaf for name in MOVES[base] for leaf in tree_leaves(moved.get(name)) if isinstance(leaf, Tensor)]
+    dtype = func(**tree_map(without_numbers, bound)).dtype if base in MIXED else tensors[0].dtype
+    if base in ("scatter", "index_put") and (bound.get("reduce") or bound.get("accumulate")):
+        raise Undecided("the argument reduce or accumulate")
+    if base in NEAREST and not dtype.is_floating_point:
+        raise Undecided(f"the dtype {dtype}")  # too few places
+    if dtype.is_complex:
+        raise Undecided("complex numbers")
+    kind = torch.int64 if base not in FLOAT_MOVES else dtype if base in NEAREST else torch.float64
+    places = Places(numbers, dtype, kind)
+    call = {n: tree_map(places.of if n in moved else numbers.real, value) for n, value in bound.items()}
+    check_once(base, call)
+    placed = func(**call)
+    if not isinstance(placed, Tensor):
+        raise Undecided("several results")
+    if kind.is_floating_point and places.first * torch.finfo(kind).eps > 1:
+        raise Undecided("so many numbers in such an operator")
+    at = placed.to(torch.int64)
+    flat = at.reshape(-1)
+    values, marks = places.table()
+    mark = None if marks is None else marks[flat].reshape(at.shape)
+    facts = knowledge(*places.pool)
+    if bool((flat == 0).any()):
+        facts["sign"] = min(NOT_NEGATIVE, facts["sign"])
+    like = torch.empty_strided(placed.size(), placed.stride(), dtype=dtype, device="meta")
+    mark = mark if mark is not None and bool(mark.any()) else None
+    return numbers.fresh(like, Residues(values[:, flat].reshape(len(values), *at.shape), mark, **facts))
+
+
+def check_once(base: str, call: dict[str, Any]) -> None:
+    """Refuses a move that writes a place twice, where the order would count.
+
+    Raises:
+        Undecided: it does.
+    """
+    if base not in SCATTERED or not isinstance(call.get(SCATTERED[base]), Tensor):
+        return
+    none, one = torch.zeros_like(call["self"]), torch.ones_like(call[SCATTERED[base]])
+    if base == "index_put":
+        counts = aten.index_put(none, call["indices"], one, True)
+    elif base == "scatter":
+        counts = none.scatter_add(call["dim"], call["index"], one)
+    else:
+        counts = none.index_add(call["dim"], call["index"], one)
+    if bool((counts > 1).any()):
+        raise Undecided("writes a place twice")

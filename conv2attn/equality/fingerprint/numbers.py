@@ -1,0 +1,188 @@
+"""Reading and writing the numbers of field tensors: as residues of a dtype, as real numbers, through views."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.fingerprint.families import EXACT_BITS
+from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint.formulas import oracle
+from conv2attn.equality.fingerprint.residues import UNUSABLE, Residues, knowledge
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.tensors import FieldTensor, Store
+
+
+class Numbers:
+    """The numbers behind the tensors of one run.
+
+    Args:
+        base: the narrowest float dtype whose arithmetic counts as exact.
+    """
+
+    def __init__(self, run: Any, field: Field, base: torch.dtype):
+        self.run, self.field, self.base = run, field, base
+
+    def depends(self, value: Any) -> bool:
+        """Whether numbers depend on the input."""
+        return isinstance(value, FieldTensor) and value.field_store.residues is not None
+
+    def real(self, value: Any) -> Any:
+        """The real numbers of a constant; what is no field tensor, as it is.
+
+        Raises:
+            Undecided: they depend on the input.
+        """
+        if not isinstance(value, FieldTensor):
+            return value
+        if value.field_store.real is None:
+            raise Undecided("a constant is needed, and these numbers depend on the input")
+        return value.field_store.real.as_strided(*value.field_view)
+
+    def residues(self, tensor: FieldTensor) -> Residues:
+        """What a view shows of a store that depends on the input."""
+        size, stride, offset = tensor.field_view
+        stored = tensor.field_store.residues
+        assert stored is not None
+        values = stored.values.as_strided((self.field.count, *size), (stored.values.shape[1], *stride), offset)
+        mark = None if stored.mark is None else stored.mark.as_strided(size, stride, offset)
+        return stored.but(values=values, mark=mark)
+
+    def operand(self, value: Any, dtype: torch.dtype) -> Residues:
+        """An operand as numbers of this dtype, rounded as torch rounds constants.
+
+        Raises:
+            Undecided: it is no number.
+        """
+        if self.depends(value):
+            return self.cast(self.residues(value), value.dtype, dtype)
+        if isinstance(value, Tensor):
+            return self.field.encode(self.real(value).to(dtype))
+        if isinstance(value, bool | int | float):
+            return self.field.encode(torch.tensor(value, dtype=dtype))
+        raise Undecided(f"an operand of type {type(value).__name__}")
+
+    def wide(self, dtype: torch.dtype) -> bool:
+        """Whether arithmetic of this dtype counts as exact."""
+        if not dtype.is_floating_point:
+            return False
+        ours, base = torch.finfo(dtype), torch.finfo(self.base)
+        return ours.eps <= base.eps and ours.max >= base.max
+
+    def cast(self, numbers: Residues, source: torch.dtype, target: torch.dtype) -> Residues:
+        """Numbers of another dtype: with as many digits the same, with fewer an oracle of the number and both dtypes.
+
+        Raises:
+            Undecided: one is complex.
+        """
+        if source == target:
+            return numbers
+        if target.is_complex or source.is_complex:
+            raise Undecided("complex numbers")
+        if holds_all(source, target):
+            return numbers
+        whole = not source.is_floating_point
+        finite = not target.is_floating_point or (whole and torch.finfo(target).max > 1e30)
+        return oracle(self.field, f"cast to {target} from {source}", numbers, finite=finite)
+
+    def fresh(self, like: Tensor, numbers: Residues | None) -> FieldTensor:
+        """A new tensor laid out as `like` with these numbers; None: numbers that must not be used.
+
+        Raises:
+            Undecided: the layout has gaps.
+        """
+        size, stride = tuple(like.size()), tuple(like.stride())
+        count = 0
+        if like.numel():
+            count = 1 + sum((side - 1) * step for side, step in zip(size, stride, strict=True))
+        primes = self.field.count
+        if numbers is None:
+            nothing = torch.zeros(primes, *size, dtype=torch.int64)
+            numbers = Residues(nothing, torch.full(size, UNUSABLE, dtype=torch.int8))
+        if count != like.numel():
+            raise Undecided("a result with gaps")
+        numbers = numbers.with_axes(len(size))
+        marks = None if numbers.mark is None else numbers.mark.expand(size)
+        if like.is_contiguous():
+            values = numbers.values.expand(primes, *size).reshape(primes, count)
+            mark = None if marks is None else marks.reshape(count)
+        else:
+            values = torch.empty(primes, count, dtype=torch.int64)
+            values.as_strided((primes, *size), (count, *stride)).copy_(numbers.values.expand(primes, *size))
+            mark = None
+            if marks is not None:
+                mark = torch.empty(count, dtype=torch.int8)
+                mark.as_strided(size, stride).copy_(marks)
+        store = Store(like.dtype, residues=numbers.but(values=values, mark=mark))
+        return FieldTensor(self.run, store, size, stride)
+
+    def constant(self, tensor: Tensor) -> FieldTensor:
+        """A field tensor with the memory of a tensor that nothing else has.
+
+        Raises:
+            Undecided: it is not a plain dense tensor.
+        """
+        odd = tensor.is_complex() or tensor.is_conj() or tensor.is_neg() or tensor.is_quantized
+        if odd or tensor.layout != torch.strided or type(tensor) is not Tensor:
+            raise Undecided(f"a constant of dtype {tensor.dtype}, {tensor.layout}, {type(tensor).__name__}")
+        storage = tensor.untyped_storage()
+        count = storage.nbytes() // tensor.element_size()
+        whole = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (count,), (1,))
+        store = Store(tensor.dtype, real=whole)
+        return FieldTensor(self.run, store, tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    def write(self, target: FieldTensor, numbers: Residues, dtype: torch.dtype) -> None:
+        """Writes numbers of a dtype through a view; others may hold what was there, which stays.
+
+        Raises:
+            Undecided: places of the view overlap.
+        """
+        size, stride, offset = target.field_view
+        store, primes = target.field_store, self.field.count
+        count = store.numel()
+        numbers = self.cast(numbers, dtype, store.dtype).with_axes(len(size))
+        numbers = numbers.but(
+            values=numbers.values.expand(primes, *size),
+            mark=None if numbers.mark is None else numbers.mark.expand(size),
+        )
+        places = torch.arange(count).as_strided(size, stride, offset)
+        if places.unique().numel() != places.numel():
+            raise Undecided("a write to numbers that overlap")
+        old = store.residues
+        if old is None:
+            assert store.real is not None
+            old = self.field.encode(store.real)
+        facts = knowledge(numbers) if places.numel() == count else knowledge(numbers, old)
+        values = old.values.clone(memory_format=torch.contiguous_format)
+        values.as_strided((primes, *size), (count, *stride), offset).copy_(numbers.values.clone())
+        mark = old.mark
+        if mark is not None or numbers.mark is not None:
+            mark = torch.zeros(count, dtype=torch.int8) if mark is None else mark.clone()
+            written = torch.zeros(size, dtype=torch.int8) if numbers.mark is None else numbers.mark.clone()
+            mark.as_strided(size, stride, offset).copy_(written)
+            mark = mark if bool(mark.any()) else None
+        store.residues, store.real = Residues(values, mark, **facts), None
+
+
+def holds_all(source: torch.dtype, target: torch.dtype) -> bool:
+    """Whether every number of a dtype is one of another."""
+    bits = EXACT_BITS.get(str(source).removeprefix("torch."))
+    if target.is_floating_point:
+        if not source.is_floating_point:
+            return bits is not None and 1 / torch.finfo(target).eps > 2**bits
+        ours, theirs = torch.finfo(source), torch.finfo(target)
+        return theirs.eps <= ours.eps and theirs.max >= ours.max and theirs.tiny <= ours.tiny
+    if source.is_floating_point or target == torch.bool:
+        return False
+    if source == torch.bool:
+        return True
+    if bits is None:
+        return False
+    narrow, wide = torch.iinfo(source), torch.iinfo(target)
+    return wide.min <= narrow.min and wide.max >= narrow.max
+
+
+def is_whole(value: float) -> bool:
+    """Whether a float is a whole number that is not a negative zero."""
+    return value.is_integer() and not (value == 0 and math.copysign(1, value) < 0)

@@ -1,0 +1,154 @@
+"""New tensors of operators: by a rule, by moving places, by an oracle, or taken apart into others."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from conv2attn.equality.fingerprint.families import COMMUTATIVE, MOVES, POLES, REFUSED, TOTAL
+from conv2attn.equality.fingerprint.formulas import lanes, oracle
+from conv2attn.equality.fingerprint.moves import move
+from conv2attn.equality.fingerprint.numbers import is_whole
+from conv2attn.equality.fingerprint.residues import Residues, unusable
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.rules import RULES
+from conv2attn.equality.fingerprint.rules.call import NOTHING, Call
+from conv2attn.equality.fingerprint.tensors import without_numbers
+
+Bound = dict[str, Any]
+BROADCAST = {"div", "addcdiv", "maximum", "clamp", "clamp_min"}
+"""Rules whose numbers may broadcast to the result."""
+
+
+def bind(func: Any, args: Any, kwargs: Any) -> Bound:
+    """The arguments of an operator by name, defaults filled in.
+
+    Raises:
+        Undecided: one is missing.
+    """
+    bound = {}
+    for place, argument in enumerate(func._schema.arguments):
+        if place < len(args) and not argument.kwarg_only:
+            bound[argument.name] = args[place]
+        elif argument.name in kwargs:
+            bound[argument.name] = kwargs[argument.name]
+        elif argument.has_default_value():
+            bound[argument.name] = argument.default_value
+        else:
+            raise Undecided(f"{func}: no argument {argument.name}")
+    return bound
+
+
+def written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The tensors that an operator writes to."""
+    bound = bind(func, args, kwargs)
+    names = [each.name for each in func._schema.arguments if each.alias_info is not None and each.alias_info.is_write]
+    return [leaf for name in names for leaf in tree_leaves(bound[name]) if isinstance(leaf, Tensor)]
+
+
+def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
+    """The result of an operator of torch that makes new tensors.
+
+    Raises:
+        Undecided: nothing sound is known of it.
+    """
+    bound = bind(func, args, kwargs)
+    returns = func._schema.returns
+    if not returns or any("Tensor" not in str(each.type) for each in returns):
+        raise Undecided("numbers that depend on the input are read")
+    if base in MOVES:
+        constants = [leaf for name, value in bound.items() if name not in MOVES[base] for leaf in tree_leaves(value)]
+        if not any(map(run.numbers.depends, constants)):
+            return move(run.numbers, func, base, bound)
+    form = func(*tree_map(without_numbers, args), **tree_map(without_numbers, kwargs))
+    outs = tree_leaves(form)
+    if not outs or not all(isinstance(each, Tensor) for each in outs):
+        raise Undecided("numbers that depend on the input are read")
+    dtype = outs[0].dtype
+    if dtype.is_complex:
+        raise Undecided("complex numbers")
+    rule = RULES.get(base)
+    if rule is not None and (run.numbers.wide(dtype) or base == "_to_copy"):
+        return by_rule(run, func, base, bound, form)
+    single = len(returns) == 1 and isinstance(form, Tensor)
+    if torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach"):
+        return run.numbers.fresh(form, pointwise(run, func, base, bound, form))
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    if rule is None and func._can_decompose() and composite:
+        run.depth += 1
+        try:
+            with run:
+                return func.decompose(*args, **kwargs)
+        finally:
+            run.depth -= 1
+    raise Undecided("no rule" if rule is None else f"no rule with the result {dtype}")
+
+
+def by_rule(run: Any, func: Any, base: str, bound: Bound, form: Any) -> Any:
+    """The result of an operator that has a rule; an argument that the rule does not name must have its default.
+
+    Raises:
+        Undecided: it has not.
+    """
+    rule, outs = RULES[base], tree_leaves(form)
+    code = rule.__code__
+    names = code.co_varnames[1 : code.co_argcount]
+    defaults = {each.name: each.default_value for each in func._schema.arguments if each.has_default_value()}
+    for name, value in bound.items():
+        if name in names:
+            continue
+        default = defaults.get(name, NOTHING)
+        if value is not default and (isinstance(value, Tensor) or value != default):
+            raise Undecided(f"the argument {name}")
+    call = Call(run.numbers, func, base, outs[0].dtype, outs)
+    values = rule(call, **{name: value for name, value in bound.items() if name in names})
+    values = values if isinstance(values, tuple) else (values,)
+    made = []
+    for out, value in zip(outs, (*values, *[None] * (len(outs) - len(values))), strict=True):
+        if isinstance(value, Residues) and value.shape != tuple(out.shape) and base not in BROADCAST:
+            raise Undecided(f"a result of shape {tuple(out.shape)}, not {value.shape}")
+        like = torch.empty(0, dtype=out.dtype, device="meta") if value is NOTHING else out
+        made.append(run.numbers.fresh(like, None if value is NOTHING else value))
+    if isinstance(form, Tensor):
+        return made[0]
+    return type(form)(made) if isinstance(form, list) else tuple(made)
+
+
+def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Residues:
+    """Any other known function of single numbers: an oracle of the operator, all its arguments and the dtypes.
+
+    Raises:
+        Undecided: an argument is no number, or there may be a pole, where the sign of a zero counts.
+    """
+    words, operands = [], []
+    for name, value in bound.items():
+        if isinstance(value, Tensor):
+            words.append(f"{name}: {value.dtype}")
+            operands.append(run.numbers.operand(value, value.dtype))
+        elif isinstance(value, float) and is_whole(value):
+            words.append(f"{name} = {int(value)}")
+        elif value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.device | torch.layout):
+            words.append(f"{name} = {value!r}")
+        else:
+            raise Undecided(f"the argument {name}")
+    pair = [bound.get(name) for name in ("self", "other")]
+    if all(isinstance(each, bool | int | float | Tensor) for each in pair):  # a lone number promotes otherwise
+        words.append(f"as {torch.result_type(*map(without_numbers, pair))}")
+    divisor = bound.get("exponent" if base == "pow" else "other")
+    by_positive = base in ("div", "pow") and isinstance(divisor, int | float) and divisor > 0
+    if base in POLES and out.dtype.is_floating_point and not by_positive:
+        raise Undecided("a pole, where the sign of a zero counts")
+    scalars = [each for each in bound.values() if isinstance(each, int | float)]
+    plain = bound.get("alpha", 1) != 0 and not bound.get("decimals")
+    finite = base in TOTAL and all(map(math.isfinite, scalars)) and plain
+    if base in COMMUTATIVE and len(operands) == 2 and bound["self"].dtype == bound["other"].dtype:
+        name = f"{base} operand {bound['self'].dtype}"
+        hashes = [lanes(run.field, name, each.with_axes(out.dim())) for each in operands]
+        mark, sound = unusable(tuple(out.size()), *operands), all(each.finite for each in operands)
+        operands, words = [Residues(hashes[0] + hashes[1], mark, sound)], ["both"]
+    name = f"{func._schema.name.removesuffix('_')}.{func._overloadname}({', '.join(words)}) -> {out.dtype}"
+    exact = run.numbers.wide(out.dtype) or not out.dtype.is_floating_point
+    result = oracle(run.field, name, *operands, finite=finite and exact)
+    return result if out.dtype.is_floating_point else result.but(finite=True)

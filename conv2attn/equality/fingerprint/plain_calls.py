@@ -1,0 +1,84 @@
+"""Plain calls with real numbers: that two are the same, and that no number contradicts an answer.
+
+Both networks are called one after the other and the other way round, after other images, and in float64 near and far.
+"""
+
+import copy
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.state import alike, taken_apart
+
+FAR = 0.02
+"""Two functions differ for certain if some output differs by this share of the largest of both: no rounding does that
+to one function, or hardly ever."""
+Network = Callable[[Tensor], Any]
+
+
+def called(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
+    """The structure and the tensors of what a network returns."""
+    leaves: list[Tensor] = []
+    with torch.no_grad():
+        form = taken_apart(network(images.clone()), leaves)
+    return form, [each.detach().clone() for each in leaves]
+
+
+def both_ways(first: Network, second: Network, images: Tensor) -> list[tuple[Any, list[Tensor]]]:
+    """What both return.
+
+    Raises:
+        Undecided: a second call returns something else.
+    """
+    results = [called(network, images) for network in (first, second, second, first)]
+    if not alike([results[0], results[1]], [results[3], results[2]]):
+        raise Undecided("two plain calls are not the same")
+    return results[:2]
+
+
+def fresh_copy(network: Any) -> Any:
+    """A copy that was never called; None for what is no module or cannot be copied."""
+    try:
+        return copy.deepcopy(network) if isinstance(network, nn.Module) else None
+    except Exception:
+        return None
+
+
+def after_another(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
+    """What a network returns if its first call had other numbers."""
+    with torch.no_grad():
+        network(noise_like(images))
+    return called(network, images)
+
+
+def noise_like(images: Tensor) -> Tensor:
+    """Unforeseeable images of the same form."""
+    generator = torch.Generator().manual_seed(secrets.randbits(60))
+    noise = torch.randn(images.shape, generator=generator, dtype=torch.float64)
+    return torch.empty_like(images).copy_(noise)
+
+
+def far_apart(first: Network, second: Network, images: Tensor) -> bool:
+    """Whether the two are far apart on some of five images, near and far."""
+    noise = noise_like(images)
+    for each in (images, noise, noise * 100, images * 100, images * -100):
+        results: list[list[Tensor] | None] = []
+        for network in (first, second):
+            try:
+                results.append([leaf.double() for leaf in called(network, each)[1]])
+            except Exception:
+                results.append(None)
+        one, other = results
+        if (one is None) != (other is None):
+            return True
+        for a, b in zip(one or (), other or (), strict=False):
+            if a.shape != b.shape:
+                return True
+            finite = a.numel() and bool(a.isfinite().all() and b.isfinite().all())
+            if finite and (a - b).abs().max() > FAR * (a.abs().max() + b.abs().max()):
+                return True
+    return False

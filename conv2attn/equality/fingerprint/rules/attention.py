@@ -1,0 +1,60 @@
+"""Rules of the softmax and of attention."""
+
+import math
+from typing import Any
+
+import torch
+
+from conv2attn.equality.fingerprint.formulas import add, matmul, mul, oracle, softmax, sub, total
+from conv2attn.equality.fingerprint.residues import POSITIVE, Residues
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.rules.call import Call, rule
+
+
+@rule("_softmax")
+def _(c: Call, self: Any, dim: int, half_to_float: bool) -> Residues:
+    return softmax(c.field, c.operand(self), dim)
+
+
+@rule("_safe_softmax")
+def _(c: Call, self: Any, dim: int, dtype: Any = None) -> Residues:
+    return softmax(c.field, c.operand(self), dim)
+
+
+@rule("_log_softmax")
+def _(c: Call, self: Any, dim: int, half_to_float: bool) -> Residues:
+    numbers = c.operand(self)
+    c.field.usable(numbers, "log softmax")
+    if not numbers.shape:
+        return c.operand(0)
+    weights = oracle(c.field, "exp", numbers, finite=True, sign=POSITIVE)
+    return sub(c.field, numbers, oracle(c.field, "log", total(c.field, weights, [dim], True), finite=True))
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu")
+def _(
+    c: Call,
+    query: Any,
+    key: Any,
+    value: Any,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> tuple[Residues, None]:
+    if dropout_p != 0:
+        raise Undecided("dropout")
+    asked, keys, values = c.operand(query), c.operand(key), c.operand(value)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = mul(c.field, matmul(c.field, asked, keys.but(values=keys.values.mT)), c.operand(factor))
+    if is_causal:
+        if not c.constant(factor).item() > 0:
+            raise Undecided("a causal mask that is scaled by a number not positive")
+        allowed = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        mask = torch.zeros(scores.shape[-2:]).masked_fill(~allowed, -math.inf)
+        scores = add(c.field, scores, c.field.encode(mask))
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            raise Undecided("a boolean mask here")
+        scores = add(c.field, scores, c.operand(attn_mask))
+    return matmul(c.field, softmax(c.field, scores, -1), values), None

@@ -1,0 +1,67 @@
+"""What a rule is given, and the registry of rules."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.fingerprint.formulas import inverse, mul
+from conv2attn.equality.fingerprint.residues import Residues
+from conv2attn.equality.fingerprint.tensors import FieldTensor
+
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}
+"""By the name of an operator, without its overload and the underscore of writes in place."""
+NOTHING = object()
+"""A result of no numbers, as of norms that keep no statistics."""
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers a rule. The names of its arguments are those of the operator's schema."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@final
+class Call:
+    """One operator: operands as numbers of the result's dtype.
+
+    Args:
+        outs: the results on the meta device.
+    """
+
+    def __init__(self, numbers: Any, func: Any, base: str, dtype: torch.dtype, outs: Sequence[Tensor]):
+        self.numbers, self.field, self.func, self.base = numbers, numbers.field, func, base
+        self.dtype, self.outs = dtype, outs
+
+    def operand(self, value: Any) -> Residues:
+        """An operand as residues."""
+        return self.numbers.operand(value, self.dtype)
+
+    def constant(self, value: Any) -> Any:
+        """The real numbers of an operand; None where it depends on the input."""
+        if isinstance(value, bool | int | float):
+            return torch.tensor(value, dtype=self.dtype)
+        return None if self.numbers.depends(value) else self.numbers.real(value).to(self.dtype)
+
+    def quotient(self, numerator: Residues, denominator: Any) -> Residues:
+        """A numerator over an operand."""
+        return mul(self.field, numerator, inverse(self.field, self.operand(denominator), self.constant(denominator)))
+
+
+def axes_of(numbers: Residues, dim: Any) -> list[int]:
+    """The axes that an argument `dim` names; nothing, and a list of nothing, name all."""
+    if dim is None or dim == []:
+        return list(range(len(numbers.shape)))
+    return [dim] if isinstance(dim, int) else list(dim)
+
+
+def same_view(first: Any, second: Any) -> bool:
+    """Whether two operands are the same numbers."""
+    both = isinstance(first, FieldTensor) and isinstance(second, FieldTensor)
+    return both and first.field_store is second.field_store and first.field_view == second.field_view

@@ -1,0 +1,265 @@
+"""Rules of pointwise operators: arithmetic exactly, functions as oracles with what is known of their range."""
+
+import math
+from typing import Any
+
+import torch
+
+from conv2attn.equality.fingerprint.formulas import (
+    add,
+    inverse,
+    inverse_root,
+    mul,
+    neg,
+    oracle,
+    root,
+    sub,
+    symmetric,
+    times,
+)
+from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.rules.call import Call, rule, same_view
+
+HALF_ROOT = 0.70710678118654752440
+LARGEST_POWER = 16
+
+
+@rule("_to_copy")
+def _(
+    c: Call,
+    self: Any,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    non_blocking: Any = False,
+    memory_format: Any = None,
+) -> Residues:
+    if layout not in (None, torch.strided) or pin_memory or (device and torch.device(device).type != "cpu"):
+        raise Undecided("moves to another device")
+    return c.operand(self)
+
+
+def scaled(c: Call, value: Any, alpha: Any) -> Residues:
+    """An operand times a number."""
+    return c.operand(value) if alpha == 1 else mul(c.field, c.operand(value), c.operand(alpha))
+
+
+@rule("add")
+def _(c: Call, self: Any, other: Any, alpha: Any = 1) -> Residues:
+    return add(c.field, c.operand(self), scaled(c, other, alpha))
+
+
+@rule("sub")
+def _(c: Call, self: Any, other: Any, alpha: Any = 1) -> Residues:
+    return sub(c.field, c.operand(self), scaled(c, other, alpha))
+
+
+@rule("rsub")
+def _(c: Call, self: Any, other: Any, alpha: Any = 1) -> Residues:
+    return sub(c.field, c.operand(other), scaled(c, self, alpha))
+
+
+@rule("mul")
+def _(c: Call, self: Any, other: Any) -> Residues:
+    return mul(c.field, c.operand(self), c.operand(other), same_view(self, other))
+
+
+@rule("div")
+def _(c: Call, self: Any, other: Any) -> Residues:
+    return c.quotient(c.operand(self), other)
+
+
+@rule("reciprocal")
+def _(c: Call, self: Any) -> Residues:
+    return inverse(c.field, c.operand(self))
+
+
+@rule("neg")
+def _(c: Call, self: Any) -> Residues:
+    return neg(c.field, c.operand(self))
+
+
+@rule("square")
+def _(c: Call, self: Any) -> Residues:
+    return mul(c.field, c.operand(self), c.operand(self), True)
+
+
+@rule("addcmul")
+def _(c: Call, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Residues:
+    product = mul(c.field, c.operand(tensor1), c.operand(tensor2))
+    return add(c.field, c.operand(self), mul(c.field, c.operand(value), product))
+
+
+@rule("addcdiv")
+def _(c: Call, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Residues:
+    quotient = c.quotient(c.operand(tensor1), tensor2)
+    return add(c.field, c.operand(self), mul(c.field, c.operand(value), quotient))
+
+
+@rule("lerp")
+def _(c: Call, self: Any, end: Any, weight: Any) -> Residues:
+    start, stop, share = c.operand(self), c.operand(end), c.operand(weight)
+    for each in (start, stop, share):
+        c.field.usable(each, "lerp")  # torch goes from either end
+    return add(c.field, start, mul(c.field, share, sub(c.field, stop, start)))
+
+
+@rule("pow")
+def _(c: Call, self: Any, exponent: Any) -> Residues:
+    power = c.constant(exponent).item() if isinstance(exponent, int | float) else None
+    if power is not None and power.is_integer() and 1 <= power <= LARGEST_POWER and isinstance(self, torch.Tensor):
+        base = result = c.operand(self)
+        for _ in range(int(power) - 1):
+            result = mul(c.field, result, base)
+        return result.but(sign=max(result.sign, int(power % 2 == 0))) if result.finite else result
+    if power == 0.5:
+        return root(c.field, c.operand(self))
+    if power == -0.5:
+        return inverse_root(c.field, c.operand(self))
+    if power == -1:
+        return inverse(c.field, c.operand(self))
+    if isinstance(self, int | float) and 0 < c.constant(self).item() < math.inf:
+        name = f"{c.constant(self).item()!r} to the power of"
+        return oracle(c.field, name, c.operand(exponent), finite=True, sign=POSITIVE)
+    if power is not None and power > 0:
+        return oracle(c.field, f"to the power of {power!r}", c.operand(self))
+    raise Undecided("a power with a pole")
+
+
+@rule("sqrt")
+def _(c: Call, self: Any) -> Residues:
+    return root(c.field, c.operand(self))
+
+
+@rule("rsqrt")
+def _(c: Call, self: Any) -> Residues:
+    return inverse_root(c.field, c.operand(self))
+
+
+@rule("log")
+def _(c: Call, self: Any) -> Residues:
+    operand = c.operand(self)
+    return oracle(c.field, "log", operand, finite=operand.sign == POSITIVE)
+
+
+@rule("log1p")
+def _(c: Call, self: Any) -> Residues:
+    operand = c.operand(self)
+    return oracle(c.field, "log1p", operand, finite=operand.sign >= NOT_NEGATIVE)
+
+
+@rule("exp", "sigmoid")
+def _(c: Call, self: Any) -> Residues:
+    return oracle(c.field, c.base, c.operand(self), finite=True, sign=POSITIVE)
+
+
+@rule("erf", "tanh")
+def _(c: Call, self: Any) -> Residues:
+    return oracle(c.field, c.base, c.operand(self), finite=True)
+
+
+@rule("softplus")
+def _(c: Call, self: Any, beta: Any = 1, threshold: Any = 20) -> Residues:
+    beta, threshold = c.constant(beta).item(), c.constant(threshold).item()
+    if not 0 < beta < math.inf or not 0 <= threshold < math.inf:
+        raise Undecided(f"the argument beta = {beta} or threshold = {threshold}")
+    name = f"softplus {float(beta)!r} {float(threshold)!r}"
+    return oracle(c.field, name, c.operand(self), finite=True, sign=NOT_NEGATIVE)
+
+
+@rule("abs")
+def _(c: Call, self: Any) -> Residues:
+    operand = c.operand(self)
+    return operand if operand.sign else oracle(c.field, "abs", operand, finite=True, sign=NOT_NEGATIVE)
+
+
+@rule("silu")
+def _(c: Call, self: Any) -> Residues:
+    operand = c.operand(self)
+    return mul(c.field, operand, oracle(c.field, "sigmoid", operand, finite=True, sign=POSITIVE))
+
+
+@rule("gelu")
+def _(c: Call, self: Any, approximate: str = "none") -> Residues:
+    operand = c.operand(self)
+    if approximate != "none":
+        return oracle(c.field, f"gelu {approximate}", operand, finite=True)
+    erf = oracle(c.field, "erf", mul(c.field, operand, c.operand(HALF_ROOT)), finite=True)
+    return mul(c.field, times(c.field, operand, 1, 2), add(c.field, c.operand(1), erf))
+
+
+def at_least(c: Call, numbers: Residues, bound: Any) -> Residues:
+    """The larger of numbers and a bound."""
+    low, real = c.operand(bound), c.constant(bound)
+    if real is not None and not bool(real.any()) and numbers.sign:
+        return numbers
+    sign = ANY_SIGN if real is None else low.sign
+    return oracle(c.field, "at least", numbers, low, finite=True, sign=max(numbers.sign, sign))
+
+
+def at_most(c: Call, numbers: Residues, high: Residues) -> Residues:
+    """The smaller of numbers and a bound."""
+    return oracle(c.field, "at most", numbers, high, finite=True, sign=min(numbers.sign, high.sign))
+
+
+@rule("relu")
+def _(c: Call, self: Any) -> Residues:
+    return at_least(c, c.operand(self), 0)
+
+
+@rule("clamp_min")
+def _(c: Call, self: Any, min: Any) -> Residues:
+    return at_least(c, c.operand(self), min)
+
+
+@rule("clamp_max")
+def _(c: Call, self: Any, max: Any) -> Residues:
+    return at_most(c, c.operand(self), c.operand(max))
+
+
+@rule("clamp")
+def _(c: Call, self: Any, min: Any = None, max: Any = None) -> Residues:
+    numbers = c.operand(self)
+    numbers = numbers if min is None else at_least(c, numbers, min)
+    return numbers if max is None else at_most(c, numbers, c.operand(max))
+
+
+@rule("hardtanh")
+def _(c: Call, self: Any, min_val: Any = -1, max_val: Any = 1) -> Residues:
+    return at_most(c, at_least(c, c.operand(self), min_val), c.operand(max_val))
+
+
+def gate(c: Call, numbers: Residues) -> Residues:
+    """`min(max(x + 3, 0), 6)`."""
+    return at_most(c, at_least(c, add(c.field, numbers, c.operand(3)), 0), c.operand(6))
+
+
+@rule("hardswish")
+def _(c: Call, self: Any) -> Residues:
+    numbers = c.operand(self)
+    return times(c.field, mul(c.field, numbers, gate(c, numbers)), 1, 6)
+
+
+@rule("hardsigmoid")
+def _(c: Call, self: Any) -> Residues:
+    return times(c.field, gate(c, c.operand(self)), 1, 6)
+
+
+@rule("maximum")
+def _(c: Call, self: Any, other: Any) -> Residues:
+    first, second = (self, other) if c.numbers.depends(self) else (other, self)
+    if not c.numbers.depends(second):
+        return at_least(c, c.operand(first), second)
+    a, b = c.operand(first), c.operand(second)
+    return symmetric(c.field, "max", a, b).but(sign=max(a.sign, b.sign))
+
+
+@rule("minimum")
+def _(c: Call, self: Any, other: Any) -> Residues:
+    first, second = (self, other) if c.numbers.depends(self) else (other, self)
+    if not c.numbers.depends(second):
+        return at_most(c, c.operand(first), c.operand(second))
+    a, b = c.operand(first), c.operand(second)
+    return symmetric(c.field, "min", a, b).but(sign=min(a.sign, b.sign))

@@ -1,0 +1,100 @@
+"""Rules of products of matrices and of convolutions: sums of products, exactly."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.fingerprint.formulas import add, matmul, mul, product_facts
+from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues
+from conv2attn.equality.fingerprint.rules.call import Call, rule
+
+
+@rule("mm", "bmm")
+def _(c: Call, self: Any, mat2: Any) -> Residues:
+    return matmul(c.field, c.operand(self), c.operand(mat2))
+
+
+def column(numbers: Residues) -> Residues:
+    """A vector as a matrix of one column."""
+    return numbers.but(values=numbers.values[..., None])
+
+
+def plus(c: Call, product: Residues, summand: Any, beta: Any, alpha: Any) -> Residues:
+    """`beta summand + alpha product`; the summand is not read where beta is 0."""
+    product = product if alpha == 1 else mul(c.field, product, c.operand(alpha))
+    if beta == 0:
+        return product
+    added = c.operand(summand)
+    return add(c.field, product, added if beta == 1 else mul(c.field, added, c.operand(beta)))
+
+
+@rule("addmm")
+def _(c: Call, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
+    return plus(c, matmul(c.field, c.operand(mat1), c.operand(mat2)), self, beta, alpha)
+
+
+@rule("baddbmm")
+def _(c: Call, self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
+    return plus(c, matmul(c.field, c.operand(batch1), c.operand(batch2)), self, beta, alpha)
+
+
+def vector_product(c: Call, matrix: Any, vector: Any) -> Residues:
+    """A matrix times a vector."""
+    product = matmul(c.field, c.operand(matrix), column(c.operand(vector)))
+    return product.but(values=product.values[..., 0])
+
+
+@rule("mv")
+def _(c: Call, self: Any, vec: Any) -> Residues:
+    return vector_product(c, self, vec)
+
+
+@rule("addmv")
+def _(c: Call, self: Any, mat: Any, vec: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
+    return plus(c, vector_product(c, mat, vec), self, beta, alpha)
+
+
+@rule("dot")
+def _(c: Call, self: Any, tensor: Any) -> Residues:
+    row = c.operand(self)
+    product = matmul(c.field, row.but(values=row.values[:, None]), column(c.operand(tensor)))
+    return product.but(values=product.values[:, 0, 0])
+
+
+@rule("convolution")
+def _(
+    c: Call,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Residues:
+    image, kernel = c.operand(input), c.operand(weight)
+    c.field.usable(image, "a convolution")
+    c.field.usable(kernel, "a convolution")
+    inner = kernel.shape[0] // groups if transposed else kernel.shape[1]
+    terms, axis = inner * math.prod(kernel.shape[2:]), int(transposed)
+
+    def op(parts: Tensor, other: Tensor) -> Sequence[Tensor]:
+        def one(part: Tensor) -> Tensor:
+            settings = stride, padding, dilation, transposed, output_padding, groups
+            return torch.ops.aten.convolution(other, part, None, *settings)
+
+        if groups > 1:
+            return [one(part) for part in parts]
+        return one(parts.flatten(axis, axis + 1)).chunk(parts.shape[axis], 1 - len(kernel.shape))
+
+    values = c.field.bilinear(kernel, image, terms, op, axis if groups == 1 else 0)
+    sign = min(NOT_NEGATIVE, image.sign, kernel.sign)
+    result = Residues(values, None, True, sign, **product_facts(image, kernel, terms))
+    if bias is None:
+        return result
+    return add(c.field, result, c.operand(bias).laid((-1, *[1] * (len(kernel.shape) - 2))))

@@ -1,0 +1,311 @@
+"""One call of a network over a field: each operator is a view, a move, a constant, a rule, or undecided."""
+
+import math
+import os
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from conv2attn.equality.fingerprint.families import METADATA, TEMPLATES, VIEWS
+from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint.numbers import Numbers
+from conv2attn.equality.fingerprint.operators import bind, compute, written
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.rules import RULES
+from conv2attn.equality.fingerprint.rules.call import Call
+from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid, without_numbers
+from conv2attn.equality.fingerprint.trace import Trace
+
+aten = torch.ops.aten
+
+
+class Run(TorchDispatchMode):
+    """While active, operators on field tensors are formulas over the field; the first failure is kept.
+
+    Args:
+        base: the narrowest float dtype whose arithmetic counts as exact.
+        plan: the trace of a plain call, which this one must repeat.
+    """
+
+    def __init__(self, field: Field, base: torch.dtype, plan: list[tuple[Any, ...]]):
+        super().__init__()
+        self.field, self.plan, self.trace = field, plan, Trace()
+        self.numbers = Numbers(self, field, base)
+        self.failures: list[str] = []
+        self.depth = 0
+
+    def fail(self, error: BaseException, what: Any) -> None:
+        """Keeps the first failure, with the line of the network's code."""
+        if self.failures:
+            return
+        frame, place = sys._getframe(), ""
+        here = os.path.dirname(__file__)
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if not path.startswith(here) and f"{os.sep}torch{os.sep}" not in path:
+                place = f" at {os.path.basename(path)}:{frame.f_lineno}"
+                break
+            frame = frame.f_back  # type: ignore[assignment]
+        words = str(error) if isinstance(error, Undecided) else f"{type(error).__name__}: {first_line(error)}"
+        self.failures.append(f"{what}: {words}{place}")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.guarded(func, args, kwargs or {}, main=True)
+
+    def guarded(self, func: Any, args: Any, kwargs: Any, main: bool) -> Any:
+        """An operator, held to the plan where it is the network's own and not a part of another."""
+        try:
+            with torch._C.DisableTorchFunctionSubclass():
+                return self.handle(func, args, kwargs) if not main or self.depth else self.planned(func, args, kwargs)
+        except BaseException as error:
+            self.fail(error, func)
+            raise
+
+    def planned(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operator that must be the next of the plan.
+
+        Raises:
+            Undecided: it is not.
+        """
+        place = len(self.trace.log)
+        inputs, sources = self.trace.entry(func, args, kwargs), self.trace.sources(args, kwargs)
+        plan = self.plan[place] if place < len(self.plan) else None
+        if plan is None or plan[:2] != inputs:
+            there = "nothing" if plan is None else plan[0]
+            raise Undecided(f"not what is computed with real numbers: {there} there, {inputs[0]} here")
+        out = self.relaid(self.handle(func, args, kwargs), plan[2])
+        self.trace.result(func, inputs, out, sources)
+        if self.trace.log[place] != plan:
+            raise Undecided(f"not what is computed with real numbers: other results of {func}")
+        return out
+
+    def relaid(self, out: Any, plan: Any) -> Any:
+        """New tensors in the layout that torch gave them with real numbers."""
+        if isinstance(out, list | tuple) and isinstance(plan, list | tuple) and len(out) == len(plan):
+            return type(out)(self.relaid(each, its) for each, its in zip(out, plan, strict=True))
+        known = not self.numbers.depends(out) or id(out.field_store) in self.trace.made
+        if known or not isinstance(plan, tuple) or len(plan) != 5:
+            return out
+        size, stride = out.field_view[0], plan[2]
+        if plan[1] != size or laid(size, out.field_view[1]) == stride:
+            return out
+        like = torch.empty_strided(size, stride, dtype=out.dtype, device="meta")
+        return self.numbers.fresh(like, self.numbers.residues(out))
+
+    def attention(self, out: FieldTensor, *args: Any, **kwargs: Any) -> FieldTensor:
+        """What attention is documented to be, where torch splits the scale into two rounded roots; its operators were
+        followed one by one all the same."""
+        with torch._C._DisableTorchDispatch():
+            return self.documented_attention(out, *args, **kwargs)
+
+    def documented_attention(
+        self,
+        out: FieldTensor,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> FieldTensor:
+        """`out` with the numbers of the formula."""
+        numbers = self.numbers
+        plain = not (dropout_p or enable_gqa) and numbers.wide(out.dtype) and numbers.depends(out)
+        if not plain or numbers.depends(attn_mask):
+            return out
+        mask = None if attn_mask is None else numbers.real(attn_mask)
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.zeros(mask.shape, dtype=out.dtype).masked_fill(~mask, -math.inf)
+        call = Call(numbers, None, "attention", out.dtype, [out])
+        rule = RULES["_scaled_dot_product_flash_attention_for_cpu"]
+        residues = rule(call, query, key, value, 0.0, is_causal, mask, scale)[0]
+        if residues.shape != out.field_view[0]:
+            raise Undecided("attention of another shape")
+        numbers.write(out, residues, out.dtype)
+        return out
+
+    def handle(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operator by its family.
+
+        Raises:
+            Undecided: it is in none, or its operands are not dense tensors on the CPU.
+        """
+        if not isinstance(func, torch._ops.OpOverload):
+            raise Undecided("an operator of higher order")
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        for each in tensors:
+            check_operand(each)
+        space, name = func._schema.name.split("::")
+        targets, numbers = written(func, args, kwargs), self.numbers
+        seeded = torch.Tag.nondeterministic_seeded in func.tags and not (space == "aten" and name in RULES)
+        if seeded or kwargs.get("generator") is not None:
+            raise Undecided("random numbers")
+        if name == "as_strided_" and type(args[0]) is FieldTensor and keeps_view(args):
+            return args[0]
+        if torch.Tag.inplace_view in func.tags:
+            raise Undecided("changes the shape of a tensor in place")
+        if any(type(each) is not FieldTensor for each in targets):
+            raise Undecided("writes to a tensor of the network")
+        if space != "aten":
+            raise Undecided("an operator that is not torch's")
+        in_place = bool(targets) and name.endswith("_") and not name.startswith("__")
+        base = name[:-1] if in_place else name
+        if not any(map(numbers.depends, tensors)) or (name in TEMPLATES and not targets):
+            return self.constants(func, name, args, kwargs, targets)
+        if name in METADATA:
+            return func(*tree_map(without_numbers, args), **kwargs)
+        if name in VIEWS and not targets:
+            return self.view(func, args, kwargs)
+        if not targets:
+            return compute(self, func, base, args, kwargs)
+        if not in_place or len(targets) != 1 or targets[0] is not args[0] or len(func._schema.returns) != 1:
+            raise Undecided("writes in another way than to its first argument")
+        return self.in_place(func, base, args, kwargs, tensors)
+
+    def in_place(self, func: Any, base: str, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+        """An operator that writes to its first argument."""
+        target, numbers = args[0], self.numbers
+        apart(target, tensors)
+        if base in ("copy", "fill", "zero"):
+            bound = bind(func, args, kwargs)
+            source = bound.get("src", bound.get("value", 0))
+            source = source if isinstance(source, Tensor) else torch.tensor(source, dtype=target.dtype)
+            dtype = source.dtype if numbers.depends(source) else target.dtype
+            numbers.write(target, numbers.operand(source, dtype), dtype)
+            return target
+        pure = getattr(getattr(aten, base, None), func._overloadname, None)
+        if pure is None:
+            raise Undecided(f"no operator {base}.{func._overloadname}")
+        out = compute(self, pure, base, args, kwargs)
+        if tuple(out.size()) != target.field_view[0]:
+            raise Undecided("a write of another shape")
+        numbers.write(target, numbers.residues(out), out.dtype)
+        return target
+
+    def constants(self, func: Any, name: str, args: Any, kwargs: Any, targets: list[Any]) -> Any:
+        """An operator that does not see the input, done with real numbers; of a dependent tensor it asks the shape."""
+        numbers = self.numbers
+
+        def real(value: Any) -> Any:
+            if not isinstance(value, FieldTensor):
+                return value
+            size, stride, _ = value.field_view
+            return (
+                torch.empty_strided(size, stride, dtype=value.dtype) if numbers.depends(value) else numbers.real(value)
+            )
+
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        ours = [each.field_store for each in tensors if isinstance(each, FieldTensor) and not numbers.depends(each)]
+        owners = {store.real.untyped_storage()._cdata: store for store in ours if store.real is not None}
+        plain = {each.untyped_storage()._cdata for each in tensors if not isinstance(each, FieldTensor)}
+        out = func(*tree_map(real, args), **tree_map(real, kwargs))
+        if targets:
+            if not func._schema.returns:
+                return None
+            if len(targets) == 1 and isinstance(out, Tensor):
+                return targets[0]
+            raise Undecided("writes several tensors")
+
+        def wrap(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            key = value.untyped_storage()._cdata
+            if key in owners:
+                check_bits(value, owners[key].dtype)
+                return FieldTensor(self, owners[key], value.size(), value.stride(), value.storage_offset())
+            if key in plain:
+                return numbers.constant(value.clone()) if name == "lift_fresh" else value
+            if name.startswith(("empty", "new_empty")):
+                scramble(value)
+            return numbers.constant(value)
+
+        return tree_map(wrap, out)
+
+    def view(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The same view of the same store, whose geometry torch finds."""
+        source = args[0]
+        size, stride, offset = source.field_view
+        if sum(isinstance(each, Tensor) for each in tree_leaves((args, kwargs))) != 1:
+            raise Undecided("a view of several tensors")
+        count = source.field_store.numel()
+        whole = torch.empty(count, dtype=source.dtype, device="meta").as_strided(size, stride, offset)
+        out = func(whole, *args[1:], **kwargs)
+
+        def wrap(value: Any) -> FieldTensor:
+            check_bits(value, source.dtype)
+            reach = sum((side - 1) * step for side, step in zip(value.size(), value.stride(), strict=True))
+            if value.numel() and value.storage_offset() + reach >= count:
+                raise Undecided("a view beyond the numbers")
+            return FieldTensor(self, source.field_store, value.size(), value.stride(), value.storage_offset())
+
+        return tree_map(wrap, out)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's words."""
+    return str(error).splitlines()[0] if str(error) else ""
+
+
+def check_operand(tensor: Tensor) -> None:
+    """Refuses operands that are not dense tensors of torch on the CPU.
+
+    Raises:
+        Undecided: it is none.
+    """
+    if type(tensor) is FieldTensor:
+        return
+    if type(tensor) not in PLAIN:
+        raise Undecided(f"a tensor of type {type(tensor).__name__}")
+    odd = tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.is_nested
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or odd:
+        raise Undecided(f"a tensor that is {tensor.layout}, {tensor.dtype}, on {tensor.device}")
+
+
+def check_bits(view: Tensor, dtype: torch.dtype) -> None:
+    """Refuses a view that reads bits as something else.
+
+    Raises:
+        Undecided: it does.
+    """
+    if view.dtype != dtype or view.is_conj() or view.is_neg():
+        raise Undecided("bits read as another dtype")
+
+
+def keeps_view(args: Any) -> bool:
+    """Whether `as_strided_` leaves a tensor as it is."""
+    size, stride, offset = args[0].field_view
+    same = tuple(args[1]) == size and laid(args[1], args[2]) == laid(size, stride)
+    return same and (len(args) < 4 or args[3] == offset)
+
+
+def scramble(tensor: Tensor) -> None:
+    """Fills a tensor that nothing has written to with what no formula may rest on."""
+    if tensor.is_floating_point():
+        tensor.fill_(math.nan)
+    elif tensor.numel():
+        words = torch.frombuffer(bytearray(os.urandom(8 * tensor.numel())), dtype=torch.int64)
+        tensor.copy_(words.reshape(tensor.shape).to(tensor.dtype))
+
+
+def apart(target: FieldTensor, tensors: list[Tensor]) -> None:
+    """Refuses operands that overlap the target without being it.
+
+    Raises:
+        Undecided: one does.
+    """
+    count = target.field_store.numel()
+    for each in tensors:
+        if not isinstance(each, FieldTensor) or each.field_store is not target.field_store:
+            continue
+        if each.field_view == target.field_view:
+            continue
+        read = torch.zeros(count, dtype=torch.bool)
+        read[torch.arange(count).as_strided(*each.field_view).flatten()] = True
+        if bool(read[torch.arange(count).as_strided(*target.field_view).flatten()].any()):
+            raise Undecided("a write that overlaps what is read")

@@ -1,0 +1,146 @@
+"""What a network holds and returns, taken apart so that it can be compared: bits of tensors, plain values, code."""
+
+import dataclasses
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.tensors import CODE, PLAIN, FieldTensor
+
+SCRIPTED = (torch.jit.ScriptFunction, torch.jit.ScriptModule)
+FOLLOWED = (nn.Module, Tensor, FunctionType, MethodType, torch.jit.ScriptFunction)
+OURS = ("field_run", "field_store", "field_view")
+DEEPEST, LONGEST = 6, 1000
+
+
+def taken_apart(output: Any, leaves: list[Tensor]) -> Any:
+    """The structure of an output; its tensors go to `leaves`.
+
+    Raises:
+        Undecided: a part is no tensor of torch, plain value, sequence, mapping or dataclass.
+    """
+    if isinstance(output, Tensor):
+        if type(output) not in PLAIN and type(output) is not FieldTensor:
+            raise Undecided(f"an output of type {type(output).__name__}")
+        leaves.append(output)
+        beside = [(name, value) for name, value in vars(output).items() if name not in OURS]
+        return ("tensor", *[(name, taken_apart(value, leaves)) for name, value in beside])
+    if output is None or type(output) in (bool, int, float, str):
+        return (type(output), repr(output))
+    beside = [(name, taken_apart(value, leaves)) for name, value in getattr(output, "__dict__", {}).items()]
+    if isinstance(output, tuple | list):
+        return (type(output), beside, *[taken_apart(each, leaves) for each in output])
+    if isinstance(output, dict):
+        plain = all(type(key) in (str, int, bool, float, type(None)) for key in output)
+        if not plain or getattr(output, "default_factory", None) is not None:
+            raise Undecided(f"an output of type {type(output).__name__} with such keys")
+        items = [((type(key), repr(key)), taken_apart(value, leaves)) for key, value in output.items()]
+        return (type(output), beside, *items)
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):
+        values = [(each.name, taken_apart(getattr(output, each.name), leaves)) for each in dataclasses.fields(output)]
+        return (type(output), beside, *values)
+    raise Undecided(f"an output of type {type(output).__name__}")
+
+
+def reachable(network: Any, found: dict[int, Any] | None = None, depth: int = 0) -> dict[int, Any]:
+    """The modules, tensors and functions that a network or a function can reach by name.
+
+    Raises:
+        Undecided: a part is compiled.
+    """
+    found = {} if found is None else found
+    if isinstance(network, SCRIPTED) or hasattr(network, "_torchdynamo_orig_callable"):
+        raise Undecided("compiled code, whose operators cannot be seen")
+    if id(network) in found or depth > 4:
+        return found
+    if isinstance(network, nn.Module):
+        for module in network.modules():
+            found[id(module)] = module
+            for value in vars(module).values():
+                if isinstance(value, FunctionType | Tensor | torch.jit.ScriptFunction):
+                    reachable(value, found, depth + 1)
+    elif isinstance(network, Tensor):
+        found[id(network)] = network
+    elif isinstance(network, MethodType):
+        reachable(network.__self__, found, depth + 1)
+        reachable(network.__func__, found, depth + 1)
+    elif isinstance(network, FunctionType):
+        found[id(network)] = network
+        for value in (*globals_of(network), *cells_of(network), *(network.__defaults__ or ())):
+            if isinstance(value, FOLLOWED) and not getattr(value, "__module__", "").startswith("torch."):
+                reachable(value, found, depth + 1)
+    return found
+
+
+def globals_of(function: FunctionType) -> list[Any]:
+    """The values of the global names in a function's code."""
+    names = [name for name in function.__code__.co_names if name in function.__globals__]
+    return [function.__globals__[name] for name in names]
+
+
+def cells_of(function: FunctionType) -> list[Any]:
+    """The values that a function encloses."""
+    return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+
+
+def state_of(network: Any) -> dict[int, Any]:
+    """Bits of the tensors, and what the attributes are, as far as they can be followed.
+
+    Raises:
+        Undecided: a part is compiled.
+    """
+    followed: set[int] = set()
+
+    def plain(value: Any, depth: int = 0) -> Any:
+        if isinstance(value, Tensor):
+            if type(value) in PLAIN and value.layout == torch.strided:
+                return (value.dtype, tuple(value.shape), value.detach().clone())
+            return id(value)
+        if isinstance(value, bool | int | float | str | bytes | type(None)):
+            return (type(value), repr(value))
+        opaque = isinstance(value, (nn.Module, type, ModuleType, *CODE))
+        if opaque or id(value) in followed or depth > DEEPEST:
+            return id(value)
+        if isinstance(value, list | tuple | set | frozenset | dict):
+            followed.add(id(value))
+            if len(value) >= LONGEST:
+                return id(value)
+            if isinstance(value, dict):
+                return (type(value), [(plain(key, depth + 1), plain(each, depth + 1)) for key, each in value.items()])
+            return (type(value), [plain(each, depth + 1) for each in value])
+        if hasattr(value, "__dict__") and not type(value).__module__.startswith("torch."):
+            followed.add(id(value))
+            return (id(value), [(name, plain(each, depth + 1)) for name, each in vars(value).items()])
+        return id(value)
+
+    held: dict[int, Any] = {}
+    for key, part in reachable(network).items():
+        if isinstance(part, nn.Module):
+            if isinstance(part, torch.jit.ScriptModule) or getattr(part, "_compiled_call_impl", None) is not None:
+                raise Undecided("compiled code, whose operators cannot be seen")
+            values = [(name, value) for name, value in vars(part).items() if name != "_modules"]
+            held[key] = [(name, plain(value)) for name, value in values if isinstance(value, Tensor) or value]
+        elif isinstance(part, Tensor):
+            held[key] = plain(part)
+        else:
+            globally = [part.__globals__.get(name) for name in part.__code__.co_names if name.islower()]
+            changing = [each for each in globally if isinstance(each, int | float | list | dict)]
+            held[key] = [plain(value) for value in (*cells_of(part), *changing)]
+    return held
+
+
+def alike(first: Any, second: Any) -> bool:
+    """Whether two values are the same, tensors bit for bit up to which NaN."""
+    if isinstance(first, Tensor):
+        if not isinstance(second, Tensor) or first.shape != second.shape:
+            return False
+        same = bool(((first == second) | ((first != first) & (second != second))).all())
+        return same and (not first.is_floating_point() or torch.equal(first.signbit(), second.signbit()))
+    if isinstance(first, tuple | list):
+        return type(first) is type(second) and len(first) == len(second) and all(map(alike, first, second))
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(alike(first[key], second[key]) for key in first)
+    return bool(first == second)

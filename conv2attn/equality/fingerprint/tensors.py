@@ -1,0 +1,123 @@
+"""Tensors without memory: views of a store, which holds real numbers while constant and residues once they depend on
+the input. Whatever reads their memory (numpy, tolist, pickling, a data pointer) makes the run undecided for good.
+"""
+
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from conv2attn.equality.fingerprint.residues import Residues
+from conv2attn.equality.fingerprint.ring import Undecided
+
+CODE = (FunctionType, BuiltinFunctionType, MethodType, CodeType)
+PLAIN = {Tensor, torch.nn.Parameter}
+Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Size, stride and offset of a view."""
+MEMORY = {
+    *("numpy", "__array__", "__array_wrap__", "data_ptr", "const_data_ptr", "untyped_storage", "storage"),
+    *("_typed_storage", "storage_type", "__reduce_ex__", "__reduce__", "__deepcopy__", "__dlpack__", "__copy__"),
+    *("__dlpack_device__", "apply_", "map_", "map2_", "set_", "resize_", "resize_as_", "share_memory_", "is_shared"),
+    *("__setstate__", "register_hook", "backward", "_make_subclass", "as_subclass", "__cuda_array_interface__"),
+    *("to_sparse", "_to_sparse", "swap_tensors", "_view_func"),
+}
+"""What reads or changes the memory of a tensor."""
+WORDS = ("tolist", "__repr__", "__format__", "__str__")
+
+
+DATA: Any = vars(torch._C.TensorBase)["data"].__get__
+"""How `tensor.data` is read."""
+
+
+class Store:
+    """The numbers behind tensors, flat: real while constant, residues (k, n) once they depend on the input."""
+
+    def __init__(self, dtype: torch.dtype, real: Tensor | None = None, residues: Residues | None = None):
+        self.dtype, self.real = dtype, real
+        self.residues = None
+        if residues is not None:  # a rule may hand on a slice of what others hold
+            self.residues = residues.but(values=owned(residues.values), mark=owned(residues.mark))
+
+    def numel(self) -> int:
+        """How many numbers."""
+        if self.residues is not None:
+            return self.residues.values.shape[1]
+        assert self.real is not None
+        return self.real.numel()
+
+
+def owned(tensor: Tensor | None) -> Any:
+    """A tensor whose places are its own."""
+    if tensor is None or (tensor.is_contiguous() and not tensor.storage_offset()):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+class FieldTensor(Tensor):
+    """A view of a store."""
+
+    field_run: Any
+    field_store: Store
+    field_view: Geometry
+
+    @staticmethod
+    def __new__(cls, run: Any, store: Store, size: Any, stride: Any, offset: Any = 0) -> "FieldTensor":
+        """Makes a tensor of this size that holds nothing."""
+        tensor: FieldTensor = Tensor._make_wrapper_subclass(
+            cls,
+            tuple(size),
+            strides=tuple(stride),
+            storage_offset=offset,
+            dtype=store.dtype,
+            device=torch.device("cpu"),
+        )
+        tensor.field_run, tensor.field_store, tensor.field_view = run, store, (tuple(size), tuple(stride), int(offset))
+        return tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        """An operator outside the run's mode, such as on another thread."""
+        run = next(each.field_run for each in tree_leaves((args, kwargs)) if isinstance(each, FieldTensor))
+        return run.guarded(func, args, kwargs or {}, main=False)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """A function of Python: those that read memory are refused."""
+        run = next((each.field_run for each in tree_leaves((args, kwargs)) if isinstance(each, FieldTensor)), None)
+        name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
+        try:
+            with torch._C.DisableTorchFunctionSubclass():
+                if name == "__get__" and func == DATA:
+                    return FieldTensor(run, args[0].field_store, *args[0].field_view)
+                if name == "__set__" or name in MEMORY:
+                    raise Undecided(f"Tensor.{name}: the memory of a tensor")
+                if name in WORDS:
+                    if args[0].field_store.residues is not None:
+                        raise Undecided(f"{name} of numbers that depend on the input")
+                    return getattr(args[0].field_run.real(args[0]), name)(*args[1:], **kwargs)
+                if isinstance(func, CODE) and not (getattr(func, "__module__", "") or "torch").startswith("torch"):
+                    raise Undecided("a function with the torch function protocol that is not torch's")
+                out = func(*args, **kwargs)
+                if func is torch.nn.functional.scaled_dot_product_attention and type(out) is FieldTensor:
+                    assert run is not None
+                    return run.attention(out, *args, **kwargs)
+                return out
+        except BaseException as error:
+            if run is not None:
+                run.fail(error, name)
+            raise
+
+
+def without_numbers(tensor: Any) -> Any:
+    """A tensor of the same form on the meta device; anything else as it is."""
+    if not isinstance(tensor, Tensor):
+        return tensor
+    with torch._C._DisableTorchDispatch():
+        return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def laid(size: Any, stride: Any) -> tuple[int, ...]:
+    """Strides, without those of axes of one number, which mean nothing."""
+    return tuple(0 if side == 1 else step for side, step in zip(size, stride, strict=True))

@@ -1,0 +1,113 @@
+"""The operators of a call, written down: names, numbers, and which storages they read and make.
+
+Both a plain call and the run over the field leave a trace. They must be the same, so that nothing that code can see of
+tensors without memory goes unnoticed; the plain one also tells the true strides of new tensors.
+"""
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from conv2attn.equality.fingerprint.field import bytes_of
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid
+
+KERNELS = (
+    *("CPU", "AutogradCPU", "Autograd", "AutogradOther", "CompositeExplicitAutograd", "CompositeImplicitAutograd"),
+    *("CompositeExplicitAutogradNonFunctional", "ADInplaceOrView", "AutocastCPU"),
+)
+"""Where torch.library may replace a kernel."""
+
+
+class Trace:
+    """The operators of one call; storages are numbered in the order of their making."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, int] = {}
+        self.kept: list[Any] = []  # so that no key is used again
+        self.log: list[tuple[Any, ...]] = []
+
+    def owner(self, tensor: Tensor) -> tuple[Any, int]:
+        """What holds the numbers of a tensor, and its key."""
+        if isinstance(tensor, FieldTensor):
+            return tensor.field_store, id(tensor.field_store)
+        storage = tensor.untyped_storage()
+        return storage, storage._cdata
+
+    def reference(self, value: Any) -> Any:
+        """A tensor by its storage and form, one that nothing here made by its numbers, anything else by its words.
+
+        Raises:
+            Undecided: it is no dense tensor of torch, or was made where this trace could not see it.
+        """
+        if not isinstance(value, Tensor):
+            return repr(value)
+        if (type(value) not in PLAIN and type(value) is not FieldTensor) or value.layout != torch.strided:
+            raise Undecided(f"a tensor of type {type(value).__name__}, {value.layout}")
+        size = tuple(value.size())
+        offset = value.storage_offset() if value.numel() else 0
+        form = (size, laid(size, value.stride()), value.dtype, offset)
+        _, key = self.owner(value)
+        if key in self.made:
+            return (self.made[key], *form)
+        if isinstance(value, FieldTensor):
+            raise Undecided("a tensor made out of sight, as in a thread")
+        if value.numel() and not value.untyped_storage().data_ptr():
+            raise Undecided("a tensor without memory")
+        whole = value.detach().clone(memory_format=torch.contiguous_format)
+        return (hashlib.sha256(bytes_of(whole)).hexdigest(), *form[:3])
+
+    def make(self, tensor: Tensor, anew: bool = False) -> None:
+        """Gives the storage of a tensor its number."""
+        owner, key = self.owner(tensor)
+        if anew or key not in self.made:
+            self.made[key] = len(self.made)
+            self.kept.append(owner)
+
+    def entry(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """An operator and its operands.
+
+        Raises:
+            Undecided: its kernel was replaced.
+        """
+        name = str(func).replace(".", "/", 1).split(".")
+        names = (name[0], ".".join(name))
+        if any(f"{each}/{key}" in torch.library._impls for each in names for key in KERNELS):
+            raise Undecided("an operator with another kernel than torch's")
+        return (str(func), tree_map(self.reference, (args, kwargs)))
+
+    def sources(self, args: Any, kwargs: Any) -> set[int]:
+        """The storages of the operands that nothing here made."""
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        return {key for _, key in map(self.owner, tensors) if key not in self.made}
+
+    def result(self, func: Any, inputs: tuple[Any, ...], out: Any, sources: set[int]) -> None:
+        """Writes an operator down with its results."""
+        lifted = func.__name__.startswith("lift_fresh")
+        for each in tree_leaves(out):
+            if isinstance(each, Tensor) and (lifted or self.owner(each)[1] not in sources):
+                self.make(each, lifted)
+        self.log.append((*inputs, tree_map(self.reference, out)))
+
+
+class Log(TorchDispatchMode):
+    """A plain call, written down; what cannot be written down is kept, since the code may swallow the exception."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trace, self.failures = Trace(), list[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        try:
+            inputs, sources = self.trace.entry(func, args, kwargs), self.trace.sources(args, kwargs)
+            out = func(*args, **kwargs)
+            self.trace.result(func, inputs, out, sources)
+            return out
+        except Exception as error:
+            self.failures.append(f"{func}: {error}")
+            raise

@@ -1,0 +1,118 @@
+"""Pairs of networks written in two ways that are one function, and pairs that are not."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+IMAGE = torch.randn(2, 3, 8, 8)
+CONV, GROUPED, PATCH = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, groups=2, padding=1), nn.Conv2d(3, 5, 4, 4)
+POINT, LINEAR, NORM = nn.Conv2d(3, 4, 1), nn.Linear(3, 4), nn.LayerNorm(3)
+BACK, SHUFFLED = nn.ConvTranspose2d(3, 4, 2, 2), nn.Conv2d(3, 16, 1)
+with torch.no_grad():
+    POINT.weight.copy_(LINEAR.weight[:, :, None, None])
+    POINT.bias.copy_(LINEAR.bias)
+    SHUFFLED.weight.copy_(BACK.weight.permute(1, 2, 3, 0).reshape(16, 3, 1, 1))
+    SHUFFLED.bias.copy_(BACK.bias.repeat_interleave(4))
+
+
+def unfolded(x):
+    columns = F.unfold(x, 3, padding=1)
+    return (CONV.weight.flatten(1) @ columns + CONV.bias[:, None]).view(len(x), 4, 8, 8)
+
+
+def by_patches(x):
+    patches = x.reshape(2, 3, 2, 4, 2, 4).permute(0, 2, 4, 1, 3, 5).flatten(3)
+    return (patches @ PATCH.weight.flatten(1).T + PATCH.bias).permute(0, 3, 1, 2)
+
+
+def channels_first(x):
+    centred = x - x.mean(1, keepdim=True)
+    scaled = centred / torch.sqrt(centred.pow(2).mean(1, keepdim=True) + NORM.eps)
+    return scaled * NORM.weight[:, None, None] + NORM.bias[:, None, None]
+
+
+def by_chunks(x):
+    parts = zip(x.chunk(2, 1), GROUPED.weight.chunk(2), GROUPED.bias.chunk(2), strict=True)
+    return torch.cat([F.conv2d(part, weight, bias, padding=1) for part, weight, bias in parts], 1)
+
+
+def attention_by_hand(x):
+    tokens = x.flatten(2).mT
+    return ((tokens @ tokens.mT) * 3**-0.5).softmax(-1) @ tokens
+
+
+def attention_of_torch(x):
+    tokens = x.flatten(2).mT
+    return F.scaled_dot_product_attention(tokens, tokens, tokens)
+
+
+def buffer(value):
+    def fill(x):
+        result = torch.full((2, 3, 8, 8), value)
+        result[:, 0] = x[:, 0]
+        return result
+
+    return fill
+
+
+EQUAL = {
+    "unfold and a product": (CONV, unfolded),
+    "a patch convolution and a linear layer": (PATCH, by_patches),
+    "a 1x1 convolution and a linear layer": (POINT, lambda x: LINEAR(x.movedim(1, -1)).movedim(-1, 1)),
+    "a transposed convolution and a pixel shuffle": (BACK, lambda x: F.pixel_shuffle(SHUFFLED(x), 2)),
+    "a norm over channels": (lambda x: NORM(x.movedim(1, -1)).movedim(-1, 1), channels_first),
+    "gelu by hand": (F.gelu, lambda x: 0.5 * x * (1 + torch.erf(x * 0.70710678118654752440))),
+    "silu by hand": (F.silu, lambda x: x * torch.sigmoid(x)),
+    "in place": (lambda x: F.relu(CONV(x)), lambda x: CONV(x).relu_()),
+    "written through a view": (lambda x: x.clone().transpose(0, 1).add_(1).transpose(0, 1), lambda x: x + 1),
+    "softmax by hand": (lambda x: x.softmax(1), lambda x: x.exp() / x.exp().sum(1, keepdim=True)),
+    "attention by hand": (attention_of_torch, attention_by_hand),
+    "two orders of a sum": (lambda x: (x + 1) + x * x, lambda x: x.square() + (1 + x)),
+    "a binomial": (lambda x: (x + 1).square(), lambda x: x * x + 2 * x + 1),
+    "half a mean": (lambda x: x.mean((2, 3)) / 2, lambda x: x.sum((2, 3)) / 128),
+    "windows that do not overlap": (
+        lambda x: F.avg_pool2d(x, 2),
+        lambda x: x.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1)),
+    ),
+}
+FOUR_CHANNELS = {"groups by chunks": (GROUPED, by_chunks)}
+DIFFERENT = {
+    "one unit in the last place": (CONV, lambda x: unfolded(x) + 1e-7),
+    "a weight changed": (CONV, lambda x: F.conv2d(x, CONV.weight + 1e-6, CONV.bias, padding=1)),
+    "the input is changed": (lambda x: x.mul_(2), lambda x: x * 2),
+    "constants beside": (buffer(1.0), buffer(2.0)),
+    "rounded to half": (lambda x: x.half().float(), lambda x: x),
+    "cut to integers": (lambda x: x.int().float(), lambda x: x),
+    "a mask of -inf": (
+        lambda x: x.masked_fill(torch.eye(8).bool(), float("-inf")).softmax(-1),
+        lambda x: x.masked_fill(torch.eye(8).bool(), -1e9).softmax(-1),
+    ),
+    "axes swapped": (lambda x: x.mT + 1, lambda x: x + 1),
+    "another correction": (lambda x: x.var(1), lambda x: x.var(1, correction=0)),
+    "a step that no sample shows": (lambda x: torch.relu(x - 50) + x, lambda x: x),
+    "another way to approximate": (F.gelu, lambda x: F.gelu(x, approximate="tanh")),
+    "other windows": (lambda x: F.max_pool2d(x, 3, 1, 1), lambda x: F.max_pool2d(x, 3, 1, 1, 1).relu()),
+    "heads in another order": (
+        lambda x: torch.cat([x[:, :1].tanh(), x[:, 1:].sigmoid()], 1),
+        lambda x: torch.cat([x[:, :1].sigmoid(), x[:, 1:].tanh()], 1),
+    ),
+}
+UNDECIDED = {
+    "bits read as integers": lambda x: x.view(torch.int32).float(),
+    "read by numpy": lambda x: torch.from_numpy(x.numpy() * 2),
+    "read as a number": lambda x: x * (1 if x.sum().item() > 1e9 else 2),
+    "a pole": lambda x: x / x,
+    "random numbers": lambda x: F.dropout(x),
+    "copied by tolist": lambda x: torch.tensor(x.tolist()),
+    "a number that decides": lambda x: x if (x > 0).any() else -x,
+    "complex numbers": lambda x: torch.fft.fft(x).real,
+    "swallowed": lambda x: swallow(x),
+}
+
+
+def swallow(x):
+    try:
+        return x * float(x.sum())
+    except Exception:
+        return x

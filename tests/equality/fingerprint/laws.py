@@ -1,0 +1,108 @@
+"""Fingerprints: one function written in two ways is identified, another never is, what reads numbers is undecided."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from equality.fingerprint.cases import DIFFERENT, EQUAL, FOUR_CHANNELS, IMAGE, UNDECIDED
+from torch import nn
+
+import conv2attn
+from conv2attn.equality.fingerprint import identify
+
+
+@pytest.mark.parametrize("name", [*EQUAL, *FOUR_CHANNELS])
+def test_one_function_in_two_ways_is_identified_with_its_chance(name):
+    pair = EQUAL.get(name) or FOUR_CHANNELS[name]
+    image = IMAGE if name in EQUAL else torch.randn(2, 4, 6, 6)
+    found = identify(*pair, image)
+    assert (found.equal, found.reason) == (True, "")
+    assert found.log2_chance <= -40
+    assert found.size == tuple(image.shape)
+    assert identify(*pair[::-1], image).equal is True
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_another_function_is_not_identified(name):
+    found = identify(*DIFFERENT[name], IMAGE)
+    assert (found.equal, found.log2_chance) == (False, None)
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_reads_numbers_or_has_no_rule_is_undecided_with_its_operator(name):
+    network = UNDECIDED[name]
+    found = identify(network, network, IMAGE)
+    assert found.equal is None
+    assert found.reason
+
+
+def test_the_reason_names_the_line_of_the_code():
+    found = identify(lambda x: x * float(x.sum()), lambda x: x, IMAGE)
+    assert "at laws.py:" in found.reason
+
+
+def test_a_converted_network_is_identified_with_its_original_and_neither_is_changed():
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3, stride=2)
+    ).eval()
+    network = conv2attn.convert(model)
+    conv2attn.set_engine(network, "dense")
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    generator, hooks = torch.get_rng_state(), [dict(module.__dict__) for module in network.modules()]
+    found = identify(model, network, IMAGE)
+    assert (found.equal, found.reason) == (True, "")
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert [list(module.__dict__) for module in network.modules()] == [list(each) for each in hooks]
+    wrong = copy.deepcopy(network)
+    with torch.no_grad():
+        wrong[3].weight[0, 0, 0, 0] += 1e-4
+    assert identify(model, wrong, IMAGE).equal is False
+
+
+def test_a_network_that_counts_its_calls_is_undecided():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x * (2 if self.calls > 3 else 1)
+
+    assert identify(Counting(), lambda x: x, IMAGE).equal is None
+
+
+def test_a_tensor_made_on_another_thread_is_undecided():
+    def threaded(x):
+        results = []
+        thread = threading.Thread(target=lambda: results.append(x + 1))
+        thread.start()
+        thread.join()
+        return results[0] if results else x
+
+    assert identify(threaded, threaded, IMAGE).equal is None
+
+
+def test_code_that_computes_something_else_on_tensors_without_memory_is_undecided():
+    def watching(x):
+        return x + 1 if type(x) is torch.Tensor else x
+
+    assert identify(watching, lambda x: x, IMAGE).equal is None
+
+
+def test_two_threads_at_once_get_right_answers():
+    answers = {}
+
+    def ask(name):
+        pair = EQUAL["unfold and a product"] if name % 2 else DIFFERENT["a weight changed"]
+        answers[name] = identify(*pair, IMAGE).equal
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {0: False, 1: True, 2: False, 3: True}
