@@ -9,7 +9,7 @@ import torch
 from click.testing import CliRunner
 
 import benchmarks.__main__ as everything
-from benchmarks import certificates, engines, spans, training
+from benchmarks import certificates, content, engines, spans, training
 from benchmarks.processes import MIB, apart
 from benchmarks.timing import interleave
 
@@ -32,6 +32,12 @@ def test_every_engine_has_its_price_and_what_to_take_instead(capsys):
         assert f"| {way} |" in printed
     for work in ("MobileNetV2", "ConvNeXt-Tiny", "a step: the paper's block at 16, with a 3x3 convolution"):
         assert f"| {work} | native |" in printed
+
+
+def test_content_is_timed_beside_the_same_layer_without_positions(capsys):
+    content.main(quick=True)
+    (table,) = tables_in(capsys.readouterr().out)
+    assert len(table.strip().splitlines()) == 2 + 2 * 5
 
 
 def test_one_command_writes_pages_that_name_the_code_they_measured(tmp_path, monkeypatch):

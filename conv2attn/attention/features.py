@@ -4,9 +4,12 @@ import math
 from functools import lru_cache
 
 import torch
+from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 from conv2attn.attention.hardness import FORMAT_NAMES
-from conv2attn.basis import HeadNumbers
+from conv2attn.attention.tracing import readable
+from conv2attn.basis import HeadNumbers, Operator
 from conv2attn.bounds import absolute_score_error, exact_absolute_features
 
 LARGEST_SCORE_ERROR = 2.0**-10  # chosen: every weight then has TF32's relative accuracy or better
@@ -32,6 +35,19 @@ def score_error(numbers: HeadNumbers, side: int, dtype: torch.dtype) -> float:
     if numbers.on_pixels and all(exact):
         return 0.0
     return absolute_score_error(max(map(abs, numbers.alphas)), reach, axes, precision)
+
+
+def few_features(operators: Operator, padded: Tensor, dtype: torch.dtype) -> bool:
+    """Whether features of squares serve the positions of attention that reads the `padded` image, in scores of `dtype`.
+
+    False where values cannot be read now.
+
+    They stand behind those of content in a sum, so that the roundings of q.k are those of every engine.
+    """
+    if not operators.reads_content or not readable(padded) or is_batchedtensor(padded):
+        return False
+    numbers = operators.numbers_on(padded)
+    return numbers is not None and score_error(numbers, max(padded.shape[2:]), dtype) <= LARGEST_SCORE_ERROR
 
 
 def longest_side(numbers: HeadNumbers, dtype: torch.dtype) -> int:

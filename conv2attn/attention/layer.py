@@ -12,8 +12,9 @@ from torch import Tensor, fx, nn
 
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
+from conv2attn.attention.features import few_features
 from conv2attn.attention.probes import backend_flags
-from conv2attn.attention.recipe import OperatorFacts, Question, Recipe, read_operators
+from conv2attn.attention.recipe import OperatorFacts, Question, Recipe, read_operators, score_dtype
 from conv2attn.attention.storage import output_format, stored
 from conv2attn.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
 from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, kernel_taps
@@ -290,6 +291,7 @@ class MultiHeadSelfAttention(nn.Module):
         """
         facts = self.facts(basis, image)
         learned = any(value.requires_grad for value in basis.operators.values)
+        question = self.question(basis, image) if self.has_content else None
         key = (
             self.engine,
             image.shape,
@@ -297,10 +299,11 @@ class MultiHeadSelfAttention(nn.Module):
             torch.is_grad_enabled(),
             learned,
             self.training and self.dropout,
+            question is not None and question.few_features,
         )
         recipe = facts.recipes.get(key)
         if recipe is None or not recipe.serves(basis):
-            recipe = facts.recipes[key] = recipe_for(self.engine, self.question(basis, image), image)
+            recipe = facts.recipes[key] = recipe_for(self.engine, question or self.question(basis, image), image)
         if not (image.is_cpu or image.is_meta or learned):
             facts.assert_current(basis.operators)
         return recipe
@@ -330,9 +333,9 @@ class MultiHeadSelfAttention(nn.Module):
         free = not readable(image) and any(value.requires_grad for value in basis.operators.values)
         facts = self.facts(basis, image)
         dropped = self.dropout if self.training else 0.0
-        return Question(
-            basis, facts, image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free, dropped
-        )
+        few = self.has_content and few_features(basis.operators, basis.padding.pad(image), score_dtype(image.dtype))
+        about = (image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free, dropped, few)
+        return Question(basis, facts, *about)
 
     @property
     def like(self) -> Tensor:

@@ -147,6 +147,7 @@ class Question:
         traced: whether a graph is being traced.
         free: whether the values may change without being read again, so that only what holds for all values is exact.
         dropout: probability with which each weight of attention is dropped in this call.
+        few_features: whether attention that reads this image has accurate features of few numbers for its positions.
     """
 
     basis: Basis
@@ -159,6 +160,7 @@ class Question:
     traced: bool = False
     free: bool = False
     dropout: float = 0.0
+    few_features: bool = False
 
     @property
     def grid(self) -> AttentionGrid:

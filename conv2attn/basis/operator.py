@@ -52,6 +52,12 @@ class Operator:
         """Centres and sharpness as Python numbers: reads the values, which synchronises an accelerator."""
         return HeadNumbers()
 
+    def numbers_on(self, image: Tensor) -> HeadNumbers | None:
+        """Bounds on the part of positions in scores that read `image` too, from which the accuracy of features follows;
+        None where they have no features of few numbers. Reads the values.
+        """
+        return None
+
     @property
     def centers(self) -> Tensor | None:
         """The centre of each head in pixels, (heads, axes), from which its target follows; None without centres."""
@@ -90,6 +96,18 @@ class Operator:
     def features(self, grid: "AttentionGrid", dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Features of queries (1, heads, queries, width) and keys (1, 1, keys, width), coordinates centred."""
         self.has_none("features")
+
+    def content_features(
+        self, grid: "AttentionGrid", dtype: torch.dtype, image: Tensor, by_axis: bool
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Of scores that read the padded `image`, features of queries and keys, (batch, heads, queries or keys, width):
+        the parts of both, which belong together, side by side. Coordinates are centred.
+
+        Args:
+            by_axis: of positions whose scores are a sum over the axes: a query then has the score of each coordinate of
+                keys along each axis, and a key marks its own, which is accurate for every sharpness and wider.
+        """
+        self.has_none("content_features")
 
     def has_none(self, what: str) -> NoReturn:
         """Refuses a question that the family does not answer (C2A110)."""

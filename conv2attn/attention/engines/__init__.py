@@ -60,6 +60,8 @@ def choose_engine(question: Question) -> str:
         return "gather"
     if not isinstance(separable.decide(question), str):
         return cheapest(question)
+    if question.basis.operators.reads_content and not question.traced:
+        return "dense" if isinstance(sdpa.decide(question), str) else "sdpa"
     return "dense" if dense.fits(question) or isinstance(sdpa.decide(question), str) else "sdpa"
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
+from conv2attn.basis.numbers import HeadNumbers
 from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators.softmax import Positions
 from conv2attn.score_terms import ScoreTerms
@@ -51,12 +52,86 @@ class ContentSoftmax(Operator):
         asked, keys = self.queries_of(grid, queries, image.to(dtype)), self.keys_of(image.to(dtype))
         parts = [self.positions.scores(grid, queries, dtype)] if self.terms.vr else []
         if self.terms.qk:
-            parts.append(asked @ keys)
+            parts.append(asked @ keys.mT)
         if self.content_bias is not None:
-            parts.append(torch.einsum("hd,bhdk->bhk", self.content_bias.to(dtype), keys)[:, :, None])
+            parts.append(torch.einsum("hd,bhkd->bhk", self.content_bias.to(dtype), keys)[:, :, None])
         if self.terms.qr:
             parts.append(self.positions.directed_scores(self.toward(asked), grid, queries))
         return sum(parts[1:], parts[0]).expand(-1, -1, queries.shape[0], -1)
+
+    @property
+    def is_separable(self) -> bool:  # type: ignore[override]
+        """Whether positions have a part of the scores for each axis, or no part at all."""
+        return self.positions.is_separable or not (self.terms.qr or self.terms.vr)
+
+    def content_features(
+        self, grid: AttentionGrid, dtype: torch.dtype, image: Tensor, by_axis: bool
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Features of queries and keys whose inner products have the scores' softmax: content first, then positions."""
+        image, all_queries = image.to(dtype), grid.every_query()
+        asked, parts = self.queries_of(grid, all_queries, image), []
+        if self.terms.has_key:
+            biases = [] if self.content_bias is None else [self.content_bias.to(dtype)[None, :, None]]
+            meeting = [asked] if self.terms.qk else []
+            parts.append((sum([*meeting, *biases]), self.keys_of(image)))
+        if self.terms.qr or self.terms.vr:
+            parts.append(self.position_features(grid, asked, dtype, by_axis))
+        shape = (image.shape[0], self.heads)
+        queries, keys = (
+            [each.expand(*shape, tokens, -1) for each in side]
+            for side, tokens in zip(zip(*parts, strict=True), grid.shape, strict=True)
+        )
+        return queries, keys
+
+    def position_features(
+        self, grid: AttentionGrid, asked: Tensor, dtype: torch.dtype, by_axis: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, those of both that there are."""
+        positions, all_queries, asking = self.positions, grid.every_query(), []
+        if by_axis:
+            coordinates = grid.key_coordinates()
+            marks = [
+                coordinates[:, axis, None] == torch.arange(side, device=coordinates.device)
+                for axis, side in enumerate(grid.keys)
+            ]
+            keys = torch.cat(marks, -1).to(dtype)[None, None]
+            if self.terms.vr:
+                asking.append(torch.cat(positions.parts(grid, all_queries, dtype), -1)[None])
+            if self.terms.qr:
+                asking.append(torch.cat(positions.directed_parts(self.toward(asked), grid), -1))
+        else:
+            queries, keys = positions.features(grid, dtype)
+            if self.terms.vr:
+                asking.append(queries)
+            if self.terms.qr:
+                asking.append(positions.directed_features(self.toward(asked), grid))
+        return sum(asking[1:], asking[0]), keys
+
+    def numbers_on(self, image: Tensor) -> HeadNumbers | None:
+        """Bounds on the part of positions in the scores on the padded `image`; None of other families.
+
+        With `q.(W_hat_key r_delta) = a |delta|^2 + b . delta`, sums of absolute values are at most those of heads of
+        sharpness `alpha + |a| + |b| / 3` on grids with a side of at least 2; of squares in general, `a` is the sum of
+        the absolute values of their coefficients. Reads values.
+        """
+        if not (self.positions.has_features and (self.terms.qr or self.terms.vr)):
+            return None
+        axes, reach, sharpness = self.positions.dimensions, 0.0, 0.0
+        if self.terms.vr:
+            numbers = self.positions.numbers()
+            reach = max([numbers.reach, *(abs(x) for center in numbers.centers for x in center)])
+            sharpness = max([numbers.sharpness, *map(abs, numbers.alphas)])
+        if self.terms.qr:
+            query, bias = self.query, self.query_bias
+            assert query is not None
+            if self.position_key is not None:
+                query = self.position_key.mT @ query
+                bias = None if bias is None else torch.einsum("hdp,hd->hp", self.position_key, bias)
+            toward = torch.einsum("hpc,bcn->bhpn", query.detach(), image.flatten(2).to(query))
+            toward = (toward if bias is None else toward + bias.detach()[..., None]).abs().amax((0, 1, 3))
+            squares, linear = self.positions.split(toward)
+            sharpness += squares.sum().item() + linear.amax().item() / 3
+        return HeadNumbers(axes=axes, reach=reach, sharpness=sharpness)
 
     def queries_of(self, grid: AttentionGrid, queries: Tensor, image: Tensor) -> Tensor:
         """`W_qry x_q + b_qry` of some queries on the padded `image`: (batch, heads, queries, d_key)."""
@@ -67,11 +142,11 @@ class ContentSoftmax(Operator):
         return asked if self.query_bias is None else asked + self.query_bias.to(image.dtype)[:, None]
 
     def keys_of(self, image: Tensor) -> Tensor:
-        """`W_key x_k + b_key` of all keys on the padded `image`: (batch, heads, d_key, keys)."""
+        """`W_key x_k + b_key` of all keys on the padded `image`: (batch, heads, keys, d_key)."""
         if self.key is None:
             return image.new_zeros(())
-        keys = torch.einsum("hdc,bck->bhdk", self.key.to(image.dtype), image.flatten(2))
-        return keys if self.key_bias is None else keys + self.key_bias.to(image.dtype)[..., None]
+        keys = torch.einsum("hdc,bck->bhkd", self.key.to(image.dtype), image.flatten(2))
+        return keys if self.key_bias is None else keys + self.key_bias.to(image.dtype)[:, None]
 
     def toward(self, asked: Tensor) -> Tensor:
         """`W_hat_key^T q` for q (batch, heads, queries, d_key): (batch, heads, queries, d_position)."""

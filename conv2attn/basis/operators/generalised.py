@@ -119,6 +119,20 @@ class GeneralisedSoftmax(Positions):
             total = total + toward[..., axes + place, None] * outer(parts)
         return total
 
+    def split(self, toward: Tensor) -> tuple[Tensor, Tensor]:
+        """The coefficients of `delta_i delta_j` and those of delta."""
+        return toward[..., self.dimensions :], toward[..., : self.dimensions]
+
+    def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
+        """`(b - C q, c_ij)` for `toward = (b, c_ij)` at the query q, C symmetric with `d^T C d / 2 = c_ij d_i d_j`."""
+        sites, axes = grid.centred()[0].to(toward), self.dimensions
+        linear = list(toward[..., :axes].unbind(-1))
+        for place, (first, second) in enumerate(pairs(axes)):
+            square = toward[..., axes + place]
+            linear[first] = linear[first] - square * sites[:, second]
+            linear[second] = linear[second] - square * sites[:, first]
+        return torch.cat([torch.stack(linear, -1), toward[..., axes:]], -1)
+
     def features(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """`(P (q + c), -P_ii / 2, -P_ij)` of the query q and `(k, k_i k_j)` of the key k, with P the precision."""
         sites, keys = grid.centred()

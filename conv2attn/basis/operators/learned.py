@@ -93,22 +93,35 @@ class LearnedSoftmax(Positions):
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """`v . r_delta`: (1, heads, queries, keys)."""
-        self.on(grid)
-        parts = [
-            self.axis_scores(grid.displacement(axis, index), axis, dtype)
-            for axis, index in enumerate(grid.coordinates(queries))
-        ]
-        return additive_scores(parts)[None]
+        return additive_scores(self.parts(grid, queries, dtype))[None]
 
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta`, for toward (..., queries, axes * width): (..., queries, keys)."""
+        return additive_scores(self.directed_parts(toward, grid, queries))
+
+    def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
+        """Of each axis `toward . r_delta`: some queries meet every shift once, and keys read theirs; all queries of one
+        coordinate meet the shifts of its keys in one product.
+        """
         self.on(grid)
+        if queries is None:
+            return self.directed_parts_everywhere(toward.unflatten(-2, grid.queries), grid)
         parts = []
         for axis, index in enumerate(grid.coordinates(queries)):
             width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
             shift_scores = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
             parts.append(shift_scores.gather(-1, shifts.expand(*shift_scores.shape[:-1], -1)))
-        return additive_scores(parts)
+        return parts
+
+    def directed_parts_everywhere(self, toward: Tensor, grid: AttentionGrid) -> list[Tensor]:
+        """`directed_parts` of all queries, for toward (..., *queries, axes * width)."""
+        parts, first = [], -1 - self.dimensions
+        for axis, table in enumerate(self.tables):
+            width, shifts = table.shape[1], grid.displacement(axis) + table.shape[0] // 2
+            asking = toward[..., axis * width : (axis + 1) * width].movedim(first + axis, -2)
+            part = torch.einsum("...qp,qkp->...qk", asking, table.to(toward)[shifts])
+            parts.append(part.movedim(-2, first + axis).flatten(first, -2))
+        return parts
 
     def resized(self, sides: Sides, how: str = "grow") -> Self:
         """Heads for keys with these `sides`, made from these.

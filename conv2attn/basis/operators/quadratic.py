@@ -115,18 +115,26 @@ class QuadraticSoftmax(Centered):
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """`-alpha |displacement - center|^2`: (1, heads, queries, keys); 0 at an exact target."""
-        parts = [
-            self.axis_scores(grid.displacement(axis, index), axis, dtype)
-            for axis, index in enumerate(grid.coordinates(queries))
-        ]
-        return additive_scores(parts)[None]
+        return additive_scores(self.parts(grid, queries, dtype))[None]
+
+    def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
+        """Of each axis `toward . (delta^2, delta)`, for toward (..., queries, axes + 1)."""
+        along = grid.coordinates(grid.every_query() if queries is None else queries)
+        delta = [grid.displacement(axis, index).to(toward) for axis, index in enumerate(along)]
+        return [toward[..., :1] * part.square() + toward[..., axis + 1, None] * part for axis, part in enumerate(delta)]
 
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta` with `r_delta = (|delta|^2, delta)`, for toward (..., queries, axes + 1)."""
-        delta = [grid.displacement(axis, index).to(toward) for axis, index in enumerate(grid.coordinates(queries))]
-        return additive_scores(
-            [toward[..., :1] * part.square() + toward[..., axis + 1, None] * part for axis, part in enumerate(delta)]
-        )
+        return additive_scores(self.directed_parts(toward, grid, queries))
+
+    def split(self, toward: Tensor) -> tuple[Tensor, Tensor]:
+        """The coefficient of `|delta|^2` and those of delta."""
+        return toward[..., :1], toward[..., 1:]
+
+    def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
+        """`(b - 2 a q, a)` for `toward = (a, b)` at the query q: the width is axes + 1."""
+        sites = grid.centred()[0].to(toward)
+        return torch.cat([toward[..., 1:] - 2 * toward[..., :1] * sites, toward[..., :1]], -1)
 
     def features(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """`(2 alpha (q + c), -alpha)` of the query q and `(k, |k|^2)` of the key k: the width is axes + 1."""

@@ -82,6 +82,10 @@ class SinusoidalSoftmax(Positions):
         """`v . r_delta`: (1, heads, queries, keys)."""
         return self.on(grid).scores(grid, queries, dtype)
 
+    def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
+        """Of each axis `toward . r_delta`."""
+        return self.on(grid).directed_parts(toward, grid, queries)
+
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta` for toward (..., queries, axes * width): (..., queries, keys)."""
         return self.on(grid).directed_scores(toward, grid, queries)

@@ -68,6 +68,30 @@ class Positions(Operator, ABC):
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """The scores of some queries, (1, heads, queries, keys)."""
 
+    def parts(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype) -> list[Tensor]:
+        """Of scores that are a sum over the axes, the part of each: (heads, queries, keys of that axis)."""
+        positions = self.on(grid)
+        along = enumerate(grid.coordinates(queries))
+        return [positions.axis_scores(grid.displacement(axis, index), axis, dtype) for axis, index in along]
+
+    def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
+        """Of `directed_scores` that are a sum over the axes, the part of each: (..., queries, keys of that axis).
+
+        By default of all queries, row-major.
+        """
+        self.has_none("directed_parts")
+
+    def split(self, toward: Tensor) -> tuple[Tensor, Tensor]:
+        """The coefficients of squares and those of displacements in vectors that meet r_delta, (..., d_position)."""
+        self.has_none("split")
+
+    def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
+        """Features of every query by which `features` of keys give `toward . r_delta` and what depends on q alone.
+
+        Shapes as in `directed_scores`: (..., queries, width).
+        """
+        self.has_none("directed_features")
+
     @abstractmethod
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta` for vectors of each query, toward (..., queries, d_position): (..., queries, keys).
