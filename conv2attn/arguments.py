@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
+from conv2attn.generators import devices_of, generators_kept
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LISTED = 12
@@ -162,10 +163,14 @@ def running(network: nn.Module, inputs: Any) -> Iterator[None]:
 
 
 def call_network(network: nn.Module, inputs: Any) -> Any:
-    """`network` called with one tensor, several positional arguments, or named ones."""
-    if isinstance(inputs, Mapping):
-        return network(**inputs)
-    return network(*inputs) if isinstance(inputs, tuple | list) else network(inputs)
+    """`network` called with one tensor, several positional arguments, or named ones.
+
+    What it draws moves no generator of the caller's.
+    """
+    named, several = isinstance(inputs, Mapping), isinstance(inputs, tuple | list)
+    arguments = [*(inputs.values() if named else inputs if several else [inputs])]
+    with generators_kept(devices_of(network, *arguments)):
+        return network(**inputs) if named else network(*arguments)
 
 
 def foreign_code(module: nn.Module, packages: Container[str]) -> str:

@@ -253,6 +253,9 @@ class Module:
     def _is_in_bad_fork(self):
         return False
 
+    def manual_seed(self, seed):
+        self.generator.manual_seed(seed)
+
     def manual_seed_all(self, seed):
         self.generator.manual_seed(seed)
 

@@ -25,7 +25,7 @@ LAYERS = [
     {"basis"},
     {"report"},
     {"arguments", "score_terms"},
-    {"verdicts", "choices", "errors", "suffixes"},
+    {"verdicts", "choices", "errors", "generators", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 

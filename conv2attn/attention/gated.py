@@ -14,6 +14,7 @@ from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import Padding, Sites, Weights
 from conv2attn.errors import EngineError, GeometryError, UnsupportedError, UsageError, whole_number
+from conv2attn.generators import generators_kept
 
 CLOSED = 100.0
 """A gate whose sigmoid is exactly 1 in float32 and float64: nothing of the content's attention is left."""
@@ -109,7 +110,8 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
             f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}",
             "Cast the layer to float64 with layer.double(), or pass a smaller side.",
         )
-    attention = gpsa()(heads * width, heads, qkv_bias=True).to(layer.like)
+    with generators_kept():
+        attention = gpsa()(heads * width, heads, qkv_bias=True).to(layer.like)
     reads, writes = weights.explicit_factors()
     value, output = torch.zeros(heads, width, heads * width), torch.zeros(heads * width, heads, width)
     value[:, : layer.d_head, : layer.d_in] = reads
@@ -155,7 +157,8 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
         raise UnsupportedError("C2A101", reason, "Such a head has no centre.")
     alpha, heads, dim = -weight[:, 2], attention.num_heads, attention.dim
     encoding = Encoding.of("quadratic", (weight[:, :2] / (2 * alpha[:, None])).flip(1), alpha)
-    layer = MultiHeadSelfAttention(dim, dim, encoding, d_head=dim // heads).to(weight)
+    with generators_kept():
+        layer = MultiHeadSelfAttention(dim, dim, encoding, d_head=dim // heads).to(weight)
     output = attention.proj.weight.detach()
     bias = attention.proj.bias.detach()
     bias = bias if attention.v.bias is None else bias + output @ attention.v.bias.detach()

@@ -11,6 +11,7 @@ from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Padding, Sites, Weights
 from conv2attn.errors import EngineError, UnsupportedError, whole_number
+from conv2attn.generators import generators_kept
 
 COEFFICIENT_ROUNDINGS = 64
 """Roundoffs of the largest coefficient by which one may differ. Chosen: each is a sum of a few dozen products."""
@@ -86,7 +87,8 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
     axes = layer.dimensions
     width = max(layer.d_head, axes + 1, math.ceil(layer.d_out / heads))
     width += heads * width == axes + 1 == layer.d_in  # where all are equal, torch packs the three maps into one
-    attention = nn.MultiheadAttention(heads * width, heads, kdim=axes + 1, vdim=layer.d_in, batch_first=True)
+    with generators_kept():
+        attention = nn.MultiheadAttention(heads * width, heads, kdim=axes + 1, vdim=layer.d_in, batch_first=True)
     attention = attention.to(layer.like)
     asking, answering = torch.zeros(2, heads, width, axes + 1).to(layer.like).unbind(0)
     alpha = operators.alpha.detach().to(dtype)
@@ -148,9 +150,10 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
             "Pass attention whose heads score by squared distance.",
         )
     encoding = Encoding.of("quadratic", scores[:, axes, :axes] / (2 * alpha[:, None]), alpha)
-    layer = MultiHeadSelfAttention(
-        attention.vdim, module.d_out, encoding, d_head=width, padding=module.padding, sites=module.sites
-    ).to(scores)
+    with generators_kept():
+        layer = MultiHeadSelfAttention(
+            attention.vdim, module.d_out, encoding, d_head=width, padding=module.padding, sites=module.sites
+        ).to(scores)
     output = attention.out_proj.weight.detach()[: module.d_out]
     bias = attention.out_proj.bias.detach()[: module.d_out] + output @ inside[-heads * width :]
     value = attention.v_proj_weight.detach().unflatten(0, (heads, width))

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.generators import generators_kept
 from conv2attn.report.markup import to_csv
 from conv2attn.span import heads
 
@@ -157,9 +158,9 @@ def atlas(
     return contents
 
 
+@generators_kept(seed=SEED)
 def measure_entry(entry: Entry) -> dict[str, Any]:
     """The measurements of one model, made in this process."""
-    torch.manual_seed(SEED)
     seed = {} if entry.trained else {"seed": SEED}
     source, fields = str(entry.fields["source"]), entry.fields
     model: Any = (

@@ -11,6 +11,7 @@ from conv2attn.arguments import check_code
 from conv2attn.errors import UnsupportedError
 from conv2attn.framework.attention_convolution import AttentionConvolution
 from conv2attn.framework.mechanisms import DotProduct, Normalised
+from conv2attn.generators import generators_kept
 
 
 @singledispatch
@@ -109,7 +110,8 @@ def _(layer: AttentionConvolution) -> nn.MultiheadAttention:
             "Pass values and outputs of heads that share the channels evenly.",
         )
     biased = not (layer.bias is None and scored.query_bias is None and scored.key_bias is None)
-    attention = nn.MultiheadAttention(channels, heads, bias=biased, batch_first=True).to(layer.value)
+    with generators_kept():
+        attention = nn.MultiheadAttention(channels, heads, bias=biased, batch_first=True).to(layer.value)
     with torch.no_grad():
         attention.in_proj_weight.copy_(torch.cat([w.flatten(0, 1) for w in (scored.query, scored.key, layer.value)]))
         attention.out_proj.weight.copy_(layer.output.movedim(0, 1).flatten(1))

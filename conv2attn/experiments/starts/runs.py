@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from conv2attn.experiments.data import Augmentation, accuracy, normalised_images, read_images_of
 from conv2attn.experiments.starts.arms import Faster, begin
 from conv2attn.experiments.starts.starts_plan import BATCH, CLIP, WARM_UP, WEIGHT_DECAY
+from conv2attn.generators import generators_kept
 from conv2attn.models.capture import capture
 from conv2attn.models.starts import Start
 from conv2attn.models.zoo.transformer import TransformerPlan, VisionTransformer
@@ -44,6 +45,12 @@ class RunKey:
 
 
 def run_start(key: RunKey) -> dict[str, Any]:
+    """Trains one network by its seed, and returns its row: see `train_start`."""
+    with generators_kept(seed=key.seed):
+        return train_start(key)
+
+
+def train_start(key: RunKey) -> dict[str, Any]:
     """Trains one network and returns its row.
 
     Trained by AdamW on the first images, mirrored at random where that keeps the class, with a rate that rises and
@@ -57,7 +64,6 @@ def run_start(key: RunKey) -> dict[str, Any]:
     if key.held_out:
         test, truth = images.pixels[-key.held_out :], images.labels[-key.held_out :]
     test = normalised_images(test, mean, deviation)
-    torch.manual_seed(key.seed)
     start_name, _, torch_drawn = key.arm.partition("/")
     plan = TransformerPlan(side=images.shape[1], patch=PATCHES[key.data], drawn="torch" if torch_drawn else "vit")
     network = VisionTransformer(plan)

@@ -28,6 +28,7 @@ from conv2attn.experiments.training.processes import Worker, worker_group
 from conv2attn.experiments.training.recipe_networks import head_parameters, network_for, recipe_dtype
 from conv2attn.experiments.training.run_folder import Progress, TrainingRun
 from conv2attn.experiments.training_recipe import TrainingRecipe, learning_rate
+from conv2attn.generators import CPU, generators_kept, seed_generator
 from conv2attn.report.progress import progress as shown_progress
 
 AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -61,7 +62,7 @@ def train(
             done (C2A001).
         CheckpointError, UsageError: see `read_images_of`, `network_for`, and `create` and `read_checkpoint` of the run.
     """
-    with worker_group(device) as worker:
+    with worker_group(device) as worker, generators_kept([worker.device]):
         run, state = TrainingRun(Path(folder)), None
         if recipe is None:
             state = run.read_checkpoint()
@@ -236,7 +237,8 @@ class Training:
         place = self.worker.share(torch.arange(len(chosen)))
         inputs = self.prepared(pixels[place])
         labels = self.images.labels[chosen[place]].to(self.worker.device)
-        torch.manual_seed(seed_of(self.recipe.seed, DROPOUT, self.progress.step, self.worker.rank))
+        for device in {CPU, self.worker.device}:
+            seed_generator(device, seed_of(self.recipe.seed, DROPOUT, self.progress.step, self.worker.rank))
         for group in self.optimiser.param_groups:
             rate = learning_rate(self.recipe, self.progress.step, self.steps_per_epoch * self.recipe.epochs)
             group["lr"] = rate * group["rate"]

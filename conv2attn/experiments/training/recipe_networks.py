@@ -14,6 +14,7 @@ from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.errors import Conv2AttnWarning, UsageError
 from conv2attn.experiments.data import LabelledImages
 from conv2attn.experiments.training_recipe import TrainingRecipe
+from conv2attn.generators import generators_kept
 from conv2attn.models import attention_layers, convert, soften
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.score_terms import ScoreTerms
@@ -99,8 +100,8 @@ def fresh_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
             f"{size:,} parameters, their gradients and averages do not fit in the memory",
             "Lower --width, --heads or --layers.",
         )
-    torch.manual_seed(recipe.seed)
-    return build_network(recipe, images)
+    with generators_kept(seed=recipe.seed):
+        return build_network(recipe, images)
 
 
 def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:

@@ -179,7 +179,7 @@ def record(network: nn.Module, example: Any) -> CallRecorder:
     recorder = CallRecorder(network)
     with running(network, example):
         try:
-            with recorder, torch.no_grad(), torch.random.fork_rng():
+            with recorder, torch.no_grad():
                 call_network(network, example)
         except AttributeError as error:
             if (name := layers.get(id(error.obj))) is None:

@@ -1,0 +1,68 @@
+"""Generators of random numbers: a network that draws while it is watched leaves the user's as they were."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+CPU = torch.device("cpu")
+
+
+@contextmanager
+def generators_kept(devices: Iterable[torch.device] = (), seed: int | None = None) -> Iterator[None]:
+    """The generators of the CPU and of `devices` are afterwards what they were; with a seed they begin at it inside.
+
+    `torch.manual_seed` seeds every device of the process, and `torch.random.fork_rng` reads every GPU.
+
+    Examples:
+        >>> before = torch.get_rng_state()
+        >>> with generators_kept(seed=0):
+        ...     drawn = torch.rand(2)
+        >>> torch.equal(before, torch.get_rng_state())
+        True
+    """
+    used = [CPU, *{device for device in devices if device.type not in ("cpu", "meta")}]
+    before = [state_of(device) for device in used]
+    try:
+        if seed is not None:
+            for device in used:
+                seed_generator(device, seed)
+        yield
+    finally:
+        for device, state in zip(used, before, strict=True):
+            set_state_of(device, state)
+
+
+def devices_of(network: nn.Module, *inputs: Any) -> set[torch.device]:
+    """The devices of a network's tensors, and of those among `inputs`."""
+    tensors = [*network.parameters(), *network.buffers(), *(each for each in inputs if isinstance(each, Tensor))]
+    return {tensor.device for tensor in tensors}
+
+
+def state_of(device: torch.device) -> Tensor:
+    """The state of a device's own generator."""
+    if device.type == "cpu":
+        return torch.default_generator.get_state()
+    module: Any = torch.get_device_module(device)
+    return module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
+
+
+def set_state_of(device: torch.device, state: Tensor) -> None:
+    """Sets the state of a device's own generator."""
+    if device.type == "cpu":
+        torch.default_generator.set_state(state)
+        return
+    module: Any = torch.get_device_module(device)
+    module.set_rng_state(state) if device.type == "mps" else module.set_rng_state(state, device)
+
+
+def seed_generator(device: torch.device, seed: int) -> None:
+    """Seeds a device's own generator, and no other."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+        return
+    module: Any = torch.get_device_module(device)
+    with module.device(device) if hasattr(module, "device") else nullcontext():
+        module.manual_seed(seed)
