@@ -17,7 +17,18 @@ from conv2attn.attention.probes import backend_flags
 from conv2attn.attention.recipe import OperatorFacts, Question, Recipe, read_operators, score_dtype
 from conv2attn.attention.storage import output_format, stored
 from conv2attn.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
-from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, kernel_taps
+from conv2attn.basis import (
+    AttentionGrid,
+    Basis,
+    ContentSoftmax,
+    Operator,
+    Padding,
+    Sides,
+    Sites,
+    Weights,
+    as_basis,
+    kernel_taps,
+)
 from conv2attn.choices import StrideBy
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
 from conv2attn.score_terms import POSITION_ONLY, ScoreTerms
@@ -402,6 +413,20 @@ class MultiHeadSelfAttention(nn.Module):
         image = image.to(autocast_dtype(image) or image.dtype)
         step = dense.queries_per_chunk(self.question(basis, image))
         yield from dense.attention_chunks(basis, basis.padding.pad(image), step)
+
+    def term_scores(self, image: Tensor) -> dict[str, Tensor]:
+        """The scores of each term, before the softmax of their sum: (batch or 1, heads, queries, keys) by its name.
+
+        What depends on a query alone is part of a term, and drops out of the softmax.
+        """
+        image, basis = self.batched(image), self.basis()
+        padded, dtype = basis.padding.pad(image), score_dtype(image.dtype)
+        grid = AttentionGrid(tuple(padded.shape[2:]), basis.sites, image.device)
+        about = (grid, grid.every_query(), dtype, padded)
+        if not self.has_content:
+            return {"vr": basis.operators.scores(*about)}
+        operators: Any = basis.operators
+        return {name: replace(operators, terms=ScoreTerms.of(name)).scores(*about) for name in self.terms.names}
 
     def checked_sides(self, sides: Any) -> Sides:
         """`sides`, if it is one whole number per axis.

@@ -334,7 +334,7 @@ def explore_file(
     else:
         batch, words = reading.images(inputs, network, input_size, size)
         batch = batch if batch.ndim == 4 else batch[None]
-        image, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
+        image = batch
     default_size = [f"{'x'.join(map(str, size))}{published_size(network)}"] if captured and not input_size else []
     assumed = list(filter(None, [assumed_of(network)]))
     described = "; ".join((words, *default_size, *assumed))

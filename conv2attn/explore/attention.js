@@ -9,6 +9,14 @@ function unpack(packed) {
   return new ARRAYS[code](bytes.buffer);
 }
 
+// What a leading token, such as a class token, attends to through one head: a weight per key.
+function leadingRow(layer, head, token) {
+  const { leading, extra } = layer;
+  const keys = layer.keys[0] * layer.keys[1];
+  const start = (head * extra + token) * keys;
+  return Float64Array.from(leading.attention.subarray(start, start + keys), (code) => leading.largest[head] * (code / 255) ** 2);
+}
+
 function siteOf(layer, axis, query) {
   return layer.before[axis] + layer.stride[axis] * query;
 }

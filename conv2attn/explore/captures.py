@@ -18,14 +18,18 @@ MOST_WINDOWED = 1024
 """Largest number of tokens of an image whose windows are joined into one map."""
 
 
-def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> Explored:
-    """Captures all attention of `network` in a run on `image` (1, channels, rows, columns).
+def captured_layers(
+    network: nn.Module, images: Tensor, only: Patterns = (), budget: Budget | None = None, views: int = 1
+) -> Explored:
+    """Captures all attention of `network` in a run on `images` (count, channels, rows, columns): of several their mean.
 
     Weights are kept in 8 bits, or in 4 where all layers would not fit on the page otherwise. Layers of this project
     that read no content are left to `explored_layers`.
 
     Args:
         only: patterns of the names to show, as of files; every name if there is none.
+        budget: the bytes that are free on the page.
+        views: how many such views share the page.
     Raises:
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
@@ -33,11 +37,16 @@ def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
     own_layers, selection = attention_layers(network), Selection.of(only)
     own_alone = [name or "(root)" for name, layer in own_layers.items() if not layer.has_content]
     others = replace(selection, skip=(*selection.skip, *own_alone))
-    with refusing_image(image):
-        captured = capture(network, image, only=others)
-    maps = {name: attention_on_grid(name, captured) for name in captured if name.split("#")[0] not in own_layers}
+    image = images.mean(0, keepdim=True)
+    with refusing_image(images):
+        captured = capture(network, images, only=others)
+    maps = {
+        name: attention_on_grid(name, captured, len(images))
+        for name in captured
+        if name.split("#")[0] not in own_layers
+    }
     size = sum(each[0].numel() for each in maps.values() if not isinstance(each, str))
-    budget, bits = Budget(), 8 if size <= BUDGET * 0.9 else 4
+    budget, bits = budget or Budget(), 8 if views * size <= BUDGET * 0.9 else 4
     objects = [
         f"{name or '(root)'}: {each}"
         if isinstance(each, str)
@@ -51,7 +60,7 @@ def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
     return Explored(layers, left_out, "averaged over the square of each token", photo_of(image, budget))
 
 
-def attention_on_grid(name: str, captured: NamedAttention) -> tuple[Tensor, Tokens] | str:
+def attention_on_grid(name: str, captured: NamedAttention, images: int) -> tuple[Tensor, Tokens] | str:
     """The attention of a layer (heads, queries, keys) and its tokens on the image; or why it is not shown."""
     attention, tokens = captured[name], captured.tokens.get(name)
     if not isinstance(attention, Tensor):
@@ -65,12 +74,12 @@ def attention_on_grid(name: str, captured: NamedAttention) -> tuple[Tensor, Toke
         attention_of_image = join_windows(attention, tokens.windows)
         return (
             f"{shape} is in windows of a larger image"
-            if attention_of_image is None
+            if attention_of_image is None or images > 1
             else (attention_of_image, Tokens(tokens.windows.grid.keys))
         )
-    if len(attention) != 1 or attention.shape[-1] != attention.shape[-2] or len(tokens.sides) != 2:
+    if len(attention) != images or attention.shape[-1] != attention.shape[-2] or len(tokens.sides) != 2:
         return f"{shape} is not that of one grid over the image"
-    return attention[0], tokens
+    return attention.mean(0), tokens
 
 
 def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
@@ -110,6 +119,7 @@ def stored_layer(
     sides, extra = tokens.sides, tokens.leading
     outside = budget.pack(attention[:, extra:, :extra].sum(-1), "f32")
     weights = budget.pack_attention(attention[:, extra:, extra:], bits)
+    leading = budget.pack_attention(attention[:, :extra, extra:]) if extra else None
     picture = budget.pack(grey(adaptive_avg_pool2d(image[0], (sides[0], sides[1]))), "u8")
     if weights is None or picture is None or outside is None:
         return f"{name}: its arrays do not fit on a page of less than 5 MB"
@@ -125,6 +135,8 @@ def stored_layer(
         "padding": [0, 0, 0, 0],
         "extra": extra,
         "outside": outside,
+        "leading": leading,
+        "terms": None,
         "converted": False,
         "centers": None,
         "strength": None,

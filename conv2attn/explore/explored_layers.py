@@ -17,6 +17,8 @@ from conv2attn.explore.packing import Budget, PageObject
 from conv2attn.models.conversion.replacement import attention_layers, layer_inputs
 
 MOST_HEADS = 256
+IN_WORDS = {"qk": "q·k", "qr": "q·r", "uk": "u·k", "vr": "v·r"}
+"""The terms of Eq. (8) as the page names them."""
 
 
 @final
@@ -37,23 +39,46 @@ class Explored:
     photo: PageObject | None = None
 
 
+@final
+@dataclass(frozen=True)
+class Shown:
+    """What of attention is shown: that of all terms together by default.
+
+    Args:
+        terms: the names of terms of Eq. (8), of layers that read content and have them all; () for the layer's own.
+        softmax: whether scores went through the softmax.
+    """
+
+    terms: tuple[str, ...] = ()
+    softmax: bool = True
+
+
 @torch.no_grad()
-def explored_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> Explored:
-    """Describes attention layers of `network` and their inputs where it runs on `image` (1, channels, rows, columns).
+def explored_layers(
+    network: nn.Module,
+    images: Tensor,
+    only: Patterns = (),
+    budget: Budget | None = None,
+    shown: Shown = Shown(),
+) -> Explored:
+    """Describes attention layers of `network` and their inputs where it runs on `images` (count, channels, rows,
+    columns): of several the mean of attention and inputs.
 
     Args:
         only: patterns of the names to show, as of files; every name if there is none.
+        budget: the bytes that are free on the page.
     Raises:
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120).
     """
-    layers, selection, budget = attention_layers(network), Selection.of(only), Budget()
-    with refusing_image(image):
-        inputs = layer_inputs(network.eval(), image)
+    layers, selection, budget = attention_layers(network), Selection.of(only), budget or Budget()
+    with refusing_image(images):
+        inputs = layer_inputs(network.eval(), images)
     unrun = [f"{name}: the network did not run it" for name in layers if selection.wants(name) and name not in inputs]
-    objects = [layer_object(name, layers[name], x, budget) for name, x in inputs.items() if selection.wants(name)]
-    shown, left_out = shown_layers([*unrun, *objects], "Name a layer with attention on a grid by --only.")
-    return Explored(shown, left_out, "as it reaches the layer: the mean over its channels")
+    wanted = [name for name in inputs if selection.wants(name) and set(shown.terms) <= set(layers[name].terms.names)]
+    objects = [layer_object(name, layers[name], inputs[name], budget, shown) for name in wanted]
+    visible, left_out = shown_layers([*unrun, *objects], "Name a layer with attention on a grid by --only.")
+    return Explored(visible, left_out, "as it reaches the layer: the mean over its channels")
 
 
 def shown_layers(objects: Sequence[PageObject | str], remedy: str) -> tuple[tuple[PageObject, ...], tuple[str, ...]]:
@@ -85,19 +110,21 @@ def refusing_image(image: Tensor) -> Iterator[None]:
         raise UsageError("C2A120", text, "Pass other --inputs.") from error
 
 
-def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, budget: Budget) -> PageObject | str:
+def layer_object(
+    name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, budget: Budget, shown: Shown
+) -> PageObject | str:
     """A layer as a JSON object, or the sentence that says why it is not shown."""
     if layer.dimensions != 2 or layer.heads > MOST_HEADS:
         return (
             f"{name}: it has {layer.dimensions} axes and {layer.heads} heads; the page shows 2 and up to {MOST_HEADS}"
         )
-    image = layer.batched(layer_input)[:1]
-    basis = layer.basis()
+    images, basis = layer.batched(layer_input), layer.basis()
+    image = images.mean(0, keepdim=True)
     if not all(bool(each.isfinite().all()) for each in (*layer.parameters(), *layer.buffers())):
         return f"{name or 'the layer'}: its weights are not finite"
     padded = basis.padding.pad(image)[0]
     grid = AttentionGrid((padded.shape[1], padded.shape[2]), basis.sites)
-    attention = attention_of(layer, image, grid, budget)
+    attention = attention_of(layer, images, grid, budget, shown)
     picture = budget.pack(grey(padded), "u8")
     if isinstance(attention, str):
         return f"{name or 'the layer'}: {attention}"
@@ -119,6 +146,7 @@ def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, 
         "picture": picture,
         "output": varying_output(layer, image, padded, budget) if converted else None,
         "facts": position_facts(layer, name, image),
+        "terms": " + ".join(IN_WORDS[term] for term in layer.terms.names),
         **attention,
     }
 
@@ -134,9 +162,10 @@ def position_facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> P
 
 
 def attention_of(
-    layer: MultiHeadSelfAttention, image: Tensor, grid: AttentionGrid, budget: Budget
+    layer: MultiHeadSelfAttention, images: Tensor, grid: AttentionGrid, budget: Budget, shown: Shown
 ) -> PageObject | str | None:
-    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend.
+    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend, the
+    mean over the images, or their scores above the lowest of each query.
 
     None where that does not fit on the page, and a reason where it is not finite.
     """
@@ -145,7 +174,7 @@ def attention_of(
     if operators.isotropic is not None:
         return {"kind": "quadratic", "centers": centers, "alphas": operators.isotropic.alpha.double().tolist()}
     if not operators.is_stationary:
-        attention = layer.attention(image)[0]
+        attention = weights_of(layer, images, shown).mean(0)
         if not attention.isfinite().all():
             return "its attention is not finite"
         weights = budget.pack_attention(attention)
@@ -154,6 +183,15 @@ def attention_of(
     around = AttentionGrid((2 * reach[0] + 1, 2 * reach[1] + 1), Sites((1, 1), reach, reach))
     scores = budget.pack(operators.scores(around, around.every_query(), torch.float64)[0], "f64")
     return None if scores is None else {"kind": "scores", "centers": centers, "scores": scores}
+
+
+def weights_of(layer: MultiHeadSelfAttention, images: Tensor, shown: Shown) -> Tensor:
+    """The attention that is shown, or the scores above the lowest of each query, (images, heads, queries, keys)."""
+    if shown == Shown():
+        return layer.attention(images)
+    terms = layer.term_scores(images)
+    scores = torch.stack(torch.broadcast_tensors(*(terms[name] for name in shown.terms or terms))).sum(0)
+    return scores.softmax(-1) if shown.softmax else scores - scores.amin(-1, keepdim=True)
 
 
 def is_convolution(operators: Operator, grid: AttentionGrid) -> bool:

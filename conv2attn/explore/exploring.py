@@ -3,6 +3,8 @@
 import html
 import json
 import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from os import PathLike
@@ -16,7 +18,8 @@ from conv2attn.checkpoints.atomic_files import write_text_atomically
 from conv2attn.checkpoints.examples import SIDE, example_image
 from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.explore.captures import captured_layers
-from conv2attn.explore.explored_layers import Explored, explored_layers
+from conv2attn.explore.explored_layers import IN_WORDS, Explored, Shown, explored_layers
+from conv2attn.explore.packing import Budget
 from conv2attn.models import attention_layers, convert
 from conv2attn.models.provenance import provenance_of
 from conv2attn.models.zoo import AttentionClassifier
@@ -70,8 +73,8 @@ def explore(
     that they convert to.
 
     Args:
-        example_input: an image (1, channels, rows, columns), or its size; by default the first example image of this
-            project, in the size that the network says.
+        example_input: images (count, channels, rows, columns), or their size; by default the first example image of
+            this project, in the size that the network says. Of several, each and their mean can be chosen on the page.
         only, skip: patterns of the names of layers to show, every layer if there is none, and of those to leave out.
         title, described: the name of the network, and a description of the image.
     Raises:
@@ -90,20 +93,61 @@ def explore(
         image, described = example_image(*size_for(network, not attention_layers(network))), described or EXAMPLE
     if not isinstance(image, Tensor) or image.ndim != 4:
         shape = f"has {image.ndim} axes" if isinstance(image, Tensor) else "is no tensor"
-        reason = f"example_input {shape}, and the page draws images (1, channels, rows, columns) alone"
+        reason = f"example_input {shape}, and the page draws images (count, channels, rows, columns) alone"
         raise UsageError("C2A120", reason, "Pass one tensor of four axes, to a network of images.")
-    explored = explore_image(network, image[:1], Selection.of(only, skip))
-    name = title or type(network).__name__
-    return Page(explore_page(explored, name, described or "the image given"), explored.left_out)
+    views = explore_images(network, image, Selection.of(only, skip))
+    name, left_out = title or type(network).__name__, left_out_of(views)
+    return Page(explore_page(views, name, described or "the image given"), left_out)
 
 
-def explore_image(network: nn.Module, image: Tensor, only: Selection) -> Explored:
-    """The attention of a network on an image, captured and computed by layers of this project; if nothing attends, its
-    convolutions as the attention that they convert to."""
+def explore_images(network: nn.Module, images: Tensor, only: Selection) -> dict[str, Explored]:
+    """By its name, the attention on each image and the mean of all, then what each term of the scores gives alone, and
+    scores before the softmax, of layers that read content; those that fit on a page.
+
+    Raises:
+        UnsupportedError: no layer can be shown on the first image (C2A110).
+        UsageError: the network does not take the images (C2A009, C2A120).
+    """
+    budget, count = Budget(), len(images)
+    parts = {f"image {place + 1}": images[place : place + 1] for place in range(count)} if count > 1 else {}
+    parts |= {"the mean of all images" if count > 1 else "the image": images}
+    views = {}
+    for name, part in parts.items():
+        try:
+            views[name] = explore_image(network, part, only, budget, len(parts))
+        except UnsupportedError:
+            if not views:
+                raise
+    for name, shown in term_views(network).items():
+        for which, part in parts.items():
+            with suppress(UnsupportedError):
+                of_terms = explored_layers(network, part.to(next(network.parameters())), only, budget, shown)
+                views[f"{name}, {which}"] = of_terms
+    return views
+
+
+def term_views(network: nn.Module) -> dict[str, Shown]:
+    """What is shown beside attention, by its name: terms alone, and scores, of layers that read content."""
+    reading = [layer.terms.names for layer in attention_layers(network).values() if layer.has_content]
+    terms = [name for name in IN_WORDS if any(name in names for names in reading)]
+    alone = terms if len(terms) > 1 else []
+    views = {f"the softmax of {IN_WORDS[name]} alone": Shown((name,)) for name in alone}
+    views |= {f"{IN_WORDS[name]} before the softmax": Shown((name,), softmax=False) for name in alone}
+    return views | ({"all terms before the softmax": Shown((), softmax=False)} if terms else {})
+
+
+def left_out_of(views: Mapping[str, Explored]) -> tuple[str, ...]:
+    """The sentences on layers that are not shown, each once."""
+    return tuple(dict.fromkeys(sentence for view in views.values() for sentence in view.left_out))
+
+
+def explore_image(network: nn.Module, image: Tensor, only: Selection, budget: Budget, views: int) -> Explored:
+    """The attention of a network on an image, or its mean over several, captured and computed by layers of this
+    project; if nothing attends, its convolutions as the attention that they convert to."""
     own_layers = attention_layers(network)
     input_image = image.to(next(network.parameters()))
     try:
-        captured = captured_layers(network, input_image, only)
+        captured = captured_layers(network, input_image, only, budget, views)
     except (UsageError, UnsupportedError) as error:
         if error.code != "C2A501" and not own_layers:
             raise
@@ -114,7 +158,7 @@ def explore_image(network: nn.Module, image: Tensor, only: Selection) -> Explore
     attention = as_attention(network)
     if captured is None:
         only.check([name or "(root)" for name in attention_layers(attention)], "layer that attends")
-    own_page = explored_layers(attention, input_image, only)
+    own_page = explored_layers(attention, input_image, only, budget)
     if captured is None:
         return own_page
     layers = (*captured.layers, *own_page.layers)
@@ -152,10 +196,11 @@ def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
     raise UsageError("C2A120", "the network does not tell the size of its images", "Pass --input-size, or --inputs.")
 
 
-def explore_page(explored: Explored, title: str, image: str) -> str:
-    """HTML that shows `explored`; it loads nothing, and its own policy forbids it to.
+def explore_page(views: Mapping[str, Explored], title: str, image: str) -> str:
+    """HTML that shows `views`, one at a time; it loads nothing, and its own policy forbids it to.
 
     Args:
+        views: what is shown, by the name under which it is chosen.
         title: the name of the network.
         image: what the image is, in words.
     """
@@ -164,10 +209,12 @@ def explore_page(explored: Explored, title: str, image: str) -> str:
     for mark, names in PAGE_PARTS.items():
         page = page.replace(mark, "\n".join((folder / name).read_text("utf-8") for name in names))
     content = {
-        "image": f"{image}, {explored.picture}",
-        "layers": explored.layers,
-        "leftOut": explored.left_out,
-        "photo": explored.photo,
+        "image": f"{image}, {next(iter(views.values())).picture}",
+        "leftOut": left_out_of(views),
+        "views": [
+            {"name": name, "layers": explored.layers, "photo": explored.photo, "scores": "before" in name}
+            for name, explored in views.items()
+        ],
     }
     numbers = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     before, after = page.split("NUMBERS")

@@ -1,7 +1,7 @@
 // What is chosen, and how every part of the page follows it.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { layer: null, head: 0, query: [0, 0], alpha: null, channel: 0, carried: null, convolution: null };
+const state = { view: data.views[0], leading: null, layer: null, head: 0, query: [0, 0], alpha: null, channel: 0, carried: null, convolution: null };
 const at = (id) => document.getElementById(id);
 const MARKS = { query: "#fff", most: "#f0e442" };
 
@@ -29,12 +29,31 @@ function mostOf(row, layer) {
   return [Math.floor(place / layer.keys[1]), place % layer.keys[1]];
 }
 
+// Another image, or another quantity of the same layers; layer, head and query stay where the view has them.
+function chooseView(number) {
+  state.view = data.views[number];
+  const { photo, layers } = state.view;
+  if (photo && !ArrayBuffer.isView(photo.pixels)) photo.pixels = unpack(photo.pixels);
+  const chosen = Math.max(0, layers.findIndex(({ name }) => name === state.layer?.name));
+  const { query } = state;
+  at("layer").replaceChildren(...layers.map((layer, place) => new Option(`${layer.name} (${layer.heads} heads)`, place)));
+  at("layer").value = chosen;
+  fillMatrix();
+  chooseLayer(chosen);
+  if (number !== 0) moveTo(query);
+}
+
 function chooseLayer(number) {
-  const layer = (state.layer = data.layers[number]);
+  const layer = (state.layer = state.view.layers[number]);
   for (const name of ["picture", "scores", "attention", "outside"]) if (layer[name] && !ArrayBuffer.isView(layer[name])) layer[name] = unpack(layer[name]);
   state.head = Math.min(state.head, layer.heads - 1);
   state.query = layer.queries.map((side) => Math.floor(side / 2));
   state.channel = 0;
+  if (layer.leading && !ArrayBuffer.isView(layer.leading.attention)) layer.leading.attention = unpack(layer.leading.attention);
+  state.leading = layer.leading ? state.leading : null;
+  at("asking").hidden = !layer.leading;
+  at("token").replaceChildren(new Option("the pixel in the frame", ""), ...Array.from({ length: layer.leading ? layer.extra : 0 }, (_, token) => new Option(`leading token ${token}`, token)));
+  at("token").value = state.leading ?? "";
   const output = layer.output;
   if (output && !ArrayBuffer.isView(output.input)) [output.input, output.taps] = [unpack(output.input), unpack(output.taps)];
   state.carried = output && carriedImages(layer);
@@ -54,6 +73,8 @@ function chooseLayer(number) {
     `${layer.keys.join(" × ")} keys${padding}. ` +
     (layer.extra ? `Leading tokens taken for no pixels, such as a class token: ${layer.extra}. ` : "") +
     (layer.kind === "stored" ? `Attention is right within ${layer.bits === 8 ? "0.4" : "7"} % of the largest weight of each head. ` : "") +
+    (layer.terms ? `Scores: ${layer.terms}. ` : "") +
+    (state.view.scores ? "Shown are scores before the softmax, above the lowest of each query. " : "") +
     (layer.converted ? "As α grows, this layer tends to a convolution: one head per tap." : "");
   fillChannels(output);
   fillHeads(layer);
@@ -104,7 +125,7 @@ function showOutput() {
 
 // What depends on the head, and not on the query.
 function showHead() {
-  const number = data.layers.indexOf(state.layer);
+  const number = state.view.layers.indexOf(state.layer);
   document.querySelectorAll("#matrix button").forEach((each) => {
     each.setAttribute("aria-pressed", Number(each.dataset.layer) === number && Number(each.dataset.head) === state.head);
   });
@@ -198,7 +219,7 @@ function showFacts({ facts, heads }) {
 // What depends on the query.
 function showQuery() {
   const { layer, head, query, alpha } = state;
-  const rows = Array.from({ length: layer.heads }, (_, each) => attentionRow(layer, each, query, alpha));
+  const rows = Array.from({ length: layer.heads }, (_, each) => (state.leading === null ? attentionRow(layer, each, query, alpha) : leadingRow(layer, each, state.leading)));
   const row = rows[head];
   const most = mostOf(row, layer);
   const weight = row[most[0] * layer.keys[1] + most[1]];
@@ -206,7 +227,8 @@ function showQuery() {
   const framed = [{ row: site[0], column: site[1], colour: MARKS.query }];
   const marks = [...framed, { row: most[0], column: most[1], colour: MARKS.most }];
   paint(at("image"), layer.picture, layer.keys, 352, greyscale, marks);
-  if (data.photo && layer.kind === "stored") paintOver(at("attention"), data.photo, row, layer.keys, 352, marks);
+  const { photo } = state.view;
+  if (photo && layer.kind === "stored") paintOver(at("attention"), photo, row, layer.keys, 352, marks);
   else paintShares(at("attention"), row, layer.keys, 352, framed);
   at("most").textContent = digits(weight);
   const entropy = row.reduce((sum, value) => sum - (value > 0 ? value * Math.log(value) : 0), 0);
@@ -215,19 +237,21 @@ function showQuery() {
     ...(layer.centers ? [["centre, in pixels", "center", pair(layer.centers[head]), pair(layer.centers[head])]] : []),
     ...(layer.kind === "quadratic" && !layer.converted ? [["α", "head-alpha", layer.alphas[head]]] : []),
     ["looks most at displacement", "displacement", pair(displacement), pair(displacement)],
-    ["with weight", "weight", weight],
+    [state.view.scores ? "with a score above the lowest of" : "with weight", "weight", weight],
     ...(layer.converted ? [["leak: attention off the tap", "leak", leakOf(layer, head, query, alpha)]] : []),
-    ["pixels it spreads over (e to the entropy)", "spread", Math.exp(entropy)],
+    ...(state.view.scores ? [] : [["pixels it spreads over (e to the entropy)", "spread", Math.exp(entropy)]]),
     ...(layer.strength ? [["norm of its channel matrix", "strength", layer.strength[head]]] : []),
     ...(layer.extra ? [["attention to tokens that are no pixels", "extra", layer.outside[(head * layer.queries[0] + query[0]) * layer.queries[1] + query[1]]]] : []),
   ]);
+  if (at("sheet").checked) paintSheet();
   [...at("facts").rows].forEach((row, place) => row.toggleAttribute("data-chosen", place === head + 1));
   document.querySelectorAll("#heads canvas").forEach((canvas, each) => {
     const { cut, sides, first } = around(rows[each], layer.keys, site);
     paintShares(canvas, cut, sides, 85, [{ row: site[0] - first[0], column: site[1] - first[1], colour: MARKS.query }]);
   });
-  at("told").textContent = `Query ${pair(query)}: head ${head} looks most at displacement ${pair(displacement)}, ` +
-    `with ${digits(100 * weight)} % of its attention.`;
+  const asked = state.leading === null ? `Query ${pair(query)}` : `Leading token ${state.leading}`;
+  at("told").textContent = `${asked}: head ${head} looks most at displacement ${pair(displacement)}, ` +
+    (state.view.scores ? `with a score of ${digits(weight)} above its lowest.` : `with ${digits(100 * weight)} % of its attention.`);
 }
 
 function moveTo(query) {
@@ -246,26 +270,41 @@ function point(event) {
 
 // Thumbnails of every head of every layer; a click shows that head large.
 function fillMatrix() {
-  const shown = data.layers.filter(({ facts }) => facts);
-  at("matrix-section").hidden = !shown.length;
-  at("matrix-help").textContent = "Displacement 0 is in the middle of each, each on its own scale. Choose one to see it below.";
-  at("matrix").replaceChildren(...data.layers.flatMap((layer, number) => {
-    if (!layer.facts) return [];
+  const { layers } = state.view;
+  if (layers.some(({ facts }) => !facts)) at("sheet").checked = true;
+  at("matrix-help").textContent = at("sheet").checked
+    ? "What the query chosen below attends to, through every head, each on its own scale; in layers with another grid the query at the same place. Choose one to see it below."
+    : "Displacement 0 is in the middle of each, each on its own scale. Choose one to see it below.";
+  at("matrix").replaceChildren(...layers.flatMap((layer, number) => {
     const row = document.createElement("div");
     row.append(...Array.from({ length: layer.heads }, (_, head) => thumbnail(layer, number, head)));
     return [Object.assign(document.createElement("p"), { textContent: layer.name }), row];
   }));
 }
 
+// Every head of every layer from the query chosen: its place in another grid is the same share of the sides.
+function paintSheet() {
+  const { layer, query, view } = state;
+  document.querySelectorAll("#matrix button").forEach((button) => {
+    const [other, head] = [view.layers[button.dataset.layer], Number(button.dataset.head)];
+    for (const name of ["scores", "attention"]) if (other[name] && !ArrayBuffer.isView(other[name])) other[name] = unpack(other[name]);
+    const there = query.map((place, axis) => Math.floor(((place + 0.5) / layer.queries[axis]) * other.queries[axis]));
+    paintShares(button.querySelector("canvas"), attentionRow(other, head, there, null), other.keys, 52, [{ row: siteOf(other, 0, there[0]), column: siteOf(other, 1, there[1]), colour: MARKS.query }]);
+  });
+}
+
 function thumbnail(layer, number, head) {
   const [button, canvas, kind] = ["button", "canvas", "small"].map((tag) => document.createElement(tag));
-  const { sides, values } = layer.facts.thumbnails[head];
-  const { kind: word, peak, peak_mass: mass } = layer.facts.heads[head];
-  paintShares(canvas, Float64Array.from(values, (code) => code / 99), sides.length > 1 ? sides : [1, sides[0]], 52, []);
+  button.title = `${layer.name}, head ${head}`;
+  if (layer.facts) {
+    const { sides, values } = layer.facts.thumbnails[head];
+    const { kind: word, peak, peak_mass: mass } = layer.facts.heads[head];
+    paintShares(canvas, Float64Array.from(values, (code) => code / 99), sides.length > 1 ? sides : [1, sides[0]], 52, []);
+    kind.textContent = word;
+    button.title += `: ${word}, ${digits(100 * mass)} % at ${pair(peak)}`;
+  }
   canvas.setAttribute("aria-hidden", "true");
-  kind.textContent = word;
   button.type = "button";
-  button.title = `${layer.name}, head ${head}: ${word}, ${digits(100 * mass)} % at ${pair(peak)}`;
   button.setAttribute("aria-label", button.title);
   Object.assign(button.dataset, { layer: number, head });
   button.append(canvas, kind);
@@ -299,9 +338,18 @@ at("heads").addEventListener("change", (event) => {
   showQuery();
 });
 at("about").textContent = `Choose a layer and a head, and see what each query attends to. The image is ${data.image}.`;
-at("precision").hidden = !data.layers.some((layer) => layer.converted);
+at("precision").hidden = !state.view.layers.some((layer) => layer.converted);
 at("left-out").replaceChildren(...data.leftOut.map((reason) => Object.assign(document.createElement("p"), { textContent: `Not shown: ${reason}.` })));
-at("layer").replaceChildren(...data.layers.map((layer, number) => new Option(`${layer.name} (${layer.heads} heads)`, number)));
-if (data.photo) data.photo.pixels = unpack(data.photo.pixels);
-fillMatrix();
-chooseLayer(0);
+at("viewing").hidden = data.views.length < 2;
+at("view").replaceChildren(...data.views.map(({ name }, number) => new Option(name, number)));
+at("view").addEventListener("change", () => chooseView(Number(at("view").value)));
+at("token").addEventListener("change", () => {
+  state.leading = at("token").value === "" ? null : Number(at("token").value);
+  showQuery();
+});
+at("sheet").addEventListener("change", () => {
+  fillMatrix();
+  showHead();
+  showQuery();
+});
+chooseView(0);

@@ -124,7 +124,7 @@ def test_captured_windows_are_left_out():
 
 
 def test_the_page_is_one_small_file_that_loads_nothing():
-    page = explore_page(explored_layers(converted(), image()), "a <b> & TITLE", "an image")
+    page = explore_page({"the image": explored_layers(converted(), image())}, "a <b> & TITLE", "an image")
     assert len(page) < 100_000
     assert not re.search(r"https?:|\bsrc=|\bhref=|url\(|@import|fetch\(|XMLHttpRequest|import\(", page)
     assert "<b>" not in page

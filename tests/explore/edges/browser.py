@@ -14,7 +14,8 @@ from explore.chromium import browsing
 from torch import nn
 
 from conv2attn import convert, heads, set_engine
-from conv2attn.explore import captured_layers, explore_page, explored_layers
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.explore import captured_layers, explore, explore_page, explored_layers
 from conv2attn.models.conversion.replacement import attention_layers, layer_inputs
 
 pytestmark = pytest.mark.needs("chromium")
@@ -28,8 +29,8 @@ def browser(tmp_path_factory):
 
 def visit(browser, folder, explored, plant=""):
     """Opens the page of what was explored, with `plant` behind its script."""
-    page = explore_page(explored, "a network", "an image")
-    (folder / "page.html").write_text(page.replace("chooseLayer(0);", f"chooseLayer(0);{plant}"))
+    page = explore_page({"the image": explored}, "a network", "an image")
+    (folder / "page.html").write_text(page.replace("chooseView(0);", f"chooseView(0);{plant}"))
     browser.log()
     browser.post("/url", url=(folder / "page.html").as_uri())
 
@@ -125,6 +126,48 @@ def test_captured_attention_is_shown(browser, tmp_path):
     assert browser.log() == []
 
 
+@torch.no_grad()
+def test_two_images_their_mean_and_their_terms_are_chosen(browser, tmp_path):
+    """Scores of q.k and q.r, each alone, before and after the softmax, and a query in every head of every layer."""
+    layer = MultiHeadSelfAttention(2, 2, Encoding.of("learned", 2, (6, 8), 2), terms="qk+qr", d_key=4)
+    images = torch.stack([image()[0], image()[0].flip(1)])
+    page = explore(nn.Sequential(layer), images)
+    (tmp_path / "page.html").write_text(page.html)
+    browser.log()
+    browser.post("/url", url=(tmp_path / "page.html").as_uri())
+    terms = layer.term_scores(images)
+    both = torch.stack([layer.attention(images), *(each.softmax(-1) for each in terms.values())])
+    lowered = [each - each.amin(-1, keepdim=True) for each in (*terms.values(), sum(terms.values()))]
+    expected = [*both, *lowered]
+    names = ["", *(f"the softmax of {name} alone, " for name in ("q·k", "q·r"))]
+    names += [*(f"{name} before the softmax, " for name in ("q·k", "q·r")), "all terms before the softmax, "]
+    parts = ["image 1", "image 2", "the mean of all images"]
+    assert browser.run("return data.views.map(({ name }) => name)") == [n + part for n in names for part in parts]
+    choose = "at('view').value = arguments[0]; at('view').dispatchEvent(new Event('change'))"
+    for number, numbers in enumerate(each for what in expected for each in (what[0], what[1], what.mean(0))):
+        browser.run(choose, number)
+        scale = numbers[1].max().item()
+        assert np.abs(shown_attention(browser, 1, [2, 5]) - numbers[1, 23].numpy()).max() <= 4e-3 * scale
+        assert browser.run("return state.view.scores") == (number >= 9)
+        assert "Scores: q·k + q·r." in browser.text("geometry")
+    assert browser.run("return document.querySelectorAll('#matrix button').length") == 2
+    assert browser.run("return at('sheet').checked")
+    assert browser.log() == []
+
+
+@torch.no_grad()
+def test_a_class_token_asks(browser, tmp_path):
+    network = Transformer(1)
+    visit(browser, tmp_path, captured_layers(network, image()))
+    browser.run("at('token').value = 0; at('token').dispatchEvent(new Event('change'))")
+    attention = network.attention_of(image())[0, :, 0, 1:].numpy()
+    for head in range(len(attention)):
+        found = browser.run("return Array.from(leadingRow(state.layer, arguments[0], 0))", head)
+        assert np.abs(np.array(found) - attention[head]).max() <= 4e-3 * attention[head].max()
+    assert "Leading token 0: head 0 looks most" in browser.text("told")
+    assert browser.log() == []
+
+
 def test_the_facts_are_those_of_heads(browser, tmp_path):
     network = Transformer(1)
     visit(browser, tmp_path, captured_layers(network, image()))
@@ -138,7 +181,7 @@ def test_the_facts_are_those_of_heads(browser, tmp_path):
     labels = browser.run("return [...document.querySelectorAll('#matrix button')].map((each) => each.ariaLabel)")
     assert [head.kind in label for head, label in zip(layer.heads, labels, strict=True)] == [True] * 2
     browser.click("#matrix button[data-head='1']")
-    assert browser.run("return [state.head, data.layers.indexOf(state.layer)]") == [1, 0]
+    assert browser.run("return [state.head, state.view.layers.indexOf(state.layer)]") == [1, 0]
     span = browser.run(cells, "#span td")
     three = next(fact for fact in layer.spans if (fact.kernel_size, fact.dilation) == (3, 1))
     assert (len(span), span[4]) == (9, pytest.approx(three.center, abs=1e-6))
