@@ -7,8 +7,9 @@
 #   make attack   10,000 random statements put to the core that decides the claims, 1,200 programs to the normal form
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
 #   make clean    remove what make made
-# PYTHON=python3.12 chooses an interpreter. pip obeys its own variables: without a GPU, PIP_EXTRA_INDEX_URL set to
-# PyTorch's index of CPU wheels saves a large download. CONSTRAINTS=other.txt pins other versions.
+#   make oldest   the oldest versions of every dependency, in .venv-oldest: demo, README, a quick part of the tests
+# PYTHON=python3.12 chooses an interpreter; a torch that it has is used. Without a GPU, PyTorch's CPU build is installed
+# if its index can be reached. pip obeys its own variables. CONSTRAINTS=other.txt pins other versions.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,9 +17,13 @@ PYTEST_WORKERS ?= 2
 CONSTRAINTS ?= constraints.txt
 COUNT ?= 300
 SEED ?= 0
+SYSTEM_PACKAGES = $(shell $(PYTHON) -c 'import importlib.util as u; print("--system-site-packages" * bool(u.find_spec("torch")))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test docs proofs attack bench zoo mutants mutation release clean
+OLDEST := .venv-oldest/bin
+QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/checkpoints/laws.py
+
+.PHONY: oldest demo test docs proofs attack bench zoo mutants mutation release clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo
@@ -29,6 +34,10 @@ test: .venv/.installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(PYTEST_WORKERS)
+
+oldest: .venv-oldest/.installed
+	$(OLDEST)/conv2attn demo
+	$(OLDEST)/python -m pytest -q -p no:cacheprovider $(QUICK)
 
 proofs: .venv/.installed
 	@.ci/install coqc
@@ -66,7 +75,7 @@ release: .venv/.installed-dev
 	$(BIN)/python .ci/release.py $(VERSION) --remaining
 
 clean:
-	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Beside the installed packages and last on the path, so that tests run with what constraints.txt pins.
 .venv/mutation: .venv/.created
@@ -78,14 +87,21 @@ clean:
 		|| { echo 'Python 3.11 or newer is needed: make PYTHON=python3.11' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' \
 		|| { echo 'This Python has no venv: apt-get install python3-venv (or your system'"'"'s package of it)' >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(SYSTEM_PACKAGES) .venv
 	touch $@
 
 .venv/.installed: .venv/.created pyproject.toml $(CONSTRAINTS)
-	$(BIN)/pip install -c $(CONSTRAINTS) -e .
+	$(BIN)/python .ci/install_torch.py $(CONSTRAINTS) .venv/constraints.txt
+	$(BIN)/pip install -c .venv/constraints.txt -e .
+	touch $@
+
+.venv-oldest/.installed: pyproject.toml .ci/oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	$(OLDEST)/python .ci/install_torch.py .ci/oldest.txt .venv-oldest/constraints.txt
+	$(OLDEST)/pip install -q -c .venv-oldest/constraints.txt -e '.[graph,testing,train]' pytest-timeout
 	touch $@
 
 .venv/.installed-dev: .venv/.installed tests/requirements-real.txt
-	$(BIN)/pip install -q -c $(CONSTRAINTS) -e '.[dev]'
+	$(BIN)/pip install -q -c .venv/constraints.txt -e '.[dev]'
 	$(BIN)/pip install -q --no-deps -r tests/requirements-real.txt
 	touch $@

@@ -25,7 +25,8 @@ LAYERS = [
     {"basis"},
     {"report"},
     {"arguments", "score_terms"},
-    {"verdicts", "choices", "errors", "generators", "suffixes"},
+    {"verdicts", "choices", "torch_internals"},
+    {"errors", "generators", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 

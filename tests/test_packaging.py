@@ -65,6 +65,39 @@ def test_checkout_command_is_the_installed_one():
     assert versions[0].replace("cli.py", "conv2attn") == versions[1]
 
 
+def floors(requirements):
+    """The oldest version of each package in a list of requirements; extras of this project are left out."""
+    parsed = (re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=([\d.]+)(?:,<.*)?", each) for each in requirements)
+    return {found[1]: found[2] for found in parsed if found}
+
+
+def test_the_oldest_versions_that_are_promised_are_those_that_make_oldest_runs():
+    """So are those of the extras that it installs; an extra left out would be missed where its own tests are."""
+    pins = dict(re.findall(r"(?m)^([\w.-]+)==(\S+)$", (ROOT / ".ci" / "oldest.txt").read_text()))
+    extras = PROJECT["optional-dependencies"]
+    groups = [PROJECT["dependencies"], *(extras[name] for name in ("plot", "train", "onnx", "graph", "testing"))]
+    promised = {name: version for group in groups for name, version in floors(group).items()}
+    assert len(promised) >= 17
+    assert floors(["a>=1.2", "b[x]>=3,<4", "conv2attn[onnx]"]) == {"a": "1.2", "b": "3"}
+    padded = {name: version.split(".") for name, version in pins.items()}
+    run = {name: padded[name][: len(version.split("."))] for name, version in promised.items()}
+    assert run == {name: version.split(".") for name, version in promised.items()}
+    rest = {name: {*padded[name][len(version.split(".")) :]} for name, version in promised.items()}
+    assert {name for name, parts in rest.items() if not parts <= {"0"}} == set()
+
+
+def test_torch_comes_from_where_it_is_smallest_and_an_installed_one_stays():
+    install = script(".ci/install_torch.py")
+    assert install.source_of("2.13.0", gpu=False, index=True)[0] is None
+    assert install.source_of(None, gpu=True, index=False)[0] == []
+    assert install.source_of(None, gpu=False, index=True)[0] == ["--extra-index-url", install.INDEX]
+    options, sentence = install.source_of(None, gpu=False, index=False)
+    assert options == []
+    assert "cannot be reached" in sentence
+    assert install.numbers("2.13.0+cpu") == (2, 13, 0) >= install.oldest()
+    assert not install.reachable("http://localhost:9")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel, built from a copy of the checkout, since building leaves files behind."""

@@ -5,12 +5,12 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
 
 from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.attention.tracing import readable
 from conv2attn.basis import HeadNumbers, Operator
 from conv2attn.bounds import absolute_score_error, exact_absolute_features
+from conv2attn.torch_internals import is_batchedtensor
 
 LARGEST_SCORE_ERROR = 2.0**-10  # chosen: every weight then has TF32's relative accuracy or better
 LONGEST_SIDE = 2**20

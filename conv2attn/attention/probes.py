@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conv2attn.torch_internals import mkldnn_enabled
+
 SPIKE = 1e7
 
 
@@ -51,7 +53,7 @@ def backend_flags(device: str) -> tuple[Any, ...]:
     """The settings of torch on which the kernels of a convolution depend."""
     if device == "cuda":
         return float32_precisions(device)
-    return (torch._C._get_mkldnn_enabled(),)
+    return (mkldnn_enabled(),)
 
 
 @lru_cache(maxsize=64)

@@ -19,6 +19,7 @@ from conv2attn.attention.lattice import Lattice, lattice, taps_of_heads
 from conv2attn.attention.probes import backend_flags, indirect_convolution
 from conv2attn.attention.storage import output_format, stored
 from conv2attn.basis import AttentionGrid, Basis, HeadNumbers, Offset, Operator, Padding, Sites
+from conv2attn.torch_internals import assert_async
 
 POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
 DEPENDS_ON_CONTENT = "its attention depends on the content"
@@ -85,7 +86,7 @@ class OperatorFacts:
         if not torch.compiler.is_compiling():
             pairs = zip([joined(operators.values)], [self.joined], strict=True)
         for value, read in pairs:
-            torch._assert_async((value.detach() == read).all(), "centres or sharpness moved: decide the engine again")
+            assert_async((value.detach() == read).all(), "centres or sharpness moved: decide the engine again")
 
     def moved(self, device: torch.device) -> "OperatorFacts":
         """These facts for a copy of the layer on a device whose values cannot be read."""

@@ -2,9 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
 
 from conv2attn.basis import Basis
+from conv2attn.torch_internals import is_batchedtensor
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 

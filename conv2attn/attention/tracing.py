@@ -5,10 +5,10 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
-from torch._C._functorch import get_unwrapped, is_batchedtensor, maybe_get_bdim
 
 from conv2attn.basis import Basis
 from conv2attn.errors import EngineError
+from conv2attn.torch_internals import get_unwrapped, is_batchedtensor, maybe_get_bdim
 
 
 def as_node(layer: nn.Module, image: fx.Proxy, *rest: Any) -> fx.Proxy:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.torch_internals import OpOverload
 
 ATEN_OPERATOR = re.compile(r"torch\.ops\.aten\.(_?[A-Za-z]\w*)\.([A-Za-z]\w*)")
 DOTTED_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
@@ -169,7 +170,7 @@ def add_node(graph: fx.Graph, node: Mapping[str, Any], values: dict[str, fx.Node
     arguments = [(each["name"], each["kind"] == 2, node_argument(each["arg"], values)) for each in node["inputs"]]
     positional = tuple(value for _, keyword, value in arguments if not keyword)
     call = graph.call_function(target, positional, {name: value for name, keyword, value in arguments if keyword})
-    if isinstance(target, torch._ops.OpOverload) and len(target._schema.returns) > 1:
+    if isinstance(target, OpOverload) and len(target._schema.returns) > 1:
         for index, output in enumerate(node["outputs"]):
             values[output_name(output)] = graph.call_function(operator.getitem, (call, index))
         return
@@ -188,9 +189,7 @@ def callable_named(name: str) -> Callable[..., Any]:
     if not (match := ATEN_OPERATOR.fullmatch(name)):
         raise ValueError(f"{name!r} is not an operator of torch")
     overload = getattr(getattr(torch.ops.aten, match[1]), match[2])
-    if not isinstance(overload, torch._ops.OpOverload) or any(
-        "file" in each.name for each in overload._schema.arguments
-    ):
+    if not isinstance(overload, OpOverload) or any("file" in each.name for each in overload._schema.arguments):
         raise ValueError(f"{name!r} does more than compute")
     return overload
 

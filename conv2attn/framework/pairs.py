@@ -6,10 +6,10 @@ from typing import Literal, final
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo
 
 from conv2attn.basis import Dense, Pattern, Sides, Sparse, inner_products, weighted_sum
 from conv2attn.framework.segments import softmax_over, spread
+from conv2attn.torch_internals import disable_dynamo
 
 Over = Literal["keys", "queries", "heads"]
 
@@ -83,7 +83,7 @@ class Edges:
         """A number of each query, (batch, heads, queries), at the pairs."""
         return as_rows(spread(self.pattern, as_columns(numbers), "queries"), numbers.shape[:-1])
 
-    @_disable_dynamo  # it cannot trace torch's sparse products; imported at the first such product
+    @disable_dynamo  # it cannot trace torch's sparse products; imported at the first such product
     def products(self, query_vectors: Tensor, key_vectors: Tensor) -> Tensor:
         """Inner products of vectors (batch, heads, queries, d) and (batch, heads, keys, d)."""
         lead = torch.broadcast_shapes(query_vectors.shape[:2], key_vectors.shape[:2])

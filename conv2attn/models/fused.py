@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
 
+from conv2attn.torch_internals import DisableTorchFunction
+
 
 def attention_of_sdpa(
     query: Tensor,
@@ -73,7 +75,7 @@ def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator
     """
 
     def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Any:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             attention = attention_of_flex(query, key, value, *arguments, **options)
             more = options.get("return_lse") or options.get("return_aux")
             result = flex_attention(query, key, value, *arguments, **options) if more else None

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 @contextmanager
 def progress(enabled: bool = True) -> Iterator[Callable[[int, int, str], None]]:
     """A function to call before each layer or step with its number from 1, the number of all, and a name."""
+    if not (enabled and sys.stderr.isatty()):
+        yield lambda number, count, name: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not (enabled and sys.stderr.isatty())) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def show(number: int, count: int, name: str) -> None:

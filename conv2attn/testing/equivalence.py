@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from conv2attn.arguments import check_network
 from conv2attn.errors import UsageError, real_number
+from conv2attn.torch_internals import tree_map_only
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -22,6 +22,7 @@ from conv2attn.attention.recipe import (
     score_dtype,
 )
 from conv2attn.basis import AttentionGrid, Basis
+from conv2attn.torch_internals import check_size
 
 FUSED_WIDTH = 8  # operands as wide as a multiple of this: otherwise torch forms the matrix of all pairs
 
@@ -88,7 +89,7 @@ def run(basis: Basis, image: Tensor, direct: bool, longest: int | None) -> Tenso
     grid, dtype = AttentionGrid(tuple(padded.shape[2:]), basis.sites, image.device), score_dtype(image.dtype)
     if longest is not None:
         for side in grid.keys:
-            torch._check(side <= longest)
+            check_size(side <= longest)
     queries, keys = basis.operators.features(grid, dtype)
     tokens = padded.flatten(2).mT[:, None].to(dtype).contiguous()
     width = max(tokens.shape[-1], keys.shape[-1])

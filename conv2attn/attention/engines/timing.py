@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
 
 from conv2attn.attention.recipe import Evaluation, Question
 from conv2attn.basis import Basis
+from conv2attn.torch_internals import peek_interpreter_stack
 
 T = TypeVar("T")
 ROUNDS, SLOWER = 3, 3.0  # chosen: how often each is timed, and by what factor its first time rules an engine out

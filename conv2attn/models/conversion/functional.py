@@ -22,6 +22,7 @@ from conv2attn.theorem.convolution import (
     resolve_padding,
     transposed_convolution,
 )
+from conv2attn.torch_internals import any_convolution
 
 FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.conv1d: ("conv1d", 1),
@@ -32,7 +33,7 @@ FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.conv_transpose3d: ("conv_transpose3d", 3),
 }
 
-OTHER_FUNCTIONS = (torch.convolution, torch._convolution, torch.conv_tbc)
+OTHER_FUNCTIONS = (torch.convolution, any_convolution, torch.conv_tbc)
 
 
 @final

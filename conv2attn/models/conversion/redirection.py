@@ -10,7 +10,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, fx, nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
@@ -18,6 +18,7 @@ from conv2attn.errors import EngineError, UnsupportedError
 from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, convolution_of_call, geometry_of
 from conv2attn.models.conversion.replacement import Settings
 from conv2attn.theorem import STOCK, Convolution, attention_for
+from conv2attn.torch_internals import function_mode_stack
 
 CHILD = "attending_calls"
 
@@ -108,14 +109,14 @@ class Redirection(TorchFunctionMode):
 
 def pause(*_: Any) -> None:
     """Stops all redirections that are active in this thread; a forward pre-hook of a module that stays as it is."""
-    for mode in _get_current_function_mode_stack():
+    for mode in function_mode_stack():
         if isinstance(mode, Redirection):
             mode.pauses += 1
 
 
 def resume(*_: Any) -> None:
     """Ends `pause`; a forward hook, which is called after an error too."""
-    for mode in _get_current_function_mode_stack():
+    for mode in function_mode_stack():
         if isinstance(mode, Redirection):
             mode.pauses -= 1
 

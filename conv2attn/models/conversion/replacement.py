@@ -10,7 +10,6 @@ from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
@@ -21,6 +20,7 @@ from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import Convolution, attention_for, read_convolution
+from conv2attn.torch_internals import ParametrisedSpectralNorm
 
 Content = Literal["none", "silent"]
 
@@ -163,7 +163,7 @@ def current_convolution(module: nn.Module) -> Iterator[Convolution]:
 
 def weight_changes(module: nn.Module) -> bool:
     """Whether each call of `module` changes its weight: in training mode a spectral norm iterates."""
-    iterating = any(isinstance(part, _SpectralNorm) and part.training for part in module.modules())
+    iterating = any(isinstance(part, ParametrisedSpectralNorm) and part.training for part in module.modules())
     computed = any(isinstance(hook, SpectralNorm) for hook in reparametrisations(module).values())
     return iterating or (computed and module.training)
 

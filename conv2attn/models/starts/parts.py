@@ -9,11 +9,11 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from conv2attn.arguments import Selection, call_network
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.values import OUTPUTS, first_linear, head_count, projections_of
+from conv2attn.torch_internals import tree_map_only
 
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 Writer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Embedding
