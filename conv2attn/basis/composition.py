@@ -48,6 +48,7 @@ def compose_shifts(second: Basis, first: Basis) -> Basis:
         >>> first, second = torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.Conv2d(8, 4, 3)
         >>> terms(compose_shifts(as_basis(second), as_basis(first)).operators)
         25
+
     Source: Andreoli 2019, Proposition 3, for shifts: `S_a S_b = S_(a + b)`.
     """
     for which, basis in (("first", first), ("second", second)):

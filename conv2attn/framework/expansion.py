@@ -59,6 +59,7 @@ def expand(layer: Any, operators: Operator, sides: Sides) -> Expansion:
         >>> found = expand(torch.nn.Conv1d(1, 1, 1), Shift(((-1,), (0,), (1,))), sides=(5,))
         >>> found.verdict, found.basis.weights.taps().count_nonzero().item()
         (<Verdict.HOLDS: 'holds'>, 1)
+
     Source: Andreoli 2019, Proposition 1.
     """
     check_no_hooks(layer)
