@@ -74,3 +74,15 @@ def test_dataclasses_that_are_filled_are_compared_by_identity(room):
 def test_reports_print_as_reports(room):
     for kind in dataclasses(room):
         assert not issubclass(kind, Report) or kind.__repr__ is Report.__repr__, kind
+
+
+DERIVED = {"verdict", "strength", "exit_code", "claim", "summary"}
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "conv2attn.equality"])
+def test_reports_derive_their_verdicts_and_store_none(room):
+    """A verdict that is stored is stale once a copy has other findings."""
+    for kind in classes(room):
+        if issubclass(kind, Report):
+            structure = getattr(kind, "__struct_fields__", ())
+            assert DERIVED.isdisjoint([each.name for each in fields(kind)] if is_dataclass(kind) else structure), kind

@@ -126,8 +126,9 @@ class Report(ABC):
 def plain(item: Any) -> Any:
     """Plain data: of a structure its fields and what it derives from them."""
     if isinstance(item, msgspec.Struct):
-        names = (*item.__struct_fields__, *getattr(item, "derived", ()))
-        return {name: plain(getattr(item, name)) for name in names}
+        derived = getattr(item, "derived", ())
+        names = zip(item.__struct_encode_fields__ + derived, item.__struct_fields__ + derived, strict=True)
+        return {key: plain(getattr(item, name)) for key, name in names}
     if isinstance(item, list | tuple):
         return [plain(each) for each in item]
     if isinstance(item, Mapping):

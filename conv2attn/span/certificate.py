@@ -7,11 +7,11 @@ JSON, so that `recheck` can derive limits, offsets, queries and rows anew from t
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import msgspec
 from flint import fmpz
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from conv2attn.errors import CheckpointError
 from conv2attn.report import Document, Notes, Table, counted, document
@@ -147,14 +147,20 @@ class Confirmation(Part, frozen=True):
 class Rechecked(Result, frozen=True):
     """Holds where every certificate is of this attention and right; undecided where there is none."""
 
+    derived: ClassVar[tuple[str, ...]] = ("exit_code", "verdict")
     certificates: tuple[Confirmation, ...]
-    verdict: Verdict = Verdict.UNDECIDED
-    exit_code: Literal[0, 1, 3] = 3
     schema: Literal["conv2attn.span-rechecked/2"] = "conv2attn.span-rechecked/2"
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "verdict", worst_verdict(each.verdict for each in self.certificates))
-        force_setattr(self, "exit_code", self.verdict.exit_code)
+    @property
+    def verdict(self) -> Verdict:
+        """The worst finding; undecided where there is no certificate."""
+        return worst_verdict(each.verdict for each in self.certificates)
+
+    @property
+    def exit_code(self) -> Literal[0, 1, 3]:
+        """0 holds; 1 refuted; 3 undecided or unsupported."""
+        code: Any = self.verdict.exit_code
+        return code
 
 
 @document.register

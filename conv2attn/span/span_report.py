@@ -1,10 +1,9 @@
 """The result of check_span: its JSON document and schema follow from these types."""
 
 from fractions import Fraction
-from typing import Literal, final
+from typing import Any, ClassVar, Literal, final
 
 from msgspec import field
-from msgspec.structs import force_setattr
 
 from conv2attn.report.result import Number, Part, Result
 from conv2attn.span.attention_rows import Limits, Whole
@@ -141,14 +140,23 @@ class SpanReport(Result, frozen=True, eq=False):
     """Whether attention can express the shifts of a kernel, layer by layer; the worst row decides, or undecided where
     there is none."""
 
+    derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
     rows: tuple[SpanRow, ...] = field(name="layers")
     asked: str
-    verdict: Verdict = Verdict.UNDECIDED
-    strength: Strength = Strength.PROVED
-    exit_code: Literal[0, 1, 3] = 3
     schema: Literal["conv2attn.span/4"] = "conv2attn.span/4"
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "verdict", worst_verdict(row.verdict for row in self.rows))
-        force_setattr(self, "strength", weakest_strength(row.deciding.strength for row in self.rows))
-        force_setattr(self, "exit_code", self.verdict.exit_code)
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of the worst row; undecided where there is none."""
+        return worst_verdict(row.verdict for row in self.rows)
+
+    @property
+    def strength(self) -> Strength:
+        """The weakest strength of the conditions that decide."""
+        return weakest_strength(row.deciding.strength for row in self.rows)
+
+    @property
+    def exit_code(self) -> Literal[0, 1, 3]:
+        """0 holds; 1 refuted; 3 undecided or unsupported."""
+        code: Any = self.verdict.exit_code
+        return code

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import msgspec
 import numpy as np
-from msgspec.structs import force_setattr
 
 from conv2attn.report.result import Part, Result
 from conv2attn.span.attention_rows import Array
@@ -166,17 +165,27 @@ class HeadsReport(Result, frozen=True, eq=False):
     `read_as` is what was assumed of the file of the network, in words.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
     layers: tuple[LayerFacts, ...]
     read_as: str = ""
-    verdict: Verdict = Verdict.UNDECIDED
-    strength: Strength = Strength.SAMPLED
-    exit_code: Literal[0, 3] = 3
     schema: Literal["conv2attn.heads/3"] = "conv2attn.heads/3"
 
-    def __post_init__(self) -> None:
+    @property
+    def verdict(self) -> Verdict:
+        """Whether every layer was read; undecided where there is none."""
         verdict = Verdict.UNSUPPORTED if any(layer.unread for layer in self.layers) else Verdict.HOLDS
-        force_setattr(self, "verdict", verdict if self.layers else Verdict.UNDECIDED)
-        force_setattr(self, "exit_code", self.verdict.exit_code)
+        return verdict if self.layers else Verdict.UNDECIDED
+
+    @property
+    def strength(self) -> Strength:
+        """Facts are those of the inputs that were given."""
+        return Strength.SAMPLED
+
+    @property
+    def exit_code(self) -> Literal[0, 3]:
+        """0 holds; 3 undecided or unsupported."""
+        code: Any = self.verdict.exit_code
+        return code
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each head of each layer."""
@@ -205,15 +214,21 @@ class HeadsComparison(Result, frozen=True):
     It holds where every layer of one was read in all, and otherwise is unsupported.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("exit_code", "verdict")
     numbers: tuple[Compared, ...]
-    verdict: Verdict = Verdict.UNSUPPORTED
-    exit_code: Literal[0, 3] = 3
     schema: Literal["conv2attn.heads-compared/3"] = "conv2attn.heads-compared/3"
 
-    def __post_init__(self) -> None:
+    @property
+    def verdict(self) -> Verdict:
+        """Whether every layer of one checkpoint was read in all."""
         read = [each.value is not None for each in self.numbers if each.number == "dist"]
-        force_setattr(self, "verdict", Verdict.HOLDS if read and all(read) else Verdict.UNSUPPORTED)
-        force_setattr(self, "exit_code", self.verdict.exit_code)
+        return Verdict.HOLDS if read and all(read) else Verdict.UNSUPPORTED
+
+    @property
+    def exit_code(self) -> Literal[0, 3]:
+        """0 holds; 3 undecided or unsupported."""
+        code: Any = self.verdict.exit_code
+        return code
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each layer, number and checkpoint."""

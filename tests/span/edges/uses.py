@@ -1,17 +1,20 @@
 """Uses of the span: convolutions written with given heads, recovered from them, and counted in heads."""
 
 import doctest
+import json
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
-from attentions import OFFSETS, hard
+from attentions import LINE, OFFSETS, hard
 from torch import nn
 
+import conv2attn
 from conv2attn import check_span, convert, express, load, recover
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
@@ -348,3 +351,16 @@ def test_attention_at_random_is_no_convolution():
     assert profiles(heads).reads_as == "not relative to position"
     layer = convert(torch.nn.Conv2d(1, 1, 3, padding=2))
     assert profiles(layer, grid=(6, 6)).reads_as == "one convolution"
+
+
+def test_a_copy_with_other_findings_has_their_verdict():
+    """The verdict follows from the rows, and is never that of the report that was copied."""
+    heads = hard((5,), LINE)
+    holds, refuted = (conv2attn.check_span(each, offsets=LINE, grid=(5,)) for each in (heads, heads[:2]))
+    assert (holds.verdict, refuted.verdict) == (Verdict.HOLDS, Verdict.REFUTED)
+    copied = msgspec.structs.replace(holds, rows=refuted.rows)
+    assert (copied.verdict, copied.exit_code) == (Verdict.REFUTED, 1)
+    assert json.loads(copied.to_json())["verdict"] == "refuted"
+    assert msgspec.structs.replace(holds, rows=()).exit_code == 3
+    facts = conv2attn.heads(heads, grid=(5,))
+    assert msgspec.structs.replace(facts, layers=()).verdict is Verdict.UNDECIDED
