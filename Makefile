@@ -6,6 +6,7 @@
 #   make docs     the documentation site, in site/
 #   make attack   10,000 random statements put to the core that decides the claims, 1,200 programs to the normal form
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
+#   make artefact the wheel and the sdist, checked by the tool that uploads them
 #   make clean    remove what make made
 #   make oldest   the oldest versions of every dependency, in .venv-oldest: demo, README, a quick part of the tests
 # PYTHON=python3.12 chooses an interpreter; a torch that it has is used. Without a GPU, PyTorch's CPU build is installed
@@ -17,13 +18,14 @@ PYTEST_WORKERS ?= 2
 CONSTRAINTS ?= constraints.txt
 COUNT ?= 300
 SEED ?= 0
+REHEARSED ?= demo test proofs docs
 SYSTEM_PACKAGES = $(shell $(PYTHON) -c 'import importlib.util as u; print("--system-site-packages" * bool(u.find_spec("torch")))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 OLDEST := .venv-oldest/bin
 QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/checkpoints/laws.py
 
-.PHONY: oldest demo test docs proofs attack bench zoo mutants mutation release clean
+.PHONY: oldest artefact demo test docs proofs attack bench zoo mutants mutation release clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo
@@ -67,12 +69,18 @@ zoo: .venv/.installed-dev
 release: .venv/.installed-dev
 	@test -n "$(VERSION)" || { echo 'Say which: make release VERSION=0.3.0' >&2; exit 1; }
 	$(BIN)/python .ci/release.py $(VERSION)
-	$(MAKE) demo test proofs docs
-	$(BIN)/pip install -q build twine
+	$(MAKE) $(REHEARSED)
+	$(MAKE) artefact
+	$(BIN)/python .ci/release.py $(VERSION) --remaining
+
+artefact: .venv/.created
+	$(BIN)/pip install -q build 'twine>=6.2' 'packaging>=26'
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
-	$(BIN)/python .ci/release.py $(VERSION) --remaining
+	$(PYTHON) -m venv .venv/wheel
+	.venv/wheel/bin/pip install -q --no-deps dist/*.whl
+	.venv/wheel/bin/python -c 'import conv2attn; print("the wheel has version", conv2attn.__version__)'
 
 clean:
 	rm -rf .venv .venv-oldest build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

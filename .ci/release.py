@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILES = ("conv2attn/__init__.py", "CITATION.cff", "CHANGELOG.md")
+FILES = ("conv2attn/__init__.py", "CITATION.cff", "CHANGELOG.md", ".ci/conda/meta.yaml")
 
 
 def released(version: str, day: str, texts: dict[str, str]) -> dict[str, str]:
@@ -22,11 +22,12 @@ def released(version: str, day: str, texts: dict[str, str]) -> dict[str, str]:
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         sys.exit(f"{version} is not three numbers with points between them")
-    package, citation, changelog = FILES
+    package, citation, changelog, recipe = FILES
     rules = [
         (package, r'__version__ = "[^"]+"', f'__version__ = "{version}"'),
         (citation, r"(?m)^version: .*(\ndate-released: .*)?$", f"version: {version}\ndate-released: {day}"),
-        (changelog, r"(?m)^## Unreleased\n", f"## Unreleased\n\n## {version}\n"),
+        (changelog, r"(?m)^## Unreleased\n", f"## Unreleased\n\n## {version} - {day}\n"),
+        (recipe, r'set version = "[^"]+"', f'set version = "{version}"'),
     ]
     written = dict(texts)
     for name, pattern, text in rules:
@@ -37,13 +38,17 @@ def released(version: str, day: str, texts: dict[str, str]) -> dict[str, str]:
 
 
 def remaining(version: str, urls: dict[str, str]) -> list[str]:
-    """What a person must still do, in order."""
+    """What a person must still do, in order, in one screen."""
     address = [] if "Repository" in urls else ["fill in Repository under [project.urls] of pyproject.toml"]
+    contact = ["fill in the address in SECURITY.md"] if "to be filled in" in (ROOT / "SECURITY.md").read_text() else []
     return [
         *address,
+        *contact,
         "on pypi.org, once: name this repository and the workflow release.yml as trusted publisher of conv2attn",
         "on the host of the repository, once: let pages be deployed by workflows, and make the environment pypi",
-        f"git push origin main v{version}; the workflow release.yml then builds and publishes",
+        f"git push origin main v{version}; the workflow release.yml then builds, checks and publishes",
+        "pipx run conv2attn demo, on a machine without this repository: it ends with holds (proved)",
+        f"put the sha256 of conv2attn-{version}.tar.gz into .ci/conda/meta.yaml, and propose it to conda-forge",
         "set __version__ in conv2attn/__init__.py to the next version with .dev0 behind it",
     ]
 

@@ -122,6 +122,7 @@ def test_wheel_is_complete(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert {name.partition("/")[0] for name in held if ".dist-info/" not in name} == {"conv2attn"}
     assert [name for name in held if "__pycache__" in name] == []
+    assert [name for name in held if name.startswith("conv2attn/docs/") and name.endswith(".py")] == []
 
 
 def test_installed_copy_has_its_examples_and_proofs(wheel, tmp_path):
@@ -155,14 +156,25 @@ def test_a_release_writes_its_version_everywhere_once():
     written = release.released("7.8.9", "2030-01-02", texts)
     assert '__version__ = "7.8.9"' in written["conv2attn/__init__.py"]
     assert "\nversion: 7.8.9\ndate-released: 2030-01-02\n" in written["CITATION.cff"]
-    assert "\n## Unreleased\n\n## 7.8.9\n" in written["CHANGELOG.md"]
+    assert "\n## Unreleased\n\n## 7.8.9 - 2030-01-02\n" in written["CHANGELOG.md"]
     again = release.released("7.9.0", "2030-02-03", written)
     assert "\nversion: 7.9.0\ndate-released: 2030-02-03\nlicense" in again["CITATION.cff"]
     for version, broken in (("7.8", texts), ("7.8.9", {**texts, "CHANGELOG.md": "# Changelog\n"})):
         with pytest.raises(SystemExit):
             release.released(version, "2030-01-02", broken)
+    assert 'set version = "7.8.9"' in written[".ci/conda/meta.yaml"]
     assert "Repository" in release.remaining("7.8.9", {})[0]
-    assert "pypi.org" in release.remaining("7.8.9", {"Repository": "https://example.org/x"})[0]
+    assert "Repository" not in release.remaining("7.8.9", {"Repository": "https://example.org/x"})[0]
+    assert len(release.remaining("7.8.9", {})) <= 24
+
+
+def test_the_recipe_of_conda_takes_the_versions_that_the_package_takes():
+    recipe = (ROOT / ".ci" / "conda" / "meta.yaml").read_text()
+    run = dict(re.findall(r"(?m)^    - ([\w-]+) >=(\S+)$", recipe.partition("  run:\n")[2]))
+    wanted = {
+        "pytorch" if name == "torch" else name: version for name, version in floors(PROJECT["dependencies"]).items()
+    }
+    assert run == wanted | {"python": PROJECT["requires-python"].removeprefix(">=")}
 
 
 def test_links_of_the_readme_are_absolute_once_the_address_is_filled_in():

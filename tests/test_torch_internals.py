@@ -14,7 +14,11 @@ PACKAGE = Path(torch_internals.__file__).parent
 def is_private(dotted: str) -> bool:
     """Whether a name of torch has a part that begins with one underscore."""
     first, *parts = dotted.split(".")
-    return first == "torch" and any(part.startswith("_") and not part.startswith("__") for part in parts)
+    return (
+        first == "torch"
+        and parts[:1] != ["ops"]
+        and any(part.startswith("_") and not part.startswith("__") for part in parts)
+    )
 
 
 def private_uses(source: str) -> set[str]:

@@ -347,7 +347,7 @@ class Training:
 
 def seed_of(*numbers: int) -> int:
     """A seed that depends on all of these numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
 
 
 def epoch_line(row: dict[str, float], epochs: int) -> str:
