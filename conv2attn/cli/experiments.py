@@ -277,6 +277,24 @@ def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) ->
     showing.finish(reproduce_tables({model: TrainingRun(folder) for model, folder in runs}, engine))
 
 
+@reproduce.command(cls=Command, example="conv2attn reproduce experiments --data cifar-10-binary.tar.gz")
+@output_option("Folder of the runs, the tables and the figures; by default runs/paper.", required=False)
+@DEVICE
+@reporting
+@recipe_options("kind", "terms", "absolute", "start", "arch", "arch_args", "only", "skip", "alpha")
+def experiments(output: str | None, device: str, showing: Showing, **arguments: Any) -> None:
+    """Train every row of Tables 1 and 4, and write their table and the figures.
+
+    The same call continues after Ctrl-C, and skips what is done. With 300 epochs this takes days on one GPU.
+    """
+    from conv2attn.experiments.paper_runs import train_paper
+
+    tables = train_paper(TrainingRecipe("quadratic", **arguments), Path(output or "runs/paper"), showing.say, device)
+    if tables is None:
+        sys.exit(130)
+    showing.finish(tables)
+
+
 def parse_share(text: str) -> tuple[int, int]:
     """`2/3` as the share, counted from 0, and the number of shares; a ValueError otherwise."""
     share, shares = map(int, text.split("/"))

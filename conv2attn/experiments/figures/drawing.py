@@ -112,7 +112,7 @@ def figures_of_attention(
 
 
 def accuracy_figure(runs: Sequence[TrainingRun]) -> "Figure":
-    """Test accuracy over the epochs (Figs. 2 and 13)."""
+    """Test accuracy over the epochs (Figs. 2 and 13); a run that starts from a file of another goes on at its end."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -120,12 +120,21 @@ def accuracy_figure(runs: Sequence[TrainingRun]) -> "Figure":
     panel = figure.subplots()
     for place, run in enumerate(runs):
         rows = run.metrics()
-        draw_curve(panel, place, run.folder.name, [r["epoch"] for r in rows], [r["test_accuracy"] for r in rows])
+        before = epochs_before(run, runs)
+        epochs = [before + row["epoch"] for row in rows]
+        draw_curve(panel, place, run.folder.name, epochs, [row["test_accuracy"] for row in rows])
     panel.set(xlabel="Epoch", ylabel="Test accuracy")
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(alpha=0.3)
     panel.legend(fontsize=7)
     return figure
+
+
+def epochs_before(run: TrainingRun, runs: Sequence[TrainingRun]) -> float:
+    """The epochs of the run that this one starts from a file of, such as the pruned network; 0 where it starts anew."""
+    folder = None if run.recipe.start is None else Path(run.recipe.start).resolve().parent
+    first = next((each for each in runs if each is not run and each.folder.resolve() == folder), None)
+    return 0.0 if first is None else epochs_before(first, runs) + first.metrics()[-1]["epoch"]
 
 
 def figures_of_heads(run: TrainingRun) -> dict[str, "Figure"]:
