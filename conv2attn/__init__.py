@@ -46,6 +46,7 @@ HOMES = {
     "to_mha": "attention",
     "to_torch": "theorem",
 }
+SUBMODULES = ("basis", "bounds", "callbacks", "errors", "examples", "explore", "framework", "testing", "verdicts")
 __all__ = [
     "AttentionConvolution",
     "BasisConvolution",
@@ -83,6 +84,8 @@ def __getattr__(name: str) -> Any:
     """
     if name == "proofs":
         return import_module(f"{__name__}.proofs" if find_spec(f"{__name__}.proofs") else "proofs")
+    if name in SUBMODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)

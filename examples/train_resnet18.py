@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from conv2attn.checkpoints.examples import prepare
+from conv2attn.examples import prepare
 from conv2attn.experiments.data import Augmentation, LabelledImages, read_images_of
 from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 

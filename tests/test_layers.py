@@ -13,6 +13,7 @@ LAYERS = [
     {"explore"},
     {"experiments", "callbacks"},
     {"plots"},
+    {"examples"},
     {"checkpoints"},
     {"testing"},
     {"equality", "span"},

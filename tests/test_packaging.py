@@ -129,7 +129,7 @@ def test_installed_copy_has_its_examples_and_proofs(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     (tmp_path / "proofs.py").write_text("raise ImportError('a module of the same name, of somebody else')")
     code = (
-        "from conv2attn.checkpoints.examples import demo_files; from conv2attn import proofs\n"
+        "from conv2attn.examples import demo_files; from conv2attn import proofs\n"
         "print(demo_files().model, proofs.__file__, proofs.decide('L2a').status, sep='\\n')"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

@@ -69,7 +69,7 @@ def load(
             (C2A006).
     Examples:
         >>> import conv2attn
-        >>> from conv2attn.checkpoints.examples import demo_files
+        >>> from conv2attn.examples import demo_files
         >>> type(conv2attn.load(demo_files().model)).__name__
         'ResNet'
     """

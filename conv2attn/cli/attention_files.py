@@ -15,11 +15,11 @@ from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.array_files import arrays_in, holds_attention
 from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
-from conv2attn.checkpoints.examples import example_image
 from conv2attn.checkpoints.inspection import RECOVERED
 from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.cli.options import TokenOptions
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.examples import example_image
 from conv2attn.explore import explore, moving_picture
 from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.models import attention_layers

@@ -19,7 +19,6 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.atomic_files import write_atomically
 from conv2attn.checkpoints.contents import PROGRAM_KINDS, sha256
-from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.kinds import kind_of_path
 from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.checkpoints.saving import PROGRAMS
@@ -29,6 +28,7 @@ from conv2attn.equality import Certificate, Replay, certify, replay_counterexamp
 from conv2attn.equality.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
 from conv2attn.equality.replay import WITNESS_REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
+from conv2attn.examples import demo_files
 from conv2attn.models import attention_layers, conversion_of, convert
 from conv2attn.models.conversion.network import no_convolution_text
 from conv2attn.models.conversion.outcomes import SKIPPED

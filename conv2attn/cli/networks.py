@@ -106,7 +106,7 @@ def demo(output: str | None, showing: Showing) -> None:
 
 def next_commands() -> list[str]:
     """Three commands that run where this one ran, with the paths of this program and of the example."""
-    from conv2attn.checkpoints.examples import demo_files
+    from conv2attn.examples import demo_files
 
     program = sys.argv[0] if Path(sys.argv[0]).name == "conv2attn" else "conv2attn"
     if shutil.which("conv2attn") == shutil.which(program):

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.atomic_files import write_text_atomically
-from conv2attn.checkpoints.examples import SIDE, example_image
 from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
+from conv2attn.examples import SIDE, example_image
 from conv2attn.explore.captures import captured_layers
 from conv2attn.explore.explored_layers import IN_WORDS, Explored, Shown, explored_layers
 from conv2attn.explore.packing import Budget

@@ -395,6 +395,6 @@ def classifier(name, seed=None):
 
 def clothes(count=10):
     """The test images of Fashion-MNIST that this project ships, as its classifiers take them."""
-    from conv2attn.checkpoints.examples import example_image
+    from conv2attn.examples import example_image
 
     return example_image(1, 28)

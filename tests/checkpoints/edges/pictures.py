@@ -11,11 +11,11 @@ from PIL import Image
 from torch import nn
 
 import conv2attn
-from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.input_images import read_images
 from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.examples import demo_files
 from conv2attn.models.provenance import Provenance, with_provenance
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

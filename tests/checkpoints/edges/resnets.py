@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.loading import load
 from conv2attn.errors import CheckpointError
+from conv2attn.examples import demo_files
 from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
 
 TINY = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)

@@ -1,13 +1,14 @@
-"""The trained network and labelled images that come with this project, for a demonstration without a network."""
+"""The trained networks and labelled images that come with this project, for examples without a download."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError
 
 MEAN, DEVIATION = 0.2860, 0.3530
@@ -47,6 +48,19 @@ def example_image(channels: int, *sides: int) -> Tensor:
         return resized_images(torch.from_numpy(arrays["pixels"][:1]), channels, *sides)
 
 
+def resnet18() -> nn.Module:
+    """A ResNet-18 trained on Fashion-MNIST, in evaluation mode; `demo_files().images` are inputs for it.
+
+        >>> from conv2attn import examples
+        >>> tuple(examples.resnet18()(examples.demo_files().images).shape)
+        (10, 10)
+
+    Raises:
+        CheckpointError: neither a checkout nor an installed package holds the file (C2A301).
+    """
+    return load(example_folder() / "resnet18.pt")
+
+
 def demo_files() -> Demo:
     """The first test image of each class, and the ResNet-18 that `examples/train_resnet18.py` trained.
 
@@ -66,7 +80,7 @@ def example_folder() -> Path:
     Raises:
         CheckpointError: neither holds the files (C2A301).
     """
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parent
     for folder in (package / "examples", package.parent / "examples"):
         if (folder / "resnet18.pt").is_file():
             return folder
