@@ -7,8 +7,8 @@
     counts.operators, counts.bytes_read, counts.bytes_written    # kernels, and the bytes of their arguments and results
 
 Tensors of two devices cannot be mixed, except for CPU numbers of no dimension. Like MPS, `imitated(float64=False)` has
-no float64. Random numbers come from a generator of the device's own, which `torch.manual_seed` seeds. Autocast casts
-products as on a GPU.
+no float64, and no assertions. Random numbers come from a generator of the device's own, which `torch.manual_seed`
+seeds. Autocast casts products as on a GPU.
 """
 
 import sys
@@ -160,6 +160,8 @@ def run(function, args, kwargs):
     lands = landing(packet, args, there, target)
     if packet not in MOVES:
         refuse_mixed(function, args, there, host)
+    if packet is aten._assert_async and there and not Module.float64:
+        raise NotImplementedError(f"{DEVICE} has no {function}")
     if lands and (packet in MOVES or there) and (host or (packet is aten._to_copy and not there)):
         count_copy()
     if waits(packet, args, there, lands, target):

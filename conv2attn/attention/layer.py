@@ -300,22 +300,25 @@ class MultiHeadSelfAttention(nn.Module):
 
         Where values cannot be read it is asserted, without waiting, that those of frozen heads are still the same.
         """
-        facts = self.facts(basis, image)
         learned = any(value.requires_grad for value in basis.operators.values)
+        unread = not (image.is_cpu or image.is_meta or learned)
+        if unread and any(facts.trained_recipes for facts in self._facts.values()):
+            self._facts.clear()  # they moved while they trained, and are frozen now
+        facts = self.facts(basis, image)
+        recipes = facts.trained_recipes if learned else facts.recipes
         question = self.question(basis, image) if self.has_content else None
         key = (
             self.engine,
             image.shape,
             self.memory_limit,
             torch.is_grad_enabled(),
-            learned,
             self.training and self.dropout,
             question is not None and question.few_features,
         )
-        recipe = facts.recipes.get(key)
+        recipe = recipes.get(key)
         if recipe is None or not recipe.serves(basis):
-            recipe = facts.recipes[key] = recipe_for(self.engine, question or self.question(basis, image), image)
-        if not (image.is_cpu or image.is_meta or learned):
+            recipe = recipes[key] = recipe_for(self.engine, question or self.question(basis, image), image)
+        if unread:
             facts.assert_current(basis.operators)
         return recipe
 

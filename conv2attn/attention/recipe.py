@@ -23,6 +23,7 @@ from conv2attn.torch_internals import assert_async
 
 POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
 DEPENDS_ON_CONTENT = "its attention depends on the content"
+MOVED = "centres or sharpness moved: decide the engine again"
 DROPS_WEIGHTS = "it drops weights of its attention in training, each for itself"
 Evaluation = Callable[[Basis, Tensor], Tensor]
 
@@ -56,8 +57,8 @@ class Recipe:
 class OperatorFacts:
     """Facts read off the operators of a layer, for one dtype and device, and the values they were read from.
 
-    `joined` holds all values of `snapshot`. `lattice` is that of the targets of one-hot heads, `taps` that of the
-    centres of heads of one sharpness.
+    `joined` holds all values of `snapshot`; `trained_recipes` are those of heads that train. `lattice` is that of the
+    targets of one-hot heads, `taps` that of the centres of heads of one sharpness.
     """
 
     dtype: torch.dtype
@@ -70,6 +71,7 @@ class OperatorFacts:
     indirect: str | None
     flags: tuple[Any, ...]
     recipes: dict[Any, "Recipe"] = field(default_factory=dict)
+    trained_recipes: dict[Any, "Recipe"] = field(default_factory=dict)
 
     @cached_property
     def longest_side(self) -> int:
@@ -86,12 +88,17 @@ class OperatorFacts:
         if not torch.compiler.is_compiling():
             pairs = zip([joined(operators.values)], [self.joined], strict=True)
         for value, read in pairs:
-            assert_async((value.detach() == read).all(), "centres or sharpness moved: decide the engine again")
+            same = (value.detach() == read).all()
+            try:
+                assert_async(same, MOVED)
+            except NotImplementedError:  # MPS before it had assertions
+                if not same:
+                    raise RuntimeError(MOVED) from None
 
     def moved(self, device: torch.device) -> "OperatorFacts":
         """These facts for a copy of the layer on a device whose values cannot be read."""
         snapshot = tuple(static(value.to(device)) for value in self.snapshot)
-        return replace(self, snapshot=snapshot, joined=self.joined.to(device), recipes={})
+        return replace(self, snapshot=snapshot, joined=self.joined.to(device), recipes={}, trained_recipes={})
 
 
 def joined(values: Sequence[Tensor]) -> Tensor:

@@ -249,3 +249,15 @@ def test_the_laws_see_a_wrong_conversion():
         spoil(network)
         with pytest.raises((AssertionError, AttributeError, RuntimeError)):
             law(case, model, network, True)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["plain weights", "weights of inference mode"])
+def test_what_is_converted_under_inference_mode_trains_afterwards(inside):
+    network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 1))
+    image = torch.randn(2, 2, 5, 6)
+    with torch.inference_mode():
+        network = copy.deepcopy(network) if inside else network
+        converted = convert(network, example_input=image.clone())
+    converted(image).square().sum().backward()
+    torch.optim.SGD(converted.parameters(), lr=0.1).step()
+    assert all(parameter.grad is not None for parameter in converted.parameters())

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
+import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
@@ -59,6 +60,13 @@ class Options(TypedDict, total=False):
     skip: Patterns
 
 
+@contextmanager
+def outside_inference_mode() -> Iterator[None]:
+    """Tensors made inside can be trained, also where the caller is in inference mode."""
+    with torch.inference_mode(False):
+        yield
+
+
 @overload
 def convert(
     model: nn.Module, example_input: Input | None = None, *, patch: int | Sequence[int], **options: Unpack[Options]
@@ -67,6 +75,7 @@ def convert(
 def convert(model: Stock, example_input: Input | None = None, **options: Unpack[Options]) -> MultiHeadSelfAttention: ...
 @overload
 def convert(model: Network, example_input: Input | None = None, **options: Unpack[Options]) -> Network: ...
+@outside_inference_mode()
 def convert(
     model: nn.Module,
     example_input: Input | None = None,
@@ -156,7 +165,7 @@ def convert(
     functional_calls = CHECKED if recorder else "not looked for, without an example input"
     remember(network, Conversion((*unreadable, *layer_rows, *call_rows), functional_calls))
     for warning in warnings_about(network, settings):
-        warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=3)  # above the decorator
     return network
 
 

@@ -8,7 +8,7 @@ from attention.cases import CONVOLUTIONS, hard_layer, soft_layer
 from imitated_device import DEVICE, counting, imitated
 from torch import nn
 
-from conv2attn.attention import ENGINES, set_engine
+from conv2attn.attention import ENGINES
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
 from conv2attn.theorem import attention_for, read_convolution
@@ -96,13 +96,33 @@ def test_moving_a_layer_needs_no_float64(kind):
         assert_same(output.detach().cpu(), expected, 1e-5)
 
 
-def test_a_layer_on_a_device_follows_a_frozen_centre_that_moved():
-    """The comparison with what was read is an assertion on the device: loud, and never a wrong answer."""
-    layer = hard_layer("plain", "conv").to(DEVICE)
-    image = image_for(layer)
-    layer(image)
-    with torch.no_grad():
-        layer.encoding.center[4, 0] += 1
-    with pytest.raises(RuntimeError, match="centres or sharpness moved"):
+@pytest.mark.parametrize("float64", [True, False])
+def test_a_layer_on_a_device_refuses_a_frozen_centre_that_moved(float64):
+    """The comparison with what was read is an assertion on the device, or a read where it has none."""
+    with imitated(float64):
+        layer = hard_layer("plain", "auto").to(DEVICE)
+        image = image_for(layer)
         layer(image)
-    assert set_engine(layer, "dense").to("cpu")(image.detach().cpu()).isfinite().all()
+        with torch.no_grad():
+            layer.encoding.center[4, 0] += 1
+        with pytest.raises(RuntimeError, match="centres or sharpness moved"):
+            layer(image)
+        expected = copy.deepcopy(layer).to("cpu")(image.detach().cpu())
+        assert_same(layer.prepare()(image).detach().cpu(), expected.detach(), 1e-4)
+
+
+def test_heads_that_trained_on_a_device_are_read_again_once_they_are_frozen():
+    """Not asserted to be what they were before: on CUDA that would end the context."""
+    layer = soft_layer("auto").to(DEVICE)
+    image = image_for(layer)
+    layer(image).square().mean().backward()
+    torch.optim.SGD(layer.parameters(), lr=0.5).step()
+    layer.requires_grad_(False)
+    expected = copy.deepcopy(layer).to("cpu")(image.detach().cpu())
+    with counting() as counts:
+        frozen = layer(image)
+    assert_same(frozen.detach().cpu(), expected, 1e-4)
+    assert counts.reads
+    with counting() as counts:
+        layer(image)
+    assert not counts.reads
