@@ -20,12 +20,9 @@ from conv2attn.cli.options import (
     check_free,
     choosing,
     command_line,
-    given_options,
     options,
     output_option,
-    placing,
     reading_images,
-    reading_options,
     reporting,
     reporting_certificates,
     running_options,
@@ -33,7 +30,7 @@ from conv2attn.cli.options import (
     tokens_or_positions,
 )
 from conv2attn.errors import UsageError
-from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
+from conv2attn.suffixes import NETWORK_SUFFIXES
 
 
 @main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
@@ -133,22 +130,15 @@ files = options(
     click.argument("original", type=Read()),
     click.argument("converted", type=Read()),
 )
-tolerance = click.option(
-    "--tolerance",
-    type=float,
-    metavar="E",
-    help="Decide whether the outputs differ by at most E, instead of whether they are equal.",
-)
 
 
 @main.command(example="conv2attn verify resnet18.pt resnet18.attn.pt --report certificate.json")
 @files
-@tolerance
 @click.option(
-    "--save-witness",
-    type=Written(TENSOR_SUFFIXES),
-    metavar="FILE",
-    help="Where to write inputs on which the networks differ, if any are found.",
+    "--save-input",
+    type=Written((".npz",)),
+    metavar="FILE.npz",
+    help="Where to write an input on which the networks differ, if one is found; --inputs reads it.",
 )
 @reading_images
 @running_options
@@ -158,12 +148,10 @@ def verify(context: click.Context, /, showing: Showing, **arguments: Any) -> Non
     """Decide whether CONVERTED computes ORIGINAL, for every input."""
     from conv2attn.cli import network_files
 
-    witness = arguments["save_witness"]
-    command, repeat = command_line(context), replay_line(context, str(witness))
-    certificate = network_files.verify_files(**arguments, command=command, repeat=repeat, force=showing.force)
-    shown = certificate.counterexamples
-    done = f"wrote {witness}" if shown else f"{witness} was not written: no input shows a difference"
-    showing.finish(certificate, *([done] if witness else []))
+    path, command = arguments["save_input"], command_line(context)
+    certificate = network_files.verify_files(**arguments, command=command, force=showing.force)
+    done = f"wrote {path}" if "repeat" in certificate.circumstances else f"{path} was not written: no input shows it"
+    showing.finish(certificate, *([done] if path else []))
 
 
 @main.command(example="conv2attn recheck certificate.json")
@@ -188,22 +176,8 @@ def recheck(
     showing.finish(recheck_file(certificate, (original, converted), reading, parsed))
 
 
-@main.command(example="conv2attn replay witness.pt resnet18.pt resnet18.attn.pt")
-@click.argument("witness", type=Read())
-@files
-@tolerance
-@reading_options
-@placing
-@reporting
-def replay(witness: str, showing: Showing, **arguments: Any) -> None:
-    """Run two networks again on the inputs that verify kept in WITNESS."""
-    from conv2attn.cli.network_files import replay_file
-
-    showing.finish(replay_file(witness, **arguments))
-
-
-def parsed(command: str, witness: str) -> tuple[str, dict[str, Any], str]:
-    """A `verify` command in its usual form, its options by name, without those that write, and its `replay_line`.
+def parsed(command: str) -> tuple[str, dict[str, Any]]:
+    """A `verify` command in its usual form, and its options by name, without those that write.
 
     Raises:
         UsageError: it is none (C2A303).
@@ -214,13 +188,7 @@ def parsed(command: str, witness: str) -> tuple[str, dict[str, Any], str]:
             raise ValueError(command)
         with verify.make_context("verify", words, help_option_names=[]) as context:
             options = {str(each.name): context.params[str(each.name)] for each in verify.params if not shows(each)}
-            return command_line(context), options, replay_line(context, witness)
+            return command_line(context), options
     except (ValueError, click.ClickException, click.exceptions.Exit) as error:
         reason = f"the command in the certificate is no verify command: {command[:80]!r}"
         raise UsageError("C2A303", reason, "Run verify on the two files again.") from error
-
-
-def replay_line(context: click.Context, witness: str) -> str:
-    """The command that shows again how the networks differ on the inputs in the file `witness`."""
-    files = [str(context.params[name]) for name in ("original", "converted")]
-    return shlex.join(["conv2attn", "replay", witness, *files, *given_options(context, main.commands["replay"])])

@@ -3,18 +3,6 @@
 from conv2attn.equality import certificate_document as certificate_document  # registers its rule
 from conv2attn.equality.certify import certify
 from conv2attn.equality.rechecking import Recheck, recheck_certificate
-from conv2attn.equality.replay import Replay, replay_counterexamples
 from conv2attn.equality.results import Certificate, Counterexample, Finding, Outputs, Row
 
-__all__ = [
-    "Certificate",
-    "Counterexample",
-    "Finding",
-    "Outputs",
-    "Recheck",
-    "Replay",
-    "Row",
-    "certify",
-    "recheck_certificate",
-    "replay_counterexamples",
-]
+__all__ = ["Certificate", "Counterexample", "Finding", "Outputs", "Recheck", "Row", "certify", "recheck_certificate"]

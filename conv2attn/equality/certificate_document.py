@@ -39,8 +39,7 @@ def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     skipped = len(certificate.rows) - len(certificate.counted)
-    sampled = certificate.sampled and certificate.verdict is Verdict.UNDECIDED
-    strength = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS or sampled else ""
+    strength = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
     read = certificate.circumstances.get("read as")
     layers = f"layers: {tally}{f', {skipped} skipped' if skipped else ''}" if certificate.rows else "no layers compared"
     verdict = f"{certificate.verdict.value}{strength}; {layers}"
@@ -55,8 +54,7 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
         sentences = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
         lines += [f"{code} {line}".strip() for line in gathered(sentences, most=None if verbose else 3)]
     lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
-    lines += [f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples]
-    return [*lines, *certificate.unshown]
+    return [*lines, *(f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples)]
 
 
 def repeating(certificate: Certificate) -> tuple[str, ...]:
@@ -70,10 +68,7 @@ def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
     """The claim on the context, measured outputs and assumptions; where `verbose`, in full and with the arithmetic."""
     lines = between_in_words(certificate)
     if certificate.outputs:
-        lines += outputs_in_words(certificate.outputs, verbose)
-    if certificate.holding_tolerance is not None:
-        scope = "that holds on these images" if certificate.sampled else "known to hold"
-        lines.append(f"smallest tolerance {scope}: --tolerance {three_digits_up(certificate.holding_tolerance)}")
+        lines += outputs_in_words(certificate.outputs)
     lines += [f"claim: {certificate.claim}"] if certificate.claim else []
     if verbose:
         measured = certificate.circumstances.get("arithmetic")
@@ -84,38 +79,24 @@ def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
 
 
 def between_in_words(certificate: Certificate) -> list[str]:
-    """Whether the graphs of both networks are equal, or that nothing was checked; nothing where images alone speak."""
+    """How the networks are known to be the same between the layers, or that nothing was checked."""
     verdicts = {each.part: each.verdict for each in certificate.between}
-    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {"structure", "sampled", "tolerance"}:
+    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {"structure", "formula"}:
         return ["nothing was checked"]
-    if "structure" not in verdicts:
-        return []
     where = "between the convolutions " if certificate.rows else ""
-    same = verdicts["structure"] is Verdict.HOLDS
-    return [f"{where}the graphs are {'equal, node by node' if same else 'not known to be equal'}"]
+    if verdicts.get("structure") is Verdict.HOLDS:
+        return [f"{where}both networks are the same code, and equal bit for bit where they ran"]
+    if verdicts.get("formula") is Verdict.HOLDS:
+        return ["both networks are one formula over a finite ring"]
+    return []
 
 
-def three_digits_up(number: float) -> str:
-    """A number with three digits, rounded up.
-
-    >>> three_digits_up(0.00123401), three_digits_up(0.5)
-    ('0.00124', '0.5')
-    """
-    text = f"{number:.3g}"
-    return text if float(text) >= number else f"{number * 1.005:.3g}"
-
-
-def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:
+def outputs_in_words(outputs: Outputs) -> list[str]:
     """The end-to-end measurement in sentences."""
     difference, largest = show(outputs.max_difference), show(outputs.largest_output)
     lines = [f"outputs on {outputs.images}: largest difference {difference}, largest output {largest}"]
-    if outputs.bound is not None and (verbose or not outputs.vacuous):
-        vacuous = " (no useful bound)" if outputs.vacuous else ""
-        lines.append(f"bound propagated to the outputs: {show(outputs.bound)}{vacuous}")
     if outputs.same_top1 is not None:
         stable = f"; its margin exceeds the difference for {outputs.stable}"
-        if outputs.stable_by_bound is not None and not outputs.vacuous:
-            stable += f", the bound for {outputs.stable_by_bound}"
         lines.append(f"same top-1 class: {outputs.same_top1} of {outputs.count}{stable}")
     if outputs.correct is not None:
         before, after = outputs.correct

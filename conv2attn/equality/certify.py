@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import check_network, first_weight, is_size
 from conv2attn.attention import ENGINES
@@ -20,14 +21,11 @@ from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.probes import float32_precisions, indirect_convolution
 from conv2attn.bounds import worst
 from conv2attn.equality.bases import a_kind, gradual_underflow
-from conv2attn.equality.comparison import Comparison, same_bits
-from conv2attn.equality.conclusions import ASSUMPTIONS, Verdicts
-from conv2attn.equality.context.opaque import LOCK, Layer
-from conv2attn.equality.context.walk import call, own, undisturbed
+from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.outputs import is_dense
 from conv2attn.equality.results import Certificate, Finding, unsupported
-from conv2attn.errors import UsageError
-from conv2attn.models.conversion.patch_chains import on_tokens_of
+from conv2attn.equality.runs import call, copied
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.provenance import assumed_of_both, input_size_of, published_size
 from conv2attn.theorem import STOCK
 
@@ -43,27 +41,24 @@ def certify(
     labels: Tensor | None = None,
     described: str | None = None,
     seed: int = 0,
-    tolerance: float | None = None,
     circumstances: Sequence[tuple[str, str]] = (),
 ) -> Certificate:
     """Whether `network` computes `original`, in the forward pass: layer by layer for every input, and measured on some.
 
     For each layer: geometry equal as affine forms in the input size, sums of `W_val W_out` at each offset and biases
     equal as real numbers, leaked mass at most the unit roundoff; *proved* where the leak is exactly 0 in the dtype,
-    else *bounded*. Everything between the layers is compared as two graphs in normal form. Beside it the largest
-    difference measured by true softmax and the bound on it, for all inputs of the range met.
+    else *bounded*. Between the layers both networks must be the same objects of the same code, under one premise: this
+    code does the same at every call, calls its layers and asks nothing else of them. Both also run, and are equal bit
+    for bit with the second's layers in both. Any other pair is compared as formulas over a finite ring (*identified*,
+    for the size that is run), and then by numbers, which may refute.
 
-    One certificate is made at a time in a process: torch.export keeps state in it.
+    Both run as copies: they, their modes and torch's generators are as before.
 
     Args:
         example_input: `images` if it is a tensor, and `input_size` if it is a size.
         input_size: (channels, *sides) of seeded random images, if there are no `images`.
-        input_range: those images lie within +-input_range, and so do the inputs that a tolerance speaks of.
+        input_range: those images lie within +-input_range, and so do constructed counterexamples.
         images, labels, described: (batch, channels, *sides), their classes, and what to call them in the report.
-        tolerance: ask instead whether the outputs differ by at most this for all inputs in the range. Weights and
-            leak then need not be the same; the bounds decide, and where they do not reach, nothing does. Two networks
-            of which none was converted and whose graphs differ have no bound: the images decide, and the claim is of
-            these alone (strength: sampled).
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
         UsageError: an argument is of the wrong kind (C2A006); nothing says what to run the networks on (C2A005), it has
@@ -80,9 +75,8 @@ def certify(
         if images is not None or input_size is not None:
             raise UsageError("C2A004", "example_input stands beside images or input_size", "Pass one of them.")
         images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
-    with LOCK, uncompiled():
+    with uncompiled():
         check_arguments(original, network, images, labels, seed)
-        tolerance = tolerance if tolerance is None else not_negative(tolerance, "tolerance")
         input_range = not_negative(input_range, "input_range")
         if images is None:
             images, described = random_images(original, input_size, input_range, seed)
@@ -92,18 +86,14 @@ def certify(
             raise UsageError("C2A004", sentence, "Cast the networks.")
         read = assumed_of_both(original, network)
         facts = {**machine(original, images), **dict(circumstances), **({"read as": read} if read else {})}
-        if (unread := compiled(original, network)) is not None:
-            return Certificate((), (unread,), None, ASSUMPTIONS, circumstances=facts)
-        with undisturbed(original), undisturbed(network):
-            on_tokens = on_tokens_of(original, network) if isinstance(network, nn.Sequential) else original
-            if on_tokens is not original and is_its_stages(original, images):
-                original = on_tokens
-                facts["the first is read on patch tokens"] = "see claim PATCH of proofs/"
-            reach = max(images.abs().max().item(), input_range)
-            comparison = Comparison(original, network, images, described, reach)
-            certificate = Verdicts(comparison, described, labels, input_range, tolerance).certificate()
-    claim = certificate.claim + (f"; of networks {read}" if read else "")
-    return replace(certificate, circumstances=dict(sorted(facts.items())), claim=claim)
+        facts = dict(sorted(facts.items()))
+        if (unread := unreadable(original, network)) is not None:
+            return Certificate((), (unread,), circumstances=facts)
+        try:
+            certificate = Comparison(original, network, images, described, labels, input_range).certificate()
+        except UnsupportedError as error:
+            return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
+    return replace(certificate, circumstances=facts)
 
 
 @contextmanager
@@ -126,8 +116,8 @@ def uncompiled() -> Iterator[None]:
     check("after")
 
 
-def compiled(original: nn.Module, network: nn.Module) -> Finding | None:
-    """The finding on the first module that runs as compiled code, which cannot be read, if there is one."""
+def unreadable(original: nn.Module, network: nn.Module) -> Finding | None:
+    """The finding on the first module that runs as compiled code or has no weights yet, if there is one."""
     for side, which in ((original, "first"), (network, "second")):
         for name, module in side.named_modules():
             dynamo = type(module).__module__ == "torch._dynamo.eval_frame"
@@ -135,23 +125,10 @@ def compiled(original: nn.Module, network: nn.Module) -> Finding | None:
             if wrapped or vars(module).get("_compiled_call_impl") is not None:
                 sentence = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"
                 return unsupported("C2A106", f"{sentence}: pass it uncompiled")
+            if any(is_lazy(each) for each in module._parameters.values()):
+                sentence = f"{name or 'the network'} of the {which} has no weights before its first call"
+                return unsupported("C2A103", f"{sentence}: call it once")
     return None
-
-
-def is_its_stages(network: nn.Module, images: Tensor) -> bool:
-    """Whether a chain returns the bits that the classes of its stages compute, so that nothing else acts on it.
-
-    Hooks on all modules, or a call that was replaced, are in no stage.
-    """
-    stages = [*network] if isinstance(network, nn.Sequential) else [network]
-    try:
-        returned = call(network, images)
-        with torch.no_grad():
-            for stage in stages:
-                images = own(Layer("", stage), images)
-    except Exception:  # which the comparison names
-        return False
-    return same_bits(returned, images)
 
 
 version = cache(metadata.version)  # which reads a file each time
@@ -209,6 +186,8 @@ def check_batch(network: nn.Module, images: Tensor) -> None:
     first = next((each for each in network.modules() if isinstance(each, STOCK)), None)
     if first is None or images.ndim != first.weight.ndim - 1 or not len(images) == first.in_channels > 1:
         return
+    network = copied(network, "first")
+    first = next(each for each in network.modules() if isinstance(each, STOCK))
     axes = list[int]()
     hook = first.register_forward_pre_hook(lambda _, arguments: axes.append(arguments[0].ndim))
     with hook, suppress(Exception):  # an error of the network is named where it is run

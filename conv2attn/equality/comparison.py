@@ -1,220 +1,300 @@
-"""Two networks run beside each other: plain calls of both, and walks through their graphs."""
+"""Two networks compared: their layers as values, what stands between them as code, as formulas, and by numbers."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Literal, final
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
-from conv2attn.equality.context.bound import BoundWalk, Carried, LayerRule
-from conv2attn.equality.context.graph import OperatorGraph
-from conv2attn.equality.context.opaque import Layer
-from conv2attn.equality.context.walk import Recorder, Walk, blame, call, own, reason, softened_output, without_memory
-from conv2attn.equality.matching import is_bare, match
-from conv2attn.errors import UsageError
+from conv2attn.arguments import first_weight
+from conv2attn.equality.layers import function_layers, read_layer
+from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, judge_numbers
+from conv2attn.equality.outputs import compare_outputs, findings_returned, judge_outputs
+from conv2attn.equality.results import (
+    ROOT,
+    WHOLE_NETWORK,
+    Certificate,
+    Counterexample,
+    Finding,
+    Identified,
+    Outputs,
+    Row,
+    State,
+    holds,
+    refuted,
+    undecided,
+    unsupported,
+)
+from conv2attn.equality.rows import LayerPair
+from conv2attn.equality.runs import Runs, run_both
+from conv2attn.equality.twins import Lockstep, is_layer, modules_outside_layers
+from conv2attn.errors import Conv2AttnError
+from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
+from conv2attn.theorem import STOCK
+from conv2attn.verdicts import Verdict
 
-FEW = 2  # images, as many as batch normalisation in training mode needs
-SMALL = 64  # pixels along an axis
+ASSUMPTIONS = (
+    "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
+    "the image, conv and gather only where the convolution does)",
+    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
+    "the network's own code does the same at every call: it calls its layers and asks nothing else of them",
+)
+MOST_SHOWN = 4  # layers, of which a counterexample is constructed
 
 
+@final
 class Comparison:
-    """The layers of two networks, paired and measured, and what both networks return of some images.
+    """The parts of a certificate, each asked once; see `certify` for the question."""
 
-    Attributes:
-        first, second: what they return, the second with its heads as softmaxes; `failure` says why the second returns
-            nothing, and `fault` whose error that is.
-        matching: their graphs and the pairs of their layers.
-        bound: on the difference of the outputs for all inputs within `reach`, or None and where it stops.
-        strange: why a graph is not what a plain call computes; empty where both are.
-    """
+    def __init__(
+        self,
+        original: nn.Module,
+        network: nn.Module,
+        images: Tensor,
+        described: str,
+        labels: Tensor | None,
+        input_range: float,
+    ):
+        self.networks, self.images, self.described = (original, network), images, described
+        self.labels, self.input_range = labels, input_range
+        self.walk = Lockstep(original, network)
+        self.refused: dict[str, Conv2AttnError] = {}
+        self.pairs = self.paired()
+        self.runs: Runs = run_both(self.networks, self.pairs, images, described)
 
-    def __init__(self, original: nn.Module, network: nn.Module, images: Tensor, described: str, reach: float):
-        self.networks, self.images, self.reach = (original, network), images, reach
-        self.bound: tuple[float | None, str] = None, "graphs that are not known to be equal"
-        self.second: Any = None
-        self.failure = self.fault = self.strange = ""
-        plain = Recorder(), Recorder()
-        try:
-            self.first = call(original, images, plain[0])
-        except Exception as error:  # a network's own code may raise anything
-            if without_memory(error):
-                raise
-            raise UsageError(
-                "C2A009",
-                f"the original does not run on {described}: {reason(error)}",
-                "Pass images that the network takes: their size with --input-size, or --inputs.",
-            ) from error
-        if not (is_bare(original) and is_bare(network)):
-            self.second = self.run(lambda: call(network, images, plain[1]))
-        self.matching = match(original, network, images)
-        if self.matching.bare:
-            self.run_bare()
-        elif self.matching.graphs is not None:
-            returned, sides = (self.first, self.second), (0,) if self.failure else (0, 1)
-            self.strange = next(filter(None, (self.beside(side, plain[side], returned[side]) for side in sides)), "")
-
-    def run(self, function: Callable[[], Any]) -> Any:
-        """The outputs of the second network; None where it does not run.
-
-        Raises:
-            UsageError: there is not enough memory (C2A202).
-        """
-        try:
-            return function()
-        except Exception as error:
-            if without_memory(error):
-                sentence = "the second needs more memory than there is"
-                raise UsageError("C2A202", sentence, "Pass smaller images.") from error
-            self.failure, self.fault = f"{type(error).__name__}: {reason(error)}", blame(error)
-            return None
-
-    def run_bare(self) -> None:
-        """Runs two layers with nothing around them."""
-        (pair,) = self.matching.pairs
-        self.second = pair.measure(self.first, lambda: softened_output(pair.second, self.images), self.images)
-        if pair.failure is not None:
-            self.failure, self.fault = f"{type(pair.failure).__name__}: {reason(pair.failure)}", blame(pair.failure)
-
-    def bounded(self, walk: BoundWalk, recorder: Recorder) -> Any:
-        """The outputs of the first by a walk that carries the bound on the difference of the outputs."""
-        returned = walk.on(self.images, recorder)
-        self.bound = (None, walk.stopped) if walk.stopped else (walk.bound, "")
-        return returned
-
-    def rule_of(self, layer: Layer) -> LayerRule | None:
-        """The rule by which a layer of the first carries a bound on: the worst of the pairs that it is in."""
-        pairs = [pair for pair in self.matching.pairs if pair.first is layer]
-        rules = [pair.rule() for pair in pairs if pair.measured.shapes and pair.placed]
-        if not rules or len(rules) < len(pairs):
-            return None
-
-        def rule(read: Carried) -> Carried:
-            passed = [each(read) for each in rules]
-            return Carried(max(each.size for each in passed), max(each.error for each in passed))
-
-        return rule
-
-    def compute_first(self, layer: Layer, image: Tensor, *rest: Any) -> Tensor:
-        """A layer of the first; those of the second that stand for it are measured beside it."""
-        output = own(layer, image, *rest)
-        with _disable_current_modes():
-            for pair in self.matching.pairs:
-                if pair.first is layer:
-                    pair.measure(output, partial(softened_output, pair.second, image, *rest), image)
-        return output
-
-    def compute_second(self, layer: Layer, image: Tensor, *rest: Any) -> Tensor:
-        """A layer of the second with heads as softmaxes, beside the function that it stands for."""
-        with _disable_current_modes():
-            _ = layer.softened  # made once, by operators that are none of the network's
-        output = softened_output(layer, image, *rest)
-        with _disable_current_modes():
-            for pair in self.matching.pairs:
-                if pair.second is layer and pair.apart:
-                    pair.tensors = pair.second.tensors or rest[:2]
-                    pair.measure(own(pair.first, image, *rest), partial(Tensor.clone, output), image)
-        return output
-
-    def beside(self, side: int, plain: Recorder, returned: Any) -> str:
-        """The reason why a plain call of a network is not its graph, by the operators and the outputs of both.
-
-        The second walks with its heads as softmaxes, and returns other bits then; the bits are compared, and gradients
-        switched on, on a part of the images where the graph is for every size.
-        """
-        assert self.matching.graphs is not None
-        graph, which, walked = self.matching.graphs[side], ("first", "second")[side], Recorder()
-        compute = (self.compute_first, self.compute_second)[side]
-        try:
-            if side == 0 and self.matching.same:
-                theirs = self.bounded(BoundWalk(graph, compute, self.rule_of, self.reach), walked)
-            else:
-                theirs = Walk(graph, compute).on(self.images, walked)
-        except Exception as error:
-            if without_memory(error):
-                raise
-            return f"the graph of the {which} does not run: {reason(error)}"
-        if plain.operators != walked.operators:
-            return f"the {which} computes {first_other(plain.operators, walked.operators)}"
-        if side == 1:
-            self.second = theirs
-        elif not same_bits(returned, theirs):
-            return f"the {which} returns other numbers than its graph"
-        return next(filter(None, (self.on_few(side, which, gradients=each) for each in (False, True))), "")
-
-    def on_few(self, side: int, which: str, *, gradients: bool) -> str:
-        """The reason why a plain call on a few images, of other sizes if the graph is for every size, is not the graph.
-
-        With gradients it is a second call, since code may count calls or keep what the first one met.
-        """
-        assert self.matching.graphs is not None
-        graph, network, compared = self.matching.graphs[side], self.networks[side], False
-        if side == 0 and not gradients:
-            return ""  # which was compared on all images
-        for images in few_images(self.images, graph):
-            own_size = images.shape[2:] == self.images.shape[2:]
-            if own_size and compared:
-                continue
-            mode = "" if own_size else f"for {'x'.join(map(str, images.shape[1:]))}, "
-            mode += "at a second call, with gradients, " if gradients else ""
-            plain, walked = Recorder(), Recorder()
+    def paired(self) -> dict[str, list[LayerPair]]:
+        """The pairs of layers that can be read, by the names of their modules or of the owners of functions."""
+        skipped = {row.name for row in conversions(self.networks[1]).values() if row.outcome == SKIPPED}
+        pairs = dict[str, list[LayerPair]]()
+        for name, mine, other in self.walk.layers:
             try:
-                returned = call(network, images, plain, gradients=gradients, calls=1 + gradients)
-            except Exception as error:  # images of another size may be refused
-                if own_size:
-                    return f"{mode}the {which} does not run: {reason(error)}"
-                continue
+                pair = LayerPair(read_layer(name, mine), read_layer(name, other), skipped=name in skipped)
+                pairs[name] = [pair]
+            except Conv2AttnError as error:
+                self.refused[name] = error
+        like = first_weight(self.networks[0])
+        for name, (before, calls) in self.walk.calls.items():
+            known = torch.empty(0) if like is None else like.detach()
             try:
-                theirs = Walk(graph, own).on(images, walked, gradients=gradients)
-            except Exception as error:
-                return f"{mode}the graph of the {which} does not run: {reason(error)}"
-            if plain.operators != walked.operators:
-                return f"{mode}the {which} computes {first_other(plain.operators, walked.operators)}"
-            if not same_bits(returned, theirs):
-                return f"{mode}the {which} returns other numbers than its graph"
-            compared = True
-        return ""
+                layers = {geometry: [first, second] for geometry, first, second in function_layers(name, calls, known)}
+                if before is not None:
+                    for geometry, _, attention in function_layers(name, before, known):
+                        if geometry in layers:
+                            layers[geometry][0] = attention
+                pairs[name] = [LayerPair(first, second) for first, second in layers.values()]
+            except Conv2AttnError as error:
+                self.refused[name] = error
+        return pairs
+
+    def certificate(self) -> Certificate:
+        """The certificate, but for its circumstances."""
+        rows, between, shown = list(self.rows.values()), self.between(), list(self.constructed)
+        if self.shown is not None:
+            shown.append(self.shown)
+        if self.identified is not None:
+            rows = []
+        return Certificate(
+            tuple(rows),
+            tuple(between),
+            self.outputs,
+            ASSUMPTIONS,
+            counterexamples=tuple(shown),
+            state=self.state,
+            identified=self.identified,
+            limits=self.engines,
+        )
+
+    shown: Counterexample | None = None
+    identified: Identified | None = None
+
+    def between(self) -> list[Finding]:
+        """The findings on what stands between the layers, and on what is returned."""
+        second, found = self.runs.second, list[Finding]()
+        if second.failure and second.fault:
+            sentence = f"the second does not run, by an error of {second.fault}: {second.failure}"
+            return [*self.modes(), self.structure, undecided("outputs", "C2A407", sentence)]
+        if second.failure:
+            sentence = f"the second does not run where the first does: {second.failure}"
+            return [*self.modes(), self.structure, refuted("outputs", "C2A407", sentence)]
+        found.append(judge_outputs(self.runs.first, second.output, self.overflow))
+        found += findings_returned(self.runs.first, second.output)
+        if found[0].verdict is Verdict.REFUTED:
+            self.shown = self.image_of(found[0])
+        if self.structure.verdict is Verdict.HOLDS:
+            self.shown = self.shown or self.image_of_layers
+            return [self.structure, *found]
+        if self.modes():
+            return [*self.modes(), self.structure, *found]
+        numbers = list[Finding]()
+        if found[0].verdict is Verdict.HOLDS:
+            outputs = self.runs.first, second.output
+            finding, shown = judge_numbers(self.networks, self.same, self.images, self.described, outputs)
+            numbers, self.shown = [finding], shown or self.shown
+        return [*numbers, self.structure, *found]
+
+    def modes(self) -> list[Finding]:
+        """The finding on networks of which only one is in training mode."""
+        first, second = map(mode_of, self.networks)
+        if first == second or not self.walk.difference:
+            return []
+        return [undecided("structure", "C2A405", f"the first is in {first} mode, and the second in {second} mode")]
+
+    @cached_property
+    def structure(self) -> Finding:
+        """Whether both networks are the same code between the layers."""
+        if difference := self.walk.difference:
+            return undecided("structure", "C2A405", f"between the layers they are not the same code: {difference}")
+        if self.runs.seen:
+            sentence = f"their code is the same, but sees what its layers are: {self.runs.seen}"
+            return undecided("structure", "C2A405", sentence)
+        return holds("structure")
+
+    @property
+    def same(self) -> set[str]:
+        """The names of layers, and of owners of functions, that are the same maps."""
+        return {name for name, pairs in self.pairs.items() if all(pair.same for pair in pairs)}
+
+    @cached_property
+    def bare(self) -> bool:
+        """Whether both networks are layers with nothing around them."""
+        return all(is_layer(network) for network in self.networks)
+
+    @cached_property
+    def compared(self) -> dict[str, Row]:
+        """The rows of all pairs of layers, by name."""
+        rows = dict[str, Row]()
+        for pair in (pair for pairs in self.pairs.values() for pair in pairs):
+            label = pair.first.label
+            again = sum(name.partition("#")[0] == label for name in rows)
+            name = f"{label}#{again + 1}" if again else label
+            rows[name] = replace(pair.row(), name=name)
+        return rows
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """All rows, by name: of layers, then of what was not compared."""
+        rows = dict(self.compared)
+        if self.unseen:
+            rows = {name: unseen_row(row) for name, row in rows.items()}
+        for name, error in self.refused.items():
+            module = self.networks[0].get_submodule(name)
+            signature = describe(module) if isinstance(module, STOCK) else type(module).__name__
+            rows[name or ROOT] = Row(name or ROOT, signature, (unsupported(error.code, error.found),))
+        return rows | {row.name: row for row in rows_of_the_rest(self.networks[1], [*rows])}
+
+    @cached_property
+    def refuting(self) -> Numbers | None:
+        """The numbers in float64 of networks of which some layers are other maps; None where there are none such."""
+        wrong = any(row.verdict is Verdict.REFUTED for row in self.compared.values())
+        if not wrong or self.bare or self.runs.second.failure:
+            return None
+        return InFloat64(self.networks, self.same, self.images[:2]).numbers()
+
+    @property
+    def unseen(self) -> bool:
+        """Whether some layers differ although the outputs do not; then they do not refute."""
+        return self.refuting is not None and not self.refuting.apart
+
+    @property
+    def image_of_layers(self) -> Counterexample | None:
+        """The image on which layers that are other maps make a difference to the outputs."""
+        numbers = self.refuting
+        if numbers is None or numbers.gap is None or not numbers.apart:
+            return None
+        allowed, place = SEEN * numbers.largest, numbers.gap.place
+        index = place[0] if len(place) > 1 and place[0] < len(self.images) else 0
+        return Counterexample(WHOLE_NETWORK, self.images[index], allowed=allowed, part="outputs", index=index).at(
+            numbers.gap
+        )
+
+    @cached_property
+    def constructed(self) -> list[Counterexample]:
+        """An input for each of the first layers that are refuted."""
+        wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED]
+        pairs = {pair.first.label: pair for pairs in self.pairs.values() for pair in pairs}
+        readable = [pairs[name] for name in wrong if name in pairs and pairs[name].readable]
+        counterexamples = (pair.counterexample(self.input_range) for pair in readable[:MOST_SHOWN])
+        return [each for each in counterexamples if each is not None and each.shows]
+
+    def image_of(self, finding: Finding) -> Counterexample:
+        """The first image, as the input on which outputs differ in kind."""
+        return Counterexample(WHOLE_NETWORK, self.images[0], part="outputs", told=finding.sentence, index=0)
+
+    @cached_property
+    def outputs(self) -> Outputs | None:
+        """The outputs of both, measured."""
+        return compare_outputs(self.runs.first, self.runs.second.output, self.described, self.labels)
+
+    @property
+    def overflow(self) -> str:
+        """The first layer in which the original overflows on the inputs met, and why; empty where it does not."""
+        pairs = (pair for pairs in self.pairs.values() for pair in pairs)
+        reasons = ((pair.first.label, pair.overflow(0)) for pair in pairs if pair.measured.shapes and pair.readable)
+        return next((f"{name}: {why}" for name, why in reasons if why), "")
+
+    @property
+    def engines(self) -> str:
+        """The sizes that the claim leaves out, since the engine of a compared layer may refuse them; or nothing."""
+        limited: dict[str, list[str]] = {}
+        pairs = (pair for pairs in self.pairs.values() for pair in pairs)
+        for engine, name in filter(None, (pair.limits for pair in pairs)):
+            limited.setdefault(engine, []).append(name)
+        where = {
+            engine: f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}" for engine, names in limited.items()
+        }
+        return "".join(f", of sizes that the engine {engine} does not refuse in {at}" for engine, at in where.items())
+
+    @property
+    def state(self) -> State:
+        """What the networks were in while they were compared."""
+        mode, both = mode_of(self.networks[0]), [*self.networks[0].parameters(), *self.networks[1].parameters()]
+        dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in both})
+        sizes = (tuple(self.images.shape[1:]),)
+        return State(mode, tuple(dtypes), str(self.images.device), sizes, ("no gradients", "gradients"))
 
 
-def few_images(images: Tensor, graph: OperatorGraph) -> Iterator[Tensor]:
-    """A few images; before them, if a graph is for every size, small ones of another size, and of one pixel."""
-    few = images[:FEW]
-    if not graph.guards and not graph.fixed:
-        small, pixel = (few[(slice(None), slice(None), *[slice(size)] * (few.ndim - 2))] for size in (SMALL, 1))
-        yield from (larger(small), pixel)
-    yield few
+def mode_of(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:
+    """The mode that the modules of a network are in."""
+    modes = {module.training for module in modules_outside_layers(network).values()}
+    return "mixed" if len(modes) > 1 else "training" if True in modes else "evaluation"
 
 
-def larger(image: Tensor) -> Tensor:
-    """An image one pixel larger along each axis: a window may leave out the last pixel of some sides."""
-    for axis in range(2, image.ndim):
-        image = torch.cat([image, image.narrow(axis, 0, 1)], axis)
-    return image
+def unseen_row(row: Row) -> Row:
+    """A row whose layers are other maps, which makes no difference to the outputs that is seen."""
+    remark = "; but the outputs of the networks are the same in float64, so this refutes nothing"
+    findings = (
+        replace(each, verdict=Verdict.UNDECIDED, sentence=each.sentence + remark)
+        if each.verdict is Verdict.REFUTED
+        else each
+        for each in row.findings
+    )
+    return replace(row, findings=tuple(findings))
 
 
-def first_other(plain: list[str], walked: list[str]) -> str:
-    """The first operator of a plain call that is not that of the graph, in words."""
-    names = [[each.partition(" ")[0].removeprefix("aten.") for each in side] for side in (plain, walked)]
-    pairs = zip(plain, walked, strict=False)
-    place = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(plain), len(walked)))
-    ours, theirs = (side[place] if place < len(side) else "nothing more" for side in names)
-    same = f"{ours} of other arguments" if ours == theirs else f"{ours}, and its graph {theirs}"
-    return f"{same} as operator {place + 1}: its code sees whether it is exported"
+def conversions(network: nn.Module) -> dict[str, ConversionRow]:
+    """The outcomes of the conversion that made `network`, by name; none if it was made otherwise."""
+    conversion = remembered(network)
+    return {row.name: row for row in conversion.rows} if conversion else {}
 
 
-def same_bits(first: Any, second: Any) -> bool:
-    """Whether two outputs hold the same tensors, bit for bit: NaN and the sign of zero included."""
-    ours, theirs = ([each for each in tree_leaves(side) if isinstance(each, Tensor)] for side in (first, second))
-    return len(ours) == len(theirs) and all(map(same_tensor, ours, theirs))
+def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
+    """A row for each convolution that the conversion left and that has none of these `rows`, with the reason."""
+    for name, row in conversions(network).items():
+        label = name or ROOT
+        if any(is_of(label, other) for other in rows):
+            continue
+        if row.outcome == SKIPPED:
+            yield Row(label, row.signature, (Finding("support", Verdict.HOLDS, sentence=row.reason),), skipped=True)
+        elif row.outcome == UNSUPPORTED:
+            code, _, why = row.reason.partition(" ") if row.reason.startswith("C2A") else ("", "", row.reason)
+            yield Row(label, row.signature, (unsupported(code, why),))
+        else:
+            yield Row(label, row.signature, (unsupported("C2A406", "the first network has no such layer"),))
 
 
-def same_tensor(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same shape, dtype and bits; those that are not dense are not compared."""
-    if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
-        return False
-    if a.layout != torch.strided or a.is_quantized or a.is_nested:
-        return True
-    a, b = (each.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format) for each in (a, b))
-    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+def is_of(label: str, row: str) -> bool:
+    """Whether a row is of the module with this label, or of a function that it calls, which may be numbered."""
+    call = row.partition("#")[0]
+    return label in (row, call, call.partition(":")[0])

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from conv2attn.basis import Basis, Sides
 from conv2attn.equality.bases import Pair, comparable_basis, heads_out_of_bounds
-from conv2attn.equality.context.opaque import Layer
-from conv2attn.equality.context.walk import own, softened_output
+from conv2attn.equality.layers import Layer, own
 from conv2attn.equality.maps import check_leak, exact_row, nearest_float
 from conv2attn.equality.results import Counterexample
 from conv2attn.equality.rounding import difference_bounds, differences
@@ -26,20 +25,18 @@ def find_counterexample(
     layers: tuple[Layer, Layer],
     pair: Pair,
     reach: float,
-    tolerance: float | None = None,
     sides: Sides | None = None,
 ) -> Counterexample | None:
     """The input within +-reach that shows the largest difference of all that were constructed; None if none shows any.
 
     It has the `sides` given, or is small. For one output the difference is affine in the input, so its sign-aligned
     input, +-reach by the sign of the gradient, is the worst for that output in real arithmetic. Zero shows what only
-    the biases differ by. A difference counts if it exceeds the `tolerance`; without one, if it exceeds what rounding
-    allows or is one in exact arithmetic.
+    the biases differ by. A difference counts if it exceeds what rounding allows or is one in exact arithmetic.
     """
     counterexamples = list[Counterexample]()
     with contextlib.suppress(Conv2AttnError, RuntimeError, IndexError):
         for image, place in candidate_inputs(layers, pair, reach, sides or small_sides(pair.original)):
-            each = compared_at(layers, pair, image[0].detach(), place, tolerance)
+            each = compared_at(layers, pair, image[0].detach(), place)
             if each is not None and each.shows:
                 counterexamples.append(each)
     return max(counterexamples, key=lambda each: (each.exceeds, each.difference), default=None)
@@ -50,7 +47,6 @@ def compared_at(
     pair: Pair,
     image: Tensor,
     place: tuple[int, ...],
-    tolerance: float | None = None,
 ) -> Counterexample | None:
     """The numbers of both layers on `image` (channels, *sides), where most is beyond what is allowed, else at `place`.
 
@@ -63,8 +59,7 @@ def compared_at(
         first, second = (each[0].cpu().double() for each in both_outputs(layers, image[None]))
     if first.shape != second.shape:
         return None
-    allowed = None if tolerance is not None else rounding_allowed(layers[0], pair, image)
-    limits = [tolerance] * len(first) if tolerance is not None else allowed or [torch.inf] * len(first)
+    limits = rounding_allowed(layers[0], pair, image) or [torch.inf] * len(first)
     limit = torch.tensor(limits, dtype=torch.float64).reshape(-1, *[1] * (first.ndim - 1))
     excess = (second - first).abs().nan_to_num(torch.inf) - limit
     excess[~first.isfinite()] = -torch.inf
@@ -72,7 +67,7 @@ def compared_at(
     place = worst if excess[worst] > 0 else place
     limit_there = None if limits[place[0]] == torch.inf else limits[place[0]]
     exact = None
-    if tolerance is None and not excess[place] > 0:
+    if not excess[place] > 0:
         values = [exact_value(basis, image, place) for basis in (pair.original, pair.converted)]
         exact = None if values[0] is None or values[1] is None else nearest_float(values[1] - values[0])
     numbers, count = (first[place].item(), second[place].item()), int((excess > 0).sum())
@@ -81,7 +76,10 @@ def compared_at(
 
 def both_outputs(layers: tuple[Layer, Layer], image: Tensor) -> tuple[Tensor, Tensor]:
     """The outputs of both layers for an image, the second's heads as softmaxes."""
-    return own(layers[0], image), softened_output(layers[1], image)
+    first, second = layers[0].module, layers[1].softened
+    assert first is not None
+    assert second is not None
+    return own(first, image), own(second, image)
 
 
 def candidate_inputs(
@@ -164,9 +162,7 @@ def rounding_allowed(layer: Layer, pair: Pair, image: Tensor) -> list[float] | N
     reach = image.abs().max().item() if image.numel() else 0.0
     try:
         right = pair.original
-        if layer.function is not None and layer.tensors is not None:
-            right = comparable_basis(attention_for(layer.convolution(*layer.tensors)))
-        elif isinstance(layer.module, STOCK):
+        if isinstance(layer.module, STOCK):
             with current_convolution(layer.module) as convolution:
                 right = comparable_basis(attention_for(convolution))
         ideal = Pair(pair.original, right, (pair.scattered[0], False), pair.engines)

@@ -102,9 +102,7 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
     return holds("outputs", Strength.SAMPLED)
 
 
-def compare_outputs(
-    first: Any, second: Any, described: str, labels: Tensor | None, bound: float | None = None
-) -> Outputs | None:
+def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | None) -> Outputs | None:
     """The numbers, where the outputs are the same in kind; classes where there is one output (images, classes)."""
     ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if list(ours) != list(theirs) or not ours:
@@ -115,9 +113,9 @@ def compare_outputs(
     one = next(iter(ours.values()))
     count = len(one) if one.ndim else 1
     largest = max(wide(tensor).abs().max().item() for tensor in ours.values())
-    vacuous, gaps = None if bound is None else not bound <= largest, gaps_between(first, second)
+    gaps = gaps_between(first, second)
     if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2 or not one.is_floating_point():
-        return Outputs(described, count, max(differences), largest, bound=bound, vacuous=vacuous, gaps=gaps)
+        return Outputs(described, count, max(differences), largest, gaps=gaps)
     other = next(iter(theirs.values()))
     classes = one.argmax(1), other.argmax(1)
     correct = None
@@ -127,10 +125,9 @@ def compare_outputs(
     top = one.double().topk(2, 1).values
     margin = top[:, 0] - top[:, 1]
     stable = int((margin > 2 * (one.double() - other.double()).abs().amax(1)).sum())
-    by_bound = int((margin > 2 * bound).sum()) if bound is not None else None
     same = int((classes[0] == classes[1]).sum())
     measured = described, count, max(differences), largest
-    return Outputs(*measured, same, correct, stable, bound, vacuous, by_bound, gaps)
+    return Outputs(*measured, same, correct, stable, gaps)
 
 
 def is_dense(thing: object) -> bool:

@@ -1,11 +1,11 @@
 """A certificate as one value: its JSON document, and the schema of that, follow from these types."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, final
 
 from msgspec import field
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 from torch import Tensor
 
 from conv2attn.report import counted
@@ -13,6 +13,8 @@ from conv2attn.report.result import Number, Part, Result
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 SAME_MAP = "the second is the same map as the first in the forward pass, for all finite inputs that are not empty"
+SAME_FORMULA = "both networks are one formula in real arithmetic, for all finite inputs"
+SAME_MAP_RUN = "the layers are the same maps, and the networks are equal bit for bit on the inputs that were run,"
 ROOT = "(root)"  # the label of a network that is a layer
 WHOLE_NETWORK = "(network)"  # in place of a layer's name
 GRID = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
@@ -25,22 +27,29 @@ CLAIMS: dict[str, tuple[str, ...]] = {
 }
 
 
+PartName = Literal["geometry", "weights", "leak", "measured", "structure", "formula", "numbers", "outputs", "support"]
+
+
 @final
 class Finding(Part, frozen=True):
     """The verdict on one part and its strength; for all but `holds`, the rule and a sentence.
 
-    `support` says that there was nothing to ask. `licensed_by` are the statements of proofs/ that license it.
+    `structure`: between the layers both are the same code. `formula`: both are one formula over a finite ring.
+    `numbers`: both on the same inputs in float64. `support`: there was nothing to ask. `licensed_by` are the statements
+    of proofs/ that license it.
     """
 
-    part: Literal["geometry", "weights", "leak", "measured", "tolerance", "structure", "outputs", "sampled", "support"]
+    derived: ClassVar[tuple[str, ...]] = ("licensed_by",)
+    part: PartName
     verdict: Verdict
     strength: Strength = Strength.PROVED
     code: str = ""
     sentence: str = ""
-    licensed_by: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "licensed_by", CLAIMS.get(self.part, ()))
+    @property
+    def licensed_by(self) -> tuple[str, ...]:
+        """The statements of proofs/ that license it."""
+        return CLAIMS.get(self.part, ())
 
 
 def holds(part: Any, strength: Strength = Strength.PROVED, code: str = "", sentence: str = "") -> Finding:
@@ -79,10 +88,10 @@ class Row(Part, frozen=True):
     image. `leak` is the largest off-target mass of a head. A `skipped` row was left out on request and does not count.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("strength", "verdict", "licensed_by")
     name: str
     convolution: str
     findings: tuple[Finding, ...]
-    strength: Strength | None = None
     grid: tuple[int, ...] | None = None
     heads: int | None = None
     d_head: int | None = None
@@ -94,13 +103,22 @@ class Row(Part, frozen=True):
     max_error: Number | None = None
     bound: Number | None = None
     skipped: bool = False
-    verdict: Verdict = Verdict.UNDECIDED
-    licensed_by: Licences = Licences()
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "verdict", worst_verdict(finding.verdict for finding in self.findings))
-        bound, leak = (CLAIMS[key] if getattr(self, key) is not None else () for key in ("bound", "leak"))
-        force_setattr(self, "licensed_by", Licences(bound, leak))
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its parts."""
+        return worst_verdict(finding.verdict for finding in self.findings)
+
+    @property
+    def strength(self) -> Strength | None:
+        """The strength of the claim for all inputs: that of the weakest part, what was measured apart."""
+        parts = [finding.strength for finding in self.findings if finding.part not in ("measured", "support")]
+        return weakest_strength(parts) if parts else None
+
+    @property
+    def licensed_by(self) -> Licences:
+        """The statements of proofs/ that license the bound and the leak."""
+        return Licences(*(CLAIMS[key] if getattr(self, key) is not None else () for key in ("bound", "leak")))
 
     @property
     def decisive(self) -> Finding:
@@ -121,10 +139,12 @@ class Gap(Part, frozen=True):
     original: Number
     converted: Number
     count: int
-    axes: Mapping[str, int] = field(default_factory=dict)
+    derived: ClassVar[tuple[str, ...]] = ("axes",)
 
-    def __post_init__(self) -> None:
-        force_setattr(self, "axes", dict(zip(axis_names(len(self.place)), self.place, strict=True)))
+    @property
+    def axes(self) -> dict[str, int]:
+        """The place, its axes named."""
+        return dict(zip(axis_names(len(self.place)), self.place, strict=True))
 
     @property
     def difference(self) -> float:
@@ -137,7 +157,7 @@ class Outputs(Part, frozen=True):
     """The outputs of both networks on some images: measured, not bounded.
 
     `stable` counts the images whose two largest classes are further apart than both outputs' differences on them;
-    `gaps` are the widest gaps, one for each tensor of the output. A bound is `vacuous` if it exceeds the outputs.
+    `gaps` are the widest gaps, one for each tensor of the output.
     """
 
     images: str
@@ -147,9 +167,6 @@ class Outputs(Part, frozen=True):
     same_top1: int | None = None
     correct: tuple[int, int] | None = None
     stable: int | None = None
-    bound: Number | None = None
-    vacuous: bool | None = None
-    stable_by_bound: int | None = None
     gaps: tuple[Gap, ...] = ()
 
 
@@ -159,9 +176,9 @@ class Counterexample(Part, frozen=True, eq=False):
 
     Of a layer (`part` is empty) the place is an output channel and the coordinates of a query, and the input an image
     without a batch. Of the networks `part` says what is shown: outputs that are not the same in kind (`told`) or in
-    number, or a tolerance that is exceeded; `index` is the number of the image among those given.
+    number; `index` is the number of the image among those given.
 
-    `allowed` is what may differ there: by rounding, or the tolerance; None where nothing is known. `exact` is the
+    `allowed` is what may differ there by rounding; None where nothing is known. `exact` is the
     difference in exact arithmetic, where the computed one does not exceed what is allowed and it is known. `count`
     numbers differ by more than is allowed. The input itself is saved apart.
     """
@@ -174,18 +191,19 @@ class Counterexample(Part, frozen=True, eq=False):
     allowed: Number | None = None
     exact: Number | None = None
     count: int = 0
-    part: Literal["", "outputs", "tolerance"] = ""
+    part: Literal["", "outputs"] = ""
     output: str = ""
     told: str = ""
     index: int | None = None
-    axes: Mapping[str, int] = field(default_factory=dict)
+    derived: ClassVar[tuple[str, ...]] = ("axes",)
 
-    def __post_init__(self) -> None:
-        names = ("output channel", *GRID.get(len(self.place) - 1, ())) if self.place else ()
-        axes = dict(zip(names, self.place, strict=False))
+    @property
+    def axes(self) -> dict[str, int]:
+        """The place, its axes named."""
         if self.output:  # of one image, whose number says nothing
-            axes = dict(list(zip(axis_names(len(self.place)), self.place, strict=True))[1:])
-        force_setattr(self, "axes", axes)
+            return dict(list(zip(axis_names(len(self.place)), self.place, strict=True))[1:])
+        names = ("output channel", *GRID.get(len(self.place) - 1, ())) if self.place else ()
+        return dict(zip(names, self.place, strict=False))
 
     @property
     def difference(self) -> float:
@@ -230,11 +248,30 @@ class Counterexample(Part, frozen=True, eq=False):
 
 
 @final
-class Context(Part, frozen=True):
-    """The hashes of both graphs in normal form, empty where there is none, and the guards on the sizes of inputs."""
+class State(Part, frozen=True):
+    """What the networks were in while they were compared: mode, dtypes, device, sizes, gradient modes that were run."""
 
-    digests: tuple[str, str] = ("", "")
-    guards: tuple[str, ...] = ()
+    mode: Literal["evaluation", "training", "mixed"] = "evaluation"
+    dtypes: tuple[str, ...] = ()
+    device: str = "cpu"
+    sizes: tuple[tuple[int, ...], ...] = ()
+    gradients: tuple[str, ...] = ()
+
+
+@final
+class Identified(Part, frozen=True):
+    """Two networks that are one formula: the chance that they are not, and the numbers that it follows from.
+
+    At most 2^`log2_chance`, from `values` compared, `degree` and `height` between two levels of oracles, and `primes`.
+    """
+
+    log2_chance: Number
+    values: int
+    degree: int
+    height: int
+    primes: int
+    sizes: tuple[tuple[int, ...], ...]
+    modes: tuple[str, ...]
 
 
 @final
@@ -242,33 +279,54 @@ class Certificate(Result, frozen=True, eq=False):
     """Whether the second network computes the first: the worst row decides, the weakest strength counts.
 
     `between` are the findings on what stands between the layers and on the outputs. `claim` says what is certified, and
-    is empty unless that holds. `counterexamples` are inputs that show what is refuted, `unshown` what no image shows.
+    is empty unless that holds. `counterexamples` are inputs that show what is refuted.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("claim", "exit_code", "strength", "verdict")
     rows: tuple[Row, ...]
     between: tuple[Finding, ...] = ()
     outputs: Outputs | None = None
     assumptions: tuple[str, ...] = ()
-    claim: str = SAME_MAP
     circumstances: Mapping[str, str] = field(default_factory=dict)
     counterexamples: tuple[Counterexample, ...] = ()
-    unshown: tuple[str, ...] = ()
-    context: Context = Context()
-    verdict: Verdict = Verdict.UNDECIDED
-    strength: Strength = Strength.SAMPLED
-    exit_code: Literal[0, 1, 3] = 3
-    schema: Literal["conv2attn.certificate/4"] = "conv2attn.certificate/4"
+    state: State = State()
+    identified: Identified | None = None
+    limits: str = ""
+    schema: Literal["conv2attn.certificate/5"] = "conv2attn.certificate/5"
 
-    def __post_init__(self) -> None:
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the rows that count and of what was found between them."""
         verdicts = [row.verdict for row in self.counted] + [finding.verdict for finding in self.between]
-        verdict = worst_verdict([*verdicts, *([Verdict.UNDECIDED] if self.rows and not self.counted else [])])
-        between = [each.strength for each in self.between if each.part in ("structure", "sampled", "tolerance")]
-        rows = [row.strength for row in self.counted if row.strength is not None]
-        force_setattr(self, "verdict", verdict)
-        force_setattr(self, "strength", weakest_strength([*between, *rows]))
-        force_setattr(self, "exit_code", verdict.exit_code)
-        if verdict is not Verdict.HOLDS:
-            force_setattr(self, "claim", "")
+        return worst_verdict([*verdicts, *([Verdict.UNDECIDED] if self.rows and not self.counted else [])])
+
+    @property
+    def strength(self) -> Strength:
+        """The weakest strength of the rows that count and of what stands between them."""
+        between = [each.strength for each in self.between if each.part in ("structure", "formula")]
+        return weakest_strength([*between, *(row.strength for row in self.counted if row.strength is not None)])
+
+    @property
+    def exit_code(self) -> Literal[0, 1, 3]:
+        """0 holds; 1 refuted; 3 undecided or unsupported."""
+        code: Any = self.verdict.exit_code
+        return code
+
+    @property
+    def claim(self) -> str:
+        """The statement that is certified; empty unless it holds."""
+        if self.verdict is not Verdict.HOLDS:
+            return ""
+        mode = f"in {self.state.mode} mode" if self.state.mode != "mixed" else "in the modes that its modules are in"
+        read = self.circumstances.get("read as")
+        of = f"; of networks {read}" if read else ""
+        if self.identified is not None:
+            sizes, modes = in_words(self.identified.sizes), " and ".join(self.identified.modes)
+            chance = f"but for a chance of 2^{self.identified.log2_chance:.0f}"
+            return f"{SAME_FORMULA} of {sizes}, {mode}, {modes}, {chance}{of}"
+        if self.strength is Strength.SAMPLED:
+            return f"{SAME_MAP_RUN} of {in_words(self.state.sizes)}, {mode}{of}"
+        return f"{SAME_MAP}, {mode}{self.limits}{of}"
 
     @property
     def counted(self) -> tuple[Row, ...]:
@@ -276,24 +334,19 @@ class Certificate(Result, frozen=True, eq=False):
         return tuple(row for row in self.rows if not row.skipped)
 
     @property
-    def sampled(self) -> bool:
-        """Whether some images alone compare the two networks: neither was converted, and their graphs differ."""
-        return any(finding.part == "sampled" for finding in self.between)
-
-    @property
-    def holding_tolerance(self) -> float | None:
-        """For an undecided certificate, the smallest tolerance known to hold: by a bound, or on the images."""
-        if self.verdict is not Verdict.UNDECIDED or self.outputs is None:
-            return None
-        if self.sampled:
-            return self.outputs.max_difference
-        every = [*self.between, *(finding for row in self.counted for finding in row.findings)]
-        parts = {finding.part for finding in every if finding.verdict is not Verdict.HOLDS}
-        return self.outputs.bound if parts <= {"leak", "tolerance"} else None
+    def input_shown(self) -> Tensor | None:
+        """An image (channels, *sides) of the networks that shows what is refuted, if there is one."""
+        images = (each.image for each in self.counterexamples if each.part or each.layer == ROOT)
+        return next(images, None)
 
     def __bool__(self) -> bool:
         """Whether it holds; an undecided certificate is not true."""
         return self.verdict is Verdict.HOLDS
+
+
+def in_words(sizes: Sequence[Sequence[int]]) -> str:
+    """Sizes in words."""
+    return " and ".join("x".join(map(str, size)) for size in sizes)
 
 
 def axis_names(axes: int) -> tuple[str, ...]:

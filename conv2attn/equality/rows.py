@@ -1,9 +1,8 @@
-"""Two layers compared: for all inputs as values of `Basis`, and measured beside a bound on what a walk meets."""
+"""Two layers compared: for all inputs as values of `Basis`, and measured beside a bound on the inputs met."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from dataclasses import replace as replace_field
 from functools import cached_property
 from typing import Any, final
 
@@ -14,19 +13,18 @@ from torch import Tensor
 from conv2attn.attention import ENGINES, MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
-from conv2attn.basis import AttentionGrid
-from conv2attn.equality.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds
-from conv2attn.equality.context.bound import Carried, LayerRule
-from conv2attn.equality.context.opaque import Layer
-from conv2attn.equality.context.walk import own, reason, without_memory
+from conv2attn.basis import AttentionGrid, Basis
+from conv2attn.equality.bases import Pair, comparable_basis, engine_of, gradual_underflow, heads_out_of_bounds
 from conv2attn.equality.counterexamples import find_counterexample
-from conv2attn.equality.maps import check_leaks, compare_maps, is_plain, summed
+from conv2attn.equality.failures import reason, without_memory
+from conv2attn.equality.layers import Layer, own, tap_weights
+from conv2attn.equality.maps import check_leaks, compare_maps
 from conv2attn.equality.outputs import largest_difference, other_kind
 from conv2attn.equality.results import Counterexample, Finding, Row, holds, refuted, undecided, unsupported
-from conv2attn.equality.rounding import SLACK, difference_bounds, has_blind_outputs, overflow, seeing
+from conv2attn.equality.rounding import difference_bounds, has_blind_outputs, overflow, seeing
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import describe
-from conv2attn.theorem import STOCK
+from conv2attn.theorem import STOCK, Convolution
 from conv2attn.verdicts import Strength, Verdict
 
 HALF = (torch.float16, torch.bfloat16)
@@ -72,48 +70,37 @@ class Measured:
 @final
 @dataclass(eq=False)
 class LayerPair:
-    """A layer of the first network, and the one of the second that stands for it; `skipped` on request."""
+    """A layer of the first network, and the one of the second in its place; `skipped` on request.
+
+    `calls` are the values of both with the weights of the calls that were met, where the layer is a function.
+    """
 
     first: Layer
     second: Layer
     measured: Measured = field(default_factory=Measured)
     skipped: bool = False
-    tensors: tuple[Tensor, Tensor | None] | None = None
-
-    @property
-    def apart(self) -> bool:
-        """Whether the first is the function as the second calls it, and no layer of the first network."""
-        return self.first.function is not None and self.first.options is self.second.options
+    calls: list[Pair] = field(default_factory=list)
 
     @cached_property
     def bases(self) -> Pair:
-        """Both as values: of a function whose weight is computed, with that of the call that was met, or any.
+        """Both as values."""
+        return self.pair_of(self.first.basis, self.second.basis)
 
-        Raises:
-            UnsupportedError: one cannot be read.
-        """
-        scattered = is_transposed(self.first), is_transposed(self.second) and self.second.module is None
-        engines = engine_of(self.first.module), engine_of(self.second.module)
-        if self.first.basis is not None and self.second.basis is not None:
-            return Pair(self.first.basis, self.second.basis, (scattered[0], is_transposed(self.second)), engines)
-        tensors = self.tensors or self.any_weight
-        return Pair(self.first.basis_with(*tensors), self.second.basis_with(*tensors), scattered, engines)
+    def pair_of(self, first: Basis, second: Basis) -> Pair:
+        """Two values with the facts about the layers that bounds need."""
+        scattered = is_transposed(self.first), is_transposed(self.second)
+        return Pair(first, second, scattered, (engine_of(self.first.module), engine_of(self.second.module)))
 
-    @property
-    def any_weight(self) -> tuple[Tensor, None]:
-        """A weight in which every tap is another number, for what holds whatever the weight is."""
-        like = self.second.like if self.first.like is None else self.first.like
-        assert like is not None
-        taps = torch.arange(1, 1 + like.shape[2:].numel(), dtype=torch.float64).reshape(like.shape[2:])
-        return torch.ones(like.shape, dtype=torch.float64).mul(taps).to(like.dtype), None
+    def called_with(self, convolution: Convolution) -> None:
+        """Notes the weight of a call of a function."""
+        weights = tap_weights(convolution)
+        self.calls.append(self.pair_of(comparable_basis(convolution), comparable_basis(self.second.module, weights)))
 
     @cached_property
     def maps(self) -> list[Finding]:
         """The findings on geometry, weights and leak: one each, or one that says why none is asked."""
         with gradual_underflow():
             original, converted = self.first.basis, self.second.basis
-            if original is None or converted is None:
-                original, converted = (each.basis_with(*self.any_weight) for each in (self.first, self.second))
             geometry_and_weights = compare_maps(original, converted)
             leaking, self.leak = check_leaks(original, converted)
         return [*geometry_and_weights, leaking]
@@ -155,7 +142,7 @@ class LayerPair:
             or measured.like is None
         ):
             return ""
-        if self.second.function is not None:  # the attention has no weights of its own to ask with
+        if self.first.module is None:  # the attention has no weights of its own to ask with
             return ""
         why = layer.why_engine(measured.like.new_zeros(1, layer.d_in, *measured.sides))[layer.engine]
         return "" if why == "exact" else f"the second refuses by its engine {layer.engine}: {why}"
@@ -172,10 +159,13 @@ class LayerPair:
 
     def bound(self, reach: float) -> float | None:
         """The bound on all outputs for inputs within +-reach; None where there is none, or the first can overflow."""
-        if not self.placed or overflow(self.bases, 0, reach):
-            return None
-        bounds = difference_bounds(self.bases, reach, self.padded_sides)
-        return None if bounds is None else max(bounds, default=0.0)
+        bounds = list[float]()
+        for bases in self.calls or [self.bases]:
+            each = None if overflow(bases, 0, reach) else difference_bounds(bases, reach, self.padded_sides)
+            if not self.placed or each is None:
+                return None
+            bounds += each
+        return max(bounds, default=0.0)
 
     def find_spread(self) -> None:
         """Measures whether the first is a direct sum on the shapes that were met.
@@ -188,7 +178,7 @@ class LayerPair:
         basis, device = self.bases.original, measured.like.device.type
         for shape in (each for each in measured.shapes if has_blind_outputs(basis, each)):
             spread = spread_of_spike(
-                lambda image: own(self.first, image),
+                lambda image: own(module, image),
                 torch.Size(shape),
                 measured.like.dtype,
                 device,
@@ -196,29 +186,12 @@ class LayerPair:
             )
             measured.spread = spread if spread > measured.spread else measured.spread
 
-    def rule(self) -> LayerRule:
-        """The rule by which this pair carries a bound on."""
-        original, sides = self.bases.original, self.padded_sides
-        places = tuple(dict.fromkeys(original.starts))
-        rows = self.bases.magnitudes[0] if is_plain(original) else summed(original, places).abs().sum((0, 2))
-        rows, bias = rows * SLACK, original.weights.bias
-        summand = torch.zeros(1) if bias is None else bias.detach().cpu().double().abs()
-
-        def rule(read: Carried) -> Carried:
-            added = difference_bounds(self.bases, read.reach, sides)
-            each_own = torch.tensor(math.inf if added is None else added, dtype=torch.float64)
-            size = (rows * read.size + summand + each_own).max().item()
-            error = (rows * read.error + each_own).max().item()
-            return Carried(size * SLACK, error * SLACK)
-
-        return rule
-
-    def row(self, *, exactly: bool = True) -> Row:
-        """The row of the report. Unless `exactly`, weights and leak do not decide: another geometry has no bound."""
+    def row(self) -> Row:
+        """The row of the report."""
         label, module = self.first.label, self.first.module
         signature = describe(module) if isinstance(module, STOCK) else self.signature
         try:
-            row = self.judged(Row(label, signature, ()), exactly=exactly)
+            row = self.judged(Row(label, signature, ()))
         except Conv2AttnError as error:
             return Row(label, signature, (unsupported(error.code, error.found),))
         if self.skipped and row.verdict is Verdict.HOLDS:
@@ -228,50 +201,46 @@ class LayerPair:
     @property
     def signature(self) -> str:
         """A description of the first in one line."""
-        if self.first.function is None:
-            return f"attention {self.bases.original.weights.d_in}->{self.bases.original.weights.d_out}"
-        tensors = self.tensors or self.first.tensors or self.any_weight
-        return self.first.convolution(*tensors).describe(self.first.name.rpartition(":")[2])
+        weights = self.bases.original.weights
+        kind = "attention" if self.first.module is not None else self.first.name.rpartition(":")[2]
+        return f"{kind} {weights.d_in}->{weights.d_out}"
 
-    def judged(self, row: Row, *, exactly: bool) -> Row:
+    def judged(self, row: Row) -> Row:
         """The row with its findings and numbers."""
-        measured, maps = self.measured, self.maps
-        findings = list(maps) if exactly else within_a_tolerance(maps)
+        measured, findings = self.measured, list(self.maps)
         row = replace(row, grid=measured.grid or None, leak=self.leak, **self.numbers())
         if measured.shapes and self.readable:
             self.find_spread()
             measured.refused = self.refusal()
-            beyond = overflow(self.bases, 0, measured.input_range)
+            beyond = self.overflow(0)
             if not beyond and math.isfinite(measured.max_error):
-                beyond = overflow(self.bases, 1, measured.input_range)
+                beyond = self.overflow(1)
             bound = None if beyond else self.bound(measured.input_range)
             findings.append(judge_measured(measured, bound, self.placed, beyond))
             stated = None if measured.spread > 0 else bound
             row = replace(row, input_range=measured.input_range, max_error=measured.max_error, bound=stated)
-        row = replace(row, findings=tuple(findings), strength=overall_strength(findings))
-        return self.refuted_by_an_input(row) if exactly else row
+        return self.refuted_by_an_input(replace(row, findings=tuple(findings)))
+
+    def overflow(self, side: int) -> str:
+        """The reason why a layer can overflow on inputs as large as those met; empty where it cannot."""
+        reasons = (overflow(bases, side, self.measured.input_range) for bases in self.calls or [self.bases])
+        return next(filter(None, reasons), "")
 
     def refuted_by_an_input(self, row: Row) -> Row:
         """The row, refuted where it is undecided by its geometry alone and an input shows a difference."""
         doubt = next((each for each in row.findings if (each.part, each.verdict) == UNDECIDED_GEOMETRY), None)
-        if (
-            doubt is None
-            or row.verdict is not Verdict.UNDECIDED
-            or self.measured.spread > 0
-            or self.first.basis is None
-        ):
+        if doubt is None or row.verdict is not Verdict.UNDECIDED or self.measured.spread > 0:
             return row
         if self.first.basis.weights.stored.dtype in HALF or (counterexample := self.counterexample(1.0)) is None:
             return row
         geometry = refuted("geometry", doubt.code, f"{doubt.sentence}; {counterexample.in_words()}")
         return replace(row, findings=tuple(geometry if each is doubt else each for each in row.findings))
 
-    def counterexample(self, reach: float, tolerance: float | None = None) -> Counterexample | None:
-        """The worst input constructed: with a tolerance, of the sides that were met, as the claim is."""
-        sides, layers = self.measured.sides if tolerance is not None else None, (self.first, self.second)
-        if self.tensors is not None:
-            layers = replace_field(self.first, tensors=self.tensors), replace_field(self.second, tensors=self.tensors)
-        return find_counterexample(layers, self.bases, reach, tolerance, sides)
+    def counterexample(self, reach: float) -> Counterexample | None:
+        """The worst input constructed; none for a function, whose weight is that of each call."""
+        if self.first.module is None:
+            return None
+        return find_counterexample((self.first, self.second), self.bases, reach)
 
     def numbers(self) -> dict[str, Any]:
         """The numbers of an attention layer in its row; none of another layer."""
@@ -291,7 +260,7 @@ class LayerPair:
     def limits(self) -> tuple[str, str] | None:
         """The engine of the second, and its name, if the engine may refuse inputs of some sizes."""
         layer = self.second.module
-        if not isinstance(layer, MultiHeadSelfAttention) or self.second.basis is None:
+        if not isinstance(layer, MultiHeadSelfAttention):
             return None
         basis = self.second.basis
         heads, outside = basis.operators, bool(heads_out_of_bounds(basis))
@@ -307,17 +276,9 @@ UNDECIDED_GEOMETRY = ("geometry", Verdict.UNDECIDED)
 
 def is_transposed(layer: Layer) -> bool:
     """Whether torch adds up the taps of an output in the format in which it is stored."""
-    kind = type(layer.module) if layer.function is None else layer.function
-    return "transpose" in getattr(kind, "__name__", "").lower()
-
-
-def within_a_tolerance(maps: Sequence[Finding]) -> list[Finding]:
-    """The findings that count beside a tolerance: other pixels are no bound, and refute nothing by themselves."""
-    counting = (each for each in maps if each.part == "support" or each.part == "geometry")
-    return [
-        replace(each, verdict=Verdict.UNDECIDED) if (each.part, each.verdict) == ("geometry", Verdict.REFUTED) else each
-        for each in counting
-    ]
+    if layer.module is None:
+        return max(layer.basis.padding.spacing) > 1
+    return "transpose" in type(layer.module).__name__.lower()
 
 
 def dense_memory(layer: MultiHeadSelfAttention, padded_sides: tuple[int, ...]) -> int:
@@ -358,10 +319,3 @@ def judge_measured(measured: Measured, bound: float | None, same: bool, beyond: 
         fault = f"of which kernels for {measured.like.dtype} on a CPU, the original's too, are not always within"
         return undecided("measured", "C2A404", f"{sentence}, {fault}")
     return refuted("measured", "C2A404", sentence)
-
-
-def overall_strength(findings: Sequence[Finding]) -> Strength:
-    """The strength of the claim for all inputs: that of the weakest part, what was measured apart."""
-    order = list(Strength)
-    deciding = [finding.strength for finding in findings if finding.part != "measured"]
-    return max(deciding, key=order.index, default=Strength.SAMPLED)

@@ -1,44 +1,9 @@
-"""Pairs of layers: a pair has nothing around it, so that no graph is exported, and its certificate is one row."""
+"""Pairs of layers: a pair has nothing around it, so that its certificate is one row."""
 
-from contextlib import contextmanager
-from weakref import WeakKeyDictionary
-
-import pytest
 import torch
 from torch import nn
 
-from conv2attn.equality import certify, matching
-from conv2attn.equality.context import graph
-
-GRAPHS = WeakKeyDictionary()
-
-
-def once(network):
-    """A network that no test changes, so that it has one graph for all of them."""
-    GRAPHS.setdefault(network, {})
-    return network
-
-
-def exported_once(network, images, **options):
-    """The graph of a network; of one given to `once` the graph made before, unless a hook is on all modules."""
-    if network not in GRAPHS or nn.modules.module._global_forward_hooks:
-        return graph.graph_of(network, images, **options)
-    key = tuple(images.shape), images.dtype, *options.items()
-    if key not in GRAPHS[network]:
-        GRAPHS[network][key] = graph.graph_of(network, images, **options)
-    return GRAPHS[network][key]
-
-
-@contextmanager
-def without_graphs():
-    """While active, no network has a graph: for what is asked of layers and outputs, which exports take longer than."""
-
-    def graph_of(network, images, **options):
-        raise graph.Unexported("not asked for")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "graph_of", graph_of)
-        yield
+from conv2attn.equality import certify
 
 
 def images_for(layer, sides=(9, 8, 7)):

@@ -1,0 +1,31 @@
+"""Errors that networks raise while they run: what they say, and whose code they come from."""
+
+import traceback
+from pathlib import Path
+
+import torch
+
+PACKAGE, TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
+NETWORKS = PACKAGE / "models" / "zoo"
+OURS_THAT_CALL = (Path(__file__).parent / "runs.py", PACKAGE / "models" / "conversion" / "redirection.py")
+
+
+def without_memory(failure: BaseException) -> bool:
+    """Whether there was not enough memory, which says nothing about a network."""
+    return isinstance(failure, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(failure)
+
+
+def reason(failure: BaseException) -> str:
+    """The first line of what an error says, or its kind if it says nothing."""
+    return str(failure).partition("\n")[0] or type(failure).__name__
+
+
+def blame(failure: BaseException) -> str:
+    """The code that raised an error, in words; empty if it is a network's own, which alone says something about it.
+
+    An error that torch raises for wrong arguments counts as the network's; one raised by this package does not.
+    """
+    files = [Path(frame.filename) for frame in traceback.extract_tb(failure.__traceback__)]
+    innermost = next((file for file in reversed(files) if not file.is_relative_to(TORCH)), None)
+    ours = innermost is not None and innermost.is_relative_to(PACKAGE) and not innermost.is_relative_to(NETWORKS)
+    return "conv2attn" if ours and innermost not in OURS_THAT_CALL else ""
