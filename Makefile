@@ -4,7 +4,7 @@
 #   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
 #   make mutation ROOM=bounds [COUNT=300] [SEED=0]   seeded mutants of a room of mutation.toml, and who survives
 #   make docs     the documentation site, in site/
-#   make attack   10,000 random statements put to the core that decides the claims, 1,200 programs to the normal form
+#   make attack   10,000 random statements put to the core that decides the claims
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
 #   make artefact the wheel and the sdist, checked by the tool that uploads them
 #   make clean    remove what make made
@@ -48,7 +48,7 @@ proofs: .venv/.installed
 	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; fi
 
 attack: .venv/.installed-dev
-	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py tests/equality/edges/context/views.py
+	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

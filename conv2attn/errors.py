@@ -405,11 +405,11 @@ ERROR_RULES: dict[str, ErrorRule] = {
             ">>> conv = nn.Conv2d(3, 4, 3); conv.weight.data.fill_(3e38); "
             "print(conv2attn.certify(conv, conv, input_size=(3, 9, 9)))"
         ),
-        "Keep the input with --save-witness if there is one; where the original overflows, lower --input-range.",
+        "Keep the input with --save-input if there is one; where the original overflows, lower --input-range.",
     ),
     "C2A405": ErrorRule(
         "structure differs",
-        "The operations between the convolutions differ, or are not known to be equal.",
+        "Between the convolutions the networks are not the same objects of the same code.",
         (
             ">>> conv = nn.Conv2d(3, 4, 3); "
             "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.Tanh()), "
@@ -426,24 +426,15 @@ ERROR_RULES: dict[str, ErrorRule] = {
         ),
         "Return from the second network what the first returns, under the same keys.",
     ),
-    "C2A409": ErrorRule(
-        "tolerance exceeded",
-        "The outputs differ by more than the tolerance, or are not known to differ by less.",
-        (
-            ">>> conv = nn.Conv2d(3, 4, 3); "
-            "print(conv2attn.certify(conv, conv2attn.convert(conv, alpha=3), input_size=(3, 9, 9), tolerance=1e-6))"
-        ),
-        "Raise --tolerance, or leave it out to ask for the same map.",
-    ),
     "C2A410": ErrorRule(
-        "compared on images alone",
-        "Neither network was converted from the other and their graphs differ, so no bound and no proof compares them.",
+        "other numbers",
+        "In float64 both networks return other numbers on the same images, or cannot be compared there.",
         (
             ">>> conv = nn.Conv2d(3, 4, 3); "
-            "print(conv2attn.certify(nn.Sequential(conv), nn.Sequential(conv, nn.LeakyReLU(1.0)), "
+            "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.LeakyReLU(0.5)), "
             "input_size=(3, 9, 9)))"
         ),
-        "Ask with --tolerance whether they agree on the images; --inputs names more of them.",
+        "Beyond rounding they are other networks. Within it, compare the weights: folding or casting rounds them once.",
     ),
     "C2A408": ErrorRule(
         "weights are not finite",

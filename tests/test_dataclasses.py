@@ -14,9 +14,7 @@ from conv2attn.report import Report
 
 ROOMS = [each.name for each in pkgutil.iter_modules(conv2attn.__path__, "conv2attn.") if each.ispkg]
 FILLED = {
-    "equality": {
-        "Layer", "LayerPair", "Matching", "Measured", "Namer", "NormalForm", "Pairing", "Terms", "Verdicts",
-    },
+    "equality": {"LayerPair", "Measured"},
     "experiments": {"Progress"},
     "models": {"RunningModule", "TokenEvidence", "Trace"},
     "span": {"Programme", "Search"},

@@ -48,7 +48,6 @@ CALLS = {
     "convert linear.pt": "Sequential has no convolution, and calls none. Ask what its attention does",
     "inspect net.pt --max-size 1e-9": "C2A307 net.pt has",
     "recheck notes.txt": "C2A303 notes.txt is no certificate of two files",
-    "replay net.attn.pt net.pt net.pt": "C2A303",
     "atlas notes.txt -o folder": "C2A303 notes.txt is no TOML file",
     # files to write
     "convert net.pt -o net.pt --force": "C2A004 net.pt is read by this call",
@@ -62,7 +61,7 @@ CALLS = {
     f"{CONVERT} --report new.svg --plot new.svg": "C2A004 new.svg is to hold both",
     f"{CONVERT} --report new.svg --plot new.svg --force": "C2A004 new.svg is to hold both",
     f"{CONVERT} --report notes.txt": "C2A305 notes.txt exists",
-    f"verify net.pt net.pt {SIZE} --save-witness new.json": "C2A308 --save-witness new.json has none of the suffixes",
+    f"verify net.pt net.pt {SIZE} --save-input new.json": "C2A308 --save-input new.json has none of the suffixes",
     # convert and verify
     f"{CONVERT} --alpha soft": "C2A006 --alpha 'soft' is not a number, or auto. Write 5, say",
     f"{CONVERT} --alpha -1": "C2A130",

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -105,13 +105,10 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
 
 
 def written_by_command(content: Mapping[str, Any]) -> Iterator[str]:
-    """The contents of a file of `recover` or of `verify --save-witness`, in a sentence."""
-    layers, witnesses = content.get("layers"), content.get("witnesses")
+    """The contents of a file of `recover`, in a sentence."""
+    layers = content.get("layers")
     if content.get("format") == RECOVERED and isinstance(layers, Mapping):
         yield f"written by conv2attn recover: {counted(len(layers), 'convolution')}, of {', '.join(map(str, layers))}"
-    if isinstance(witnesses, Sequence):
-        count = counted(len(witnesses), "input")
-        yield f"written by verify --save-witness: {count}; run them again: conv2attn replay FILE ORIGINAL CONVERTED"
 
 
 def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, ...], State]:

@@ -1,4 +1,4 @@
-"""The commands on networks with convolutions: convert, demo, verify, recheck, replay."""
+"""The commands on networks with convolutions: convert, demo, verify, recheck."""
 
 import os
 import shlex

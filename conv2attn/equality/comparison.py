@@ -28,7 +28,7 @@ from conv2attn.equality.results import (
     unsupported,
 )
 from conv2attn.equality.rows import LayerPair
-from conv2attn.equality.runs import Runs, run_both
+from conv2attn.equality.runs import Runs, has_attention, run_both
 from conv2attn.equality.twins import Lockstep, is_layer, modules_outside_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
@@ -60,7 +60,7 @@ class Comparison:
         self.networks, self.images, self.described = (original, network), images, described
         self.labels, self.input_range = labels, input_range
         self.walk = Lockstep(original, network)
-        self.refused: dict[str, Conv2AttnError] = {}
+        self.refused: dict[str, tuple[str, Conv2AttnError]] = {}
         self.pairs = self.paired()
         self.runs: Runs = run_both(self.networks, self.pairs, images, described)
 
@@ -73,7 +73,8 @@ class Comparison:
                 pair = LayerPair(read_layer(name, mine), read_layer(name, other), skipped=name in skipped)
                 pairs[name] = [pair]
             except Conv2AttnError as error:
-                self.refused[name] = error
+                signature = describe(mine) if isinstance(mine, STOCK) else type(mine).__name__
+                self.refused[name or ROOT] = signature, error
         like = first_weight(self.networks[0])
         for name, (before, calls) in self.walk.calls.items():
             known = torch.empty(0) if like is None else like.detach()
@@ -85,7 +86,7 @@ class Comparison:
                             layers[geometry][0] = attention
                 pairs[name] = [LayerPair(first, second) for first, second in layers.values()]
             except Conv2AttnError as error:
-                self.refused[name] = error
+                self.refused[str(calls.layers[0].name)] = "functional convolutions", error
         return pairs
 
     def certificate(self) -> Certificate:
@@ -127,11 +128,7 @@ class Comparison:
             return [self.structure, *found]
         if self.modes():
             return [*self.modes(), self.structure, *found]
-        numbers = list[Finding]()
-        if found[0].verdict is Verdict.HOLDS:
-            outputs = self.runs.first, second.output
-            finding, shown = judge_numbers(self.networks, self.same, self.images, self.described, outputs)
-            numbers, self.shown = [finding], shown or self.shown
+        numbers = [self.numbers] if found[0].verdict is Verdict.HOLDS else []
         return [*numbers, self.structure, *found]
 
     def modes(self) -> list[Finding]:
@@ -177,11 +174,9 @@ class Comparison:
         """All rows, by name: of layers, then of what was not compared."""
         rows = dict(self.compared)
         if self.unseen:
-            rows = {name: unseen_row(row) for name, row in rows.items()}
-        for name, error in self.refused.items():
-            module = self.networks[0].get_submodule(name)
-            signature = describe(module) if isinstance(module, STOCK) else type(module).__name__
-            rows[name or ROOT] = Row(name or ROOT, signature, (unsupported(error.code, error.found),))
+            rows = {name: unseen_row(row, self.unseen) for name, row in rows.items()}
+        for name, (signature, error) in self.refused.items():
+            rows[name] = Row(name, signature, (unsupported(error.code, error.found),))
         return rows | {row.name: row for row in rows_of_the_rest(self.networks[1], [*rows])}
 
     @cached_property
@@ -192,16 +187,35 @@ class Comparison:
             return None
         return InFloat64(self.networks, self.same, self.images[:2]).numbers()
 
-    @property
-    def unseen(self) -> bool:
-        """Whether some layers differ although the outputs do not; then they do not refute."""
-        return self.refuting is not None and not self.refuting.apart
+    @cached_property
+    def unseen(self) -> str:
+        """The reason why layers that are other maps do not refute; empty if they do.
+
+        Layers of two networks of which none was converted may differ and the networks be equal: channels in another
+        order, factors moved from one layer to the next. Then only numbers refute.
+        """
+        numbers = self.refuting
+        if numbers is None:
+            return ""
+        if not numbers.apart:
+            return "but the outputs of the networks are the same in float64, so this refutes nothing"
+        if any(map(has_attention, self.networks)) or self.numbers.verdict is Verdict.REFUTED:
+            return ""
+        return "but neither network was converted from the other, and no number shows that they differ"
+
+    @cached_property
+    def numbers(self) -> Finding:
+        """The finding on the numbers of both networks."""
+        outputs = self.runs.first, self.runs.second.output
+        finding, shown = judge_numbers(self.networks, self.same, self.images, self.described, outputs)
+        self.shown = shown or self.shown
+        return finding
 
     @property
     def image_of_layers(self) -> Counterexample | None:
         """The image on which layers that are other maps make a difference to the outputs."""
         numbers = self.refuting
-        if numbers is None or numbers.gap is None or not numbers.apart:
+        if numbers is None or numbers.gap is None or self.unseen:
             return None
         allowed, place = SEEN * numbers.largest, numbers.gap.place
         index = place[0] if len(place) > 1 and place[0] < len(self.images) else 0
@@ -261,11 +275,10 @@ def mode_of(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:
     return "mixed" if len(modes) > 1 else "training" if True in modes else "evaluation"
 
 
-def unseen_row(row: Row) -> Row:
-    """A row whose layers are other maps, which makes no difference to the outputs that is seen."""
-    remark = "; but the outputs of the networks are the same in float64, so this refutes nothing"
+def unseen_row(row: Row, why: str) -> Row:
+    """A row whose layers are other maps, which refutes nothing."""
     findings = (
-        replace(each, verdict=Verdict.UNDECIDED, sentence=each.sentence + remark)
+        replace(each, verdict=Verdict.UNDECIDED, sentence=f"{each.sentence}; {why}")
         if each.verdict is Verdict.REFUTED
         else each
         for each in row.findings
@@ -291,7 +304,8 @@ def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
             code, _, why = row.reason.partition(" ") if row.reason.startswith("C2A") else ("", "", row.reason)
             yield Row(label, row.signature, (unsupported(code, why),))
         else:
-            yield Row(label, row.signature, (unsupported("C2A406", "the first network has no such layer"),))
+            sentence = "the layer of the first network that it stands for cannot be seen"
+            yield Row(label, row.signature, (undecided("geometry", "C2A406", sentence),))
 
 
 def is_of(label: str, row: str) -> bool:

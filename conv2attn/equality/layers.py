@@ -67,11 +67,11 @@ def read_layer(name: str, module: nn.Module) -> Layer:
     return Layer(name, module, comparable_basis(module))
 
 
-def own(layer: nn.Module, image: Tensor, *rest: Any, **keywords: Any) -> Tensor:
+def own(layer: nn.Module, *arguments: Any, **keywords: Any) -> Tensor:
     """The output of a layer by its own class, without its hooks but for those that compute its weight."""
     for hook in reparametrisations(layer).values():
         hook(layer, ())
-    result: Tensor = type(layer).forward(layer, image, *rest, **keywords)
+    result: Tensor = type(layer).forward(layer, *arguments, **keywords)
     return result
 
 
@@ -87,7 +87,9 @@ def function_layers(name: str, calls: AttendingCalls, like: Tensor) -> Iterator[
     """
     layers = [*zip(calls.geometries, calls.layers, strict=True), *calls.later_layers.items()]
     for geometry, layer in layers:
-        convolution, label = any_convolution(geometry, like), f"{name or '(root)'}:conv{len(geometry[2])}d"
+        convolution, label = any_convolution(geometry, like), str(layer.name)
+        if ":" not in label:  # of a geometry that was first met after the conversion
+            label = f"{name or '(root)'}:conv{len(geometry[2])}d"
         second = Layer(label, layer, comparable_basis(layer, tap_weights(convolution)))
         yield geometry, Layer(label, None, comparable_basis(convolution)), second
 

@@ -21,7 +21,6 @@ from conv2attn.equality.outputs import (
     dense_parts,
     is_finite,
     most_different,
-    output_parts,
     wide,
     widest_gap,
 )
@@ -135,9 +134,16 @@ def differs(first: Tensor, second: Tensor | None) -> bool:
     return not bool((wide(first) - wide(second)).abs().amax() <= SEEN * wide(first).abs().amax())
 
 
+def as_ball(tensor: Tensor) -> Ball:
+    """A tensor of an output as a ball; one that depends on no input is exact."""
+    return tensor if isinstance(tensor, Ball) else Ball(tensor.double(), torch.zeros_like(tensor.double()), 0.0)
+
+
 def beyond(image: Tensor, index: int, first: Any, second: Any) -> Counterexample | None:
     """The place where two outputs differ most beyond the errors of both."""
-    ours, theirs = ({w: each for w, each in output_parts(side) if isinstance(each, Ball)} for side in (first, second))
+    ours, theirs = (
+        {where: as_ball(each) for where, each in dense_parts(side) if not each.is_complex()} for side in (first, second)
+    )
     best: Counterexample | None = None
     for where in ours.keys() & theirs.keys():
         mine, other = ours[where], theirs[where]

@@ -113,7 +113,7 @@ class Row(Part, frozen=True):
     def strength(self) -> Strength | None:
         """The strength of the claim for all inputs: that of the weakest part, what was measured apart."""
         parts = [finding.strength for finding in self.findings if finding.part not in ("measured", "support")]
-        return weakest_strength(parts) if parts else None
+        return weakest_strength(parts) if parts and not self.skipped else None
 
     @property
     def licensed_by(self) -> Licences:

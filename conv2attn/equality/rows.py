@@ -161,8 +161,10 @@ class LayerPair:
         """The bound on all outputs for inputs within +-reach; None where there is none, or the first can overflow."""
         bounds = list[float]()
         for bases in self.calls or [self.bases]:
-            each = None if overflow(bases, 0, reach) else difference_bounds(bases, reach, self.padded_sides)
-            if not self.placed or each is None:
+            if not self.placed or overflow(bases, 0, reach):
+                return None
+            each = difference_bounds(bases, reach, self.padded_sides)
+            if each is None:
                 return None
             bounds += each
         return max(bounds, default=0.0)

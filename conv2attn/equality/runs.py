@@ -5,6 +5,7 @@ form of what it returns (strides, fresh memory, requires_grad). Its numbers are 
 layers are equal by construction, and twins return equal bits unless the code between the layers sees a difference.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from conv2attn.attention import MultiHeadSelfAttention
@@ -22,8 +24,7 @@ from conv2attn.equality.layers import own, softened_module, with_weights
 from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.twins import Lockstep, attending, is_layer, modules_outside_layers, same_bits
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.conversion.functional import geometry_of
-from conv2attn.models.conversion.redirection import AttendedForward, Redirection
+from conv2attn.models.conversion.functional import FUNCTIONS, convolution_of_call, geometry_of
 from conv2attn.models.conversion.replacement import copy_network
 from conv2attn.theorem import Convolution
 
@@ -86,7 +87,7 @@ def seeded() -> Iterator[None]:
         yield
 
 
-def call(network: nn.Module, images: Tensor, *, gradients: bool = False) -> Returned:
+def call(network: Callable[[Tensor], Any], images: Tensor, *, gradients: bool = False) -> Returned:
     """What a network returns, and what it leaves in the images that it was given.
 
     Raises:
@@ -120,8 +121,11 @@ def run_both(
         remedy = "Pass images that the network takes: their size with --input-size, or --inputs."
         raise UsageError("C2A009", f"the original does not run on {described}: {reason_why}", remedy)
     output = tree_map_only(Tensor, Tensor.detach, first.output)
-    exchanged, second = copy_network(networks[0]), copied(networks[1], "second")
-    exchange(exchanged, second, pairs)
+    second = copied(networks[1], "second")
+    same = all(pair.same for each in pairs.values() for pair in each)
+    if not same:  # measured beside each other, so that what follows a layer reads the first's numbers
+        call(Exchanged(copy_network(networks[0]), second, pairs, carrying=False), images)
+    exchanged = Exchanged(copy_network(networks[0]), second, pairs if same else {})
     theirs = call(second, images)
     seen = difference(call(exchanged, images), theirs)
     if not seen and not theirs.failure:
@@ -131,37 +135,71 @@ def run_both(
     return Runs(output, replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output)), seen)
 
 
-def exchange(first: nn.Module, second: nn.Module, pairs: Mapping[str, list[LayerPair]]) -> None:
-    """Lets the layers of `first` return the numbers of those of `second`; both are copies that nobody else has.
+@final
+class Exchanged(TorchFunctionMode):
+    """A copy of the first network whose layers return the numbers of those of a copy of the second.
 
-    The layers are measured at their first calls.
+    Its modules stay as they are, but for the forward of each layer: a functional convolution is known by the module
+    whose forward calls it. The layers are measured as they run; unless `carrying`, they return their own numbers.
     """
-    theirs = modules_outside_layers(second)
-    for name, module in modules_outside_layers(first).items():
-        other, measured = theirs.get(name), pairs.get(name, [])
-        if other is None:
-            continue
-        if (calls := attending(other)) is not None:
-            forward = vars(module).get("forward")
-            inner = forward.inner if isinstance(forward, AttendedForward) else module.forward
-            numbers = FunctionNumbers(calls, measured)
-            vars(module)["forward"] = partial(redirected, numbers, inner)
-        elif is_layer(module) and is_layer(other):
-            vars(module)["forward"] = LayerNumbersOf(module, other, measured).forward
 
+    def __init__(
+        self, first: nn.Module, second: nn.Module, pairs: Mapping[str, list[LayerPair]], *, carrying: bool = True
+    ):
+        super().__init__()
+        self.network, self.owners = first, dict[int, FunctionNumbers]()
+        theirs = modules_outside_layers(second)
+        ours = modules_outside_layers(first)
+        self.layers = {
+            id(module) for name, module in ours.items() if is_layer(module) and attending(theirs.get(name)) is None
+        }
+        for name, module in ours.items():
+            other, measured = theirs.get(name), pairs.get(name, [])
+            if other is None:
+                continue
+            if (calls := attending(other)) is not None:
+                self.owners[id(module)] = FunctionNumbers(calls, measured, carrying)
+            elif is_layer(module) and is_layer(other):
+                vars(module)["forward"] = LayerNumbersOf(module, other, measured, carrying).forward
 
-def redirected(numbers: "FunctionNumbers", inner: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-    """The result of a forward whose functional convolutions return other numbers."""
-    with Redirection(numbers):  # type: ignore[arg-type]
-        return inner(*args, **keywords)
+    def __call__(self, images: Tensor) -> Any:
+        """The outputs of the network."""
+        with self:
+            return self.network(images)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func`; a functional convolution with the numbers of the attention in its place."""
+        if func not in FUNCTIONS or (numbers := self.numbers()) is None:
+            return func(*args, **(kwargs or {}))
+        if FUNCTIONS[func][0] in numbers.untouched:
+            return func(*args, **(kwargs or {}))
+        try:
+            convolution = convolution_of_call(func, args, kwargs or {})
+        except UnsupportedError:
+            return func(*args, **(kwargs or {}))
+        image = args[0] if args else (kwargs or {})["input"]
+        return numbers(convolution, image, partial(func, *args, **(kwargs or {})))
+
+    def numbers(self) -> "FunctionNumbers | None":
+        """The numbers for the module whose forward runs; None within a layer."""
+        frame = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+            if isinstance(owner, (LayerNumbersOf, FunctionNumbers)) or id(owner) in self.layers:
+                return None
+            if isinstance(owner, nn.Module) and id(owner) in self.owners:
+                return self.owners[id(owner)]
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
 
 
 @final
 class LayerNumbersOf:
     """The forward of a layer whose result has the form of its own and the numbers of another's."""
 
-    def __init__(self, layer: nn.Module, other: nn.Module, pairs: list[LayerPair]):
-        self.layer, self.other, self.pairs = layer, other, pairs
+    def __init__(self, layer: nn.Module, other: nn.Module, pairs: list[LayerPair], carrying: bool):
+        self.layer, self.other, self.pairs, self.carrying = layer, other, pairs, carrying
 
     def forward(self, input: Tensor, *rest: Any, **keywords: Any) -> Tensor:
         """The output; the difference of both layers is counted."""
@@ -171,15 +209,15 @@ class LayerNumbersOf:
             softened = softened_module(self.other)
             assert softened is not None
             pair.measure(result.detach(), partial(own, softened, given, *rest, **keywords), given)
-        return with_numbers(result, own(self.other, given, *rest, **keywords))
+        return with_numbers(result, own(self.other, given, *rest, **keywords)) if self.carrying else result
 
 
 @final
 class FunctionNumbers:
     """Computes a functional convolution, and gives its result the numbers of the attention in its place."""
 
-    def __init__(self, calls: Any, pairs: list[LayerPair]):
-        self.calls, self.pairs, self.untouched = calls, pairs, calls.untouched
+    def __init__(self, calls: Any, pairs: list[LayerPair], carrying: bool):
+        self.calls, self.carrying, self.untouched = calls, carrying, calls.untouched
         known = [*calls.geometries, *calls.later_layers]
         self.by_geometry = dict(zip(known, pairs, strict=False))
 
@@ -193,7 +231,7 @@ class FunctionNumbers:
             softened = softened_module(layer)
             assert softened is not None
             pair.measure(result, partial(with_weights, softened, image, convolution), image)
-        return with_numbers(result, with_weights(layer, image, convolution))
+        return with_numbers(result, with_weights(layer, image, convolution)) if self.carrying else result
 
 
 def with_numbers(result: Tensor, numbers: Tensor) -> Tensor:
@@ -227,10 +265,12 @@ def difference_in(where: str, first: Any, second: Any) -> str:
     if type(first) is not type(second):
         return f"{where} is a {type(second).__name__}, not a {type(first).__name__}"
     if isinstance(first, Tensor):
+        if first.is_nested or first.layout != torch.strided or first.is_quantized:
+            return "" if first is second else f"{where} is a tensor that is not dense"
         for key in ("shape", "dtype", "device", "layout", "requires_grad"):
             if getattr(first, key) != getattr(second, key):
                 return f"{where} has {key} {getattr(second, key)}, not {getattr(first, key)}"
-        if first.layout == torch.strided and first.numel() and first.stride() != second.stride():
+        if first.numel() and first.stride() != second.stride():
             return f"{where} has strides {second.stride()}, not {first.stride()}"
         return "" if same_numbers(first, second) else f"{where} has other numbers"
     if isinstance(first, Mapping):
@@ -250,8 +290,6 @@ def difference_in(where: str, first: Any, second: Any) -> str:
 
 def same_numbers(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same numbers, the sign of zero included; any NaN is any other."""
-    if first.layout != torch.strided or first.is_quantized or first.is_nested:
-        return False
     if not (first.is_floating_point() or first.is_complex()):
         return torch.equal(first, second)
     known = ~first.isnan() if not first.is_complex() else torch.ones_like(first, dtype=torch.bool)

@@ -247,6 +247,14 @@ ERRORS = {
 TWINS = {
     "nothing": (Functional, lambda net: None),
     "save and load": (Functional, lambda net: net.load_state_dict(copy.deepcopy(net.state_dict()))),
+    "heads permuted": (Functional, lambda net: permuted(net.first)),
+    "another engine": (Functional, lambda net: conv2attn.set_engine(net, "gather")),
+    "a graph module": (traced, lambda net: None),
+    "a recurrent layer": (recurrent, lambda net: None),
+    "a parametrised layer": (parametrised, lambda net: None),
+}
+"""The same code with layers that are the same maps."""
+SAME = {
     "momentum, which evaluation does not read": (Functional, lambda net: setattr(net.norm, "momentum", 0.3)),
     "a counter that no operator reads": (Functional, lambda net: net.norm.num_batches_tracked.add_(1)),
     "a layer that nothing calls": (Functional, lambda net: net.add_module("more", nn.Linear(3, 3))),
@@ -258,9 +266,5 @@ TWINS = {
         Functional,
         lambda net: everywhere(lambda module: isinstance(module, Functional | nn.BatchNorm2d)),
     ),
-    "heads permuted": (Functional, lambda net: permuted(net.first)),
-    "another engine": (Functional, lambda net: conv2attn.set_engine(net, "gather")),
-    "a graph module": (traced, lambda net: None),
-    "a recurrent layer": (recurrent, lambda net: None),
-    "a parametrised layer": (parametrised, lambda net: None),
 }
+"""The same function by other objects or other numbers that nothing reads."""

@@ -7,13 +7,11 @@ import numpy as np
 
 from conv2attn import check_span, heads
 from conv2attn.checkpoints.inspection import Inspection
-from conv2attn.equality import Recheck, Replay
-from conv2attn.equality.replay import Shown
+from conv2attn.equality import Recheck
 from conv2attn.experiments.pruning import Pruning
 from conv2attn.experiments.tables import reproduce_tables
 from conv2attn.models.softening import SoftenedLayer, Softening
 from conv2attn.report import Report
-from conv2attn.verdicts import Verdict
 
 NAMES = [f"layer{stage}.{block}.attention" for stage in (1, 2) for block in (0, 1, 2)]
 
@@ -41,7 +39,6 @@ REPORTS: dict[str, Callable[[], Report]] = {
     "span-refuted": lambda: check_span({"eight heads": shifts((5, 6))[:8]}, grid=(5, 6), exact=True),
     "heads": lambda: heads(attention(), grid=(5, 6)),
     "recheck": lambda: Recheck("certificate.json", "holds", 20, ("net.pt changed since the certificate was written",)),
-    "replay": lambda: Replay("witness.pt", (Shown("conv1", Verdict.REFUTED, "output 3 is 1.5, not 1: off by 0.5"),)),
     "inspection": lambda: Inspection(
         *("net.pt", "torch.save file", 2 * 2**20, "0" * 64, ("resnet18",), ("ReLU, from keys and shapes alone",), ()),
         tensors=(("conv1.weight", (16, 3, 7, 7), "float32"), ("fc.bias", (10,), "float32")),

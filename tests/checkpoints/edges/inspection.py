@@ -40,7 +40,6 @@ def test_a_file_of_this_project_is_named(name):
 
 
 WRITTEN = {
-    "verify --save-witness: 2 inputs": {"witnesses": [{"image": torch.ones(1)}, {"image": torch.ones(2)}]},
     "recover: 1 convolution, of attention": {
         "format": RECOVERED,
         "layers": {"attention": {}},

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.equality import certify, replay_counterexamples
+from conv2attn.equality import certify
 from conv2attn.errors import UsageError
 from conv2attn.models.provenance import Provenance, with_provenance
 from conv2attn.verdicts import Verdict
@@ -38,7 +38,6 @@ def meta(buffer):
 NO_NUMBER = ["x", [1.0], -1, -0.5, math.nan, True, 1j, torch.tensor(1.0)]
 WRONG = {
     **{which: [None, "model.pt", 3, [], meta(True), meta(False)] for which in ("original", "network")},
-    "tolerance": [*NO_NUMBER, math.inf],
     "input_range": [*NO_NUMBER, None],
     "input_size": [5, 5.0, {3, 4}, torch.ones(3), (1, 0, 5), (1, -3, 5), (1, 4.5, 5), (2**13, 2**13, 2)],
     "seed": ["x", None, 1.0, True, 2**64, -(2**63) - 1, np.int64(3)],
@@ -53,7 +52,6 @@ WRONG = {
     ],
 }
 RIGHT = {
-    "tolerance": [0, 1e300, np.float64(0.5)],
     "input_range": [0, 0.5],
     "input_size": [SIZE, [*SIZE], torch.Size(SIZE)],
     "seed": [-(2**63), 2**64 - 1],
@@ -119,13 +117,6 @@ def test_nothing_to_run_on_is_refused():
 def test_under_autocast_nothing_is_certified():
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(UsageError, match="C2A004 autocast is on"):
         certify(LAYER, CONVERTED, input_size=SIZE)
-
-
-@pytest.mark.parametrize("tolerance", [-1.0, math.inf, math.nan])
-def test_the_tolerance_of_a_replay_is_a_number(tolerance):
-    content = {"witnesses": [{"layer": "(root)", "image": IMAGES[0], "place": (0, 0, 0)}]}
-    with pytest.raises(UsageError, match=f"tolerance={tolerance!r} is not a finite number of at least 0"):
-        replay_counterexamples(content, "f.pt", LAYER, CONVERTED, tolerance=tolerance)
 
 
 def test_a_range_is_a_number_of_any_library_that_a_float_holds():

@@ -162,8 +162,6 @@ def test_a_convolution_that_is_no_direct_sum_has_no_bound_and_the_report_says_so
     assert ("no direct sum" in report.to_text()) is not library
     if not library:
         assert "no direct sum" in indirect_convolution(torch.zeros(1, 3, 4, 4))
-        asked = certify(original, conv2attn.convert(original), images=images(16, 16, 24, 24), tolerance=100.0)
-        assert asked.verdict is Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize("spread", [0.0, 2.0**-20, 0.5, 8.0])

@@ -1,4 +1,4 @@
-"""Inputs that show a difference: each shows what is said of it, no other fault, and can be replayed."""
+"""Inputs that show a difference: each shows what is said of it, no other fault."""
 
 import math
 from fractions import Fraction
@@ -6,8 +6,7 @@ from fractions import Fraction
 import pytest
 import torch
 from equality import planted
-from equality.planted import image, pair, right
-from equality.reports import replayed
+from equality.planted import image, pair
 from torch import nn
 
 import conv2attn
@@ -82,7 +81,7 @@ def test_no_more_layers_are_shown_than_a_reader_looks_at():
     for layer in list(converted)[1:]:
         layer.bias.data += 1
     report = certify(original, converted, input_size=(2, 4, 5))
-    assert [each.layer for each in report.counterexamples] == ["1", "2", "3", "4"]
+    assert [each.layer for each in report.counterexamples] == ["1", "2", "3", "4", "(network)"]
 
 
 # Rounding is never shown as a difference.
@@ -101,7 +100,7 @@ def test_rounding_alone_is_no_counterexample():
     original, converted = pair(planted.on("border", cancelling))
     report = certify(original, converted, images=image())
     assert report.outputs.max_difference > 0
-    assert (report.counterexamples, report.unshown) == ((), ())
+    assert report.counterexamples == ()
     layer = nn.Conv2d(30, 4, 3)  # a leak above the roundoff, and too small to be seen
     report = certify(layer, conv2attn.convert(layer, alpha=16), input_size=(30, 9, 8))
     assert report.verdict is Verdict.REFUTED
@@ -128,19 +127,6 @@ def test_after_an_overflow_in_the_first_an_infinity_of_the_second_shows_nothing(
 
 
 # Between the layers.
-
-
-def test_one_ulp_between_the_layers_is_told_from_rounding():
-    torch.manual_seed(0)
-    original = nn.Sequential(nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5), nn.Conv2d(5, 3, 3)).eval()
-    converted = conv2attn.convert(original)
-    planted.ulp(converted[1].weight.data, (2,))
-    report = certify(original, converted, images=image())
-    (witness,) = report.counterexamples
-    assert (witness.part, witness.output, [*witness.axes]) == ("outputs", "output", ["channel", "row", "column"])
-    assert 0 < witness.allowed < witness.difference < 1e-6
-    assert replayed(report, original, converted).exit_code == 1
-    assert replayed(report, original, conv2attn.convert(original)).exit_code == 3
 
 
 def test_the_image_that_differs_most_is_shown_with_what_both_networks_return():
@@ -170,34 +156,9 @@ class Wants(nn.Module):
         return self.layer(images).sum((2, 3))
 
 
-def test_where_no_image_can_be_looked_at_by_itself_none_shows_it():
+def test_a_network_that_takes_no_single_image_is_refuted_all_the_same():
     original = Wants()
     converted = conv2attn.convert(original)
     converted.register_forward_hook(lambda module, args, output: output * math.nan)
     report = certify(original, converted, images=image())
-    assert (report.verdict, report.counterexamples) == (Verdict.REFUTED, ())
-    assert "outputs" in {line.partition(":")[0] for line in report.unshown}
-
-
-# A tolerance.
-
-
-def test_a_tolerance_that_images_exceed_has_a_counterexample():
-    original, _ = pair(right)
-    soft = conv2attn.convert(original, alpha=2)
-    report = certify(original, soft, images=image(), tolerance=1e-3)
-    (witness,) = report.counterexamples
-    assert (witness.part, witness.allowed, witness.count) == ("tolerance", 1e-3, 5)
-    assert replayed(report, original, soft, tolerance=1e-3).exit_code == 1
-    near = conv2attn.convert(original)
-    near.last.bias.data += 5e-4
-    assert replayed(report, original, near, tolerance=1e-3).exit_code == 3
-    assert replayed(report, original, soft).exit_code == 3
-
-
-def test_a_tolerance_is_what_a_single_layer_may_differ_by():
-    original = nn.Conv1d(2, 3, 3)
-    soft = conv2attn.convert(original, alpha=3)
-    report = certify(original, soft, input_size=(2, 9))
-    for tolerance, verdict in ((0.0, Verdict.REFUTED), (1e-6, Verdict.REFUTED), (100.0, Verdict.UNDECIDED)):
-        assert replayed(report, original, soft, tolerance=tolerance).verdict is verdict
+    assert report.verdict is Verdict.REFUTED

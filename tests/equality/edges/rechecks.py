@@ -18,7 +18,6 @@ from conv2attn.checkpoints.contents import sha256
 from conv2attn.equality import recheck_certificate
 from conv2attn.verdicts import Verdict
 
-pytestmark = pytest.mark.usefixtures("files_read_once")
 ARCH = ["--arch", "net.py:make"]
 CODE = """from torch import nn
 def make():
@@ -97,17 +96,6 @@ def test_what_the_separate_code_does_not_read_is_undecided_and_named_first():
     code, said = again()
     assert code == 3, said
     assert said.startswith("undecided: c.json; not derived again: 0: only convolutions and quadratic heads")
-
-
-def test_a_tolerance_and_images_are_derived_again():
-    pair(conv2attn.convert(network(), alpha=8.0))
-    torch.save({"images": torch.rand(3, 2, 6, 5)}, "images.pt")
-    body = certified("a.pt", "b.pt", "--tolerance", "0.5", "--inputs", "images.pt")
-    assert body["verdict"] == "holds"
-    assert again()[0] == 0
-    assert again({**body, "claim": body["claim"].replace("0.5", "0.05")})[0] == 1
-    body["circumstances"]["command"] = body["circumstances"]["command"].replace("0.5", "1e-06")
-    assert again(body)[0] == 1
 
 
 def test_a_device_that_is_not_here_is_named_with_what_to_do():
@@ -310,8 +298,8 @@ def test_a_number_that_no_certificate_holds_never_holds(field, number):
 @pytest.mark.parametrize("alpha", [2.0, 5.0, 16.0])
 def test_a_bound_on_soft_heads_that_is_a_hundredth_smaller_is_refused(alpha):
     pair(conv2attn.convert(network(), alpha=alpha))
-    body = certified("a.pt", "b.pt", "--tolerance", "20")
-    assert again()[0] == 0
+    body = certified()
+    assert "which is proved" not in again()[1]
     body["rows"][0]["bound"] *= 0.99
     code, output = again(body)
     assert "which is proved" in output

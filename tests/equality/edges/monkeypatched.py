@@ -5,7 +5,7 @@ from functools import wraps
 
 import pytest
 import torch
-from equality.pairs import rows_of, without_graphs
+from equality.pairs import rows_of
 from torch import nn
 from torch.nn.utils import parametrize, prune
 
@@ -111,8 +111,7 @@ def rows():
     layers = {way: conv2attn.convert(ORIGINAL) for way in ("none", *PATCHES)}
     for way, plant in PATCHES.items():
         plant(layers[way])
-    with without_graphs():
-        return rows_of({way: (copy.deepcopy(ORIGINAL), layer) for way, layer in layers.items()})
+    return rows_of({way: (copy.deepcopy(ORIGINAL), layer) for way, layer in layers.items()})
 
 
 @pytest.mark.parametrize("way", PATCHES)
