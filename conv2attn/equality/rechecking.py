@@ -93,16 +93,18 @@ def recheck_certificate(
     path: str, body: Mapping[str, Any], networks: tuple[nn.Module, nn.Module], anew: Certificate
 ) -> Recheck:
     """The result for the certificate `body` in the file at `path`, which `certify` derived `anew` from the networks."""
-    circumstances = {key: value for key, value in body["circumstances"].items() if key != "repeat"}  # of a saved input
-    checked, every = 0, list(compare_documents({**body, "circumstances": circumstances}, anew.to_dict()))
-    stored, here = rows_by_name(body), not any(each.sentence.startswith("circumstances") for each in every)
+    fresh, stored = anew.to_dict(), body.get("circumstances")
+    if isinstance(stored, dict) and "repeat" in stored:  # which names the file of a saved input
+        fresh["circumstances"]["repeat"] = stored["repeat"]
+    checked, every = 0, list(compare_documents(body, fresh))
+    stored_rows, here = rows_by_name(body), not any(each.sentence.startswith("circumstances") for each in every)
     for row in (each for each in anew.rows if not each.skipped):
         layers = [dict(side.named_modules()).get("" if row.name == ROOT else row.name) for side in networks]
         if layers[0] is None or layers[1] is None:
             if row.part("weights"):
                 every.append(Objection(f"{row.name} by separate code, since its layers have other names", sure=False))
             continue
-        contradictions = list(too_small(stored.get(row.name, {}), layers[0], layers[1], sure=here))
+        contradictions = list(too_small(stored_rows.get(row.name, {}), layers[0], layers[1], sure=here))
         if row.part("weights"):
             bounded = row.strength is not None and row.strength.value == "bounded"
             sentences = list(objections(layers[0], layers[1], bounded=bounded))
