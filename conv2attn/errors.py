@@ -122,7 +122,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     "C2A004": ErrorRule(
         "arguments contradict each other",
         "Two arguments exclude each other, or one has no effect without the other.",
-        ">>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3)), alpha=5, max_difference=0.1)",
+        ">>> conv2attn.MultiHeadSelfAttention(3, 4, encoding).attention()",
         "Pass one of them, or both where one needs the other.",
     ),
     "C2A005": ErrorRule(

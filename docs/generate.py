@@ -25,10 +25,8 @@ from conv2attn.checkpoints.contents import READERS
 from conv2attn.checkpoints.kinds import FOLDER, KINDS
 from conv2attn.equality import Certificate
 from conv2attn.errors import ERROR_RULES
-from conv2attn.experiments.hybrids import Hybrids
 from conv2attn.experiments.starts import Starts
 from conv2attn.experiments.starts.table import digest_of, draw_start_curves
-from conv2attn.report import Report
 from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 
@@ -127,8 +125,7 @@ def notebook_of(guide: Path) -> Path:
 def table(name: str) -> str:
     """The table of an experiment, from its rows."""
     path = ROOT / "docs" / "experiments" / f"{name}.csv"
-    runs: Report = Starts.read(path) if name == "starts" else Hybrids.read(path)
-    return runs.to_markdown(verbose=True)
+    return Starts.read(path).to_markdown(verbose=True)
 
 
 def filled(page: str, parts: Mapping[str, str]) -> str:
@@ -142,7 +139,7 @@ def filled(page: str, parts: Mapping[str, str]) -> str:
 
 def tables() -> dict[str, str]:
     """The tables of the experiments."""
-    return {name: table(name) for name in ("starts", "hybrids")}
+    return {name: table(name) for name in ("starts",)}
 
 
 def refused_files() -> str:

@@ -19,7 +19,7 @@ LONG = "x" * 300
 CONVERT = f"convert net.pt -o new.pt {SIZE}"
 SPAN = "check-span net.attn.pt --grid 5x5"
 TRAIN = "train quadratic --data digits --layers 1 --width 9 -o run"
-TRANSFORM = "transform net.pt -o new.pt --data digits --train-images 40 --epochs 1"
+HYBRID = "train resnet --start net.pt -o new --data digits --train-images 40 --epochs 1"
 GATED = "check-span gated.pt --arch attentions:gated"
 
 CALLS = {
@@ -163,7 +163,7 @@ CALLS = {
     "explore net.pt -o new.html --only nothing": "C2A008",
     "explore net.pt -o new.svg --skip *": "C2A008 net.pt has no layer to draw",
     "soften net.pt -o new.pt --alpha 5": "C2A008 Sequential has no attention layer to soften",
-    "soften net.attn.pt -o new.pt": "C2A004",
+    "soften net.attn.pt -o new.pt": "C2A006 Missing option '--alpha'",
     "soften net.attn.pt -o new.pt --alpha nan": "C2A130",
     "soften net.attn.pt -o new.pt --alpha 1e-300": "C2A130 alpha=1e-300 is not a positive finite number",
     # training and the experiments
@@ -188,10 +188,10 @@ CALLS = {
     f"{TRAIN} --device meta": "'meta' computes nothing",
     f"{TRAIN} --resume empty": "C2A004 train takes either a KIND or --resume FOLDER",
     f"{TRAIN} --arch x": "C2A004",
-    # this converted nothing, and the report said "trained on as attention"
-    f"{TRANSFORM} --only ''": "C2A008 the pattern '' fits no convolution",
-    f"{TRANSFORM} --only ' '": "C2A008 the pattern ' ' fits no convolution",
-    f"{TRANSFORM} --only layer9.*": "C2A008 the pattern 'layer9.*' fits no convolution",
+    # this converted nothing
+    f"{HYBRID} --only ''": "C2A008 the pattern '' fits no convolution",
+    f"{HYBRID} --only ' '": "C2A008 the pattern ' ' fits no convolution",
+    f"{HYBRID} --only layer9.*": "C2A008 the pattern 'layer9.*' fits no convolution",
     "figures empty -o new": "C2A301 empty/metrics.csv does not exist",
     "figures empty -o new --query 1": "C2A006 --query '1' is not a row and a column. Write 3,4, say",
     "reproduce tables --run quadratic": "C2A006 --run 'quadratic' is not MODEL=FOLDER",
@@ -199,10 +199,8 @@ CALLS = {
     "reproduce starts new.csv --part 3/2": "C2A006 --part '3/2' is not one of several shares",
     "reproduce starts notes.txt --show": "C2A303 notes.txt is not a table",
     "reproduce starts missing.csv --show": "C2A301 missing.csv does not exist",
-    "reproduce hybrids missing.csv --show": "C2A301 missing.csv does not exist",
     "reproduce starts empty --show": "C2A301 empty is not a file",
     "reproduce starts no/new.csv": "C2A301 no is not a folder",
-    "reproduce hybrids no/new.csv": "C2A301 no is not a folder",
 }
 
 

@@ -28,7 +28,7 @@ from conv2attn.cli.options import (
     reporting,
 )
 from conv2attn.errors import UsageError
-from conv2attn.experiments.training_recipe import NETWORK_KINDS, TRANSFORM, TrainingRecipe
+from conv2attn.experiments.training_recipe import NETWORK_KINDS, TrainingRecipe
 from conv2attn.suffixes import NETWORK_SUFFIXES
 
 EPOCHS = Parsed(
@@ -105,43 +105,6 @@ def train(
     sys.exit(0 if run.finished else 130)
 
 
-@main.command(example="conv2attn transform cnn.pt -o hybrid.pt --data fashion-mnist")
-@click.argument("model", type=Read())
-@output_option("Where to write the network.", NETWORK_SUFFIXES)
-@click.option("--run", "folder", type=click.Path(), help="Folder of the run; by default OUTPUT without its suffix.")
-@DEVICE
-@reporting
-@recipe_options("kind", "width", "heads", "layers", "hidden", "patch", "positions", "dropout", "start", **TRANSFORM)
-@click.pass_context
-def transform(
-    context: click.Context,
-    /,
-    model: str,
-    output: str,
-    folder: str | None,
-    device: str,
-    showing: Showing,
-    **arguments: Any,
-) -> None:
-    """Go on from the CNN in MODEL as attention: convert its last stage, soften the heads, and train.
-
-    Heads begin as the taps of the convolutions and may move; content begins at nothing and may open. The report has
-    the accuracies, and for each layer how far heads moved and how much content counts.
-    """
-    from conv2attn.checkpoints import save
-    from conv2attn.experiments.training import TrainingRun
-    from conv2attn.experiments.training.recipe_networks import read_as
-    from conv2attn.experiments.transform import transform as go_on
-
-    place = folder or str(Path(output).with_suffix(""))
-    recipe = TrainingRecipe("resnet", start=model, **arguments)
-    transformation = go_on(recipe, place, device=device)
-    if transformation.finished:
-        save(read_as(recipe, TrainingRun(Path(place)).network), output, force=showing.force)
-        showing.say(f"wrote {output}")
-    showing.finish(transformation)
-
-
 def parse_query(text: str) -> tuple[int, ...]:
     """`3,4` as two numbers; a ValueError otherwise."""
     row, column = map(int, text.split(","))
@@ -214,12 +177,11 @@ def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds:
 @main.command(example="conv2attn soften resnet18.attn.pt -o soft.pt --alpha 5")
 @click.argument("model", type=Read())
 @output_option("Where to write the softened network.", NETWORK_SUFFIXES)
-@click.option("--alpha", type=float, help="Sharpness of every head; gradients reach the centres from about 5 down.")
 @click.option(
-    "--max-difference",
+    "--alpha",
     type=float,
-    metavar="E",
-    help="Instead of --alpha: take the smallest alpha that changes each layer's output by at most E max|x|.",
+    required=True,
+    help="Sharpness of every head; gradients reach the centres from about 5 down.",
 )
 @choosing("Soften")
 @options(INPUTS, INPUT_SIZE, heading=RUNS)
@@ -328,24 +290,3 @@ def starts(table: str, part: tuple[int, int], show: bool, showing: Showing) -> N
         showing.finish(Starts.read(Path(table)))
     torch.set_num_threads(1)
     showing.finish(complete_starts(Path(table), showing.say, *part))
-
-
-@reproduce.command(cls=Command, example="conv2attn reproduce hybrids hybrids.csv")
-@click.argument("table", type=click.Path())
-@click.option("--runs", default="runs/hybrids", type=click.Path(), help="Folder of the runs.")
-@click.option("--show", is_flag=True, help="Only show the rows that are there.")
-@reporting
-def hybrids(table: str, runs: str, show: bool, showing: Showing) -> None:
-    """Train the runs of the experiment on transformed CNNs that TABLE, a CSV file, lacks.
-
-    Each run appends its row as it ends; an interrupted run continues.
-    """
-    import torch
-
-    from conv2attn.experiments.hybrids import Hybrids, complete_hybrids
-
-    if show:
-        check_readable(table)
-        showing.finish(Hybrids.read(Path(table)))
-    torch.set_num_threads(1)
-    showing.finish(complete_hybrids(Path(table), Path(runs), showing.say))

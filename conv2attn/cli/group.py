@@ -15,7 +15,7 @@ INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
     "Convert and verify": ("demo", "convert", "verify", "recheck"),
     "See what attention does": ("heads", "explore", "atlas", "check-span", "recover"),
-    "Train, and the paper's experiments": ("soften", "train", "transform", "prune", "figures", "reproduce"),
+    "Train, and the paper's experiments": ("soften", "train", "prune", "figures", "reproduce"),
     "Look up": ("inspect", "explain", "prove"),
 }
 HEADINGS = ("Options", FILES, RUNS, "Network", "Data", "Optimisation", "Report")

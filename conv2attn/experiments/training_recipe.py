@@ -9,18 +9,6 @@ from conv2attn.score_terms import ScoreTerms
 
 NETWORK_KINDS = ("quadratic", "generalised", "learned", "resnet")
 OF_NETWORK, OF_DATA, OF_OPTIMISATION = "Network", "Data", "Optimisation"
-TRANSFORM: dict[str, Any] = {
-    "only": ("layer4.*",),
-    "alpha": 2.0,
-    "optimiser": "adamw",
-    "learning_rate": 2e-3,
-    "position_rate": 10.0,
-    "content_rate": 1.0,
-    "weight_decay": 0.05,
-    "schedule": "cosine",
-    "epochs": 4,
-}
-"""The recipe of `conv2attn transform`, found on a validation split: docs/experiments.md has what was tried."""
 
 
 def setting(

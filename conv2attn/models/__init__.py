@@ -1,12 +1,11 @@
 """Whole networks: conversion, the attention that they show as they run, and the architectures known here."""
 
 from conv2attn.models.conversion import Conversion, ConversionRow, attention_layers, conversion_of, convert, on_patches
-from conv2attn.models.softening import FallingSharpness, SoftenedLayer, Softening, soften, softened
+from conv2attn.models.softening import SoftenedLayer, Softening, soften, softened
 
 __all__ = [
     "Conversion",
     "ConversionRow",
-    "FallingSharpness",
     "SoftenedLayer",
     "Softening",
     "attention_layers",

@@ -21,14 +21,11 @@ from conv2attn.basis import QuadraticSoftmax
 from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
-from conv2attn.models.conversion import attention_layers, encodings_of
+from conv2attn.models.conversion import attention_layers
 from conv2attn.models.conversion.network import Network
 from conv2attn.report import Document, Report, Table, counted, document
 
 SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
-LOWEST = 0.05
-"""The smallest alpha that `max_difference` gives: there half of a head lies within 3.7 pixels of its centre, and below
-it no gradient of a centre is larger."""
 ENTERING = Lock()
 SOFT: WeakSet[nn.Module] = WeakSet()
 """The encodings that a block of `softened` holds now."""
@@ -88,8 +85,7 @@ def soften(
     network: Network,
     example_input: Any = None,
     *,
-    alpha: float | None = None,
-    max_difference: float | None = None,
+    alpha: float,
     only: Patterns = (),
     skip: Patterns = (),
 ) -> Softening[Network]:
@@ -102,15 +98,12 @@ def soften(
         example_input: what the network can be called with, or (channels, *sides), a size for one image of noise; each
             layer's change is then also measured on what it reads of it.
         alpha: of every head.
-        max_difference: instead of alpha: each layer gets the smallest alpha with which no output changes by more than
-            this times the largest |input|, in real arithmetic; at least `LOWEST`.
         only, skip: glob patterns of the names of layers to soften, or to leave.
     Raises:
-        UsageError: not one of alpha and max_difference (C2A004), no attention layer or none that fits a pattern
-            (C2A008), a difference that is not positive (C2A001), or a network that does not run (C2A009).
+        UsageError: no attention layer or none that fits a pattern (C2A008), or a network that does not run (C2A009).
         AlphaError: alpha is not positive and finite (C2A130).
-        UnsupportedError: a layer's heads are not quadratic, read content, leak more than `max_difference` allows
-            already, or round by more in this dtype (C2A603), or its numbers are not finite (C2A408).
+        UnsupportedError: a layer's heads are not quadratic, or read content (C2A603), or its numbers are not finite
+            (C2A408).
     Examples:
         >>> import conv2attn, torch
         >>> network = conv2attn.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
@@ -118,18 +111,7 @@ def soften(
         <Softening: 1 layer softened>
     """
     check_network(network)
-    if (alpha is None) == (max_difference is None):
-        raise UsageError(
-            "C2A004", "soften takes either alpha or max_difference", "Pass one of them: --alpha or --max-difference."
-        )
-    if alpha is not None:
-        check_sharpness(alpha)
-    if max_difference is not None and not is_positive(max_difference):
-        raise UsageError(
-            "C2A001",
-            f"max_difference={max_difference!r} is not a positive finite number",
-            "Pass a positive finite number.",
-        )
+    check_sharpness(alpha)
     softened = copy.deepcopy(network)
     layers = layers_to_soften(softened)
     selection = Selection.of(only, skip)
@@ -137,7 +119,7 @@ def soften(
     chosen = {name: layer for name, layer in layers.items() if selection.wants(name or "(root)")}
     if not chosen:
         raise UsageError("C2A008", "every attention layer is skipped", "Leave one in.")
-    rows = tuple(softened_layer(name, layer, alpha, max_difference) for name, layer in chosen.items())
+    rows = tuple(softened_layer(name, layer, alpha) for name, layer in chosen.items())
     if example_input is not None:
         changes = measured(network, softened, as_inputs(network, example_input))
         rows = tuple(replace(row, measured=changes.get(name)) for name, row in zip(chosen, rows, strict=True))
@@ -198,9 +180,7 @@ def check_sharpness(alpha: Any) -> None:
         raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number", "Pass a positive finite number.")
 
 
-def softened_layer(
-    name: str, layer: MultiHeadSelfAttention, alpha: float | None, max_difference: float | None
-) -> SoftenedLayer:
+def softened_layer(name: str, layer: MultiHeadSelfAttention, alpha: float) -> SoftenedLayer:
     """Lowers the sharpness of one layer in place."""
     heads = sharp_heads(name, layer)
     if not all(bool(each.isfinite().all()) for each in (layer.weights.taps(), heads.center, heads.alpha)):
@@ -217,16 +197,6 @@ def softened_layer(
     centers = sorted(set(map(tuple, heads.center.tolist())))
     leak_before = weights * mixing_effect(leak_of(before, centers), 1.0)
     rounding = rounding_of(layer, weights)
-    if max_difference is not None and not rounding <= max_difference:
-        kind = str(layer.like.dtype).removeprefix("torch.")
-        reason = f"{name or layer.name}: rounding in {kind} may change its outputs by {rounding:.3g} times the input"
-        raise UnsupportedError("C2A603", reason, "Allow a larger difference, or compute in float64.")
-    if alpha is None:
-        assert max_difference is not None
-        alpha = smallest_alpha(before, centers, (max_difference - leak_before) / weights if weights else math.inf)
-        if alpha is None:
-            reason = f"{name or layer.name}: at alpha {before:g} its difference is already {leak_before:.3g}"
-            raise UnsupportedError("C2A603", reason, "Allow a larger difference, or convert with alpha='auto'.")
     with torch.no_grad():
         layer.encoding.learn()
         alphas = sharp_heads(name, layer).alpha.fill_(alpha)
@@ -281,25 +251,6 @@ def largest_weight_sum(layer: MultiHeadSelfAttention) -> float:
     return up(Fraction(sums.max().item()) * (1 + Fraction(count + 1, 2**52)))
 
 
-def smallest_alpha(most: float, centers: list[tuple[float, ...]], effect: float) -> float | None:
-    """The smallest alpha from `LOWEST` up to `most`, to a part in a million, at which heads read values that are off by
-    at most `effect` times the largest |input|; None if there is none.
-    """
-
-    def fits(alpha: float) -> bool:
-        return mixing_effect(leak_of(alpha, centers), 1.0) <= effect
-
-    low, high = min(LOWEST, most), most
-    if not fits(high):
-        return None
-    if fits(low):
-        return low
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return math.nextafter(float(torch.tensor(high, dtype=torch.float32)) * (1 + 2**-23), math.inf)
-
-
 @contextmanager
 def softened(network: Network, alpha: float) -> Iterator[Network]:
     """Within the block every quadratic head of `network` has this sharpness; afterwards the one that it had.
@@ -343,38 +294,3 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
             sharp_heads(name, layer).alpha.data.copy_(alphas[name])
             layer.prepare()
         SOFT.difference_update(encodings)
-
-
-@final
-class FallingSharpness:
-    """Lowers the sharpness of all quadratic heads while a network is trained, step by step in a geometric series.
-
-    Each step multiplies every alpha by the same factor, so that what training made of the differences between heads
-    remains.
-
-    Args:
-        network: whose heads start at `start`.
-        start, end: the factors of all steps multiply to `end / start`.
-        steps: how many there are; further ones change nothing.
-    Raises:
-        UsageError: a number that is not positive (C2A001).
-    """
-
-    def __init__(self, network: nn.Module, start: float, end: float, steps: int):
-        if not (0 < start < math.inf and 0 < end < math.inf and steps >= 1):
-            raise UsageError(
-                "C2A001",
-                f"from alpha {start} to {end} in {steps} steps: all must be positive",
-                "Pass positive numbers.",
-            )
-        heads = (encoding.operators().isotropic for encoding in encodings_of(network))
-        self.alphas = [each.alpha for each in heads if each is not None]
-        self.factor, self.left = (end / start) ** (1 / steps), steps
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Lowers the sharpness once; call it after each step of the optimiser."""
-        if self.left > 0:
-            self.left -= 1
-            for alpha in self.alphas:
-                alpha.mul_(self.factor)
