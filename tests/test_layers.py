@@ -26,7 +26,7 @@ LAYERS = [
     {"basis"},
     {"report"},
     {"arguments", "score_terms"},
-    {"verdicts", "choices", "torch_internals"},
+    {"verdicts", "choices", "ecosystems", "torch_internals"},
     {"errors", "generators", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}

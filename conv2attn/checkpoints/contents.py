@@ -15,6 +15,7 @@ from conv2attn.checkpoints.onnx_models import onnx_parts, read_onnx
 from conv2attn.checkpoints.pickled import DATA_GLOBALS, RECORDS, code_in, read_module, run_pickle
 from conv2attn.checkpoints.programs import program_parts, read_program
 from conv2attn.checkpoints.torch_files import check_tensors, read_safetensors, unpickle_dict
+from conv2attn.ecosystems import unknown_folder
 from conv2attn.errors import CheckpointError
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "diffusion_pytorch_model.safetensors")
@@ -95,8 +96,7 @@ def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[
 def contents_of_folder(folder: Path, limit: int) -> Contents:
     """The tensors of all weight files in a folder, by name, and its configuration."""
     if not (folder / "config.json").is_file():
-        reason = f"{folder} is a directory without a config.json"
-        raise CheckpointError("C2A301", reason, "Pass the file of weights in it, or a Hugging Face folder.")
+        raise unknown_folder(folder)
     config = read_json(folder / "config.json")
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):

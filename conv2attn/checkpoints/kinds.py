@@ -73,6 +73,7 @@ TAR = kind("tar archive", UNPACK)
 ZIP = kind("zip archive of something else", UNPACK)
 COMPRESSED = kind("compressed file", UNPACK, b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf")
 HDF5 = kind("HDF5 file, such as Keras writes", "Convert its weights to a PyTorch state dict first.", b"\x89HDF")
+KERAS = kind("Keras file", "Convert its weights to a PyTorch state dict first.")
 GGUF = kind("GGUF file of quantised weights", "Pass the original floating-point weights.", b"GGUF")
 POINTER = kind(
     "pointer of Git LFS, not the file that it stands for",
@@ -132,6 +133,8 @@ def kind_of_archive(names: Collection[str]) -> Kind:
         return TORCH
     if "archive_format" in last or any(name.endswith("serialized_exported_program.json") for name in last):
         return EXPORT
+    if "model.weights.h5" in last:
+        return KERAS
     if last and all(name.endswith(".npy") for name in last):
         return ARRAYS
     return ZIP

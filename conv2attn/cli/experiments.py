@@ -23,6 +23,7 @@ from conv2attn.cli.options import (
     force,
     options,
     output_option,
+    parse_sharpness,
     reading_images,
     reading_options,
     reporting,
@@ -179,7 +180,8 @@ def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds:
 @output_option("Where to write the softened network.", NETWORK_SUFFIXES)
 @click.option(
     "--alpha",
-    type=float,
+    type=Parsed("a number", parse_sharpness, "5"),
+    metavar="A",
     required=True,
     help="Sharpness of every head; gradients reach the centres from about 5 down.",
 )

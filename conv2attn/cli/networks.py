@@ -22,6 +22,7 @@ from conv2attn.cli.options import (
     command_line,
     options,
     output_option,
+    parse_sharpness,
     reading_images,
     reporting,
     reporting_certificates,
@@ -40,7 +41,7 @@ from conv2attn.suffixes import NETWORK_SUFFIXES
 )
 @click.option(
     "--alpha",
-    type=Parsed("a number, or auto", lambda text: text if text == "auto" else float(text), "5"),
+    type=Parsed("a number, or auto", lambda text: text if text == "auto" else parse_sharpness(text), "5"),
     default="auto",
     metavar="A",
     help="Sharpness of the heads; auto makes them one-hot.",

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, final
 
 import click
 
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.ecosystems import unknown_path
+from conv2attn.errors import AlphaError, CheckpointError, UsageError
 from conv2attn.suffixes import PICTURE_SUFFIXES, REPORT_SUFFIXES
 
 if TYPE_CHECKING:
@@ -82,6 +83,18 @@ def parse_image_size(text: str) -> Sizes:
     return size
 
 
+def parse_sharpness(text: str) -> float:
+    """A positive finite number.
+
+    Raises:
+        ValueError: it is no number.
+        AlphaError: it is another number (C2A130).
+    """
+    if not 0 < float(text) < math.inf:
+        raise AlphaError("C2A130", f"--alpha {text} is not a positive finite number", "Pass a positive number.")
+    return float(text)
+
+
 class Read(click.Path):
     """A file or folder that a command reads."""
 
@@ -123,7 +136,7 @@ def check_paths(context: click.Context) -> None:
 def check_readable(path: str) -> None:
     """Refuses what is neither a file nor a folder (C2A301), such as a pipe, which may never end."""
     if not os.path.exists(path):
-        raise CheckpointError("C2A301", f"{path or repr(path)} does not exist", "Check the path.")
+        raise unknown_path(path)
     if not os.path.isfile(path) and not os.path.isdir(path):
         raise CheckpointError("C2A301", f"{path} is not a regular file", "Pass a regular file.")
 

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from conv2attn.arguments import FAILURES
 from conv2attn.checkpoints import save
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import EngineError, UnsupportedError, UsageError
 from conv2attn.experiments.data import Augmentation, LabelledImages, normalised_images, read_images_of
 from conv2attn.experiments.training.optimisation import Widths, optimiser_for
 from conv2attn.experiments.training.processes import Worker, worker_group
@@ -55,7 +55,8 @@ def train(
         steps: stop after so many steps of this call, as on an interrupt.
         report: is given a line an epoch.
     Returns:
-        The run; it is unfinished where the process was interrupted, after a checkpoint.
+        The run; it is unfinished where the process was interrupted, after a checkpoint. A new run whose recipe does not
+        work, so that it cannot be continued either, leaves nothing.
     Raises:
         UnsupportedError: the loss is not finite (C2A601).
         UsageError: the configuration or the images are not those of the checkpoint (C2A004), or fewer epochs than are
@@ -70,6 +71,7 @@ def train(
                 run.recipe, TrainingRecipe.from_dict(state["recipe"]), epochs, len(state["progress"]["rows"])
             )
         images = read_images_of(recipe.data)
+        before = frozenset(run.folder.iterdir()) if run.folder.is_dir() else None
         if worker.leads and state is None:
             network_for(recipe, images)
             run = TrainingRun.create(run.folder, recipe)
@@ -78,8 +80,13 @@ def train(
         if worker.leads:
             run.configure(recipe)
             training.write_files()
-        with Interruption() as interruption:
-            training.loop(interruption, steps, report)
+        try:
+            with Interruption() as interruption:
+                training.loop(interruption, steps, report)
+        except (EngineError, UsageError):
+            if worker.leads and state is None and not training.progress.rows:
+                run.remove(before)
+            raise
         del training
         worker.wait()
         return TrainingRun(run.folder)

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import shutil
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -83,6 +85,14 @@ class TrainingRun:
         run = cls(folder)
         run.configure(recipe)
         return run
+
+    def remove(self, before: Collection[Path] | None) -> None:
+        """Removes what a run wrote; `before` are the files that were there, None if there was no folder."""
+        if before is None:
+            shutil.rmtree(self.folder)
+            return
+        for path in {*self.folder.iterdir()} - {*before}:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def configure(self, recipe: TrainingRecipe) -> None:
         """Writes the configuration."""

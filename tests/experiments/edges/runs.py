@@ -10,7 +10,7 @@ import torch
 from commands import call, refused
 from experiments.cases import quiet, small
 
-from conv2attn.errors import CheckpointError, UnsupportedError, UsageError
+from conv2attn.errors import CheckpointError, EngineError, UnsupportedError, UsageError
 from conv2attn.experiments.training import TrainingRun, train
 from conv2attn.experiments.training_recipe import TrainingRecipe
 
@@ -31,6 +31,17 @@ def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(tmp_path):
     if "checkpoint.pt" in kept:
         network = TrainingRun(tmp_path / "run").read_checkpoint()["network"]
         assert all(tensor.isfinite().all() for tensor in network.values())
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["no folder", "a folder with a configuration"])
+def test_a_recipe_that_does_not_run_leaves_nothing(tmp_path, prepared):
+    folder, recipe = tmp_path / "run", small("quadratic", engine="conv")
+    if prepared:
+        TrainingRun.create(folder, recipe)
+    with pytest.raises(EngineError, match="C2A20"):
+        train(recipe, folder, report=quiet)
+    assert folder.exists() == prepared
+    assert not prepared or [file.name for file in folder.iterdir()] == ["configuration.json"]
 
 
 def test_a_finished_run_is_said_to_be_finished_and_a_damaged_configuration_is_refused(tmp_path):

@@ -1,0 +1,77 @@
+"""Files and folders of other libraries that are recognised by a marker, and the next command for each."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from conv2attn.errors import CheckpointError
+
+
+@final
+@dataclass(frozen=True)
+class Ecosystem:
+    """A library's way of storing networks.
+
+    Args:
+        marker: a file, or a pattern of files, by which a folder of it is known.
+        name: what such a folder is.
+        following: what to do about one; PATH stands for it.
+    """
+
+    marker: str
+    name: str
+    following: str
+
+
+ECOSYSTEMS = (
+    Ecosystem("model_index.json", "a pipeline of diffusers", "Pass the folder of one of its networks: PATH/unet, say."),
+    Ecosystem(
+        ".metadata",
+        "a checkpoint of torch.distributed",
+        "Join it first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch PATH weights.pt.",
+    ),
+    Ecosystem(
+        "adapter_config.json",
+        "an adapter of PEFT",
+        "Merge it into its network in Python, merge_and_unload(), and save that network.",
+    ),
+    Ecosystem("saved_model.pb", "a SavedModel of TensorFlow", "Convert its weights to a PyTorch state dict first."),
+    Ecosystem(
+        "random_states_*.pkl",
+        "a checkpoint of accelerate",
+        "Pass the file of weights in it, PATH/model.safetensors, with --arch.",
+    ),
+    Ecosystem(
+        "*.safetensors.index.json",
+        "a list of shards without a config.json",
+        "Put the config.json of its network beside it, and pass the folder.",
+    ),
+    Ecosystem("*.safetensors", "a folder of weights", "Pass the file of weights in it, with --arch."),
+    Ecosystem("*.pt", "a folder of weights", "Pass the file of weights in it, with --arch."),
+)
+"""The first whose marker is in a folder says what it is."""
+
+
+def unknown_folder(folder: Path) -> CheckpointError:
+    """Why a folder without a config.json is not read, and what to do (C2A301)."""
+    for each in ECOSYSTEMS:
+        if next(folder.glob(each.marker), None):
+            following = each.following.replace("PATH", str(folder))
+            return CheckpointError("C2A301", f"{folder} is {each.name}", following)
+    reason = f"{folder} is a directory without a config.json"
+    return CheckpointError("C2A301", reason, "Pass the file of weights in it, or a Hugging Face folder.")
+
+
+def unknown_path(path: str) -> CheckpointError:
+    """Why a path that is not there cannot be read: a name of a hub is no file (C2A301)."""
+    library, mark, _ = path.partition(":")
+    if mark and library in ("timm", "torchvision", "transformers", "hf", "hf-hub"):
+        remedy = f"Nothing is downloaded: pass a file of its weights, with --arch {path}."
+        return CheckpointError("C2A301", f"{path} is a name of {library}, and no file here", remedy)
+    organisation, _, rest = path.partition("/")
+    if rest and "/" not in rest and "." not in rest and organisation.isidentifier() and not Path(organisation).exists():
+        remedy = "Nothing is downloaded: pass the folder or the file that you downloaded, with --arch if it is a file."
+        return CheckpointError(
+            "C2A301", f"{path} does not exist, and looks like a name of the Hugging Face hub", remedy
+        )
+    return CheckpointError("C2A301", f"{path or repr(path)} does not exist", "Check the path.")

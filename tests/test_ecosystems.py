@@ -1,0 +1,44 @@
+"""Files and folders of other libraries are named, with what to do next."""
+
+import io
+import zipfile
+
+import pytest
+
+from conv2attn import load
+from conv2attn.ecosystems import ECOSYSTEMS, unknown_folder, unknown_path
+from conv2attn.errors import CheckpointError
+
+
+@pytest.mark.parametrize("ecosystem", ECOSYSTEMS, ids=lambda each: each.marker)
+def test_a_folder_is_named_by_its_marker(ecosystem, tmp_path):
+    (tmp_path / ecosystem.marker.replace("*", "0")).touch()
+    with pytest.raises(CheckpointError) as refusal:
+        load(tmp_path)
+    assert f"{tmp_path} is {ecosystem.name}" in str(refusal.value)
+    assert ecosystem.following.replace("PATH", str(tmp_path)) in refusal.value.remedy
+
+
+def test_the_first_marker_decides_and_no_marker_is_said(tmp_path):
+    assert "without a config.json" in str(unknown_folder(tmp_path))
+    (tmp_path / "model.safetensors").touch()
+    assert "a folder of weights" in str(unknown_folder(tmp_path))
+    (tmp_path / "random_states_0.pkl").touch()
+    assert "accelerate" in str(unknown_folder(tmp_path))
+
+
+def test_names_of_hubs_are_told_from_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert "Nothing is downloaded" in str(unknown_path("openai/whisper-tiny"))
+    assert "--arch timm:vit_tiny" in unknown_path("timm:vit_tiny").remedy
+    for path in ("runs/first", "weights.pt", "a/b/c", "C:weights", "org/model.pt", ""):
+        assert unknown_path(path).remedy == "Check the path."
+
+
+def test_a_keras_file_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "net.keras", "w") as archive:
+        for name in ("metadata.json", "config.json", "model.weights.h5"):
+            archive.writestr(name, io.BytesIO(b"{}").read())
+    with pytest.raises(CheckpointError, match="is a Keras file"):
+        load(tmp_path / "net.keras")
