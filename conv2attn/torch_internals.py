@@ -8,9 +8,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
 
 from conv2attn.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 GONE: dict[str, str] = {}
 """Parts that this torch lacks, as module.name, each with what is lost."""
@@ -61,14 +66,22 @@ disable_dynamo: Callable[[Callable[..., Any]], Callable[..., Any]] = internal(
     "torch._compile", "_disable_dynamo", "torch.compile of graph attention", undecorated
 )
 OpOverload = internal("torch._ops", "OpOverload", "reading files of torch.export", ())
-tree_leaves = internal("torch.utils._pytree", "tree_leaves", "networks that return more than one tensor")
-tree_map_only = internal("torch.utils._pytree", "tree_map_only", "networks that take or return more than one tensor")
 function_mode_stack = internal(
     "torch.overrides", "_get_current_function_mode_stack", "functional convolutions under a function mode"
-)
-disable_current_modes = internal(
-    "torch.utils._python_dispatch", "_disable_current_modes", "comparisons under a dispatch mode", no_context
 )
 ParametrisedSpectralNorm = internal(
     "torch.nn.utils.parametrizations", "_SpectralNorm", "conversion of layers with spectral normalisation", type(None)
 )
+
+TREES = "torch.utils._pytree"
+tree_leaves = internal(TREES, "tree_leaves", "networks that return more than one tensor")
+tree_map = internal(TREES, "tree_map", "fingerprints")
+tree_map_only = internal(TREES, "tree_map_only", "networks that take or return more than one tensor")
+if not TYPE_CHECKING:
+    TorchDispatchMode = internal("torch.utils._python_dispatch", "TorchDispatchMode", "fingerprints", object)
+DisableTorchFunctionSubclass = internal("torch._C", "DisableTorchFunctionSubclass", "fingerprints")
+DisableTorchDispatch = internal("torch._C", "_DisableTorchDispatch", "fingerprints")
+TensorBase = internal("torch._C", "TensorBase", "fingerprints", torch.Tensor)
+has_kernel = internal("torch._C", "_dispatch_has_kernel_for_dispatch_key", "fingerprints")
+registered_operators = internal("torch.library", "_impls", "fingerprints where operators of torch were replaced", set())
+decomposition_table = internal("torch._decomp", "decomposition_table", "error bounds of composed operators", {})

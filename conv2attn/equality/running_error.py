@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import decomposition_table
-from torch.utils._pytree import tree_map_only
+
+from conv2attn.torch_internals import decomposition_table, tree_leaves, tree_map_only
 
 aten = torch.ops.aten
 MOVES = {
@@ -64,7 +64,7 @@ class Ball(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Applies the rule of `func`."""
-        roundoff = next(each.roundoff for each in torch.utils._pytree.tree_leaves((args, kwargs)) if is_ball(each))
+        roundoff = next(each.roundoff for each in tree_leaves((args, kwargs)) if is_ball(each))
         return evaluate(func, args, kwargs or {}, roundoff)
 
 

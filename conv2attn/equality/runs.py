@@ -16,7 +16,6 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equality.failures import blame, reason, without_memory
@@ -27,6 +26,7 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.conversion.functional import FUNCTIONS, convolution_of_call, geometry_of
 from conv2attn.models.conversion.replacement import copy_network
 from conv2attn.theorem import Convolution
+from conv2attn.torch_internals import tree_map_only
 
 LOCK = threading.RLock()
 """Held while both networks run: torch's generators are one for the process."""

@@ -16,6 +16,7 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.run import Run
 from conv2attn.equality.fingerprint.state import alike, state_of, taken_apart
 from conv2attn.equality.fingerprint.trace import Log
+from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 Network = Callable[[Tensor], Any]
@@ -207,7 +208,7 @@ def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, li
     if taken_apart(out, leaves) != form or forms(leaves) != forms(bare):
         raise Undecided("outputs of another form than with real numbers")
     values = []
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         if [run.trace.reference(each) for each in leaves] != wires:
             raise Undecided("other outputs than with real numbers")
         for each, real in zip((*leaves, given), (*noted, seen), strict=True):

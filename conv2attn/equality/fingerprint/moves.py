@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from conv2attn.equality.fingerprint.families import FLOAT_MOVES, MIXED, MOVES, NEAREST
 from conv2attn.equality.fingerprint.numbers import Numbers
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues, knowledge
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.tensors import FieldTensor, without_numbers
+from conv2attn.torch_internals import tree_leaves, tree_map
 
 aten = torch.ops.aten
 SCATTERED = {"index_put": "values", "scatter": "src", "index_copy": "source"}

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from conv2attn.equality.fingerprint.families import COMMUTATIVE, MOVES, POLES, REFUSED, TOTAL
 from conv2attn.equality.fingerprint.formulas import lanes, oracle
@@ -16,6 +15,7 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules import RULES
 from conv2attn.equality.fingerprint.rules.call import NOTHING, Call
 from conv2attn.equality.fingerprint.tensors import without_numbers
+from conv2attn.torch_internals import has_kernel, tree_leaves, tree_map
 
 Bound = dict[str, Any]
 BROADCAST = {"div", "addcdiv", "maximum", "clamp", "clamp_min"}
@@ -75,7 +75,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     single = len(returns) == 1 and isinstance(form, Tensor)
     if torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach"):
         return run.numbers.fresh(form, pointwise(run, func, base, bound, form))
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    composite = has_kernel(func.name(), "CompositeImplicitAutograd")
     if rule is None and func._can_decompose() and composite:
         run.depth += 1
         try:

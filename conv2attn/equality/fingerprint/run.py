@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from conv2attn.equality.fingerprint.families import METADATA, TEMPLATES, VIEWS
 from conv2attn.equality.fingerprint.field import Field
@@ -19,6 +17,14 @@ from conv2attn.equality.fingerprint.rules import RULES
 from conv2attn.equality.fingerprint.rules.call import Call
 from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid, without_numbers
 from conv2attn.equality.fingerprint.trace import Trace
+from conv2attn.torch_internals import (
+    DisableTorchDispatch,
+    DisableTorchFunctionSubclass,
+    OpOverload,
+    TorchDispatchMode,
+    tree_leaves,
+    tree_map,
+)
 
 aten = torch.ops.aten
 
@@ -59,7 +65,7 @@ class Run(TorchDispatchMode):
     def guarded(self, func: Any, args: Any, kwargs: Any, main: bool) -> Any:
         """An operator, held to the plan where it is the network's own and not a part of another."""
         try:
-            with torch._C.DisableTorchFunctionSubclass():
+            with DisableTorchFunctionSubclass():
                 return self.handle(func, args, kwargs) if not main or self.depth else self.planned(func, args, kwargs)
         except BaseException as error:
             self.fail(error, func)
@@ -99,7 +105,7 @@ class Run(TorchDispatchMode):
     def attention(self, out: FieldTensor, *args: Any, **kwargs: Any) -> FieldTensor:
         """What attention is documented to be, where torch splits the scale into two rounded roots; its operators were
         followed one by one all the same."""
-        with torch._C._DisableTorchDispatch():
+        with DisableTorchDispatch():
             return self.documented_attention(out, *args, **kwargs)
 
     def documented_attention(
@@ -136,7 +142,7 @@ class Run(TorchDispatchMode):
         Raises:
             Undecided: it is in none, or its operands are not dense tensors on the CPU.
         """
-        if not isinstance(func, torch._ops.OpOverload):
+        if not isinstance(func, OpOverload):
             raise Undecided("an operator of higher order")
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         for each in tensors:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.torch_internals import DisableTorchDispatch, DisableTorchFunctionSubclass, TensorBase, tree_leaves
 
 CODE = (FunctionType, BuiltinFunctionType, MethodType, CodeType)
 PLAIN = {Tensor, torch.nn.Parameter}
@@ -27,7 +27,7 @@ MEMORY = {
 WORDS = ("tolist", "__repr__", "__format__", "__str__")
 
 
-DATA: Any = vars(torch._C.TensorBase)["data"].__get__
+DATA: Any = vars(TensorBase)["data"].__get__
 """How `tensor.data` is read."""
 
 
@@ -88,7 +88,7 @@ class FieldTensor(Tensor):
         run = next((each.field_run for each in tree_leaves((args, kwargs)) if isinstance(each, FieldTensor)), None)
         name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
         try:
-            with torch._C.DisableTorchFunctionSubclass():
+            with DisableTorchFunctionSubclass():
                 if name == "__get__" and func == DATA:
                     return FieldTensor(run, args[0].field_store, *args[0].field_view)
                 if name == "__set__" or name in MEMORY:
@@ -114,7 +114,7 @@ def without_numbers(tensor: Any) -> Any:
     """A tensor of the same form on the meta device; anything else as it is."""
     if not isinstance(tensor, Tensor):
         return tensor
-    with torch._C._DisableTorchDispatch():
+    with DisableTorchDispatch():
         return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
 
 

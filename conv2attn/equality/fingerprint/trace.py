@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from conv2attn.equality.fingerprint.field import bytes_of
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid
+from conv2attn.torch_internals import TorchDispatchMode, registered_operators, tree_leaves, tree_map
 
 KERNELS = (
     *("CPU", "AutogradCPU", "Autograd", "AutogradOther", "CompositeExplicitAutograd", "CompositeImplicitAutograd"),
@@ -76,7 +75,7 @@ class Trace:
         """
         name = str(func).replace(".", "/", 1).split(".")
         names = (name[0], ".".join(name))
-        if any(f"{each}/{key}" in torch.library._impls for each in names for key in KERNELS):
+        if any(f"{each}/{key}" in registered_operators for each in names for key in KERNELS):
             raise Undecided("an operator with another kernel than torch's")
         return (str(func), tree_map(self.reference, (args, kwargs)))
 
