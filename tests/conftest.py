@@ -2,11 +2,12 @@
 
 import gc
 import os
+import secrets
 import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, core, settings
 
 # One thread a test process: `pytest -n` already fills the cores. torch reads this when it is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +21,7 @@ settings.register_profile(
     "ci", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fresh", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("CONV2ATTN_PROFILE", "ci"))
 
 
@@ -44,6 +46,15 @@ def absent_packages() -> dict[str, str]:
 
 def pytest_addoption(parser):
     parser.addoption("--device", help="the one device on which tests compute; one that is missing is an error")
+
+
+def pytest_report_header(config):
+    """The seed of the examples, where they are drawn anew: the same seed draws them again."""
+    if os.environ.get("CONV2ATTN_PROFILE") != "fresh":
+        return []
+    if config.getoption("hypothesis_seed") is None:
+        core.global_force_seed = secrets.randbits(32)
+    return f"hypothesis draws anew: repeat with CONV2ATTN_PROFILE=fresh and --hypothesis-seed={core.global_force_seed}"
 
 
 def pytest_configure(config):

@@ -1,5 +1,6 @@
 """The commands on the paper's experiments: train, reproduce, figures, prune, soften."""
 
+import re
 import sys
 from dataclasses import Field, fields
 from pathlib import Path
@@ -112,6 +113,15 @@ def parse_query(text: str) -> tuple[int, ...]:
     return row, column
 
 
+def parse_example(text: str) -> int | Path:
+    """A number of test images, or the file of an image; a ValueError for a number below 0."""
+    if re.fullmatch(r"-?\d+", text) is None:
+        return Path(text)
+    if (number := int(text)) < 0:
+        raise ValueError(text)
+    return number
+
+
 @main.command(example="conv2attn figures runs/quadratic-digits -o figures")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=Read())
 @output_option("Folder to write the figures to.")
@@ -122,7 +132,14 @@ def parse_query(text: str) -> tuple[int, ...]:
     help="Format of the figures.",
 )
 @click.option("--average", type=click.IntRange(1), default=100, help="Number of test images to average over.")
-@click.option("--examples", type=click.IntRange(0), default=3, help="Number of test images shown one by one.")
+@click.option(
+    "--examples",
+    type=Parsed("a number of test images, or an image file", parse_example, "--examples cat.png"),
+    multiple=True,
+    default=("3",),
+    metavar="N|FILE",
+    help="Images shown one by one: so many test images, or the image in a file; repeatable.",
+)
 @click.option(
     "--query",
     type=Parsed("a row and a column", parse_query, "3,4"),
@@ -136,7 +153,9 @@ def parse_query(text: str) -> tuple[int, ...]:
     help="Number of tokens shown around the query; 0 shows all.",
 )
 @force
-def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **arguments: Any) -> None:
+def figures(
+    runs: tuple[str, ...], output: str, suffix: str, zoom: int, examples: tuple[int | Path, ...], **arguments: Any
+) -> None:
     """Draw the figures of the paper from training runs.
 
     These are the learning curves of all runs, and the heads and the attention of each.
@@ -145,6 +164,8 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **argume
     from conv2attn.experiments.training import TrainingRun
 
     trained = [TrainingRun(Path(run)) for run in runs]
+    arguments["examples"] = sum(each for each in examples if isinstance(each, int))
+    arguments["pictures"] = [each for each in examples if isinstance(each, Path)]
     for path in draw_figures(trained, output, suffix=f".{suffix}", zoom=zoom or None, **arguments):
         click.echo(f"wrote {path}", err=True)
 
@@ -159,18 +180,20 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **argume
     help="Remove heads whose largest eigenvalue is below this.",
 )
 @click.option("--condition", type=float, default=1e5, help="Remove heads whose condition number is above this.")
+@click.option("--reinitialise", is_flag=True, help="Draw these heads anew, as of a fresh network, instead.")
 @reading_options
 @reporting
-def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds: float) -> None:
+def prune(model: str, output: str, reinitialise: bool, showing: Showing, reading: Any, **thresholds: float) -> None:
     """Remove degenerate heads from the attention classifier in MODEL.
 
     This is the pruning of App. E of the paper; the report says how much it saves. To continue training at a tenth of
     the learning rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
     """
     from conv2attn.checkpoints import save
-    from conv2attn.experiments.pruning import prune_degenerate
+    from conv2attn.experiments.pruning import prune_degenerate, reinitialise_degenerate
 
-    smaller, pruning = prune_degenerate(reading.load(model), **thresholds)
+    change = reinitialise_degenerate if reinitialise else prune_degenerate
+    smaller, pruning = change(reading.load(model), **thresholds)
     save(smaller, output, force=showing.force)
     showing.finish(pruning, f"wrote {output}")
 

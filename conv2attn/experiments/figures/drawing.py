@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from conv2attn.checkpoints import load
+from conv2attn.checkpoints.input_images import read_picture, resize_to, with_channels
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.experiments.data import normalised_images, read_images_of
 from conv2attn.experiments.figures.ellipses import (
@@ -46,6 +48,7 @@ def draw_figures(
     suffix: str = ".png",
     average: int = 100,
     examples: int = 3,
+    pictures: Sequence[str | Path] = (),
     query: tuple[int, int] | None = None,
     zoom: int | None = 7,
     force: bool = False,
@@ -58,6 +61,7 @@ def draw_figures(
         suffix: of the files: .png, .svg or .pdf.
         average: test images over which attention is averaged.
         examples: test images for which attention is shown by itself.
+        pictures: files of images for which it is shown too, in figures of their names; brought to the size of the data.
         query: row and column of the token that asks; by default the one in the middle.
         zoom: tokens around the query that averaged attention shows, all if None.
         force: overwrite files.
@@ -79,7 +83,7 @@ def draw_figures(
     names = [run.folder.resolve().name for run in runs]
     for place, (run, name) in enumerate(zip(runs, names, strict=True)):
         prefix = "" if len(runs) == 1 else f"{name}-" if names.count(name) == 1 else f"{name}-{place + 1}-"
-        drawn = figures_of_heads(run) | figures_of_attention(run, average, examples, query, zoom)
+        drawn = figures_of_heads(run) | figures_of_attention(run, average, examples, pictures, query, zoom)
         figures |= {f"{prefix}{figure}": panel for figure, panel in drawn.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,21 +98,40 @@ def draw_figures(
 
 
 def figures_of_attention(
-    run: TrainingRun, average: int, examples: int, query: tuple[int, int] | None, zoom: int | None
+    run: TrainingRun,
+    average: int,
+    examples: int,
+    pictures: Sequence[str | Path],
+    query: tuple[int, int] | None,
+    zoom: int | None,
 ) -> dict[str, "Figure"]:
-    """The attention of every head of a run, averaged over test images and on single ones."""
+    """The attention of every head of a run, averaged over test images, on single ones and on pictures."""
     network = load(run.network)
     if not attention_layers(network):
         return {}
     images = read_images_of(run.recipe.data)
-    inputs = normalised_images(images.test_pixels[: max(average, examples)], *images.statistics())
+    shown = [pixels_of(Path(picture), images.shape) for picture in pictures]
+    pixels = torch.cat([images.test_pixels[: max(average, examples)], *shown])
+    inputs = normalised_images(pixels, *images.statistics())
     attention = attention_of_query(network, inputs.to(next(network.parameters()).dtype), query)
     mean = {name: each[:average].mean(0) for name, each in attention.items()}
     figures = {"attention": attention_figure(mean, query, zoom)}
-    for example in range(examples):
-        alone = {name: each[example] for name, each in attention.items()}
-        figures[f"attention-image-{example + 1}"] = attention_figure(alone, query, None, inputs[example])
+    named = {f"attention-image-{example + 1}": example for example in range(examples)}
+    named |= {f"attention-{Path(picture).stem}": place - len(pictures) for place, picture in enumerate(pictures)}
+    for name, example in named.items():
+        alone = {layer: each[example] for layer, each in attention.items()}
+        figures[name] = attention_figure(alone, query, None, inputs[example])
     return figures
+
+
+def pixels_of(picture: Path, shape: tuple[int, int, int]) -> Tensor:
+    """The pixels of a PNG or JPEG file, resized to (1, *shape).
+
+    Raises:
+        CheckpointError, UsageError: as `read_picture`.
+    """
+    pixels = with_channels(read_picture(picture).float(), shape[0], str(picture))
+    return resize_to(pixels, shape[1:])[None]
 
 
 def accuracy_figure(runs: Sequence[TrainingRun]) -> "Figure":

@@ -11,12 +11,13 @@ import torch
 from commands import call
 from experiments.cases import quiet, small
 from matplotlib.patches import Ellipse
+from PIL import Image
 
 import conv2attn
 from conv2attn.errors import UsageError
 from conv2attn.experiments.data import normalised_images, read_images_of
 from conv2attn.experiments.figures import draw_figures
-from conv2attn.experiments.figures.drawing import centers_figure
+from conv2attn.experiments.figures.drawing import centers_figure, pixels_of
 from conv2attn.experiments.figures.ellipses import attention_of_query, ellipse, mean_places, reading_order
 from conv2attn.experiments.training import train
 from conv2attn.models import attention_layers
@@ -27,6 +28,22 @@ def runs(tmp_path_factory):
     """A finished run of each kind whose figures differ."""
     folder = tmp_path_factory.mktemp("runs")
     return {kind: train(small(kind), folder / kind, report=quiet) for kind in ("quadratic", "learned", "resnet")}
+
+
+def test_attention_on_pictures_has_figures_of_their_names(runs, tmp_path):
+    """At the size of the data, one by one or with test images; a grey picture for grey data."""
+    for name in ("cat", "dog"):
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (13, 17, 3), np.uint8)).save(tmp_path / f"{name}.png")
+    cat, dog = (str(tmp_path / f"{name}.png") for name in ("cat", "dog"))
+    options = ["--average", "1", "--examples", cat, "--examples", "1", "--examples", dog]
+    result = call("figures", runs["learned"].folder, "-o", tmp_path / "out", *options)
+    assert result.exit_code == 0, result.output
+    names = {path.stem for path in (tmp_path / "out").iterdir()}
+    assert names == {"accuracy", "attention", "attention-image-1", "attention-cat", "attention-dog"}
+    assert pixels_of(tmp_path / "cat.png", (1, 8, 8)).shape == (1, 1, 8, 8)
+    grey = np.full((6, 6), 77, np.uint8)
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    assert torch.equal(pixels_of(tmp_path / "grey.png", (1, 8, 8)).round(), torch.full((1, 1, 8, 8), 77.0))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])
