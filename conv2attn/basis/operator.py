@@ -84,13 +84,8 @@ class Operator:
         """
         return self
 
-    def axis_scores(
-        self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
-    ) -> Tensor:
-        """The part of `axis` in the scores, (heads, *displacement.shape).
-
-        With `heads`, `displacement` may differ from one of them to the next: its first axis is then theirs, or 1.
-        """
+    def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
+        """The part of `axis` in the scores of some heads, (heads, *displacement.shape)."""
         self.has_none("axis_scores")
 
     def features(self, grid: "AttentionGrid", dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -82,11 +82,9 @@ class LearnedSoftmax(Positions):
                 )
         return self
 
-    def axis_scores(
-        self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
-    ) -> Tensor:
+    def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
         """The part of `axis` in the scores, each shift scored once."""
-        bias = self.bias[:, axis] if heads is None else self.bias[heads, axis]
+        bias = self.bias[heads, axis]
         shifts = (displacement + self.tables[axis].shape[0] // 2).flatten()
         shift_scores = bias.to(dtype) @ self.tables[axis].to(dtype).mT
         return shift_scores.index_select(1, shifts).unflatten(1, displacement.shape)

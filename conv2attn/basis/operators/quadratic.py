@@ -104,13 +104,9 @@ class QuadraticSoftmax(Centered):
         """`2 alpha` times the identity."""
         return 2 * self.alpha.double()[:, None, None] * torch.eye(self.dimensions).to(self.alpha.device).double()
 
-    def axis_scores(
-        self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
-    ) -> Tensor:
+    def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
         """The part of `axis` in the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
-        center, alpha = self.center[:, axis, None, None].to(dtype), self.alpha[:, None, None].to(dtype)
-        if heads is not None:
-            center, alpha = center[heads], alpha[heads]
+        center, alpha = self.center[heads, axis, None, None].to(dtype), self.alpha[heads, None, None].to(dtype)
         return -alpha * (displacement - center).square()
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:

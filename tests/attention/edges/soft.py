@@ -96,11 +96,13 @@ WAYS = {
 """Heads whose centres are unevenly spaced mix the image each for itself; others read one smoothed image."""
 
 
-@pytest.fixture(params=["plain", "Winograd"])
-def device_of(request, monkeypatch):
-    """A device that computes convolutions as plain sums, and one that does not."""
-    if request.param == "Winograd":
-        monkeypatch.setattr(recipe, "indirect_convolution", lambda image: "this device may choose Winograd's algorithm")
+TILES = {"one product": 1000, "tiles": 4}
+
+
+@pytest.fixture(params=TILES)
+def tiles(request, monkeypatch):
+    """A device that mixes every axis of these images by one product, and one that does so in tiles of four queries."""
+    monkeypatch.setitem(profiles.TILES, "cpu", TILES[request.param])
     return request.param
 
 
@@ -134,14 +136,15 @@ def test_blocks_of_points_that_lie_in_the_padding_alone_are_zero(kernel, side):
 
 @pytest.mark.parametrize("apart", [0.0, 0.3])
 @pytest.mark.parametrize("name", WAYS)
-def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, device_of):
+def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, tiles):
     layer, image = build(name, apart)
     expected = evaluate(layer.basis(), image)
     assert_same(layer(image), expected, float(soft_allowed(layer, image)))
     way, settings = run_of(layer)
-    assert way == ("run_slabs" if name.startswith("apart") else "run_smoothed")
-    if way == "run_smoothed":
-        assert settings["read"].func.__module__.endswith("compiled")
+    assert way == ("run_heads" if name.startswith("apart") else "run_smoothed")
+    tilings = settings["tilings"] if way == "run_heads" else settings["smoothing"].tilings
+    tiled = any(tiling.count > 1 for tiling in tilings)
+    assert tiled == (tiles == "tiles" and max(image.shape[2:]) > 9)
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -170,23 +173,38 @@ def heads_in_another_order(monkeypatch, layer):
 
 
 def columns_of_another_head(monkeypatch, layer):
-    right = separable.along_last
-    monkeypatch.setattr(separable, "along_last", lambda mixed, *args: right(mixed.roll(1, 2), *args))
+    right = separable.all_profiles
+
+    def wrong(*args):
+        *rows, columns = right(*args)
+        return [*rows, tuple(block.roll(1, 0) for block in columns)]
+
+    monkeypatch.setattr(separable, "all_profiles", wrong)
 
 
 def a_smoothed_image_one_pixel_off(monkeypatch, layer):
-    right = smoothed.smoothed
-    monkeypatch.setattr(smoothed, "smoothed", lambda *args: right(*args).roll(1, 2))
+    right = smoothed.along
+    monkeypatch.setattr(smoothed, "along", lambda image, dim, *args: right(image, dim, *args).roll(1, dim))
 
 
 def a_pixel_beside_the_padding_left_out(monkeypatch, layer):
-    right = smoothed.within
+    right = profiles.within
 
-    def later(*block):
-        own, among, count = right(*block)
-        return (own + 1, among + 1, count - 1) if count else (own, among, count)
+    def later(block, crop):
+        skipped, count = right(block, crop)
+        return (skipped + 1, count - 1) if count and block.first < crop[0] else (skipped, count)
 
-    monkeypatch.setattr(smoothed, "within", later)
+    monkeypatch.setattr(profiles, "within", later)
+
+
+def tiles_that_step_one_key_too_short(monkeypatch, layer):
+    right = profiles.KeysRead.tiling
+    monkeypatch.setattr(profiles.KeysRead, "tiling", lambda *args: replace(right(*args), step=right(*args).step - 1))
+
+
+def tiles_without_their_last_keys(monkeypatch, layer):
+    right = profiles.KeysRead.ends
+    monkeypatch.setattr(profiles.KeysRead, "ends", lambda *args: (right(*args)[0], right(*args)[1] - 3))
 
 
 @pytest.mark.parametrize(
@@ -195,14 +213,18 @@ def a_pixel_beside_the_padding_left_out(monkeypatch, layer):
         ("apart", a_key_left_out),
         ("apart", a_profile_kept),
         ("apart", columns_of_another_head),
+        ("apart", tiles_without_their_last_keys),
         ("smoothed", a_key_left_out),
         ("smoothed", a_profile_kept),
         ("smoothed", heads_in_another_order),
         ("smoothed", a_smoothed_image_one_pixel_off),
         ("smoothed", a_pixel_beside_the_padding_left_out),
+        ("smoothed", tiles_that_step_one_key_too_short),
+        ("smoothed", tiles_without_their_last_keys),
     ],
 )
 def test_planted_errors_of_the_ways_are_found(name, plant, monkeypatch):
+    monkeypatch.setitem(profiles.TILES, "cpu", TILES["tiles"])
     layer, image = build(name)
     layer(image)
     plant(monkeypatch, layer)
