@@ -15,8 +15,7 @@ def output_format(basis: Basis, image: Tensor) -> torch.memory_format:
     Circular padding, as of torch 2.13, stores every image row-major. (Its convolutions over three axes return some
     images row-major that this has channels last; `conv` returns them as they do.)
     """
-    plain = basis.padding.mode == "circular" and not basis.padding.is_identity
-    last = (not plain and channels_are_last(image)) or channels_are_last(basis.weights.like)
+    last = (basis.padding.mode != "circular" and channels_are_last(image)) or channels_are_last(basis.weights.like)
     return CHANNELS_LAST[image.ndim] if last else torch.contiguous_format
 
 

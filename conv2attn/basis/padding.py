@@ -134,7 +134,7 @@ class Padding(Operator):
         """
         first, after = image.ndim - len(self.before), list(self.after)
         if self.mode != "zeros":
-            return self.repeated(image, first) if any(self.before + self.after) else image
+            return self.repeated(image, first)
         for axis, s in enumerate(self.spacing):
             if s > 1:  # each pixel with s - 1 zeros behind it: a size that torch.export can reason about
                 behind = [0, 0] * (len(after) - 1 - axis) + [0, s - 1]

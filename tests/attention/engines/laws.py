@@ -141,7 +141,21 @@ def test_what_was_never_drawn_is_missed():
     assert drawn <= FEATURES | {"padding zeros"}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+def test_auto_is_the_same_call_and_the_same_numbers(device):
+    """Bit for bit on any numbers, however the device sums. Two cases are no one call of torch's, or none that runs:
+    paddings that differ at both ends, and bfloat16 with channels last on a CPU."""
+
+    @given(st.data(), convolutions(dtypes=dtypes_of("auto", device), wide=True))
+    def check(data, conv):
+        assume(conv.padding != "same" and not any(conv.output_padding))
+        image, conv = data.draw(images_for(conv, wide=True)).to(device), conv.to(device)
+        image = image.contiguous() if image.dtype == torch.bfloat16 else image
+        assert torch.equal(convert(conv)(image), conv(image))
+
+    check()
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in ("auto", "measured")])
 def test_hard_attention_is_the_convolution_within_its_rounding(engine, device):
     """On numbers of very different sizes: `|y1 - y2| <= (gamma_n1 + gamma_n2) (|W| * |X| + |b|)` (NUMERICS.md)."""
 
