@@ -1,6 +1,7 @@
 # Each target sets up .venv from nothing first; a second run is quick.
 #   make demo     convert and verify the ResNet-18 in examples/
 #   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
+#   make gpu      tests and figures of an accelerator, in benchmarks/gpu.md; DEVICE=cuda is the default
 #   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
 #   make mutation ROOM=bounds [COUNT=300] [SEED=0]   seeded mutants of a room of mutation.toml, and who survives
 #   make docs     the documentation site, in site/
@@ -18,6 +19,7 @@ PYTEST_WORKERS ?= 2
 CONSTRAINTS ?= constraints.txt
 COUNT ?= 300
 SEED ?= 0
+DEVICE ?= cuda
 REHEARSED ?= demo test proofs docs
 SYSTEM_PACKAGES = $(shell $(PYTHON) -c 'import importlib.util as u; print("--system-site-packages" * bool(u.find_spec("torch")))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -25,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 OLDEST := .venv-oldest/bin
 QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/checkpoints/laws.py
 
-.PHONY: oldest artefact demo test docs proofs attack bench zoo mutants mutation release clean
+.PHONY: oldest artefact demo test docs proofs attack bench gpu zoo mutants mutation release clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo
@@ -62,6 +64,10 @@ mutants: .venv/.installed-dev
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks
+
+gpu: .venv/.installed-dev
+	$(BIN)/pytest -q --device $(DEVICE) tests/attention tests/basis tests/span/edges/devices.py
+	$(BIN)/python -m benchmarks.gpu --device $(DEVICE)
 
 zoo: .venv/.installed-dev
 	$(BIN)/python -m benchmarks.zoo

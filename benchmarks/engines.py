@@ -40,7 +40,8 @@ def attention_of(module: nn.Module, engine: str, alpha: float | None = None, apa
         if isinstance(layer, MultiHeadSelfAttention) and apart:
             center = layer.encoding.center
             with torch.no_grad():
-                center += apart * (2 * torch.rand(center.shape, generator=generator) - 1)
+                center += apart * (2 * torch.rand(center.shape, generator=generator) - 1).to(center)
+            layer.prepare()
     return network
 
 

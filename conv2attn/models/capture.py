@@ -154,7 +154,7 @@ def mixes_channels(name: str, recorder: AttentionRecorder, network: nn.Module) -
         layer_attention = next(iter(recorder_again.attention.values()))[0]
         if isinstance(layer_attention, Unread):
             return False
-        others = layer_attention[..., 1:, 1:].double()
+        others = layer_attention[..., 1:, 1:].cpu().double()
         shares.append(others / others.sum(-1, keepdim=True))
     before, after = shares
     return bool((before - after).abs().max() > 1e-3 * before.abs().max())

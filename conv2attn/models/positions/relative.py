@@ -162,7 +162,7 @@ def gated(place: ModulePlace) -> PositionAttention:
     weight, bias = (each.detach().cpu().double() for each in (module.pos_proj.weight, module.pos_proj.bias))
     scores = (features @ weight.T + bias).permute(2, 0, 1)
     uncertainty = gamma(4, SCORE_ROUNDOFF) * float((features.abs() @ weight.abs().T + bias.abs()).max())
-    gates = " ".join(f"{gate:.3f}" for gate in torch.sigmoid(module.gating_param.detach().double()).tolist())
+    gates = " ".join(f"{gate:.3f}" for gate in torch.sigmoid(module.gating_param.detach().cpu().double()).tolist())
     note = f"gates {gates}: the share that this is of each head's attention; the rest depends on content"
     return PositionAttention(scores, grid, parameter_dtype(place), "gated positional attention", uncertainty, (note,))
 
