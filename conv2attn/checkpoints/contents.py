@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.serialization import safe_globals
 
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file, read_json
-from conv2attn.checkpoints.onnx_models import onnx_parts, read_onnx
+from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, kind_of_path, open_file, read_json
+from conv2attn.checkpoints.onnx_models import onnx_parts, outside_files, read_onnx
 from conv2attn.checkpoints.pickled import DATA_GLOBALS, RECORDS, code_in, read_module, run_pickle
 from conv2attn.checkpoints.programs import program_parts, read_program
 from conv2attn.checkpoints.torch_files import check_tensors, read_safetensors, unpickle_dict
@@ -150,9 +150,13 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file, or that of the hashes of the weight files of a folder, in their order."""
+    """The hash of a file; of a folder, or of an ONNX model with weights outside, that of the hashes of its files."""
     if path.is_dir():
         return hashlib.sha256("".join(map(sha256, weight_files(path))).encode()).hexdigest()
+    if kind_of_path(path) is kinds.ONNX and (others := outside_files(path)):
+        with path.open("rb") as file:
+            own = hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.sha256("".join([own, *map(sha256, others)]).encode()).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

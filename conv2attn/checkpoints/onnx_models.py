@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -9,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from conv2attn.checkpoints.kinds import open_file
 from conv2attn.errors import CheckpointError, UsageError, first_line
 
+LARGEST_MODEL = (1 << 31) - 1  # bytes: what protobuf writes
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
@@ -76,8 +79,8 @@ def read_onnx(path: Path) -> OnnxNetwork:
     """The network in an .onnx file.
 
     Raises:
-        CheckpointError: it reads other files or operators of others, does not have one image and one output, or
-            onnxruntime refuses it (C2A303).
+        CheckpointError: see `parse_model`; or it does not have one image and one output, or onnxruntime refuses it
+            (C2A303).
         UsageError: onnx or onnxruntime is not installed (C2A003).
     """
     model = parse_model(path)
@@ -87,7 +90,7 @@ def read_onnx(path: Path) -> OnnxNetwork:
         reason = f"{path} takes {len(inputs)} inputs and gives {len(model.graph.output)} outputs"
         raise CheckpointError("C2A303", reason, "Export a network of one image and one tensor.")
     try:
-        return OnnxNetwork(path.read_bytes())
+        return OnnxNetwork(model.SerializeToString())
     except UsageError:
         raise
     except Exception as error:
@@ -104,11 +107,12 @@ def onnx_parts(path: Path) -> tuple[list[str], dict[str, Tensor]]:
     return [node.op_type for node in graph.node], tensors
 
 
-def parse_model(path: Path) -> Any:
-    """The model in a file; no other file is read.
+def stored_model(path: Path) -> tuple[Any, list[Any], list[Any]]:
+    """The model in a file as it is stored, its nodes, and the tensors that it keeps in other files.
 
     Raises:
-        CheckpointError: it is damaged (C2A302), keeps weights in other files, or has operators of others (C2A303).
+        CheckpointError: it is damaged (C2A302).
+        UsageError: onnx is not installed (C2A003).
     """
     onnx = optional_library("onnx")
     try:
@@ -120,8 +124,25 @@ def parse_model(path: Path) -> Any:
     nodes, tensors = list[Any](), list[Any]()
     for holder in (model.graph, *model.functions):
         collect_nodes(holder, nodes, tensors)
-    if any(each.data_location == onnx.TensorProto.EXTERNAL for each in tensors):
-        raise CheckpointError("C2A303", f"{path} keeps its weights in another file", "Save it with all data inside.")
+    return model, nodes, [each for each in tensors if each.data_location == onnx.TensorProto.EXTERNAL]
+
+
+def parse_model(path: Path) -> Any:
+    """The model in a file, with the weights that it keeps in other files of its folder.
+
+    Raises:
+        CheckpointError: it is damaged (C2A302), names another place (C2A303) or a missing file (C2A301), has operators
+            of others (C2A303), or is too large (C2A307).
+    """
+    model, nodes, outside = stored_model(path)
+    places = [place_of(path, each) for each in outside]
+    if outside and path.stat().st_size + sum(each.length for each in places) > LARGEST_MODEL:
+        reason = f"{path} and the files of its weights have more than {LARGEST_MODEL:,} bytes"
+        raise CheckpointError("C2A307", reason, "Export the network in half precision, or a part of it.")
+    for tensor, place in zip(outside, places, strict=True):
+        tensor.raw_data = read_place(path, place)
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
     if foreign_domains := {node.domain for node in nodes} - {*DOMAINS} - {each.domain for each in model.functions}:
         raise CheckpointError(
             "C2A303",
@@ -129,6 +150,55 @@ def parse_model(path: Path) -> Any:
             "Export the network with operators of ONNX alone.",
         )
     return model
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Bytes of a tensor in another file of the same folder."""
+
+    name: str
+    offset: int
+    length: int
+
+
+def place_of(path: Path, tensor: Any) -> Place:
+    """Where a tensor that a model keeps outside is stored.
+
+    Raises:
+        CheckpointError: not in a file of the same folder, or not inside it (C2A303), or it is missing (C2A301).
+    """
+    entries = {each.key: each.value for each in tensor.external_data}
+    name, file = entries.get("location", ""), path.parent / entries.get("location", "")
+    if not name or Path(name).name != name or "\\" in name or file.is_symlink():
+        reason = f"{path} keeps {tensor.name!r} in {name!r}, which is no file of its folder"
+        raise CheckpointError("C2A303", reason, "Save it with all data inside, or in a file beside it.")
+    with open_file(file):
+        size = file.stat().st_size
+    start, count = entries.get("offset", "0"), entries.get("length", "")
+    offset = int(start) if start.isdecimal() else size + 1
+    length = int(count) if count.isdecimal() else size - offset
+    if length < 0 or offset + length > size:
+        reason = f"{path} keeps {tensor.name!r} at bytes {start} to {offset + length} of {name}, which has {size}"
+        raise CheckpointError("C2A303", reason, "Copy both files again.")
+    return Place(name, offset, length)
+
+
+def read_place(path: Path, place: Place) -> bytes:
+    """The bytes at a place."""
+    with open_file(path.parent / place.name) as file:
+        file.seek(place.offset)
+        return file.read(place.length)
+
+
+def outside_files(path: Path) -> list[Path]:
+    """The files in which an ONNX model keeps weights, sorted.
+
+    Raises:
+        CheckpointError: see `parse_model`.
+    """
+    _, _, outside = stored_model(path)
+    return sorted({path.parent / place_of(path, each).name for each in outside})
 
 
 def collect_nodes(holder: Any, nodes: list[Any], tensors: list[Any]) -> None:

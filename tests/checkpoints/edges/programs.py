@@ -1,6 +1,7 @@
 """Programs of torch.export and ONNX are read for what they compute; texts in them are never evaluated."""
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch.export import Dim
 
 import conv2attn
 from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints.contents import sha256
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 
@@ -200,8 +202,8 @@ def unknown(model):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (outside, "keeps its weights in another file"),
-        (outside_in_an_attribute, "keeps its weights in another file"),
+        (outside, r"keeps 'w' in '../../etc/passwd', which is no file of its folder"),
+        (outside_in_an_attribute, "which is no file of its folder"),
         (foreign, "operators of 'some.one'"),
         (foreign_in_a_branch, "operators of 'some.one'"),
         (two_inputs, "takes 2 inputs"),
@@ -212,6 +214,52 @@ def test_an_onnx_model_that_is_not_one_map_by_itself_is_refused(change, match):
     onnx_model(change)
     with pytest.raises(CheckpointError, match=f"C2A303 .*{match}"):
         load("bad.onnx")
+
+
+def with_weights_beside(name):
+    """An ONNX file as torch writes large ones, and the map that it is."""
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    save(network, "whole.onnx", example_input=(3, 9, 8))
+    model = onnx.load("whole.onnx")
+    onnx.save(model, name, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
+    return network
+
+
+def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read():
+    network, image = with_weights_beside("net.onnx"), torch.randn(1, 3, 9, 8)
+    assert torch.allclose(load("net.onnx")(image), network(image), atol=1e-5)
+    assert torch.equal(load("net.onnx")(image), load("whole.onnx")(image))
+    before = sha256(Path("net.onnx"))
+    content = bytearray(Path("net.onnx.data").read_bytes())
+    content[0] ^= 1
+    Path("net.onnx.data").write_bytes(content)
+    assert sha256(Path("net.onnx")) != before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "match"),
+    [
+        ("location", "/etc/passwd", "no file of its folder"),
+        ("location", "../net.onnx.data", "no file of its folder"),
+        ("location", "link.data", "no file of its folder"),
+        ("location", "", "no file of its folder"),
+        ("location", "missing.data", "does not exist"),
+        ("location", "pipe.data", "not a regular file"),
+        ("offset", "99999", "which has"),
+        ("offset", "-4", "which has"),
+        ("length", "99999", "which has"),
+    ],
+)
+def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(key, value, match):
+    with_weights_beside("net.onnx")
+    Path("link.data").symlink_to("net.onnx.data")
+    os.mkfifo("pipe.data")
+    model = onnx.load("net.onnx", load_external_data=False)
+    entry = next(each for each in model.graph.initializer[0].external_data if each.key == key)
+    entry.value = value
+    Path("net.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(CheckpointError, match=match):
+        load("net.onnx")
 
 
 def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence():
