@@ -53,7 +53,8 @@ class ContentSoftmax(Operator):
         parts = [self.positions.scores(grid, queries, dtype)] if self.terms.vr else []
         if self.terms.qk:
             parts.append(asked @ keys.mT)
-        if self.content_bias is not None:
+        if self.terms.uk:
+            assert self.content_bias is not None
             parts.append(torch.einsum("hd,bhkd->bhk", self.content_bias.to(dtype), keys)[:, :, None])
         if self.terms.qr:
             parts.append(self.positions.directed_scores(self.toward(asked), grid, queries))
@@ -71,7 +72,8 @@ class ContentSoftmax(Operator):
         image, all_queries = image.to(dtype), grid.every_query()
         asked, parts = self.queries_of(grid, all_queries, image), []
         if self.terms.has_key:
-            biases = [] if self.content_bias is None else [self.content_bias.to(dtype)[None, :, None]]
+            bias = self.content_bias
+            biases = [] if bias is None or not self.terms.uk else [bias.to(dtype)[None, :, None]]
             meeting = [asked] if self.terms.qk else []
             parts.append((sum([*meeting, *biases]), self.keys_of(image)))
         if self.terms.qr or self.terms.vr:

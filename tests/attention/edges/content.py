@@ -1,69 +1,20 @@
 """Attention that reads content, as one fused attention: the formula's numbers and gradients, and no tensor of pairs."""
 
-from itertools import combinations
-
 import pytest
 import torch
+from attention.drawing import SUMS, encoding_for, layers
 from attention.formula import loops
 from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.basis import Padding, Sites
+from conv2attn.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
 
-NAMES = ("qk", "qr", "uk", "vr")
-SUMS = ["+".join(names) for count in range(1, 5) for names in combinations(NAMES, count) if names != ("vr",)]
 FAMILIES = ("quadratic", "generalised", "learned", "sinusoidal")
 
 
-def encoding_for(family, heads, sides, generator, alpha=0.3):
-    """Heads of a family on keys with these sides, drawn in float64."""
-    axes = len(sides)
-
-    def drawn(*shape):
-        return torch.randn(*shape, dtype=torch.float64, generator=generator)
-
-    match family:
-        case "quadratic":
-            return Encoding.of(family, drawn(heads, axes), alpha)
-        case "generalised":
-            return Encoding.of(family, drawn(heads, axes), alpha * (torch.eye(axes) + 0.3 * drawn(heads, axes, axes)))
-        case "learned":
-            return Encoding.of(family, heads, tuple(side + 2 for side in sides), 2).double()
-        case "sinusoidal":
-            return Encoding.of(family, heads, axes, 2).double()
-
-
-@st.composite
-def layers(draw, families=FAMILIES, terms=tuple(SUMS)):
-    """A layer that reads content, and an image, in float64: every term, geometry of one to three axes, and width."""
-    sides = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
-    axes, heads, wider = len(sides), draw(st.integers(1, 2)), draw(st.integers(0, 2))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
-    torch.manual_seed(generator.initial_seed())
-    before = tuple(draw(st.integers(0, 1)) for _ in sides)
-    padding = Padding(before, (1,) * axes, draw(st.sampled_from(["zeros", "replicate"])))
-    sites = Sites(tuple(draw(st.integers(1, 2)) for _ in sides), before, (0,) * axes)
-    encoding = encoding_for(draw(st.sampled_from(families)), heads, padding.sides(sides), generator)
-    layer = MultiHeadSelfAttention(
-        3,
-        2,
-        encoding,
-        d_key=encoding.d_position + wider,
-        terms=draw(st.sampled_from(terms)),
-        affine=draw(st.booleans()),
-        padding=padding,
-        sites=sites,
-        dtype=torch.float64,
-    )
-    image = torch.randn(draw(st.integers(1, 2)), 3, *sides, dtype=torch.float64, generator=generator)
-    return layer, image
-
-
-@given(layers())
+@given(layers(FAMILIES, SUMS, longest=3))
 def test_the_fused_engine_is_the_equations(drawn):
     layer, image = drawn
     with torch.no_grad():
@@ -72,7 +23,7 @@ def test_the_fused_engine_is_the_equations(drawn):
             assert_same(each, loops(layer, one), 1e-11)
 
 
-@given(layers())
+@given(layers(FAMILIES, SUMS, longest=3))
 def test_gradients_of_the_fused_engine_are_those_of_the_formula(drawn):
     layer, image = drawn
     inputs = [image.requires_grad_(), *layer.parameters()]
