@@ -426,6 +426,16 @@ ERROR_RULES: dict[str, ErrorRule] = {
         ),
         "Return from the second network what the first returns, under the same keys.",
     ),
+    "C2A409": ErrorRule(
+        "formulas not known to be equal",
+        "Over a finite ring the two networks are told apart, or an operator has no rule there. This refutes nothing.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); "
+            "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.Threshold(0.0, 0.0)), "
+            "input_size=(3, 9, 9)))"
+        ),
+        "Write both networks with the same operators, or compare their numbers on more images with --inputs.",
+    ),
     "C2A410": ErrorRule(
         "other numbers",
         "In float64 both networks return other numbers on the same images, or cannot be compared there.",

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import first_weight
+from conv2attn.equality.fingerprint import identify
 from conv2attn.equality.layers import function_layers, read_layer
 from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, judge_numbers
 from conv2attn.equality.outputs import compare_outputs, findings_returned, judge_outputs
@@ -28,12 +29,12 @@ from conv2attn.equality.results import (
     unsupported,
 )
 from conv2attn.equality.rows import LayerPair
-from conv2attn.equality.runs import Runs, has_attention, run_both
-from conv2attn.equality.twins import Lockstep, is_layer, modules_outside_layers
+from conv2attn.equality.runs import Runs, has_attention, run_both, with_layers_of_the_first
+from conv2attn.equality.twins import Lockstep, hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
 from conv2attn.theorem import STOCK
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
@@ -91,11 +92,12 @@ class Comparison:
 
     def certificate(self) -> Certificate:
         """The certificate, but for its circumstances."""
-        rows, between, shown = list(self.rows.values()), self.between(), list(self.constructed)
+        between = self.between()
+        rows, shown = list(self.rows.values()), list(self.constructed)
         if self.shown is not None:
             shown.append(self.shown)
-        if self.identified is not None:
-            rows = []
+        if self.identified is not None and not all(row.verdict is Verdict.HOLDS for row in rows):
+            rows, shown = [], []  # the formulas say more than layers that are compared by their names
         return Certificate(
             tuple(rows),
             tuple(between),
@@ -126,10 +128,46 @@ class Comparison:
         if self.structure.verdict is Verdict.HOLDS:
             self.shown = self.shown or self.image_of_layers
             return [self.structure, *found]
-        if self.modes():
+        if found[0].verdict is not Verdict.HOLDS:
             return [*self.modes(), self.structure, *found]
-        numbers = [self.numbers] if found[0].verdict is Verdict.HOLDS else []
+        numbers = self.modes() or [self.numbers]
+        if self.numbers.verdict is not Verdict.REFUTED and not self.refuted_layers and not hooks_on_all_modules():
+            formula = self.formula()
+            if formula.verdict is Verdict.HOLDS:
+                return [formula, *found]
+            numbers.append(formula)
         return [*numbers, self.structure, *found]
+
+    @property
+    def refuted_layers(self) -> bool:
+        """Whether a conversion has layers that are other maps, so that both are not one formula."""
+        return any(row.verdict is Verdict.REFUTED for row in self.compared.values()) and not self.unseen
+
+    def formula(self) -> Finding:
+        """Whether both are one formula, for all inputs of this size.
+
+        Where that is not known, the second is asked again with the first's layers, where these are the same maps and
+        its code does not see them: it returns the same numbers in float64.
+        """
+        one = self.images[:1]
+        found = identify(*self.networks, one)
+        if not found.equal and self.same and self.walk.difference:
+            first, second = with_layers_of_the_first(self.networks, self.same)
+            if not InFloat64(self.networks, self.same, one, itself=True).numbers().apart:
+                found = identify(first, second, one)
+        if found.equal and found.log2_chance is not None:
+            self.identified = Identified(
+                found.log2_chance,
+                found.oracle_values,
+                found.degree,
+                found.height,
+                found.primes,
+                (found.size,),
+                found.mode,
+            )
+            return Finding("formula", Verdict.HOLDS, Strength.IDENTIFIED)
+        told = found.reason or "they are told apart, which refutes nothing"
+        return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")
 
     def modes(self) -> list[Finding]:
         """The finding on networks of which only one is in training mode."""
@@ -208,6 +246,8 @@ class Comparison:
         """The finding on the numbers of both networks."""
         outputs = self.runs.first, self.runs.second.output
         finding, shown = judge_numbers(self.networks, self.same, self.images, self.described, outputs)
+        if self.runs.seen and shown is None:  # code that sees its layers: they are not exchanged
+            finding, shown = judge_numbers(self.networks, (), self.images, self.described, outputs)
         self.shown = shown or self.shown
         return finding
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from conv2attn.attention.hardness import FORMAT_NAMES
 from conv2attn.bounds.formats import format_of
 from conv2attn.equality.failures import reason, without_memory
-from conv2attn.equality.layers import own
 from conv2attn.equality.outputs import (
     compare_outputs,
     dense_parts,
@@ -26,9 +25,8 @@ from conv2attn.equality.outputs import (
 )
 from conv2attn.equality.results import WHOLE_NETWORK, Counterexample, Finding, Gap, refuted, undecided
 from conv2attn.equality.running_error import Ball, NoRule, running
-from conv2attn.equality.runs import seeded
-from conv2attn.equality.twins import attending, is_layer, modules_outside_layers
-from conv2attn.models.conversion.redirection import AttendedForward
+from conv2attn.equality.runs import seeded, with_layers_of_the_first
+from conv2attn.equality.twins import modules_outside_layers
 from conv2attn.models.conversion.replacement import copy_network
 
 IMAGES_TRIED = 4  # images, those first whose outputs differ most
@@ -59,18 +57,18 @@ class Numbers:
 
 @final
 class InFloat64:
-    """Copies of two networks in float64; layers of the second that are the same maps are the first's."""
+    """Copies of two networks in float64; layers of the second that are the same maps are the first's.
 
-    def __init__(self, networks: tuple[nn.Module, nn.Module], same: Collection[str], images: Tensor):
+    With `itself` the second with these layers stands beside the second as it is.
+    """
+
+    def __init__(
+        self, networks: tuple[nn.Module, nn.Module], same: Collection[str], images: Tensor, *, itself: bool = False
+    ):
         self.images, self.dtype = images, images.dtype
-        self.first, self.second = (copy_network(network).double() for network in networks)
-        ours = modules_outside_layers(self.first)
-        for name, module in modules_outside_layers(self.second).items():
-            if attending(module) is not None and name in same:
-                forward = vars(module)["forward"]
-                vars(module)["forward"] = forward.inner if isinstance(forward, AttendedForward) else forward
-            elif is_layer(module) and name in same:
-                vars(module)["forward"] = partial(own, ours[name])
+        self.first, self.second = (each.double() for each in with_layers_of_the_first(networks, same))
+        if itself:
+            self.first = copy_network(networks[1]).double()
 
     def numbers(self) -> Numbers:
         """The outputs of both, and where a difference begins."""

@@ -268,10 +268,10 @@ class Identified(Part, frozen=True):
     log2_chance: Number
     values: int
     degree: int
-    height: int
+    height: Number
     primes: int
     sizes: tuple[tuple[int, ...], ...]
-    modes: tuple[str, ...]
+    mode: str
 
 
 @final
@@ -321,9 +321,8 @@ class Certificate(Result, frozen=True, eq=False):
         read = self.circumstances.get("read as")
         of = f"; of networks {read}" if read else ""
         if self.identified is not None:
-            sizes, modes = in_words(self.identified.sizes), " and ".join(self.identified.modes)
-            chance = f"but for a chance of 2^{self.identified.log2_chance:.0f}"
-            return f"{SAME_FORMULA} of {sizes}, {mode}, {modes}, {chance}{of}"
+            sizes, chance = in_words(self.identified.sizes), f"a chance of 2^{self.identified.log2_chance:.0f}"
+            return f"{SAME_FORMULA} of {sizes}, {self.identified.mode}, but for {chance}{of}"
         if self.strength is Strength.SAMPLED:
             return f"{SAME_MAP_RUN} of {in_words(self.state.sizes)}, {mode}{of}"
         return f"{SAME_MAP}, {mode}{self.limits}{of}"

@@ -7,7 +7,7 @@ layers are equal by construction, and twins return equal bits unless the code be
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +24,7 @@ from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.twins import Lockstep, attending, is_layer, modules_outside_layers, same_bits
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.conversion.functional import FUNCTIONS, convolution_of_call, geometry_of
+from conv2attn.models.conversion.redirection import AttendedForward
 from conv2attn.models.conversion.replacement import copy_network
 from conv2attn.theorem import Convolution
 from conv2attn.torch_internals import tree_map_only
@@ -133,6 +134,27 @@ def run_both(
         found = difference(*(call(network, few, gradients=True) for network in (exchanged, second)))
         seen = f"with gradients, {found}" if found else ""
     return Runs(output, replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output)), seen)
+
+
+def with_layers_of_the_first(
+    networks: tuple[nn.Module, nn.Module], same: Collection[str]
+) -> tuple[nn.Module, nn.Module]:
+    """Copies of both networks, of which the second computes with the first's layers where these are the same maps.
+
+    Args:
+        same: the names of layers, and of owners of functional convolutions, that are the same maps.
+    """
+    first, second = (copy_network(network) for network in networks)
+    ours = modules_outside_layers(first)
+    for name, module in modules_outside_layers(second).items():
+        forward = vars(module).get("forward")
+        if attending(module) is not None and name in same and isinstance(forward, AttendedForward):
+            vars(module).pop("forward")
+            if forward.replaced is not None:
+                vars(module)["forward"] = forward.replaced
+        elif is_layer(module) and name in same:
+            vars(module)["forward"] = partial(own, ours[name])
+    return first, second
 
 
 @final

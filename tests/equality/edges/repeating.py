@@ -7,6 +7,7 @@ from equality.planted import ulp
 from torch import nn
 
 from conv2attn.equality import certify
+from conv2attn.verdicts import Strength, Verdict
 
 
 class Named(nn.Module):
@@ -35,6 +36,8 @@ ALONE = {
     "dropout in training mode": (lambda y: torch.dropout(y, 0.5, True), lambda net: None),
     "random summands": (lambda y: y + torch.rand(y.shape), lambda net: None),
     "one ulp": (lambda y: y, lambda net: ulp(net.b.weight.data, (1, 2, 0, 1))),
+}
+IN_MEMORY = {
     "an address of weights": (lambda y: y, unaligned),
     "a layout of weights": (lambda y: y, lambda net: net.to(memory_format=torch.channels_last)),
     "a layout": (
@@ -42,6 +45,15 @@ ALONE = {
         lambda net: setattr(net, "after", last_in(torch.channels_last)),
     ),
 }
+
+
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_what_lies_elsewhere_in_memory_is_one_formula(name):
+    after, change = IN_MEMORY[name]
+    first, second = Named("a", after), Named("b", after)
+    change(second)
+    report = certify(first, second, images=torch.rand(1, 3, 9, 8))
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.IDENTIFIED), report.to_text()
 
 
 @pytest.mark.parametrize("name", ALONE)

@@ -46,7 +46,7 @@ CERTIFICATES = {
         (Finding("formula", Verdict.HOLDS, Strength.IDENTIFIED),),
         Outputs("2 images", 2, 0.5, 3.0),
         ASSUMED,
-        identified=Identified(-54.2, 1000, 2, 76, 4, ((3, 9, 8),), ("no gradients",)),
+        identified=Identified(-54.2, 1000, 2, 76, 4, ((3, 9, 8),), "without gradients, in evaluation mode"),
     ),
     "nothing": Certificate((LEFT,), (SAME,)),
 }
