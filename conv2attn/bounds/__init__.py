@@ -6,6 +6,7 @@ Nothing here knows what a tensor is. Formats are named as torch names its dtypes
 from conv2attn.bounds.absolute_scores import absolute_score_error, exact_absolute_features
 from conv2attn.bounds.arithmetic import Arithmetic, worst
 from conv2attn.bounds.by_key import Head, sharpness_on_a_pixel, soft_mixing_bound, soft_reading
+from conv2attn.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of
 from conv2attn.bounds.covariance import smallest_eigenvalue_at_least
 from conv2attn.bounds.directed import down, up
 from conv2attn.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
@@ -24,12 +25,15 @@ from conv2attn.bounds.sum_rounding import RoundingBound, convolution_bound, gamm
 __all__ = [
     "EXP_ULPS",
     "FORMATS",
+    "WITHOUT_THEOREM",
     "Arithmetic",
+    "Claimed",
     "Format",
     "Head",
     "RoundingBound",
     "absolute_score_error",
     "auto_alpha",
+    "claims_of",
     "computed_leak",
     "convolution_bound",
     "cut_mass",

@@ -9,6 +9,7 @@ import math
 
 from flint import arb, ctx
 
+from conv2attn.bounds.claimed import WITHOUT_THEOREM, Claimed
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import accumulator_of, format_of
 from conv2attn.bounds.sum_rounding import gamma
@@ -37,7 +38,7 @@ def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: i
     )
 
 
-def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: int, format_name: str) -> float:
+def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: int, format_name: str) -> Claimed:
     """Upper bound on |computed score - score| for any alpha of the format and any real centre with |c_i| <= L.
 
     The features of each of the n + 1 products pass at most four roundings: c, times alpha, and their casts, or |k|^2;
@@ -51,4 +52,5 @@ def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: in
     with ctx.workprec(BALL_PRECISION):
         features = 1 + arb(gamma(5, format_of(format_name).unit_roundoff))
         relative = features * (1 + arb(gamma(dimensions + 1, accumulator_of(format_name).unit_roundoff))) - 1
-        return up(3 * dimensions * relative * arb(alpha) * arb(largest_coordinate) ** 2)
+        error = up(3 * dimensions * relative * arb(alpha) * arb(largest_coordinate) ** 2)
+        return Claimed(error, {WITHOUT_THEOREM})

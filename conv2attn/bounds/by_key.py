@@ -13,6 +13,7 @@ from typing import final
 from flint import arb, ctx
 
 from conv2attn.bounds.arithmetic import Arithmetic
+from conv2attn.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of
 from conv2attn.bounds.directed import BALL_PRECISION, down, up
 from conv2attn.bounds.formats import accumulator_of, format_of, storage_of
 from conv2attn.bounds.hard import computed_leak
@@ -54,20 +55,32 @@ class Head:
         """Axes along which the scores are a sum."""
         return len(self.shifts)
 
+    @property
+    def exceptions(self) -> frozenset[str]:
+        """What a bound on this head rests on besides that on a head of a box whose targets are keys."""
+        enumerated = set[str]() if self.box else {"D2", "T1"}
+        return frozenset(enumerated | ({"L2c"} if self.outside else set()))
+
     def sharpness(self, format_name: str) -> float:
         """The alpha of a head on a pixel of the grid that leaks no less, as computed; 0 if there is none."""
         if max(self.shifts) > 0.5:
             return 0.0
         return sharpness_on_a_pixel(self.alpha, self.shifts, self.distance, format_name)
 
-    def leak(self) -> float:
+    def leak(self) -> Claimed:
         """Upper bound on the mass off the target, in real arithmetic."""
-        return 1.0 if max(self.shifts) > 0.5 else leaked_mass_diagonal([self.alpha] * self.axes, self.shifts)
+        if max(self.shifts) > 0.5:
+            return Claimed(1.0)
+        leak = leaked_mass_diagonal([self.alpha] * self.axes, self.shifts)
+        return Claimed(leak, claims_of(leak) | self.exceptions)
 
-    def computed_leak(self, format_name: str, exp_ulps: float) -> float:
+    def computed_leak(self, format_name: str, exp_ulps: float) -> Claimed:
         """Upper bound on the mass off the target, as computed; exactly 0 where every other weight is 0."""
         sharpness = self.sharpness(format_name)
-        return computed_leak(sharpness, self.axes, format_name, exp_ulps) if sharpness > 0 else 1.0
+        if not sharpness > 0:
+            return Claimed(1.0)
+        leak = computed_leak(sharpness, self.axes, format_name, exp_ulps)
+        return Claimed(leak, claims_of(leak) | self.exceptions)
 
 
 def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float, format_name: str) -> float:
@@ -118,18 +131,19 @@ def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float,
 
 def soft_reading(
     head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float
-) -> tuple[float, RoundingBound]:
+) -> tuple[Claimed, RoundingBound]:
     """The leak of a head of any sharpness, and `soft_mixing_bound` beside it: neither below what claim ROW proves.
 
     Where that says nothing useful the leak counts as 1, and the rounding is that of a mean with any weights.
     """
     mixing = soft_mixing_bound(head, keys, arithmetic, score_error)
     if not mixing.factor <= 1 or max(head.shifts) > 0.5:
-        return 1.0, any_mean_bound(math.prod(keys), arithmetic)
+        return Claimed(1.0), any_mean_bound(math.prod(keys), arithmetic)
     proved = heads_of_row(head, keys, arithmetic, score_error)
     if proved is None or any(head.shifts):
         return head.leak(), mixing
-    return max(head.leak(), up(Fraction(proved.leak(head.axes), ONE))), mixing
+    leak = max(head.leak(), up(Fraction(proved.leak(head.axes), ONE)))
+    return Claimed(leak, claims_of(head.leak()) | {"ROW"}), mixing
 
 
 def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float) -> RoundingBound:
@@ -152,7 +166,17 @@ def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic,
     heads = heads_of_row(head, keys, arithmetic, score_error)
     if heads is None:
         return NOTHING
-    return RoundingBound(up(Fraction(heads.mixing(ONE), ONE)), up(Fraction(heads.mixing(0), ONE)))
+    claims = head.exceptions | ({"ROW", "SOFT"} if covers(head, arithmetic) else {"ROW", "SOFT", WITHOUT_THEOREM})
+    return RoundingBound(up(Fraction(heads.mixing(ONE), ONE)), up(Fraction(heads.mixing(0), ONE)), claims)
+
+
+def covers(head: Head, arithmetic: Arithmetic) -> bool:
+    """Whether claim ROW speaks of such heads in such arithmetic: targets among the keys of a box, sums to nearest.
+
+    Not of means that are stored at each step, of a fused kernel's running maximum, or of products that are cut.
+    """
+    plain = not (arithmetic.stores_means or arithmetic.fused or arithmetic.truncates or arithmetic.flushes)
+    return plain and head.box and not head.outside and not format_of(arithmetic.format).cuts
 
 
 def any_mean_bound(keys: int, arithmetic: Arithmetic) -> RoundingBound:
@@ -169,7 +193,9 @@ def any_mean_bound(keys: int, arithmetic: Arithmetic) -> RoundingBound:
         coarse = (1 + cut) ** 2 - 1 + 2 * arb(gamma(4 * keys, each))
         weights = (1 + u) ** 2 * cast / (1 - arb(gamma(keys, inner.unit_roundoff)))
         lost = (2 * keys + 1) * tiny + keys * arb(storage.smallest_subnormal)
-        return RoundingBound(up(weights * (1 + coarse) * cast - 1 + keys * 8 * lost), up(8 * lost))
+        return RoundingBound(
+            up(weights * (1 + coarse) * cast - 1 + keys * 8 * lost), up(8 * lost), frozenset({WITHOUT_THEOREM})
+        )
 
 
 @lru_cache(maxsize=4096)

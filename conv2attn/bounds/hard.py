@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from flint import arb, ctx
 
+from conv2attn.bounds.claimed import WITHOUT_THEOREM, Claimed
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import Format, accumulator_of, format_of, storage_of
 from conv2attn.bounds.leak import lattice_rivals, positive_ball
@@ -52,7 +53,7 @@ def auto_alpha(format_name: str) -> float:
     return alpha
 
 
-def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> float:
+def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> Claimed:
     """Upper bound on the sum of the off-target weights as computed, for a head whose target is a key.
 
     Scores `-alpha |d|^2` come from integers and are off by at most 3 u; exp by `exp_ulps`; the sum is at least the
@@ -66,7 +67,8 @@ def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: flo
     Source: proved as claim SOFT of proofs/.
     """
     with ctx.workprec(BALL_PRECISION):
-        return up(_stored_off_target(alpha, dimensions, format_name, exp_ulps)[0])
+        mass = up(_stored_off_target(alpha, dimensions, format_name, exp_ulps)[0])
+        return Claimed(mass, {"SOFT"} if mass else {"SOFT", "A46"})
 
 
 @lru_cache(maxsize=256)
@@ -124,7 +126,8 @@ def hard_mixing_bound(
     inner, storage = accumulator_of(format_name), storage_of(format_name)
     cuts = format_of(format_name).cuts
     if alpha >= one_hot_threshold(format_name) and not cuts:
-        return RoundingBound(0.0, 0.0)
+        return RoundingBound(0.0, 0.0, frozenset({"SOFT", "A46"}))
+    claims = frozenset({"SOFT", WITHOUT_THEOREM} if stores and storage != inner else {"SOFT"})
     with ctx.workprec(BALL_PRECISION):
         mass, others = _stored_off_target(alpha, dimensions, format_name, exp_ulps)
         rounding = arb(convolution_bound(others + 1, format_name, bias=False).factor)
@@ -138,9 +141,9 @@ def hard_mixing_bound(
         if storage != inner:
             lost += (1 + rounding) * (arb(inner.smallest_normal) + storage.smallest_subnormal)
         if cuts:
-            return RoundingBound(up(mass + rounding * (1 + mass)), up(lost))
+            return RoundingBound(up(mass + rounding * (1 + mass)), up(lost), claims | {WITHOUT_THEOREM})
         doubled = 2 if storage == inner else 4
-        return RoundingBound(up(doubled * (1 + rounding) * mass), up(doubled * lost))
+        return RoundingBound(up(doubled * (1 + rounding) * mass), up(doubled * lost), claims)
 
 
 def _target_is_one(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> bool:

@@ -2,14 +2,16 @@
 
 from fractions import Fraction
 
+from conv2attn.bounds.claimed import Claimed, claims_of
 from conv2attn.bounds.directed import up
 from conv2attn.bounds.sum_rounding import RoundingBound
 from conv2attn.errors import UsageError
 
 EXACT_MIXING = RoundingBound(0.0, 0.0)
+PARTS = ("factor", "absolute")
 
 
-def mixing_effect(leak: float, input_range: float, mixing: RoundingBound = EXACT_MIXING) -> float:
+def mixing_effect(leak: float, input_range: float, mixing: RoundingBound = EXACT_MIXING) -> Claimed:
     """Upper bound on |what a head reads - the target's value|, for inputs (padding included) within +-input_range.
 
     sum_k p_k x_k - x_t = sum over k != t of p_k (x_k - x_t), at most leak (max x - min x) <= 2 leak input_range; the
@@ -21,10 +23,15 @@ def mixing_effect(leak: float, input_range: float, mixing: RoundingBound = EXACT
         mixing: rounding of the head's weighted mean: `hard_mixing_bound` or `soft_mixing_bound`.
     Source: proof of Cordonnier et al. 2020, Theorem 1, with Lemma 2's limit replaced by the leak.
     """
-    for name, value in (("leak", leak), ("input_range", input_range), *vars(mixing).items()):
+    for name, value in (
+        ("leak", leak),
+        ("input_range", input_range),
+        *((part, getattr(mixing, part)) for part in PARTS),
+    ):
         _non_negative(name, value)
     radius = Fraction(input_range)
-    return up(radius * (2 * Fraction(leak) + Fraction(mixing.factor)) + Fraction(mixing.absolute))
+    effect = up(radius * (2 * Fraction(leak) + Fraction(mixing.factor)) + Fraction(mixing.absolute))
+    return Claimed(effect, claims_of(leak, mixing) | {"T1"})
 
 
 def difference_bound(
@@ -35,7 +42,7 @@ def difference_bound(
     converted: RoundingBound,
     leak: float = 0.0,
     mixing: RoundingBound = EXACT_MIXING,
-) -> float:
+) -> Claimed:
     """Upper bound on |converted - original| in one output channel, both computed, for all finite |x| <= input_range.
 
     With M = S r + |b| and e the `mixing_effect`: S e for what the heads read, f1 M + a1 for the rounding of the
@@ -55,12 +62,15 @@ def difference_bound(
     _non_negative("weight_sum", weight_sum)
     _non_negative("|bias|", abs(bias))
     for bound in (original, converted):
-        for name, value in vars(bound).items():
-            _non_negative(name, value)
-    read = Fraction(weight_sum) * Fraction(mixing_effect(leak, input_range, mixing))
+        for part in PARTS:
+            _non_negative(part, getattr(bound, part))
+    effect = mixing_effect(leak, input_range, mixing)
+    read = Fraction(weight_sum) * Fraction(effect)
     size = Fraction(weight_sum) * Fraction(input_range) + abs(Fraction(bias))
     rounding = Fraction(original.factor) * size + Fraction(converted.factor) * (size + read)
-    return up(read + rounding + Fraction(original.absolute) + Fraction(converted.absolute))
+    difference = up(read + rounding + Fraction(original.absolute) + Fraction(converted.absolute))
+    soft = {"T1", "SOFT"} if effect else set[str]()
+    return Claimed(difference, claims_of(original, converted, leak, mixing) | {"FLOAT"} | soft)
 
 
 def _non_negative(name: str, value: float) -> None:

@@ -6,13 +6,14 @@ from functools import reduce
 
 from flint import arb, ctx
 
+from conv2attn.bounds.claimed import Claimed
 from conv2attn.bounds.directed import BALL_PRECISION, down, up
 from conv2attn.errors import AlphaError, UsageError
 
 SERIES_TERMS = 8  # the ninth term of either theta series below is under 2^-300 of the first
 
 
-def leaked_mass(alpha: float, dimensions: int = 2) -> float:
+def leaked_mass(alpha: float, dimensions: int = 2) -> Claimed:
     """Upper bound on `1 - attention[q, q + offset]` for a quadratic head with an integer offset.
 
     With theta = sum over all integers n of exp(-alpha n^2) the target's share is at least theta^-dimensions on every
@@ -31,7 +32,7 @@ def leaked_mass(alpha: float, dimensions: int = 2) -> float:
     return leaked_mass_diagonal([alpha] * dimensions)
 
 
-def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None = None) -> float:
+def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None = None) -> Claimed:
     """Upper bound on the weight off the nearest key, for scores `-sum alphas[i] (displacement[i] - centre[i])^2`.
 
     The softmax over the lattice is a product over the axes. With f the distance of centre[i] from the nearest integer,
@@ -62,7 +63,7 @@ def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None
             _rivals(positive_ball(alpha), abs(c - round(c)))  # exact: a float and its nearest integer
             for alpha, c in zip(alphas, centre, strict=True)
         ]
-        return min(1.0, up(_leak(rivals)))
+        return Claimed(min(1.0, up(_leak(rivals))), {"L2c"})
 
 
 def leak_reached(alpha: float, shifts: Sequence[float]) -> float:

@@ -4,6 +4,7 @@ import math
 
 from flint import arb, ctx
 
+from conv2attn.bounds.claimed import WITHOUT_THEOREM, Claimed
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import EXP_ULPS, accumulator_of, storage_of
 from conv2attn.bounds.sum_rounding import gamma
@@ -11,7 +12,7 @@ from conv2attn.bounds.sum_rounding import gamma
 CUT_BITS = 24  # a weight is cut where it is certainly below the smallest normal number times 2^24
 
 
-def cut_mass(keys: int, format_name: str, score_error: float = 0.0) -> float:
+def cut_mass(keys: int, format_name: str, score_error: float = 0.0) -> Claimed:
     """Upper bound on the mass that `conv2attn.basis.cut_softmax` takes from one row: the weights that it sets to 0.
 
     A score is dropped where it is below the largest of its row by more than `-log(tiny 2^24)`, so that its weight is
@@ -26,12 +27,12 @@ def cut_mass(keys: int, format_name: str, score_error: float = 0.0) -> float:
     """
     with ctx.workprec(BALL_PRECISION):
         tiny = arb(accumulator_of(format_name).smallest_normal)
-        return up(keys * tiny * 2**CUT_BITS * (2 * arb(score_error)).exp())
+        return Claimed(up(keys * tiny * 2**CUT_BITS * (2 * arb(score_error)).exp()), {WITHOUT_THEOREM})
 
 
 def softmax_error(
     keys: int, format_name: str, score_error: float = 0.0, exp_ulps: float = EXP_ULPS["softmax"]
-) -> float:
+) -> Claimed:
     """Upper bound on the sum over keys of |computed weight - softmax weight|, for any scores off by at most an amount.
 
     `weights_error` for exponentials off by a fraction d and an amount eta (exp itself, scores off by e, what is cut).
@@ -51,7 +52,7 @@ def softmax_error(
         off = (1 + 2 * arb(exp_ulps) * inner.unit_roundoff) * arb(score_error).exp() - 1
         off += keys * (exp_ulps + 1) * tiny + arb(cut_mass(keys, format_name, score_error))
         lost = (1 + arb(gamma(keys, inner.unit_roundoff))) * 2 * keys * tiny
-        return up(weights_error(keys, format_name, off, lost))
+        return Claimed(up(weights_error(keys, format_name, off, lost)), {"SOFT"})
 
 
 def weights_error(keys: int, format_name: str, off: arb, lost: arb) -> arb:

@@ -1,9 +1,10 @@
 """Rounding of sums of products: of a convolution, and of the channel product of an attention layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import final
 
+from conv2attn.bounds.claimed import Claimed
 from conv2attn.bounds.directed import up
 from conv2attn.bounds.row import ONE, Setting
 from conv2attn.errors import UsageError
@@ -12,13 +13,17 @@ from conv2attn.errors import UsageError
 @final
 @dataclass(frozen=True)
 class RoundingBound:
-    """|computed - exact| <= factor * M + absolute, where M is the sum of the absolute values that are added."""
+    """|computed - exact| <= factor * M + absolute, where M is the sum of the absolute values that are added.
+
+    `claims` are the statements of proofs/ on which it rests.
+    """
 
     factor: float
     absolute: float
+    claims: frozenset[str] = field(default=frozenset(), compare=False)
 
 
-def gamma(operations: int, unit_roundoff: float) -> float:
+def gamma(operations: int, unit_roundoff: float) -> Claimed:
     """gamma_n = n u / (1 - n u), rounded up: n roundings in a row change a number by at most this fraction of it.
 
     Raises:
@@ -32,7 +37,7 @@ def gamma(operations: int, unit_roundoff: float) -> float:
             f"gamma of {operations} operations at unit roundoff {float(unit_roundoff)}",
             "Pass fewer operations, or a format with a smaller roundoff.",
         )
-    return up(exact / (1 - exact))
+    return Claimed(up(exact / (1 - exact)), {"FLOAT"})
 
 
 def convolution_bound(
@@ -85,4 +90,4 @@ def convolution_bound(
             "Pass fewer operations, or a format with a smaller roundoff.",
         )
     factor, lost = setting.cost(setting.terms), setting.lost
-    return RoundingBound(up(Fraction(factor, ONE)), up(Fraction(lost, ONE)))
+    return RoundingBound(up(Fraction(factor, ONE)), up(Fraction(lost, ONE)), frozenset({"FLOAT"}))

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import torch
@@ -153,7 +153,7 @@ def exact_value(basis: Basis, image: Tensor, place: tuple[int, ...]) -> Fraction
     return total
 
 
-def rounding_allowed(layer: Layer, pair: Pair, image: Tensor) -> list[float] | None:
+def rounding_allowed(layer: Layer, pair: Pair, image: Tensor) -> Sequence[float] | None:
     """For each output channel, the largest difference on `image` that rounding explains, if the conversion is right.
 
     Args:

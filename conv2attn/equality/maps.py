@@ -14,7 +14,7 @@ from conv2attn.attention import ENGINES
 from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
-from conv2attn.bounds import Head, format_of, leak_reached, one_hot_threshold
+from conv2attn.bounds import Claimed, Head, claims_of, format_of, leak_reached, one_hot_threshold
 from conv2attn.bounds.dyadic import integer_matrix
 from conv2attn.equality.bases import (
     channels,
@@ -354,7 +354,7 @@ def block_diagonal(weights: Weights) -> Weights:
     return Weights(blocks(weights.value), blocks(weights.output), weights.bias, 1)
 
 
-def check_leaks(original: Basis, converted: Basis) -> tuple[Finding, float]:
+def check_leaks(original: Basis, converted: Basis) -> tuple[Finding, Claimed]:
     """The finding on the layer of the two that leaks more, and an upper bound on that leak.
 
     Two attentions with equal scores leak alike, whatever their leak is.
@@ -368,7 +368,7 @@ def check_leaks(original: Basis, converted: Basis) -> tuple[Finding, float]:
 
 
 @gradual_underflow()
-def check_leak(basis: Basis) -> tuple[Finding, float]:
+def check_leak(basis: Basis) -> tuple[Finding, Claimed]:
     """Whether every head leaks at most the unit roundoff, and an upper bound on the largest leak.
 
     Proved where every weight off the targets is exactly 0 as computed on this device, otherwise bounded; also for
@@ -376,20 +376,20 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
     """
     every, kind = heads_of(basis), format_of_weights(basis)
     if not every:
-        return holds("leak"), 0.0
+        return holds("leak"), Claimed(0.0)
     working = working_heads(basis)
     bad = [head for head in working if not 0 < every[head].alpha < math.inf]
     if bad:
         sentence = f"head {bad[0]} has alpha = {every[bad[0]].alpha!r}, which is not positive and finite"
-        return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {counted(len(every), 'head')})"), 1.0
+        return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {counted(len(every), 'head')})"), Claimed(1.0)
     counts = Counter(every[head] for head in working)
     like, threshold = basis.weights.stored, one_hot_threshold(kind)
     measured = (each for engine in ENGINES for each in arithmetics(engine, like.dtype, like.device.type))
     ulps = max(each.exp_ulps for each in measured)
     computed = {head: head.computed_leak(kind, ulps) for head in counts}
     if not any(computed.values()) and exponential_underflows(threshold, like.dtype, like.device.type):
-        return holds("leak"), 0.0
-    leaks = {head: max(leak, head.leak()) for head, leak in computed.items()}
+        return holds("leak"), Claimed(0.0, claims_of(*computed.values()))
+    leaks = {head: Claimed(max(leak, head.leak()), claims_of(leak, head.leak())) for head, leak in computed.items()}
     worst = max(leaks, key=lambda head: leaks[head])
     most, roundoff = leaks[worst], format_of(kind).unit_roundoff
     if most <= roundoff:

@@ -22,8 +22,6 @@ OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2
 CLAIMS: dict[str, tuple[str, ...]] = {
     "geometry": ("L1", "PAD", "STR"),
     "weights": ("T1",),
-    "leak": ("L2b", "L2c", "A46"),
-    "bound": ("T1", "L2c", "L2d"),
 }
 
 
@@ -74,7 +72,7 @@ def unsupported(code: str, sentence: str) -> Finding:
 
 @final
 class Licences(Part, frozen=True):
-    """The statements of proofs/ that license the bound and the leak of a layer."""
+    """The claims of proofs/ on which the bound and the leak of a layer rest; steps without a theorem are named."""
 
     bound: tuple[str, ...] = ()
     leak: tuple[str, ...] = ()
@@ -88,7 +86,7 @@ class Row(Part, frozen=True):
     image. `leak` is the largest off-target mass of a head. A `skipped` row was left out on request and does not count.
     """
 
-    derived: ClassVar[tuple[str, ...]] = ("strength", "verdict", "licensed_by")
+    derived: ClassVar[tuple[str, ...]] = ("strength", "verdict")
     name: str
     convolution: str
     findings: tuple[Finding, ...]
@@ -103,6 +101,7 @@ class Row(Part, frozen=True):
     max_error: Number | None = None
     bound: Number | None = None
     skipped: bool = False
+    licensed_by: Licences = Licences()
 
     @property
     def verdict(self) -> Verdict:
@@ -114,11 +113,6 @@ class Row(Part, frozen=True):
         """The strength of the claim for all inputs: that of the weakest part, what was measured apart."""
         parts = [finding.strength for finding in self.findings if finding.part not in ("measured", "support")]
         return weakest_strength(parts) if parts and not self.skipped else None
-
-    @property
-    def licensed_by(self) -> Licences:
-        """The statements of proofs/ that license the bound and the leak."""
-        return Licences(*(CLAIMS[key] if getattr(self, key) is not None else () for key in ("bound", "leak")))
 
     @property
     def decisive(self) -> Finding:

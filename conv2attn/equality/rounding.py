@@ -11,8 +11,11 @@ from conv2attn.attention.measured_arithmetic import arithmetics
 from conv2attn.attention.recipe import score_dtype
 from conv2attn.basis import Basis, Weights
 from conv2attn.bounds import (
+    WITHOUT_THEOREM,
     Arithmetic,
+    Claimed,
     RoundingBound,
+    claims_of,
     difference_bound,
     format_of,
     gamma,
@@ -29,7 +32,7 @@ ROUNDED = 1 + 2.0**-7  # pays for the rounding of sums of up to 2^16 terms
 SLACK = 1 + 2.0**-30  # pays for the float64 sums here: fewer than 2^22 terms, each rounded once
 
 
-def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, ...]) -> list[float] | None:
+def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, ...]) -> list[Claimed] | None:
     """For each output channel a bound on |converted - original| as computed, for all finite |x| <= input_range.
 
     Counts the rounding of both layers, the leak, and the differences of taps and biases; for the engines that are set,
@@ -54,8 +57,9 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
             products = [product_error(side, kind) for side in bases]
         except UsageError:
             return None
-        leak = (mixings[0][0] + mixings[1][0]) * SLACK
-        mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
+        leak = Claimed((mixings[0][0] + mixings[1][0]) * SLACK, claims_of(*(each for each, _ in mixings)))
+        factor, absolute = (sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute"))
+        mixing = RoundingBound(factor, absolute, claims_of(*(each for _, each in mixings)))
         if any(each.truncates for own in settings for each in own) and mixing != RoundingBound(0.0, 0.0):
             return None
         sums = pair.magnitudes
@@ -64,11 +68,14 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
         extra = (products[0] * sums[0] + products[1] * sums[1] + underflow) * SLACK**2 * 2 * input_range
         taps, offs = differences(pair)
         extra = extra + taps * SLACK * input_range + offs
-        per_weight, per_bias, constant = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
+        numbers = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
+        per_weight, per_bias, constant = numbers
         biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64)
         if flushing or format_of(kind).cuts or any(each.flushes for own in settings for each in own):
             extra = extra + flushed(format_of_weights(original), largest, sum(terms), input_range)
-        return ((largest * per_weight + biases * per_bias + constant + extra) * SLACK).tolist()
+        claims = claims_of(*numbers) | ({WITHOUT_THEOREM} if extra.any() else set())
+        bound = (largest * per_weight + biases * per_bias + constant + extra) * SLACK
+        return [Claimed(each, claims) for each in bound.tolist()]
 
 
 def flushed(stored: str, sums: Tensor, terms: int, input_range: float) -> Tensor:
@@ -83,9 +90,9 @@ def flushed(stored: str, sums: Tensor, terms: int, input_range: float) -> Tensor
 
 def coefficients(
     input_range: float, original: RoundingBound, converted: RoundingBound, leak: float, mixing: RoundingBound
-) -> tuple[float, float, float]:
+) -> tuple[Claimed, Claimed, Claimed]:
     """`bounds.difference_bound` as `S per_weight + |b| per_bias + constant`, which it is; each is rounded up."""
-    first, second = (RoundingBound(side.factor, 0.0) for side in (original, converted))
+    first, second = (RoundingBound(side.factor, 0.0, side.claims) for side in (original, converted))
     return (
         difference_bound(1.0, 0.0, input_range, first, second, leak=leak, mixing=mixing),
         difference_bound(0.0, 1.0, input_range, first, second, leak=leak, mixing=mixing),
@@ -143,7 +150,7 @@ def overflow(pair: Pair, side: int, input_range: float) -> str:
 
 def mixing_bound(
     basis: Basis, padded_sides: tuple[int, ...], arithmetics: Sequence[Arithmetic]
-) -> tuple[float, RoundingBound]:
+) -> tuple[Claimed, RoundingBound]:
     """The leak in real arithmetic, and the rounding error of the heads' weighted means beside it, by each arithmetic.
 
     Where the target's weight is 1 as computed, the leak is counted in the second alone; this holds for mixing over all
@@ -155,7 +162,7 @@ def mixing_bound(
     every = heads_of(basis)
     heads = {every[head] for head in working_heads(basis)} if every else set()
     if not heads:
-        return 0.0, RoundingBound(0.0, 0.0)
+        return Claimed(0.0), RoundingBound(0.0, 0.0)
     kind, axes, features = arithmetics[0].format, every[0].axes, 0.0
     if any(each.fused for each in arithmetics):  # scores are inner products of absolute features
         features = score_error(basis.operators.numbers(), max(padded_sides), score_dtype(basis.weights.stored.dtype))
@@ -164,14 +171,19 @@ def mixing_bound(
     if alpha >= target_rounds_to_one_threshold(kind, axes, ulps):
         stores = any(each.stores_means for each in arithmetics)
         whole, one_axis = (hard_mixing_bound(alpha, n, kind, ulps, stores=stores) for n in (axes, 1))
-        return 0.0, greatest([whole, RoundingBound(2 * axes * one_axis.factor, 2 * axes * one_axis.absolute)])
+        apart = RoundingBound(2 * axes * one_axis.factor, 2 * axes * one_axis.absolute, one_axis.claims)
+        mixing = greatest([whole, apart])
+        claims = mixing.claims.union(*(head.exceptions for head in heads))
+        return Claimed(0.0), RoundingBound(mixing.factor, mixing.absolute, claims)
     read = [soft_reading(head, padded_sides, each, features) for head in heads for each in arithmetics]
-    return max(leak for leak, _ in read), greatest([mixing for _, mixing in read])
+    leaks = [leak for leak, _ in read]
+    return Claimed(max(leaks), claims_of(*leaks)), greatest([mixing for _, mixing in read])
 
 
 def greatest(bounds: Sequence[RoundingBound]) -> RoundingBound:
     """The larger factor and the larger absolute part of all bounds."""
-    return RoundingBound(max(bound.factor for bound in bounds), max(bound.absolute for bound in bounds))
+    factor, absolute = max(bound.factor for bound in bounds), max(bound.absolute for bound in bounds)
+    return RoundingBound(factor, absolute, claims_of(*bounds))
 
 
 def lost(basis: Basis, kind: str) -> float:

@@ -14,13 +14,14 @@ from conv2attn.attention import ENGINES, MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
 from conv2attn.basis import AttentionGrid, Basis
+from conv2attn.bounds import WITHOUT_THEOREM, Claimed, claims_of
 from conv2attn.equality.bases import Pair, comparable_basis, engine_of, gradual_underflow, heads_out_of_bounds
 from conv2attn.equality.counterexamples import find_counterexample
 from conv2attn.equality.failures import reason, without_memory
 from conv2attn.equality.layers import Layer, own, tap_weights
 from conv2attn.equality.maps import check_leaks, compare_maps
 from conv2attn.equality.outputs import largest_difference, other_kind
-from conv2attn.equality.results import Counterexample, Finding, Row, holds, refuted, undecided, unsupported
+from conv2attn.equality.results import Counterexample, Finding, Licences, Row, holds, refuted, undecided, unsupported
 from conv2attn.equality.rounding import difference_bounds, has_blind_outputs, overflow, seeing
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import describe
@@ -105,7 +106,7 @@ class LayerPair:
             leaking, self.leak = check_leaks(original, converted)
         return [*geometry_and_weights, leaking]
 
-    leak: float | None = None
+    leak: Claimed | None = None
     failure: Exception | None = None
 
     @property
@@ -157,9 +158,9 @@ class LayerPair:
         """Whether the geometry is known to be the same, so that there can be a bound."""
         return (self.maps[0].part, self.maps[0].verdict) == ("geometry", Verdict.HOLDS)
 
-    def bound(self, reach: float) -> float | None:
+    def bound(self, reach: float) -> Claimed | None:
         """The bound on all outputs for inputs within +-reach; None where there is none, or the first can overflow."""
-        bounds = list[float]()
+        bounds = list[Claimed]()
         for bases in self.calls or [self.bases]:
             if not self.placed or overflow(bases, 0, reach):
                 return None
@@ -167,7 +168,7 @@ class LayerPair:
             if each is None:
                 return None
             bounds += each
-        return max(bounds, default=0.0)
+        return Claimed(max(bounds, default=0.0), claims_of(*bounds))
 
     def find_spread(self) -> None:
         """Measures whether the first is a direct sum on the shapes that were met.
@@ -211,6 +212,7 @@ class LayerPair:
         """The row with its findings and numbers."""
         measured, findings = self.measured, list(self.maps)
         row = replace(row, grid=measured.grid or None, leak=self.leak, **self.numbers())
+        licences = Licences(leak=named(self.leak))
         if measured.shapes and self.readable:
             self.find_spread()
             measured.refused = self.refusal()
@@ -221,6 +223,8 @@ class LayerPair:
             findings.append(judge_measured(measured, bound, self.placed, beyond))
             stated = None if measured.spread > 0 else bound
             row = replace(row, input_range=measured.input_range, max_error=measured.max_error, bound=stated)
+            licences = replace(licences, bound=named(stated))
+        row = replace(row, licensed_by=licences)
         return self.refuted_by_an_input(replace(row, findings=tuple(findings)))
 
     def overflow(self, side: int) -> str:
@@ -271,6 +275,12 @@ class LayerPair:
         if refuses or (wraps and isinstance(hard_offsets(heads, basis.weights.stored.dtype), str)):
             return layer.engine, self.second.name or "the layer"
         return None
+
+
+def named(number: Claimed | None) -> tuple[str, ...]:
+    """The claims on which a number rests, in order; `WITHOUT_THEOREM` comes last."""
+    claims = claims_of(number)
+    return (*sorted(claims - {WITHOUT_THEOREM}), *claims & {WITHOUT_THEOREM})
 
 
 UNDECIDED_GEOMETRY = ("geometry", Verdict.UNDECIDED)

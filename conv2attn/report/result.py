@@ -133,7 +133,7 @@ def plain(item: Any) -> Any:
         return [plain(each) for each in item]
     if isinstance(item, Mapping):
         return {key: plain(each) for key, each in item.items()}
-    return msgspec.to_builtins(item, enc_hook=left_out)
+    return float(item) if isinstance(item, float) else msgspec.to_builtins(item, enc_hook=left_out)
 
 
 def left_out(item: Any) -> None:

@@ -1,8 +1,12 @@
 """Each licence over its whole domain: the function gives what is proved, and each wrong function does not somewhere."""
 
+import contextlib
 import importlib
+import inspect
+import math
 import os
 from functools import reduce
+from typing import get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -11,7 +15,10 @@ from licences import encodings, geometry, layers, leaks, rounding, softmaxes, sp
 from licences.domains import DOMAINS, cases, edges, ends, lengths
 from licences.planted import plants
 
+from conv2attn import bounds
+from conv2attn.bounds import WITHOUT_THEOREM, Claimed, RoundingBound
 from conv2attn.errors import Conv2AttnError
+from proofs import CLAIMS
 
 LICENCES = {
     (claim, f"conv2attn.{name}"): licence
@@ -151,3 +158,42 @@ def test_a_right_function_is_not_taken_for_a_wrong_one():
 def test_a_name_that_does_not_resolve_is_an_error():
     with pytest.raises(AttributeError):
         resolve("conv2attn.bounds.no_such_bound")
+
+
+NO_UPPER_BOUNDS = {
+    *("auto_alpha", "one_hot_threshold", "target_rounds_to_one_threshold", "sharpness_on_a_pixel"),
+    *("leak_reached", "smallest_eigenvalue_at_least", "down", "up"),
+}
+
+
+def returns(function):
+    return get_type_hints(function)["return"]
+
+
+CLAIMED = [name for name in LICENCES if inspect.isfunction(resolve(name[1])) and returns(resolve(name[1])) in (
+    Claimed, RoundingBound)]  # fmt: skip
+
+
+def test_every_public_bound_names_its_claims():
+    public = {name: getattr(bounds, name) for name in bounds.__all__}
+    functions = {name: each for name, each in public.items() if callable(each) and not isinstance(each, type)}
+    assert {name for name, function in functions.items() if returns(function) is float} == NO_UPPER_BOUNDS
+
+
+@pytest.mark.parametrize("claimed", CLAIMED, ids=":".join)
+def test_a_bound_names_a_claim_whose_domain_accepts_its_arguments(claimed):
+    licence, function = LICENCES[claimed], resolve(claimed[1])
+    licensed, made = {claim for claim, name in LICENCES if name == claimed[1]}, []
+
+    def noting(*arguments, **options):
+        made.append(function(*arguments, **options))
+        return made[-1]
+
+    for case in edges(DOMAINS[claimed])[::3]:
+        with contextlib.suppress(Conv2AttnError):
+            licence.agrees(noting, licence.shape(*case))
+    finite = [bound for bound in made if getattr(bound, "factor", bound) < math.inf]  # an infinite one claims nothing
+    assert finite
+    for bound in finite:
+        assert licensed & bound.claims
+        assert bound.claims <= {*CLAIMS, WITHOUT_THEOREM}
