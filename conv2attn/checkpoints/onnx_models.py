@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
 
@@ -38,6 +39,12 @@ def open_session(model: str | bytes) -> Any:
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
+@lru_cache(maxsize=2)
+def session_of(model: bytes) -> Any:
+    """The session of a model, which is no state of its network: that is the bytes, which can be copied and compared."""
+    return open_session(model)
+
+
 @final
 class OnnxNetwork(nn.Module):
     """An ONNX model of one image as a module: its operators are onnxruntime's, so nothing inside it is seen by torch.
@@ -49,7 +56,7 @@ class OnnxNetwork(nn.Module):
     def __init__(self, model: bytes):
         super().__init__()
         self.model = model
-        self.session = open_session(model)
+        session_of(model)
 
     def forward(self, image: Tensor) -> Tensor:
         """The first output on an image (batch, channels, *sides).
@@ -60,9 +67,10 @@ class OnnxNetwork(nn.Module):
         if torch.compiler.is_compiling():
             reason = "the operators of an ONNX model are onnxruntime's, which torch does not see"
             raise UsageError("C2A010", reason, "Call it outside torch.compile and torch.export.")
-        (input_node, *_), (output_node, *_) = self.session.get_inputs(), self.session.get_outputs()
+        session = session_of(self.model)
+        (input_node, *_), (output_node, *_) = session.get_inputs(), session.get_outputs()
         try:
-            (output,) = self.session.run([output_node.name], {input_node.name: image.detach().cpu().numpy()})
+            (output,) = session.run([output_node.name], {input_node.name: image.detach().cpu().numpy()})
         except Exception as error:
             reason = f"the ONNX model does not take images {'x'.join(map(str, image.shape))} of {image.dtype}"
             sizes = "x".join(map(str, input_node.shape))
@@ -70,9 +78,6 @@ class OnnxNetwork(nn.Module):
                 "C2A120", reason, f"Pass --input-size or --inputs of {sizes}, {input_node.type}."
             ) from error
         return torch.from_numpy(output).to(image.device)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "OnnxNetwork":
-        return OnnxNetwork(self.model)
 
 
 def read_onnx(path: Path) -> OnnxNetwork:

@@ -74,7 +74,7 @@ def show_on(console: "Console", document: Document, width: int | None) -> None:
         console.print(text, soft_wrap=True)
     for part in document.parts:
         match part:
-            case Table():
+            case Table() if part.rows:
                 console.print()
                 table, dropped = fitted(part, width)
                 console.print(rich_table(table, width is not None and total(widths(table).values()) > width))
