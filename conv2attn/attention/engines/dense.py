@@ -121,11 +121,12 @@ def run(basis: Basis, image: Tensor, part: Part, step: int | None) -> Tensor:
     """
     keys = basis.padding.pad(image)
     grid, chunks = grid_and_chunks(basis, keys, step)
+    output = partial(part, basis, keys, grid)
     if len(chunks) > 1 and torch.is_grad_enabled():
         options: Any = {"use_reentrant": False, "preserve_rng_state": drops(part)}
-        pieces = [checkpoint(part, basis, keys, grid, chunk, **options) for chunk in chunks]
+        pieces = [checkpoint(output, chunk, **options) for chunk in chunks]
     else:
-        pieces = [part(basis, keys, grid, chunk) for chunk in chunks]
+        pieces = [output(chunk) for chunk in chunks]
     return joined(pieces, 2).unflatten(2, grid.queries)
 
 
