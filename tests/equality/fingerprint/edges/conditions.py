@@ -1,0 +1,182 @@
+"""No rule beyond its condition: pairs that differ by a dtype, an argument, a special number or the order of writes."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from conv2attn.equality.fingerprint import identify
+
+T = torch.tensor
+GENERATOR = torch.Generator().manual_seed(0)
+IMAGES = torch.rand(2, 3, 8, 8, generator=GENERATOR)
+ROW = torch.randn(4, generator=GENERATOR)
+WEIGHT = torch.randn(4, 1, 3, 3, generator=GENERATOR)
+DOUBLE = torch.float64
+
+
+def into(dtype):
+    def network(x):
+        return torch.empty(x.shape, dtype=dtype).copy_(x).to(x.dtype)
+
+    return network
+
+
+def out_half(x):
+    half = torch.empty(x.shape, dtype=torch.half)
+    torch.mul(x, 1000, out=half)
+    return half.to(x.dtype)
+
+
+def written_twice(first, second):
+    def network(x):
+        y = x.clone()
+        y[first], y[second] = 1.0, 2.0
+        return y
+
+    return network
+
+
+DTYPES = {
+    "copied into half": (into(torch.half), lambda x: x * 1),
+    "copied into bfloat16": (into(torch.bfloat16), lambda x: x * 1),
+    "copied into integers": (into(torch.int32), into(torch.int8)),
+    "a product in half": (out_half, lambda x: x * 1000),
+    "half that overflows": (lambda x: (x.half() * x.half()).float(), lambda x: x.half().float() ** 2),
+    "a sum of booleans": (lambda x: ((x > 0) + (x > 0)).float(), lambda x: (x > 0).float() * 2),
+    "not of a boolean": (lambda x: (~(x > 0)).int(), lambda x: ~((x > 0).int())),
+    "filled with a fraction": (lambda x: x.int().fill_(2.5).float(), lambda x: x.double().fill_(2.5).float()),
+    "eight bits": (lambda x: x.to(torch.float8_e4m3fn).float(), lambda x: x * 1),
+    "sums of integers": (lambda x: x.sum(-1, dtype=torch.int64).float(), lambda x: x.sum(-1)),
+    "a lone number promotes": (lambda x: x > T([0.1], dtype=DOUBLE), lambda x: x > T(0.1, dtype=DOUBLE)),
+    "a lone integer promotes": (
+        lambda x: x.to(torch.int8) == T([300], dtype=torch.int32),
+        lambda x: x.to(torch.int8) == T(300, dtype=torch.int32),
+    ),
+    "integers as floats": (lambda x: x.int() + 1 > 16777216, lambda x: x.int() + 1 > 16777216.0),
+    "an exponent that rounds": (lambda x: x.pow(16777217).double(), lambda x: x.double().pow(16777217)),
+    "an exponent of a root": (lambda x: x.pow(0.3).double(), lambda x: x.double().pow(0.3)),
+    "softplus, beta that rounds": (
+        lambda x: F.softplus(x, beta=0.1).double(),
+        lambda x: F.softplus(x.double(), beta=0.1),
+    ),
+    "256 places in bytes": (
+        lambda x: F.interpolate(x.byte(), scale_factor=2),
+        lambda x: F.interpolate(x.byte()[:, :1].expand(2, 3, 8, 8) * 1, scale_factor=2),
+    ),
+}
+
+SPECIAL = {
+    "0 / 0": (lambda x: x / (x - x), torch.zeros_like),
+    "signs of zero": (lambda x: x / 0.0, lambda x: x / -0.0),
+    "relu / relu": (lambda x: F.relu(x - 0.5) / F.relu(x - 0.5), torch.ones_like),
+    "inf - inf": (lambda x: x + math.inf - math.inf, lambda x: x * 1),
+    "nan": (lambda x: x + math.nan - math.nan, lambda x: x * 1),
+    "0 log": (lambda x: 0 * torch.log(x - 2), lambda x: x * 0),
+    "log - log": (lambda x: (x - 0.5).log() - (x - 0.5).log(), lambda x: x * 0),
+    "sqrt rsqrt": (lambda x: (x - 0.5).sqrt() * (x - 0.5).rsqrt(), torch.ones_like),
+    "copysign": (lambda x: torch.copysign(x, T(0.0)), lambda x: torch.copysign(x, T(-0.0))),
+    "atan2": (
+        lambda x: torch.atan2(torch.zeros(8), x - 0.5),
+        lambda x: torch.atan2(-torch.zeros(8), x - 0.5),
+    ),
+    "rows of -inf": (
+        lambda x: (x + torch.full((8,), -math.inf)).softmax(-1),
+        lambda x: (x - torch.full((8,), math.inf)).softmax(-1),
+    ),
+    "pole in half": (
+        lambda x: (1 / (x * 0).half()).clamp(-1, 1),
+        lambda x: (1 / (x * -0.0).half()).clamp(-1, 1),
+    ),
+    "lerp from either end": (
+        lambda x: torch.lerp(x.log(), x, 0.7),
+        lambda x: x.log() + T(0.7) * (x - x.log()),
+    ),
+    "a base that rounds to 0": (lambda x: 0 * (1e-46**x), lambda x: 0 * x),
+}
+
+ARGUMENTS = {
+    "clamp": (lambda x: x.clamp(min=0.5), lambda x: x.clamp(max=0.5)),
+    "remainder": (lambda x: torch.remainder(2.0, x), lambda x: torch.remainder(x, 2.0)),
+    "xlogy": (lambda x: torch.xlogy(2.0, x), lambda x: torch.xlogy(x, 2.0)),
+    "where": (lambda x: torch.where(x > 0.5, x, -x), lambda x: torch.where(x > 0.5, -x, x)),
+    "power": (lambda x: 2.0**x, lambda x: x**2.0),
+    "leaky relu": (lambda x: F.leaky_relu(x, 0.1), lambda x: F.leaky_relu(x, 0.2)),
+    "elu": (lambda x: F.elu(x, 0.1), lambda x: F.elu(x, 0.2)),
+    "hardtanh": (lambda x: F.hardtanh(x, -0.1, 0.1), lambda x: F.hardtanh(x, -0.2, 0.1)),
+    "threshold": (lambda x: F.threshold(x, 0.2, 0), lambda x: F.threshold(x, 0.3, 0)),
+    "addcmul": (lambda x: torch.addcmul(x, x, x, value=2), lambda x: torch.addcmul(x, x, x, value=3)),
+    "round": (lambda x: x.round(decimals=1), lambda x: x.round(decimals=2)),
+    "rounding mode": (
+        lambda x: torch.div(x - 0.5, 0.2, rounding_mode="floor"),
+        lambda x: torch.div(x - 0.5, 0.2, rounding_mode="trunc"),
+    ),
+    "nan to num": (lambda x: (x / 0).nan_to_num(1, 2), lambda x: (x / 0).nan_to_num(1, 3)),
+    "correction": (lambda x: x.var(-1, correction=0.5), lambda x: x.var(-1, correction=0)),
+    "axes": (lambda x: x.mean((1, 2)), lambda x: x.mean((1, 3))),
+    "rolled": (lambda x: x.roll(1, -1), lambda x: x.roll(2, -1)),
+    "padded with": (lambda x: F.pad(x, (1, 1), value=0.5), lambda x: F.pad(x, (1, 1))),
+    "eps": (lambda x: F.layer_norm(x, (8,), eps=1e-5), lambda x: F.layer_norm(x, (8,), eps=1e-6)),
+    "scale of attention": (
+        lambda x: F.scaled_dot_product_attention(x, x, x, scale=0.5),
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+    ),
+    "causal": (
+        lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+    ),
+    "counted padding": (
+        lambda x: F.avg_pool2d(x, 3, 1, 1),
+        lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False),
+    ),
+    "ceil mode": (lambda x: F.max_pool2d(x, 3, 2), lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True)),
+    "order of writes": (written_twice(0, slice(None)), written_twice(slice(None), 0)),
+}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_a_dtype_is_part_of_the_formula(name):
+    images = IMAGES if name == "256 places in bytes" else torch.cat([ROW, T([16777216.0, 44.0, 0.1, -0.1])])
+    assert identify(*DTYPES[name], images).equal is not True
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_numbers_leave_the_ring(name):
+    assert identify(*SPECIAL[name], IMAGES).equal is not True
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_is_part_of_the_formula(name):
+    first, second = ARGUMENTS[name]
+    assert identify(first, second, IMAGES).equal is not True
+    assert identify(first, first, IMAGES).equal is not False
+
+
+@pytest.mark.parametrize("stride", [1, (1,), [1, 1]])
+def test_lists_of_one_mean_every_axis(stride):
+    bias = torch.arange(4.0)
+    images = torch.rand(2, 4, 6, 6, generator=GENERATOR)
+
+    def biased(x):
+        return F.conv2d(x, WEIGHT, bias, stride=stride, groups=4)
+
+    def by_hand(shape):
+        return lambda x: F.conv2d(x, WEIGHT, None, groups=4) + bias.view(shape)
+
+    assert identify(biased, by_hand((4, 1, 1)), images).equal is True
+    assert identify(biased, by_hand((4, 1)), images).equal is not True
+
+
+def test_a_window_of_padding_alone_is_undecided():
+    def network(x):
+        return F.max_pool2d(x, 2, 1, 1, dilation=9)
+
+    assert identify(network, network, IMAGES).equal is None
+
+
+def test_an_index_that_is_written_twice_is_undecided():
+    def network(x):
+        return x.index_put((T([0, 0]),), x[:2])
+
+    assert identify(network, network, ROW).equal is None

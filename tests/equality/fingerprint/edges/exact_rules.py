@@ -1,0 +1,135 @@
+"""Rules without oracles against torch on whole numbers, whose residues are known; the ring against Python integers."""
+
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint.identify import fingerprint
+from conv2attn.equality.fingerprint.ring import is_prime, limbs_for, reduce_product
+
+GENERATOR = torch.Generator().manual_seed(3)
+
+
+def whole(*shape):
+    return torch.randint(-4, 5, shape, generator=GENERATOR).float()
+
+
+X, WEIGHT, GROUPED, BIAS = whole(2, 4, 9, 8), whole(6, 4, 3, 3), whole(8, 2, 3, 2), whole(6)
+BACK, BACK_GROUPED, CUBE, MATRIX = whole(4, 5, 3, 2), whole(4, 3, 2, 3), whole(3, 2, 2, 3, 1), whole(8, 8)
+T = torch.tensor
+
+
+def edited(x):
+    y = x.clone()
+    y[:, ::2].mul_(3)
+    y[:, 1].fill_(2)
+    y[1, 2].copy_(x[0, 1])
+    y[0, [1, 2]] = 4.0
+    return y
+
+
+RULES = {
+    "add": lambda x: torch.add(x, x.flip(1), alpha=3),
+    "rsub": lambda x: 5 - x,
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=2),
+    "lerp": lambda x: torch.lerp(x, x * 3, 2.0),
+    "power": lambda x: x**3 - x.square(),
+    "division": lambda x: x / -4,
+    "division by a tensor": lambda x: x / torch.full((8,), 0.5),
+    "sums": lambda x: x.sum((1, -1)) + x.sum(2, True)[:, 0, 0, :1],
+    "mean": lambda x: x.mean((1, -1), True),
+    "cumsum": lambda x: x.cumsum(2),
+    "variance": lambda x: x.var(1, correction=0) * 16,
+    "products": lambda x: torch.einsum("bchw,bdhw->bcd", x, x),
+    "addmm": lambda x: torch.addmm(x[0, 0], x[0, 1], MATRIX, beta=3, alpha=2),
+    "baddbmm": lambda x: torch.baddbmm(x[0], x[1], MATRIX.expand(4, 8, 8), beta=2, alpha=5),
+    "vectors": lambda x: torch.addmv(x[0, 0, :, 0], x[0, 0], MATRIX[1], beta=2, alpha=3) + x[0, 0, 0] @ x[1, 1, 1],
+    "linear": lambda x: F.linear(x, MATRIX, MATRIX[0]),
+    "convolution": lambda x: F.conv2d(x, WEIGHT, BIAS, stride=(2, 3), padding=(1, 2), dilation=(1, 2)),
+    "groups": lambda x: F.conv2d(x, GROUPED, groups=2, padding=1),
+    "depthwise": lambda x: F.conv2d(x, WEIGHT[:4, :1], groups=4),
+    "weights from the input": lambda x: F.conv2d(x, x[:, :, :3, :2]),
+    "transposed": lambda x: F.conv_transpose2d(x, BACK, MATRIX[0, :5], (2, 3), (1, 0), (1, 2)),
+    "transposed groups": lambda x: F.conv_transpose2d(x, BACK_GROUPED, groups=2, stride=2, dilation=2),
+    "one axis": lambda x: F.conv1d(x[:, :, 0], WEIGHT[:, :, 0], stride=2, padding=1),
+    "three axes": lambda x: F.conv3d(x[None], CUBE),
+    "average": lambda x: F.avg_pool2d(x, (2, 4), (1, 2), (1, 2)),
+    "average without padding": lambda x: F.avg_pool2d(x, 2, 2, 1, count_include_pad=False) * 4,
+    "average with a divisor": lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=2),
+    "adaptive": lambda x: F.adaptive_avg_pool2d(x[..., :8, :], (4, 2)),
+    "unfold": lambda x: F.unfold(x, (3, 2), dilation=2, padding=1, stride=2),
+    "pads": lambda x: F.pad(F.pad(x, (2, 1, 3, 0), mode="reflect"), (1, 2, -1, 3), value=7.0),
+    "replicated": lambda x: F.pad(F.pad(x, (2, 1, 3, 0), mode="replicate"), (1, 1, 1, 1), mode="circular"),
+    "turns": lambda x: x.rot90(1, (2, 3)).roll((3, -2), (1, 3)).flip((1, 3)).tril(1),
+    "repeats": lambda x: x.repeat(1, 2, 1, 3).repeat_interleave(3, 1),
+    "indices": lambda x: x[:, [2, 0, 0], :, [1, 5, 7]],
+    "masks": lambda x: x[:, T([True, False, True, True])].masked_fill(torch.arange(8) > 3, 2.0),
+    "gathered": lambda x: x.gather(1, (torch.arange(576).reshape(2, 4, 9, 8) * 7) % 4).take(T([[5, 1], [9, 100]])),
+    "scattered": lambda x: torch.zeros_like(X).scatter(1, T([3, 1, 0, 2]).reshape(1, 4, 1, 1).expand(X.shape), x),
+    "put": lambda x: x.index_put((T([0, 1]), T([3, 2])), x[0, :2]).index_copy(1, T([2, 0]), x[:, :2] * 2),
+    "where": lambda x: torch.where(torch.arange(8) > 3, x, x.flip(-1) * 2),
+    "diagonals": lambda x: torch.diag_embed(x).diagonal(1, 2, 3),
+    "views": lambda x: x.unfold(2, 3, 2).transpose(0, 3).as_strided((3, 4), (7, 2), 5),
+    "shuffles": lambda x: F.channel_shuffle(F.pixel_unshuffle(F.pixel_shuffle(x, 2), 2), 2),
+    "nearest": lambda x: F.interpolate(F.interpolate(x, scale_factor=(1.7, 2.3)), size=(13, 5), mode="nearest-exact"),
+    "slices scattered": lambda x: torch.slice_scatter(x, x[:, 1:3] * 2, 1, 0, 4, 2).select_scatter(x[:, 0] * 3, 1, 2),
+    "joined": lambda x: torch.cat([x, torch.ones(2, 1, 9, 8), torch.stack([x, x * 2], 2)[:, :, 1]], 1),
+    "channels last": lambda x: F.conv2d(x.contiguous(memory_format=torch.channels_last), WEIGHT).contiguous(),
+    "wider": lambda x: x.double() * 3 + 1,
+    "edited": edited,
+    "in place": lambda x: x.clone().mul_(2).add_(x, alpha=3).sub_(1),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_give_the_residues_of_torchs_numbers(name, monkeypatch):
+    monkeypatch.setattr(Field, "input", lambda field, shape: field.encode(X).values.clone())
+    field = Field(2)
+    _, values = fingerprint(RULES[name], X, field)
+    wanted = RULES[name](X.clone())
+    assert values[0].mark is None
+    assert torch.equal(values[0].values, field.encode(wanted).values)
+    assert values[0].sign < 1 or bool((wanted >= 0).all())
+
+
+def test_a_wrong_number_has_other_residues():
+    field = Field(2)
+    assert not torch.equal(field.encode(X).values, field.encode(X + 2**-20).values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64])
+def test_stored_numbers_are_encoded_exactly(dtype):
+    field = Field(3)
+    numbers = (torch.randn(50, generator=GENERATOR, dtype=torch.float64) * 10.0 ** torch.arange(-25, 25)).to(dtype)
+    numbers = torch.where(numbers.isfinite(), numbers, 0) if dtype.is_floating_point else numbers
+    for residues, number in zip(field.encode(numbers).values.T.tolist(), numbers.tolist(), strict=True):
+        numerator, denominator = number.as_integer_ratio()
+        assert residues == [numerator * pow(denominator, -1, p) % p for p in field.primes]
+
+
+def test_products_are_reduced_as_pythons_integers_are():
+    source = random.Random(4)
+    for p in Field(4).primes:
+        numbers = [0, p, p - 1, (p - 1) ** 2, 2**62 - 1, *(source.randrange(2**62) for _ in range(1000))]
+        reduced = torch.tensor(numbers)
+        reduce_product(reduced, p)
+        assert reduced.tolist() == [n % p for n in numbers]
+
+
+@pytest.mark.parametrize("terms", [1, 147, 576, 4608, 10**5])
+def test_sums_of_products_stay_below_the_integers_of_float64(terms):
+    limbs, width = limbs_for(terms, 31)
+    assert limbs * width >= 31
+    factor = 2 ** (width - 1) if limbs > 1 else 2**30
+    assert terms * factor * 2**30 <= 2**53
+
+
+def test_primes_are_prime():
+    sieve = [n for n in range(2, 10**4) if all(n % d for d in range(2, math.isqrt(n) + 1))]
+    assert [n for n in range(10**4) if is_prime(n)] == sieve
+    for carmichael in (561, 41041, 3215031751, 3825123056546413051):
+        assert not is_prime(carmichael)
