@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,6 +94,9 @@ def layers(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
         ways: list[Way] = [
             (f"alpha {alpha:g}", DEPLOYED, attention_of(conv, "separable", alpha), wanted) for alpha in ALPHAS
         ]
+        if side <= 56:
+            ways.append(("alpha 5, every pair (dense)", DEPLOYED, attention_of(conv, "dense", 5.0), None))
+        ways.append(("the convolution as unfold and a product", "the convolution", Unfolded(conv), None))
         yield f"{channels} channels, k3 at {side}", torch.randn(1, channels, side, side), conv, ways
     for channels, kernel, wanted in ((144, 3, 3.0), (96, 7, 5.0)):
         conv = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels, bias=False)
@@ -107,6 +111,19 @@ def layers(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
         ("alpha 5", DEPLOYED, attention_of(conv, "separable", 5.0), None),
     ]
     yield "a call: 8 channels, k3 at 8", torch.randn(1, 8, 8, 8), conv, small
+
+
+class Unfolded(nn.Module):
+    """A 3x3 convolution with a padding of 1 as unfold and one product."""
+
+    def __init__(self, conv: nn.Conv2d):
+        super().__init__()
+        self.weight = conv.weight
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(batch, channels, *sides) to the same."""
+        columns = nn.functional.unfold(image, 3, padding=1)
+        return (self.weight.flatten(1) @ columns).unflatten(2, image.shape[2:])
 
 
 def steps(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
@@ -164,7 +181,10 @@ def compiled(quick: bool, seconds: float) -> list[tuple[Any, ...]]:
         functions[label], wanted[label] = run, "" if most is None else str(most)
     functions["separable, alpha 5, eager"] = forward(ways["separable, alpha 5"][0], image)
     found = interleave(functions, seconds, 3, time.process_time)
-    return [("ResNet-18", n, f"{t.median:.3g}", f"{t.ratio:.2f}", wanted.get(n, ""), "") for n, t in found.items()]
+    return [
+        ("ResNet-18", n, f"{t.median:.3g}", f"{t.ratio:.2f}", PREVIOUS.get(("ResNet-18", n), ""), wanted.get(n, ""), "")
+        for n, t in found.items()
+    ]
 
 
 def memory(way: str, side: int) -> dict[str, float]:
@@ -196,18 +216,30 @@ def rows_of(name: str, image: Tensor, native: nn.Module, ways: list[Way], run: A
     """One row per way, each with its ratio to the native module."""
     functions = {"native": run(copy.deepcopy(native), image)} | {way: run(module, image) for way, _, module, _ in ways}
     timings = interleave(functions, seconds, 5, time.process_time)
-    yield name, "native", f"{timings['native'].median:.3g}", "1", "", ""
+    yield name, "native", f"{timings['native'].median:.3g}", "1", "", "", ""
     for way, instead, _, wanted in ways:
         timing = timings[way]
-        yield name, way, f"{timing.median:.3g}", f"{timing.ratio:.2f}", "" if wanted is None else str(wanted), instead
+        most = "" if wanted is None else str(wanted)
+        yield name, way, f"{timing.median:.3g}", f"{timing.ratio:.2f}", PREVIOUS.get((name, way), ""), most, instead
 
 
 TEXT = """Float32, batch 1, milliseconds of the processor, the functions of a row in turn; a ratio is the median of
-those of the rounds. A step is forward and backward. Heads of one alpha on a lattice, as a conversion makes them, cost
-two passes over the image and a convolution. A call takes some 16 us more than one of nn.Conv2d, for comparing centres
-with those that the recipe was decided for; MobileNetV2 makes 52 calls. A depthwise layer is little work beside two
-passes over its image."""
-HEAD = ("work", "way", "median, ms", "ratio to native", "wanted at most", "what a user would take instead")
+those of the rounds. "before" is the ratio on the page that this one replaces. A step is forward and backward. Heads of
+one alpha on a lattice, as a conversion makes them, cost two products and a convolution. A call takes some 16 us more
+than one of nn.Conv2d, for comparing centres with those that the recipe was decided for; MobileNetV2 makes 52 calls. A
+depthwise layer is little work beside two products over its image."""
+HEAD = ("work", "way", "median, ms", "ratio to native", "before", "wanted at most", "what a user would take instead")
+
+
+def ratios_of(page: str) -> dict[tuple[str, str], str]:
+    """The ratio of each work and way on a page."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| ")]
+    return {(row[1], row[2]): row[4] for row in rows if len(row) > 6}
+
+
+PAGE = Path(__file__).with_suffix(".md")
+PREVIOUS = ratios_of(PAGE.read_text()) if PAGE.exists() else {}
+"""What the page that is replaced says."""
 
 
 def table(cases: Any, run: Any, seconds: float) -> str:

@@ -33,7 +33,8 @@ PACKAGE = str(Path(conv2attn.__file__).parent)
 aten = torch.ops.aten
 WAITS = {aten._local_scalar_dense, aten.equal, aten.nonzero, aten.masked_select, aten._unique2, aten.bincount}
 """Operators for whose result, or for its size, the host waits."""
-WITHOUT_KERNEL = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided, aten.detach}
+ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
+WITHOUT_KERNEL = ALLOCATIONS | {aten.detach, aten._unsafe_view}
 MOVES = {aten._to_copy, aten.copy_}
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 FROM_HOST = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor}

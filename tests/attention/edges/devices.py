@@ -15,8 +15,6 @@ from conv2attn.theorem import attention_for, read_convolution
 
 TIMED = {name for name, engine in ENGINES.items() if engine.choose and name != "auto"}
 """Rules that run engines to choose one, and so wait for the device."""
-LISTS = {"separable"}
-"""Engines that index hard heads by lists, which are copied at each call."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +45,7 @@ def test_a_step_of_a_converted_layer_reads_nothing_and_copies_nothing(name, engi
     layer.weight.requires_grad_()
     counts = step(layer, image_for(layer))
     assert not counts.reads
-    assert engine in LISTS or not counts.copies
+    assert not counts.copies
     assert layer.weight.grad.device == DEVICE
 
 
