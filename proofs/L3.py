@@ -25,7 +25,9 @@ CLAIM = Claim(
     "all queries at once: the rows of [E_q1 E_q2 ...] lie in the rows of [A_q1 A_q2 ...]. A Phi for all q is one for "
     "each q, so the printed condition is necessary; it is not sufficient (L3p). If a dual vector meets no head, but "
     "the shift of a tap in more than eps times the sum of its peaks, every layer of these heads, of any width, differs "
-    "by more than eps from the convolution that is this shift, at some image of ones and minus ones.",
+    "by more than eps from the convolution that is this shift, at some image of ones and minus ones. Conversely, if "
+    "Phi leaves at most eps_t of the shift of tap t at every query, summed over the keys, the layer with the weights "
+    "that Phi mixes differs from each convolution by at most max |X| sum_t eps_t sum_c |w_tco|.",
     formula=r"\forall W\,\exists M\,\forall X:\ \sum_h P^h X M_h = \sum_t E^t X W_t"
     r"\quad\Longleftrightarrow\quad \exists\Phi\,\forall q:\ E_q = \Phi A_q",
     conditions=(

@@ -21,7 +21,9 @@ CLAIM = Claim(
     title="As many heads as taps are necessary",
     words="A layer whose attention does not depend on X and that expresses every convolution of a kernel, by choice "
     "of its value and output weights, has at least as many heads as the kernel has taps, whatever its maps and its "
-    "widths. So K^2 heads, which Theorem 1 shows to suffice for a K x K kernel, are also necessary.",
+    "widths. So K^2 heads, which Theorem 1 shows to suffice for a K x K kernel, are also necessary. Fewer do not even "
+    "come near: if some output sees all taps, there is a tap whose shift every such layer misses by more than any eps "
+    "< 1, at some image of ones and minus ones, where the layer 0 is off by 1.",
     formula=r"\bigl(\forall W\,\exists M\,\forall X:\ \sum_h P^h X M_h = \sum_t E^t X W_t\bigr) "
     r"\implies N_h \ge \#\{t\} = K^2",
     conditions=(

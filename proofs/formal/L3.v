@@ -7,6 +7,9 @@
     is necessary; it is not sufficient (L3p). If a dual vector meets no head, but the shift of a tap
     in more than eps times the sum of its peaks, every layer of these heads, of any width, differs
     by more than eps from the convolution that is this shift, at some image of ones and minus ones.
+    Conversely, if Phi leaves at most eps_t of the shift of tap t at every query, summed over the
+    keys, the layer with the weights that Phi mixes differs from each convolution by at most max |X|
+    sum_t eps_t sum_c |w_tco|.
     Source: Cordonnier et al. 2020, Lemma 3, Eqs. (15)-(17), corrected by this project.
     Does not show: Whether given floats satisfy the condition; that is decided for each attention by
     check_span. *)
@@ -200,6 +203,63 @@ move: (leaves _ _ _ _) L0 one pos; rewrite /sign => L L0.
 by case: (Rle_lt_dec 0 c) => le /= _ _; rewrite /Rabs; case: Rcase_abs => ?; lra.
 Qed.
 
+(** ** Near enough is good enough
+
+    The output weights are mixed by [Phi]; what is left of tap [t] at a pixel enters times that
+    tap's weights, so the difference is a sum of what is left, key by key. *)
+Section Near.
+Local Open Scope R_scope.
+Theorem near : L3_near.
+Proof.
+move=> n g H P ci co d le_d Phi eps small weight b.
+pose W t c o : R := @tap n g reals 1 ci co weight t c o.
+pose M h c o : reals := \sum_t Phi t h * W t c o.
+rewrite -{1}[ci]mul1n -{1}[co]mul1n in le_d.
+exists (@T1.value reals _ _ _ d M), (@T1.output reals _ _ _ d M) => X range range0 lim q o.
+pose r t i : R := shift (S := reals) t q i - \sum_h Phi t h * P h q i.
+have -> : mhsa P (@T1.value reals _ _ _ d M) (@T1.output reals _ _ _ d M) b X q o
+    - torch_conv weight b X q o
+    = - \sum_c \sum_i X i c * \sum_t r t i * W t c o.
+  rewrite mhsaE torch_convE.
+  under [X in add X (b o)]eq_bigr do under eq_bigr do rewrite T1.factoredE //.
+  under [X in Rminus _ (add X (b o))]eq_bigr do under eq_bigr do rewrite shiftE.
+  rewrite (by_keyE (P ^~ q) (fun h c => M h c o)).
+  rewrite (by_keyE (fun t => shift t q) (fun t c => tap weight t c o)).
+  pose A := \big[Rplus/0]_c \big[Rplus/0]_i (X i c * \big[Rplus/0]_h (P h q i * M h c o)).
+  pose B := \big[Rplus/0]_c \big[Rplus/0]_i
+    (X i c * \big[Rplus/0]_t (shift (S := reals) t q i * W t c o)).
+  transitivity (A + b o - (B + b o)); first by [].
+  suff -> : \sum_c \sum_i X i c * (\sum_t r t i * W t c o) = B - A by ring.
+  rewrite /A /B rsum_minus; apply: eq_bigr => c _; rewrite rsum_minus; apply: eq_bigr => i _.
+  have -> : \big[Rplus/0]_h (P h q i * M h c o) = \sum_t (\sum_h Phi t h * P h q i) * W t c o.
+    have -> : \sum_t (\sum_h Phi t h * P h q i) * W t c o
+      = \sum_t \sum_h Phi t h * P h q i * W t c o by apply: eq_bigr => t _; rewrite big_distrl.
+    rewrite exchange_big; apply: eq_bigr => h _; rewrite /M big_distrr.
+    by apply: eq_bigr => t _ /=; ring.
+  rewrite -Rmult_minus_distr_l rsum_minus; congr (_ * _); apply: eq_bigr => t _.
+  by rewrite /r; ring.
+rewrite Rabs_Ropp; apply: Rle_trans (rsum_abs_le _ _ _) _.
+pose U := \big[Rplus/0]_c \big[Rplus/0]_i (range * \big[Rplus/0]_t (Rabs (r t i) * Rabs (W t c o))).
+apply: (Rle_trans _ U).
+  apply: rsum_le => c _; apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => i _.
+  rewrite Rabs_mult; apply: Rmult_le_compat; try exact: Rabs_pos; first exact: lim.
+  apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => t _; rewrite Rabs_mult.
+  exact: Rle_refl.
+have -> : U = \sum_t \sum_c range * Rabs (W t c o) * leaves P t (Phi t) q.
+  rewrite [RHS]exchange_big; apply: eq_bigr => c _ /=.
+  have -> : \sum_t range * Rabs (W t c o) * leaves P t (Phi t) q
+      = \sum_t \sum_i range * Rabs (W t c o) * Rabs (r t i).
+    by apply: eq_bigr => t _; rewrite /leaves big_distrr.
+  rewrite [RHS]exchange_big; apply: eq_bigr => i _ /=; rewrite big_distrr.
+  by apply: eq_bigr => t _ /=; ring.
+rewrite big_distrr; apply: rsum_le => t _ /=.
+have -> : range * (eps t * \sum_c Rabs (W t c o)) = \sum_c range * Rabs (W t c o) * eps t.
+  by rewrite !big_distrr /=; apply: eq_bigr => c _; ring.
+apply: rsum_le => c _; apply: Rmult_le_compat_l; last exact: small.
+by apply: Rmult_le_pos => //; exact: Rabs_pos.
+Qed.
+End Near.
+
 (** ** Instance
 
     Heads that are the shifts themselves, zero rows at the border, give every convolution of every
@@ -236,4 +296,30 @@ have value_at (v : integers) : torch_conv (G := 1) (ci := 1) (co := 1) (fun _ _ 
 have := E (fun _ _ => 1%Z) q ord0; have := E (fun _ _ => 0%Z) q ord0;
   rewrite !zero_layer !value_at => -> .
 by [].
+Qed.
+(** ** Mutant: what is left of a shift costs nothing
+
+    One head that attends to nothing leaves all of a shift of one pixel; by [far] its layer differs
+    from that shift. *)
+Definition mutant_near := near_enough (fun _ => 0%R).
+Theorem mutant_near_refuted : ~ mutant_near.
+Proof.
+pose g : geometry 0 := Geometry (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0)
+  (fun _ => 0).
+pose x : box (fun _ : 'I_0 => 0) := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
+pose q : queries g := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
+pose P (_ : unit) (_ : queries g) (_ : pixels g) : reals := 0%R.
+pose t : taps g := x.
+have left s phi q' : leaves P s phi q' = (\big[Rplus/0]_(i : pixels g) 1)%R.
+  apply: eq_bigr => i _; rewrite /shift; have -> : sees q' s i by apply/forallP; case.
+  by rewrite big1 => [|h _]; [rewrite /= Rminus_0_r Rabs_R1 | exact: Rmult_0_r].
+have whole : (1 <= \big[Rplus/0]_(i : pixels g) 1)%R.
+  apply: (@rsum_term_le _ (fun _ => 1%R) (x : pixels g)) => j; exact: Rle_0_1.
+have away phi : exists q, (0 < leaves P t phi q)%R by exists q; rewrite left; lra.
+move=> /(_ 0 g _ P 1 1 1 isT (fun _ _ => 0%R) (fun _ => \big[Rplus/0]_(i : pixels g) 1)%R).
+move=> /(_ (fun s q' => Req_le _ _ (left s _ q')) (one_tap t) (fun _ => 0%R)) [Wval [Wout near]].
+have [X [q' [o [one lt]]]] := far away Wval Wout (fun _ => 0%R) (fun _ => 0%R).
+have := near X 1%R Rle_0_1 (fun i c => Req_le _ _ (one i c)) q' o.
+rewrite (eq_bigr (fun _ => 0%R)) => [|s _]; last by rewrite Rmult_0_l.
+by rewrite big1 // Rmult_0_r; lra.
 Qed.

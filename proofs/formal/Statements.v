@@ -582,6 +582,36 @@ Definition outputs_within (within : ranges) (leak : R -> nat -> R) := forall n (
 Definition padded_within n (g : geometry n) (Cin : finType) (X : pixels g -> Cin -> reals)
   (range : Cin -> R) := forall c k k', Rabs (zero_pad X k c - zero_pad X k' c) <= range c.
 Definition T1_bound := outputs_within padded_within (fun alpha n => 1 - / theta_bound alpha ^ n).
+(** The same for any tokens [Z] on the keys: images padded in any mode, cropped, or stuffed with
+    zeros, as a transposed convolution needs. [T1_bound] is the instance of zero padding. *)
+Definition tokens_within (leak : R -> nat -> R) := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
+      (b : 'I_(G * co) -> reals),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall alpha, 0 < alpha ->
+  forall (Xq : queries g -> 'I_(G * ci) -> R) (Z : keys g -> 'I_(G * ci) -> reals)
+    (range : 'I_(G * ci) -> R), (forall c k k', Rabs (Z k c - Z k' c) <= range c) -> forall q o,
+  Rabs (mhsa (converted alpha f Xq Z : H -> _ -> _ -> reals) Wval Wout b Z q o
+        - conv_of_keys weight b Z q o)
+  <= leak alpha n * \sum_t \sum_c range c * Rabs (tap weight t c o).
+Definition T1_any := tokens_within (fun alpha n => 1 - / theta_bound alpha ^ n).
+(** Heads of two encoding dimensions (D2), for any integer number of the keys that is injective on
+    the padded grid: the leak is that of one dimension, whatever n. *)
+Definition enumerated_within (leak : R -> R) := forall n (g : geometry n), fits g ->
+  forall (number : keys g -> Z), injective number ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> reals)
+    (Wval : H -> 'I_(G * ci) -> D -> reals) (Wout : H -> D -> 'I_(G * co) -> reals)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals) alpha,
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) -> 0 < alpha ->
+  (forall h q target, reads q (f h) target -> P h q =1 softmax (fun k =>
+    alpha * (2 * IZR (number target)) * IZR (number k)
+    - alpha * (IZR (number k) * IZR (number k)))) ->
+  forall (Z : keys g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  (forall c k k', Rabs (Z k c - Z k' c) <= range c) -> forall q o,
+  Rabs (mhsa P Wval Wout b Z q o - conv_of_keys weight b Z q o)
+  <= leak alpha * \sum_t \sum_c range c * Rabs (tap weight t c o).
+Definition T1_enumerated := enumerated_within (fun alpha => 1 - / theta_bound alpha).
 (** As the paper has it: one head a tap, of dimension at least min(D_in, D_out), expresses any
     convolution. *)
 Definition T1 := forall n (g : geometry n), fits g ->
@@ -656,6 +686,32 @@ Definition L3_far := forall n (g : geometry n) (H : finType)
     (Wout : H -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals),
   exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, (forall i c, Rabs (X i c) = 1%R) /\
   (eps < Rabs (mhsa P Wval Wout b' X q o - torch_conv (one_tap t) b X q o))%R.
+(** The converse: weights [Phi] that leave at most [eps t] of the shift of tap [t] at every query
+    give every convolution up to [eps] times the weights, for heads at least as wide as T1 asks. *)
+Definition near_enough (cost : R -> R) := forall n (g : geometry n) (H : finType)
+    (P : H -> queries g -> pixels g -> reals) (ci co d : nat), minn ci co <= d ->
+  forall (Phi : taps g -> H -> R) (eps : taps g -> R),
+  (forall t q, leaves P t (Phi t) q <= eps t)%R ->
+  forall (weight : 'I_(1 * co) -> nat -> taps g -> reals) (b : 'I_(1 * co) -> reals),
+  exists (Wval : H -> 'I_(1 * ci) -> 'I_d -> reals) (Wout : H -> 'I_d -> 'I_(1 * co) -> reals),
+  forall (X : pixels g -> 'I_(1 * ci) -> reals) range, (0 <= range)%R ->
+  (forall i c, Rabs (X i c) <= range)%R ->
+  forall q o, (Rabs (mhsa P Wval Wout b X q o - torch_conv weight b X q o)
+    <= range * \big[Rplus/0]_t (cost (eps t)
+      * \big[Rplus/0]_c Rabs (@tap n g reals 1 ci co weight t c o)))%R.
+Definition L3_near := near_enough id.
+(** With fewer heads than taps, all of which some output sees, there is a tap whose shift every
+    layer of these heads misses by more than any [eps] below 1, at an image of ones and minus ones:
+    the layer that is 0 is no worse. *)
+Definition far_with (few : nat -> nat -> bool) := forall n (g : geometry n), fits g ->
+  (exists q : queries g, forall t, exists i, sees q t i) ->
+  forall (H : finType) (P : H -> queries g -> pixels g -> reals), few #|H| #|{: taps g}| ->
+  exists t : taps g, forall (d : nat) (Wval : H -> 'I_(1 * 1) -> 'I_d -> reals)
+    (Wout : H -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals) (eps : R),
+  (eps < 1)%R ->
+  exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, (forall i c, Rabs (X i c) = 1%R) /\
+  (eps < Rabs (mhsa P Wval Wout b' X q o - torch_conv (one_tap t) b X q o))%R.
+Definition TAPS_far := far_with ltn.
 (** The lemma as printed: an image of two axes, an odd K x K kernel, SAME zero padding, stride 1, at
     least K^2 heads with the softmax of any scores that do not depend on X, of dimension at least
     D_out (E17). [L3p] is its negation. *)

@@ -3,8 +3,11 @@
     Claim: A layer of quadratic heads at the offsets of a kernel, with W_val W_out of each head the
     tap's matrix, differs from the convolution by at most the leaked mass times the sum over taps
     and channels of |w| times the range of that channel of the padded input, zeros of the padding
-    included; the bound tends to 0 as alpha grows, for all sizes at once. Hence every convolution is
-    the limit of such layers, and equals one wherever the softmax is exactly one-hot.
+    included; the bound tends to 0 as alpha grows, for all sizes at once. The same holds for any
+    tokens on the keys, with their range: images padded in any mode, cropped, or stuffed with zeros
+    for a transposed convolution; and for heads of two encoding dimensions (D2), with the leak of
+    one axis. Hence every convolution is, at each input, the limit of such layers, and equals one
+    where the softmax is exactly one-hot.
     Source: Cordonnier et al. 2020, Theorem 1; the bound is this project's.
     Does not show: Floating point: rounding is bounded apart. The triangle inequality for sums is
     used as such. *)
@@ -155,6 +158,68 @@ apply: Rmult_le_compat_l; first lra.
 by have := rsum_term_le o B0; lra.
 Qed.
 
+(** ** Any tokens on the keys, of which a padding mode is one; and the enumerated encoding *)
+Theorem any_tokens : T1_any.
+Proof.
+move=> n g ok G ci co H D f Wval Wout weight b bij W alpha alpha0 Xq Z range spread q o.
+pose p h := converted alpha f Xq Z h q; pose w h (c : 'I_(G * ci)) : R := tap weight (f h) c o.
+pose target h := key ok q (f h).
+have Es : mhsa (converted alpha f Xq Z : H -> _ -> _ -> reals) Wval Wout b Z q o = soft p w Z + b o.
+  by rewrite mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W.
+have Eh : conv_of_keys weight b Z q o = sharp target w Z + b o.
+  rewrite /conv_of_keys [X in add X _](reindex f) /=; last exact: onW_bij.
+  congr (_ + _); apply: eq_bigr => h _; rewrite big_mkcond; apply: eq_bigr => c _.
+  rewrite /target /w /tap (big_pred1 (key ok q (f h))) => [|k]; last by rewrite (readsE ok).
+  by case: eqP => // _; exact/esym/Rmult_0_r.
+rewrite Es Eh; have -> : forall s t u : R, s + u - (t + u) = s - t by move=> s t u; ring.
+have p_ge0 h k : 0 <= p h k by apply: Rlt_le; exact: softmax_gt0.
+have p_sum1 h : \sum_k p h k = 1 by exact: softmax_sum1 (target h).
+apply: Rle_trans (leak_le target w p_ge0 p_sum1 spread) _.
+rewrite [X in _ <= _ * X](reindex f) /=; last exact: onW_bij.
+rewrite big_distrr /=; apply: rsum_le => h _; apply: Rmult_le_compat_r.
+  apply: rsum_ge0 => c _; apply: Rmult_le_pos; last exact: Rabs_pos.
+  by apply: Rle_trans (spread c (target h) (target h)); exact: Rabs_pos.
+by have := converted_share_ge ok f Xq Z h q alpha0; rewrite /p /target; lra.
+Qed.
+(** Zero padding is one instance, with whatever bound. *)
+Lemma zero_padding_of leak : tokens_within leak -> outputs_within padded_within leak.
+Proof.
+move=> all n g ok G ci co H D f Wval Wout weight b bij W alpha alpha0 Xq X range spread q o.
+by rewrite -(zero_padding ok); exact: all.
+Qed.
+(** A score of two dimensions is, up to a constant, that of the quadratic head on a line of numbers,
+    so the share of the target is that of one axis (L2c). *)
+Theorem enumerated : T1_enumerated.
+Proof.
+move=> n g ok number inj G ci co H D f P Wval Wout weight b alpha bij W alpha0 att.
+move=> Z range spread q o.
+pose w h (c : 'I_(G * ci)) : R := tap weight (f h) c o; pose target h := key ok q (f h).
+pose pos (k : keys g) : point 1 := fun _ => number k.
+have gridP : grid pos by move=> k k' E; exact/inj/(E ord0).
+have read h : reads q (f h) (target h) by rewrite (readsE ok).
+have pE h : P h q =1 quadratic_head pos alpha (pos (target h)).
+  move=> k; rewrite (att _ _ _ (read h)) /quadratic_head.
+  rewrite -[RHS](softmax_shift _ (alpha * (IZR (number (target h)) * IZR (number (target h))))).
+  apply: softmax_ext => j; rewrite distance1 /pos mult_IZR minus_IZR; ring.
+have Es : mhsa P Wval Wout b Z q o = soft (fun h => P h q) w Z + b o.
+  by rewrite mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W.
+have Eh : conv_of_keys weight b Z q o = sharp target w Z + b o.
+  rewrite /conv_of_keys [X in add X _](reindex f) /=; last exact: onW_bij.
+  congr (_ + _); apply: eq_bigr => h _; rewrite big_mkcond; apply: eq_bigr => c _.
+  rewrite /target /w /tap (big_pred1 (key ok q (f h))) => [|k]; last by rewrite (readsE ok).
+  by case: eqP => // _; exact/esym/Rmult_0_r.
+rewrite Es Eh; have -> : forall s t u : R, s + u - (t + u) = s - t by move=> s t u; ring.
+have p_ge0 h k : 0 <= P h q k by rewrite pE; apply: Rlt_le; exact: softmax_gt0.
+have p_sum1 h : \sum_k P h q k = 1.
+  by under eq_bigr do rewrite pE; exact: softmax_sum1 (target h).
+apply: Rle_trans (leak_le target w p_ge0 p_sum1 spread) _.
+rewrite [X in _ <= _ * X](reindex f) /=; last exact: onW_bij.
+rewrite big_distrr /=; apply: rsum_le => h _; apply: Rmult_le_compat_r.
+  apply: rsum_ge0 => c _; apply: Rmult_le_pos; last exact: Rabs_pos.
+  by apply: Rle_trans (spread c (target h) (target h)); exact: Rabs_pos.
+have := @share 1%N alpha alpha0 _ pos gridP (target h); rewrite pE /= Rmult_1_r; lra.
+Qed.
+
 (** ** Instance
 
     On any image the error at alpha = ln 3 is at most 3/4 of the sum of ranges times weights; on
@@ -268,3 +333,6 @@ Theorem mutant_no_leak_refuted : ~ mutant_no_leak.
 Proof. by apply: (pixel_leaks padded_ones_within); ring. Qed.
 Theorem mutant_fewer_axes_refuted : ~ mutant_fewer_axes.
 Proof. by apply: (pixel_leaks padded_ones_within); rewrite /= Rinv_1; ring. Qed.
+Definition mutant_tokens := tokens_within (fun _ _ => 0).
+Theorem mutant_tokens_refuted : ~ mutant_tokens.
+Proof. by move=> /zero_padding_of; exact: mutant_no_leak_refuted. Qed.

@@ -3,7 +3,9 @@
     Claim: A layer whose attention does not depend on X and that expresses every convolution of a
     kernel, by choice of its value and output weights, has at least as many heads as the kernel has
     taps, whatever its maps and its widths. So K^2 heads, which Theorem 1 shows to suffice for a K x
-    K kernel, are also necessary.
+    K kernel, are also necessary. Fewer do not even come near: if some output sees all taps, there
+    is a tap whose shift every such layer misses by more than any eps < 1, at some image of ones and
+    minus ones, where the layer 0 is off by 1.
     Source: this project; Cordonnier et al. 2020 show that K^2 heads suffice.
     Does not show: How many heads one given convolution needs: HEADS. *)
 From mathcomp Require Import all_ssreflect all_algebra.

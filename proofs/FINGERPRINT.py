@@ -1,0 +1,143 @@
+"""The chance that two different formulas have one fingerprint: polynomial identity testing over a product of fields."""
+
+from itertools import product
+
+from sympy import Rational, symbols
+
+from .claim import Claim, refutation, step
+from .core import finite, identity, sign
+
+D, k, p, r, h, b, m, N, i, M, first, second = symbols("D k p r h b m N i M S_1 S_2", real=True)
+q = symbols("q", real=True)
+PRIMES = (5, 7, 11)
+
+
+def zeros(prime):
+    """How often x y (x + y), of degree 3, vanishes over the field of so many elements."""
+    return sum((x * y * (x + y)) % prime == 0 for x, y in product(range(prime), repeat=2))
+
+
+CLAIM = Claim(
+    name="FINGERPRINT",
+    title="Equal fingerprints of different formulas, in part",
+    words="Two networks are evaluated over the product of k fields of primes, drawn from N primes of b bits without "
+    "repetition after both are fixed; other operators are oracles: independent uniform functions into the product. "
+    "Let every difference that is compared be a polynomial of degree at most D with a coefficient a / d, 0 < |a| <= "
+    "2^h, and no prime divide d. Then a pair of different values agrees with chance at most (D / 2^(b-1) + h / ((b-1) "
+    "N))^k, and any of M values with at most M^2 / 2 times that. Equal fingerprints make two networks one formula but "
+    "for this chance; unequal ones refute nothing.",
+    formula=r"P \le \tfrac{M^2}{2}\Bigl(\tfrac{D}{2^{b-1}} + \tfrac{h}{(b-1)N}\Bigr)^k",
+    conditions=(
+        "primes are at least 2^(b-1), all different, and drawn after the pair is fixed; inputs are uniform residues",
+        "oracles are independent uniform functions: that hashes are is a premise, proved for pairs of them alone",
+        "no prime divides a denominator, which the evaluation sees",
+    ),
+    source="this project; Schwartz 1980, Zippel 1979; Maclaurin's inequality for draws without repetition",
+    not_shown="That multiply-xorshift words act as independent ones, for which the program adds 2^(b-64). Maclaurin's "
+    "inequality for more than two primes, and that runs with real and ideal oracles agree until two different "
+    "arguments of one oracle are equal, are used as such.",
+    licenses={},
+    formal="none: part is decided in Python, and the premises above are not",
+    steps=(
+        step(
+            "Schwartz-Zippel, by induction on the variables: the leading coefficient, of degree D - k, vanishes with "
+            "chance (D - k)/q at most; otherwise k roots of q remain.",
+            identity,
+            (D - k) / q + k / q,
+            D / q,
+        ),
+        step(
+            "Chances of two causes add up: p + (1 - p) r <= p + r.",
+            sign,
+            p + r - (p + (1 - p) * r),
+            ((p, r),),
+            given=(p, r),
+        ),
+        step(
+            "Bad primes: m of them divide a, each at least 2^(b-1), and 2^(m (b-1)) <= |a| <= 2^h. So m <= h / (b-1).",
+            sign,
+            h / (b - 1) - m,
+            ((h - m * (b - 1), 1 / (b - 1)),),
+            given=(h - m * (b - 1),),
+            positive=(b - 1,),
+        ),
+        step(
+            "Drawn without repetition: after i bad primes the next is bad with chance (m - i)/(N - i) <= m/N.",
+            sign,
+            m / N - (m - i) / (N - i),
+            ((i, N - m, 1 / N, 1 / (N - i)),),
+            given=(i, N - m),
+            positive=(N, N - i),
+        ),
+        step(
+            "So for any chances f of the primes, S_1 their sum, S_2 that of their squares: the mean of f f' over two "
+            "different primes is at most the square of the mean (Maclaurin), as S_1^2 <= N S_2.",
+            sign,
+            first**2 / N**2 - (first**2 - second) / (N * (N - 1)),
+            ((N * second - first**2, 1 / N, 1 / N, 1 / (N - 1)),),
+            given=(N * second - first**2,),
+            positive=(N, N - 1),
+        ),
+        step("The union over M (M - 1)/2 pairs.", sign, M**2 / 2 - M * (M - 1) / 2, ((Rational(1, 2), M),), given=(M,)),
+        step(
+            "x y (x + y), of degree 3, has at most 3 q zeros over the fields of 5, 7 and 11 elements.",
+            finite,
+            PRIMES,
+            lambda prime: zeros(prime) <= 3 * prime,
+            3,
+        ),
+        refutation(
+            "Fixed primes have no such chance: a difference that is their product vanishes modulo each of them.",
+            finite,
+            PRIMES,
+            lambda prime: (5 * 7 * 11) % prime != 0,
+            3,
+        ),
+    ),
+    mutants=(
+        step(
+            "The degree counts half.",
+            identity,
+            (D - k) / q + k / q,
+            D / (2 * q),
+        ),
+        step(
+            "At most h / b bad primes: one of two bits, 2, divides 2.",
+            sign,
+            h / b - m,
+            given=(h - m * (b - 1),),
+            positive=(b - 1, b),
+            witness={h: 1, b: 2, m: 1},
+        ),
+        step(
+            "Drawing without repetition makes bad primes likelier.",
+            sign,
+            (m - i) / (N - i) - m / N,
+            given=(i, N - m),
+            positive=(N, N - i),
+            witness={m: 1, N: 2, i: 1},
+        ),
+        step(
+            "The same prime twice squares the chance.",
+            sign,
+            first**2 / N**2 - second / N,
+            given=(N * second - first**2,),
+            positive=(N,),
+            witness={N: 2, first: 1, second: 1},
+        ),
+        step(
+            "The union over M / 2 pairs.",
+            sign,
+            M / 2 - M * (M - 1) / 2,
+            given=(M,),
+            witness={M: 3},
+        ),
+        step(
+            "A polynomial of degree 3 has at most 2 q zeros over a field of q elements.",
+            finite,
+            PRIMES,
+            lambda prime: zeros(prime) <= 2 * prime,
+            3,
+        ),
+    ),
+)
