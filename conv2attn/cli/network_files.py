@@ -170,7 +170,7 @@ def recheck_file(
     changed = [files[key] for key in files if hashes[f"{key} sha256"] != stored[f"{key} sha256"]]
     if changed:
         what = "is not the file that the certificate is of: its sha256 is another"
-        return Recheck(certificate, body["verdict"], 0, tuple(f"{path} {what}" for path in changed))
+        return Recheck(certificate, body["verdict"], tuple(f"{path} {what}" for path in changed))
     stored_reading = Reading(**{name: options.pop(name) for name in vars(reading)})
     running = Running(**{each.name: options.pop(each.name) for each in fields(Running)})
     if stored_reading != reading:

@@ -1,35 +1,39 @@
 """Checks a stored certificate again: it is derived anew from its two networks, and compared field by field.
 
-Whether two layers are the same map is asked of code of its own as well (`checker`), and no bound may be below the one
-that the program of claim ROW proves. What is not derived again, or comes out differently on another machine, is named,
-and leaves the certificate undecided.
+Whether both networks are the same is asked by other means as well: as formulas, at a drawn size, whatever way the
+certificate took. No bound may be below the one that the program of claim ROW proves. What is not derived again, or
+comes out differently on another machine, is named, and leaves the certificate undecided.
 """
 
 import json
-import math
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, final
 
+import torch
+from msgspec.structs import replace
 from torch import nn
 
-from conv2attn.attention.measured_arithmetic import arithmetics
-from conv2attn.bounds import Arithmetic, Head, target_rounds_to_one_threshold, worst
-from conv2attn.bounds.by_key import heads_of_row
-from conv2attn.bounds.row import OutputChannel, Setting, SoftHeads
-from conv2attn.equality.checker import LayerNumbers, Objection, objections
+from conv2attn.arguments import first_weight
+from conv2attn.attention import set_engine
+from conv2attn.equality.fingerprint import Identification, identify
 from conv2attn.equality.results import ROOT, Certificate
+from conv2attn.equality.runs import has_attention, with_layers_of_the_first
+from conv2attn.equality.stored_bounds import Objection, too_small
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.report import Document, Notes, Report, counted, document
-from conv2attn.verdicts import Verdict
+from conv2attn.models.conversion.replacement import copy_network
+from conv2attn.report import Document, Notes, Report, document
+from conv2attn.verdicts import Strength, Verdict
 
 WRITE = "Write one: conv2attn verify A B --report FILE, or conv2attn check-span A --certificate FILE."
 MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
 NAMED = ("command", *(f"{which}{what}" for which in ("original", "converted") for what in ("", " sha256")))
 MACHINE = ("arithmetic", "conv2attn", "device", "kernels", "machine", "python", "python-flint", "torch")
 MEASURED = {*MACHINE, "bound", "count", "counterexamples", "input_range", "max_error", "outputs", "sentence", "unshown"}
+MOST_PIXELS = 32  # a side, of a drawn size
+BITS_OF_CHANCE = 4  # by which secret primes that are drawn anew may change it
 CHARACTERS_SHOWN = 60  # characters of a value in a sentence
 
 
@@ -38,15 +42,16 @@ CHARACTERS_SHOWN = 60  # characters of a value in a sentence
 class Recheck(Report):
     """The result for a stored certificate: `wrong` lists contradictions with it, `unknown` what was not decided.
 
-    `checked` layers were compared by separate code.
+    Both networks are one formula of images of this `size`, but for a chance of 2^`log2_chance`.
     """
 
-    schema: ClassVar[str] = "conv2attn.recheck/2"
+    schema: ClassVar[str] = "conv2attn.recheck/3"
     certificate: str
     stored: str
-    checked: int
     wrong: tuple[str, ...]
     unknown: tuple[str, ...] = ()
+    log2_chance: float | None = None
+    size: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -61,7 +66,10 @@ def _(recheck: Recheck, verbose: bool = False) -> Document:
     """The verdict, then the contradictions and the open questions."""
     first = f"; not derived again: {recheck.unknown[0]}" if recheck.unknown and not recheck.wrong else ""
     verdict = f"{recheck.verdict.value}: {recheck.certificate}{first}"
-    counts = f"{counted(recheck.checked, 'layer')} checked by separate code too; stored verdict: {recheck.stored}"
+    counts = f"stored verdict: {recheck.stored}"
+    if recheck.log2_chance is not None:
+        size = "x".join(map(str, recheck.size))
+        counts = f"one formula of images {size} too, but for a chance of 2^{recheck.log2_chance:.0f}; {counts}"
     if recheck.verdict is Verdict(recheck.stored) is Verdict.REFUTED and not recheck.wrong:
         counts += ", which is right"
     return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, counts)),), recheck.verdict)
@@ -77,7 +85,7 @@ def read_certificate(path: str) -> dict[str, Any]:
     if not is_regular(path):
         raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file", "Pass the path of a file.")
     try:
-        body = json.loads(Path(path).read_text())
+        body = json.loads(Path(path).read_text(), object_pairs_hook=without_doubles)
         circumstances = [body["circumstances"][key] for key in NAMED]
         named = all(isinstance(each, str) for each in circumstances) and isinstance(body["rows"], list)
         Verdict(body["verdict"])
@@ -89,30 +97,72 @@ def read_certificate(path: str) -> dict[str, Any]:
     return dict(body)
 
 
+def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON in which no key comes twice.
+
+    Raises:
+        ValueError: one does.
+    """
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key comes twice")
+    return dict(pairs)
+
+
 def recheck_certificate(
     path: str, body: Mapping[str, Any], networks: tuple[nn.Module, nn.Module], anew: Certificate
 ) -> Recheck:
     """The result for the certificate `body` in the file at `path`, which `certify` derived `anew` from the networks."""
-    fresh, stored = anew.to_dict(), body.get("circumstances")
+    fresh, stored = with_stored_chance(anew, body).to_dict(), body.get("circumstances")
     if isinstance(stored, dict) and "repeat" in stored:  # which names the file of a saved input
         fresh["circumstances"]["repeat"] = stored["repeat"]
-    checked, every = 0, list(compare_documents(body, fresh))
+    every = list(compare_documents(body, fresh))
     stored_rows, here = rows_by_name(body), not any(each.sentence.startswith("circumstances") for each in every)
     for row in (each for each in anew.rows if not each.skipped):
         layers = [dict(side.named_modules()).get("" if row.name == ROOT else row.name) for side in networks]
-        if layers[0] is None or layers[1] is None:
-            if row.part("weights"):
-                every.append(Objection(f"{row.name} by separate code, since its layers have other names", sure=False))
-            continue
-        contradictions = list(too_small(stored_rows.get(row.name, {}), layers[0], layers[1], sure=here))
-        if row.part("weights"):
-            bounded = row.strength is not None and row.strength.value == "bounded"
-            sentences = list(objections(layers[0], layers[1], bounded=bounded))
-            checked += not contradictions and not sentences
-            contradictions += sentences if anew else []
-        every += [Objection(f"{row.name}: {each.sentence}", each.sure) for each in contradictions]
+        if layers[0] is not None and layers[1] is not None:
+            sentences = too_small(stored_rows.get(row.name, {}), layers[0], layers[1], sure=here)
+            every += [Objection(f"{row.name}: {each.sentence}", each.sure) for each in sentences]
+    found = identified_again(networks, anew) if anew else None
+    if found is not None and not found.equal:
+        why = found.reason or "they are told apart"
+        every.append(Objection(f"that both are one formula: {why}", sure=False))
     wrong, unknown = (tuple(each.sentence for each in every if each.sure is sure) for sure in (True, False))
-    return Recheck(path, body["verdict"], checked, wrong, unknown)
+    chance, size = (found.log2_chance, found.size) if found is not None else (None, ())
+    return Recheck(path, body["verdict"], wrong, unknown, chance, size)
+
+
+def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:
+    """The certificate with the chance of the stored one, where secret primes drawn anew explain the difference."""
+    known = body.get("identified")
+    chance = known.get("log2_chance") if isinstance(known, dict) else None
+    if anew.identified is None or not isinstance(chance, float):
+        return anew
+    if not abs(chance - anew.identified.log2_chance) <= BITS_OF_CHANCE:
+        return anew
+    return replace(anew, identified=replace(anew.identified, log2_chance=chance))
+
+
+def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -> Identification:
+    """Whether both are one formula at a drawn size of at most 32 pixels a side, or at the size of the certificate.
+
+    At a drawn size converted layers are evaluated by the engine `dense`, so that their one-hot rows are checked too.
+    Layers whose leak is bounded, and functions, whose bounds and maps are derived anew, are the first's in both.
+    """
+    apart = {row.name for row in anew.rows if row.strength is Strength.BOUNDED or ":" in row.name}
+    names = {name.partition(":")[0].removeprefix(ROOT) for name in apart}
+    first, second = with_layers_of_the_first(networks, names) if names else networks
+    (size,) = anew.state.sizes
+    own = first_weight(first)
+    drawn = (size[0], *(min(side, MOST_PIXELS) - secrets.randbelow(4) for side in size[1:]))
+    for each in (drawn, size):
+        if min(each) < 1:
+            continue
+        images = torch.rand(1, *each).to(torch.empty(0) if own is None else own.detach())
+        shown = set_engine(copy_network(second), "dense") if each is drawn and has_attention(second) else second
+        found = identify(first, shown, images)
+        if found.equal is not None:
+            return found
+    return identify(first, second, torch.rand(1, *size).to(torch.empty(0) if own is None else own.detach()))
 
 
 def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -120,47 +170,6 @@ def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     rows = body.get("rows")
     every = [each for each in rows if isinstance(each, dict)] if isinstance(rows, list) else []
     return {each["name"]: each for each in every if isinstance(each.get("name"), str)}
-
-
-def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, sure: bool) -> Iterator[Objection]:
-    """The objection to a stored row whose bound is below `proved_bound`."""
-    bound, within = (row.get(field) for field in ("bound", "input_range"))
-    ours, theirs = (LayerNumbers.of(each) for each in (first, second))
-    if not isinstance(bound, float) or not isinstance(within, float) or not math.isfinite(bound + within):
-        return
-    if ours is None or theirs is None:
-        return
-    least = proved_bound(ours, theirs, Fraction(within))
-    if least is not None and Fraction(bound) < least:
-        yield Objection(f"the bound {bound:g} is below {float(least):g}, which is proved", sure)
-
-
-def proved_bound(convolution: LayerNumbers, converted: LayerNumbers, input_range: Fraction) -> Fraction | None:
-    """The bound on two layers as computed by direct sums, by claim ROW of proofs/: products of factors left out.
-
-    None where the first is no convolution, or nothing is known.
-    """
-    weights, biases = convolution.factors[0].double().abs().sum((0, 2)), convolution.biases.double().abs()
-    if convolution.alpha or not (weights.isfinite().all() and biases.isfinite().all()):
-        return None
-    own = worst(arithmetics("dense", convolution.dtype, convolution.biases.device.type))
-    first, second = (
-        Setting.of(layer.terms, own.format, casts=2, truncating=own.truncates, flush_to_zero=own.flushes)
-        for layer in (convolution, converted)
-    )
-    channel = int((weights * float(input_range) + biases).argmax())
-    sums = Fraction(weights[channel].item()) * (1 - Fraction(1, 2**30))  # as it may be rounded
-    return OutputChannel.of(sums, biases[channel].item(), input_range, first, second, row_heads(converted, own)).proved
-
-
-def row_heads(layer: LayerNumbers, arithmetic: Arithmetic) -> SoftHeads | None:
-    """The heads of a layer as claim ROW takes them, on no more keys than one; None where all may be one-hot."""
-    working, axes = layer.working() if layer.alpha else [], len(layer.stride)
-    alpha = min((layer.alpha[head] for head in working), default=math.inf)
-    hard = target_rounds_to_one_threshold(arithmetic.format, axes, arithmetic.exp_ulps)
-    if not alpha < hard or any(layer.apart[head] for head in working):
-        return None
-    return heads_of_row(Head(alpha, (0.0,) * axes), (1,) * axes, arithmetic, 0.0)
 
 
 def compare_documents(stored: Any, anew: Any, path: str = "") -> Iterator[Objection]:

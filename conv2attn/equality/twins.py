@@ -35,7 +35,7 @@ BUILT_IN = (
     types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.GetSetDescriptorType, types.ClassMethodDescriptorType,
 )  # fmt: skip
-LOCKS = ("lock", "RLock")
+WITHOUT_STATE = ("lock", "RLock", "ContextVar")
 HOOKS = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
 PRE_HOOKS = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
 OF_CONVERSION = ("_conv2attn_conversion", "_conv2attn_provenance", "save_pretrained")
@@ -262,7 +262,7 @@ class Lockstep:
         elif kind is torch.Generator:
             if not torch.equal(first.get_state(), second.get_state()):
                 raise Different("the state of a generator")
-        elif kind.__name__ not in LOCKS:
+        elif kind.__name__ not in WITHOUT_STATE:
             self.rebuilt(first, second)
 
     def state(self, first: Mapping[Any, Any], second: Mapping[Any, Any]) -> None:

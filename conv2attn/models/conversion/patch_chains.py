@@ -75,17 +75,6 @@ def altered(module: nn.Module) -> bool:
     return hooked(module) or "forward" in vars(module)
 
 
-def on_tokens_of(original: nn.Module, network: nn.Module) -> nn.Module:
-    """`original` on the patch tokens of `network`; `original` itself where `network` has none."""
-    first, original_first = (m[0] if type(m) is nn.Sequential and len(m) else None for m in (network, original))
-    if not isinstance(first, SpaceToDepth) or isinstance(original_first, SpaceToDepth):
-        return original
-    try:
-        return on_patches(original, first.patch)
-    except UnsupportedError:
-        return original
-
-
 @final
 @dataclass(frozen=True)
 class ChainPlan:

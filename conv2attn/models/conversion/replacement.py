@@ -27,6 +27,11 @@ Content = Literal["none", "silent"]
 REPARAMETRISATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)
 SHARED = {"weight", "bias", "groups", "kernel_size", "transposed", "name", "training"}
 """Attributes of a convolution that its attention has too: they stay as they are."""
+HOOKS_OF_GRAPHS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)  # fmt: skip
+"""The hooks that a deep copy of an fx graph leaves behind; attributes of its own it drops too."""
 OF_ATTENTION = {name for name in dir(MultiHeadSelfAttention) if not name.startswith("_")} - {*dir(nn.Module)}
 
 
@@ -219,9 +224,10 @@ def copy_network(network: nn.Module) -> Any:
     memo: dict[int, Any] = dict(detached)
     copied = copy.deepcopy(network, memo)
     for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
-        twin, forward = memo.get(id(graph)), vars(graph).get("forward")
-        if forward is not None and twin is not None and "forward" not in vars(twin):
-            vars(twin)["forward"] = copy.deepcopy(forward, memo)
+        twin = memo.get(id(graph))
+        for key, value in vars(graph).items() if twin is not None else ():
+            if key not in vars(twin) or (key in HOOKS_OF_GRAPHS and value and not vars(twin)[key]):
+                vars(twin)[key] = copy.deepcopy(value, memo)
     originals = set(network.modules())
     for parameter in network.parameters():
         if id(parameter) in memo and vars(parameter):

@@ -84,8 +84,7 @@ def test_every_resnet_is_certified_and_passes_the_second_look(tmp_path, monkeypa
     conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "net.attn.pt")
     assert call("verify", "net.pt", "net.attn.pt", "--input-size", "3x34x36", "--report", "c.json").exit_code == 0
     found = json.loads(call("recheck", "c.json", "--format", "json").stdout)
-    layers = len(conv2attn.conversion_of(conv2attn.load("net.attn.pt")).rows)
-    assert (found["verdict"], found["wrong"], found["checked"]) == ("holds", [], layers)
+    assert (found["verdict"], found["wrong"], found["log2_chance"] < -40) == ("holds", [], True)
 
 
 def test_other_files_are_one_sentence(files):

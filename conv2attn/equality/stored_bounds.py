@@ -1,30 +1,27 @@
-"""Whether two layers are the same map: code of its own in exact arithmetic, which `recheck` adds to certify's.
+"""The bounds in a stored certificate beside the ones that the program of claim ROW proves for the two layers.
 
-The taps at each start must add up to the same real numbers, the biases must be equal, and alpha must leave other keys
-no weight, or at most the roundoff. Rare forms are left undecided: encodings that are not quadratic, heads whose target
-is no pixel, paddings of different modes, and soft heads of two attention layers.
+The layers are read here by code of its own, from their attributes.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from secrets import token_bytes
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention.measured_arithmetic import arithmetics
+from conv2attn.bounds import Arithmetic, Head, target_rounds_to_one_threshold, worst
+from conv2attn.bounds.by_key import heads_of_row
+from conv2attn.bounds.row import OutputChannel, Setting, SoftHeads
 
 CONVOLUTION_MODULES = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-UNIT_ROUNDOFFS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
-SMALLEST_EXPONENTS = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}
-ALPHA_DOUBT = 2.0**-19  # relative, of a threshold of alpha: next to it nothing is refuted
 
 Pixel = tuple[int, ...]
-Exact = Fraction | int
 
 
 @final
@@ -149,86 +146,42 @@ def taps_in(weight: Tensor, groups: int, transposed: bool) -> Tensor:
     return weight.flatten(2).permute(2, 0, 1)
 
 
-def objections(first: nn.Module, second: nn.Module, *, bounded: bool) -> Iterator[Objection]:
-    """The reasons why the second module is not the first, or why that is not checked; see `contradictions`."""
-    with torch.no_grad():
-        layers = [LayerNumbers.of(module) for module in (first, second)]
-        ours, theirs = layers
-        if ours is None or theirs is None:
-            yield Objection("only convolutions and quadratic heads are checked twice", sure=False)
-        elif not all(each.isfinite().all() for layer in (ours, theirs) for each in (*layer.factors, layer.biases)):
-            yield Objection("a number is not finite")
-        else:
-            yield from dict.fromkeys(contradictions(ours, theirs, bounded=bounded))
-
-
-def contradictions(first: LayerNumbers, second: LayerNumbers, *, bounded: bool) -> Iterator[Objection]:
-    """The reasons why the second layer is not the first, or why a head leaks; roundoff may leak where `bounded`."""
-    for what in ("d_in", "d_out", "dtype", "ratios", "spacing", "stride", "room"):
-        ours, theirs = (getattr(layer, what) for layer in (first, second))
-        if ours != theirs:
-            yield Objection(f"{what} is {theirs}, not {ours}", sure=what != "spacing")
-            return
-    if not identical(first.biases, second.biases):
-        yield Objection("bias differs")
-    for start in dict.fromkeys((*first.starts, *second.starts)):
-        if not same_at(start, first, second):
-            heads = [head for head, each in enumerate(second.starts) if each == start]
-            yield Objection(f"heads {heads} that start at {start} do something else")
-    if first.padding != second.padding and (first.padding[2], second.padding[2]) != ("zeros", "zeros"):
-        yield Objection(f"{second.padding[2]} padding in place of {first.padding[2]} is not checked again", sure=False)
-    for layer in (first, second):
-        yield from leaks(layer, bounded=bounded, sure=not first.alpha)
-
-
-def leaks(layer: LayerNumbers, *, bounded: bool, sure: bool) -> Iterator[Objection]:
-    """The reasons why a head that adds anything is not hard or, where `bounded`, leaks more than the roundoff.
-
-    With q = exp(-alpha) below 1/4 a head of n axes leaves other keys at most n (theta - 1) < 2.04 n q of its mass, and
-    at least q / (1 + q). As computed that is 0 where alpha exceeds (1 - e) ln 2, with 2^e the smallest number.
-    """
-    heads = layer.working() if layer.alpha else []
-    if any(layer.apart[head] for head in heads):
-        yield Objection("a head whose target can be no pixel is not checked again", sure=False)
+def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, sure: bool) -> Iterator[Objection]:
+    """The objection to a stored row whose bound is below `proved_bound`."""
+    bound, within = (row.get(field) for field in ("bound", "input_range"))
+    ours, theirs = (LayerNumbers.of(each) for each in (first, second))
+    if not isinstance(bound, float) or not isinstance(within, float) or not math.isfinite(bound + within):
         return
-    alpha = min((layer.alpha[head] for head in heads), default=math.inf)
-    roundoff, axes = UNIT_ROUNDOFFS[layer.dtype], len(layer.stride)
-    enough = least = (1 - SMALLEST_EXPONENTS[layer.dtype]) * math.log(2)
-    if bounded:
-        enough, least = math.log(2.04 * axes / roundoff), math.log((1 - roundoff) / roundoff)
-    if not alpha >= enough:
-        yield Objection(f"encoding.alpha is {alpha:g}", sure=sure and alpha < least * (1 - ALPHA_DOUBT))
+    if ours is None or theirs is None:
+        return
+    least = proved_bound(ours, theirs, Fraction(within))
+    if least is not None and Fraction(bound) < least:
+        yield Objection(f"the bound {bound:g} is below {float(least):g}, which is proved", sure)
 
 
-def same_at(start: Pixel, first: LayerNumbers, second: LayerNumbers) -> bool:
-    """Whether the heads that start at a pixel have the same sum of taps in both layers.
+def proved_bound(convolution: LayerNumbers, converted: LayerNumbers, input_range: Fraction) -> Fraction | None:
+    """The bound on two layers as computed by direct sums, by claim ROW of proofs/: products of factors left out.
 
-    One tap a side is compared number by number. Otherwise both sums are applied to a vector of random 256-bit integers,
-    in exact arithmetic: two different matrices agree on it with a chance of 2^-256 at most.
+    None where the first is no convolution, or nothing is known.
     """
-    sides = [(layer, [t for t, each in enumerate(layer.starts) if each == start]) for layer in (first, second)]
-    if all(len(terms) == 1 and len(layer.factors) == 1 for layer, terms in sides) and first.groups == second.groups:
-        return identical(*(layer.factors[0][terms] for layer, terms in sides))
-    vector = [int.from_bytes(token_bytes()) for _ in range(first.d_in)]
-    sums = []
-    for layer, terms in sides:
-        total: Sequence[Exact] = [0] * layer.d_out
-        for term in terms:
-            passed: Sequence[Exact] = vector
-            for factor in layer.factors:
-                passed = times(factor[term], passed, layer.groups)
-            total = [a + b for a, b in zip(total, passed, strict=True)]
-        sums.append(total)
-    return sums[0] == sums[1]
+    weights, biases = convolution.factors[0].double().abs().sum((0, 2)), convolution.biases.double().abs()
+    if convolution.alpha or not (weights.isfinite().all() and biases.isfinite().all()):
+        return None
+    own = worst(arithmetics("dense", convolution.dtype, convolution.biases.device.type))
+    first, second = (
+        Setting.of(layer.terms, own.format, casts=2, truncating=own.truncates, flush_to_zero=own.flushes)
+        for layer in (convolution, converted)
+    )
+    channel = int((weights * float(input_range) + biases).argmax())
+    sums = Fraction(weights[channel].item()) * (1 - Fraction(1, 2**30))  # as it may be rounded
+    return OutputChannel.of(sums, biases[channel].item(), input_range, first, second, row_heads(converted, own)).proved
 
 
-def times(matrix: Tensor, vector: Sequence[Exact], groups: int) -> Sequence[Exact]:
-    """The exact product of the diagonal blocks of a matrix of floats and a vector of rational numbers."""
-    rows, width = [[Fraction(x) for x in row] for row in matrix.tolist()], matrix.shape[1]
-    parts = [vector[width * (place * groups // len(rows)) :][:width] for place in range(len(rows))]
-    return [sum(a * b for a, b in zip(*pair, strict=True)) for pair in zip(rows, parts, strict=True)]
-
-
-def identical(a: Tensor, b: Tensor) -> bool:
-    """Same dtype, shape and numbers."""
-    return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+def row_heads(layer: LayerNumbers, arithmetic: Arithmetic) -> SoftHeads | None:
+    """The heads of a layer as claim ROW takes them, on no more keys than one; None where all may be one-hot."""
+    working, axes = layer.working() if layer.alpha else [], len(layer.stride)
+    alpha = min((layer.alpha[head] for head in working), default=math.inf)
+    hard = target_rounds_to_one_threshold(arithmetic.format, axes, arithmetic.exp_ulps)
+    if not alpha < hard or any(layer.apart[head] for head in working):
+        return None
+    return heads_of_row(Head(alpha, (0.0,) * axes), (1,) * axes, arithmetic, 0.0)
