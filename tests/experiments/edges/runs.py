@@ -10,6 +10,7 @@ import torch
 from commands import call, refused
 from experiments.cases import quiet, small
 
+import conv2attn
 from conv2attn.errors import CheckpointError, EngineError, UnsupportedError, UsageError
 from conv2attn.experiments.training import TrainingRun, train
 from conv2attn.experiments.training_recipe import TrainingRecipe
@@ -71,3 +72,17 @@ def test_a_network_that_is_no_classifier_of_the_images_is_refused(tmp_path):
     with pytest.raises(UsageError, match="is no classifier of such images"):
         train(small("quadratic", data="fashion-mnist", start=str(first.network)), tmp_path / "other", report=quiet)
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("terms", ["qk", "qk+qr"])
+@pytest.mark.parametrize("absolute", ["learned", "sinusoidal"])
+def test_terms_and_absolute_positions_are_trained(tmp_path, terms, absolute):
+    """Table 3's models: absolute positions meet in q.k; the recipe says them, and where weights were dropped."""
+    folder = tmp_path / "run"
+    sizes = ["--width", "8", "--heads", "2", "--layers", "1", "--hidden", "8", "--train-images", "20", "--batch", "10"]
+    options = ["--terms", terms, "--absolute", absolute, "--attention-dropout", "0.1", "--epochs", "1", *sizes]
+    result = call("train", "learned", "--data", "digits", "-o", folder, *options)
+    assert result.exit_code == 0, result.output
+    plan = conv2attn.load(folder / "network.pt").plan
+    assert (str(plan.terms), plan.absolute, plan.attention_dropout) == (terms, absolute, 0.1)
+    assert TrainingRun(folder).recipe.terms == terms
