@@ -96,6 +96,7 @@ class There(torch.Tensor):
     """
 
     __module__ = "torch._subclasses.imitated"
+    __slots__ = ("inner",)  # no attribute that copies of a parameter's attributes would share
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod

@@ -172,3 +172,12 @@ def test_what_was_saved_is_loaded_on_the_cpu(tmp_path):
     torch.save(layer.state_dict(), tmp_path / "layer.pt")
     state = torch.load(tmp_path / "layer.pt", weights_only=True)
     assert torch.equal(state["weight"], layer.weight.cpu())
+
+
+def test_a_copy_shares_no_memory_and_no_attributes():
+    layer = nn.Linear(2, 3).to(DEVICE)
+    copied = copy.deepcopy(layer)
+    vars(copied.weight).update(vars(layer.weight))
+    with torch.no_grad():
+        copied.weight[0, 0] += 1
+    assert not torch.equal(copied.weight, layer.weight)

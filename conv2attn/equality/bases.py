@@ -38,6 +38,7 @@ from conv2attn.bounds.sum_rounding import gamma
 from conv2attn.errors import AlphaError, UnsupportedError
 from conv2attn.models.conversion.replacement import current_convolution, evaluated_weight, reparametrisations
 from conv2attn.theorem import Convolution
+from conv2attn.theorem.convolution import overrides_torch
 
 UNKNOWN_SHIFT = 1.0  # as the shift of a head: nothing is known of its leak
 
@@ -96,7 +97,7 @@ def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[Head, ...]:
     A score is off by at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`, and one of `-alpha |n|^2` by `4 u alpha |n|^2`.
     """
     axes = operators.center.shape[1]
-    steepest = (operators.root.double().square().sum((1, 2)) * (axes + 1) / 2).tolist()
+    steepest = (operators.root.cpu().double().square().sum((1, 2)) * (axes + 1) / 2).tolist()
     heads = zip(steepest, offsets(operators), strict=True)
     return tuple(soft_head(alpha, [UNKNOWN_SHIFT] * axes, distance_outside(sites, offset)) for alpha, offset in heads)
 
@@ -134,7 +135,7 @@ def _(heads: GeneralisedSoftmax, basis: Basis) -> str:
             return f"{label}is centred between pixels"
         if any(distance_outside(basis.sites, target)):
             return f"{label}has targets off the grid, where it does not read the nearest key"
-        gap = gap_of(root.double(), kind)
+        gap = gap_of(root.cpu().double(), kind)
         if not gap >= one_hot_threshold(kind):
             return f"{label}is not known to be one-hot: its sharpness is at least {gap:.3g}"
     return ""
@@ -350,7 +351,7 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
     computed = {"weight", "bias"} if reparametrisations(layer) else set[str]()
     for part in (layer, layer.encoding):
         for key, value in [*vars(part).items(), *part._parameters.items()]:
-            plain = key in part._parameters and type(value) is nn.Parameter
+            plain = key in part._parameters and isinstance(value, nn.Parameter) and not overrides_torch(type(value))
             if isinstance(value, Tensor) and not plain and not (part is layer and key in computed):
                 return f"{key} is {a_kind(value)}, not a parameter"
     if reparametrisations(layer.encoding) or is_parametrized(layer.encoding):

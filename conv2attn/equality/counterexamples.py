@@ -94,13 +94,13 @@ def candidate_inputs(
     image = torch.zeros(1, original.weights.d_in, *sides, dtype=like.dtype, device=like.device)
     image.requires_grad_()
     first, second = both_outputs(layers, image)
-    difference = (second.double() - first.double())[0]
+    difference = (second.cpu().double() - first.cpu().double())[0]
     largest = torch.unravel_index(difference.detach().abs().nan_to_num(torch.inf).argmax(), difference.shape)
     yield image, tuple(int(i) for i in largest)
     with torch.no_grad():
         noise = torch.rand(image.shape, generator=torch.Generator().manual_seed(0)).to(image)
         ours, theirs = both_outputs(layers, noise)
-        apart = (theirs.double() - ours.double())[0].abs().nan_to_num(torch.inf).flatten(1)
+        apart = (theirs.cpu().double() - ours.cpu().double())[0].abs().nan_to_num(torch.inf).flatten(1)
     weights, biases = differences(pair)
     times = max(1, math.prod(sides) // math.prod(small_sides(original)))
     count = min(max(1, CHANNELS // times), difference.shape[0])

@@ -296,7 +296,7 @@ def scores_of(basis: Basis) -> Keys:
     """For each softmax head its start and the numbers that decide its scores, as alpha; none for shifts."""
     if isinstance(basis.operators, Shift):
         return ()
-    numbers = torch.cat([value.double().reshape(len(value), -1) for value in basis.operators.values], 1)
+    numbers = torch.cat([value.cpu().double().reshape(len(value), -1) for value in basis.operators.values], 1)
     return tuple(zip(basis.starts, map(tuple, numbers.tolist()), strict=True))
 
 

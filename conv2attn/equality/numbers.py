@@ -55,20 +55,30 @@ class Numbers:
         return self.gap is None or not self.gap.difference <= SEEN * self.largest
 
 
+def place_for_float64(device: torch.device) -> torch.device:
+    """`device`, or the CPU where it has no float64, as MPS."""
+    try:
+        return torch.empty((), dtype=torch.float64, device=device).device
+    except TypeError:
+        return torch.device("cpu")
+
+
 @final
 class InFloat64:
     """Copies of two networks in float64; layers of the second that are the same maps are the first's.
 
-    With `itself` the second with these layers stands beside the second as it is.
+    They run where the images are, or on the CPU where that device has no float64. With `itself` the second with these
+    layers stands beside the second as it is.
     """
 
     def __init__(
         self, networks: tuple[nn.Module, nn.Module], same: Collection[str], images: Tensor, *, itself: bool = False
     ):
-        self.images, self.dtype = images, images.dtype
-        self.first, self.second = (each.double() for each in with_layers_of_the_first(networks, same))
+        place = place_for_float64(images.device)
+        self.images, self.dtype = images.to(place), images.dtype
+        self.first, self.second = (each.to(place).double() for each in with_layers_of_the_first(networks, same))
         if itself:
-            self.first = copy_network(networks[1]).double()
+            self.first = copy_network(networks[1]).to(place).double()
 
     def numbers(self) -> Numbers:
         """The outputs of both, and where a difference begins."""
@@ -80,7 +90,7 @@ class InFloat64:
                 for name, module in modules_outside_layers(network).items()
             ]
             try:
-                with seeded(), torch.no_grad():
+                with seeded(self.images), torch.no_grad():
                     outputs.append(network(self.images.double()))
             except Exception as error:  # the code of a network may raise anything
                 if without_memory(error):
@@ -105,7 +115,7 @@ class InFloat64:
         for index in most_different(*outputs, len(self.images))[:IMAGES_TRIED]:
             image = self.images[index : index + 1]
             try:
-                with seeded():
+                with seeded(image):
                     balls = [running(each, image.double(), u) for each in (self.first, self.second)]
             except NoRule as error:
                 return f"no bound on rounding is known for {error}"

@@ -122,9 +122,9 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
     if labels is not None:
         right = [int((chosen == labels.to(chosen.device)).sum()) for chosen in classes]
         correct = right[0], right[1]
-    top = one.double().topk(2, 1).values
+    top = one.cpu().double().topk(2, 1).values
     margin = top[:, 0] - top[:, 1]
-    stable = int((margin > 2 * (one.double() - other.double()).abs().amax(1)).sum())
+    stable = int((margin > 2 * (one.cpu().double() - other.cpu().double()).abs().amax(1)).sum())
     same = int((classes[0] == classes[1]).sum())
     measured = described, count, max(differences), largest
     return Outputs(*measured, same, correct, stable, gaps)

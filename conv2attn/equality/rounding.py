@@ -211,8 +211,8 @@ def formed_exactly(weights: Weights) -> bool:
     alone = (output != 0).sum(2).max() <= 1 or (value.unflatten(1, (groups, -1)) != 0).sum(2).max() <= 1
     if not alone or value.dtype == torch.float64:
         return False
-    wide = Weights(value.double(), output.double(), None, groups)
-    return torch.equal(weights.taps().double(), wide.taps())
+    wide = Weights(value.cpu().double(), output.cpu().double(), None, groups)
+    return torch.equal(weights.taps().cpu().double(), wide.taps())
 
 
 def has_blind_outputs(basis: Basis, shape: Sequence[int]) -> bool:

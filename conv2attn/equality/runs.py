@@ -23,6 +23,7 @@ from conv2attn.equality.layers import own, softened_module, with_weights
 from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.twins import Lockstep, attending, is_layer, modules_outside_layers, same_bits
 from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.generators import generators_kept
 from conv2attn.models.conversion.functional import FUNCTIONS, convolution_of_call, geometry_of
 from conv2attn.models.conversion.redirection import AttendedForward
 from conv2attn.models.conversion.replacement import copy_network
@@ -81,10 +82,9 @@ def copied(network: nn.Module, which: str) -> nn.Module:
 
 
 @contextmanager
-def seeded() -> Iterator[None]:
-    """While active, random numbers are the same each time."""
-    with LOCK, torch.random.fork_rng():
-        torch.manual_seed(0)
+def seeded(images: Tensor) -> Iterator[None]:
+    """While active, random numbers of the CPU and of the device of `images` are the same each time."""
+    with LOCK, generators_kept([images.device], seed=0):
         yield
 
 
@@ -96,7 +96,7 @@ def call(network: Callable[[Tensor], Any], images: Tensor, *, gradients: bool = 
     """
     given = images.clone()
     try:
-        with seeded(), torch.set_grad_enabled(gradients):
+        with seeded(images), torch.set_grad_enabled(gradients):
             return Returned(network(given), given)
     except Exception as error:  # the code of a network may raise anything
         if without_memory(error):

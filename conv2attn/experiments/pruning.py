@@ -13,6 +13,7 @@ from conv2attn.attention.plan import from_plan, to_plan
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.experiments.counting import count_flops, count_parameters
 from conv2attn.experiments.training.recipe_networks import head_parameters
+from conv2attn.generators import generators_kept
 from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan
 from conv2attn.report import Document, Report, Table, counted, document
@@ -169,8 +170,7 @@ def reinitialise_degenerate(
     plan, drawn = plan_of(network), copy.deepcopy(network)
     assert isinstance(drawn, AttentionClassifier)
     heads = degenerate_heads(network, smallest, condition)
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
+    with generators_kept(seed=seed):
         fresh = AttentionClassifier(plan)
     for name, layer in attention_layers(drawn).items():
         one_more = shapes_of(layer, layer.heads + 1)

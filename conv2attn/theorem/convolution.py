@@ -258,15 +258,17 @@ def checked_weight(module: nn.Module) -> Tensor:
 
 
 def check_plain(kind: str, weight: Tensor, bias: Tensor | None) -> None:
-    """Raises UnsupportedError (C2A106) for tensors of a class that overrides torch's functions.
-
-    The tensors with which torch traces count as plain ones.
-    """
-    names = ("__torch_function__", "__torch_dispatch__")
-    defaults = (None, nn.Parameter.__torch_function__, Tensor.__torch_dispatch__)
-    for kind_of_tensor in {type(weight), type(bias)} - {Tensor, nn.Parameter, type(None)}:
-        kinds = [each for each in kind_of_tensor.__mro__ if each not in (Tensor, nn.Parameter)]
-        traced = kind_of_tensor.__module__.startswith("torch._subclasses.")
-        if not traced and any(vars(each).get(name) not in defaults for each in kinds for name in names):
+    """Raises UnsupportedError (C2A106) for tensors of a class that overrides torch's functions."""
+    for kind_of_tensor in {type(weight), type(bias)} - {type(None)}:
+        if overrides_torch(kind_of_tensor):
             remedy = "Pass plain parameters, or leave the layer unconverted with --skip."
             raise UnsupportedError("C2A106", f"{kind} computes with tensors of {kind_of_tensor.__name__}", remedy)
+
+
+def overrides_torch(kind_of_tensor: type) -> bool:
+    """Whether tensors of a class override torch's functions; those with which torch traces count as plain ones."""
+    names = ("__torch_function__", "__torch_dispatch__")
+    defaults = (None, nn.Parameter.__torch_function__, Tensor.__torch_dispatch__)
+    kinds = [each for each in kind_of_tensor.__mro__ if each not in (Tensor, nn.Parameter)]
+    traced = kind_of_tensor.__module__.startswith("torch._subclasses.")
+    return not traced and any(vars(each).get(name) not in defaults for each in kinds for name in names)
