@@ -48,6 +48,7 @@ proofs: .venv/.installed
 	$(BIN)/conv2attn prove $$(command -v coqc >/dev/null && echo --formal)
 	@if command -v coqchk >/dev/null; then $(BIN)/python -m proofs.formal.independent; fi
 	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; fi
+	@if command -v coqchk >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.stamp --write; fi
 
 attack: .venv/.installed-dev
 	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py

@@ -203,12 +203,11 @@ move: (leaves _ _ _ _) L0 one pos; rewrite /sign => L L0.
 by case: (Rle_lt_dec 0 c) => le /= _ _; rewrite /Rabs; case: Rcase_abs => ?; lra.
 Qed.
 
-(** ** Near enough is good enough
-
-    The output weights are mixed by [Phi]; what is left of tap [t] at a pixel enters times that
-    tap's weights, so the difference is a sum of what is left, key by key. *)
+(** ** Near enough is good enough *)
 Section Near.
 Local Open Scope R_scope.
+(** The output weights are mixed by [Phi]; what is left of tap [t] at a pixel enters times that
+    tap's weights, so the difference is a sum of what is left, key by key. *)
 Theorem near : L3_near.
 Proof.
 move=> n g H P ci co d le_d Phi eps small weight b.

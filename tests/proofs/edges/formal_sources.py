@@ -12,7 +12,7 @@ import torch
 from proofs import CLAIMS
 from proofs.deciding import load
 from proofs.formal import check as checker
-from proofs.formal import sources
+from proofs.formal import sources, stamp
 from proofs.formal.independent import problems_of_terms
 from proofs.rendering import header
 
@@ -109,7 +109,39 @@ def test_a_missing_coqc_is_said(monkeypatch, capsys):
     assert "not checked here" in capsys.readouterr().out
 
 
+def test_the_stamp_is_of_these_sources():
+    assert stamp.stamped()["sources"] == stamp.digest_of_sources(), (
+        "run make proofs, and commit proofs/formal/stamp.json"
+    )
+
+
+def test_a_changed_source_or_tool_is_no_longer_stamped(tmp_path, monkeypatch):
+    monkeypatch.delenv("CONV2ATTN_COQ", raising=False)
+    shutil.copytree(FORMAL, tmp_path / "formal", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(stamp, "tools", lambda: stamp.stamped()["tools"])
+    assert stamp.why_run(tmp_path / "formal") == ""
+    monkeypatch.setenv("CONV2ATTN_COQ", "always")
+    assert stamp.why_run(tmp_path / "formal") == "CONV2ATTN_COQ=always"
+    monkeypatch.delenv("CONV2ATTN_COQ")
+    (tmp_path / "formal" / "T1.v").write_text("(** new words *)\n" + (FORMAL / "T1.v").read_text())
+    assert stamp.why_run(tmp_path / "formal") == ""
+    for name in ("T1.v", "claims.toml", "check.py", "_CoqProject", "integers.ml"):
+        (tmp_path / "formal" / name).write_text((FORMAL / name).read_text() + "Check I.")
+        assert "sources" in stamp.why_run(tmp_path / "formal")
+        shutil.copy(FORMAL / name, tmp_path / "formal")
+    monkeypatch.setattr(stamp, "tools", dict)
+    assert "tools" in stamp.why_run(tmp_path / "formal")
+    (tmp_path / "formal" / stamp.STAMP).unlink()
+    assert "sources" in stamp.why_run(tmp_path / "formal")
+
+
+WHY = stamp.why_run()
 if COQC:
+    sys.__stdout__.write(
+        f"Coq runs whole: {WHY}\n" if WHY else "Coq confirmed these sources: proofs/formal/stamp.json\n"
+    )
+
+if COQC and WHY:
 
     @pytest.mark.slow
     @pytest.mark.timeout(1500)
@@ -120,6 +152,9 @@ if COQC:
         for question in tmp_path.glob("Question*.vo"):
             question.unlink()
         assert problems_of_terms(tmp_path, libraries=False) == []
+
+
+if COQC:
 
     @pytest.mark.parametrize(
         ("source", "problem"),
