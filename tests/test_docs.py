@@ -51,7 +51,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     assert (tmp_path / "demo.html").stat().st_size < MOST
-    assert "conv2attn.convert" in (tmp_path / "api" / "index.html").read_text()
+    assert "conv2attn.convert" in (tmp_path / "api" / "convert" / "index.html").read_text()
 
 
 def test_a_broken_link_is_found(tmp_path):
@@ -75,8 +75,11 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_public_name_stands_in_the_reference():
-    told = re.findall(r"^::: conv2attn\.(\w+)$", (DOCS / "api.md").read_text(), re.M)
+    pages = [page.read_text() for page in (DOCS / "api").glob("*.md")]
+    told = [name for page in pages for name in re.findall(r"^::: conv2attn\.(\w+)$", page, re.M)]
     assert sorted(told) == conv2attn.__all__
+    listed = re.findall(r"^\| \[`(\w+)`\]\(\w+\.md#conv2attn\.\1\)", (DOCS / "api" / "index.md").read_text(), re.M)
+    assert sorted(listed) == conv2attn.__all__
 
 
 def test_the_page_of_codes_is_that_of_the_rules():
