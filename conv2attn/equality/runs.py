@@ -8,7 +8,7 @@ layers are equal by construction, and twins return equal bits unless the code be
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
@@ -186,7 +186,7 @@ class Exchanged(TorchFunctionMode):
 
     def __call__(self, images: Tensor) -> Any:
         """The outputs of the network."""
-        with self:
+        with self if self.owners else nullcontext():
             return self.network(images)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
