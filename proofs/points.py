@@ -8,48 +8,24 @@ from itertools import islice, product
 from math import prod
 from typing import Any, final
 
-from sympy import (
-    Add,
-    Dummy,
-    Function,
-    Indexed,
-    IndexedBase,
-    Integer,
-    KroneckerDelta,
-    Mul,
-    Pow,
-    Rational,
-    Sum,
-    Symbol,
-    Tuple,
-    exp,
-    preorder_traversal,
-    sympify,
-)
-from sympy.concrete.expr_with_limits import ExprWithLimits
+import sympy
+from sympy import Dummy, Function, Indexed, Integer, KroneckerDelta, Pow, Rational, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef, UndefinedFunction
-from sympy.core.numbers import Exp1
 
 VALUES = [Rational(value) for value in (1, 2, 0, 4, -1, 9, "1/4")]  # tried for each quantity, in this order
 SIZES = (1, 2, 3)  # tried for each size and index
-ATOMS = (Symbol, Indexed, AppliedUndef, exp, KroneckerDelta, IndexedBase, Rational, Exp1, Add, Mul, Pow, Sum, Tuple)
+ATOMS = (Symbol, Indexed, AppliedUndef, sympy.exp, KroneckerDelta, sympy.IndexedBase, Rational, type(sympy.E))
 TRIED = 40_000  # points; where none serves there may be one, and the question stays undecided
 
 
 def real(*exprs):
-    """Raises TypeError unless `exprs` are made of rationals, real symbols and entries, exp and undefined functions.
-
-    By +, *, powers, deltas and sums from 1 to an integer polynomial; so no float, no sign(x), no sum to n/2.
-    """
-    for part in {part for expr in exprs for part in preorder_traversal(sympify(expr))}:
-        if not isinstance(part, ATOMS):
-            raise TypeError(f"{part} is not a rational, a symbol, an entry, exp or an undefined function")
-        if isinstance(part, ATOMS[:3]) and (not part.is_commutative or part.is_extended_real is False):
+    """Raises TypeError unless `exprs` are built of `ATOMS` that may be real, with integer polynomials for ranges."""
+    for part in {part for expr in exprs for part in sympy.preorder_traversal(sympify(expr))}:
+        fair = not isinstance(part, Sum) or all(n.is_integer and n.is_polynomial() for *_, n in part.limits)
+        if not fair or not isinstance(part, (*ATOMS, sympy.Add, sympy.Mul, Pow, Sum, sympy.Tuple)):
+            raise TypeError(f"{part} is not of the atoms of the core, or has ranges that are no integer polynomials")
+        if isinstance(part, ATOMS) and (not part.is_commutative or part.is_extended_real is False):
             raise TypeError(f"{part} is not a real quantity")
-        if isinstance(part, Sum) and not all(
-            limit[-1].is_integer and limit[-1].is_polynomial() for limit in part.limits
-        ):
-            raise TypeError(f"{part} has a range that is not an integer polynomial")
 
 
 def terms(expr):
@@ -68,7 +44,7 @@ def terms(expr):
                 raise ValueError(f"a range that depends on a bound index: {expr}")
             summands = [(bound | {fresh: size}, monomial.xreplace({k: fresh})) for bound, monomial in summands]
         return summands
-    if expr.has(ExprWithLimits) or any(power.has(KroneckerDelta) for power in expr.atoms(Pow)):
+    if expr.has(Sum) or any(power.has(KroneckerDelta) for power in expr.atoms(Pow)):
         raise ValueError(f"a sum inside another function, or a power of a delta: {expr}")
     return [({}, expr)]
 

@@ -165,5 +165,5 @@ def test_what_holds_within_ranges_is_not_refuted_outside_them():
     ],
 )
 def test_what_is_no_atom_of_the_core_is_refused(ask):
-    with pytest.raises(TypeError, match=r"is not a rational|not an integer polynomial"):
+    with pytest.raises(TypeError, match="is not of the atoms of the core"):
         ask()
