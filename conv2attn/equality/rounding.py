@@ -174,6 +174,8 @@ def mixing_bound(
         apart = RoundingBound(2 * axes * one_axis.factor, 2 * axes * one_axis.absolute, one_axis.claims)
         mixing = greatest([whole, apart])
         claims = mixing.claims.union(*(head.exceptions for head in heads))
+        if any(each.fused for each in arithmetics) and mixing.factor:  # no theorem counts a running maximum here
+            claims |= {WITHOUT_THEOREM}
         return Claimed(0.0), RoundingBound(mixing.factor, mixing.absolute, claims)
     read = [soft_reading(head, padded_sides, each, features) for head in heads for each in arithmetics]
     leaks = [leak for leak, _ in read]
