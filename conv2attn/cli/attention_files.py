@@ -23,9 +23,9 @@ from conv2attn.examples import example_image
 from conv2attn.explore import explore, moving_picture
 from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.models import attention_layers
-from conv2attn.models.capture import NamedAttention
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.models.provenance import assumed_of, published_size
+from conv2attn.models.reading.records import Read, Reads
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attention_rows import AttentionRows
@@ -33,7 +33,7 @@ from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_sp
 from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport
 from conv2attn.span.graded_facts.facts_document import numbers_of
 from conv2attn.span.graded_facts.measuring import heads
-from conv2attn.span.reading import layers_of, needs_inputs, read_one
+from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
 from conv2attn.span.recover import Recovered, nearest_in
 
 Attending = nn.Module | dict[str, Any]
@@ -106,9 +106,7 @@ def arrays(path: str) -> dict[str, Any]:
     return layers
 
 
-def layers_in(
-    path: str, tokens: TokenOptions, reading: Reading, only: Patterns = ()
-) -> tuple[NamedAttention, Attending]:
+def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns = ()) -> tuple[Reads, Attending]:
     """All attention in a file by name, and what the file holds.
 
     Raises:
@@ -121,15 +119,14 @@ def layers_in(
         raise UsageError("C2A004", f"--position-only reads parameters, and {source} has none", "Leave out one of both.")
     attending, images = attending_in(path, tokens, reading)
     if not isinstance(attending, nn.Module):
-        return layers_of(attending, only=only), attending
+        return reads_of(attending, only=only), attending
     if images is None and not position_only:
         needs_inputs(attending)
     with naming_inputs(images):
-        layers = layers_of(attending, images, tokens.grid, only, position_only)
-    own_layers = {name for name, layer in layers.items() if isinstance(layer, MultiHeadSelfAttention)}
-    if tokens.grid is None and not own_layers <= layers.tokens.keys():
+        reads = reads_of(attending, images, tokens.grid, only, position_only)
+    if tokens.grid is None and isinstance(attending, MultiHeadSelfAttention) and images is None:
         raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
-    return layers, attending
+    return reads, attending
 
 
 def check_file(
@@ -149,43 +146,48 @@ def check_file(
         UsageError: see `layers_in` and `check_span`.
         CheckpointError: the file cannot be read, or the picture cannot be written.
     """
-    layers, attending = layers_in(path, tokens, reading, only)
-    on_pixels = [name for name, layer in layers.items() if isinstance(layer, ON_PIXELS)]
-    if tokens.extra_tokens and on_pixels:
-        raise UsageError("C2A004", f"{on_pixels[0]} attends to pixels alone", "Leave out --extra-tokens.")
+    reads, attending = layers_in(path, tokens, reading, only)
+    if tokens.extra_tokens and not reads.sampled:
+        on_pixels = [read.name for read in reads if isinstance(read.attention, ON_PIXELS)]
+        if on_pixels:
+            raise UsageError("C2A004", f"{on_pixels[0]} attends to pixels alone", "Leave out --extra-tokens.")
     question |= {"grid": tokens.grid, "extra_tokens": tokens.extra_tokens, "exact": tokens.exact}
     with progress() as bar:
-        report = check_span(layers, progress=bar, **question)
-    rows = rows_in(layers, tokens, [row.name for row in report.rows if row.heads], question["memory_limit"])
+        report = check_span(reads, progress=bar, **question)
+    if plot or certificate:
+        wanted = [row.name for row in report.rows if row.heads]
+        rows = rows_in(reads, tokens, wanted, question["memory_limit"])
     if plot:
         pictures = [
-            plots.heads_around(name, layers[name], sides_of(name, layers, tokens.grid) or each.grid.keys, each.extra)
-            for name, each in rows.items()
+            plots.heads_around(name, read.attention, picture_sides(read, tokens.grid) or each.grid.keys, each.extra)
+            for name, (read, each) in rows.items()
         ]
         plots.write(plots.draw_heads(pictures), plot, force)
     if certificate:
-        write_text_atomically(certificate, certificates(report, rows, question["eps"], question["max_phi"]), force)
+        of_rows = {name: each for name, (_, each) in rows.items()}
+        write_text_atomically(certificate, certificates(report, of_rows, question["eps"], question["max_phi"]), force)
     assumed = assumed_of(attending if isinstance(attending, nn.Module) else None)
     return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""))
 
 
-def sides_of(name: str, layers: NamedAttention, grid: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def picture_sides(read: Read, grid: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """The sides of the inputs of a layer of this project, whose keys may be padded; None of other attention."""
-    if not isinstance(layers[name], MultiHeadSelfAttention):
+    if not isinstance(read.attention, MultiHeadSelfAttention):
         return None
-    return layers.tokens[name].sides if name in layers.tokens else grid
+    return grid if read.tokens is None else read.tokens.sides
 
 
 def rows_in(
-    layers: NamedAttention, tokens: TokenOptions, names: Sequence[str], memory_limit: int = 2**29
-) -> dict[str, AttentionRows]:
-    """The rows of these layers."""
-    rows = {}
-    for name in names:
-        read = read_one(name, layers[name], layers, tokens.grid, tokens.extra_tokens, memory_limit, exact=tokens.exact)
-        if not isinstance(read, Unread):
-            rows[name] = read[0]
-    return rows
+    reads: Reads, tokens: TokenOptions, names: Sequence[str], memory_limit: int = 2**29
+) -> dict[str, tuple[Read, AttentionRows]]:
+    """The records and the rows of these layers."""
+    found = {}
+    for read in reads.make(names):
+        options = {"exact": tokens.exact}
+        rows = rows_of_read(read, tokens.grid, tokens.extra_tokens, reads.counts, memory_limit, **options)
+        if not isinstance(rows, Unread):
+            found[read.name] = (read, rows)
+    return found
 
 
 def is_span_certificate(path: str) -> bool:
@@ -209,8 +211,9 @@ def recheck_spans(path: str, model: str | None, tokens: TokenOptions, reading: R
         raise CheckpointError("C2A307", reason, "Check that it is a certificate of check-span.")
     if model is None:
         raise UsageError("C2A004", f"{path} is about attention in another file", "Name it: recheck CERTIFICATE MODEL.")
-    layers, _ = layers_in(model, tokens, reading)
-    return recheck_span(Path(path).read_text(encoding="utf-8"), rows_in(layers, tokens, list(layers)))
+    reads, _ = layers_in(model, tokens, reading)
+    rows = {name: each for name, (_, each) in rows_in(reads, tokens, reads.names).items()}
+    return recheck_span(Path(path).read_text(encoding="utf-8"), rows)
 
 
 def facts_in(

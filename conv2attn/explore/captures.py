@@ -11,9 +11,11 @@ from conv2attn.explore.explored_layers import Explored, grey, refusing_image, sh
 from conv2attn.explore.head_facts import facts_of_heads
 from conv2attn.explore.packing import BUDGET, Budget, PageObject
 from conv2attn.models import attention_layers
-from conv2attn.models.capture import NamedAttention, capture
-from conv2attn.models.tokens import Tokens, Windows
+from conv2attn.models.reading.phase import read_network
+from conv2attn.models.reading.records import Read, Tokens, Windows
 
+MOST_ELSEWHERE = 1e-3
+"""Largest share of attention that tokens beside the image may have."""
 MOST_WINDOWED = 1024
 """Largest number of tokens of an image whose windows are joined into one map."""
 
@@ -39,12 +41,8 @@ def captured_layers(
     others = replace(selection, skip=(*selection.skip, *own_alone))
     image = images.mean(0, keepdim=True)
     with refusing_image(images):
-        captured = capture(network, images, only=others)
-    maps = {
-        name: attention_on_grid(name, captured, len(images))
-        for name in captured
-        if name.split("#")[0] not in own_layers
-    }
+        reads = read_network(network, images, others)
+        maps = {read.name: attention_on_grid(read, len(images)) for read in reads if read.name not in own_layers}
     size = sum(each[0].numel() for each in maps.values() if not isinstance(each, str))
     budget, bits = budget or Budget(), 8 if views * size <= BUDGET * 0.9 else 4
     objects = [
@@ -60,16 +58,16 @@ def captured_layers(
     return Explored(layers, left_out, "averaged over the square of each token", photo_of(image, budget))
 
 
-def attention_on_grid(name: str, captured: NamedAttention, images: int) -> tuple[Tensor, Tokens] | str:
+def attention_on_grid(read: Read, images: int) -> tuple[Tensor, Tokens] | str:
     """The attention of a layer (heads, queries, keys) and its tokens on the image; or why it is not shown."""
-    attention, tokens = captured[name], captured.tokens.get(name)
+    attention, tokens = read.attention, read.tokens
     if not isinstance(attention, Tensor):
-        return str(attention.reason)
+        return read.unread
     if not attention.isfinite().all():
         return "its attention is not finite"
     shape = f"its attention {tuple(attention.shape)}"
     if tokens is None:
-        return f"{shape} is not that of one grid over the image"
+        return read.unplaced
     if tokens.windows is not None:
         attention_of_image = join_windows(attention, tokens.windows)
         return (
@@ -83,7 +81,10 @@ def attention_on_grid(name: str, captured: NamedAttention, images: int) -> tuple
 
 
 def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
-    """The attention of all windows of an image as one map, (heads, queries, keys); None for a large image."""
+    """The attention of all windows of an image as one map, (heads, queries, keys).
+
+    None for a large image, and where windows attend to tokens that are not on it.
+    """
     tokens = windows.grid.shape[0]
     if tokens > MOST_WINDOWED or len(attention) != len(windows.places):
         return None
@@ -93,7 +94,8 @@ def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
         attention_of_image[:, places[pixels][:, None], places[pixels][None]] = window[:, pixels][:, :, pixels].to(
             attention_of_image
         )
-    return attention_of_image
+    whole = bool(((attention_of_image.sum(-1) - 1).abs() < MOST_ELSEWHERE).all())
+    return attention_of_image if whole else None
 
 
 def photo_of(image: Tensor, budget: Budget) -> PageObject | None:

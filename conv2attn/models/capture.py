@@ -1,8 +1,8 @@
 """The attention of any model, as it runs: every softmax over keys, named by the module it happened in."""
 
 import math
-from collections.abc import Mapping
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import torch
@@ -12,39 +12,12 @@ from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, ch
 from conv2attn.errors import UsageError
 from conv2attn.models.positions.position_attention import ATTENDS
 from conv2attn.models.positions.position_rules import Unread
-from conv2attn.models.recorder import AttentionRecorder, Captured, ModuleCall, TokenEvidence, run_with
-from conv2attn.models.tokens import Tokens, Windows, windows_note
+from conv2attn.models.reading.watch import Attended, Running, Watch
+from conv2attn.models.values import head_count
 
-
-@final
-class NamedAttention(dict[str, Any]):
-    """Attention by the name of its module.
-
-    `notes` are repeated by reports, `tokens` describes the tokens of each layer, and `calls` has the arguments with
-    which each module was called. Arrays that are `sampled` were seen in a run, which knows no others.
-    """
-
-    def __init__(
-        self,
-        layers: Mapping[str, Any],
-        notes: Mapping[str, str] | None = None,
-        tokens: Mapping[str, Tokens] | None = None,
-        calls: Mapping[str, ModuleCall] | None = None,
-        sampled: bool = False,
-    ):
-        super().__init__(layers)
-        self.notes, self.tokens, self.calls, self.sampled = notes or {}, tokens or {}, calls or {}, sampled
-
-    def only(self, patterns: Patterns) -> "NamedAttention":
-        """The layers whose names match the patterns.
-
-        Raises:
-            UsageError: a pattern fits none (C2A008).
-        """
-        selection = Selection.of(patterns)
-        selection.check(list(self), "layer that attends")
-        chosen = {name: each for name, each in self.items() if selection.wants(name)}
-        return NamedAttention(chosen, self.notes, self.tokens, self.calls, self.sampled)
+Captured = Tensor | Unread
+HeadAxis = tuple[int, int]
+"""The axis of heads among those in front of queries and keys, and the number of heads."""
 
 
 @renamed(inputs="example_input")
@@ -55,26 +28,24 @@ def capture(
     heads: int | None = None,
     only: Patterns = (),
     skip: Patterns = (),
-) -> NamedAttention:
+) -> dict[str, Captured]:
     """The attention of each module of `network` on `example_input`: (batch, heads, queries, keys).
 
     Calls are joined as a batch. A module that attends twice in one forward appears a second time as
     `name#2`. A module appears as an `Unread`, with the reason, if its class is named after attention and no softmax was
-    recorded, if heads and images share an axis and their numbers are unknown, or if it attends between channels.
+    seen, or if heads and images share an axis and their numbers are unknown.
 
-    Intercepted are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over the
+    Seen are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over the
     last axis of at least three, or over the columns of squares, a square softmax of two axes that is multiplied by
-    values (one head), the layers of this project, and ConViT's mixtures of two softmaxes as a whole. The network is run
-    once, without gradients, in evaluation mode, and left in the modes that its modules had; where layers attend within
-    windows, once more on an image of noise, which locates the windows. `tokens` of the result describes the tokens
-    of each layer, as far as the run shows them.
+    values (one head), the layers of this project, and mixtures of softmaxes by which values are multiplied. The network
+    is run once, without gradients, in evaluation mode, and left in the modes that its modules had.
 
     Args:
         example_input: a tensor, positional or named arguments; or (channels, *sides), a size for one image of noise.
         heads: the number of heads, where it follows from neither a module nor its input.
         only, skip: patterns of the names to keep, every name if there is none, and of those to leave out.
     Raises:
-        UsageError: no attention was recorded (C2A501) or none of such a name (C2A008); it does not run (C2A009),
+        UsageError: nothing attended (C2A501) or nothing of such a name (C2A008); it does not run (C2A009),
             or an argument is of another kind (C2A006).
     Examples:
         >>> import conv2attn, torch
@@ -85,113 +56,77 @@ def capture(
     """
     check_network(network)
     inputs = as_inputs(network, example_input)
+    selection = Selection.of(only, skip)
+    kept = Kept(selection, {}, heads)
     with running(network, inputs):
-        recorder = AttentionRecorder(network, inputs, heads, Selection.of(only, skip))
-        run_with(recorder, network, lambda: call_network(network, inputs))
-    attention = {name: concatenate_calls(pieces) for name, pieces in recorder.attention.items()}
-    unobserved = unobserved_layers(network, attention)
-    if recorder.deselected or attention or unobserved:
-        special_names = {recorder.names[module] for module in recorder.special}
-        layer_names = {name or "(root)" for name in {*attention, *unobserved, *special_names}} | recorder.deselected
-        recorder.selection.check(sorted(layer_names), "layer that attends")
-    unread = {n: reason for n, reason in unobserved.items() if n not in attention and recorder.selection.wants(n)}
-    if not attention and not unread and recorder.deselected:
+        Watch(network, kept.see, blind=selection.wants).run(lambda: call_network(network, inputs))
+    attention = {name: joined(pieces) for name, pieces in kept.attention.items()}
+    found = chosen(network, attention, kept.names, selection)
+    return {name.replace("(root)", ""): each for name, each in found.items()}
+
+
+@final
+class Kept:
+    """The attention of a run: by name that of wanted layers, (batch, heads, queries, keys), and all names.
+
+    Args:
+        axes: the axis of heads of each layer, where it is known.
+        heads: their number, where nothing else tells it.
+    """
+
+    def __init__(self, selection: Selection, axes: Mapping[str, HeadAxis], heads: int | None = None):
+        self.selection, self.axes, self.heads = selection, axes, heads
+        self.attention: defaultdict[str, list[Captured]] = defaultdict(list)
+        self.names: dict[str, None] = {}
+
+    def see(self, attended: Attended, place: Running) -> None:
+        """Keeps one attention."""
+        self.names.setdefault(attended.name)
+        if self.selection.wants(attended.name):
+            by_head = self.by_head(attended, place)
+            self.attention[attended.name].append(by_head.clone() if isinstance(by_head, Tensor) else by_head)
+        attended.query = attended.key = attended.value = None
+
+    def by_head(self, attended: Attended, place: Running) -> Captured:
+        """Attention (..., queries, keys) as (images, heads, queries, keys)."""
+        attention = attended.attention.detach()
+        if attended.name in self.axes:
+            axis, heads = self.axes[attended.name]
+            lead = attention.shape[:-2]
+            if len(lead) == 1:
+                attention = attention.unflatten(0, (-1, heads) if axis == 1 else (heads, -1))
+            tokens = attention.shape[-2:]
+            return attention.movedim(axis, -3).reshape(-1, heads, *tokens)
+        merged = with_one_query_axis(attention)
+        return split_heads(merged, place.module, batch_of(place, merged), self.heads)
+
+
+def chosen(
+    network: nn.Module, attention: Mapping[str, Captured], names: Iterable[str], selection: Selection
+) -> dict[str, Captured]:
+    """The attention of the layers of some names, and those that attend unseen, in the order of the modules.
+
+    Raises:
+        UsageError: nothing attended (C2A501), or a pattern fits nothing that did (C2A008).
+    """
+    unobserved = unobserved_layers(network, names)
+    every = [*names, *(name for name in unobserved if name not in attention)]
+    if every:
+        selection.check(sorted(every), "layer that attends")
+    found = {**{n: each for n, each in unobserved.items() if selection.wants(n)}, **attention}
+    if not found and every:
         raise UsageError("C2A501", "every layer that attends is skipped", "Leave one in.")
-    if not attention and not unread:
+    if not found:
         raise UsageError(
             "C2A501",
             f"{type(network).__name__} did not attend to anything on these inputs",
             "Pass inputs on which the model attends, or the attention itself as an array.",
         )
-    tokens, notes = {}, {}
-    windows = windows_in(network, inputs, recorder, attention)
-    for name, layer_attention in attention.items():
-        if isinstance(layer_attention, Tensor) and (place := recorder.places.get(name)) is not None:
-            layer_tokens = tokens_at(name, layer_attention, place, recorder, network)
-            if name in windows:
-                notes[name] = windows_note(placed=windows[name] is not None)
-                layer_tokens = Tokens(sides_of_window(layer_attention), 0, windows[name])
-            if isinstance(layer_tokens, str):
-                attention[name] = Unread(layer_tokens)
-            elif layer_tokens is not None:
-                tokens[name] = layer_tokens
-    order = {name: place for place, name in enumerate(dict(network.named_modules()))}
-    ordered = dict(sorted((attention | unread).items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
-    return NamedAttention(ordered, notes, tokens, recorder.calls, sampled=True)
+    order = {name or "(root)": place for place, (name, _) in enumerate(network.named_modules())}
+    return dict(sorted(found.items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
 
 
-def tokens_at(
-    name: str, attention: Tensor, place: TokenEvidence, recorder: AttentionRecorder, network: nn.Module
-) -> Tokens | str | None:
-    """The tokens of captured attention; a reason where it attends between channels; None where they are unknown."""
-    queries, keys = attention.shape[-2:]
-    if place.channels is not None and place.tokens is not None and queries == keys:
-        width = place.channels // place.heads if place.heads and place.channels % place.heads == 0 else None
-        mixed = place.value[-1] if place.value is not None else None
-        channel_sized = mixed == place.tokens != width if mixed is not None else queries == width != place.tokens
-        if queries == width and (
-            channel_sized or (queries == place.tokens and mixes_channels(name, recorder, network))
-        ):
-            return f"it attends between the {queries} channels of each head, not between tokens"
-    return recorder.sources.tokens(queries, keys, place.sources)
-
-
-def mixes_channels(name: str, recorder: AttentionRecorder, network: nn.Module) -> bool:
-    """Whether a layer attends between channels, for layers with as many tokens as channels of a head.
-
-    Another first token then changes more of the attention than a row, a column and a factor of each row.
-    """
-    module = network.get_submodule(name.split("#")[0])
-    args, kwargs = recorder.calls[name]
-    if not args or not isinstance(args[0], Tensor) or args[0].ndim != 3:
-        return False
-    changed = args[0].clone()
-    changed[:, 0] = torch.randn(changed[:, 0].shape, generator=torch.Generator().manual_seed(0)).to(changed)
-    shares = []
-    for tokens in (args[0], changed):
-        call = partial(module, tokens, *args[1:], **kwargs)
-        recorder_again = run_with(AttentionRecorder(module, tokens), module, call)
-        layer_attention = next(iter(recorder_again.attention.values()))[0]
-        if isinstance(layer_attention, Unread):
-            return False
-        others = layer_attention[..., 1:, 1:].cpu().double()
-        shares.append(others / others.sum(-1, keepdim=True))
-    before, after = shares
-    return bool((before - after).abs().max() > 1e-3 * before.abs().max())
-
-
-def windows_in(
-    network: nn.Module, inputs: Any, recorder: AttentionRecorder, attention: Mapping[str, Captured]
-) -> dict[str, Windows | None]:
-    """The layers that cut an image into windows, with the windows where a run on noise locates them, else None."""
-    images = recorder.sources.images
-    cut = [
-        name
-        for name, layer_attention in attention.items()
-        if isinstance(layer_attention, Tensor)
-        and images
-        and len(layer_attention) > images
-        and len(layer_attention) % images == 0
-        if layer_attention.shape[-1] == layer_attention.shape[-2] and len(recorder.attention[name]) == 1
-    ]
-    image = inputs if isinstance(inputs, Tensor) else next(iter(inputs), None) if isinstance(inputs, tuple) else None
-    if not cut or not isinstance(image, Tensor) or image.ndim != 4 or not image.is_floating_point():
-        return dict.fromkeys(cut)
-    noise_image = torch.randn(image[:1].shape, generator=torch.Generator().manual_seed(0)).to(image)
-    noise = noise_image if isinstance(inputs, Tensor) else (noise_image, *inputs[1:])
-    recorder_on_noise = AttentionRecorder(network, noise, recorder.heads, recorder.selection, cuts=True)
-    run_with(recorder_on_noise, network, lambda: call_network(network, noise))
-    return {name: recorder_on_noise.places[name].windows if name in recorder_on_noise.places else None for name in cut}
-
-
-def sides_of_window(attention: Tensor) -> tuple[int, ...]:
-    """The sides of one window: a square where its tokens form one, otherwise a line."""
-    tokens = attention.shape[-1]
-    side = math.isqrt(tokens)
-    return (side, side) if side**2 == tokens else (tokens,)
-
-
-def concatenate_calls(pieces: list[Captured]) -> Captured:
+def joined(pieces: list[Captured]) -> Captured:
     """The attention of all calls of a module as one batch; an `Unread` if one call is unread or the grids differ."""
     tensors = [piece for piece in pieces if isinstance(piece, Tensor)]
     if len(tensors) < len(pieces):
@@ -201,9 +136,48 @@ def concatenate_calls(pieces: list[Captured]) -> Captured:
     return torch.cat(tensors)
 
 
-def unobserved_layers(network: nn.Module, attention: Mapping[str, Captured]) -> dict[str, Unread]:
-    """The outermost modules whose class names say that they attend, and in and around which no softmax was recorded."""
-    observed = {name.split("#")[0] for name in attention}
+def batch_of(place: Running, attention: Tensor) -> int | None:
+    """The number of images or windows on the first axis of attention.
+
+    The axis of the module's input that is not its tokens: the first, or the second where tokens come first.
+    """
+    first = place.first
+    if first is None or first.ndim < 3:
+        return None if first is None else 1
+    sequence, batch = first.shape[:2]
+    tokens_first = first.ndim == 3 and sequence == attention.shape[-2] != batch
+    return int(batch) if tokens_first else int(sequence)
+
+
+def with_one_query_axis(attention: Tensor) -> Tensor:
+    """Merges the query axes (rows, columns) of attention (..., rows, columns, ..., keys) into one."""
+    if attention.ndim < 5 or attention.shape[-1] == attention.shape[-2]:
+        return attention
+    sides = attention.shape
+    pairs = [at for at in range(1, attention.ndim - 2) if sides[at] * sides[at + 1] == sides[-1]]
+    return attention.flatten(pairs[0], pairs[0] + 1).movedim(pairs[0], -2) if len(pairs) == 1 else attention
+
+
+def split_heads(attention: Tensor, module: nn.Module, batch: int | None, heads_argument: int | None) -> Captured:
+    """Attention (..., queries, keys) as (images, heads, queries, keys); four axes are taken as they are.
+
+    The number of heads is `heads_argument`, or that of the module's attributes, or the first axis over the batch of its
+    input; images come before heads where they share an axis.
+    """
+    if attention.ndim == 4:
+        return attention
+    count = math.prod(attention.shape[:-2])
+    batch_heads = count // batch if batch and count % batch == 0 else None
+    for heads in (heads_argument, head_count(module), batch_heads) if attention.ndim == 3 else ():
+        if heads and count % heads == 0:
+            return attention.reshape(-1, heads, *attention.shape[-2:])
+    shape = "x".join(map(str, attention.shape))
+    return Unread(f"nothing tells how many heads the {shape} numbers of its attention are of: pass heads= to capture")
+
+
+def unobserved_layers(network: nn.Module, names: Iterable[str]) -> dict[str, Unread]:
+    """The outermost modules whose class names say that they attend, and in and around which no softmax was seen."""
+    observed = {"" if name == "(root)" else name.split("#")[0] for name in names}
     silent: dict[str, Unread] = {}
     for name, module in network.named_modules():
         compiled = isinstance(module, torch.jit.ScriptModule)
@@ -213,5 +187,5 @@ def unobserved_layers(network: nn.Module, attention: Mapping[str, Captured]) -> 
         if not ATTENDS.search(kind) or around & (observed | silent.keys()) or below:
             continue
         reason = "it is compiled by torch.jit" if compiled else "no softmax over keys was seen in it"
-        silent[name] = Unread(f"{reason}, and a {kind} attends")
+        silent[name or "(root)"] = Unread(f"{reason}, and a {kind} attends")
     return silent

@@ -68,8 +68,10 @@ def attention_of_flex(
 
 
 @contextmanager
-def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator[None]:
-    """Replaces flex_attention in the code of the network's modules by one that passes its softmax to `keep`.
+def watched_flex(network: nn.Module, see: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Iterator[None]:
+    """Replaces flex_attention in the code of the network's modules by one that uses the attention that `see` returns.
+
+    `see` is passed the queries, the keys and the values of each head, and the softmax.
 
     flex_attention is compiled as a whole, so that its softmax cannot be intercepted.
     """
@@ -77,10 +79,12 @@ def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator
     def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Any:
         with DisableTorchFunction():
             attention = attention_of_flex(query, key, value, *arguments, **options)
-            more = options.get("return_lse") or options.get("return_aux")
-            result = flex_attention(query, key, value, *arguments, **options) if more else None
-        keep(attention)
-        return result or attention.to(value.dtype) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+            repeats = query.shape[1] // value.shape[1]
+            key, values = (each.repeat_interleave(repeats, 1) for each in (key, value))
+            used = see(query, key, values, attention)
+            if used is attention and (options.get("return_lse") or options.get("return_aux")):
+                return flex_attention(query, key[:, ::repeats], value, *arguments, **options)
+            return used.to(value.dtype) @ values
 
     forwards = (getattr(type(module), "forward", None) for module in network.modules())
     spaces = {id(space): space for each in forwards if (space := getattr(each, "__globals__", None)) is not None}

@@ -2,10 +2,7 @@
 
 from typing import Any, NamedTuple, TypeGuard
 
-import torch
 from torch import Tensor, nn
-
-from conv2attn.attention import MultiHeadSelfAttention
 
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead", "nheads", "num_head")
 """Attributes in which modules keep their number of heads."""
@@ -75,32 +72,6 @@ def value_and_output(network: nn.Module, name: str) -> tuple[Projection, nn.Line
     value = projections_of(module).get("value")
     after = any(getattr(module, part, None) is not None for part in AFTER)
     return None if output is None or value is None or after else (value, output)
-
-
-def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] | None:
-    """`W_out W_val` of each head, (heads, d_out, d_in) in float64, and the layer's bias; None where they are not read.
-
-    Known are the layers of this project, torch.nn.MultiheadAttention, fused `qkv`, `kv` or `in_proj` weights with an
-    output layer, and linear layers named as in SEPARATE and OUTPUTS. Rows of attention sum to 1, so that the bias of
-    the values passes into that of the layer. Where keys are pooled, the matrices act on the pooled tokens.
-    """
-    name = name.split("#")[0].replace("(root)", "")
-    module = network.get_submodule(name)
-    if isinstance(module, MultiHeadSelfAttention):
-        bias = None if module.bias is None else module.bias.detach().cpu().double()
-        return module.weights.dense().detach().cpu().double(), bias
-    heads, layers = head_count(module), value_and_output(network, name)
-    if not heads or layers is None:
-        return None
-    (weight, bias), output = layers
-    weight, outer = (each.detach().cpu().double() for each in (weight, output.weight))
-    if weight.shape[0] % heads or outer.shape[1] != weight.shape[0]:
-        return None
-    matrices = torch.einsum("ohc,hci->hoi", outer.unflatten(1, (heads, -1)), weight.unflatten(0, (heads, -1)))
-    shift = torch.zeros(outer.shape[0], dtype=torch.float64)
-    if bias is not None:
-        shift = shift + outer @ bias.detach().cpu().double()
-    return matrices, shift if output.bias is None else shift + output.bias.detach().cpu().double()
 
 
 def is_linear(layer: Any) -> TypeGuard[nn.Linear]:

@@ -12,12 +12,13 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset, terms
 from conv2attn.errors import UsageError, real_number
 from conv2attn.models.positions import PositionAttention, Unread
+from conv2attn.models.reading.records import Read
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.conditions import check, check_kernel
 from conv2attn.span.equations import operators_of, shift_targets
 from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
-from conv2attn.span.reading import layers_of, needs_inputs, read_one
+from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
 from conv2attn.theorem import Convolution, as_convolution
 from conv2attn.verdicts import Strength, Verdict
@@ -111,24 +112,24 @@ def check_span(
     check_numbers(eps, max_phi, memory_limit)
     if isinstance(attention, nn.Module) and example_input is None and not position_only:
         needs_inputs(attention)
-    layers = layers_of(attention, example_input, grid, Selection.of(only, skip), position_only)
-    sampled = (layers.sampled or None) if sampled is None else sampled
+    reads = reads_of(attention, example_input, grid, Selection.of(only, skip), position_only)
+    sampled = (reads.sampled or None) if sampled is None else sampled
 
-    def check_layer(place: int, name: str) -> SpanRow:
-        if progress is not None:
-            progress(place + 1, len(layers), name)
-        layer, tokens = layers[name], layers.tokens.get(name)
+    def check_layer(read: Read) -> SpanRow:
+        name, layer, tokens = read.name, read.attention, read.tokens
         if structure is not None or isinstance(layer, Unread):
             dimensions = axes_named(grid) or 1
         else:
-            captured = len(tokens.sides) if tokens is not None and grid is None else None
+            captured = (len(tokens.sides) or None) if tokens is not None and grid is None else None
             dimensions = axes_of_layer(layer, kernel_size, offsets, grid, kernel, captured)
-        read = read_one(name, layer, layers, grid, extra_tokens, memory_limit, dimensions, sampled=sampled, exact=exact)
-        if isinstance(read, Unread):
-            unread = Condition(names[0], Verdict.UNSUPPORTED, Strength.PROVED, sentence=f"not read: {read.reason}")
+        options = {"sampled": sampled, "exact": exact}
+        rows = rows_of_read(read, grid, extra_tokens, reads.counts, memory_limit, dimensions, **options)
+        if tokens is not None and tokens.windows is not None and not tokens.sides and grid is None:
+            rows = Unread("its tokens are in no order of rows and columns")
+        if isinstance(rows, Unread):
+            unread = Condition(names[0], Verdict.UNDECIDED, Strength.PROVED, sentence=f"not read: {rows.reason}")
             return SpanRow(name, 0, 0, (), Limits(0.0, 0.0), (unread,))
-        rows = read[0]
-        notes = [*rows.notes, *([layers.notes[name]] if name in layers.notes else [])]
+        notes = [*rows.notes, *read.notes]
         sides = (rows.grid.keys, rows.grid.queries)
         ours = isinstance(layer, MultiHeadSelfAttention)
         if not ours and isinstance(grid, Sequence) and tuple(grid) not in sides:
@@ -146,7 +147,12 @@ def check_span(
         )
         return SpanRow(name, rows.heads, rows.images, rows.grid.keys, limits, conditions, tuple(notes))
 
-    rows = tuple(check_layer(place, name) for place, name in enumerate(layers))
+    found = []
+    for place, read in enumerate(reads, 1):
+        if progress is not None:
+            progress(place, len(reads), read.name)
+        found.append(check_layer(read))
+    rows = tuple(found)
     if structure is not None:
         return SpanReport(rows, f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them")
     asked = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}

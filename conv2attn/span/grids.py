@@ -147,28 +147,22 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
     return fitting
 
 
-def sides_among(sides: Sides | None, layer: Any, extra: int, others: Iterable[Any]) -> Sides | None:
-    """The sides of an array of attention: those given or, where `others` fit them and it does not, as many times fewer
-    or more along each axis as its tokens are.
+def sides_among(sides: Sides | None, counts: Sequence[int], others: Iterable[Sequence[int]]) -> Sides | None:
+    """The sides of an array of attention with so many queries and keys: those given or, where `others` fit them and it
+    does not, as many times fewer or more along each axis as its tokens are.
 
     So one grid serves all layers of a network whose layers have different resolutions.
     """
-    if sides is None or math.prod(sides) in tokens_of(layer, extra) or min(sides) < 1:
+    if sides is None or math.prod(sides) in counts or min(sides) < 1:
         return sides
-    if not any(math.prod(sides) in tokens_of(each, extra) for each in others):
+    if not any(math.prod(sides) in each for each in others):
         return sides
-    for count in tokens_of(layer, extra):
+    for count in counts:
         ratio = (count / math.prod(sides)) ** (1 / len(sides))
         scaled = tuple(max(1, round(side * ratio)) for side in sides)
         if math.prod(scaled) == count:
             return scaled
     return sides
-
-
-def tokens_of(layer: Any, extra: int) -> tuple[int, ...]:
-    """Numbers of queries and of keys of an array of attention that are pixels; none of anything else."""
-    shape: tuple[int, ...] = tuple(getattr(layer, "shape", ()))
-    return tuple(count - extra for count in shape[-2:]) if len(shape) in (3, 4) else ()
 
 
 def noted(grid: Grid, inferred: bool) -> list[str]:

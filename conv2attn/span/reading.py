@@ -5,24 +5,23 @@ A network is read as it runs, or by position alone.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from conv2attn.arguments import Patterns, Selection, argument, as_inputs, call_network, running
+from conv2attn.arguments import Patterns, Selection, running
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
 from conv2attn.errors import Conv2AttnError, UsageError, whole_number
 from conv2attn.models import attention_layers
-from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.position_attention import ATTENDS
-from conv2attn.models.tokens import Tokens, Windows
+from conv2attn.models.reading.phase import own_sides, read_network
+from conv2attn.models.reading.records import Read, Reads, Tokens
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
-from conv2attn.span.grids import as_sides, axes_named, grid_of, no_common_grid, sides_among
+from conv2attn.span.grids import as_sides, axes_named, sides_among
 from conv2attn.span.layers import read_layer
 
 MOST_ZEROS = 2**24
@@ -80,14 +79,22 @@ def rows_of(
     )
 
 
-def as_layers(attention: Any) -> NamedAttention:
-    """Attention by name, from a mapping, a sequence of layers, or one layer."""
-    if isinstance(attention, NamedAttention):
+def as_reads(attention: Any) -> Reads:
+    """Attention as records, from a mapping of names, a sequence of layers, or one layer."""
+    if isinstance(attention, Reads):
         return attention
     if isinstance(attention, tuple | list):
-        return NamedAttention({f"layer {place}": layer for place, layer in enumerate(attention)})
+        attention = {f"layer {place}": layer for place, layer in enumerate(attention)}
     named = attention if isinstance(attention, Mapping) else {"attention": attention}
-    return NamedAttention({str(name): layer for name, layer in named.items()})
+    return Reads.of([own_read(str(name), layer) for name, layer in named.items()])
+
+
+def own_read(name: str, layer: Any, tokens: Tokens | None = None) -> Read:
+    """The record of a layer or an array; layers of this project have weights."""
+    if not isinstance(layer, MultiHeadSelfAttention):
+        return Read(name, layer, tokens)
+    bias = None if layer.bias is None else layer.bias.detach().cpu().double()
+    return Read(name, layer, tokens, (layer.weights.dense().detach().cpu().double(), bias))
 
 
 def read_positions(name: str, positions: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
@@ -125,40 +132,29 @@ def read_positions(name: str, positions: PositionAttention, sides: Sides | None,
     )
 
 
-def unread_if_apart(layer: Any, grid: Sequence[int] | int | None, dimensions: int, extra: int) -> Any:
-    """The layer, or the reason why it is not read: an array whose queries and keys stand on no common grid."""
-    shape: tuple[int, ...] = tuple(getattr(layer, "shape", ()))
-    if len(shape) not in (3, 4) or shape[-1] == shape[-2] or 0 in shape:
-        return layer
-    try:
-        grid_of("", shape[-2] - extra, shape[-1] - extra, as_sides(grid, dimensions), dimensions)
-    except UsageError:
-        return Unread(no_common_grid(*shape[-2:]))
-    return layer
-
-
-def layers_of(
+def reads_of(
     model: Any,
     inputs: Any = None,
     grid: Sequence[int] | int | None = None,
     only: Patterns = (),
     position_only: bool = False,
-) -> NamedAttention:
-    """The attention of a model by name: captured on inputs, read by position alone, or already given as attention.
+) -> Reads:
+    """The layers of a model that attend: captured on inputs, read by position alone, or already given as attention.
 
     Raises:
         UsageError: inputs beside what is attention already, or positions alone of what has no parameters (C2A004), or
             no layer of such a name (C2A008).
     """
     if isinstance(model, nn.Module) and inputs is not None and not position_only:
-        return captured(model, inputs, only)
+        return read_network(model, inputs, Selection.of(only))
     if isinstance(model, MultiHeadSelfAttention) and not position_only:
-        layers = as_layers(model)
+        reads = as_reads(model)
     elif isinstance(model, nn.Module):
         own = {n or "(root)": each for n, each in attention_layers(model).items() if not each.has_content}
-        tokens = tokens_without_inputs(model, own, grid) if own else {}
-        others = {} if tokens and own_alone(model) else position_attention(model, as_sides(grid, 2))
-        layers = NamedAttention({**others, **{name: own[name] for name in tokens}}, tokens=tokens)
+        sides = sides_without_inputs(model, own, grid) if own else {}
+        others = {} if sides and own_alone(model) else position_attention(model, as_sides(grid, 2))
+        ours = [own_read(name, own[name], Tokens(each)) for name, each in sides.items()]
+        reads = Reads.of([*(own_read(name, each) for name, each in others.items() if name not in sides), *ours])
     elif position_only:
         raise UsageError(
             "C2A004",
@@ -168,11 +164,11 @@ def layers_of(
     elif inputs is not None:
         raise UsageError("C2A004", f"an object of class {type(model).__name__} takes no inputs", "Leave them out.")
     else:
-        layers = as_layers(model)
+        reads = as_reads(model)
         if isinstance(model, PositionAttention) and as_sides(grid, len(model.grid.keys)) not in (None, model.grid.keys):
-            sides = "x".join(map(str, model.grid.keys))
-            raise UsageError("C2A503", f"its parameters are those of a grid {sides}", "Leave out the grid.")
-    return layers.only(only)
+            words = "x".join(map(str, model.grid.keys))
+            raise UsageError("C2A503", f"its parameters are those of a grid {words}", "Leave out the grid.")
+    return reads.only(only)
 
 
 def own_alone(model: nn.Module) -> bool:
@@ -210,10 +206,10 @@ def needs_inputs(network: nn.Module) -> None:
     )
 
 
-def tokens_without_inputs(
+def sides_without_inputs(
     model: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], grid: Sequence[int] | int | None
-) -> dict[str, Tokens]:
-    """The tokens of layers of this project in a run on an image of zeros; none where the network does not run on it.
+) -> dict[str, Sides]:
+    """The sides that reach layers of this project in a run on an image of zeros; none where the network does not run.
 
     The image has these sides, or the size of the network's plan.
     """
@@ -227,87 +223,26 @@ def tokens_without_inputs(
     image = torch.zeros(1, *shape).to(next(model.parameters()))
     try:
         with running(model, image):
-            return tokens_met(model, layers, image)
+            return {name: each for name, each in own_sides(model, image).items() if name in layers}
     except Conv2AttnError:
         return {}
 
 
-def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], inputs: Any) -> dict[str, Tokens]:
-    """The tokens of the images that reach the layers of this project in a run on these inputs."""
-    if not layers:
-        return {}
-    tokens: dict[str, Tokens] = {}
-    names = {layer: name for name, layer in layers.items()}
-
-    def keep(layer: nn.Module, args: Any, kwargs: Any) -> None:
-        assert isinstance(layer, MultiHeadSelfAttention)
-        tokens[names[layer]] = Tokens(tuple(argument(args, kwargs, 0, "input").shape[-layer.dimensions :]))
-
-    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers.values()]
-    try:
-        with torch.no_grad():
-            call_network(network, inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return tokens
-
-
-def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttention:
-    """The attention of a network on inputs, or on all batches of a loader.
-
-    Layers of this project that read no content are read from their parameters, on the grids of the run.
-    """
-    own_layers = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
-    selection = Selection.of(only)
-    own = {name: layer for name, layer in own_layers.items() if selection.wants(name)}
-    inputs = as_inputs(model, inputs)
-    batches = [inputs] if isinstance(inputs, Tensor | tuple | Mapping) else list(inputs)
-    batches = [each[0] if isinstance(each, list) else each for each in batches]
-    if not batches:
-        raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
-    with running(model, batches[0]):
-        tokens = tokens_met(model, own, batches[0])
-    others = replace(selection, skip=(*selection.skip, *own_layers))
-    try:
-        captures = [capture(model, batch, only=others) for batch in batches]
-    except UsageError as error:
-        if not own or error.code != "C2A501":
-            raise
-        return NamedAttention({name: own[name] for name in tokens}, tokens=tokens)
-    first, places = captures[0], {name or "(root)": place for place, (name, _) in enumerate(model.named_modules())}
-    named = rooted({name: joined_over([each[name] for each in captures]) for name in first})
-    named |= {name: own[name] for name in tokens}
-    named = dict(sorted(named.items(), key=lambda item: places.get(item[0].split("#")[0], 0)))
-    return NamedAttention(named, rooted(first.notes), rooted(first.tokens) | tokens, rooted(first.calls), sampled=True)
-
-
-def rooted(named: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping with the names of reports: the empty name, that of the network itself, becomes `(root)`."""
-    return {name or "(root)": each for name, each in named.items()}
-
-
-def joined_over(batches: Sequence[Any]) -> Any:
-    """The attention of several batches as one array, or the reason why it is not read: they differ in tokens."""
-    if len(batches) == 1 or not all(isinstance(each, Tensor) for each in batches):
-        return next((each for each in batches if not isinstance(each, Tensor)), batches[0])
-    if len({each.shape[1:] for each in batches}) > 1:
-        return Unread("the batches of the loader have different numbers of tokens")
-    return torch.cat(list(batches))
-
-
-def read_one(
-    name: str,
-    layer: Any,
-    others: NamedAttention,
+def rows_of_read(
+    read: Read,
     grid: Sequence[int] | int | None,
     extra_tokens: int | Mapping[str, int] | None,
+    counts: Mapping[str, tuple[int, ...]],
     memory_limit: int = MEMORY_LIMIT,
     dimensions: int | None = None,
     **options: Any,
-) -> tuple[AttentionRows, Windows | None] | Unread:
-    """The rows of a layer on its grid: that of the caller, of the run, or inferred from the number of tokens."""
-    tokens = others.tokens.get(name)
+) -> AttentionRows | Unread:
+    """The rows of a layer on its grid: that of the caller, of the run, or of an array, which may be inferred.
+
+    Args:
+        counts: the numbers of queries and keys of all layers, among which one grid serves several resolutions.
+    """
+    name, layer, tokens = read.name, read.attention, read.tokens
     if isinstance(layer, Unread):
         return layer
     if isinstance(layer, PositionAttention | MultiHeadSelfAttention):
@@ -316,16 +251,24 @@ def read_one(
         sides = None if tokens is None else tokens.sides
         if isinstance(layer, MultiHeadSelfAttention) and sides is None:
             sides = as_sides(grid, layer.dimensions)
-        return rows_of(name, layer, sides, memory_limit=memory_limit, **options), None
+        return rows_of(name, layer, sides, memory_limit=memory_limit, **options)
+    if read.unplaced and grid is None:
+        return Unread(read.unplaced)
     leading = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
     dimensions = dimensions or axes_named(grid) or 2
     extra, sides = whole_number(leading or 0, "extra_tokens"), as_sides(grid, dimensions)
     if sides is None and tokens is not None and leading in (None, tokens.leading):
-        extra, sides, dimensions = tokens.leading, tokens.sides, len(tokens.sides)
+        extra, sides, dimensions = tokens.leading, tokens.sides or None, len(tokens.sides) or 1
     elif leading is None and tokens is not None:
         extra = tokens.leading
-    sides = sides_among(sides, layer, extra, others.values())
-    readable = unread_if_apart(layer, sides, dimensions, extra)
-    if isinstance(readable, Unread):
-        return readable
-    return rows_of(name, readable, sides, dimensions, extra, memory_limit, **options), tokens and tokens.windows
+    if tokens is not None and tokens.windows is not None and not tokens.sides and grid is None:
+        dimensions = 1
+    own = tuple(count - extra for count in counts.get(name, ()))
+    others = [tuple(count - extra for count in each) for each in counts.values()]
+    try:
+        return rows_of(name, layer, sides_among(sides, own, others), dimensions, extra, memory_limit, **options)
+    except UsageError as error:
+        apart = len(own) == 2 and own[0] != own[1] and error.code == "C2A503"
+        if tokens is None and not read.unplaced and not apart:
+            raise
+        return Unread(error.found.removeprefix(f"{name}: "))

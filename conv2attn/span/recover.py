@@ -23,7 +23,7 @@ from conv2attn.span.graded_facts.measures import KERNELS
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import as_sides, check_extent
 from conv2attn.span.layers import read_layer
-from conv2attn.span.reading import layers_of
+from conv2attn.span.reading import reads_of
 from conv2attn.theorem import convolution_of, module_of
 
 
@@ -116,14 +116,16 @@ def recovered_in(
     Raises:
         UsageError: another kernel than the nearest convolutions have (C2A001), or nothing to recover (C2A505).
     """
-    attending = layers_of(network, inputs, grid)
+    reads = reads_of(network, inputs, grid)
+    own_names = [name or "(root)" for name in layers]
+    tokens = {read.name: read.tokens for read in reads.make([name for name in reads.names if name in own_names])}
     recovered: dict[str, Recovered] = {}
     for name, layer in layers.items():
         if not layer.has_content:
-            tokens = attending.tokens.get(name or "(root)")
-            sides = grid if tokens is None else tokens.sides
+            own = tokens.get(name or "(root)")
+            sides = grid if own is None else own.sides
             recovered[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
-    if inputs is not None and not attending.keys() <= recovered.keys():
+    if inputs is not None and not set(reads.names) <= recovered.keys():
         if kernel_size not in KERNELS or dilation != 1:
             raise UsageError(
                 "C2A001",

@@ -70,7 +70,7 @@ def span_answer(report: SpanReport) -> list[str]:
 def condition_cells(row: SpanRow, condition: Condition) -> list[Cell]:
     """One line of the table; the condition that decides has a star. A layer that was not read has no figures."""
     name = condition.name + (" *" if condition is row.deciding and len(row.conditions) > 1 else "")
-    if condition.verdict is Verdict.UNSUPPORTED:
+    if not row.heads:
         return [row.name, *[None] * 3, name, *[None] * 10, condition.verdict]
     around = None
     if condition.threshold is not None:

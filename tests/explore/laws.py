@@ -119,7 +119,7 @@ def test_captured_attention_is_that_of_its_grid(extra):
 def test_captured_windows_are_left_out():
     network = Transformer(1)
     network.windows = 3
-    with pytest.raises(UnsupportedError, match="not that of one grid"):
+    with pytest.raises(UnsupportedError, match="in windows of a larger image"):
         captured_layers(network, image())
 
 

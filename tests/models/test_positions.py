@@ -183,14 +183,14 @@ def test_what_attends_unknown_is_named_and_not_passed_over():
     network = nn.Sequential(nn.MultiheadAttention(4, 2), gated(3))
     report = check_span(network, position_only=True)
     assert [(row.name, row.verdict) for row in report.rows] == [
-        ("0", Verdict.UNSUPPORTED),
+        ("0", Verdict.UNDECIDED),
         ("1.blocks.0", Verdict.REFUTED),
     ]
     assert "0, interior: not read: there is no rule" in report.to_text()
-    assert "unsupported" in report.to_markdown()
-    assert '"verdict": "unsupported"' in report.to_json()
+    assert "undecided" in report.to_markdown()
+    assert '"verdict": "undecided"' in report.to_json()
     nothing = check_span(network[0], position_only=True)
-    assert (nothing.verdict, nothing.exit_code) == (Verdict.UNSUPPORTED, 3)
+    assert (nothing.verdict, nothing.exit_code) == (Verdict.UNDECIDED, 3)
     assert "nothing was checked" in nothing.to_text()
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn import capture, check_span, heads
-from conv2attn.models.positions import Unread
+from conv2attn.span.reading import reads_of
 from conv2attn.verdicts import Verdict
 
 
@@ -33,17 +33,20 @@ class Patches(nn.Module):
 
     def __init__(self, leading=0, merging=False, linear=False, trailing=0):
         super().__init__()
-        self.leading, self.merging, self.linear, self.trailing = leading, merging, linear, trailing
+        self.leading, self.merging, self.trailing = leading, merging, trailing
+        self.linear = nn.Linear(48, 16) if linear else None
         self.patch, self.first, self.second = nn.Conv2d(3, 16, 4, 4), Layer(), Layer()
 
     def forward(self, image):
         if self.linear:
-            tokens = image.unfold(2, 4, 4).unfold(3, 4, 4).movedim(1, -1).flatten(1, 2).flatten(2)[..., :16]
+            tokens = self.linear(image.unfold(2, 4, 4).unfold(3, 4, 4).movedim(1, -1).flatten(1, 2).flatten(2))
         else:
             tokens = self.patch(image).flatten(2).mT
         leading, trailing = (tokens.new_ones(len(tokens), count, 16) for count in (self.leading, self.trailing))
         tokens = self.first(torch.cat([leading, tokens, *([trailing] if self.trailing else [])], 1))
-        return self.second(tokens[:, self.leading :][:, ::4] if self.merging else tokens)
+        if self.merging:
+            tokens = F.avg_pool2d(tokens[:, self.leading :].mT.unflatten(-1, (8, 8)), 2).flatten(2).mT
+        return self.second(tokens)
 
 
 class ByName(Patches):
@@ -51,7 +54,7 @@ class ByName(Patches):
 
     def forward(self, image):
         tokens = F.conv2d(input=image, weight=self.patch.weight, bias=self.patch.bias, stride=4).flatten(2).mT
-        tokens = F.linear(input=tokens, weight=torch.eye(16))
+        tokens = F.linear(input=tokens, weight=torch.eye(16).to(tokens))
         return torch.matmul(input=torch.softmax(input=tokens @ tokens.mT, dim=-1), other=tokens)
 
 
@@ -99,29 +102,43 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_run_tells_the_grid_and_the_leading_tokens(name):
     network, inputs, expected = CASES[name]
-    seen = capture(network.eval(), inputs)
-    assert [(each.sides, each.leading) for each in seen.tokens.values()] == expected
+    assert [(read.tokens.sides, read.tokens.leading) for read in reads_of(network.eval(), inputs)] == expected
     report = heads(network, inputs)
     assert [layer.grid for layer in report.layers] == [sides for sides, _ in expected]
     spans = check_span(network, example_input=inputs, offsets=[(0,) * len(expected[0][0])])
     assert [row.grid for row in spans.rows] == [sides for sides, _ in expected]
 
 
-def test_tokens_behind_the_grid_are_refused():
-    for seen in capture(Patches(1, trailing=3).eval(), torch.randn(2, 3, 24, 32)).values():
-        assert isinstance(seen, Unread)
-        assert "behind its grid of 6x8" in seen.reason
+def test_tokens_behind_the_grid_are_read_in_front_of_it():
+    network, images = Patches(1, trailing=3).eval(), torch.randn(2, 3, 24, 32)
+    order = torch.tensor([0, 49, 50, 51, *range(1, 49)])
+    for read, seen in zip(reads_of(network, images), capture(network, images).values(), strict=True):
+        assert (read.tokens.sides, read.tokens.leading) == ((6, 8), 4)
+        assert torch.equal(read.attention, seen[:, :, order][..., order])
+
+
+def test_tokens_in_another_order_are_read_row_by_row():
+    class Turned(Patches):
+        """The tokens go column by column."""
+
+        def forward(self, image):
+            return self.first(self.patch(image).mT.flatten(2).mT)
+
+    network, images = Turned().eval(), torch.randn(2, 3, 24, 32)
+    (read,) = reads_of(network, images)
+    assert (read.tokens.sides, read.tokens.windows) == ((6, 8), None)
+    (seen,) = capture(network, images).values()
+    order = torch.arange(48).reshape(8, 6).T.flatten()
+    assert torch.equal(read.attention, seen[:, :, order][..., order])
 
 
 @pytest.mark.parametrize("count", [20, 64])
-def test_attention_between_channels_is_named_and_refused(count):
-    network, tokens = nn.Sequential(Channels()), torch.randn(2, count, 128)
-    (seen,) = capture(network, tokens).values()
-    assert isinstance(seen, Unread)
-    assert "64 channels of each head" in seen.reason
+def test_attention_between_channels_is_named_and_not_read(count):
+    network, tokens = nn.Sequential(nn.Linear(128, 128), Channels()), torch.randn(2, count, 128)
+    (read,) = reads_of(network, tokens)
+    assert "between channels" in read.unplaced
     report = check_span(network, example_input=tokens)
-    assert (report.verdict, report.exit_code) == (Verdict.UNSUPPORTED, 3)
-    assert isinstance(capture(nn.Sequential(Layer()), torch.randn(2, 4, 16))["0"], torch.Tensor)
+    assert (report.verdict, report.exit_code) == (Verdict.UNDECIDED, 3)
 
 
 def test_one_head_without_a_batch_and_tokens_before_the_batch():
@@ -174,12 +191,13 @@ class Windowed(nn.Module):
 def test_a_windowed_layer_that_reads_no_content_has_none(shift):
     images = torch.randn(4, 3, 24, 24)
     (layer,) = heads(Windowed(shift).eval(), images).layers
-    assert (layer.grid, layer.images) == ((12, 12), 4)
+    assert (layer.grid, layer.images) == ((12, 12), 4), layer.unread
     for head in layer.heads:
         assert abs(head.content) <= max(3 * head.errors.content, 1e-6)
     (read,) = heads(Windowed(shift, 3.0).eval(), images).layers
     assert all(head.content > 0.05 for head in read.heads)
-    places = capture(Windowed(shift).eval(), images).tokens[""].windows.places
+    (read,) = reads_of(Windowed(shift).eval(), images)
+    places = read.tokens.windows.places
     first = [i * 12 + j for i in range(shift, shift + 4) for j in range(shift, shift + 4)]
     assert places[0].tolist() == first
 

@@ -8,8 +8,8 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn import heads
 from conv2attn.models.capture import capture
-from conv2attn.models.values import matrices_of
 from conv2attn.span import check_span
+from conv2attn.span.reading import reads_of
 from conv2attn.verdicts import Verdict
 
 STAGES = {"num_encoder_blocks": 2, "depths": [1, 1], "hidden_sizes": [8, 16], "num_attention_heads": [1, 2]}
@@ -39,7 +39,7 @@ CASES = {
     "pvt": (pvt, (3, 32, 32), [(4, 4), (4, 4)]),
     "dinov2": (lambda: hf.Dinov2Model(hf.Dinov2Config(**VISION)), (3, 28, 28), [(4, 4)] * 2),
     "clip": (lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**VISION)), (3, 28, 28), [(4, 4)] * 2),
-    "siglip": (lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**VISION)), (3, 28, 28), [(4, 4)] * 3),
+    "siglip": (lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**VISION)), (3, 28, 28), [(4, 4), (4, 4), ()]),
     "whisper": (lambda: WhisperEncoder(hf.WhisperConfig(**SOUND)), (8, 32), [(16,)] * 2),
     "sam": (lambda: SamVisionEncoder(hf.SamVisionConfig(**IN_WINDOWS, **PLAIN)), (3, 32, 32), [(8, 8), (8, 8)]),
 }
@@ -113,9 +113,9 @@ def test_layers_with_pooled_keys_are_their_matrices_and_have_nearest_convolution
     captured = capture(network, images)
     for hook in hooks:  # with which no layer is its matrices
         hook.remove()
-    report = heads(network, images)
+    report, weights = heads(network, images), {read.name: read.weights for read in reads_of(network, images)}
     for layer in report.layers:
-        matrices, bias = matrices_of(network, layer.name)
+        matrices, bias = weights[layer.name]
         within = {name: held for name, held in seen.items() if name.startswith(layer.name.removesuffix(".self"))}
         (tokens,) = (held[0] for name, held in within.items() if name.endswith(("v_proj", "value")))
         (computed,) = (held[1] for name, held in within.items() if name.endswith(("o_proj", "output.dense")))

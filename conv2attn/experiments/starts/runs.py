@@ -103,7 +103,8 @@ def displacements(network: VisionTransformer, images: Tensor) -> Tensor:
 
     The mean is over images and queries whose key at this displacement is on the grid.
     """
-    attention = torch.stack([maps.double().mean(0) for maps in capture(network.eval(), images).values()])
+    captured = capture(network.eval(), images).values()
+    attention = torch.stack([maps.double().mean(0) for maps in captured if isinstance(maps, Tensor)])
     side = round(attention.shape[-1] ** 0.5)
     places = torch.cartesian_prod(torch.arange(side), torch.arange(side))
     offsets = (places - places[:, None] + side - 1).flatten(0, 1)

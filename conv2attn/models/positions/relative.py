@@ -19,7 +19,7 @@ from conv2attn.models.positions.position_rules import (
     leading_note,
     relative,
 )
-from conv2attn.models.tokens import windows_note
+from conv2attn.models.reading.records import windows_note
 
 BIAS = "relative position bias, with q . k held at zero"
 

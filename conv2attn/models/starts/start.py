@@ -10,9 +10,9 @@ from typing import Any, Literal, final
 import torch
 from torch import nn
 
+from conv2attn.arguments import Selection
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
-from conv2attn.models.capture import capture
-from conv2attn.models.positions.position_rules import Unread
+from conv2attn.models.reading.phase import literally, read_network
 from conv2attn.models.starts import kernel
 from conv2attn.models.starts.parts import (
     Parts,
@@ -41,8 +41,9 @@ from conv2attn.models.starts.start_heads import (
     write_positions,
 )
 from conv2attn.models.starts.start_report import Start
-from conv2attn.models.tokens import MOST_LEADING
 
+MOST_LEADING = 16
+"""Class tokens and registers in front of the pixels, at most."""
 HARDEST = 128.0
 """The largest alpha: there heads are one-hot in float32, and queries and keys have no gradient."""
 
@@ -327,10 +328,12 @@ def token_sides(
         UsageError: nothing tells them, or the rows of the table or the tokens are not a grid and leading ones (C2A503).
         UnsupportedError: the run shows that the tokens are not leading tokens and a grid (C2A604).
     """
-    attention = capture(network, inputs)
-    if sides_argument is None and isinstance(unread := attention.get(layer), Unread):
-        raise UnsupportedError("C2A604", f"{layer}: {unread.reason}", "Take another network.")
-    sides = sides_argument or (attention.tokens[layer].sides if layer in attention.tokens else ())
+    sides = sides_argument or ()
+    if sides_argument is None:
+        (read,) = read_network(network, inputs, Selection((literally(layer),)))
+        if read.tokens is None:
+            raise UnsupportedError("C2A604", f"{layer}: {read.unread or read.unplaced}", "Take another network.")
+        sides = read.tokens.sides
     if not sides or not all(0 <= count - math.prod(sides) <= MOST_LEADING for count in (rows, tokens)):
         grid = "x".join(map(str, sides)) or "no"
         reason = f"{rows} positions, {tokens} tokens, and {grid} tokens on a grid"

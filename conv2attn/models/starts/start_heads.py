@@ -150,7 +150,7 @@ def start_channels(
         call_network(network, inputs)
     attention, rows = capture(network, inputs), list[StartedHead]()
     for name, offsets in head_offsets.items():
-        leading = attention[name].shape[-1] - len(waves) if isinstance(attention[name], Tensor) else 0
+        leading = maps.shape[-1] - len(waves) if isinstance(maps := attention[name], Tensor) else 0
         norm_factors = scales[name][:, :, None] * scales[name][:, None]
         scores = [norm_factors * kernel.scores(sides, count, offset, alpha) for offset in offsets]
         expected = [nn.functional.pad(each, (leading, 0)).softmax(-1) for each in scores]
@@ -282,7 +282,7 @@ def start_tables(
         leading = int(len(getattr(holder, TABLE)) > math.prod(2 * side - 1 for side in sides))
         scores = [kernel.quadratic(sides, offset, alpha) for offset in head_offsets[name]]
         expected = [nn.functional.pad(each, (leading, 0), value=CLASS).softmax(-1)[None] for each in scores]
-        first_window = attention[name][:1] if isinstance(attention[name], Tensor) else attention[name]
+        first_window = maps[:1] if isinstance(maps := attention[name], Tensor) else maps
         rows += started_heads(name, first_window, head_offsets[name], alpha, sides, expected)
     return rows
 

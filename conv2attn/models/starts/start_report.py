@@ -7,8 +7,8 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from conv2attn.errors import UnsupportedError
+from conv2attn.models.capture import Captured
 from conv2attn.models.positions.position_rules import Unread
-from conv2attn.models.recorder import Captured
 from conv2attn.models.starts import kernel
 from conv2attn.report import Document, Notes, Report, Table, counted, document
 

@@ -124,7 +124,8 @@ class LayerFacts(Part, frozen=True, eq=False):
 
     `grid` is that of the keys. A layer that is `unread` has none of it. `means` and `errors` are those of the shares
     over its heads. The document has neither `mass`, attention by displacement as a mean over queries and images (heads,
-    *(2 side - 1)), nor the layer's `bias`, where its weights are read.
+    *(2 side - 1)), nor the layer's `bias`, where its weights are read. `replay` is how far the layer's output is from
+    what its weights and attention give, over the output's spread over tokens.
     """
 
     name: str
@@ -137,6 +138,7 @@ class LayerFacts(Part, frozen=True, eq=False):
     means: Shares = Shares()
     errors: Errors = Errors()
     unread: str = ""
+    replay: float | None = None
     notes: tuple[str, ...] = ()
     mass: Array | None = None
     bias: Array | None = None
@@ -159,8 +161,8 @@ class LayerFacts(Part, frozen=True, eq=False):
 
 
 class HeadsReport(Result, frozen=True, eq=False):
-    """Facts of the heads of each layer: numbers, no verdict of a claim. It holds where every layer was read, is
-    unsupported where one was not, and undecided where there is none.
+    """Facts of the heads of each layer: numbers, no verdict of a claim. Undecided, with exit code 3, where no layer was
+    read.
 
     `read_as` is what was assumed of the file of the network, in words.
     """
@@ -168,13 +170,12 @@ class HeadsReport(Result, frozen=True, eq=False):
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
     layers: tuple[LayerFacts, ...]
     read_as: str = ""
-    schema: Literal["conv2attn.heads/3"] = "conv2attn.heads/3"
+    schema: Literal["conv2attn.heads/4"] = "conv2attn.heads/4"
 
     @property
     def verdict(self) -> Verdict:
-        """Whether every layer was read; undecided where there is none."""
-        verdict = Verdict.UNSUPPORTED if any(layer.unread for layer in self.layers) else Verdict.HOLDS
-        return verdict if self.layers else Verdict.UNDECIDED
+        """Undecided where no layer was read."""
+        return Verdict.HOLDS if any(not layer.unread for layer in self.layers) else Verdict.UNDECIDED
 
     @property
     def strength(self) -> Strength:
@@ -183,7 +184,7 @@ class HeadsReport(Result, frozen=True, eq=False):
 
     @property
     def exit_code(self) -> Literal[0, 3]:
-        """0 holds; 3 undecided or unsupported."""
+        """0 where a layer was read; 3 otherwise."""
         code: Any = self.verdict.exit_code
         return code
 
@@ -211,22 +212,22 @@ class Compared(Part, frozen=True):
 class HeadsComparison(Result, frozen=True):
     """Facts of several checkpoints, such as steps of a training run, layers of the same name side by side.
 
-    It holds where every layer of one was read in all, and otherwise is unsupported.
+    Undecided, with exit code 3, where no layer was read.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "verdict")
     numbers: tuple[Compared, ...]
-    schema: Literal["conv2attn.heads-compared/3"] = "conv2attn.heads-compared/3"
+    schema: Literal["conv2attn.heads-compared/4"] = "conv2attn.heads-compared/4"
 
     @property
     def verdict(self) -> Verdict:
-        """Whether every layer of one checkpoint was read in all."""
-        read = [each.value is not None for each in self.numbers if each.number == "dist"]
-        return Verdict.HOLDS if read and all(read) else Verdict.UNSUPPORTED
+        """Undecided where no layer was read."""
+        read = any(each.value is not None for each in self.numbers if each.number == "dist")
+        return Verdict.HOLDS if read else Verdict.UNDECIDED
 
     @property
     def exit_code(self) -> Literal[0, 3]:
-        """0 holds; 3 undecided or unsupported."""
+        """0 where a layer was read; 3 otherwise."""
         code: Any = self.verdict.exit_code
         return code
 

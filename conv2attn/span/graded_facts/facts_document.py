@@ -45,6 +45,11 @@ COLUMNS = {
         "in squares, by products of different images",
         "",
     ),
+    "replay": (
+        "max |y - (sum_h A_h x M_h^T + b)| over the spread of y over tokens: M_h and b as read, y the output of the "
+        "layer on random tokens under random attention, another in each head",
+        "",
+    ),
     "|layer - conv|": (
         "max_q sum_k |L_qk - C_qk| with Frobenius norms of a key's matrix, as a share of the same of the layer: so far "
         "apart are outputs at most where no token is longer than 1",
@@ -73,6 +78,7 @@ FIGURES: dict[str, tuple[Figure, str]] = {
     "sink": (lambda layer: layer.mean("sink"), ".0%"),
     "R2 3x3": (lambda layer: getattr(layer.span(3), "mean", None), ".0%"),
     "conv 3": (lambda layer: getattr(layer.convolution(3), "share", None), ".0%"),
+    "replay": (lambda layer: layer.replay, ".0e"),
 }
 """Numbers of a layer, and how they are written."""
 SHORT = ("layer", "heads", *FIGURES, "kinds")
@@ -95,7 +101,7 @@ def kinds_of(layer: LayerFacts) -> str:
 def short(layer: LayerFacts) -> list[Cell]:
     """One line for a layer."""
     if layer.unread:
-        return [layer.name, "not read", *[""] * (len(FIGURES) + 1)]
+        return [layer.name, "not read", *[""] * (len(FIGURES) - 1), shown(layer.replay, ".0e"), ""]
     figures = (shown(read(layer), form) for read, form in FIGURES.values())
     return [layer.name, len(layer.heads), *figures, kinds_of(layer)]
 
@@ -116,12 +122,13 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     """How many layers were read, a line for each, and for each head where `verbose`."""
     read = [layer for layer in report.layers if not layer.unread]
     count = sum(len(layer.heads) for layer in read)
-    said = f"{report.verdict.value}: {counted(count, 'head')} in {counted(len(read), 'layer')} read"
+    layers = counted(len(report.layers), "layer")
+    said = f"measured {counted(count, 'head')} in {len(read)} of {layers}"
     images = sorted({layer.images for layer in read})
     said += f", on {' or '.join(map(str, images))} images" if images and images[-1] > 1 else ""
     said += f"; network {report.read_as}" if report.read_as else ""
     unread = gathered((layer.name, f"was not read: {layer.unread}") for layer in report.layers if layer.unread)
-    spare = ("kinds", "abs", "keys", "sink", "dist", "cont", "se")
+    spare = ("kinds", "replay", "abs", "keys", "sink", "dist", "cont", "se")
     parts: list[DocumentPart] = [
         Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), spare),
         Notes(HEADS_LEGEND if all(len(layer.grid) == 2 for layer in read) else HEADS_LEGEND_OF_OTHER_AXES),
@@ -129,7 +136,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     if verbose:
         parts.append(Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), HEADS_SPARE))
         parts.append(Notes(tuple(line for layer in report.layers for line in layer_remarks(layer))))
-    return Document((said,), (*parts, Notes(tuple(unread))), report.verdict)
+    return Document((said,), (*parts, Notes(tuple(unread))))
 
 
 def layer_remarks(layer: LayerFacts) -> list[str]:
@@ -172,9 +179,9 @@ def _(report: HeadsComparison, verbose: bool = False) -> Document:
         line.setdefault(each.number, []).append(shown(each.value, FIGURES[each.number][1]))
     rows = tuple((name, *(" > ".join(line[column]) for column in COMPARED)) for name, line in lines.items())
     many = f"{len({each.checkpoint for each in report.numbers})} checkpoints"
-    answer = f"{report.verdict.value}: {counted(len(lines), 'layer')} of {many} side by side"
+    answer = f"measured {counted(len(lines), 'layer')} of {many}, side by side"
     legend = "one number for each checkpoint, in the order given; the columns are those of `conv2attn heads`"
-    return Document((answer,), (Table(("layer", *COMPARED), rows), Notes((legend,))), report.verdict)
+    return Document((answer,), (Table(("layer", *COMPARED), rows), Notes((legend,))))
 
 
 def definitions() -> Document:

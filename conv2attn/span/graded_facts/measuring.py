@@ -6,15 +6,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from torch import nn
+from torch import Tensor
 
 from conv2attn.arguments import Patterns, Selection, renamed
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.models.capture import NamedAttention
 from conv2attn.models.positions import Unread
-from conv2attn.models.response import matrices_by_response
-from conv2attn.models.tokens import Windows
-from conv2attn.models.values import matrices_of
+from conv2attn.models.reading.records import Windows
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.graded_facts.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact, kind_of
@@ -31,7 +27,7 @@ from conv2attn.span.graded_facts.measures import (
 )
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
-from conv2attn.span.reading import layers_of, read_one
+from conv2attn.span.reading import reads_of, rows_of_read
 
 
 @renamed(inputs="example_input")
@@ -73,41 +69,22 @@ def heads(
         >>> facts.heads[0].kind, facts.heads[0].peak, facts.heads[0].peak_mass
         ('shift', (-1, -1), 1.0)
     """
-    network = model if isinstance(model, nn.Module) else None
-    layers = layers_of(model, example_input, grid, Selection.of(only, skip))
+    reads = reads_of(model, example_input, grid, Selection.of(only, skip))
     facts = []
-    for place, (name, layer) in enumerate(layers.items(), 1):
+    for place, read in enumerate(reads, 1):
         if progress is not None:
-            progress(place, len(layers), name)
-        read = read_one(name, layer, layers, grid, extra_tokens, memory_limit)
-        if isinstance(read, Unread):
-            facts.append(LayerFacts(name, unread=read.reason))
+            progress(place, len(reads), read.name)
+        rows = rows_of_read(read, grid, extra_tokens, reads.counts, memory_limit)
+        if isinstance(rows, Unread):
+            facts.append(LayerFacts(read.name, unread=rows.reason, replay=read.replay, notes=read.notes))
             continue
-        rows, windows = read
-        matrices, notes = matrices_for(name, layer, network, layers, rows.heads)
-        noted = [*rows.notes, *notes, *([layers.notes[name]] if name in layers.notes else [])]
-        facts.append(msgspec.structs.replace(facts_of(rows, windows, matrices), notes=tuple(noted)))
+        windows = None if read.tokens is None or grid is not None else read.tokens.windows
+        found = facts_of(rows, windows, read.weights)
+        facts.append(msgspec.structs.replace(found, replay=read.replay, notes=(*rows.notes, *read.notes)))
     return HeadsReport(tuple(facts))
 
 
-def matrices_for(
-    name: str, layer: Any, network: nn.Module | None, layers: NamedAttention, heads: int
-) -> tuple[tuple[Array, Array | None] | None, list[str]]:
-    """`W_out W_val` of each head and the bias of a layer, from its weights or its response, and notes on them."""
-    if network is None or isinstance(layer, MultiHeadSelfAttention):
-        read = matrices_of(layer, "") if isinstance(layer, MultiHeadSelfAttention) else None
-    else:
-        read = matrices_of(network, name)
-    notes = []
-    if read is None and network is not None and name in layers.calls:
-        read = matrices_by_response(network, name, layers.calls[name], heads)
-        notes = [] if read is None else ["its values and outputs were read by its response"]
-    if read is None:
-        return None, ["its values and outputs were not read: no nearest convolution"]
-    return (read[0].numpy(), None if read[1] is None else read[1].numpy()), notes
-
-
-def facts_of(rows: AttentionRows, windows: Windows | None, matrices: tuple[Array, Array | None] | None) -> LayerFacts:
+def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor, Tensor | None] | None) -> LayerFacts:
     """The facts of one layer."""
     grid = rows.grid if windows is None else windows.grid
     parts = sums_of(rows, windows)
@@ -126,11 +103,11 @@ def facts_of(rows: AttentionRows, windows: Windows | None, matrices: tuple[Array
         grid.queries,
         found,
         span_facts(parts),
-        () if matrices is None else nearest_convolutions(rows, parts, matrices[0], windows),
+        () if weights is None else nearest_convolutions(rows, parts, weights[0].numpy(), windows),
         Shares(*map(number, means[0])),
         Errors(*(() if errors is None else map(number, errors))),
         mass=total.mass.mean(0) / total.queries,
-        bias=None if matrices is None else matrices[1],
+        bias=None if weights is None or weights[1] is None else weights[1].numpy(),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conv2attn.basis import Offset
-from conv2attn.models.tokens import Windows
+from conv2attn.models.reading.records import Windows
 from conv2attn.span.arrays import CHUNK
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.equations import portions, shift_targets

@@ -285,7 +285,7 @@ def test_positions_that_are_kept_are_fitted_where_they_can_tell_tokens_apart():
         network.embed.weight.zero_()  # no content: tokens are positions
         network.embed.bias.zero_()
         network.positions.copy_(before := torch.randn_like(before))
-    start = conv2attn.start_at_convolution(network, positions="given", alpha=1.0)
+    start = conv2attn.start_at_convolution(network, positions="given", alpha=1.0, parts=Parts(sides=(7, 7)))
     assert torch.equal(network.positions, before)
     assert all(row.mass == pytest.approx(row.quadratic, abs=1e-4) for row in start.heads)
     assert "off by" in start.notes[0]

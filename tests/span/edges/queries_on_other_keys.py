@@ -1,4 +1,4 @@
-"""Queries that are not the keys: pooled keys, strided queries, cross-attention. In whole cells, or unsupported."""
+"""Queries that are not the keys: pooled keys, strided queries, cross-attention. In whole cells, or undecided."""
 
 import math
 from itertools import product
@@ -14,8 +14,8 @@ from conv2attn.basis import Shift
 from conv2attn.cli.attention_files import in_words
 from conv2attn.errors import UsageError
 from conv2attn.models.capture import capture
-from conv2attn.models.values import matrices_of
 from conv2attn.span.grids import grid_of
+from conv2attn.span.reading import reads_of
 from conv2attn.span.recover import nearest_in
 from conv2attn.verdicts import Verdict
 
@@ -79,9 +79,9 @@ def test_a_class_token_among_queries_and_keys():
 
 
 @pytest.mark.parametrize("queries", [10, 24, 48])
-def test_without_a_common_grid_it_is_unsupported(queries):
+def test_without_a_common_grid_it_is_undecided(queries):
     attention = np.full((2, queries, 16), 1 / 16)
-    assert check_span(attention).verdict is heads(attention).verdict is Verdict.UNSUPPORTED
+    assert check_span(attention).verdict is heads(attention).verdict is Verdict.UNDECIDED
 
 
 def test_cross_attention_on_a_square_grid():
@@ -123,7 +123,7 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
     assert all(head.relative + head.absolute + head.content == pytest.approx(1) for head in layer.heads)
     with torch.no_grad():
         tokens, computed = network.sr(images), network(images).double()
-        matrices, bias = matrices_of(network, "")
+        ((matrices, bias),) = (read.weights for read in reads_of(network, images))
         made = torch.einsum("nhqk,nck,hoc->nqo", attention.double(), tokens.flatten(2).double(), matrices) + bias
     torch.testing.assert_close(made, computed, atol=1e-5, rtol=1e-5)
     found = layer.convolution(3)
@@ -148,10 +148,11 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
 
 def test_values_that_are_pooled_after_their_weights_have_no_matrices():
     network = SpatialReduction(4, 1)
-    network.pool_v = nn.Identity()
-    (layer,) = heads(network, torch.randn(1, 8, 8, 12), grid=(8, 12)).layers
+    network.kv = nn.Sequential(network.kv, nn.LayerNorm(16))
+    (layer,) = heads(network, torch.randn(1, 8, 8, 12)).layers
     assert layer.convolutions == ()
-    assert "its values and outputs were not read: no nearest convolution" in layer.notes
+    assert layer.replay > 1e-3
+    assert any("its values or outputs are not read" in note for note in layer.notes)
 
 
 SIDES = [(1,), (2,), (5,), (2, 3), (3, 3), (4, 2), (2, 3, 4), (2, 2, 2)]

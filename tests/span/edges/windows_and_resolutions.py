@@ -11,17 +11,17 @@ from click.testing import CliRunner
 from schemas import entries, nearly
 from torch import nn
 
-from conv2attn import capture, check_span, heads
+from conv2attn import check_span, heads
 from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.models.tokens import Windows
+from conv2attn.models.reading.records import Windows
 from conv2attn.span.graded_facts.facts import HeadsReport
 from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.reading import rows_of
 from conv2attn.verdicts import Verdict
 
-SAID = "in windows: judged inside one, and at its borders, beyond which no head reads"
+SAID = "in windows of 4x4: measured where its windows stand in the image; check-span judges one window"
 
 
 class WindowAttention(nn.Module):
@@ -62,9 +62,7 @@ def test_a_windowed_layer_says_so(side, windows):
     network, images = Hierarchy(side), torch.randn(2, 4, 8, 8)
     report = heads(network, images)
     assert [SAID in layer.notes for layer in report.layers] == [windows, False]
-    seen = capture(network, images)
-    assert [SAID in row.notes for row in check_span(seen).rows] == [windows, False]
-    assert [SAID in layer.notes for layer in heads(seen).layers] == [windows, False]
+    assert [SAID in row.notes for row in check_span(network, example_input=images).rows] == [windows, False]
 
 
 @pytest.mark.parametrize("sides", [(6, 8), (5, 7)])
@@ -79,7 +77,10 @@ def test_heads_in_windows_have_the_facts_of_heads_that_are_masked_elsewhere(side
     for window, part in enumerate(places):
         real = part[part >= 0]
         masked[:, :, real[:, None], real] = attention[:, window][:, :, part >= 0][..., part >= 0]
-    windows, matrices = Windows(places, AttentionGrid(sides, Sites.everywhere(2))), random.standard_normal((2, 3, 4))
+    windows, matrices = (
+        Windows(places, AttentionGrid(sides, Sites.everywhere(2))),
+        torch.from_numpy(random.standard_normal((2, 3, 4))),
+    )
     inside = facts_of(rows_of("layer", attention.reshape(12, 2, 12, 12), (3, 4)), windows, (matrices, None))
     dense = facts_of(rows_of("layer", masked, sides), None, (matrices, None))
     first, second = (HeadsReport((facts,)).to_dict() for facts in (inside, dense))
@@ -89,7 +90,7 @@ def test_heads_in_windows_have_the_facts_of_heads_that_are_masked_elsewhere(side
 
 def test_the_norm_of_a_layer_is_without_the_padding_of_its_windows():
     random, places = np.random.default_rng(0), np.array([[0, 1, 2, -1], [3, 4, 5, -1]])
-    attention, matrices = random.dirichlet(np.ones(4), (2, 2, 4)), random.standard_normal((2, 3, 5))
+    attention, matrices = random.dirichlet(np.ones(4), (2, 2, 4)), torch.from_numpy(random.standard_normal((2, 3, 5)))
     windows = Windows(places, AttentionGrid((2, 3), Sites.everywhere(2)))
     (fact, *_) = facts_of(rows_of("layer", attention, (4,)), windows, (matrices, None)).convolutions
     lengths = [
@@ -105,7 +106,7 @@ def test_check_span_of_a_file_says_so_too(tmp_path, monkeypatch):
     np.save("images.npy", np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float32))
     torch.save(windowed_by_four().state_dict(), "network.pt")
     given = ["check-span", "network.pt", "--arch", f"{__file__}:windowed_by_four", "--inputs", "images.npy"]
-    result = CliRunner().invoke(main, [*given, "--grid", "4x4"], env={"COLUMNS": "160"})
+    result = CliRunner().invoke(main, [*given], env={"COLUMNS": "160"})
     assert result.exit_code == 1, result.output
     assert f"first: {SAID}" in result.stdout
     assert f"second: {SAID}" not in result.stdout

@@ -12,14 +12,14 @@ from torch import nn
 import conv2attn
 from conv2attn import heads
 from conv2attn.basis import AttentionGrid, Sites
-from conv2attn.models.tokens import Windows
-from conv2attn.models.values import matrices_of
+from conv2attn.models.reading.records import Windows
 from conv2attn.span import redundant_heads
 from conv2attn.span.arrays import read_array
 from conv2attn.span.graded_facts.measures import error_of
 from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
 from conv2attn.span.graded_facts.sums import kernel, sums_of
+from conv2attn.span.reading import reads_of
 
 SIDES = (3, 4)
 PLACES = [(i, j) for i in range(3) for j in range(4)]
@@ -222,7 +222,7 @@ def test_attention_in_windows_has_the_facts_of_the_same_attention_on_the_whole_g
     for attention, sides in ((whole, (6, 6)), (array.reshape(-1, 2, 9, 9), (3, 3))):
         rows = read_array("attention", attention, grid=sides, dimensions=2, memory_limit=10**6)
         windows = None if sides == (6, 6) else Windows(places, AttentionGrid((6, 6), Sites.everywhere(2)))
-        facts = facts_of(rows, windows, (matrices, None))
+        facts = facts_of(rows, windows, (torch.from_numpy(matrices), None))
         found.append(msgspec.json.decode(msgspec.json.encode(facts, enc_hook=lambda taps: taps.tolist())))
     assert entries(found[1]) == nearly(found[0], rel=1e-9, abs=1e-12)
 
@@ -322,7 +322,7 @@ def test_values_and_outputs_of_torch_s_own_layer(bias):
         nn.init.normal_(parameter)
     x = torch.randn(1, 5, 8).double()
     computed, weights = layer(x, x, x, average_attn_weights=False)
-    matrices, shift = matrices_of(nn.Sequential(layer), "0")
+    ((matrices, shift),) = (read.weights for read in reads_of(layer, (x, x, x)))
     made = torch.einsum("nhqk,nki,hoi->nqo", weights, x, matrices)
     torch.testing.assert_close(made if shift is None else made + shift, computed)
 

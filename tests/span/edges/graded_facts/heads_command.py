@@ -88,7 +88,7 @@ def test_what_is_recovered_of_other_layers_is_within_its_bound(folder, monkeypat
             return self.attend(x, x, x)[0]
 
     torch.manual_seed(0)
-    report = conv2attn.heads(network := Attends().eval(), x := torch.randn(2, 9, 8))
+    report = conv2attn.heads(network := Attends().eval(), x := torch.randn(2, 9, 8), grid=(3, 3))
     with torch.no_grad():
         left = network(x).mT.unflatten(-1, (3, 3))
     (layer,) = report.layers

@@ -17,7 +17,7 @@ class Flat(nn.Module):
     """Nine heads that are shifts, over (batch * heads, queries, keys)."""
 
     def forward(self, x):
-        attention = torch.softmax(SCORES.repeat(len(x), 1, 1), -1)
+        attention = torch.softmax(SCORES.to(x).repeat(len(x), 1, 1), -1)
         return (attention @ x.repeat_interleave(9, 0)).unflatten(0, (-1, 9)).sum(1)
 
 

@@ -161,12 +161,12 @@ def test_columns_of_heads_are_the_numbers_of_the_document():
     layers = {"soft": PLANES["soft"], "images": VARYING, "unread": np.full((2, 24, 16), 1 / 16)}
     report = heads(layers, grid=(4, 5))
     short, long = document(report, True).tables
-    assert report.summary == "unsupported: 11 heads in 2 layers read, on 1 or 3 images"
+    assert report.summary == "measured 11 heads in 2 of 3 layers, on 1 or 3 images"
     assert f"{report.summary}; network as it is" == HeadsReport(report.layers, "as it is").summary
     body = json.loads(report.to_json())["layers"]
     assert [row[0] for row in short.rows] == list(layers)
     unread = dict(zip(short.columns, short.rows[2], strict=True))
-    assert {name for name, cell in unread.items() if cell} == {"layer", "heads"}
+    assert {name for name, cell in unread.items() if cell} == {"layer", "heads", "replay"}
     for row, layer in zip(short.rows[:2], body[:2], strict=True):
         line, of_heads = dict(zip(short.columns, row, strict=True)), layer["heads"]
         assert line["heads"] == len(of_heads)
