@@ -20,7 +20,7 @@ from conv2attn.models.capture import capture
 from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
 from conv2attn.models.positions.position_rules import ENCODERS, is_kind
 from conv2attn.models.positions.position_rules import RELATIVE as RULES
-from conv2attn.models.recorder import SOFTMAXES
+from conv2attn.models.reading.watch import SOFTMAXES
 from conv2attn.span import check_span, head_offsets
 from conv2attn.verdicts import Strength, Verdict
 

@@ -219,7 +219,7 @@ class Layer:
     def starts(self) -> Iterator[tuple[nn.Module, Tensor]]:
         """Inputs that may hold the tokens of the keys: of the module, then of its parts in front of the attention."""
         self.run(None)
-        if self.times != 1:
+        if self.times != 1 or 0 in self.shape:
             return
         inputs, behind = self.inputs, set(self.after)
         parts = [self.module, *(each for each in self.module.modules() if each in inputs and each not in behind)]
