@@ -30,6 +30,7 @@ from conv2attn.models.starts.start_heads import (
     SHARE,
     blind_values,
     check_convolution,
+    check_finite,
     odds_of,
     sides_of_table,
     silence,
@@ -273,6 +274,7 @@ def start_weights(
     first = next(iter(layers.values()))
     tokens, width = trace.tokens[first.name].shape[1:]
     table_name, table = table_of(network, parts.positions, tokens, width)
+    check_finite(first.name, trace.tokens[first.name])
     sides = token_sides(network, inputs, first.name, len(table), tokens, parts.sides)
     check_grid_tokens(network, layers, trace, inputs, math.prod(sides))
     offsets, heads = kernel_offsets(kernel_size, sides), [layer.heads for layer in layers.values()]

@@ -72,9 +72,7 @@ def before_each(
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
         here = tokens_in(module, args, kwargs)[:, -tokens:].cpu().double()
-        if not here.numel() or not here.isfinite().all():
-            reason = f"{by_module[module].name}: its tokens are not finite, or there are none"
-            raise UsageError("C2A009", reason, "Pass a finite example_input.")
+        check_finite(by_module[module].name, here)
         action(by_module[module], here)
 
     hooks = [module.register_forward_pre_hook(before, with_kwargs=True) for module in by_module]
@@ -83,6 +81,13 @@ def before_each(
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def check_finite(name: str, tokens: Tensor) -> None:
+    """Raises: UsageError: the tokens of a layer are none, or not finite (C2A009)."""
+    if not tokens.numel() or not tokens.isfinite().all():
+        reason = f"{name}: its tokens are not finite, or there are none"
+        raise UsageError("C2A009", reason, "Pass a finite example_input.")
 
 
 def odds_of(network: nn.Module, inputs: Any, first: StartLayer, waves: Tensor) -> float:
