@@ -54,6 +54,7 @@ class Places:
     why: str = ""
 
 
+@final
 @dataclass(eq=False)
 class Response:
     """Sums over draws of the responses of one tensor: `squares` (..., tokens); by axis `along` and `ramped`."""

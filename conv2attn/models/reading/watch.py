@@ -4,7 +4,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -58,7 +58,8 @@ class Running:
     first: Tensor | None
 
 
-@dataclass(eq=False)
+@final
+@dataclass(frozen=True, eq=False)
 class Opened:
     """Weights that wait for their product with the values."""
 
@@ -67,14 +68,15 @@ class Opened:
     attended: Attended
 
 
-@dataclass(eq=False)
+@final
+@dataclass(frozen=True, eq=False)
 class Scores:
     """A product that may be the scores of an attention."""
 
     module: nn.Module
     query: Tensor
     key: Tensor
-    shape: tuple[int, ...] = field(default=())
+    shape: tuple[int, ...]
 
 
 class Watch(TorchFunctionMode):
