@@ -172,6 +172,8 @@ def split_heads(attention: Tensor, module: nn.Module, batch: int | None, heads_a
         if heads and count % heads == 0:
             return attention.reshape(-1, heads, *attention.shape[-2:])
     shape = "x".join(map(str, attention.shape))
+    if attention.ndim > 4:
+        return Unread(f"no reading of it replays, and else nothing tells which axis of its {shape} numbers is heads")
     return Unread(f"nothing tells how many heads the {shape} numbers of its attention are of: pass heads= to capture")
 
 

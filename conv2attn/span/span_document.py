@@ -6,7 +6,7 @@ from itertools import product
 
 from conv2attn.basis import Offset
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, document, gathered, show
-from conv2attn.span.span_report import Condition, SpanReport, SpanRow, Target
+from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow, Target
 from conv2attn.verdicts import Strength, Verdict
 
 SPAN_COLUMNS = (
@@ -17,6 +17,14 @@ SPAN_SPARE = (
     *("singular values around", "images", "eps", "at least", "queries", "rank", "|Phi|", "condition", "targets"),
     *("grid", "heads", "distance", "strength"),
 )
+QUANTIFIERS: dict[ConditionName, str] = {
+    "per-query": "query by query, ",
+    "per-image": "image by image inside the border, ",
+    "joint": "at every query, ",
+    "interior": "inside the border, ",
+    "kernel": "inside the border, ",
+}
+"""The queries of which the claim of a condition speaks: part of the answer, never of a column that may be dropped."""
 LEVELS = ((1e-6, ","), (1e-4, ":"), (1e-2, "-"), (0.1, "+"), (0.5, "*"), (float("inf"), "#"))
 RESIDUAL_LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
 
@@ -46,7 +54,9 @@ def span_answer(report: SpanReport) -> list[str]:
     checked = [row.deciding for row in report.rows if row.deciding.targets]
     holding = sum(row.verdict is Verdict.HOLDS for row in report.rows)
     layers = counted(len(report.rows), "layer")
-    lines = [f"{report.verdict.value}: {holding} of {layers} can express every convolution asked for"]
+    asked = {row.deciding.name for row in report.rows}
+    where = QUANTIFIERS[asked.pop()] if len(asked) == 1 else ""
+    lines = [f"{report.verdict.value}: {where}{holding} of {layers} can form every convolution asked for"]
     if not checked:
         return lines
     formed = [sum(target.verdict is Verdict.HOLDS for target in each.targets) for each in checked]

@@ -171,7 +171,7 @@ def test_convit_starts_as_a_convolution_as_its_locality_grows():
             layer.local_init()
             layer.pos_proj.weight.mul_(46)
     report = check_span(network, position_only=True)
-    assert [row.verdict for row in report.rows] == [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNSUPPORTED]
+    assert [row.verdict for row in report.rows] == [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNDECIDED]
     assert report.exit_code == 3
     found = position_attention(network)["blocks.0.attn"]
     assert sorted(head.peak for head in head_offsets(found)) == OFFSETS
@@ -205,7 +205,7 @@ def test_shifted_windows_say_so():
 
 def test_only_the_first_layer_of_an_encoder_sees_positions_alone():
     report = check_span(known("vit, transformers")[0], position_only=True)
-    assert [row.verdict for row in report.rows] == [Verdict.REFUTED, Verdict.UNSUPPORTED]
+    assert [row.verdict for row in report.rows] == [Verdict.REFUTED, Verdict.UNDECIDED]
     assert "layers.1.attention, interior: not read: content reaches it" in report.to_text()
 
 

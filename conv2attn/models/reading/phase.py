@@ -142,7 +142,10 @@ class Reading:
             return Replayed(why=ALONE)
         if "#" in name or f"{name}#2" in self.sizes:
             return Replayed(why="its module attends more than once")
-        return replayed(perturbed, name, calls, shapes[name])
+        try:
+            return replayed(perturbed, name, calls, shapes[name])
+        except FAILURES as error:
+            return Replayed(why=f"it does not run alone ({(str(error) or type(error).__name__).splitlines()[0]})")
 
     def captured(self, names: Sequence[str], axes: Mapping[str, HeadAxis]) -> dict[str, Captured]:
         """The attention of these layers on all batches."""
@@ -168,7 +171,7 @@ class Reading:
 
 
 ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"
-UNSEEN = Unread("it attends on some batches of the loader, and not on others")
+UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
 def literally(name: str) -> str:

@@ -256,21 +256,33 @@ class Layer:
         runs = [self.run(lambda name, shape, forced=each: forced.reshape(shape), old, tokens) for each, tokens in draws]
         outputs = {end: [run[end] for run in runs] for end in runs[0]}
         weights = [each.movedim(at, 0).reshape(heads, rows, self.queries, self.keys) for each, _ in draws]
-        ends = [self.module] if self.around is self.module else list(outputs)[list(outputs).index(self.module) + 1 :]
+        ends = self.ends(outputs)
         for channels in dict.fromkeys((-1 % old.ndim, 1)):
             for rows_last in (False, True) if rows > 1 else (False,):
                 layout = Layout(channels - old.ndim, rows_last)
                 splits = [each for _, tokens in draws if (each := layout.split(tokens, rows)) is not None]
                 if not splits or splits[0].shape[1] != self.keys:
                     continue
-                for end, matrices in self.answers(old, layout, lead, at, ends).items():
+                answers = self.answers(old, layout, lead, at, ends)
+                for end, matrices in ((end, answers[end]) for end in ends if end in answers):
                     shown = torch.cat([each for run in outputs[end] if (each := layout.split(run, rows)) is not None])
                     pairs = zip(weights, splits, strict=True)
                     expected = torch.cat([torch.einsum("hrqk,rkc,hdc->rqd", a, x, matrices) for a, x in pairs])
-                    mixes = self.around is self.module or not side_by_side(matrices)
+                    mixes = end is self.module or not side_by_side(matrices)
                     if expected.shape == shown.shape and mixes:
                         residual, bias = difference(shown, expected)
                         yield Replayed(residual, matrices, bias, at, self.names[part], self.names[end])
+
+    def ends(self, outputs: Iterable[nn.Module]) -> list[nn.Module]:
+        """Parts whose output may be the layer's: the module, then its last parts, in front of a norm or a residual.
+
+        Around the module, those behind it.
+        """
+        parts = list(outputs)
+        if self.around is not self.module:
+            return parts[parts.index(self.module) + 1 :] if self.module in parts else []
+        own = [self.module] if self.module in parts else []
+        return own + [each for each in parts[::-1] if each is not self.module]
 
     def drawn(self, lead: tuple[int, ...], old: Tensor) -> tuple[Tensor, Tensor]:
         """Random attention, another in each head, and random tokens."""

@@ -48,8 +48,8 @@ def test_a_front_end_is_one_rule_of_its_table(front_end):
     assert "its table" in both.to_text(verbose=True)
 
 
-def test_without_its_rule_the_layer_is_unsupported_and_named():
+def test_without_its_rule_the_layer_is_undecided_and_named():
     span = conv2attn.check_span(nn.Sequential(ToyAttention(1.0)), position_only=True, grid=(3, 4))
-    assert (span.verdict, [row.name for row in span.rows]) == (Verdict.UNSUPPORTED, ["0"])
+    assert (span.verdict, [row.name for row in span.rows]) == (Verdict.UNDECIDED, ["0"])
     assert "ToyAttention" in span.to_text(verbose=True)
     assert not any(strength.value in span.to_text() for strength in Strength)
