@@ -5,6 +5,7 @@ A network is read as it runs, or by position alone.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -228,6 +229,16 @@ def sides_without_inputs(
         return {}
 
 
+def leading_of(counts: Sequence[int]) -> tuple[int, tuple[str, ...]]:
+    """How many tokens of an array lead a square, with a note: one where so many are no square and one less are."""
+    if len(counts) != 2 or counts[0] != counts[1]:
+        return 0, ()
+    count, side = counts[0], math.isqrt(counts[0])
+    if side**2 == count or side**2 != count - 1 or side < 2:
+        return 0, ()
+    return 1, (f"{count} tokens are taken for 1 + {side}x{side}: a class token and a square",)
+
+
 def rows_of_read(
     read: Read,
     grid: Sequence[int] | int | None,
@@ -263,10 +274,14 @@ def rows_of_read(
         extra = tokens.leading
     if tokens is not None and tokens.windows is not None and not tokens.sides and grid is None:
         dimensions = 1
+    inferred: tuple[str, ...] = ()
+    if tokens is None and sides is None and leading is None and dimensions == 2:
+        extra, inferred = leading_of(counts.get(name, ()))
     own = tuple(count - extra for count in counts.get(name, ()))
     others = [tuple(count - extra for count in each) for each in counts.values()]
     try:
-        return rows_of(name, layer, sides_among(sides, own, others), dimensions, extra, memory_limit, **options)
+        rows = rows_of(name, layer, sides_among(sides, own, others), dimensions, extra, memory_limit, **options)
+        return replace(rows, notes=(*inferred, *rows.notes))
     except UsageError as error:
         apart = len(own) == 2 and own[0] != own[1] and error.code == "C2A503"
         if tokens is None and not read.unplaced and not apart:

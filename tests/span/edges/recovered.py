@@ -247,9 +247,7 @@ def test_soft_transposed_and_unpadded_layers_have_a_nearest_convolution():
 
 
 def depending_on_the_image():
-    layer = convert(nn.Conv2d(1, 1, 3))
-    layer.query = layer.key = nn.Parameter(torch.zeros(9, 3, 1))
-    return layer
+    return MultiHeadSelfAttention(1, 1, convert(nn.Conv2d(1, 1, 3)).encoding, d_key=3, terms="qk+vr")
 
 
 TWICE, EVERYWHERE = Padding((1, 1), (1, 1), spacing=(2, 1)), Sites.everywhere(2)

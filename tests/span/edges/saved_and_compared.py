@@ -9,6 +9,7 @@ from attentions import OFFSETS, hard, soft
 from click.testing import CliRunner
 from torch import nn
 
+from conv2attn import check_span
 from conv2attn.cli import main
 
 SHIFTS, SOFT = (torch.from_numpy(each) for each in (hard((4, 4), OFFSETS), soft((4, 4), 0.5)))
@@ -93,3 +94,11 @@ def test_a_class_token_is_inferred(option, tmp_path, monkeypatch):
     np.save("images.npy", np.zeros((1, 3, 4, 4), np.float32))
     asked = ["check-span", "model.pt", "--arch", f"{__name__}:Classified", "--inputs", "images.npy", *option]
     assert names(call(*asked, "--format", "json")) == [("attend", "holds")]
+
+
+def test_an_array_of_a_square_and_one_more_is_read_behind_a_class_token_and_says_so():
+    behind = np.pad(SHIFTS.numpy().astype(float), ((0, 0), (1, 0), (1, 0)))
+    behind[:, 0, 0] = 1
+    report = check_span(behind)
+    assert (report.verdict.value, report.rows[0].grid) == ("holds", (4, 4))
+    assert "17 tokens are taken for 1 + 4x4" in report.to_text()
