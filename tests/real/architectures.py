@@ -1,0 +1,276 @@
+"""Architectures of timm and transformers with random weights, and what is read of each: docs/architectures.md.
+
+`python tests/real/architectures.py` writes the page, in about a quarter of an hour.
+"""
+
+from pathlib import Path
+
+import conftest  # noqa: F401
+import timm
+import torch
+import transformers as tr
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+from conv2attn.errors import UsageError
+from conv2attn.report.markup import markdown_table
+from conv2attn.span.reading import reads_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
+SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
+IDS = torch.arange(7, 23)[None]
+
+
+def image(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(5))
+
+
+TIMM = {
+    "vit_tiny_patch16_224": ({"depth": 2}, 224),
+    "deit_tiny_distilled_patch16_224": ({"depth": 2}, 224),
+    "deit3_small_patch16_224": ({"depth": 2}, 224),
+    "beit_base_patch16_224": ({"depth": 2}, 224),
+    "eva02_tiny_patch14_224": ({"depth": 2}, 224),
+    "vit_small_patch14_reg4_dinov2": ({"img_size": 224, "depth": 2}, 224),
+    "cait_xxs24_224": ({"depth": 2, "depth_token_only": 1}, 224),
+    "swin_tiny_patch4_window7_224": ({"depths": (2, 2, 2), "embed_dim": 24}, 224),
+    "swinv2_tiny_window8_256": ({"depths": (2, 2, 2), "embed_dim": 24}, 256),
+    "swinv2_cr_tiny_224": ({"depths": (2, 2, 2), "embed_dim": 24}, 224),
+    "nest_tiny": ({}, 224),
+    "hiera_tiny_224": ({}, 224),
+    "twins_svt_small": ({"depths": (2, 2, 2, 1)}, 224),
+    "twins_pcpvt_small": ({"depths": (1, 1, 2, 1)}, 224),
+    "maxvit_tiny_tf_224": ({}, 224),
+    "coatnet_nano_rw_224": ({}, 224),
+    "maxxvit_rmlp_nano_rw_256": ({}, 256),
+    "coat_tiny": ({}, 224),
+    "crossvit_tiny_240": ({}, 240),
+    "convit_tiny": ({"depth": 3}, 224),
+    "levit_128s": ({}, 224),
+    "pvt_v2_b0": ({}, 224),
+    "mobilevit_s": ({}, 256),
+    "mobilevitv2_050": ({}, 256),
+    "tiny_vit_5m_224": ({}, 224),
+    "volo_d1_224": ({}, 224),
+    "xcit_nano_12_p16_224": ({"depth": 2}, 224),
+    "visformer_tiny": ({}, 224),
+    "tnt_s_patch16_224": ({"depth": 2}, 224),
+    "pit_ti_224": ({}, 224),
+    "gcvit_xxtiny": ({}, 224),
+    "davit_tiny": ({}, 224),
+    "edgenext_xx_small": ({}, 256),
+    "efficientvit_m0": ({}, 224),
+    "efficientvit_b0": ({}, 224),
+    "efficientformer_l1": ({}, 224),
+    "efficientformerv2_s0": ({}, 224),
+    "mvitv2_tiny": ({}, 224),
+    "samvit_base_patch16": (
+        {"img_size": 128, "depth": 2, "global_attn_indexes": (1,), "embed_dim": 48, "num_heads": 3, "window_size": 4},
+        128,
+    ),
+    "halonet26t": ({}, 256),
+    "lambda_resnet26t": ({}, 256),
+    "botnet26t_256": ({}, 256),
+    "fastvit_sa12": ({}, 256),
+    "nextvit_small": ({}, 224),
+    "caformer_s18": ({}, 224),
+    "vit_relpos_small_patch16_224": ({"depth": 2}, 224),
+    "vit_base_patch16_siglip_224": ({"depth": 2, "embed_dim": 192, "num_heads": 3}, 224),
+    "resnet50_clip": ({}, 224),
+}
+TRANSFORMERS = {
+    "ViT": lambda: (tr.ViTModel(tr.ViTConfig(**SMALL)), image(1, 3, 224, 224)),
+    "DeiT": lambda: (tr.DeiTModel(tr.DeiTConfig(**SMALL)), image(1, 3, 224, 224)),
+    "DINOv2": lambda: (tr.Dinov2Model(tr.Dinov2Config(**SMALL, image_size=224)), image(1, 3, 224, 224)),
+    "DINOv2 with registers": lambda: (
+        tr.Dinov2WithRegistersModel(tr.Dinov2WithRegistersConfig(**SMALL, image_size=224)),
+        image(1, 3, 224, 224),
+    ),
+    "CLIP vision": lambda: (
+        tr.CLIPVisionModel(tr.CLIPVisionConfig(**SMALL, image_size=224, patch_size=32)),
+        image(1, 3, 224, 224),
+    ),
+    "SigLIP vision": lambda: (tr.SiglipVisionModel(tr.SiglipVisionConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
+    "YOLOS": lambda: (
+        tr.YolosModel(tr.YolosConfig(**SMALL, image_size=[128, 192], num_detection_tokens=10)),
+        image(1, 3, 128, 192),
+    ),
+    "DPT": lambda: (
+        tr.DPTModel(tr.DPTConfig(**SMALL, image_size=224, backbone_out_indices=[0, 1, 1, 1])),
+        image(1, 3, 224, 224),
+    ),
+    "ViT-MAE": lambda: (tr.ViTMAEModel(tr.ViTMAEConfig(**SMALL)), image(1, 3, 224, 224)),
+    "Hiera": lambda: (
+        tr.HieraModel(tr.HieraConfig(embed_dim=24, num_heads=[1, 2, 4, 8], depths=[1, 2, 2, 1])),
+        image(1, 3, 224, 224),
+    ),
+    "TimeSformer": lambda: (
+        tr.TimesformerModel(tr.TimesformerConfig(**SMALL, image_size=64, num_frames=4)),
+        image(1, 4, 3, 64, 64),
+    ),
+    "VideoMAE": lambda: (
+        tr.VideoMAEModel(tr.VideoMAEConfig(**SMALL, image_size=64, num_frames=8)),
+        image(1, 8, 3, 64, 64),
+    ),
+    "Swin": lambda: (
+        tr.SwinModel(tr.SwinConfig(embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224)),
+        image(1, 3, 224, 224),
+    ),
+    "Swin v2": lambda: (
+        tr.Swinv2Model(tr.Swinv2Config(embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224)),
+        image(1, 3, 224, 224),
+    ),
+    "SegFormer": lambda: (
+        tr.SegformerModel(tr.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64])),
+        image(1, 3, 224, 224),
+    ),
+    "PVT": lambda: (
+        tr.PvtModel(tr.PvtConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64], num_attention_heads=[1, 2, 4, 4])),
+        image(1, 3, 224, 224),
+    ),
+    "PVT v2": lambda: (tr.PvtV2Model(tr.PvtV2Config(depths=[1, 1, 1, 1])), image(1, 3, 224, 224)),
+    "CvT": lambda: (
+        tr.CvtModel(tr.CvtConfig(depth=[1, 2, 10], embed_dim=[32, 48, 64], num_heads=[1, 3, 4])),
+        image(1, 3, 224, 224),
+    ),
+    "MobileViT": lambda: (tr.MobileViTModel(tr.MobileViTConfig()), image(1, 3, 256, 256)),
+    "MobileViT v2": lambda: (tr.MobileViTV2Model(tr.MobileViTV2Config()), image(1, 3, 256, 256)),
+    "LeViT": lambda: (tr.LevitModel(tr.LevitConfig(depths=[1, 1, 1])), image(1, 3, 224, 224)),
+    "BEiT": lambda: (tr.BeitModel(tr.BeitConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
+    "ViTDet": lambda: (
+        tr.VitDetModel(
+            tr.VitDetConfig(
+                hidden_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=3,
+                image_size=128,
+                window_block_indices=[0],
+                window_size=4,
+                pretrain_image_size=128,
+            )
+        ),
+        image(1, 3, 128, 128),
+    ),
+    "I-JEPA": lambda: (tr.IJepaModel(tr.IJepaConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
+    "ViT MSN": lambda: (tr.ViTMSNModel(tr.ViTMSNConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
+    "BERT": lambda: (tr.BertModel(tr.BertConfig(**SMALL)), IDS),
+    "RoBERTa": lambda: (tr.RobertaModel(tr.RobertaConfig(**SMALL)), IDS),
+    "DistilBERT": lambda: (tr.DistilBertModel(tr.DistilBertConfig(dim=48, n_layers=2, n_heads=3, hidden_dim=96)), IDS),
+    "ELECTRA": lambda: (tr.ElectraModel(tr.ElectraConfig(**SMALL, embedding_size=48)), IDS),
+    "ALBERT": lambda: (tr.AlbertModel(tr.AlbertConfig(**SMALL, embedding_size=48)), IDS),
+    "MPNet": lambda: (tr.MPNetModel(tr.MPNetConfig(**SMALL)), IDS),
+    "DeBERTa v2": lambda: (tr.DebertaV2Model(tr.DebertaV2Config(**SMALL)), IDS),
+    "GPT-2": lambda: (tr.GPT2Model(tr.GPT2Config(n_embd=48, n_head=3, n_layer=2)), IDS),
+    "GPT-NeoX": lambda: (tr.GPTNeoXModel(tr.GPTNeoXConfig(**SMALL)), IDS),
+    "OPT": lambda: (
+        tr.OPTModel(
+            tr.OPTConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=3, ffn_dim=96, word_embed_proj_dim=48)
+        ),
+        IDS,
+    ),
+    "Llama": lambda: (tr.LlamaModel(tr.LlamaConfig(**SMALL)), IDS),
+    "Llama, grouped": lambda: (
+        tr.LlamaModel(tr.LlamaConfig(**(SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2}))),
+        IDS,
+    ),
+    "Mistral": lambda: (
+        tr.MistralModel(tr.MistralConfig(**(SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2}))),
+        IDS,
+    ),
+    "Qwen2": lambda: (
+        tr.Qwen2Model(tr.Qwen2Config(**(SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2}))),
+        IDS,
+    ),
+    "Gemma": lambda: (tr.GemmaModel(tr.GemmaConfig(**SMALL, head_dim=16, num_key_value_heads=1)), IDS),
+    "Falcon": lambda: (
+        tr.FalconModel(tr.FalconConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=3)),
+        IDS,
+    ),
+    "BLOOM": lambda: (tr.BloomModel(tr.BloomConfig(hidden_size=48, n_layer=2, n_head=3)), IDS),
+    "XLNet": lambda: (tr.XLNetModel(tr.XLNetConfig(d_model=48, n_layer=2, n_head=3, d_inner=96)), IDS),
+    "BigBird": lambda: (tr.BigBirdModel(tr.BigBirdConfig(**SMALL)), IDS),
+    "Longformer": lambda: (tr.LongformerModel(tr.LongformerConfig(**SMALL, attention_window=8)), IDS),
+    "Nystromformer": lambda: (
+        tr.NystromformerModel(tr.NystromformerConfig(**SMALL, num_landmarks=4, segment_means_seq_len=16)),
+        IDS,
+    ),
+    "FNet": lambda: (tr.FNetModel(tr.FNetConfig(hidden_size=48, num_hidden_layers=2, intermediate_size=96)), IDS),
+    "Whisper encoder": lambda: (
+        WhisperEncoder(
+            tr.WhisperConfig(
+                d_model=48,
+                encoder_layers=2,
+                encoder_attention_heads=3,
+                encoder_ffn_dim=96,
+                num_mel_bins=8,
+                max_source_positions=16,
+            )
+        ),
+        image(1, 8, 32),
+    ),
+    "Wav2Vec2": lambda: (
+        tr.Wav2Vec2Model(
+            tr.Wav2Vec2Config(
+                **SMALL,
+                conv_dim=[32] * 3,
+                conv_stride=[5, 2, 2],
+                conv_kernel=[10, 3, 3],
+                num_feat_extract_layers=3,
+                num_conv_pos_embeddings=4,
+                num_conv_pos_embedding_groups=4,
+            )
+        ),
+        image(1, 400),
+    ),
+    "AST": lambda: (tr.ASTModel(tr.ASTConfig(**SMALL, max_length=64, num_mel_bins=32)), image(1, 64, 32)),
+}
+COLUMNS = ("architecture", "library", "layers", "placed", "replayed", "replay", "why not")
+HEAD = """# Architectures that are read
+
+Written by `python tests/real/architectures.py`: random weights, small configurations, one image of noise or 16 ids.
+*Placed* are layers of which the run tells where in the input each query and key lies, *replayed* those whose output is
+`sum_h A_h x M_h^T + b` under random attention ([how](heads.md#how-a-network-is-read)); `replay` is the worst of these.
+
+Of {count} architectures every layer replays in {replay}, and is placed in {placed}. The last column says why not.
+
+"""
+
+
+def built(name):
+    """A network with random weights, and an input."""
+    torch.manual_seed(0)
+    if name in TRANSFORMERS:
+        network, inputs = TRANSFORMERS[name]()
+        return network.eval(), inputs
+    options, side = TIMM[name]
+    return timm.create_model(name, pretrained=False, **options).eval(), image(1, 3, side, side)
+
+
+def row_of(name):
+    """What is read of an architecture: layers, those whose tokens are placed, those that replay, the worst replay, why
+    not."""
+    network, inputs = built(name)
+    library = "transformers" if name in TRANSFORMERS else "timm"
+    try:
+        reads = [
+            (each.unread or each.unplaced, each.weights is not None, each.replay) for each in reads_of(network, inputs)
+        ]
+    except UsageError as error:
+        return [name, library, 0, 0, 0, "-", f"{error.code}: nothing that attends is seen"]
+    residuals = [residual for _, replays, residual in reads if replays]
+    worst = f"below 1e{-6 if max(residuals) < 1e-6 else -3}" if residuals else "-"
+    reasons = sorted({why for why, _, _ in reads if why})
+    reasons += ["some do not replay"] if len(residuals) < len(reads) else []
+    placed = sum(not why for why, _, _ in reads)
+    return [name, library, len(reads), placed, len(residuals), worst, "; ".join(reasons)]
+
+
+def main():
+    """Writes the page."""
+    rows = [row_of(name) for name in [*TRANSFORMERS, *TIMM]]
+    replay, placed = (sum(row[2] > 0 and row[at] == row[2] for row in rows) for at in (4, 3))
+    table = markdown_table(COLUMNS, rows)
+    PAGE.write_text(HEAD.format(count=len(rows), replay=replay, placed=placed) + table + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What is read of whole architectures: the table of the documentation, and places known from their definitions."""
+
+import numpy as np
+import pytest
+import torch
+from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
+
+from conv2attn.report.words import show
+from conv2attn.span.reading import reads_of
+
+QUICK = ("ViT", "DINOv2 with registers", "YOLOS", "ViT-MAE", "TimeSformer", "Swin", "PVT", "BERT", "ALBERT", "GPT-2")
+QUICK += ("Llama, grouped", "BLOOM", "XLNet", "Longformer", "eva02_tiny_patch14_224", "convit_tiny")
+
+
+def test_the_page_has_a_row_for_each_architecture():
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    assert rows[2:] == [*TRANSFORMERS, *TIMM]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_row_of_an_architecture_is_what_is_read(name):
+    cells = " | ".join(cell if isinstance(cell, str) else show(cell) for cell in row_of(name))
+    assert f"| {cells} |" in PAGE.read_text().splitlines()
+
+
+def windows(side, window, shift):
+    """The cells of shifted windows, by the definition of Swin."""
+    grid = np.roll(np.arange(side**2).reshape(side, side), (-shift, -shift), (0, 1))
+    return grid.reshape(side // window, window, -1, window).swapaxes(1, 2).reshape(-1, window**2)
+
+
+@pytest.mark.parametrize("name", ["Swin", "swin_tiny_patch4_window7_224"])
+def test_windows_stand_where_they_are_by_definition(name):
+    network, images = built(name)
+    for place, read in enumerate(reads_of(network, images)):
+        side = (56, 28, 14)[place // 2]
+        assert np.array_equal(read.tokens.windows.places, windows(side, 7, 3 * (place % 2)))
+
+
+def test_the_random_quarter_of_a_masked_autoencoder_stands_where_it_was_taken():
+    network, images = built("ViT-MAE")
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        kept = network(images).ids_restore[0].argsort()[:49]
+    for read in reads_of(network, images):
+        assert read.tokens.windows.places[0].tolist() == [-1, *kept.tolist()]
+
+
+def test_frames_of_a_video_are_an_axis():
+    network, video = built("TimeSformer")
+    space, time, *_ = reads_of(network, video)
+    assert time.tokens.windows.grid.keys == space.tokens.windows.grid.keys == (4, 4, 4)
+    assert np.array_equal(time.tokens.windows.places, np.arange(64).reshape(4, 16).T)
+    assert np.array_equal(space.tokens.windows.places[:, 1:], np.arange(64).reshape(4, 16))
+
+
+def test_the_network_and_the_generator_are_left_as_they_were():
+    network, images = built("ViT-MAE")
+    before, state = torch.random.get_rng_state(), {name: each.clone() for name, each in network.state_dict().items()}
+    list(reads_of(network.train(), images))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert network.training
+    assert all(torch.equal(each, state[name]) for name, each in network.state_dict().items())
+    assert {each.dtype for each in network.parameters()} == {torch.float32}
