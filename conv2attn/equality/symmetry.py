@@ -1,0 +1,113 @@
+"""Does a network commute with shifts, flips or permutations of its input? It is compared before and after."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import check_network
+from conv2attn.equality.certify import certify
+from conv2attn.equality.results import Certificate
+from conv2attn.errors import UsageError
+
+Kind = Literal["shift", "flip", "permute"]
+
+
+@final
+class Moved(nn.Module):
+    """Moves the pixels of an image (batch, channels, *sides), and leaves what has no sides as it is.
+
+    Args:
+        kind: "shift" rolls by `amounts` pixels along each axis; "flip" mirrors the axes whose amount is not 0;
+            "permute" orders the tokens by a fixed random permutation, drawn by the seed `amounts[0]`.
+        sides: of the input, for which the amounts are meant: on smaller sides a shift is as much smaller.
+    """
+
+    def __init__(self, kind: Kind, amounts: Sequence[int], sides: Sequence[int]):
+        super().__init__()
+        self.kind, self.amounts, self.sides = kind, tuple(amounts), tuple(sides)
+        drawn = torch.Generator().manual_seed(self.amounts[0] if kind == "permute" else 0)
+        order = torch.randperm(math.prod(self.sides), generator=drawn)
+        self.register_buffer("order", order if kind == "permute" else None, persistent=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The image with its pixels moved."""
+        here = tuple(image.shape[2:])
+        if not here:
+            return image
+        axes = list(range(2, image.ndim))
+        if self.kind == "shift":
+            return image.roll(self.scaled(here), axes)
+        if self.kind == "flip":
+            return image.flip([axis for axis, amount in zip(axes, self.amounts, strict=True) if amount])
+        if here != self.sides:
+            reason = f"a permutation of {self.sides} pixels is none of an output {here}"
+            raise UsageError("C2A007", reason, "Ask it of a network that keeps the sides of its input.")
+        return image.flatten(2)[:, :, self.get_buffer("order")].reshape(image.shape)
+
+    def scaled(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """The shift on an output with these sides.
+
+        Raises:
+            UsageError: the shift is no whole number of its pixels (C2A007).
+        """
+        if len(sides) != len(self.sides):
+            return self.amounts
+        shifts = [amount * side / whole for amount, side, whole in zip(self.amounts, sides, self.sides, strict=True)]
+        if not all(each.is_integer() for each in shifts):
+            reason = f"a shift by {self.amounts} of {self.sides} is {tuple(shifts)} pixels of an output {sides}"
+            raise UsageError("C2A007", reason, "Shift by a multiple of the network's stride.")
+        return tuple(map(int, shifts))
+
+
+def symmetric(
+    network: nn.Module,
+    *,
+    shift: Sequence[int] | None = None,
+    flip: Sequence[int] | None = None,
+    permute: int | None = None,
+    input_size: Sequence[int],
+    **options: Any,
+) -> Certificate:
+    """Whether `network` commutes with a movement of its pixels: whether `f(T x)` is `T f(x)` for every image.
+
+    Outputs without sides, such as logits, must stay what they are. A shift is circular: with zero padding a convolution
+    commutes with it in the interior alone, and so is refuted. Answered as `certify` of the two networks.
+
+    Args:
+        shift: pixels along each axis.
+        flip: 1 for each axis that is mirrored, 0 for the others.
+        permute: seed of a permutation of all pixels.
+        input_size: (channels, *sides).
+        options: others of `certify`.
+    Raises:
+        UsageError: not exactly one movement is passed (C2A004), or it has other axes than the input (C2A007).
+    Examples:
+        >>> import torch
+        >>> from conv2attn.equality import symmetric
+        >>> circular = torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")
+        >>> symmetric(circular, shift=(1, 0), input_size=(1, 6, 7)).verdict
+        <Verdict.HOLDS: 'holds'>
+
+    Source: Cordonnier et al. 2020, Sec. 2.1 and 2.3; claim EQV of proofs/.
+    """
+    check_network(network, "network")
+    asked: list[tuple[Kind, Any]] = [("shift", shift), ("flip", flip), ("permute", permute)]
+    passed = [(kind, value) for kind, value in asked if value is not None]
+    if len(passed) != 1:
+        raise UsageError("C2A004", f"{len(passed)} of shift, flip and permute are passed", "Pass one of them.")
+    kind, amounts = passed[0]
+    sides = tuple(input_size)[1:]
+    amounts = [amounts] if kind == "permute" else list(amounts)
+    if kind != "permute" and len(amounts) != len(sides):
+        reason = f"{kind}={tuple(amounts)} is not a number for each of {len(sides)} axes"
+        raise UsageError("C2A007", reason, "Pass one for each axis of the image.")
+    moved = Moved(kind, amounts, sides)
+    before, after = nn.Sequential(moved, network), nn.Sequential(network, moved)
+    before.train(network.training)
+    after.train(network.training)
+    words = " ".join(map(str, amounts))
+    about = [("the first", f"moves the input ({kind} {words})"), ("the second", f"moves the output ({kind} {words})")]
+    return certify(before, after, input_size=input_size, circumstances=about, **options)
