@@ -82,8 +82,8 @@ def reduce_product(numbers: Tensor, prime: int) -> None:
 def remainder(numbers: Tensor, prime: int) -> Tensor:
     """Whole numbers in float64, below 2^53 in size, modulo p."""
     numbers = numbers - torch.floor(numbers * (1 / prime)).mul_(prime)
-    numbers += (numbers < 0) * float(prime)
-    numbers -= (numbers >= prime) * float(prime)
+    numbers += (numbers < 0).double().mul_(prime)  # a mask times a Python number would be a float32, of 24 bits
+    numbers -= (numbers >= prime).double().mul_(prime)
     return numbers
 
 

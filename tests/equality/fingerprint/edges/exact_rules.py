@@ -7,9 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from conv2attn.equality.fingerprint import identify
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.identify import fingerprint
-from conv2attn.equality.fingerprint.ring import is_prime, limbs_for, reduce_product
+from conv2attn.equality.fingerprint.ring import is_prime, limbs_for, reduce_product, remainder
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -118,6 +119,26 @@ def test_products_are_reduced_as_pythons_integers_are():
         reduced = torch.tensor(numbers)
         reduce_product(reduced, p)
         assert reduced.tolist() == [n % p for n in numbers]
+
+
+def test_remainders_in_float64_are_those_of_pythons_integers():
+    """Multiples of a prime are where the quotient in float64 rounds to the wrong side."""
+    source = random.Random(5)
+    for p in Field(4).primes:
+        near = [n * p + d for n in (-9, -2, -1, 0, 1, 2, 1000) for d in (-1, 0, 1)]
+        numbers = [*near, *(source.randrange(-(2**52), 2**52) for _ in range(1000))]
+        assert remainder(torch.tensor(numbers).double(), p).tolist() == [n % p for n in numbers]
+
+
+@pytest.mark.parametrize("draw", range(8))
+def test_numbers_that_cancel_in_a_product_of_matrices_are_zero(draw):
+    """Centred residues of x, y and -(x + y) sum to 0, p or -p: with a wrong remainder they are other residues."""
+    ones, images = torch.ones(1, 3), torch.rand(2, 64, generator=torch.Generator().manual_seed(draw))
+
+    def product(x):
+        return ones @ torch.cat([x, -(x[:1] + x[1:])])
+
+    assert identify(product, lambda x: (x - x)[:1], images).equal is True
 
 
 @pytest.mark.parametrize("terms", [1, 147, 576, 4608, 10**5])
