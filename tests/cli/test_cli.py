@@ -20,7 +20,6 @@ from wrong_calls import CALLS, NETWORK, write_files
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.cli.group import options_of
-from conv2attn.cli.network_files import certifying_progress
 from conv2attn.cli.options import Written, check_paths
 from conv2attn.errors import CheckpointError
 from conv2attn.experiments.run_rows import add_row
@@ -194,18 +193,6 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(monkeypatch, stream, t
         shown(1, 7, "conv1")
         shown(4, 7, "conv4")
     assert [part in sys.stderr.getvalue() for part in ("conv4", "3/7", ":")] == [terminal] * 3
-
-
-def test_a_certificate_counts_the_runs_of_its_layers(monkeypatch):
-    from torch.nn.modules import module
-
-    conv = torch.nn.Conv1d(1, 1, 1)
-    monkeypatch.setattr("sys.stderr", Terminal())
-    monkeypatch.setenv("TERM", "xterm")
-    with certifying_progress(conv, conv2attn.convert(conv)):
-        conv(torch.ones(1, 1, 1))
-    assert "1/4" in sys.stderr.getvalue()
-    assert not module._global_forward_hooks
 
 
 @pytest.mark.parametrize(

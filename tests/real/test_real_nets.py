@@ -61,6 +61,7 @@ def test_no_convolution_is_left_and_the_original_is_untouched(name):
 
 
 @pytest.mark.slow
+@pytest.mark.float64
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 @torch.no_grad()

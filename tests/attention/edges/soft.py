@@ -121,7 +121,7 @@ def build(name, apart=0.0):
 def run_of(layer):
     """The run of the layer's only recipe, and its settings."""
     (facts,) = layer._facts.values()
-    (recipe,) = facts.recipes.values()
+    (recipe,) = (facts.recipes | facts.trained_recipes).values()
     return recipe.evaluation.func.__name__, recipe.evaluation.keywords
 
 
