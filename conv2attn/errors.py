@@ -122,7 +122,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     "C2A004": ErrorRule(
         "arguments contradict each other",
         "Two arguments exclude each other, or one has no effect without the other.",
-        ">>> conv2attn.MultiHeadSelfAttention(3, 4, encoding).attention()",
+        ">>> conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), example_input=(3, 8, 8), input_size=(3, 8, 8))",
         "Pass one of them, or both where one needs the other.",
     ),
     "C2A005": ErrorRule(
@@ -470,7 +470,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     "C2A503": ErrorRule(
         "grid unknown",
         "Offsets are counted in pixels, so the sides of the grid of tokens must be known.",
-        ">>> conv2attn.check_span(torch.full((9, 26, 26), 1 / 26))",
+        ">>> conv2attn.check_span(torch.full((9, 23, 23), 1 / 23))",
         "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
     ),
     "C2A504": ErrorRule(
@@ -512,14 +512,13 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "Name the parts with parts=Parts(positions=..., writers=[...]), or take another network.",
     ),
     "C2A406": ErrorRule(
-        "convolution not reached",
-        "No input reached this convolution, or the first network has attention in its place, so it was not compared.",
+        "convolution not compared",
+        "The first network has no convolution where this layer stands, such as attention, so it was not compared.",
         (
-            ">>> net = nn.Identity(); net.forward = lambda x: nn.functional.conv2d(x, torch.ones(1, 3, 1, 1)) "
-            "if x.shape[-1] > 8 else x; "
-            "print(conv2attn.certify(net, conv2attn.convert(net, torch.ones(1, 3, 9, 9)), input_size=(3, 8, 8)))"
+            ">>> print(conv2attn.certify(nn.Sequential(nn.Identity()), "
+            "conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3))), input_size=(3, 8, 8)))"
         ),
-        "Name images that reach it with --inputs, and pass the original network first.",
+        "Pass the original network first.",
     ),
 }
 

@@ -127,7 +127,7 @@ MUTANTS = {
         "bounds/leak.py", "return pairs + arb(0).union(tail)", "return pairs / 2", LEAK
     ),
     "gamma halved": Mutant(
-        "bounds/sum_rounding.py", "return up(exact / (1 - exact))", "return up(exact / (1 - exact) / 2)", ROUNDING
+        "bounds/sum_rounding.py", "Claimed(up(exact / (1 - exact)),", "Claimed(up(exact / (1 - exact) / 2),", ROUNDING
     ),
     "the bias is not rounded": Mutant("bounds/row.py", "terms, terms + bias, casts", "terms, terms, casts", ROUNDING),
     "the cast is not counted": Mutant("bounds/row.py", "power(self.cast, self.casts)", "power(self.cast, 0)", ROUNDING),

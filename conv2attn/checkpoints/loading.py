@@ -166,7 +166,7 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
 
 
 def are_one_map(matches: Sequence[Match], contents: Contents) -> bool:
-    """Whether a few architectures of registries are proved to compute the same map with these weights."""
+    """Whether a few architectures of registries compute the same map with these weights: proved, or identified."""
     from conv2attn.equality import certify
 
     if len(matches) > MOST_TRIED or not all(":" in each.name for each in matches):
@@ -179,7 +179,8 @@ def are_one_map(matches: Sequence[Match], contents: Contents) -> bool:
         certificates = [certify(first, other, input_size=size) for other in others]
     except Conv2AttnError:
         return False
-    return all((each.verdict, each.strength) == (Verdict.HOLDS, Strength.PROVED) for each in certificates)
+    enough = (Strength.PROVED, Strength.IDENTIFIED)
+    return all(each.verdict is Verdict.HOLDS and each.strength in enough for each in certificates)
 
 
 def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) -> bool:

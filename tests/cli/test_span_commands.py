@@ -72,7 +72,7 @@ def test_a_model_of_the_user_s_is_read_and_what_cannot_be_read_is_named(file):
     report = json.loads(call("check-span", *asked, "--format", "json", "--plot", "heads.png").stdout)
     assert [(layer["name"], layer["conditions"][0]["verdict"]) for layer in report["layers"]] == [
         ("0", "refuted"),
-        ("1", "unsupported"),
+        ("1", "undecided"),
     ]
     assert report["layers"][0]["notes"][0] == "from parameters, positions alone: gated positional attention"
     assert Path("heads.png").read_bytes().startswith(b"\x89PNG")

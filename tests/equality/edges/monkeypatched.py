@@ -42,6 +42,10 @@ class OtherPadding(Padding):
 class Weight(nn.Parameter):
     """A parameter that could multiply in its own way."""
 
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
 
 def held(place, name, what):
     """Puts something where an object holds its own things."""
