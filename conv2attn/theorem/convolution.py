@@ -259,7 +259,7 @@ def checked_weight(module: nn.Module) -> Tensor:
 
 def check_plain(kind: str, weight: Tensor, bias: Tensor | None) -> None:
     """Raises UnsupportedError (C2A106) for tensors of a class that overrides torch's functions."""
-    for kind_of_tensor in {type(weight), type(bias)} - {type(None)}:
+    for kind_of_tensor in {type(weight), type(bias)} - {type(None), Tensor, nn.Parameter}:
         if overrides_torch(kind_of_tensor):
             remedy = "Pass plain parameters, or leave the layer unconverted with --skip."
             raise UnsupportedError("C2A106", f"{kind} computes with tensors of {kind_of_tensor.__name__}", remedy)
