@@ -162,14 +162,14 @@ def running(network: nn.Module, inputs: Any) -> Iterator[None]:
         raise UsageError("C2A009", refusal, remedy_for(network, inputs)) from error
 
 
-def call_network(network: nn.Module, inputs: Any) -> Any:
+def call_network(network: nn.Module, inputs: Any, seed: int | None = None) -> Any:
     """`network` called with one tensor, several positional arguments, or named ones.
 
-    What it draws moves no generator of the caller's.
+    What it draws moves no generator of the caller's, and begins at the seed, or where those are.
     """
     named, several = isinstance(inputs, Mapping), isinstance(inputs, tuple | list)
     arguments = [*(inputs.values() if named else inputs if several else [inputs])]
-    with generators_kept(devices_of(network, *arguments)):
+    with generators_kept(devices_of(network, *arguments), seed):
         return network(**inputs) if named else network(*arguments)
 
 

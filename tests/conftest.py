@@ -85,6 +85,8 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"not run: what needs {need}, which is not here; {how}")
 
 
+collect_ignore = ["imitated_device.py"]
+"""pytest would import it a second time for doctests, and torch takes one device of a name."""
 DEVICES = ("cpu", "imitated", "imitated without float64")
 """The devices of every run; CUDA is beside them where it is."""
 

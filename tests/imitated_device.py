@@ -342,8 +342,7 @@ def cast(operator):
     return kernel
 
 
-if not hasattr(torch, NAME):  # pytest imports this file a second time, for its doctests
-    backend_registration._setup_privateuseone_for_python_backend(NAME, Module())
+backend_registration._setup_privateuseone_for_python_backend(NAME, Module())
 DEVICE = torch.device(NAME, 0)
 UNCAST, CAST = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
 UNCAST.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")

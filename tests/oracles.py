@@ -24,12 +24,16 @@ def magnitudes(conv, image):
 
 
 def rounding_allowed(conv, image):
-    """Bound on |a layer computed directly in the image's dtype - `convolve`|: `gamma_n (|W| * |X| + |b|)` for both."""
-    terms = conv.in_channels // conv.groups * math.prod(conv.kernel_size)
+    """Bound on |a layer computed directly in the image's dtype - `convolve`|: `gamma_n (|W| * |X| + |b|)` for both.
+
+    A transposed convolution of torch adds up the taps of an output in the format in which it is stored.
+    """
+    taps = math.prod(conv.kernel_size)
+    terms, casts = conv.in_channels // conv.groups * taps, 1 + taps if conv.transposed else 2
     sizes = magnitudes(conv, image)
     total = torch.zeros_like(sizes)
     for name in (str(image.dtype).removeprefix("torch."), "float64", "float64"):
-        bound = convolution_bound(terms, name, casts=2)
+        bound = convolution_bound(terms, name, casts=casts)
         total += bound.factor * sizes + bound.absolute
     return total
 

@@ -44,8 +44,9 @@ def compose_shifts(second: Basis, first: Basis) -> Basis:
         UsageError: a layer is not a family of shifts of pixels (C2A007), or the channels do not fit (C2A120).
     Examples:
         >>> import torch
-        >>> from conv2attn.basis import as_basis, compose_shifts, terms
-        >>> first, second = torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.Conv2d(8, 4, 3)
+        >>> from conv2attn import as_basis
+        >>> from conv2attn.basis import compose_shifts, terms
+        >>> first, second = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 4, 3)
         >>> terms(compose_shifts(as_basis(second), as_basis(first)).operators)
         25
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from conv2attn.arguments import argument, call_network
 from conv2attn.models.conversion.replacement import evaluating
 from conv2attn.models.reading.watch import Watch
+from conv2attn.torch_internals import tree_map_only
 
 
 @final

@@ -14,10 +14,10 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map, tree_map_only
 
 from conv2attn.models.reading.perturbed import Perturbed
 from conv2attn.models.reading.watch import Attended, Running, Watch
+from conv2attn.torch_internals import tree_map, tree_map_only
 
 MOST_RESIDUAL = 1e-3
 """The largest difference between the output and its replay, as a share of the output's spread over tokens."""

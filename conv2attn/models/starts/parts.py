@@ -110,8 +110,8 @@ class Trace:
     tokens: dict[str, Tensor] = field(default_factory=dict)
 
 
-def trace_run(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any) -> Trace:
-    """Runs a network and records the order of its modules.
+def trace_run(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any, seed: int | None = None) -> Trace:
+    """Runs a network and records the order of its modules; what it draws begins at the seed.
 
     Raises:
         UsageError: it fails (C2A009).
@@ -134,7 +134,7 @@ def trace_run(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any)
     hooks = [module.register_forward_hook(record_order) for module in names if isinstance(module, Writer)]
     hooks += [layer.module.register_forward_pre_hook(record_tokens, with_kwargs=True) for layer in layers.values()]
     try:
-        call_network(network, inputs)
+        call_network(network, inputs, seed)
     except UnsupportedError:
         raise
     except Exception as error:

@@ -45,6 +45,8 @@ from conv2attn.models.starts.start_report import Start
 
 MOST_LEADING = 16
 """Class tokens and registers in front of the pixels, at most."""
+OTHER_DRAW = 2**31 - 1
+"""The seed of a second run, in which tokens that are dropped at random are others."""
 HARDEST = 128.0
 """The largest alpha: there heads are one-hot in float32, and queries and keys have no gradient."""
 
@@ -263,7 +265,7 @@ def start_weights(
         )
         notes = tuple(f"{name} is left alone: it has no table of biases" for name in sorted({*layers} - {*tables}))
         return Start(tuple(start_tables(network, inputs, tables, layers, head_offsets, alpha)), notes=notes)
-    check_same_tokens(network, trace, trace_run(network, layers, inputs))
+    check_same_tokens(network, trace, trace_run(network, layers, inputs, OTHER_DRAW))
     layers, notes = layers_on_table(layers, trace)
     if not layers:
         raise UnsupportedError(
