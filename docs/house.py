@@ -12,20 +12,9 @@ import conv2attn
 
 PACKAGE = Path(conv2attn.__file__).parent
 ROOMS = (
-    *("cli", "explore", "experiments", "callbacks", "plots", "testing", "equality", "span", "checkpoints", "models"),
-    *(
-        "theorem",
-        "framework",
-        "attention",
-        "bounds",
-        "basis",
-        "report",
-        "arguments",
-        "verdicts",
-        "choices",
-        "errors",
-        "suffixes",
-    ),
+    *("cli", "explore", "experiments", "callbacks", "plots", "examples", "checkpoints", "testing", "equality", "span"),
+    *("models", "theorem", "framework", "attention", "bounds", "basis", "report", "arguments", "score_terms"),
+    *("verdicts", "choices", "ecosystems", "torch_internals", "errors", "generators", "suffixes"),
 )
 """From the top down."""
 
