@@ -1,7 +1,8 @@
 """A plugin of pytest: the fixture `certified` holds two networks equal and keeps the certificate as an artefact.
 
-`pytest --certify FOLDER` writes the JSON document of each certificate there, named after its test. pytest loads this
-module at every start, so that it imports nothing else of the package until a test asks for the fixture.
+`pytest --certify FOLDER` writes the JSON document of each certificate there, named after its test. A `conftest.py` asks
+for it by `pytest_plugins = ["conv2attn.testing.plugin"]`. It is no entry point: pytest would then load it at every
+start, and rewrite the assertions of the whole package.
 """
 
 import re
