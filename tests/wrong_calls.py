@@ -117,7 +117,7 @@ CALLS = {
     "explore net.pt -o new.html --inputs nan.npy": "C2A303 nan.npy holds numbers that are not finite",
     # attention
     "check-span net.pt": "C2A501 Sequential has no layer that is known to attend. Pass --inputs if",
-    "check-span net.attn.pt": "C2A005 nothing says how large the grid is. Pass --grid",
+    "check-span net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
     "check-span net.attn.pt --grid 0x4": "C2A006 --grid '0x4' is not positive whole numbers with an x between them",
     "check-span net.attn.pt --grid 5": "Pass --kernel-size and --dilation, or --offsets, with as many axes as the grid",
     f"{SPAN} --kernel-size 3.5": "Write 3 or 3x5, say",
