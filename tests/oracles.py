@@ -23,13 +23,12 @@ def magnitudes(conv, image):
         return sizes(image.cpu().double().abs())
 
 
-def rounding_allowed(conv, image):
+def rounding_allowed(conv, image, casts=2):
     """Bound on |a layer computed directly in the image's dtype - `convolve`|: `gamma_n (|W| * |X| + |b|)` for both.
 
-    A transposed convolution of torch adds up the taps of an output in the format in which it is stored.
+    `casts` is how often a partial sum is stored on the way, which counts in half precision.
     """
-    taps = math.prod(conv.kernel_size)
-    terms, casts = conv.in_channels // conv.groups * taps, 1 + taps if conv.transposed else 2
+    terms = conv.in_channels // conv.groups * math.prod(conv.kernel_size)
     sizes = magnitudes(conv, image)
     total = torch.zeros_like(sizes)
     for name in (str(image.dtype).removeprefix("torch."), "float64", "float64"):

@@ -166,7 +166,9 @@ def test_hard_attention_is_the_convolution_within_its_rounding(engine, device):
         layer = set_engine(attention_for(read_convolution(conv)).to(device), engine)
         assume(engine not in ALL_PAIRS or few_pairs(layer, image))
         result = layer(image).detach().cpu().double()
-        assert_same(result, convolve(conv, image), rounding_allowed(conv, image))
+        stores = engine == "conv" and conv.transposed  # torch adds up the taps of an output in its format
+        casts = 1 + math.prod(conv.kernel_size) if stores else 2
+        assert_same(result, convolve(conv, image), rounding_allowed(conv, image, casts))
 
     check()
 
