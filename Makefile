@@ -25,7 +25,7 @@ SYSTEM_PACKAGES = $(shell $(PYTHON) -c 'import importlib.util as u; print("--sys
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 OLDEST := .venv-oldest/bin
-QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/checkpoints/laws.py
+QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/files/laws.py
 
 .PHONY: oldest artefact demo test docs proofs attack bench gpu zoo mutants mutation release clean
 
@@ -67,7 +67,7 @@ bench: .venv/.installed
 	$(BIN)/python -m benchmarks
 
 gpu: .venv/.installed-dev
-	$(BIN)/pytest -q --device $(DEVICE) tests/attention tests/basis tests/span/edges/devices.py
+	$(BIN)/pytest -q --device $(DEVICE) tests/layers/attention tests/theory/basis tests/span/edges/devices.py
 	$(BIN)/python -m benchmarks.gpu --device $(DEVICE)
 
 zoo: .venv/.installed-dev

@@ -20,7 +20,7 @@ from torch import nn
 
 import conv2attn
 from benchmarks.processes import MIB, apart, peak_bytes
-from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.report.markup import markdown_table
 
 PLANS = {

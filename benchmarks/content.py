@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import interleave
-from conv2attn.attention import Encoding, EngineName, MultiHeadSelfAttention
+from conv2attn.layers.attention import Encoding, EngineName, MultiHeadSelfAttention
 from conv2attn.report.markup import markdown_table
 
 HEADS = 9

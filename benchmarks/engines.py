@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from benchmarks.processes import MIB, apart, peak_bytes
 from benchmarks.timing import interleave
-from conv2attn.attention import MultiHeadSelfAttention, set_engine
-from conv2attn.models import convert
-from conv2attn.models.zoo.classifier import ClassifierBlock, ClassifierPlan
-from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.layers.attention import MultiHeadSelfAttention, set_engine
+from conv2attn.networks import convert
+from conv2attn.networks.zoo.classifier import ClassifierBlock, ClassifierPlan
+from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.report.markup import markdown_table
 
 ALPHAS = (1.0, 5.0, 46.0)

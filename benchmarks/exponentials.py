@@ -1,13 +1,13 @@
 """The largest error of the exponentials in torch's softmaxes, over all float32 numbers from -104 to 0.
 
 Once a release, for each instruction set: `ATEN_CPU_CAPABILITY=default|avx2|avx512 python -m benchmarks.exponentials`.
-The figures, rounded up, are EXPONENTIALS in conv2attn/attention/measured_arithmetic.py.
+The figures, rounded up, are EXPONENTIALS in conv2attn/layers/attention/measured_arithmetic.py.
 """
 
 import torch
 from torch import Tensor
 
-from conv2attn.attention.measured_arithmetic import SOFTMAX_KERNELS, ulps_of
+from conv2attn.layers.attention.measured_arithmetic import SOFTMAX_KERNELS, ulps_of
 
 LOWEST = 0x42D00000  # the bits of 104.0
 ROWS = 1 << 16

@@ -18,9 +18,9 @@ from benchmarks.__main__ import code_hash, processor
 from benchmarks.engines import OFF_PIXEL, attention_of
 from benchmarks.timing import interleave
 from conv2attn import certify, check_span, convert
-from conv2attn.attention import ENGINES, set_engine
 from conv2attn.errors import Conv2AttnError, UsageError
-from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.layers.attention import ENGINES, set_engine
+from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.report.markup import markdown_table
 
 PAGE = Path(__file__).parent / "gpu.md"

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from benchmarks.processes import MIB, apart, peak_bytes
 from benchmarks.timing import interleave
-from conv2attn.basis import (
+from conv2attn.layers.framework import from_torch
+from conv2attn.report.markup import markdown_table
+from conv2attn.theory.basis import (
     Dense,
     Graph,
     Shift,
@@ -30,8 +32,6 @@ from conv2attn.basis import (
     evaluate,
     pattern_of,
 )
-from conv2attn.framework import from_torch
-from conv2attn.report.markup import markdown_table
 
 LAYERS = ("gcn", "chebyshev", "gat")
 COMPARED = [(layer, who, 10**5, 10**6) for layer in LAYERS for who in ("theirs", "ours")]
@@ -46,7 +46,7 @@ def function(layer: str, who: str, nodes: int, edges: Tensor) -> Callable[[Tenso
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch_geometric.nn import ChebConv, GATConv, GCNConv
 
-        import conv2attn.framework.geometric  # noqa: F401
+        import conv2attn.layers.framework.geometric  # noqa: F401
     made = {"gcn": GCNConv(64, 64), "chebyshev": ChebConv(64, 64, 4), "gat": GATConv(64, 8, heads=8)}[layer]
     if who == "theirs":
         return lambda features: made(features, edges)

@@ -17,7 +17,7 @@ from torch import nn
 
 from benchmarks.processes import MIB, apart, peak_bytes
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
-from conv2attn.attention import Encoding
+from conv2attn.layers.attention import Encoding
 from conv2attn.report.markup import markdown_table
 
 CASES = (

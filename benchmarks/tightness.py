@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn import convert, set_engine
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Weights
 from conv2attn.equality.bases import Pair, comparable_basis
 from conv2attn.equality.rounding import difference_bounds
+from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.report.markup import markdown_table
+from conv2attn.theory.basis import Weights
 
 SHORT = 500  # terms up to which the median ratio is held under 100
 CASES = ((3, 3), (8, 3), (16, 3), (3, 7), (32, 3), (8, 7), (48, 3), (64, 3), (256, 3))  # channels, kernel size

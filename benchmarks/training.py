@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 import conv2attn
 from benchmarks.processes import MIB, apart, peak_bytes
-from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.basis import cut_softmax
-from conv2attn.models.zoo import ClassifierPlan
-from conv2attn.models.zoo.classifier import ClassifierBlock
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.networks.zoo import ClassifierPlan
+from conv2attn.networks.zoo.classifier import ClassifierBlock
 from conv2attn.report.markup import markdown_table
+from conv2attn.theory.basis import cut_softmax
 
 EPOCH, LAYERS = 50_000, 6
 WIDTH, SIDES, LIMIT = 64, (16, 32, 48, 64), 64 * MIB

@@ -6,45 +6,45 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import proofs as proofs
-    from conv2attn.attention import MultiHeadSelfAttention, from_gpsa, from_mha, set_engine, to_gpsa, to_mha
-    from conv2attn.checkpoints import load, save
     from conv2attn.equality import certify
-    from conv2attn.framework import AttentionConvolution, BasisConvolution, compare, from_torch
-    from conv2attn.models import conversion_of, convert, soften, softened
-    from conv2attn.models.capture import capture
-    from conv2attn.models.starts import start_at_convolution
+    from conv2attn.files import load, save
+    from conv2attn.layers.attention import MultiHeadSelfAttention, from_gpsa, from_mha, set_engine, to_gpsa, to_mha
+    from conv2attn.layers.framework import AttentionConvolution, BasisConvolution, compare, from_torch
+    from conv2attn.layers.theorem import as_basis, to_torch
+    from conv2attn.networks import conversion_of, convert, soften, softened
+    from conv2attn.networks.capture import capture
+    from conv2attn.networks.starts import start_at_convolution
     from conv2attn.span import check_span, express, heads, recover
     from conv2attn.testing import assert_equivalent
-    from conv2attn.theorem import as_basis, to_torch
 
 __version__ = "0.3.0.dev0"
 HOMES = {
-    "AttentionConvolution": "framework",
-    "BasisConvolution": "framework",
-    "MultiHeadSelfAttention": "attention",
-    "as_basis": "theorem",
+    "AttentionConvolution": "layers.framework",
+    "BasisConvolution": "layers.framework",
+    "MultiHeadSelfAttention": "layers.attention",
+    "as_basis": "layers.theorem",
     "assert_equivalent": "testing.equivalence",
-    "capture": "models.capture",
+    "capture": "networks.capture",
     "certify": "equality",
     "check_span": "span",
-    "compare": "framework",
-    "conversion_of": "models",
-    "convert": "models",
+    "compare": "layers.framework",
+    "conversion_of": "networks",
+    "convert": "networks",
     "express": "span",
-    "from_gpsa": "attention",
-    "from_mha": "attention",
-    "from_torch": "framework",
+    "from_gpsa": "layers.attention",
+    "from_mha": "layers.attention",
+    "from_torch": "layers.framework",
     "heads": "span",
-    "load": "checkpoints",
+    "load": "files",
     "recover": "span",
-    "save": "checkpoints",
-    "set_engine": "attention",
-    "soften": "models",
-    "softened": "models",
-    "start_at_convolution": "models.starts",
-    "to_gpsa": "attention",
-    "to_mha": "attention",
-    "to_torch": "theorem",
+    "save": "files",
+    "set_engine": "layers.attention",
+    "soften": "networks",
+    "softened": "networks",
+    "start_at_convolution": "networks.starts",
+    "to_gpsa": "layers.attention",
+    "to_mha": "layers.attention",
+    "to_torch": "layers.theorem",
 }
 SUBMODULES = ("basis", "bounds", "callbacks", "errors", "examples", "explore", "framework", "testing", "verdicts")
 __all__ = [

@@ -238,7 +238,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     "C2A110": ErrorRule(
         "no rule for this operator",
         "The operation has no rule for operators of this type.",
-        ">>> from conv2attn.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
+        ">>> from conv2attn.theory.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
         "Register a rule, or pass the operator as Dense.",
     ),
     "C2A111": ErrorRule(
@@ -263,7 +263,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "structure does not fit",
         "The tokens, terms or edges of a structure are not those that the operation needs.",
         (
-            ">>> from conv2attn.basis import Shift; "
+            ">>> from conv2attn.theory.basis import Shift; "
             "conv2attn.BasisConvolution(3, 4, terms=2)(torch.ones(1, 3, 9, 9), Shift(((0, 0),)))"
         ),
         "Count the nodes, edges and terms of the structure; node indices start at 0.",

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError
+from conv2attn.files import load
 
 MEAN, DEVIATION = 0.2860, 0.3530
 SIDE = 56

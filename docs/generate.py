@@ -2,7 +2,7 @@
 
 - `docs/errors.md`, from the rules in `conv2attn/errors.py`;
 - `docs/*.schema.json`, from the types of the JSON documents;
-- the kinds of files that are refused, in `docs/files.md`, from `conv2attn/checkpoints/kinds.py`;
+- the kinds of files that are refused, in `docs/files.md`, from `conv2attn/files/kinds.py`;
 - the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
 """
@@ -21,12 +21,12 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from conv2attn.checkpoints.contents import READERS
-from conv2attn.checkpoints.kinds import FOLDER, KINDS
 from conv2attn.equality import Certificate
 from conv2attn.errors import ERROR_RULES
-from conv2attn.experiments.starts import Starts
-from conv2attn.experiments.starts.table import digest_of, draw_start_curves
+from conv2attn.files.contents import READERS
+from conv2attn.files.kinds import FOLDER, KINDS
+from conv2attn.lab.starts import Starts
+from conv2attn.lab.starts.table import digest_of, draw_start_curves
 from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from conv2attn.examples import prepare
-from conv2attn.experiments.data import Augmentation, LabelledImages, read_images_of
-from conv2attn.models.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.lab.data import Augmentation, LabelledImages, read_images_of
+from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
 
 HERE = Path(__file__).parent
 LEARNING_RATE, MOMENTUM, DECAY, BATCH = 0.2, 0.9, 5e-4, 128

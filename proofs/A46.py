@@ -60,8 +60,8 @@ CLAIM = Claim(
     not_shown="What the exp of a library or a device really returns, which is measured and not proved. That a weight "
     "rounds to 1 is said of the exact sum; of each order of summation in SOFT.",
     licenses={
-        "conv2attn.bounds.auto_alpha": Domain({"format": ALL_FORMATS}),
-        "conv2attn.bounds.one_hot_threshold": Domain({"format": ALL_FORMATS, "flush_to_zero": FLAG}),
+        "conv2attn.theory.bounds.auto_alpha": Domain({"format": ALL_FORMATS}),
+        "conv2attn.theory.bounds.one_hot_threshold": Domain({"format": ALL_FORMATS, "flush_to_zero": FLAG}),
     },
     formal="part: that the target's weight rounds to 1, flush to zero, and the one-hot softmax of formats other "
     "than float32",

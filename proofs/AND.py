@@ -50,7 +50,7 @@ CLAIM = Claim(
     not_shown="That products of two bases which are equal as maps may be merged: that depends on the maps, and with "
     "zero padding most differ at the border.",
     licenses={
-        "conv2attn.basis.compose": Domain(
+        "conv2attn.theory.basis.compose": Domain(
             {
                 "tokens": Many(Integers(1, 6), 3, 3, "grids"),
                 "channels": Many(Integers(1, 4), 3, 3, "images"),

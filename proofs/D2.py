@@ -27,7 +27,7 @@ CLAIM = Claim(
     not_shown="The price in range: t^2 grows like the square of the number of displacements, which floats do not hold; "
     "the code computes the scores from integers.",
     licenses={
-        "conv2attn.basis.EnumeratedSoftmax": Domain(
+        "conv2attn.theory.basis.EnumeratedSoftmax": Domain(
             {
                 "centres": Many(Many(Integers(-9, 9), 1, 3), 2, 2, "heads"),
                 "alphas": Many(Integers(1, 4096, 64), 2, 2, "heads"),

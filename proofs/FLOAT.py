@@ -102,11 +102,11 @@ CLAIM = Claim(
     source="Higham 2002, Sec. 3.1 and Lemma 3.1; Hauser 1996 for sums that underflow; this project for the layers",
     not_shown="Heads that are not one-hot: SOFT. That a library sums directly.",
     licenses={
-        "conv2attn.bounds.gamma": Domain(
+        "conv2attn.theory.bounds.gamma": Domain(
             {"operations": Integers(0, 2**52), "unit_roundoff": Floats(2.0**-53, 2.0**-8)},
             ("n u < 1", lambda n, u: n * u < 1),
         ),
-        "conv2attn.bounds.convolution_bound": Domain(
+        "conv2attn.theory.bounds.convolution_bound": Domain(
             {
                 "terms": Integers(1, 2**17),
                 "format": ALL_FORMATS,
@@ -117,7 +117,7 @@ CLAIM = Claim(
                 "flush_to_zero": FLAG,
             }
         ),
-        "conv2attn.bounds.difference_bound": Domain(
+        "conv2attn.theory.bounds.difference_bound": Domain(
             {
                 "weight_sum": Floats(2.0**-60, 2.0**60, zero=True),
                 "bias": Floats(2.0**-60, 2.0**60, zero=True, signed=True),

@@ -40,7 +40,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Appendix E, Eqs. (18), (19)",
     not_shown="A lower bound lambda of the eigenvalues of given floats: exact elimination certifies it.",
     licenses={
-        "conv2attn.bounds.smallest_eigenvalue_at_least": Domain(
+        "conv2attn.theory.bounds.smallest_eigenvalue_at_least": Domain(
             {"axes": Integers(1, 3), "B": Array(Integers(1, 32)), "skew": Integers(0, 64, 4), "isotropic": FLAG},
             ("of B'B/4 + I/4, or a multiple of I, and a part that is not symmetric", anything),
         ),

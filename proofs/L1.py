@@ -57,10 +57,10 @@ CLAIM = Claim(
     "independent, so the geometry is stated for one axis of unnamed index; that n axes together are n such statements "
     "is read by a person.",
     licenses={
-        "conv2attn.basis.Sites.of_kernel": Domain(
+        "conv2attn.theory.basis.Sites.of_kernel": Domain(
             {"kernel": KERNEL, "stride": STRIDE, "dilation": DILATION}, beside={"keys to spare": SPARE}
         ),
-        "conv2attn.basis.Padding.source": Domain(
+        "conv2attn.theory.basis.Padding.source": Domain(
             {
                 "mode": Each(("zeros", "reflect", "replicate", "circular")),
                 "before": Integers(-12, 12),

@@ -30,7 +30,7 @@ CLAIM = Claim(
     not_shown="Anything about floats: the expanded form loses the peak in low precision, so the code computes the "
     "squared distance from integers.",
     licenses={
-        "conv2attn.basis.QuadraticSoftmax": HEADS_ON_GRIDS,
+        "conv2attn.theory.basis.QuadraticSoftmax": HEADS_ON_GRIDS,
     },
     formal="whole",
     steps=(

@@ -25,7 +25,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Lemma 2; uniformity is this project's",
     not_shown="Monotonicity of exp and log, which turn alpha >= log(...) into e^alpha >= ..., are used as such.",
     licenses={
-        "conv2attn.bounds.leaked_mass": Domain({"eps": Floats(2.0**-50, 0.999), "dimensions": Integers(1, 4)}),
+        "conv2attn.theory.bounds.leaked_mass": Domain({"eps": Floats(2.0**-50, 0.999), "dimensions": Integers(1, 4)}),
     },
     formal="whole",
     steps=(

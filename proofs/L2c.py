@@ -41,8 +41,8 @@ CLAIM = Claim(
     not_shown="That theta converges and that a sum of non-negative terms is at least any partial sum, which are used "
     "as such; that the steps make up the theorem, which the formal layer checks. The mass as floats compute it: A46.",
     licenses={
-        "conv2attn.bounds.leaked_mass": Domain({"alpha": Floats(1e-3, 700.0), "dimensions": Integers(1, 4)}),
-        "conv2attn.bounds.leaked_mass_diagonal": Domain(
+        "conv2attn.theory.bounds.leaked_mass": Domain({"alpha": Floats(1e-3, 700.0), "dimensions": Integers(1, 4)}),
+        "conv2attn.theory.bounds.leaked_mass_diagonal": Domain(
             {
                 "alphas": Many(Floats(2.0**-8, 300.0), 1, 4),
                 "centre": Many(Floats(2.0**-20, 2.0**20, zero=True, signed=True), 1, 4),

@@ -28,7 +28,7 @@ CLAIM = Claim(
     not_shown="Rounding. n axes follow by induction, the first factor standing for the axes done; the induction is "
     "read by a person here and checked in the formal layer.",
     licenses={
-        "conv2attn.basis.apply": Domain(
+        "conv2attn.theory.basis.apply": Domain(
             {"centre": Many(Integers(-64, 64, 8), 1, 3), "alpha": Integers(1, 1024, 64)},
             beside={"sides": Many(Integers(1, 4), 1, 3)},
         ),

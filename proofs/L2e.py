@@ -29,7 +29,7 @@ CLAIM = Claim(
     not_shown="Rounding: the features grow like the square of the side, so the side of the grid decides in which float "
     "type this is usable. A full covariance is GQ.",
     licenses={
-        "conv2attn.basis.QuadraticSoftmax.features": HEADS_ON_GRIDS,
+        "conv2attn.theory.basis.QuadraticSoftmax.features": HEADS_ON_GRIDS,
     },
     formal="whole",
     steps=(

@@ -50,7 +50,7 @@ CLAIM = Claim(
     not_shown="Real centres between two keys: there the clamp per axis of the real point is no key, and two keys can "
     "tie.",
     licenses={
-        "conv2attn.attention.engines.gather.continued": Domain(
+        "conv2attn.layers.attention.engines.gather.continued": Domain(
             {
                 "kernel": KERNEL,
                 "stride": STRIDE,

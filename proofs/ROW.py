@@ -5,7 +5,7 @@ from itertools import product
 
 from sympy import Rational, exp, symbols
 
-from conv2attn.bounds.row import ONE, OutputChannel, Setting, SoftHeads, both, geom, power, prod, ratio
+from conv2attn.theory.bounds.row import ONE, OutputChannel, Setting, SoftHeads, both, geom, power, prod, ratio
 
 from .claim import Claim, refutation, step
 from .core import finite, identity, less, sign
@@ -67,7 +67,7 @@ CLAIM = Claim(
     "`bounds.row`, is compared with the program and not proved; the program trusts Coq's extraction, Zarith and the "
     "reading of digits.",
     licenses={
-        "conv2attn.bounds.soft_mixing_bound": Domain(
+        "conv2attn.theory.bounds.soft_mixing_bound": Domain(
             {
                 "alpha": Floats(0.05, 40.0),
                 "shifts": Many(Floats(2.0**-20, 0.5, zero=True), 1, 3),

@@ -86,7 +86,7 @@ CLAIM = Claim(
     not_shown="The error of a device's exponential, which is measured. What underflows in a fused kernel. Scores "
     "of real centres in arithmetic that flushes.",
     licenses={
-        "conv2attn.bounds.softmax_error": Domain(
+        "conv2attn.theory.bounds.softmax_error": Domain(
             {
                 "keys": Integers(1, 2**17),
                 "format": ALL_FORMATS,
@@ -94,13 +94,13 @@ CLAIM = Claim(
                 "exp_ulps": ULPS,
             }
         ),
-        "conv2attn.bounds.computed_leak": Domain(
+        "conv2attn.theory.bounds.computed_leak": Domain(
             {"alpha": Floats(2.0**-5, 1100.0), "dimensions": Integers(1, 3), "format": ALL_FORMATS, "exp_ulps": ULPS}
         ),
-        "conv2attn.bounds.target_rounds_to_one_threshold": Domain(
+        "conv2attn.theory.bounds.target_rounds_to_one_threshold": Domain(
             {"format": ALL_FORMATS, "dimensions": Integers(1, 3), "exp_ulps": ULPS}
         ),
-        "conv2attn.bounds.hard_mixing_bound": Domain(
+        "conv2attn.theory.bounds.hard_mixing_bound": Domain(
             {
                 "alpha, in thresholds,": Floats(1.0, 32.0),
                 "dimensions": Integers(1, 3),

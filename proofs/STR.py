@@ -29,7 +29,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Section 3, Stride",
     not_shown="The cost, which is counted and not proved.",
     licenses={
-        "conv2attn.basis.Sites.without_stride": Domain(
+        "conv2attn.theory.basis.Sites.without_stride": Domain(
             {"kernel": KERNEL, "dilation": DILATION}, beside={"stride": STRIDE, "keys to spare": SPARE}
         ),
     },

@@ -40,7 +40,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Theorem 1; the bound is this project's",
     not_shown="Floating point: rounding is bounded apart. The triangle inequality for sums is used as such.",
     licenses={
-        "conv2attn.theorem.construction.attention_for": Domain(
+        "conv2attn.layers.theorem.construction.attention_for": Domain(
             {
                 "kernel": KERNEL,
                 "stride": Many(Integers(1, 3), 1, 3),
@@ -65,7 +65,7 @@ CLAIM = Claim(
                 "pixels": Array(Integers(1, 2**16)),
             },
         ),
-        "conv2attn.bounds.mixing_effect": Domain(
+        "conv2attn.theory.bounds.mixing_effect": Domain(
             {"leak": Floats(2.0**-60, 1.0, zero=True), "input_range": Floats(2.0**-60, 2.0**60, zero=True)},
             ("a rounding of the mixing is not licensed", lambda leak, input_range: True),
         ),

@@ -43,7 +43,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Theorem 1 and the remark about D_h and D_out, corrected by this project",
     not_shown="Numerical rank of floats. The least width for dependent maps, whose W_h are not unique, is not given.",
     licenses={
-        "conv2attn.theorem.construction.head_width": Domain(
+        "conv2attn.layers.theorem.construction.head_width": Domain(
             {
                 "d_in a group": Integers(1, 8),
                 "d_out a group": Integers(1, 8),
@@ -52,7 +52,7 @@ CLAIM = Claim(
                 "asked for": FLAG,
             }
         ),
-        "conv2attn.theorem.construction.factors": Domain(
+        "conv2attn.layers.theorem.construction.factors": Domain(
             {
                 "taps": Array(Integers(1, 2**26)),
                 "heads": Integers(1, 9),

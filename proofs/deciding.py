@@ -5,8 +5,8 @@ import inspect
 import shutil
 from collections.abc import Iterable
 
-from conv2attn import bounds
 from conv2attn.errors import UsageError
+from conv2attn.theory import bounds
 from conv2attn.verdicts import Verdict
 
 from .claim import Claim
@@ -44,10 +44,10 @@ def report_on(claims: Iterable[Claim], formal: bool, detailed: bool) -> ProofRep
 
 
 def not_licensed(claims: Iterable[Claim]) -> tuple[str, ...]:
-    """The public functions of conv2attn.bounds that no claim licenses."""
+    """The public functions of conv2attn.theory.bounds that no claim licenses."""
     licensed = {name for claim in claims for name in claim.licenses}
     public = [name for name in bounds.__all__ if inspect.isfunction(getattr(bounds, name)) and name not in NO_BOUND]
-    return tuple(full for full in (f"conv2attn.bounds.{name}" for name in public) if full not in licensed)
+    return tuple(full for full in (f"conv2attn.theory.bounds.{name}" for name in public) if full not in licensed)
 
 
 def formal_layer(claims: Iterable[Claim]) -> FormalLayer:

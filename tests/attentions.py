@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from conv2attn import MultiHeadSelfAttention
-from conv2attn.attention import Encoding
+from conv2attn.layers.attention import Encoding
 
 OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 LINE = [(-1,), (0,), (1,)]

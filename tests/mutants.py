@@ -28,9 +28,9 @@ class Mutant(NamedTuple):
         return ROOT / "conv2attn" / self.file
 
 
-ALPHA = "tests/bounds/edges/alpha.py"
-LEAK = "tests/bounds/edges/leak.py"
-ROUNDING = "tests/bounds/edges/rounding.py"
+ALPHA = "tests/theory/bounds/edges/alpha.py"
+LEAK = "tests/theory/bounds/edges/leak.py"
+ROUNDING = "tests/theory/bounds/edges/rounding.py"
 SHOWS = "tests/equality/edges/counterexamples.py"
 LEAKS = "tests/equality/edges/leaks.py"
 SHOWN = (
@@ -42,48 +42,50 @@ OFF_GRID = "tests/equality/edges/off_grid.py"
 MAPS = "tests/equality/edges/maps.py"
 OUTPUTS = "tests/equality/edges/outputs.py"
 ARITHMETIC = "tests/equality/edges/arithmetic.py"
-BASIS = "tests/basis/laws.py"
-DIFFERENCE = "tests/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
+BASIS = "tests/theory/basis/laws.py"
+DIFFERENCE = "tests/theory/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
 HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
 
-BY_KEY = "tests/bounds/edges/by_key.py::test_the_bound_is_the_formula_of_the_claim"
-SIDES = "tests/bounds/edges/by_key.py::test_the_bound_is_the_same_at_every_side"
-ONE_ROW = "tests/bounds/edges/by_key.py::test_the_keys_of_an_enumeration_are_one_row"
+BY_KEY = "tests/theory/bounds/edges/by_key.py::test_the_bound_is_the_formula_of_the_claim"
+SIDES = "tests/theory/bounds/edges/by_key.py::test_the_bound_is_the_same_at_every_side"
+ONE_ROW = "tests/theory/bounds/edges/by_key.py::test_the_keys_of_an_enumeration_are_one_row"
 CHAIN = "tests/equality/edges/chain.py"
 
 MUTANTS = {
     "scores ten times too good": Mutant(
-        "bounds/by_key.py", "return (1 + u) ** 2 * added - 1,", "return ((1 + u) ** 2 * added - 1) / 10,", BY_KEY
+        "theory/bounds/by_key.py", "return (1 + u) ** 2 * added - 1,", "return ((1 + u) ** 2 * added - 1) / 10,", BY_KEY
     ),
-    "scores off a pixel as on one": Mutant("bounds/by_key.py", "(1 + u) ** 5 * added", "(1 + u) ** 2 * added", BY_KEY),
+    "scores off a pixel as on one": Mutant(
+        "theory/bounds/by_key.py", "(1 + u) ** 5 * added", "(1 + u) ** 2 * added", BY_KEY
+    ),
     "what the largest score is off by": Mutant(
-        "bounds/by_key.py", "2 * (relative * sharp * head.distance + lost)", "2 * lost", BY_KEY
+        "theory/bounds/by_key.py", "2 * (relative * sharp * head.distance + lost)", "2 * lost", BY_KEY
     ),
     "an exponential that is exact": Mutant(
-        "bounds/by_key.py", "d = 2 * arb(arithmetic.exp_ulps) * u", "d = 0 * u", BY_KEY
+        "theory/bounds/by_key.py", "d = 2 * arb(arithmetic.exp_ulps) * u", "d = 0 * u", BY_KEY
     ),
-    "a maximum that never grows": Mutant("bounds/by_key.py", "math.ceil(keys / BLOCK)", "0", BY_KEY),
+    "a maximum that never grows": Mutant("theory/bounds/by_key.py", "math.ceil(keys / BLOCK)", "0", BY_KEY),
     "a centre beside a key half as far": Mutant(
-        "bounds/by_key.py", "(1 - 2 * Fraction(max(head.shifts)))", "(1 - Fraction(max(head.shifts)))", BY_KEY
+        "theory/bounds/by_key.py", "(1 - 2 * Fraction(max(head.shifts)))", "(1 - Fraction(max(head.shifts)))", BY_KEY
     ),
     "an enumeration taken for a box": Mutant(
-        "bounds/by_key.py", "arithmetic.by_axis and head.box", "arithmetic.by_axis", ONE_ROW
+        "theory/bounds/by_key.py", "arithmetic.by_axis and head.box", "arithmetic.by_axis", ONE_ROW
     ),
     "a centre as on its pixel": Mutant(
         "equality/bases.py", "return Head(alpha, shifts, distance,", "return Head(alpha, shifts, 0.0,", CHAIN
     ),
     "far keys forgotten": Mutant(
-        "bounds/row.py", "return near + self.far_weights(axes) + 2 * self.far(axes)", "return near", BY_KEY
+        "theory/bounds/row.py", "return near + self.far_weights(axes) + 2 * self.far(axes)", "return near", BY_KEY
     ),
     "far keys of one axis": Mutant(
-        "bounds/row.py", "return axes * prod(self.sums.tail", "return prod(self.sums.tail", BY_KEY
+        "theory/bounds/row.py", "return axes * prod(self.sums.tail", "return prod(self.sums.tail", BY_KEY
     ),
     "exponentials off by their scores alone": Mutant(
-        "bounds/row.py", "prod(ONE + self.ulps, moved) + prod(self.ulps, self.leak(axes))", "moved", BY_KEY
+        "theory/bounds/row.py", "prod(ONE + self.ulps, moved) + prod(self.ulps, self.leak(axes))", "moved", BY_KEY
     ),
-    "sums stored once": Mutant("bounds/by_key.py", "        if stores:", "        if False:", BY_KEY),
+    "sums stored once": Mutant("theory/bounds/by_key.py", "        if stores:", "        if False:", BY_KEY),
     "the farthest key for all": Mutant(
-        "bounds/by_key.py",
+        "theory/bounds/by_key.py",
         "        d = 2 * arb(arithmetic.exp_ulps) * u",
         "        constant += relative * positive_ball(head.alpha) * keys\n        d = 2 * arb(arithmetic.exp_ulps) * u",
         SIDES,
@@ -106,32 +108,43 @@ MUTANTS = {
     "the product of factors exact": Mutant(
         "equality/rounding.py", "return 2 * gamma(weights.output", "return 0 * gamma(weights.output", CHAIN
     ),
-    "alpha 46 for 128": Mutant("bounds/hard.py", HALVINGS, "halvings = 66", ALPHA),
-    "alpha 88 for 128": Mutant("bounds/hard.py", HALVINGS, "halvings = 127", ALPHA),
-    "alpha 1024 for all": Mutant("bounds/hard.py", "SMALLEST_AUTO_ALPHA = 46.0", "SMALLEST_AUTO_ALPHA = 1000.0", ALPHA),
-    "alpha not a power of two": Mutant("bounds/hard.py", "alpha *= 2", "alpha += 1", ALPHA),
-    "a bit more in float32": Mutant("bounds/formats.py", '"float32", 24', '"float32", 25', ALPHA),
+    "alpha 46 for 128": Mutant("theory/bounds/hard.py", HALVINGS, "halvings = 66", ALPHA),
+    "alpha 88 for 128": Mutant("theory/bounds/hard.py", HALVINGS, "halvings = 127", ALPHA),
+    "alpha 1024 for all": Mutant(
+        "theory/bounds/hard.py", "SMALLEST_AUTO_ALPHA = 46.0", "SMALLEST_AUTO_ALPHA = 1000.0", ALPHA
+    ),
+    "alpha not a power of two": Mutant("theory/bounds/hard.py", "alpha *= 2", "alpha += 1", ALPHA),
+    "a bit more in float32": Mutant("theory/bounds/formats.py", '"float32", 24', '"float32", 25', ALPHA),
     "tf32 as float32": Mutant(
-        "bounds/formats.py",
+        "theory/bounds/formats.py",
         '"tf32", 11',
         '"tf32", 24',
         f"{ARITHMETIC}::test_products_that_may_be_cut_are_counted_by_the_coarsest_setting",
     ),
     "rounded to nearest": Mutant(
-        "bounds/directed.py", "return nearest if nearest >= exact else", "return nearest or", ALPHA
+        "theory/bounds/directed.py", "return nearest if nearest >= exact else", "return nearest or", ALPHA
     ),
     "a leak by cancellation": Mutant(
-        "bounds/leak.py", "return odds / (1 + odds)", "return 1 - 1 / (1 + odds) * 1.0", LEAK
+        "theory/bounds/leak.py", "return odds / (1 + odds)", "return 1 - 1 / (1 + odds) * 1.0", LEAK
     ),
     "a leak forgets the far keys": Mutant(
-        "bounds/leak.py", "return pairs + arb(0).union(tail)", "return pairs / 2", LEAK
+        "theory/bounds/leak.py", "return pairs + arb(0).union(tail)", "return pairs / 2", LEAK
     ),
     "gamma halved": Mutant(
-        "bounds/sum_rounding.py", "Claimed(up(exact / (1 - exact)),", "Claimed(up(exact / (1 - exact) / 2),", ROUNDING
+        "theory/bounds/sum_rounding.py",
+        "Claimed(up(exact / (1 - exact)),",
+        "Claimed(up(exact / (1 - exact) / 2),",
+        ROUNDING,
     ),
-    "the bias is not rounded": Mutant("bounds/row.py", "terms, terms + bias, casts", "terms, terms, casts", ROUNDING),
-    "the cast is not counted": Mutant("bounds/row.py", "power(self.cast, self.casts)", "power(self.cast, 0)", ROUNDING),
-    "half of the leak": Mutant("bounds/layer_difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
+    "the bias is not rounded": Mutant(
+        "theory/bounds/row.py", "terms, terms + bias, casts", "terms, terms, casts", ROUNDING
+    ),
+    "the cast is not counted": Mutant(
+        "theory/bounds/row.py", "power(self.cast, self.casts)", "power(self.cast, 0)", ROUNDING
+    ),
+    "half of the leak": Mutant(
+        "theory/bounds/layer_difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE
+    ),
     "weights within a tolerance": Mutant(
         "equality/maps.py",
         "return ~(stored[0] == stored[1])",
@@ -157,7 +170,7 @@ MUTANTS = {
         f"{SHOWN}[reflect replaced by replicate]",
     ),
     "stride not compared": Mutant(
-        "basis/basis.py",
+        "theory/basis/basis.py",
         "return Form(sites.stride,",
         "return Form((1,) * len(sites.stride),",
         f"{SHOWN}[stride that shows at some sizes only]",
@@ -193,7 +206,7 @@ MUTANTS = {
         f"{MAPS}::test_long_sums_of_large_numbers_are_exact",
     ),
     "a bit less of a float": Mutant(
-        "bounds/dyadic.py",
+        "theory/bounds/dyadic.py",
         "MANTISSA = 53",
         "MANTISSA = 52",
         f"{MAPS}::test_one_ulp_of_a_factor_is_seen_in_every_format",
@@ -256,13 +269,13 @@ MUTANTS = {
         "tests/equality/edges/rechecks.py::test_no_single_edit_of_a_certificate_holds",
     ),
     "query minus key": Mutant(
-        "basis/grid.py",
+        "theory/basis/grid.py",
         "return self.key_coordinates()[None] - torch.stack(sites, -1)[:, None]",
         "return torch.stack(sites, -1)[:, None] - self.key_coordinates()[None]",
         BASIS,
     ),
     "reflect off by one": Mutant(
-        "basis/padding.py", "((side - 1) - place.abs()).abs()", "(side - place.abs()).abs()", BASIS
+        "theory/basis/padding.py", "((side - 1) - place.abs()).abs()", "(side - place.abs()).abs()", BASIS
     ),
     "the excluded norm forgets rounding": Mutant(
         "span/weighing.py",
@@ -301,7 +314,7 @@ MUTANTS = {
         "tests/span/edges/graded_facts/facts.py::test_masked_keys_are_neither_content_nor_position",
     ),
     "taps of a transposed layer not flipped back": Mutant(
-        "theorem/modules.py",
+        "layers/theorem/modules.py",
         "turned(convolution.weight, convolution.groups)",
         "convolution.weight.transpose(0, 1)",
         "tests/span/edges/recovered.py::test_recovered_modules_compute_the_same",

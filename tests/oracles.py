@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from conv2attn.bounds import convolution_bound, softmax_error
+from conv2attn.theory.bounds import convolution_bound, softmax_error
 
 
 def convolve(conv, image, dtype=None):

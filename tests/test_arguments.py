@@ -9,7 +9,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import UsageError
-from conv2attn.explore import explore
+from conv2attn.lab.explore import explore
 
 NETWORK = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 3))
 ENCODER = nn.TransformerEncoderLayer(8, 2, batch_first=True)

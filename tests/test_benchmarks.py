@@ -13,8 +13,8 @@ import benchmarks.__main__ as everything
 from benchmarks import certificates, content, engines, gpu, spans, training
 from benchmarks.processes import MIB, apart
 from benchmarks.timing import interleave
-from conv2attn.attention import ENGINES
 from conv2attn.errors import UsageError
+from conv2attn.layers.attention import ENGINES
 
 ROOT = Path(__file__).parent.parent
 

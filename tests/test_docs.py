@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 import conv2attn
-from conv2attn.attention import ENGINES
-from conv2attn.experiments.run_rows import read_rows
-from conv2attn.experiments.starts import START_COLUMNS, Starts
-from conv2attn.experiments.starts.table import digest_of
-from conv2attn.models.positions import position_rules
+from conv2attn.lab.run_rows import read_rows
+from conv2attn.lab.starts import START_COLUMNS, Starts
+from conv2attn.lab.starts.table import digest_of
+from conv2attn.layers.attention import ENGINES
+from conv2attn.networks.positions import position_rules
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -47,7 +47,7 @@ def imported_modules(source: str, module: str, is_package: bool) -> set[str]:
 
 
 def layer_of(name: str) -> str:
-    """The entry of the list that a dotted name belongs to: `conv2attn.basis.grid` is in `basis`.
+    """The entry of the list that a dotted name belongs to: `conv2attn.theory.basis.grid` is in `basis`.
 
     A name of the package itself, such as the public function in `from conv2attn import convert`, is `__init__`'s.
     """
@@ -82,7 +82,7 @@ def test_dependencies_point_down():
 def test_upward_imports_are_found(tmp_path):
     planted = {
         "basis/grid.py": "if TYPE_CHECKING:\n    from ..models import resnet\n",
-        "bounds.py": "def late():\n    import conv2attn.theorem\n",
+        "bounds.py": "def late():\n    import conv2attn.layers.theorem\n",
         "equality/layer.py": "from conv2attn import convert\n",
         "span/rank.py": "from conv2attn.equality import certify\n",
         "attention/__init__.py": "from . import engines\nfrom .. import errors\nfrom ..basis.grid import Grid\n",
@@ -94,9 +94,9 @@ def test_upward_imports_are_found(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(source)
     assert upward_imports(tmp_path / "conv2attn") == [
-        "conv2attn.attention.engines.dense imports conv2attn.cli.text",
-        "conv2attn.basis.grid imports conv2attn.models.resnet",
-        "conv2attn.bounds imports conv2attn.theorem",
+        "conv2attn.layers.attention.engines.dense imports conv2attn.cli.text",
+        "conv2attn.theory.basis.grid imports conv2attn.networks.resnet",
+        "conv2attn.theory.bounds imports conv2attn.layers.theorem",
         "conv2attn.equality.layer imports conv2attn.convert",
         "odds.ends has no place in LAYERS",
         "conv2attn.span.rank imports conv2attn.equality.certify",

@@ -114,7 +114,7 @@ def test_wheel_is_complete(wheel):
     modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "conv2attn").rglob("*.py")}
     claims = {f"conv2attn/{file.relative_to(ROOT).as_posix()}" for file in (ROOT / "proofs").rglob("*.py")}
     others = {"conv2attn/py.typed", "conv2attn/examples/resnet18.pt", "conv2attn/examples/images.npz"}
-    page = {f"conv2attn/explore/{name}" for name in ("page.html", "style.css", "attention.js", "page.js")}
+    page = {f"conv2attn/lab/explore/{name}" for name in ("page.html", "style.css", "attention.js", "page.js")}
     docs = {f"conv2attn/docs/{name}.schema.json" for name in ("certificate", "span")} | {
         "conv2attn/docs/certificates.md"
     }

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from conv2attn.attention import set_engine
+from conv2attn.layers.attention import set_engine
 
 ENGINES = ("auto", "conv", "gather", "separable", "dense")
 

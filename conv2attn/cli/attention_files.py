@@ -10,22 +10,22 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from conv2attn import plots
 from conv2attn.arguments import Patterns, Selection
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints.array_files import arrays_in, holds_attention
-from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
-from conv2attn.checkpoints.inspection import RECOVERED
-from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.cli.options import TokenOptions
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.examples import example_image
-from conv2attn.explore import explore, moving_picture
-from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
-from conv2attn.models import attention_layers
-from conv2attn.models.positions import PositionAttention, Unread
-from conv2attn.models.provenance import assumed_of, published_size
-from conv2attn.models.reading.records import Read, Reads
+from conv2attn.files.array_files import arrays_in, holds_attention
+from conv2attn.files.atomic_files import write_atomically, write_text_atomically
+from conv2attn.files.inspection import RECOVERED
+from conv2attn.files.reading_options import Reading
+from conv2attn.lab import plots
+from conv2attn.lab.explore import explore, moving_picture
+from conv2attn.lab.explore.exploring import EXAMPLE, as_attention, size_for
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.networks import attention_layers
+from conv2attn.networks.positions import PositionAttention, Unread
+from conv2attn.networks.provenance import assumed_of, published_size
+from conv2attn.networks.reading.records import Read, Reads
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attention_rows import AttentionRows

@@ -30,7 +30,7 @@ from conv2attn.cli.options import (
     reporting,
 )
 from conv2attn.errors import UsageError
-from conv2attn.experiments.training_recipe import NETWORK_KINDS, TrainingRecipe
+from conv2attn.lab.training_recipe import NETWORK_KINDS, TrainingRecipe
 from conv2attn.suffixes import NETWORK_SUFFIXES
 
 EPOCHS = Parsed(
@@ -100,7 +100,7 @@ def train(
                 )
     recipe = None if kind is None else TrainingRecipe(kind, **arguments)
     folder = next(each for each in (resume, output, f"runs/{kind}-{Path(arguments['data']).name}") if each is not None)
-    from conv2attn.experiments.training import train as run_training
+    from conv2attn.lab.training import train as run_training
 
     longer = context.get_parameter_source("epochs") is ParameterSource.COMMANDLINE and resume is not None
     run = run_training(recipe, folder, device=device, epochs=arguments["epochs"] if longer else None)
@@ -160,8 +160,8 @@ def figures(
 
     These are the learning curves of all runs, and the heads and the attention of each.
     """
-    from conv2attn.experiments.figures import draw_figures
-    from conv2attn.experiments.training import TrainingRun
+    from conv2attn.lab.figures import draw_figures
+    from conv2attn.lab.training import TrainingRun
 
     trained = [TrainingRun(Path(run)) for run in runs]
     arguments["examples"] = sum(each for each in examples if isinstance(each, int))
@@ -189,8 +189,8 @@ def prune(model: str, output: str, reinitialise: bool, showing: Showing, reading
     This is the pruning of App. E of the paper; the report says how much it saves. To continue training at a tenth of
     the learning rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
     """
-    from conv2attn.checkpoints import save
-    from conv2attn.experiments.pruning import prune_degenerate, reinitialise_degenerate
+    from conv2attn.files import save
+    from conv2attn.lab.pruning import prune_degenerate, reinitialise_degenerate
 
     change = reinitialise_degenerate if reinitialise else prune_degenerate
     smaller, pruning = change(reading.load(model), **thresholds)
@@ -220,9 +220,9 @@ def soften(
     The report says how much attention each layer then leaks, and bounds how much its outputs change. On --inputs, or on
     a random image of --input-size, the change is measured too.
     """
-    from conv2attn.checkpoints import save
     from conv2attn.cli.attention_files import inputs_for
-    from conv2attn.models import soften as lower_sharpness
+    from conv2attn.files import save
+    from conv2attn.networks import soften as lower_sharpness
 
     network = reading.load(model)
     example = inputs_for(network, inputs, input_size, reading) if inputs else input_size
@@ -258,8 +258,8 @@ def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) ->
 
     They hold the parameters, FLOPs and accuracies of all models.
     """
-    from conv2attn.experiments.tables import reproduce_tables
-    from conv2attn.experiments.training import TrainingRun
+    from conv2attn.lab.tables import reproduce_tables
+    from conv2attn.lab.training import TrainingRun
 
     showing.finish(reproduce_tables({model: TrainingRun(folder) for model, folder in runs}, engine))
 
@@ -274,7 +274,7 @@ def experiments(output: str | None, device: str, showing: Showing, **arguments: 
 
     The same call continues after Ctrl-C, and skips what is done. With 300 epochs this takes days on one GPU.
     """
-    from conv2attn.experiments.paper_runs import train_paper
+    from conv2attn.lab.paper_runs import train_paper
 
     tables = train_paper(TrainingRecipe("quadratic", **arguments), Path(output or "runs/paper"), showing.say, device)
     if tables is None:
@@ -308,7 +308,7 @@ def starts(table: str, part: tuple[int, int], show: bool, showing: Showing) -> N
     """
     import torch
 
-    from conv2attn.experiments.starts import Starts, complete_starts
+    from conv2attn.lab.starts import Starts, complete_starts
 
     if show:
         check_readable(table)

@@ -14,22 +14,22 @@ from msgspec.structs import replace
 from torch import nn
 
 from conv2attn.arguments import Selection
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints import load, save
-from conv2attn.checkpoints.atomic_files import replacing
-from conv2attn.checkpoints.contents import PROGRAM_KINDS, sha256
-from conv2attn.checkpoints.kinds import kind_of_path
-from conv2attn.checkpoints.reading_options import Reading
-from conv2attn.checkpoints.saving import PROGRAMS
 from conv2attn.cli.options import Running
 from conv2attn.equality import Certificate, certify
 from conv2attn.equality.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.examples import demo_files
-from conv2attn.models import attention_layers, conversion_of, convert
-from conv2attn.models.conversion.network import no_convolution_text
-from conv2attn.models.conversion.outcomes import SKIPPED
-from conv2attn.theorem import STOCK
+from conv2attn.files import load, save
+from conv2attn.files.atomic_files import replacing
+from conv2attn.files.contents import PROGRAM_KINDS, sha256
+from conv2attn.files.kinds import kind_of_path
+from conv2attn.files.reading_options import Reading
+from conv2attn.files.saving import PROGRAMS
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.theorem import STOCK
+from conv2attn.networks import attention_layers, conversion_of, convert
+from conv2attn.networks.conversion.network import no_convolution_text
+from conv2attn.networks.conversion.outcomes import SKIPPED
 from conv2attn.verdicts import Verdict
 
 COUNTED_LAYERS = (*STOCK, MultiHeadSelfAttention)

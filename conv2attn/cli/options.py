@@ -253,12 +253,12 @@ class Showing:
         else:
             click.echo(self.written(result, self.form), nl=False)
         if self.report is not None:
-            from conv2attn.checkpoints.atomic_files import write_text_atomically
+            from conv2attn.files.atomic_files import write_text_atomically
 
             form = REPORT_SUFFIXES[Path(self.report).suffix]
             write_text_atomically(self.report, self.written(result, form), self.force)
         if self.plot is not None:
-            from conv2attn import plots
+            from conv2attn.lab import plots
 
             plots.write(plots.draw_certificate(cast("Certificate", result)), self.plot, self.force)
 
@@ -324,7 +324,7 @@ sizing = options(
     click.option("--max-size", type=float, default=8, metavar="GIB", help="Refuse files larger than this."),
     heading=FILES,
 )
-READING_CLASS = "conv2attn.checkpoints.reading_options:Reading"
+READING_CLASS = "conv2attn.files.reading_options:Reading"
 READING = (
     click.option(
         "--arch",

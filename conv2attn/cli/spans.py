@@ -212,7 +212,7 @@ def atlas(models: str, output: str) -> None:
     once more with the argument seed, for an untrained twin, unless `twin = false`. The folder receives index.md,
     heads.csv, atlas.json and one JSON file a model. A second run measures only what is new.
     """
-    from conv2attn.experiments.atlas_runs import atlas as measure_models
+    from conv2attn.lab.atlas_runs import atlas as measure_models
 
     command = f"conv2attn atlas {Path(models).name} -o {Path(output).name}"
     contents = measure_models(Path(models), Path(output), command, lambda line: click.echo(line, err=True))

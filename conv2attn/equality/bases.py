@@ -12,11 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from conv2attn.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.attention.hardness import FORMAT_NAMES
-from conv2attn.attention.measured_arithmetic import thread_flushes
-from conv2attn.attention.recipe import score_dtype
-from conv2attn.basis import (
+from conv2attn.errors import AlphaError, UnsupportedError
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.layers.attention.hardness import FORMAT_NAMES
+from conv2attn.layers.attention.measured_arithmetic import thread_flushes
+from conv2attn.layers.attention.recipe import score_dtype
+from conv2attn.layers.theorem import Convolution
+from conv2attn.layers.theorem.convolution import overrides_torch
+from conv2attn.networks.conversion.replacement import current_convolution, evaluated_weight, reparametrisations
+from conv2attn.theory.basis import (
     FAMILIES,
     Basis,
     EnumeratedSoftmax,
@@ -32,13 +36,9 @@ from conv2attn.basis import (
     as_basis,
     offsets,
 )
-from conv2attn.bounds import Head, one_hot_threshold, smallest_eigenvalue_at_least
-from conv2attn.bounds.formats import accumulator_of
-from conv2attn.bounds.sum_rounding import gamma
-from conv2attn.errors import AlphaError, UnsupportedError
-from conv2attn.models.conversion.replacement import current_convolution, evaluated_weight, reparametrisations
-from conv2attn.theorem import Convolution
-from conv2attn.theorem.convolution import overrides_torch
+from conv2attn.theory.bounds import Head, one_hot_threshold, smallest_eigenvalue_at_least
+from conv2attn.theory.bounds.formats import accumulator_of
+from conv2attn.theory.bounds.sum_rounding import gamma
 
 UNKNOWN_SHIFT = 1.0  # as the shift of a head: nothing is known of its leak
 

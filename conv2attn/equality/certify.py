@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import check_network, first_weight, is_size
-from conv2attn.attention import ENGINES
-from conv2attn.attention.hardness import FORMAT_NAMES
-from conv2attn.attention.measured_arithmetic import arithmetics
-from conv2attn.attention.probes import float32_precisions, indirect_convolution
-from conv2attn.bounds import worst
 from conv2attn.equality.bases import a_kind, gradual_underflow
 from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.outputs import is_dense
 from conv2attn.equality.results import Certificate, Finding, unsupported
 from conv2attn.equality.runs import call, copied
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.provenance import assumed_of_both, input_size_of, published_size
-from conv2attn.theorem import STOCK
+from conv2attn.layers.attention import ENGINES
+from conv2attn.layers.attention.hardness import FORMAT_NAMES
+from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.layers.attention.probes import float32_precisions, indirect_convolution
+from conv2attn.layers.theorem import STOCK
+from conv2attn.networks.provenance import assumed_of_both, input_size_of, published_size
+from conv2attn.theory.bounds import worst
 
 
 def certify(

@@ -32,8 +32,8 @@ from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.runs import Runs, has_attention, run_both, with_layers_of_the_first
 from conv2attn.equality.twins import Lockstep, hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.errors import Conv2AttnError
-from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
-from conv2attn.theorem import STOCK
+from conv2attn.layers.theorem import STOCK
+from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
 from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = (

@@ -8,15 +8,15 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from conv2attn.basis import Basis, Sides
 from conv2attn.equality.bases import Pair, comparable_basis, heads_out_of_bounds
 from conv2attn.equality.layers import Layer, own
 from conv2attn.equality.maps import check_leak, exact_row, nearest_float
 from conv2attn.equality.results import Counterexample
 from conv2attn.equality.rounding import difference_bounds, differences
 from conv2attn.errors import Conv2AttnError
-from conv2attn.models.conversion.replacement import current_convolution
-from conv2attn.theorem import STOCK, attention_for
+from conv2attn.layers.theorem import STOCK, attention_for
+from conv2attn.networks.conversion.replacement import current_convolution
+from conv2attn.theory.basis import Basis, Sides
 
 CHANNELS = 16  # output channels tried on a small image, those whose weights differ most; fewer on a large one
 

@@ -8,13 +8,13 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Basis, Padding, Weights
 from conv2attn.equality.bases import comparable_basis
 from conv2attn.errors import UnsupportedError
-from conv2attn.models.conversion.redirection import AttendingCalls
-from conv2attn.models.conversion.replacement import reparametrisations, weight_changes
-from conv2attn.theorem import STOCK, Convolution
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.theorem import STOCK, Convolution
+from conv2attn.networks.conversion.redirection import AttendingCalls
+from conv2attn.networks.conversion.replacement import reparametrisations, weight_changes
+from conv2attn.theory.basis import Basis, Padding, Weights
 
 LAYERS = (*STOCK, MultiHeadSelfAttention)
 

@@ -10,12 +10,6 @@ import msgspec
 import torch
 from torch import Tensor
 
-from conv2attn.attention import ENGINES
-from conv2attn.attention.measured_arithmetic import arithmetics
-from conv2attn.attention.probes import exponential_underflows
-from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
-from conv2attn.bounds import Claimed, Head, claims_of, format_of, leak_reached, one_hot_threshold
-from conv2attn.bounds.dyadic import integer_matrix
 from conv2attn.equality.bases import (
     channels,
     format_of_weights,
@@ -28,8 +22,14 @@ from conv2attn.equality.bases import (
 )
 from conv2attn.equality.outputs import widest_gap
 from conv2attn.equality.results import Finding, holds, refuted, undecided, unsupported
-from conv2attn.models.conversion.outcomes import SURE_ALPHA
+from conv2attn.layers.attention import ENGINES
+from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.layers.attention.probes import exponential_underflows
+from conv2attn.networks.conversion.outcomes import SURE_ALPHA
 from conv2attn.report import counted
+from conv2attn.theory.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
+from conv2attn.theory.bounds import Claimed, Head, claims_of, format_of, leak_reached, one_hot_threshold
+from conv2attn.theory.bounds.dyadic import integer_matrix
 from conv2attn.verdicts import Strength
 
 

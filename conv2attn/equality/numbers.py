@@ -12,8 +12,6 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention.hardness import FORMAT_NAMES
-from conv2attn.bounds.formats import format_of
 from conv2attn.equality.failures import reason, without_memory
 from conv2attn.equality.outputs import (
     compare_outputs,
@@ -27,7 +25,9 @@ from conv2attn.equality.results import WHOLE_NETWORK, Counterexample, Finding, G
 from conv2attn.equality.running_error import Ball, NoRule, running
 from conv2attn.equality.runs import seeded, with_layers_of_the_first
 from conv2attn.equality.twins import modules_outside_layers
-from conv2attn.models.conversion.replacement import copy_network
+from conv2attn.layers.attention.hardness import FORMAT_NAMES
+from conv2attn.networks.conversion.replacement import copy_network
+from conv2attn.theory.bounds.formats import format_of
 
 IMAGES_TRIED = 4  # images, those first whose outputs differ most
 SEEN = 2.0**-44  # of the largest output: below it a float64 difference may be rounding

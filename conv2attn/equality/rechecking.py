@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from torch import nn
 
 from conv2attn.arguments import first_weight
-from conv2attn.attention import set_engine
 from conv2attn.equality.fingerprint import Identification, identify
 from conv2attn.equality.results import ROOT, Certificate
 from conv2attn.equality.runs import has_attention, with_layers_of_the_first
 from conv2attn.equality.stored_bounds import Objection, too_small
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.models.conversion.replacement import copy_network
+from conv2attn.layers.attention import set_engine
+from conv2attn.networks.conversion.replacement import copy_network
 from conv2attn.report import Document, Notes, Report, document
 from conv2attn.verdicts import Strength, Verdict
 

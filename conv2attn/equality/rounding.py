@@ -6,11 +6,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from conv2attn.attention.features import score_error
-from conv2attn.attention.measured_arithmetic import arithmetics
-from conv2attn.attention.recipe import score_dtype
-from conv2attn.basis import Basis, Weights
-from conv2attn.bounds import (
+from conv2attn.equality.bases import Pair, format_of_weights, gradual_underflow, heads_of, working_heads
+from conv2attn.equality.maps import is_plain, summed
+from conv2attn.errors import UsageError
+from conv2attn.layers.attention.features import score_error
+from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.layers.attention.recipe import score_dtype
+from conv2attn.theory.basis import Basis, Weights
+from conv2attn.theory.bounds import (
     WITHOUT_THEOREM,
     Arithmetic,
     Claimed,
@@ -24,9 +27,6 @@ from conv2attn.bounds import (
     target_rounds_to_one_threshold,
     worst,
 )
-from conv2attn.equality.bases import Pair, format_of_weights, gradual_underflow, heads_of, working_heads
-from conv2attn.equality.maps import is_plain, summed
-from conv2attn.errors import UsageError
 
 ROUNDED = 1 + 2.0**-7  # pays for the rounding of sums of up to 2^16 terms
 SLACK = 1 + 2.0**-30  # pays for the float64 sums here: fewer than 2^22 terms, each rounded once

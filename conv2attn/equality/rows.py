@@ -10,11 +10,6 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from conv2attn.attention import ENGINES, MultiHeadSelfAttention
-from conv2attn.attention.hardness import hard_offsets
-from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
-from conv2attn.basis import AttentionGrid, Basis
-from conv2attn.bounds import WITHOUT_THEOREM, Claimed, claims_of
 from conv2attn.equality.bases import Pair, comparable_basis, engine_of, gradual_underflow, heads_out_of_bounds
 from conv2attn.equality.counterexamples import find_counterexample
 from conv2attn.equality.failures import reason, without_memory
@@ -24,8 +19,13 @@ from conv2attn.equality.outputs import largest_difference, other_kind
 from conv2attn.equality.results import Counterexample, Finding, Licences, Row, holds, refuted, undecided, unsupported
 from conv2attn.equality.rounding import difference_bounds, has_blind_outputs, overflow, seeing
 from conv2attn.errors import Conv2AttnError
-from conv2attn.models.conversion.outcomes import describe
-from conv2attn.theorem import STOCK, Convolution
+from conv2attn.layers.attention import ENGINES, MultiHeadSelfAttention
+from conv2attn.layers.attention.hardness import hard_offsets
+from conv2attn.layers.attention.probes import SPIKE, indirect_convolution, spread_of_spike
+from conv2attn.layers.theorem import STOCK, Convolution
+from conv2attn.networks.conversion.outcomes import describe
+from conv2attn.theory.basis import AttentionGrid, Basis
+from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, claims_of
 from conv2attn.verdicts import Strength, Verdict
 
 HALF = (torch.float16, torch.bfloat16)

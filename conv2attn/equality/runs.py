@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equality.failures import blame, reason, without_memory
 from conv2attn.equality.layers import own, softened_module, with_weights
 from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.twins import Lockstep, attending, is_layer, modules_outside_layers, same_bits
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.generators import generators_kept
-from conv2attn.models.conversion.functional import FUNCTIONS, convolution_of_call, geometry_of
-from conv2attn.models.conversion.redirection import AttendedForward
-from conv2attn.models.conversion.replacement import copy_network
-from conv2attn.theorem import Convolution
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.theorem import Convolution
+from conv2attn.networks.conversion.functional import FUNCTIONS, convolution_of_call, geometry_of
+from conv2attn.networks.conversion.redirection import AttendedForward
+from conv2attn.networks.conversion.replacement import copy_network
 from conv2attn.torch_internals import tree_map_only
 
 LOCK = threading.RLock()

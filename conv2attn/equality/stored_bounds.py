@@ -13,11 +13,11 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.attention.measured_arithmetic import arithmetics
-from conv2attn.bounds import Arithmetic, Head, target_rounds_to_one_threshold, worst
-from conv2attn.bounds.by_key import heads_of_row
-from conv2attn.bounds.row import OutputChannel, Setting, SoftHeads
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.theory.bounds import Arithmetic, Head, target_rounds_to_one_threshold, worst
+from conv2attn.theory.bounds.by_key import heads_of_row
+from conv2attn.theory.bounds.row import OutputChannel, Setting, SoftHeads
 
 CONVOLUTION_MODULES = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 

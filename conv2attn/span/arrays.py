@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from conv2attn.basis import Sides
-from conv2attn.bounds import gamma
-from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.errors import UsageError
-from conv2attn.models.positions.position_rules import leading_note
+from conv2attn.networks.positions.position_rules import leading_note
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 from conv2attn.span.grids import grid_of, noted
+from conv2attn.theory.basis import Sides
+from conv2attn.theory.bounds import gamma
+from conv2attn.theory.bounds.dyadic import over_power_of_two
 
 COPIES = 12
 """Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted: 9.8 at most,

@@ -8,11 +8,11 @@ from typing import Any, get_args
 from torch import nn
 
 from conv2attn.arguments import Patterns, Selection, renamed
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Offset, terms
 from conv2attn.errors import UsageError, real_number
-from conv2attn.models.positions import PositionAttention, Unread
-from conv2attn.models.reading.records import Read
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.theorem import Convolution, as_convolution
+from conv2attn.networks.positions import PositionAttention, Unread
+from conv2attn.networks.reading.records import Read
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.conditions import check, check_kernel
@@ -20,7 +20,7 @@ from conv2attn.span.equations import operators_of, shift_targets
 from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
-from conv2attn.theorem import Convolution, as_convolution
+from conv2attn.theory.basis import Offset, terms
 from conv2attn.verdicts import Strength, Verdict
 
 CONDITIONS: tuple[ConditionName, ...] = get_args(ConditionName)
@@ -76,8 +76,8 @@ def check_span(
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
             sum), or floats as the rationals that they are. Then nothing is rounded, and `eps` is 0 by default.
         structure: instead of shifts, the family of operators of another basis convolution, such as
-            `conv2attn.basis.gcn(graph)`: the attention is that on the nodes of this graph, and the joint condition
-            decides.
+            `conv2attn.theory.basis.gcn(graph)`: the attention is that on the nodes of this graph, and the joint
+            condition decides.
         position_only: read each layer of a network that attends from its parameters, by position alone, and name those
             that cannot be read so; see docs/check-span.md for the kinds that are known.
         only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.

@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 import numpy as np
 
-from conv2attn.bounds import down
+from conv2attn.layers.theorem import Convolution
 from conv2attn.report import counted
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, kernel_targets, portions, widest
@@ -15,7 +15,7 @@ from conv2attn.span.least_squares import Factors, factored, split, triangular, w
 from conv2attn.span.planes import CANDIDATES, rounded_up
 from conv2attn.span.solver import NEAR_INTEGERS, Decision, decide_targets
 from conv2attn.span.span_report import Condition, ConditionName, Counting, Evidence, Target
-from conv2attn.theorem import Convolution
+from conv2attn.theory.bounds import down
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 AFFORDABLE = 1000

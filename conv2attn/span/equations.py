@@ -16,11 +16,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.basis import Offset, as_matrix
 from conv2attn.errors import UsageError
+from conv2attn.layers.theorem import Convolution, combinations, tap_matrix
 from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.grids import Grid
-from conv2attn.theorem import Convolution, combinations, tap_matrix
+from conv2attn.theory.basis import Offset, as_matrix
 
 
 @final

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Weights
 from conv2attn.errors import UsageError
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.theorem import Convolution, as_convolution
+from conv2attn.layers.theorem.construction import factors
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, limits_for
 from conv2attn.span.conditions import check
@@ -22,8 +23,7 @@ from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.least_squares import factors_of
 from conv2attn.span.reading import rows_of
 from conv2attn.span.span_report import Condition
-from conv2attn.theorem import Convolution, as_convolution
-from conv2attn.theorem.construction import factors
+from conv2attn.theory.basis import Weights
 from conv2attn.verdicts import Verdict
 
 

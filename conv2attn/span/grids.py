@@ -12,8 +12,8 @@ from typing import Any, SupportsIndex, TypeGuard, final
 import torch
 from torch import Tensor
 
-from conv2attn.basis import AttentionGrid, Offset, Sides, Sites
 from conv2attn.errors import UsageError
+from conv2attn.theory.basis import AttentionGrid, Offset, Sides, Sites
 
 FARTHEST = 2**31
 """Pixels that no offset goes beyond: no grid is as long, and sums of two of them are still numbers of int64."""

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
-from conv2attn.attention.hardness import first_stray
-from conv2attn.basis import AttentionGrid, Offset, Positions, QuadraticSoftmax, Sides, cut_softmax, moved_to
 from conv2attn.errors import UsageError
+from conv2attn.layers.attention import MultiHeadSelfAttention, hard_offsets
+from conv2attn.layers.attention.hardness import first_stray
 from conv2attn.span.arrays import MEMORY_LIMIT, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
+from conv2attn.theory.basis import AttentionGrid, Offset, Positions, QuadraticSoftmax, Sides, cut_softmax, moved_to
 
 SCORE_ROUNDINGS = 5
 """Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, and the softmax's

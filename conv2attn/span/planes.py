@@ -12,9 +12,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.bounds import gamma
 from conv2attn.span.attention_rows import ROUNDOFF, Array
 from conv2attn.span.equations import Portion, Targets
+from conv2attn.theory.bounds import gamma
 
 CANDIDATES = 4
 """Mixings a head of which what is left is held at once."""

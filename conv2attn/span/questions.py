@@ -9,7 +9,6 @@ from typing import Any, final
 
 import numpy as np
 
-from conv2attn.basis import Offset
 from conv2attn.span.attention_rows import Array, AttentionRows, Whole, limits_for
 from conv2attn.span.equations import shift_targets
 from conv2attn.span.graded_facts.measures import shares
@@ -17,6 +16,7 @@ from conv2attn.span.graded_facts.sums import Sums, sums_of
 from conv2attn.span.grids import PooledGrid
 from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.reading import rows_of
+from conv2attn.theory.basis import Offset
 
 LEAST_RELATIVE = 0.5
 """Share of the energy that displacement explains from which heads are read as convolutions: half of what they do."""

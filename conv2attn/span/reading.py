@@ -12,18 +12,18 @@ import torch
 from torch import nn
 
 from conv2attn.arguments import Patterns, Selection, running
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Sides
 from conv2attn.errors import Conv2AttnError, UsageError, whole_number
-from conv2attn.models import attention_layers
-from conv2attn.models.positions import PositionAttention, Unread, position_attention
-from conv2attn.models.positions.position_attention import ATTENDS
-from conv2attn.models.reading.phase import own_sides, read_network
-from conv2attn.models.reading.records import Read, Reads, Tokens
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.networks import attention_layers
+from conv2attn.networks.positions import PositionAttention, Unread, position_attention
+from conv2attn.networks.positions.position_attention import ATTENDS
+from conv2attn.networks.reading.phase import own_sides, read_network
+from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
 from conv2attn.span.grids import as_sides, axes_named, sides_among
 from conv2attn.span.layers import read_layer
+from conv2attn.theory.basis import Sides
 
 MOST_ZEROS = 2**24
 """Largest image of zeros, in numbers, that is run to find the grids of the layers of a network."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import renamed
-from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
-from conv2attn.attention.hardness import within_margins
-from conv2attn.basis import Basis, Offset, Shift, Weights
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models import attention_layers
+from conv2attn.layers.attention import MultiHeadSelfAttention, hard_offsets
+from conv2attn.layers.attention.hardness import within_margins
+from conv2attn.layers.theorem import convolution_of, module_of
+from conv2attn.networks import attention_layers
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.checking import offsets_of
 from conv2attn.span.equations import shift_targets
@@ -24,7 +24,7 @@ from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import as_sides, check_extent
 from conv2attn.span.layers import read_layer
 from conv2attn.span.reading import reads_of
-from conv2attn.theorem import convolution_of, module_of
+from conv2attn.theory.basis import Basis, Offset, Shift, Weights
 
 
 @final

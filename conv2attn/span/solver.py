@@ -12,7 +12,6 @@ from typing import final
 
 import numpy as np
 
-from conv2attn.bounds import down, up
 from conv2attn.span.attention_rows import Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, portions
 from conv2attn.span.least_squares import Factors, factors_of
@@ -30,6 +29,7 @@ from conv2attn.span.weighing import (
     spanned_exactly,
     weighed,
 )
+from conv2attn.theory.bounds import down, up
 from conv2attn.verdicts import Verdict
 
 STEPS = 60

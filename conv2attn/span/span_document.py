@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from conv2attn.basis import Offset
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, document, gathered, show
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow, Target
+from conv2attn.theory.basis import Offset
 from conv2attn.verdicts import Strength, Verdict
 
 SPAN_COLUMNS = (

@@ -7,7 +7,8 @@ from functools import singledispatch
 import torch
 from torch import Tensor
 
-from conv2attn.basis import (
+from conv2attn.testing.equivalence import assert_same, require
+from conv2attn.theory.basis import (
     Composition,
     Operator,
     Padding,
@@ -22,8 +23,7 @@ from conv2attn.basis import (
     output_sides,
     terms,
 )
-from conv2attn.bounds import FORMATS, gamma, softmax_error
-from conv2attn.testing.equivalence import assert_same, require
+from conv2attn.theory.bounds import FORMATS, gamma, softmax_error
 
 Law = Callable[[Operator, Sides, Tensor], None]
 FLOAT64_ROUNDOFF = FORMATS["float64"].unit_roundoff

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import as_basis, evaluate
+from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.testing.equivalence import assert_same, require
+from conv2attn.theory.basis import as_basis, evaluate
 
 LayerLaw = Callable[[MultiHeadSelfAttention, Tensor], None]
 

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from conv2attn.basis import (
+from conv2attn.testing.tensor_strategies import integer_tensors
+from conv2attn.theory.basis import (
     MODES,
     Composition,
     Dense,
@@ -17,7 +18,6 @@ from conv2attn.basis import (
     Sites,
     output_sides,
 )
-from conv2attn.testing.tensor_strategies import integer_tensors
 
 
 def tuples_of(strategy: st.SearchStrategy[Any], axes: int) -> st.SearchStrategy[tuple[Any, ...]]:

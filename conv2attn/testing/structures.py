@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from conv2attn.basis import (
+from conv2attn.testing.tensor_strategies import integer_tensors
+from conv2attn.theory.basis import (
     Chebyshev,
     Combination,
     Concatenation,
@@ -20,7 +21,6 @@ from conv2attn.basis import (
     Sparse,
     terms,
 )
-from conv2attn.testing.tensor_strategies import integer_tensors
 
 
 @st.composite

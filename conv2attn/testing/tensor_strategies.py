@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conv2attn.bounds import integer_budget
+from conv2attn.theory.bounds import integer_budget
 
 GENERATOR_SEEDS = st.integers(0, 2**16)
 

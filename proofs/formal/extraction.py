@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from conv2attn.bounds import Arithmetic, Head
-from conv2attn.bounds.by_key import heads_of_row
-from conv2attn.bounds.row import OutputChannel, Setting
+from conv2attn.theory.bounds import Arithmetic, Head
+from conv2attn.theory.bounds.by_key import heads_of_row
+from conv2attn.theory.bounds.row import OutputChannel, Setting
 
 from .sources import coqc
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Encoding
-from conv2attn.basis import Padding, Sites
+from conv2attn.layers.attention import Encoding
+from conv2attn.theory.basis import Padding, Sites
 
 
 class Small(nn.Module):

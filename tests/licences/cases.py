@@ -9,7 +9,7 @@ from typing import Any
 from flint import arb
 from sympy import lambdify
 
-from conv2attn.basis import AttentionGrid, Sites
+from conv2attn.theory.basis import AttentionGrid, Sites
 
 
 @dataclass(frozen=True)

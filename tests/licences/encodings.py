@@ -10,9 +10,9 @@ from licences.cases import Licence, ball, exact, grid_of
 import proofs.D2 as D2
 import proofs.L2a as L2a
 import proofs.L2e as L2e
-from conv2attn.basis import AttentionGrid, EnumeratedSoftmax, QuadraticSoftmax, apply
-from conv2attn.basis.operators.enumerated import radix
-from conv2attn.bounds import softmax_error
+from conv2attn.theory.basis import AttentionGrid, EnumeratedSoftmax, QuadraticSoftmax, apply
+from conv2attn.theory.basis.operators.enumerated import radix
+from conv2attn.theory.bounds import softmax_error
 
 
 def heads_on_a_grid(centres, alphas, *geometry):
@@ -184,7 +184,7 @@ def of_keys(operators, image, sides):
 
 
 LICENCES = {
-    ("L2a", "basis.QuadraticSoftmax"): Licence(
+    ("L2a", "theory.basis.QuadraticSoftmax"): Licence(
         quadratic,
         {
             "the 2 forgotten": reading(
@@ -207,7 +207,7 @@ LICENCES = {
         },
         shape=heads_on_a_grid,
     ),
-    ("D2", "basis.EnumeratedSoftmax"): Licence(
+    ("D2", "theory.basis.EnumeratedSoftmax"): Licence(
         enumerated,
         {
             "numbers too close": answering(EnumeratedSoftmax, "enumeration", lambda own, v, *on: v // 2),
@@ -232,7 +232,7 @@ LICENCES = {
         },
         shape=heads_on_a_grid,
     ),
-    ("L2e", "basis.QuadraticSoftmax.features"): Licence(
+    ("L2e", "theory.basis.QuadraticSoftmax.features"): Licence(
         absolute_features,
         {
             "the norm doubled": changed(answering=lambda k: torch.cat([k[..., :-1], 2 * k[..., -1:]], -1)),
@@ -249,7 +249,7 @@ LICENCES = {
         },
         shape=heads_on_a_grid,
     ),
-    ("L2d", "basis.apply"): Licence(
+    ("L2d", "theory.basis.apply"): Licence(
         mixes_by_the_softmax,
         {
             "axes of the centre reversed": head(centre=lambda c: c.flip(1)),

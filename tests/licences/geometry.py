@@ -8,8 +8,8 @@ import torch
 from licences.cases import Licence, exact, sides_of, sites_of
 
 import proofs.L1 as L1
-from conv2attn.attention.engines import gather
-from conv2attn.basis import AttentionGrid, Padding, Sites
+from conv2attn.layers.attention.engines import gather
+from conv2attn.theory.basis import AttentionGrid, Padding, Sites
 
 
 def sites_read_the_keys(of_kernel, case):
@@ -102,7 +102,7 @@ def changed(change):
 
 
 LICENCES = {
-    ("L1", "basis.Sites.of_kernel"): Licence(
+    ("L1", "theory.basis.Sites.of_kernel"): Licence(
         sites_read_the_keys,
         {
             "stride and dilation exchanged": lambda k, s, d: Sites.of_kernel(k, d, s),
@@ -113,7 +113,7 @@ LICENCES = {
         },
         shape=lambda kernel, stride, dilation, spare: (sides_of(kernel, dilation, spare), kernel, stride, dilation),
     ),
-    ("L1", "basis.Padding.source"): Licence(
+    ("L1", "theory.basis.Padding.source"): Licence(
         padded_like_numpy,
         {
             **{f"{mode} moved by one": only_in(mode, lambda p, right, side: right.roll(1)) for mode in MODES},
@@ -137,7 +137,7 @@ LICENCES = {
         examples=120,
         shape=lambda mode, before, after, side, spacing: (Padding((before,), (after,), mode, (spacing,)), side),
     ),
-    ("STR", "basis.Sites.without_stride"): Licence(
+    ("STR", "theory.basis.Sites.without_stride"): Licence(
         strided_sites_are_some,
         {
             "stride kept": lambda sites: sites,
@@ -146,7 +146,7 @@ LICENCES = {
         },
         shape=lambda kernel, dilation, stride, spare: (sides_of(kernel, dilation, spare), kernel, stride, dilation),
     ),
-    ("PAD", "attention.engines.gather.continued"): Licence(
+    ("PAD", "layers.attention.engines.gather.continued"): Licence(
         heads_read_the_clamp,
         {
             "zeros": changed(lambda padding, sites: (replace(padding, mode="zeros"), sites)),

@@ -15,9 +15,9 @@ from licences import encodings, geometry, layers, leaks, rounding, softmaxes, sp
 from licences.domains import DOMAINS, cases, edges, ends, lengths
 from licences.planted import plants
 
-from conv2attn import bounds
-from conv2attn.bounds import WITHOUT_THEOREM, Claimed, RoundingBound
 from conv2attn.errors import Conv2AttnError
+from conv2attn.theory import bounds
+from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, RoundingBound
 from proofs import CLAIMS
 
 LICENCES = {
@@ -149,7 +149,7 @@ def test_each_licence_has_a_mutant_for_each_branch():
 
 
 def test_a_right_function_is_not_taken_for_a_wrong_one():
-    claimed = "STR", "conv2attn.basis.Sites.without_stride"
+    claimed = "STR", "conv2attn.theory.basis.Sites.without_stride"
     with pytest.raises(NoSuchExample):
         find(drawn(claimed), lambda case: differs(claimed, resolve(claimed[1]), case),
              settings=settings(max_examples=20, **QUICK))  # fmt: skip
@@ -157,7 +157,7 @@ def test_a_right_function_is_not_taken_for_a_wrong_one():
 
 def test_a_name_that_does_not_resolve_is_an_error():
     with pytest.raises(AttributeError):
-        resolve("conv2attn.bounds.no_such_bound")
+        resolve("conv2attn.theory.bounds.no_such_bound")
 
 
 NO_UPPER_BOUNDS = {

@@ -7,10 +7,10 @@ import torch
 from licences.cases import Licence
 from licences.geometry import MODES
 
-from conv2attn.basis import Dense, Padding, Weights, as_matrix, basis_of, compose
 from conv2attn.errors import HeadSizeError
-from conv2attn.theorem import construction
-from conv2attn.theorem.convolution import Convolution
+from conv2attn.layers.theorem import construction
+from conv2attn.layers.theorem.convolution import Convolution
+from conv2attn.theory.basis import Dense, Padding, Weights, as_matrix, basis_of, compose
 
 
 def convolution(
@@ -151,7 +151,7 @@ def first_parameters(second, first, sides):
 
 
 LICENCES = {
-    ("T1", "theorem.construction.attention_for"): Licence(
+    ("T1", "layers.theorem.construction.attention_for"): Licence(
         is_the_convolution,
         {
             "taps flipped": of(lambda c: replace(c, weight=c.weight.flip(2))),
@@ -172,7 +172,7 @@ LICENCES = {
         },
         shape=convolution,
     ),
-    ("T1p", "theorem.construction.head_width"): Licence(
+    ("T1p", "layers.theorem.construction.head_width"): Licence(
         is_wide_enough,
         {
             "d_out": lambda c, wish: c.d_out // c.groups if wish is None else construction.head_width(c, wish),
@@ -188,7 +188,7 @@ LICENCES = {
         examples=150,
         shape=asked,
     ),
-    ("T1p", "theorem.construction.factors"): Licence(
+    ("T1p", "layers.theorem.construction.factors"): Licence(
         are_factors,
         {
             "output transposed": changed(output=lambda o: o.flip(1)),
@@ -206,7 +206,7 @@ LICENCES = {
             *(taps.fill(heads, groups * d_out, d_in), groups, min(d_out, d_in) + spare),
         ),
     ),
-    ("AND", "basis.compose"): Licence(
+    ("AND", "theory.basis.compose"): Licence(
         is_the_composition,
         {
             "the first bias forgotten": lambda b, a, sides: compose(b, weighted(a, bias=None), sides),

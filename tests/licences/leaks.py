@@ -8,7 +8,7 @@ import numpy as np
 from flint import arb, ctx
 from licences.cases import Licence, ball
 
-from conv2attn.bounds import leaked_mass, leaked_mass_diagonal, mixing_effect, smallest_eigenvalue_at_least
+from conv2attn.theory.bounds import leaked_mass, leaked_mass_diagonal, mixing_effect, smallest_eigenvalue_at_least
 
 
 def rivals(alpha, beside=Fraction(0)):
@@ -100,7 +100,7 @@ def by_branch(low, high):
 
 
 LICENCES = {
-    ("L2b", "bounds.leaked_mass"): Licence(
+    ("L2b", "theory.bounds.leaked_mass"): Licence(
         leaves_at_most,
         {
             "half as much again": lambda alpha, n: 1.5 * leaked_mass(alpha, n),
@@ -108,7 +108,7 @@ LICENCES = {
             "never 0": lambda alpha, n: max(2.0**-40, leaked_mass(alpha, n)),
         },
     ),
-    ("L2c", "bounds.leaked_mass"): Licence(
+    ("L2c", "theory.bounds.leaked_mass"): Licence(
         is_the_leak,
         {
             "cancellation": float_bound,
@@ -119,7 +119,7 @@ LICENCES = {
         },
         shape=lambda alpha, n: ([(alpha,)] * n, (alpha, n)),
     ),
-    ("L2c", "bounds.leaked_mass_diagonal"): Licence(
+    ("L2c", "theory.bounds.leaked_mass_diagonal"): Licence(
         is_the_leak,
         {
             "the sharpest axis for all": lambda alphas, centre: leaked_mass(max(alphas), len(alphas)),
@@ -137,7 +137,7 @@ LICENCES = {
         },
         shape=lambda alphas, centre: ([(a, beside(c)) for a, c in zip(alphas, centre, strict=True)], (alphas, centre)),
     ),
-    ("GQ", "bounds.smallest_eigenvalue_at_least"): Licence(
+    ("GQ", "theory.bounds.smallest_eigenvalue_at_least"): Licence(
         covers_the_grid,
         {
             "10 % too large": scaled(1.1),
@@ -148,7 +148,7 @@ LICENCES = {
         },
         shape=precision,
     ),
-    ("T1", "bounds.mixing_effect"): Licence(
+    ("T1", "theory.bounds.mixing_effect"): Licence(
         is_the_effect,
         {
             "without the radius": lambda share, radius: mixing_effect(share, 1.0),

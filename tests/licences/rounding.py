@@ -5,8 +5,8 @@ from fractions import Fraction
 
 from licences.cases import Licence
 
-from conv2attn.bounds import FORMATS, RoundingBound, convolution_bound, difference_bound, gamma
-from conv2attn.bounds.formats import accumulator_of, storage_of
+from conv2attn.theory.bounds import FORMATS, RoundingBound, convolution_bound, difference_bound, gamma
+from conv2attn.theory.bounds.formats import accumulator_of, storage_of
 from proofs import FLOAT
 
 TINY = Fraction(1, 2**50)
@@ -71,7 +71,7 @@ def without(**forced):
 
 NONE = RoundingBound(0.0, 0.0)
 LICENCES = {
-    ("FLOAT", "bounds.gamma"): Licence(
+    ("FLOAT", "theory.bounds.gamma"): Licence(
         lambda function, case: rounded_up(function(*case), FLOAT.gamma(case[0], Fraction(case[1]))),
         {
             "n u": lambda n, u: n * u,
@@ -80,7 +80,7 @@ LICENCES = {
             "half of u": lambda n, u: gamma(n, u / 2),
         },
     ),
-    ("FLOAT", "bounds.convolution_bound"): Licence(
+    ("FLOAT", "theory.bounds.convolution_bound"): Licence(
         bounds_a_convolution,
         {
             "no bias": without(bias=False),
@@ -102,7 +102,7 @@ LICENCES = {
         },
         examples=200,
     ),
-    ("FLOAT", "bounds.difference_bound"): Licence(
+    ("FLOAT", "theory.bounds.difference_bound"): Licence(
         bounds_a_difference,
         {
             "no bias": lambda s, b, *others: difference_bound(s, 0.0, *others),

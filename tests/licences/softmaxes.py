@@ -9,7 +9,7 @@ from licences.cases import Licence, ball
 from licences.leaks import rivals
 from licences.thresholds import rounds_to_zero
 
-from conv2attn.bounds import (
+from conv2attn.theory.bounds import (
     FORMATS,
     Arithmetic,
     Head,
@@ -20,7 +20,7 @@ from conv2attn.bounds import (
     softmax_error,
     target_rounds_to_one_threshold,
 )
-from conv2attn.bounds.formats import accumulator_of, storage_of
+from conv2attn.theory.bounds.formats import accumulator_of, storage_of
 from proofs import FLOAT, SOFT
 
 TIGHT = 1 + arb(2) ** -40
@@ -254,7 +254,7 @@ def soft_head(alpha, shifts, keys, beyond, enumerated, name, ulps, truncates, st
 
 
 LICENCES = {
-    ("SOFT", "bounds.softmax_error"): Licence(
+    ("SOFT", "theory.bounds.softmax_error"): Licence(
         bounds_a_softmax,
         {
             "scores taken for exact": lambda k, f, s, e: softmax_error(k, f, 0.0, e),
@@ -267,7 +267,7 @@ LICENCES = {
         },
         examples=100,
     ),
-    ("ROW", "bounds.soft_mixing_bound"): Licence(
+    ("ROW", "theory.bounds.soft_mixing_bound"): Licence(
         bounds_a_soft_mean,
         {
             "float32 for all": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, format="float32"), e),
@@ -291,7 +291,7 @@ LICENCES = {
         examples=150,
         shape=soft_head,
     ),
-    ("SOFT", "bounds.computed_leak"): Licence(
+    ("SOFT", "theory.bounds.computed_leak"): Licence(
         is_the_computed_leak,
         {
             "scores taken for exact": lambda a, n, f, e: computed_leak(a / (1 - 2.0**-22), n, f, e),
@@ -304,7 +304,7 @@ LICENCES = {
         },
         examples=150,
     ),
-    ("SOFT", "bounds.target_rounds_to_one_threshold"): Licence(
+    ("SOFT", "theory.bounds.target_rounds_to_one_threshold"): Licence(
         is_where_the_target_is_one,
         {
             "two axes for all": lambda f, n, e: target_rounds_to_one_threshold(f, 2, e),
@@ -315,7 +315,7 @@ LICENCES = {
         },
         examples=72,
     ),
-    ("SOFT", "bounds.hard_mixing_bound"): Licence(
+    ("SOFT", "theory.bounds.hard_mixing_bound"): Licence(
         bounds_a_hard_mean,
         {
             "float32 for all": lambda a, n, f, e: hard_mixing_bound(max(a, 20.0), n, "float32", e),

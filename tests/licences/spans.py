@@ -7,10 +7,10 @@ import flint
 import torch
 from licences.cases import Licence
 
-from conv2attn.basis import Padding
+from conv2attn.layers.theorem import fewest_heads
+from conv2attn.layers.theorem.convolution import Convolution
 from conv2attn.span import check_span
-from conv2attn.theorem import fewest_heads
-from conv2attn.theorem.convolution import Convolution
+from conv2attn.theory.basis import Padding
 from conv2attn.verdicts import Verdict
 
 
@@ -160,7 +160,7 @@ LICENCES = {
         },
         shape=heads_on_a_line,
     ),
-    ("HEADS", "theorem.fewest_heads"): Licence(
+    ("HEADS", "layers.theorem.fewest_heads"): Licence(
         are_needed,
         {
             "the rank": counted(lambda c: rank(taps_of(c))),

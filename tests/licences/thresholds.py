@@ -5,7 +5,7 @@ import math
 from flint import arb, ctx
 from licences.cases import Licence, ball
 
-from conv2attn.bounds import FORMATS, auto_alpha, one_hot_threshold
+from conv2attn.theory.bounds import FORMATS, auto_alpha, one_hot_threshold
 from proofs.A46 import AUTO
 from proofs.A46 import FORMATS as PROVED
 
@@ -55,7 +55,7 @@ def in_format(wanted, wrong):
 
 
 LICENCES = {
-    ("A46", "bounds.one_hot_threshold"): Licence(
+    ("A46", "theory.bounds.one_hot_threshold"): Licence(
         is_the_first,
         {
             **{
@@ -75,7 +75,7 @@ LICENCES = {
         },
         examples=80,
     ),
-    ("A46", "bounds.auto_alpha"): Licence(
+    ("A46", "theory.bounds.auto_alpha"): Licence(
         is_automatic,
         {
             "half": lambda name: auto_alpha(name) / 2,

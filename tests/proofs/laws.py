@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sympy
 
-from conv2attn import bounds
+from conv2attn.theory import bounds
 from conv2attn.verdicts import Verdict
 from proofs import CLAIMS as NAMES
 from proofs import core, report
@@ -169,8 +169,10 @@ def test_a_claim_says_what_of_it_is_formal(claim):
 
 def test_the_bounds_that_no_claim_licenses_are_listed(whole):
     licensed = {name for claim in CLAIMS for name in claim.licenses}
-    functions = {f"conv2attn.bounds.{name}" for name in bounds.__all__ if inspect.isfunction(getattr(bounds, name))}
-    functions -= {"conv2attn.bounds.format_of", "conv2attn.bounds.claims_of"}  # these give no number
+    functions = {
+        f"conv2attn.theory.bounds.{name}" for name in bounds.__all__ if inspect.isfunction(getattr(bounds, name))
+    }
+    functions -= {"conv2attn.theory.bounds.format_of", "conv2attn.theory.bounds.claims_of"}  # these give no number
     assert set(whole.not_licensed) == functions - licensed
     assert set(not_licensed([])) == functions
     assert all(name.removeprefix("conv2attn.") in whole.to_text() for name in whole.not_licensed)

@@ -14,7 +14,11 @@ from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAG
 from torch_geometric.utils import from_networkx
 
 import conv2attn
-from conv2attn.basis import (
+from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
+from conv2attn.layers.framework import compare, from_torch
+from conv2attn.layers.framework.geometric import to_geometric
+from conv2attn.testing import assert_same
+from conv2attn.theory.basis import (
     Composition,
     Graph,
     Shift,
@@ -31,10 +35,6 @@ from conv2attn.basis import (
     relations,
     terms,
 )
-from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
-from conv2attn.framework import compare, from_torch
-from conv2attn.framework.geometric import to_geometric
-from conv2attn.testing import assert_same
 from conv2attn.verdicts import Strength, Verdict
 
 ROUNDING = 1e-12

@@ -14,14 +14,14 @@ from torch.overrides import TorchFunctionMode
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from conv2attn.arguments import call_network
-from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
-from conv2attn.models.capture import capture
-from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
-from conv2attn.models.positions.position_rules import ENCODERS, is_kind
-from conv2attn.models.positions.position_rules import RELATIVE as RULES
-from conv2attn.models.reading.watch import SOFTMAXES
+from conv2attn.networks.capture import capture
+from conv2attn.networks.positions import PositionAttention, Unread, attention_of_positions, position_attention
+from conv2attn.networks.positions.position_rules import ENCODERS, is_kind
+from conv2attn.networks.positions.position_rules import RELATIVE as RULES
+from conv2attn.networks.reading.watch import SOFTMAXES
 from conv2attn.span import check_span, head_offsets
+from conv2attn.theory.bounds import gamma
 from conv2attn.verdicts import Strength, Verdict
 
 UNIT = 2.0**-53

@@ -7,16 +7,16 @@ import skimage.data
 import torch
 from encoders import VISION, pictures, sentence, sentence_encoder, vision
 from mtcnn import Detector, ONet, PNet, RNet, load_detector
-from networks import NETWORKS, convolutions_at_work, photographs, real
 from packaged import as_batch, packaged, photograph, resized
+from real_networks import NETWORKS, convolutions_at_work, photographs, real
 from rounding import within
 from torch import nn
 from xfeat import XFeat, load_xfeat, matches
 
 import conv2attn
-from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError
-from conv2attn.models.provenance import provenance_of
+from conv2attn.files import load
+from conv2attn.networks.provenance import provenance_of
 
 ENGINES = ["conv", "gather", "separable"]
 CONVOLUTIONS = {"pnet": 5, "rnet": 3, "onet": 4, "xfeat": 27, "resnet18": 20}

@@ -18,12 +18,12 @@ from torch import nn
 
 import conv2attn
 from conv2attn import certify, conversion_of
-from conv2attn.checkpoints import load, save
-from conv2attn.checkpoints.architectures import architecture
-from conv2attn.checkpoints.input_images import read_images
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
-from conv2attn.models.provenance import provenance_of
+from conv2attn.files import load, save
+from conv2attn.files.architectures import architecture
+from conv2attn.files.input_images import read_images
+from conv2attn.networks.provenance import provenance_of
 
 
 @pytest.fixture(autouse=True)

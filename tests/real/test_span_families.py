@@ -7,7 +7,7 @@ from transformers.models.sam.modeling_sam import SamVisionEncoder
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn import heads
-from conv2attn.models.capture import capture
+from conv2attn.networks.capture import capture
 from conv2attn.span import check_span
 from conv2attn.span.reading import reads_of
 from conv2attn.verdicts import Verdict

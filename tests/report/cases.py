@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 
 from conv2attn import check_span, heads
-from conv2attn.checkpoints.inspection import Inspection
 from conv2attn.equality import Recheck
-from conv2attn.experiments.pruning import Pruning
-from conv2attn.experiments.tables import reproduce_tables
-from conv2attn.models.softening import SoftenedLayer, Softening
+from conv2attn.files.inspection import Inspection
+from conv2attn.lab.pruning import Pruning
+from conv2attn.lab.tables import reproduce_tables
+from conv2attn.networks.softening import SoftenedLayer, Softening
 from conv2attn.report import Report
 
 NAMES = [f"layer{stage}.{block}.attention" for stage in (1, 2) for block in (0, 1, 2)]

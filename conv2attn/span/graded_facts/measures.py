@@ -13,10 +13,10 @@ from functools import reduce
 
 import numpy as np
 
-from conv2attn.basis import Offset
 from conv2attn.span.attention_rows import Array
 from conv2attn.span.graded_facts.sums import Sums
 from conv2attn.span.least_squares import NEGLIGIBLE
+from conv2attn.theory.basis import Offset
 
 KERNELS = (1, 3, 5, 7)
 DILATIONS = (1, 2, 3)

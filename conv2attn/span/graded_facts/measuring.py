@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from conv2attn.arguments import Patterns, Selection, renamed
-from conv2attn.models.positions import Unread
-from conv2attn.models.reading.records import Windows
+from conv2attn.networks.positions import Unread
+from conv2attn.networks.reading.records import Windows
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.graded_facts.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact, kind_of

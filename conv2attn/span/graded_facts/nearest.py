@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from conv2attn.basis import Offset
-from conv2attn.models.reading.records import Windows
+from conv2attn.networks.reading.records import Windows
 from conv2attn.span.arrays import CHUNK
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.equations import portions, shift_targets
@@ -15,6 +14,7 @@ from conv2attn.span.graded_facts.facts import ConvolutionFact
 from conv2attn.span.graded_facts.measures import KERNELS, Estimate, crossed, error_of, estimated, mean_of, number
 from conv2attn.span.graded_facts.sums import Sums, coordinates, kernel, list_of_pieces
 from conv2attn.span.least_squares import NEGLIGIBLE, triangular
+from conv2attn.theory.basis import Offset
 
 DENSE = 2**29
 """Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""

@@ -12,11 +12,11 @@ from typing import Any, final
 
 import numpy as np
 
-from conv2attn.basis import Offset
-from conv2attn.models.reading.records import Windows
+from conv2attn.networks.reading.records import Windows
 from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.grids import Grid
 from conv2attn.span.least_squares import triangles, triangular
+from conv2attn.theory.basis import Offset
 
 ALLOWED = 1e-30
 """A key that no head gives more than this in any image is masked: the scores of what is not masked differ by less."""

@@ -8,11 +8,11 @@ from equality.edges.rounding import FORMATS, bound, images, layer, one_of
 from torch import nn
 
 import conv2attn
-from conv2attn.attention.measured_arithmetic import arithmetics
-from conv2attn.attention.probes import indirect_convolution, spread_of_spike
-from conv2attn.bounds import Arithmetic, convolution_bound
 from conv2attn.equality import certify
 from conv2attn.equality.rows import Measured, judge_measured
+from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.layers.attention.probes import indirect_convolution, spread_of_spike
+from conv2attn.theory.bounds import Arithmetic, convolution_bound
 from conv2attn.verdicts import Strength, Verdict
 
 

@@ -85,7 +85,7 @@ def test_a_network_too_large_for_the_memory_is_not_refuted(monkeypatch):
     def full(*args, **kwargs):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
-    monkeypatch.setattr("conv2attn.attention.layer.MultiHeadSelfAttention.evaluate", full)
+    monkeypatch.setattr("conv2attn.layers.attention.layer.MultiHeadSelfAttention.evaluate", full)
     with pytest.raises(UsageError, match="memory"):
         certify(original, converted, images=images(1, 16, 9, 8))
 

@@ -8,10 +8,12 @@ import torch
 from equality.edges.rounding import layer
 
 import conv2attn
-from conv2attn.attention.features import score_error
-from conv2attn.attention.measured_arithmetic import arithmetics
-from conv2attn.basis import Basis, EnumeratedSoftmax, QuadraticSoftmax, Sites
-from conv2attn.bounds import (
+from conv2attn.equality.bases import Pair, comparable_basis, soft_heads
+from conv2attn.equality.rounding import difference_bounds
+from conv2attn.layers.attention.features import score_error
+from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.theory.basis import Basis, EnumeratedSoftmax, QuadraticSoftmax, Sites
+from conv2attn.theory.bounds import (
     Head,
     RoundingBound,
     convolution_bound,
@@ -22,8 +24,6 @@ from conv2attn.bounds import (
     soft_reading,
     target_rounds_to_one_threshold,
 )
-from conv2attn.equality.bases import Pair, comparable_basis, soft_heads
-from conv2attn.equality.rounding import difference_bounds
 
 SIDES = (12, 11)
 AUTO = "auto", "auto"
@@ -97,7 +97,7 @@ def factored(d_out, d_head):
     """An attention with both factors, which are to be filled."""
     right = conv2attn.convert(layer((4, d_out)))
     options = {"d_head": d_head, "padding": right.image_padding}
-    return conv2attn.attention.MultiHeadSelfAttention(4, d_out, right.encoding, **options)
+    return conv2attn.layers.attention.MultiHeadSelfAttention(4, d_out, right.encoding, **options)
 
 
 def test_a_product_of_factors_that_is_rounded_is_counted():

@@ -10,10 +10,10 @@ from commands import call, save_residual
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Encoding
-from conv2attn.basis import Padding
 from conv2attn.equality import certify
 from conv2attn.errors import UsageError
+from conv2attn.layers.attention import Encoding
+from conv2attn.theory.basis import Padding
 from conv2attn.verdicts import Verdict
 
 

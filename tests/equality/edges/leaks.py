@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.basis import FAMILIES
 from conv2attn.equality import certify, maps
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.theory.basis import FAMILIES
 from conv2attn.verdicts import Strength, Verdict
 
 PROVED, BOUNDED = (Verdict.HOLDS, Strength.PROVED), (Verdict.HOLDS, Strength.BOUNDED)
@@ -121,7 +121,7 @@ def test_what_is_proved_is_one_hot_to_the_bit(shift):
 
 def test_what_is_proved_depends_on_exponentials_that_vanish_here(monkeypatch):
     """Where this machine's softmax keeps what should be 0, nothing is proved."""
-    from conv2attn.attention import probes
+    from conv2attn.layers.attention import probes
 
     whole = torch.softmax
     monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: whole(*args, **kwargs).clamp(min=1e-45))

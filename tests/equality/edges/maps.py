@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.basis import Padding, Sites, Weights
 from conv2attn.equality.bases import without_identities
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.theory.basis import Padding, Sites, Weights
 from conv2attn.verdicts import Verdict
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

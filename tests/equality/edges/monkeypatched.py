@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn.utils import parametrize, prune
 
 import conv2attn
-from conv2attn.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.basis import Padding, QuadraticSoftmax, Sites
 from conv2attn.equality import certify
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.theory.basis import Padding, QuadraticSoftmax, Sites
 from conv2attn.verdicts import Verdict
 
 with torch.random.fork_rng():

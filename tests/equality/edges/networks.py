@@ -8,8 +8,8 @@ from equality.reports import PROVED, outcome, rows
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equality import certify
+from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Encoding
-from conv2attn.basis import Padding, Sites
 from conv2attn.errors import GeometryError
+from conv2attn.layers.attention import Encoding
+from conv2attn.theory.basis import Padding, Sites
 from conv2attn.verdicts import Verdict
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

@@ -13,10 +13,10 @@ from equality import planted
 from equality.planted import image, original, pair
 from schemas import complaints
 
-from conv2attn.bounds import WITHOUT_THEOREM
 from conv2attn.cli import main
 from conv2attn.equality import Certificate, Outputs, certify
 from conv2attn.errors import ERROR_RULES
+from conv2attn.theory.bounds import WITHOUT_THEOREM
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "certificates.md").read_text()

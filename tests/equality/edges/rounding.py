@@ -13,10 +13,10 @@ from torch import nn
 
 import conv2attn
 from benchmarks.tightness import CASES, SHORT, measure, shuffled, table
-from conv2attn.bounds import convolution_bound, gamma, leaked_mass
 from conv2attn.equality import certify
 from conv2attn.equality.bases import Pair, comparable_basis, magnitudes
 from conv2attn.equality.rounding import difference_bounds, overflow
+from conv2attn.theory.bounds import convolution_bound, gamma, leaked_mass
 from conv2attn.verdicts import Verdict
 
 FORMATS = {

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.equality import symmetric
 from conv2attn.errors import UsageError
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.verdicts import Verdict
 
 SIZE = (2, 6, 8)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from licences.domains import DOMAINS, cases
 from licences.softmaxes import soft_head
 
-from conv2attn.bounds import (
+from conv2attn.theory.bounds import (
     FORMATS,
     Arithmetic,
     Head,
@@ -20,9 +20,9 @@ from conv2attn.bounds import (
     soft_reading,
     softmax_error,
 )
-from conv2attn.bounds.by_key import heads_of_row
-from conv2attn.bounds.formats import accumulator_of
-from conv2attn.bounds.row import ONE, OutputChannel, Setting, geom, prod
+from conv2attn.theory.bounds.by_key import heads_of_row
+from conv2attn.theory.bounds.formats import accumulator_of
+from conv2attn.theory.bounds.row import ONE, OutputChannel, Setting, geom, prod
 from proofs.formal import extraction
 
 ALPHAS = (0.03, 0.5, 3.0, 5.0, 20.0, 46.0, 200.0)
@@ -109,7 +109,7 @@ def on_a_key(case):
     return dataclasses.replace(head, shifts=(0.0,) * len(head.shifts)), keys, plain, score_error
 
 
-soft_heads = cases(DOMAINS["ROW", "conv2attn.bounds.soft_mixing_bound"]).map(lambda case: soft_head(*case))
+soft_heads = cases(DOMAINS["ROW", "conv2attn.theory.bounds.soft_mixing_bound"]).map(lambda case: soft_head(*case))
 cases_on_keys = soft_heads.map(on_a_key).filter(lambda case: heads_of_row(*case) is not None)
 
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from conv2attn import check_span, convert, express, heads, recover
 from conv2attn.errors import UsageError
+from conv2attn.layers.theorem import fewest_heads
 from conv2attn.span import expression, fit_heads, head_offsets, profiles, redundant_heads
-from conv2attn.theorem import fewest_heads
 from conv2attn.verdicts import Strength, Verdict
 
 EYE = np.eye(9)[None]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from attention.cases import hard_layer, soft_layer
 from attentions import LINE, hard
+from layers.attention.cases import hard_layer, soft_layer
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.verdicts import Verdict
 
 LAYERS = {

@@ -10,9 +10,9 @@ from attentions import EVERY, LINE, OFFSETS, hard
 from click.testing import CliRunner
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
-from conv2attn.attention import Encoding
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
+from conv2attn.layers.attention import Encoding
 from conv2attn.span import layers
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.verdicts import Strength, Verdict

@@ -11,8 +11,8 @@ import conv2attn
 from conv2attn import check_span
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.models.capture import capture
-from conv2attn.models.positions import Unread
+from conv2attn.networks.capture import capture
+from conv2attn.networks.positions import Unread
 from conv2attn.verdicts import Verdict
 
 

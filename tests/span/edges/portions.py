@@ -8,7 +8,7 @@ import torch
 from attentions import EVERY, LINE, OFFSETS, hard, soft
 
 from conv2attn import MultiHeadSelfAttention, convert
-from conv2attn.attention import Encoding
+from conv2attn.layers.attention import Encoding
 from conv2attn.span import equations as module
 from conv2attn.span import solver
 from conv2attn.span.arrays import read_array

@@ -11,8 +11,8 @@ from span.cases import boxes, fractions, weights
 from torch import nn
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
-from conv2attn.attention import Encoding
 from conv2attn.errors import UsageError
+from conv2attn.layers.attention import Encoding
 
 EYE, SOFT = np.eye(9)[None], soft((5, 6), 1.0)
 BOXES = weights(boxes())

@@ -9,7 +9,12 @@ import torch
 from confirmation import confirm
 
 from conv2attn import check_span
-from conv2attn.basis import (
+from conv2attn.errors import UsageError
+from conv2attn.layers.framework import AttentionConvolution, BiAffine, from_torch
+from conv2attn.span.attention_rows import limits_for
+from conv2attn.span.equations import operators_of
+from conv2attn.span.reading import rows_of
+from conv2attn.theory.basis import (
     Chebyshev,
     Graph,
     Shift,
@@ -21,11 +26,6 @@ from conv2attn.basis import (
     random_walks,
     terms,
 )
-from conv2attn.errors import UsageError
-from conv2attn.framework import AttentionConvolution, BiAffine, from_torch
-from conv2attn.span.attention_rows import limits_for
-from conv2attn.span.equations import operators_of
-from conv2attn.span.reading import rows_of
 from conv2attn.verdicts import Strength, Verdict
 
 

@@ -12,13 +12,13 @@ from schemas import entries, nearly
 from torch import nn
 
 from conv2attn import check_span, heads
-from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.models.reading.records import Windows
+from conv2attn.networks.reading.records import Windows
 from conv2attn.span.graded_facts.facts import HeadsReport
 from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.reading import rows_of
+from conv2attn.theory.basis import AttentionGrid, Sites
 from conv2attn.verdicts import Verdict
 
 SAID = "in windows of 4x4: measured where its windows stand in the image; check-span judges one window"

@@ -12,8 +12,7 @@ from checker import confirms_counting, confirms_dual, confirms_holds
 from confirmation import confirm
 
 from conv2attn import MultiHeadSelfAttention, check_span
-from conv2attn.attention import Encoding
-from conv2attn.bounds.dyadic import over_power_of_two
+from conv2attn.layers.attention import Encoding
 from conv2attn.span.arrays import read_array
 from conv2attn.span.attention_rows import Limits, limits_for
 from conv2attn.span.conditions import check
@@ -21,6 +20,7 @@ from conv2attn.span.equations import shift_targets
 from conv2attn.span.layers import read_layer
 from conv2attn.span.solver import stability
 from conv2attn.span.weighing import Coefficients, Dual, exact_rows, in_integers, projected, weighed
+from conv2attn.theory.bounds.dyadic import over_power_of_two
 from conv2attn.verdicts import Strength, Verdict
 
 

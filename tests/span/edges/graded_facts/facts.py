@@ -11,8 +11,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn import heads
-from conv2attn.basis import AttentionGrid, Sites
-from conv2attn.models.reading.records import Windows
+from conv2attn.networks.reading.records import Windows
 from conv2attn.span import redundant_heads
 from conv2attn.span.arrays import read_array
 from conv2attn.span.graded_facts.measures import error_of
@@ -20,6 +19,7 @@ from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
 from conv2attn.span.graded_facts.sums import kernel, sums_of
 from conv2attn.span.reading import reads_of
+from conv2attn.theory.basis import AttentionGrid, Sites
 
 SIDES = (3, 4)
 PLACES = [(i, j) for i in range(3) for j in range(4)]

@@ -6,8 +6,8 @@ from attentions import OFFSETS, hard
 from torch import nn
 
 from conv2attn import check_span
-from conv2attn.models.capture import capture
-from conv2attn.models.positions import Unread
+from conv2attn.networks.capture import capture
+from conv2attn.networks.positions import Unread
 from conv2attn.verdicts import Strength, Verdict
 
 SCORES = 1e9 * torch.from_numpy(hard((4, 4), OFFSETS)).float()

@@ -1,5 +1,0 @@
-"""The paper's figures, drawn from training runs."""
-
-from conv2attn.experiments.figures.drawing import draw_figures
-
-__all__ = ["draw_figures"]

@@ -1,8 +1,0 @@
-"""One offline HTML page on which the attention of a network is explored."""
-
-from conv2attn.explore.captures import captured_layers
-from conv2attn.explore.explored_layers import Explored, explored_layers
-from conv2attn.explore.exploring import Page, explore, explore_page
-from conv2attn.explore.moving import moving_picture
-
-__all__ = ["Explored", "Page", "captured_layers", "explore", "explore_page", "explored_layers", "moving_picture"]

@@ -1,0 +1,209 @@
+"""A network as a program that runs without this project: .pt2 or .onnx, run from the file and compared."""
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from conv2attn.arguments import export_shapes
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
+from conv2attn.files.atomic_files import open_for_torch
+from conv2attn.files.onnx_attention import ATTENTION_OPERATOR, attention_nodes, with_whole_layers
+from conv2attn.files.onnx_models import open_session, optional_library
+from conv2attn.layers.attention import set_engine
+from conv2attn.networks import attention_layers
+from conv2attn.networks.provenance import input_size_of, provenance_of
+
+OPSET = 18
+EXPORT_ENGINES: dict[str, Any] = {".pt2": None, ".onnx": "separable"}
+"""The default engine of an export; None keeps that of the network."""
+MOST_ROUNDOFFS = 4096.0
+"""Roundoffs of the largest output by which a file may differ where no bound is smaller. Chosen: networks of 100 layers
+were seen to differ by less than 100, a wrong head, tap or side by far more than 4096."""
+SIZE_STEP = 8
+"""Pixels by which the second test image is larger."""
+
+
+def export(
+    network: nn.Module,
+    path: Path,
+    suffix: str,
+    *,
+    engine: Any = None,
+    input_size: Sequence[int] | None = None,
+    bound: float | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> tuple[str, ...]:
+    """Writes `network` as a program with free batch and sides, runs it from the file, and returns notes on both.
+
+    Args:
+        suffix: .pt2 or .onnx.
+        engine: the order of evaluation that is exported; by default the network's own for .pt2, for .onnx the
+            separable one, which is attention; "conv" gives convolutions.
+        input_size: channels and sides to trace with; the architecture's own by default.
+        bound: the largest difference that rounding can make, from a certificate.
+        notes: text that is stored beside the program.
+    Raises:
+        CheckpointError: it cannot be exported, or the file does not compute the network (C2A309).
+        UsageError: nothing says how large the images are (C2A005), or a library is missing (C2A003).
+    """
+    network = deepcopy(network).eval().requires_grad_(False)
+    if (engine_name := engine or EXPORT_ENGINES[suffix]) and attention_layers(network):
+        set_engine(network, engine_name)
+    size = tuple(input_size or input_size_of(network) or ())
+    if not size:
+        reason = "nothing says how large an image the exported network takes"
+        raise UsageError("C2A005", reason, "Pass --input-size, such as 3x224x224.")
+    parameter = next((each for each in network.parameters() if each.is_floating_point()), torch.empty(0))
+    images = [noise((2, *size), parameter)]
+    with torch.no_grad():
+        expected = [run_network(network, images[0])]
+        images.append(noise((3, size[0], *(side + SIZE_STEP for side in size[1:])), parameter))
+        try:
+            expected.append(run_network(network, images[1]))
+        except (RuntimeError, ValueError):
+            images[1] = noise((3, *size), parameter)
+            expected.append(run_network(network, images[1]))
+        with warnings.catch_warnings(action="ignore"):
+            whole_layers = suffix == ".onnx" and engine_name == "separable"
+            example = images[1] if 1 in size[1:] else images[0]  # torch.export fixes a side of 1
+            program = trace_program(with_whole_layers(network) if whole_layers else network, example)
+            metadata = {**program_metadata(network), **(notes or {})}
+            run_file = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, metadata)
+        for image, expected_output in zip(images, expected, strict=True):
+            check_exported_file(run_file, image, expected_output, bound)
+    sizes = " and ".join("x".join(map(str, image.shape)) for image in images)
+    return (
+        f"free sizes: {free_sizes(program)}",
+        f"run from the file on {sizes}: within {allowed_difference(expected, bound):.2g}",
+    )
+
+
+def noise(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Seeded numbers within +-1."""
+    return (torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1).to(like)
+
+
+def run_network(network: Any, image: Tensor) -> Tensor:
+    """The output of a network that returns one tensor."""
+    output = network(image)
+    if not isinstance(output, Tensor):
+        reason = f"the network returns a {type(output).__name__}, and one tensor is exported"
+        raise CheckpointError("C2A309", reason, "Save it as .pt, or export the part that returns one tensor.")
+    return output
+
+
+def trace_program(network: nn.Module, image: Tensor) -> ExportedProgram:
+    """The program of a network, its batch and sides free wherever the network leaves them so."""
+    free = {0: Dim.AUTO, **dict.fromkeys(range(2, image.ndim), Dim.AUTO)}
+    try:
+        return torch.export.export(network, (image,), dynamic_shapes=export_shapes(network, free))
+    except Exception as error:
+        raise CheckpointError(
+            "C2A309",
+            f"torch.export does not follow it ({first_line(error)[:200]})",
+            "Save it as .pt, or change its code so that torch.export follows it.",
+        ) from error
+
+
+def free_sizes(program: ExportedProgram) -> str:
+    """Which sizes of the image the program leaves free: "batch and sides", "batch", or "none"."""
+    name = program.graph_signature.user_inputs[0]
+    value = next(node.meta["val"] for node in program.graph.nodes if node.name == name)
+    batch, *sides = [not isinstance(each, int) for each in (value.shape[0], *value.shape[2:])]
+    return " and ".join(["batch"] * batch + ["sides"] * (bool(sides) and all(sides))) or "none"
+
+
+def program_metadata(network: nn.Module) -> dict[str, str]:
+    """The metadata of a file: versions, sharpness of the heads, the hash of the original."""
+    layers, source = attention_layers(network), provenance_of(network)
+    heads: list[Any] = [getattr(each.encoding, "alpha", None) for each in layers.values()]
+    alphas = {f"{float(alpha.detach().flatten()[0]):g}" for alpha in heads if isinstance(alpha, Tensor)}
+    metadata = {"torch": torch.__version__, "attention layers": str(len(layers)), "alpha": ", ".join(sorted(alphas))}
+    return metadata | ({"source sha256": source.sha256, "read as": source.to_text()} if source else {})
+
+
+def write_program(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
+    """Writes a .pt2 file and loads it back."""
+    with open_for_torch(path) as file:
+        torch.export.save(program, file, extra_files={"conv2attn.json": json.dumps(dict(notes), sort_keys=True)})
+    with path.open("rb") as file:
+        loaded: Any = torch.export.load(file).module()
+    return partial(run_network, loaded)
+
+
+def why_not_onnx(error: BaseException) -> str:
+    """The operator that torch.onnx does not translate, which the errors behind this one name; else its first line."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if operator := re.search(r"\[target=torch\.ops\.([\w.]+)\]", str(cause)):
+            return f"it does not translate {operator[1]}"
+        cause = cause.__cause__
+    return re.sub(r"\x1b\[\d*m", "", first_line(error))[:200]
+
+
+def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
+    """Writes an .onnx file and opens it in onnxruntime."""
+    optional_library("onnxscript")
+    try:
+        translations: Any = {ATTENTION_OPERATOR: attention_nodes}
+        onnx_program = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+            optimize=False,
+            custom_translation_table=translations,
+        )
+        assert onnx_program is not None
+        onnx_program.model.metadata_props.update(notes)
+        onnx_program.save(str(path), external_data=False)
+        session = open_session(str(path))
+    except OSError:
+        raise
+    except Exception as error:
+        refusal = f"torch.onnx does not export it ({why_not_onnx(error)})"
+        raise CheckpointError("C2A309", refusal, "Save it as .pt or .pt2, or with another --engine.") from error
+    name = session.get_inputs()[0].name
+    return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
+
+
+def allowed_difference(expected: Sequence[Tensor], bound: float | None) -> float:
+    """The largest difference attributed to rounding: the bound, or a number of roundoffs if that is smaller."""
+    largest = max(float(each.abs().max()) for each in expected)
+    rounding = MOST_ROUNDOFFS * torch.finfo(expected[0].dtype).eps / 2 * largest
+    return rounding if bound is None else min(bound, rounding)
+
+
+def check_exported_file(
+    run_file: Callable[[Tensor], Tensor], image: Tensor, expected: Tensor, bound: float | None
+) -> None:
+    """Runs a file on an image, and refuses an output of another shape, or one that differs by more than rounding can.
+
+    Raises:
+        CheckpointError: it does so, or does not run (C2A309).
+    """
+    sides = "x".join(map(str, image.shape))
+    try:
+        output = run_file(image)
+    except Conv2AttnError:
+        raise
+    except Exception as error:
+        reason = f"the file does not run on {sides} ({first_line(error)[:120]})"
+        raise CheckpointError("C2A309", reason, "Pass another --input-size, or save it as .pt.") from error
+    if output.shape != expected.shape or output.dtype != expected.dtype:
+        reason = f"the file gives {tuple(output.shape)} on {sides}, not {tuple(expected.shape)}"
+        raise CheckpointError("C2A309", reason, "Save it as .pt, or with another --engine.")
+    difference, limit = float((output.double() - expected.double()).abs().max()), allowed_difference([expected], bound)
+    if not difference <= limit:
+        reason = f"the file differs by {difference:.2g} on {sides}, more than {limit:.2g}"
+        raise CheckpointError("C2A309", reason, "Save it as .pt, or with another --engine.")

@@ -1,0 +1,221 @@
+"""ONNX models: what is in one, read by onnx, and the map that it is, run by onnxruntime."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conv2attn.errors import CheckpointError, UsageError, first_line
+from conv2attn.files.kinds import open_file
+
+LARGEST_MODEL = (1 << 31) - 1  # bytes: what protobuf writes
+DOMAINS = ("", "ai.onnx", "com.microsoft")
+
+
+def optional_library(library: str) -> Any:
+    """A library for ONNX files.
+
+    Raises:
+        UsageError: it is not installed (C2A003).
+    """
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        remedy = "Install it: pip install 'conv2attn[onnx]'."
+        raise UsageError("C2A003", f"{library} is not installed", remedy) from error
+
+
+def open_session(model: str | bytes) -> Any:
+    """A session of onnxruntime on the CPU, of a file or its bytes, which says errors and no warnings."""
+    runtime = optional_library("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+@lru_cache(maxsize=2)
+def session_of(model: bytes) -> Any:
+    """The session of a model, which is no state of its network: that is the bytes, which can be copied and compared."""
+    return open_session(model)
+
+
+@final
+class OnnxNetwork(nn.Module):
+    """An ONNX model of one image as a module: its operators are onnxruntime's, so nothing inside it is seen by torch.
+
+    Args:
+        model: the bytes of the file.
+    """
+
+    def __init__(self, model: bytes):
+        super().__init__()
+        self.model = model
+        session_of(model)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The first output on an image (batch, channels, *sides).
+
+        Raises:
+            UsageError: onnxruntime refuses the image (C2A120), or torch compiles or exports (C2A010).
+        """
+        if torch.compiler.is_compiling():
+            reason = "the operators of an ONNX model are onnxruntime's, which torch does not see"
+            raise UsageError("C2A010", reason, "Call it outside torch.compile and torch.export.")
+        session = session_of(self.model)
+        (input_node, *_), (output_node, *_) = session.get_inputs(), session.get_outputs()
+        try:
+            (output,) = session.run([output_node.name], {input_node.name: image.detach().cpu().numpy()})
+        except Exception as error:
+            reason = f"the ONNX model does not take images {'x'.join(map(str, image.shape))} of {image.dtype}"
+            sizes = "x".join(map(str, input_node.shape))
+            raise UsageError(
+                "C2A120", reason, f"Pass --input-size or --inputs of {sizes}, {input_node.type}."
+            ) from error
+        return torch.from_numpy(output).to(image.device)
+
+
+def read_onnx(path: Path) -> OnnxNetwork:
+    """The network in an .onnx file.
+
+    Raises:
+        CheckpointError: see `parse_model`; or it does not have one image and one output, or onnxruntime refuses it
+            (C2A303).
+        UsageError: onnx or onnxruntime is not installed (C2A003).
+    """
+    model = parse_model(path)
+    weights = {each.name for each in model.graph.initializer}
+    inputs = [each.name for each in model.graph.input if each.name not in weights]
+    if len(inputs) != 1 or len(model.graph.output) != 1:
+        reason = f"{path} takes {len(inputs)} inputs and gives {len(model.graph.output)} outputs"
+        raise CheckpointError("C2A303", reason, "Export a network of one image and one tensor.")
+    try:
+        return OnnxNetwork(model.SerializeToString())
+    except UsageError:
+        raise
+    except Exception as error:
+        refusal = f"{path}: onnxruntime refuses it ({first_line(error)[:120]})"
+        raise CheckpointError("C2A303", refusal, "Export the network again.") from error
+
+
+def onnx_parts(path: Path) -> tuple[list[str], dict[str, Tensor]]:
+    """The operators of an .onnx file, one for each node, and its weights by name."""
+    graph = parse_model(path).graph
+    to_array = optional_library("onnx.numpy_helper").to_array
+    arrays: Mapping[str, np.ndarray[Any, Any]] = {each.name: to_array(each) for each in graph.initializer}
+    tensors = {name: torch.from_numpy(np.array(each)) for name, each in arrays.items() if each.dtype.kind in "fiub"}
+    return [node.op_type for node in graph.node], tensors
+
+
+def stored_model(path: Path) -> tuple[Any, list[Any], list[Any]]:
+    """The model in a file as it is stored, its nodes, and the tensors that it keeps in other files.
+
+    Raises:
+        CheckpointError: it is damaged (C2A302).
+        UsageError: onnx is not installed (C2A003).
+    """
+    onnx = optional_library("onnx")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:
+        raise CheckpointError(
+            "C2A302", f"{path} is truncated or damaged ({type(error).__name__})", "Copy or export it again."
+        ) from error
+    nodes, tensors = list[Any](), list[Any]()
+    for holder in (model.graph, *model.functions):
+        collect_nodes(holder, nodes, tensors)
+    return model, nodes, [each for each in tensors if each.data_location == onnx.TensorProto.EXTERNAL]
+
+
+def parse_model(path: Path) -> Any:
+    """The model in a file, with the weights that it keeps in other files of its folder.
+
+    Raises:
+        CheckpointError: it is damaged (C2A302), names another place (C2A303) or a missing file (C2A301), has operators
+            of others (C2A303), or is too large (C2A307).
+    """
+    model, nodes, outside = stored_model(path)
+    places = [place_of(path, each) for each in outside]
+    if outside and path.stat().st_size + sum(each.length for each in places) > LARGEST_MODEL:
+        reason = f"{path} and the files of its weights have more than {LARGEST_MODEL:,} bytes"
+        raise CheckpointError("C2A307", reason, "Export the network in half precision, or a part of it.")
+    for tensor, place in zip(outside, places, strict=True):
+        tensor.raw_data = read_place(path, place)
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+    if foreign_domains := {node.domain for node in nodes} - {*DOMAINS} - {each.domain for each in model.functions}:
+        raise CheckpointError(
+            "C2A303",
+            f"{path} has operators of {min(foreign_domains)!r}, which is code of others",
+            "Export the network with operators of ONNX alone.",
+        )
+    return model
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Bytes of a tensor in another file of the same folder."""
+
+    name: str
+    offset: int
+    length: int
+
+
+def place_of(path: Path, tensor: Any) -> Place:
+    """Where a tensor that a model keeps outside is stored.
+
+    Raises:
+        CheckpointError: not in a file of the same folder, or not inside it (C2A303), or it is missing (C2A301).
+    """
+    entries = {each.key: each.value for each in tensor.external_data}
+    name, file = entries.get("location", ""), path.parent / entries.get("location", "")
+    if not name or Path(name).name != name or "\\" in name or file.is_symlink():
+        reason = f"{path} keeps {tensor.name!r} in {name!r}, which is no file of its folder"
+        raise CheckpointError("C2A303", reason, "Save it with all data inside, or in a file beside it.")
+    with open_file(file):
+        size = file.stat().st_size
+    start, count = entries.get("offset", "0"), entries.get("length", "")
+    offset = int(start) if start.isdecimal() else size + 1
+    length = int(count) if count.isdecimal() else size - offset
+    if length < 0 or offset + length > size:
+        reason = f"{path} keeps {tensor.name!r} at bytes {start} to {offset + length} of {name}, which has {size}"
+        raise CheckpointError("C2A303", reason, "Copy both files again.")
+    return Place(name, offset, length)
+
+
+def read_place(path: Path, place: Place) -> bytes:
+    """The bytes at a place."""
+    with open_file(path.parent / place.name) as file:
+        file.seek(place.offset)
+        return file.read(place.length)
+
+
+def outside_files(path: Path) -> list[Path]:
+    """The files in which an ONNX model keeps weights, sorted.
+
+    Raises:
+        CheckpointError: see `parse_model`.
+    """
+    _, _, outside = stored_model(path)
+    return sorted({path.parent / place_of(path, each).name for each in outside})
+
+
+def collect_nodes(holder: Any, nodes: list[Any], tensors: list[Any]) -> None:
+    """Adds the nodes and stored tensors of a graph or function, and of the graphs inside their attributes."""
+    tensors += getattr(holder, "initializer", ())
+    for sparse in getattr(holder, "sparse_initializer", ()):
+        tensors += (sparse.values, sparse.indices)
+    for node in holder.node:
+        nodes.append(node)
+        for each in node.attribute:
+            tensors += (each.t, *each.tensors)
+            for sparse in (each.sparse_tensor, *each.sparse_tensors):
+                tensors += (sparse.values, sparse.indices)
+            for graph in (each.g, *each.graphs):
+                collect_nodes(graph, nodes, tensors)

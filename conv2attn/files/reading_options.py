@@ -1,0 +1,105 @@
+"""Options on reading files of weights, shared by all commands."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import first_weight
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.files.architectures import parse_arguments
+from conv2attn.files.input_images import Preparation, read_images
+from conv2attn.files.loading import load
+from conv2attn.networks.provenance import provenance_of, with_provenance
+
+GIB = 1 << 30
+
+
+@final
+@dataclass(frozen=True)
+class Reading:
+    """The options on files: architecture, its arguments as JSON, largest size in GiB, mean and deviation."""
+
+    arch: str | None = None
+    arch_args: str | None = None
+    max_size: float = 8.0
+    allow: tuple[str, ...] = ()
+    trust_pickle: bool = False
+    mean: str | None = None
+    std: str | None = None
+
+    def options(self) -> dict[str, Any]:
+        """These options as arguments of `load`.
+
+        Raises:
+            UsageError: one of them cannot be read (C2A001, C2A006).
+        """
+        if not 0 < self.max_size < float("inf"):
+            raise UsageError(
+                "C2A001",
+                f"--max-size {self.max_size:g} is not a positive number of GiB",
+                "Pass a positive number, such as 8.",
+            )
+        if nameless := [name for name in self.allow if "." not in name]:
+            raise UsageError("C2A006", f"--allow {nameless[0]} names no package", "Write package.Class.")
+        Preparation.requested(*self.normalisation())
+        arguments = parse_arguments(self.arch_args)
+        size, trust = int(self.max_size * GIB), {"allow": self.allow, "trust_pickle": self.trust_pickle}
+        return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, **trust}
+
+    def normalisation(self) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+        """The mean and the deviation of pixels that the user gives.
+
+        Raises:
+            UsageError: one of them is not a list of numbers (C2A006).
+        """
+        return parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std")
+
+    def load(self, path: str) -> nn.Module:
+        """The network in a file, with the user's mean and deviation in its provenance."""
+        if self.trust_pickle:
+            print(f"--trust-pickle: running the code that {path} names", file=sys.stderr)
+        network = load(path, **self.options())
+        source, (mean, std) = provenance_of(network), self.normalisation()
+        return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
+
+    def images(
+        self, path: str, network: nn.Module, asked: Sequence[int] | None, default: Sequence[int] | None = None
+    ) -> tuple[Tensor, str]:
+        """The images in a file, prepared for `network`, in its dtype, and a description; pictures of the size `asked`,
+        or `default`.
+
+        Raises:
+            CheckpointError: see `read_images`; or they have numbers that are not finite (C2A303).
+            UsageError: they are used as they are, and not of the size that is `asked` for (C2A007).
+        """
+        mean, std = self.normalisation()
+        images, described = read_images(path, network, size=asked or default, mean=mean, std=std)
+        if not bool(images.isfinite().all()):
+            raise CheckpointError("C2A303", f"{path} holds numbers that are not finite", "Pass images.")
+        if asked and tuple(images.shape[1:]) != tuple(asked):
+            stored, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], asked))
+            reason = f"{path} holds numbers {stored}, which are used as they are, and --input-size is {wanted}"
+            raise UsageError("C2A007", reason, "Leave out --input-size, or pass pictures, which are resized.")
+        like = first_weight(network)
+        return images.to(torch.float32 if like is None else like.dtype), described
+
+
+def parse_numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    """The numbers in a comma-separated text.
+
+    Raises:
+        UsageError: a part is no finite number (C2A006).
+    """
+    if text is None:
+        return None
+    try:
+        values = tuple(float(each) for each in text.split(","))
+    except ValueError:
+        values = (float("nan"),)
+    if not all(abs(each) < float("inf") for each in values):
+        raise UsageError("C2A006", f"{option} {text} is not a list of numbers", "Write 0.485,0.456,0.406, say.")
+    return values

@@ -1,0 +1,245 @@
+"""A converted network in one file of tensors and plain data, and back, bit for bit."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from conv2attn.arguments import check_kind, check_network, is_size, renamed
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.files.atomic_files import replacing, write_torch
+from conv2attn.files.contents import contents_of
+from conv2attn.files.exporting import export
+from conv2attn.files.plans import (
+    ARCHITECTURES,
+    Foreign,
+    SavedPlan,
+    calls_plan,
+    plan_as_data,
+    rebuild,
+    recognise_plan,
+)
+from conv2attn.files.registries import models_of_class
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.attention.plan import to_plan
+from conv2attn.networks import attention_layers
+from conv2attn.networks.conversion.outcomes import remembered
+from conv2attn.networks.conversion.patch_chains import chain_of
+from conv2attn.networks.conversion.redirection import CHILD, AttendedForward, AttendingCalls, pause, resume
+from conv2attn.networks.provenance import provenance_of
+from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
+
+PROGRAMS = (".pt2", ".onnx")
+IN_PYTHON = "Save network.state_dict() with torch.save, and rebuild the network in Python."
+COMPARED_TYPES = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, torch.device)
+
+
+@renamed(input_size="example_input")
+def save(
+    network: nn.Module,
+    path: str | PathLike[str],
+    *,
+    force: bool = False,
+    refuted: bool = False,
+    engine: Any = None,
+    example_input: Any = None,
+    bound: float | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> tuple[str, ...]:
+    """Writes a network to one file, loads it back and compares it; returns notes on programs.
+
+    From .pt and .safetensors `conv2attn.load` rebuilds it bit for bit; .pt2 and .onnx run without this project.
+
+    A network whose class is none of this project's, torchvision's, timm's or transformers' is rebuilt by
+    `load(path, model=...)` only: a file holds tensors and plain data, never code.
+
+    Args:
+        network: an attention layer, or a network with attention layers in it.
+        path: .pt or .pth for a file of `torch.save`, .safetensors for one of safetensors, its plan as metadata; .pt2
+            for torch.export, .onnx for ONNX.
+        force: overwrite an existing file.
+        refuted: mark the file as one whose certificate was refuted.
+        example_input: of .pt2 and .onnx: a tensor (batch, channels, *sides), or (channels, *sides), of whose size
+            images are traced; the architecture's own by default.
+        engine, bound, notes: of .pt2 and .onnx; see `exporting.export`.
+    Raises:
+        UsageError: it is no network (C2A006), or an option is given that a file of this suffix does not take (C2A004).
+        CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), or the network is not what
+            would be rebuilt from one (C2A306), or the exported program does not compute it (C2A309).
+    Examples:
+        >>> import conv2attn, tempfile, torch
+        >>> layer, image = conv2attn.convert(torch.nn.Conv2d(3, 4, 3)), torch.randn(1, 3, 6, 7)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = conv2attn.save(layer, f"{folder}/layer.pt")
+        ...     again = conv2attn.load(f"{folder}/layer.pt")
+        >>> torch.equal(again(image), layer(image))
+        True
+    """
+    check_network(network)
+    check_kind(path, "path", str | PathLike, "Pass the name of a file.")
+    path = Path(path)
+    check_network_suffix(path)
+    options: dict[str, Any] = {"engine": engine, "example_input": example_input, "bound": bound, "notes": notes}
+    if path.suffix in PROGRAMS:
+        example = options.pop("example_input")
+        if not isinstance(example, Tensor | None) and not is_size(example):
+            raise UsageError("C2A006", "example_input is neither a tensor nor a size", "Pass one image.")
+        size = example.shape[1:] if isinstance(example, Tensor) else example
+        with replacing(path, force) as temporary:
+            return export(network, temporary, path.suffix, input_size=size, **options)
+    if unused := [name for name, value in options.items() if value is not None]:
+        raise UsageError("C2A004", f"{unused[0]} is of {' and '.join(PROGRAMS)}, not of {path.suffix}", "Leave it out.")
+    plan, state = plan_to_save(network, refuted), dict(network.state_dict())
+    if isinstance(plan.architecture, Foreign):
+        plan = replace(plan, architecture=rebuilding_architecture(plan, network, state))
+    with replacing(path, force) as temporary:
+        write_network(temporary, path.suffix, plan, state)
+        check_rebuilds(network, temporary)
+    return ()
+
+
+def check_network_suffix(path: Path) -> None:
+    """Refuses a name under which nothing known is written (C2A308)."""
+    if path.suffix not in NETWORK_SUFFIXES:
+        reason = f"{path} ends in {path.suffix!r}" if path.suffix else f"{path} has no suffix"
+        raise CheckpointError("C2A308", reason, f"Name it with one of {', '.join(NETWORK_SUFFIXES)}.")
+
+
+def write_network(path: Path, suffix: str, plan: SavedPlan, state: Mapping[str, Tensor]) -> None:
+    """The plan and the tensors in the format of a suffix."""
+    if suffix in TENSOR_SUFFIXES:
+        write_torch(path, {**plan_as_data(plan), "state_dict": dict(state)})
+    else:
+        tensors = {key: tensor.detach().clone().contiguous() for key, tensor in state.items()}
+        save_file(
+            tensors, path, metadata={"format": "pt", "conv2attn": json.dumps(plan_as_data(plan), allow_nan=False)}
+        )
+
+
+def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
+    """The plan of `network` that a file needs beside its tensors.
+
+    Raises:
+        CheckpointError: it has no attention layers, and is of no class of this project (C2A306).
+    """
+    layers = {name: each for name, each in attention_layers(network).items() if CHILD not in name.split(".")}
+    owners = {name: each for name, each in network.named_modules() if isinstance(each, AttendingCalls)}
+    calls = {name.rpartition(CHILD)[0].removesuffix("."): calls_plan(each) for name, each in owners.items()}
+    if not layers and not calls and getattr(network, "plan", None) is None:
+        raise CheckpointError(
+            "C2A306",
+            f"{type(network).__name__} has no attention layers, and is not known here",
+            IN_PYTHON,
+        )
+    names: dict[int, list[str]] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    source = provenance_of(network)
+    return SavedPlan(
+        architecture_of(network),
+        {name: to_plan(layer) for name, layer in layers.items()},
+        remembered(network),
+        refuted,
+        tuple(tuple(tied) for tied in names.values() if len(tied) > 1),
+        tuple(name for name, parameter in network.named_parameters() if not parameter.requires_grad),
+        source,
+        calls,
+    )
+
+
+def rebuilding_architecture(plan: SavedPlan, network: nn.Module, state: Mapping[str, Tensor]) -> Foreign:
+    """The architecture of a library that rebuilds `network`: the one recorded, or one whose weights have its shapes."""
+    recorded: Any = plan.architecture
+    options = [recorded] if recorded.built_by_library else []
+    if not recorded.name:
+        options += [Foreign(recorded.kind, each.name, each.arguments) for each in models_of_class(type(network), state)]
+        options += configured(network, recorded.kind)
+    rebuilding = (way for way in options if not rebuilt_difference(network, replace(plan, architecture=way), state))
+    return next(rebuilding, Foreign(recorded.kind) if recorded.built_by_library else recorded)
+
+
+def configured(network: Any, kind: str) -> list[Foreign]:
+    """How transformers builds a network of one of its classes: from its configuration."""
+    if not kind.startswith("transformers.") or not hasattr(network, "config"):
+        return []
+    config = json.loads(network.config.to_json_string(use_diff=False))
+    entries = {**config, "architectures": [type(network).__name__]}
+    return [Foreign(kind, f"transformers:{network.config.model_type}", {}, entries)]
+
+
+def architecture_of(network: nn.Module) -> Any:
+    """The plan of a network of this project, how another was built as far as that is known, or None for a layer."""
+    plan = getattr(network, "plan", None)
+    if any(isinstance(plan, plans) for plans, _ in ARCHITECTURES.values()):
+        return plan
+    if isinstance(network, MultiHeadSelfAttention):
+        return None
+    if (chain := chain_of(network)) is not None:
+        return chain
+    kind, source = f"{type(network).__module__}.{type(network).__qualname__}", provenance_of(network)
+    if source is None:
+        return Foreign(kind)
+    return Foreign(kind, source.architecture, source.arguments, source.config)
+
+
+def check_rebuilds(network: nn.Module, path: Path) -> None:
+    """Reads a file back and compares it with `network`, and the network rebuilt from it where no code is needed.
+
+    Raises:
+        CheckpointError: it is another network (C2A306).
+    """
+    saved = recognise_plan(contents_of(path))
+    assert saved is not None
+    plan, tensors = saved
+    state = network.state_dict()
+    difference = next((k for k in state if k not in tensors or not equal_bits(state[k], tensors[k])), "")
+    if not difference and (not isinstance(plan.architecture, Foreign) or plan.architecture.built_by_library):
+        difference = rebuilt_difference(network, plan, tensors)
+    if difference:
+        reason = f"a file does not hold all of {type(network).__name__}: {difference}"
+        raise CheckpointError("C2A306", reason, IN_PYTHON)
+
+
+def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> str:
+    """The difference between `network` and the one rebuilt from its plan and tensors; empty if none."""
+    try:
+        with torch.device("meta"):
+            rebuilt = rebuild(plan, tensors)
+    except CheckpointError as error:
+        return f"it has changed since it was built: {error.found}"
+    modules, rebuilt_modules = (dict(each.named_modules(remove_duplicate=False)) for each in (network, rebuilt))
+    for name in [*modules, *(rebuilt_modules.keys() - modules.keys())]:
+        if (
+            name not in modules
+            or name not in rebuilt_modules
+            or module_signature(modules[name]) != module_signature(rebuilt_modules[name])
+        ):
+            return f"{name or 'the network'} is another module, or has attributes or hooks of its own"
+    return ""
+
+
+def module_signature(module: nn.Module) -> tuple[Any, ...]:
+    """A module without its tensors and mode: class, hooks, a forward of its own, and plain attributes.
+
+    Of an attention layer no attributes: those that count are in its line, and a file keeps no others.
+    """
+    public = {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "training"}
+    attention = isinstance(module, MultiHeadSelfAttention)
+    plain = {key: repr(value) for key, value in public.items() if isinstance(value, COMPARED_TYPES) and not attention}
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    names = [getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks if hook not in (pause, resume)]
+    own_forward = not isinstance(public.get("forward"), AttendedForward | None)
+    return type(module), module.extra_repr(), plain, names, own_forward
+
+
+def equal_bits(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors are the same bit for bit."""
+    same_type = first.shape == second.shape and first.dtype == second.dtype
+    parts = (each.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format) for each in (first, second))
+    return same_type and torch.equal(*(part.view(torch.uint8) for part in parts))

@@ -1,0 +1,309 @@
+"""The atlas: what the heads of many models do, from one list, as a table and a page.
+
+Each model is measured in a process of its own and kept as one JSON file, so that a run resumes; every model that has a
+seeded, untrained twin (`seed` of its factory) is measured twice.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.files import load
+from conv2attn.generators import generators_kept
+from conv2attn.report.markup import to_csv
+from conv2attn.span import heads
+
+SCHEMA = "conv2attn.atlas/1"
+REQUIRED = {"name", "kind", "source"}
+FIELDS: dict[str, Any] = {
+    **dict.fromkeys(("name", "kind", "source", "inputs", "licence", "data", "note"), str),
+    "arguments": dict,
+    "only": str | list,
+    "grid": str | list,
+    "twin": bool,
+    "positional": bool,
+}
+"""The fields of a model, with their kinds in TOML."""
+NUMBER = int | float
+THRESHOLDS: dict[str, Any] = {**dict.fromkeys(("shift", "partial", "convolution", "early"), NUMBER), "kernels": list}
+SEED = 0  # of the untrained twins
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """One model of the list, trained or its untrained twin."""
+
+    folder: Path
+    fields: Mapping[str, Any]
+    trained: bool
+
+    @property
+    def name(self) -> str:
+        """The name; a twin's ends in "(untrained)"."""
+        return str(self.fields["name"]) + ("" if self.trained else " (untrained)")
+
+    @property
+    def key(self) -> str:
+        """The name of its file."""
+        plain = "".join(letter if letter.isalnum() else "-" for letter in self.name.lower())
+        return "-".join(filter(None, plain.split("-")))
+
+    @property
+    def digest(self) -> str:
+        """A hash of the entry and of the files of its factories; a result with another digest is measured again."""
+        text = json.dumps([dict(self.fields), self.trained], sort_keys=True, default=str)
+        files = {str(self.fields[field]).split(":")[0] for field in ("source", "inputs") if field in self.fields}
+        parts = [(self.folder / each).read_bytes() for each in sorted(files) if each.endswith(".py")]
+        return hashlib.sha256(b"\0".join([text.encode(), *parts])).hexdigest()[:16]
+
+
+def has_kinds(table: Any, kinds: Mapping[str, Any]) -> bool:
+    """Whether a table of TOML has only fields that are known, each of its kind."""
+    return isinstance(table, dict) and all(
+        key in kinds and isinstance(value, kinds[key]) and (kinds[key] is not NUMBER or 0 <= value <= 1)
+        for key, value in table.items()
+    )
+
+
+def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
+    """The models of a list, each followed by its twin, and the thresholds.
+
+    Raises:
+        CheckpointError: there is no such file (C2A301), or it is no such list (C2A303).
+    """
+    try:
+        listing = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointError("C2A303", f"{path} is no TOML file ({error})", "Write [[model]] tables.") from error
+    models, thresholds = listing.get("model", []), listing.get("thresholds", {})
+    tables = isinstance(models, list) and all(isinstance(each, dict) for each in models) and models
+    if not tables or not has_kinds(thresholds, THRESHOLDS) or thresholds.keys() != THRESHOLDS.keys():
+        requirement_of_file = f"{path} needs [[model]] tables, and [thresholds] with {', '.join(sorted(THRESHOLDS))}"
+        raise CheckpointError("C2A303", requirement_of_file, "See examples/atlas/atlas.toml.")
+    for each in models:
+        if not each.keys() >= REQUIRED or not has_kinds(each, FIELDS):
+            requirement = f"{path}: model {each.get('name')!r} needs a name, kind and source, and knows"
+            raise CheckpointError(
+                "C2A303", f"{requirement} {', '.join(sorted(FIELDS))}", "See examples/atlas/atlas.toml."
+            )
+    entries = []
+    for each in models:
+        entries.append(Entry(path.parent, each, True))
+        if ":" in each["source"] and each.get("twin", True):
+            entries.append(Entry(path.parent, each, False))
+    keys = [each.key for each in entries]
+    for each in entries:
+        if keys.count(each.key) > 1:
+            sentence = f"{path}: two models would be written to {each.key}.json, one of them {each.name!r}"
+            raise CheckpointError("C2A303", sentence, "Give it another name.")
+    return entries, thresholds
+
+
+def atlas(
+    path: Path, output: Path, command: str = "", progress: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Measures the models without a result, and writes `atlas.json`, `heads.csv` and `index.md` into a folder.
+
+    Returns:
+        The whole atlas as plain data; `failed` names the models that could not be measured, with the reason.
+    Raises:
+        CheckpointError: the list cannot be read, or the folder cannot be written.
+    """
+    from conv2attn.lab.atlas_page import page_of
+
+    entries, thresholds = entries_of(path)
+    (output / "models").mkdir(parents=True, exist_ok=True)
+    failed: dict[str, str] = {}
+    for place, entry in enumerate(entries, 1):
+        file = output / "models" / f"{entry.key}.json"
+        if file.is_file() and json.loads(file.read_text()).get("digest") == entry.digest:
+            progress(f"{place}/{len(entries)} {entry.name}: kept")
+            continue
+        progress(f"{place}/{len(entries)} {entry.name}")
+        arguments = [sys.executable, "-m", "conv2attn.lab.atlas_runs", str(path), str(place - 1), str(file)]
+        process = subprocess.run(
+            arguments, capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+        )
+        if process.returncode:
+            failed[entry.name] = (process.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+            progress(f"  failed: {failed[entry.name]}")
+    models = [
+        json.loads(file.read_text()) for entry in entries if (file := output / "models" / f"{entry.key}.json").is_file()
+    ]
+    contents = {"schema": SCHEMA, "command": command, "thresholds": thresholds, "models": models, "failed": failed}
+    (output / "atlas.json").write_text(
+        json.dumps({**contents, "models": [model_summary(m, thresholds) for m in models]}, indent=1) + "\n"
+    )
+    (output / "heads.csv").write_text(to_csv(list(head_records(models))))
+    (output / "index.md").write_text(page_of(contents, [model_summary(m, thresholds) for m in models]))
+    return contents
+
+
+@generators_kept(seed=SEED)
+def measure_entry(entry: Entry) -> dict[str, Any]:
+    """The measurements of one model, made in this process."""
+    seed = {} if entry.trained else {"seed": SEED}
+    source, fields = str(entry.fields["source"]), entry.fields
+    model: Any = (
+        call_factory(entry.folder, source, {**fields.get("arguments", {}), **seed})
+        if ":" in source
+        else load(entry.folder / source)
+    )
+    inputs = call_factory(entry.folder, fields["inputs"], {}) if "inputs" in fields else None
+    grid = None
+    if fields.get("grid") == "line":
+        grid = (next(iter(model.values())).shape[-1],)
+    elif "grid" in fields:
+        grid = tuple(fields["grid"])
+    report = heads(model, inputs, grid=grid, only=fields.get("only", ()))
+    body = report.to_dict()
+    weights = model.state_dict() if isinstance(model, nn.Module) else model
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    return {
+        "name": entry.name,
+        "model": fields["name"],
+        "trained": entry.trained,
+        "kind": fields["kind"],
+        "positional": bool(fields.get("positional", False)),
+        "digest": entry.digest,
+        **{key: fields.get(key, "") for key in ("licence", "data", "note", "source")},
+        "weights": tensor_digest(weights),
+        "inputs": "" if inputs is None else tensor_digest(inputs),
+        "versions": versions,
+        "layers": body["layers"],
+        "exit_code": report.exit_code,
+    }
+
+
+@cache
+def run_once(path: Path) -> ModuleType:
+    """A file of Python as a module.
+
+    Raises:
+        UsageError: it is none (C2A002).
+    """
+    spec = importlib.util.spec_from_file_location("atlas_models", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError("C2A002", f"{path} is no file of Python", "Name a file that ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def call_factory(folder: Path, where: str, arguments: Mapping[str, Any]) -> Any:
+    """The result of the function NAME of `file.py:NAME`.
+
+    Raises:
+        UsageError: there is none (C2A002).
+    """
+    file, _, name = where.partition(":")
+    module = run_once(folder / file)
+    if not hasattr(module, name):
+        raise UsageError("C2A002", f"{file} has no {name}", "Name a function of that file.")
+    return getattr(module, name)(**arguments)
+
+
+def tensor_digest(tensors: Any) -> str:
+    """A SHA-256 of all tensors in nested mappings and sequences, with their names and shapes."""
+    digest = hashlib.sha256()
+
+    def add(name: str, part: Any) -> None:
+        if isinstance(part, Tensor):
+            digest.update(f"{name} {tuple(part.shape)} {part.dtype}".encode())
+            digest.update(part.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if part.numel() else b"")
+        elif isinstance(part, Mapping):
+            for key in part:
+                add(f"{name}.{key}", part[key])
+        elif isinstance(part, list | tuple):
+            for place, item in enumerate(part):
+                add(f"{name}.{place}", item)
+
+    add("", tensors)
+    return digest.hexdigest()
+
+
+def model_summary(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts of one model: heads of each kind, shift-like heads and convolution-like layers, early and late."""
+    layers = [layer for layer in model["layers"] if layer["heads"]]
+    early = max(1, round(thresholds["early"] * len(layers)))
+    fields = {key: model[key] for key in model if key not in ("layers", "digest")}
+    heads = [(place, head) for place, layer in enumerate(layers) for head in layer["heads"]]
+    kinds = Counter(head["kind"] for _, head in heads)
+    parts = {
+        "all": heads,
+        "early": [each for each in heads if each[0] < early],
+        "late": [e for e in heads if e[0] >= early],
+    }
+    counts = {
+        part: {
+            "heads": len(chosen),
+            "shift": sum(head["peak_mass"] >= thresholds["shift"] for _, head in chosen),
+            "partial": sum(head["peak_mass"] >= thresholds["partial"] for _, head in chosen),
+        }
+        for part, chosen in parts.items()
+    }
+    curves = {name: [mean(layer, name) for layer in layers] for name in ("relative", "absolute", "content", "distance")}
+    for size in thresholds["kernels"]:
+        nearest = [next((c for c in layer["convolutions"] if c["kernel_size"] == size), None) for layer in layers]
+        curves[f"convolution {size}"] = [None if each is None else each["share"] for each in nearest]
+    names = [layer["name"] for layer in layers]
+    reasons = {layer["name"]: layer["unread"] for layer in model["layers"] if layer["unread"]}
+    return {**fields, "layers": names, "unread": reasons, "kinds": kinds, "counts": counts, "curves": curves}
+
+
+def mean(layer: Mapping[str, Any], name: str) -> float | None:
+    """The mean of a number over the heads of a layer that have it."""
+    values = [head[name] for head in layer["heads"] if head[name] is not None]
+    return sum(values) / len(values) if values else None
+
+
+def head_records(models: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One record for each head of each model."""
+    for model in models:
+        for place, layer in enumerate(model["layers"]):
+            spans = {(each["kernel_size"], each["dilation"]): each["mean"] for each in layer["spans"]}
+            nearest = {each["kernel_size"]: each for each in layer["convolutions"]}
+            of_layer = {"R2_3": spans.get((3, 1))}
+            for size in (3, 7):
+                of_layer[f"conv{size}"] = nearest.get(size, {}).get("share")
+                of_layer[f"conv{size}_error"] = nearest.get(size, {}).get("share_error")
+            for head in layer["heads"]:
+                columns = {key: value for key, value in head.items() if key not in ("errors", "peak", "argmax_at")}
+                columns["peak"] = " ".join(map(str, head["peak"]))
+                columns |= {f"{key}_error": value for key, value in head["errors"].items()}
+                names = {"model": model["model"], "kind_of_model": model["kind"], "trained": model["trained"]}
+                yield {**names, "layer": layer["name"], "place": place, **columns, **of_layer}
+
+
+def round_numbers(item: Any) -> Any:
+    """Plain data whose numbers have six digits."""
+    if isinstance(item, dict):
+        return {key: round_numbers(each) for key, each in item.items()}
+    if isinstance(item, list | tuple):
+        return [round_numbers(each) for each in item]
+    return float(f"{item:.6g}") if isinstance(item, float) else item
+
+
+if __name__ == "__main__":
+    listed, number, written = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    measured = round_numbers(measure_entry(entries_of(listed)[0][number]))
+    written.write_text(json.dumps(measured, separators=(",", ":")) + "\n")

@@ -1,0 +1,221 @@
+"""`explore`: one page with the attention of every head of a network."""
+
+import html
+import json
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from os import PathLike
+from typing import final
+
+from torch import Tensor, nn
+
+from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
+from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
+from conv2attn.examples import SIDE, example_image
+from conv2attn.files.atomic_files import write_text_atomically
+from conv2attn.lab.explore.captures import captured_layers
+from conv2attn.lab.explore.explored_layers import IN_WORDS, Explored, Shown, explored_layers
+from conv2attn.lab.explore.packing import Budget
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.networks import attention_layers, convert
+from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks.zoo import AttentionClassifier
+
+EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
+PUBLISHED = 224
+"""Default side of the images of a vision transformer."""
+PAGE_PARTS = {"/* STYLE */": ("style.css",), "/* SCRIPT */": ("attention.js", "drawing.js", "page.js")}
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Page:
+    """One offline page that shows where each head looks; a notebook shows it in the cell.
+
+    Args:
+        html: the page.
+        left_out: one sentence per layer that it does not show.
+    """
+
+    html: str
+    left_out: tuple[str, ...]
+
+    def save(self, path: str | PathLike[str], force: bool = False) -> None:
+        """Writes the page.
+
+        Raises:
+            CheckpointError: the file exists and `force` is false (C2A305), or cannot be written (C2A301).
+        """
+        write_text_atomically(path, self.html, force)
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="width: 100%; height: 45em; border: 0"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<Page: {len(self.html):,} characters; save(path) writes it>"
+
+
+def explore(
+    network: nn.Module,
+    example_input: object = None,
+    *,
+    only: Patterns = (),
+    skip: Patterns = (),
+    title: str | None = None,
+    described: str | None = None,
+) -> Page:
+    """One page that shows where each head of `network` looks on an image.
+
+    Attention is shown as it runs, of whatever library; where nothing attends, convolutions are shown as the attention
+    that they convert to.
+
+    Args:
+        example_input: images (count, channels, rows, columns), or their size; by default the first example image of
+            this project, in the size that the network says. Of several, each and their mean can be chosen on the page.
+        only, skip: patterns of the names of layers to show, every layer if there is none, and of those to leave out.
+        title, described: the name of the network, and a description of the image.
+    Raises:
+        UsageError: the network does not take the image (C2A009, C2A120), or does not tell its size (C2A120).
+        UnsupportedError: no layer can be shown (C2A110).
+    Examples:
+        >>> import torch
+        >>> from conv2attn.lab.explore import explore
+        >>> page = explore(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.rand(1, 3, 9, 11))
+        >>> page.html.startswith("<!doctype html>"), page.left_out
+        (True, ())
+    """
+    check_network(network)
+    image = as_inputs(network, example_input)
+    if image is None:
+        image, described = example_image(*size_for(network, not attention_layers(network))), described or EXAMPLE
+    if not isinstance(image, Tensor) or image.ndim != 4:
+        shape = f"has {image.ndim} axes" if isinstance(image, Tensor) else "is no tensor"
+        reason = f"example_input {shape}, and the page draws images (count, channels, rows, columns) alone"
+        raise UsageError("C2A120", reason, "Pass one tensor of four axes, to a network of images.")
+    views = explore_images(network, image, Selection.of(only, skip))
+    name, left_out = title or type(network).__name__, left_out_of(views)
+    return Page(explore_page(views, name, described or "the image given"), left_out)
+
+
+def explore_images(network: nn.Module, images: Tensor, only: Selection) -> dict[str, Explored]:
+    """By its name, the attention on each image and the mean of all, then what each term of the scores gives alone, and
+    scores before the softmax, of layers that read content; those that fit on a page.
+
+    Raises:
+        UnsupportedError: no layer can be shown on the first image (C2A110).
+        UsageError: the network does not take the images (C2A009, C2A120).
+    """
+    budget, count = Budget(), len(images)
+    parts = {f"image {place + 1}": images[place : place + 1] for place in range(count)} if count > 1 else {}
+    parts |= {"the mean of all images" if count > 1 else "the image": images}
+    views = {}
+    for name, part in parts.items():
+        try:
+            views[name] = explore_image(network, part, only, budget, len(parts))
+        except UnsupportedError:
+            if not views:
+                raise
+    for name, shown in term_views(network).items():
+        for which, part in parts.items():
+            with suppress(UnsupportedError):
+                of_terms = explored_layers(network, part.to(next(network.parameters())), only, budget, shown)
+                views[f"{name}, {which}"] = of_terms
+    return views
+
+
+def term_views(network: nn.Module) -> dict[str, Shown]:
+    """What is shown beside attention, by its name: terms alone, and scores, of layers that read content."""
+    reading = [layer.terms.names for layer in attention_layers(network).values() if layer.has_content]
+    terms = [name for name in IN_WORDS if any(name in names for names in reading)]
+    alone = terms if len(terms) > 1 else []
+    views = {f"the softmax of {IN_WORDS[name]} alone": Shown((name,)) for name in alone}
+    views |= {f"{IN_WORDS[name]} before the softmax": Shown((name,), softmax=False) for name in alone}
+    return views | ({"all terms before the softmax": Shown((), softmax=False)} if terms else {})
+
+
+def left_out_of(views: Mapping[str, Explored]) -> tuple[str, ...]:
+    """The sentences on layers that are not shown, each once."""
+    return tuple(dict.fromkeys(sentence for view in views.values() for sentence in view.left_out))
+
+
+def explore_image(network: nn.Module, image: Tensor, only: Selection, budget: Budget, views: int) -> Explored:
+    """The attention of a network on an image, or its mean over several, captured and computed by layers of this
+    project; if nothing attends, its convolutions as the attention that they convert to."""
+    own_layers = attention_layers(network)
+    input_image = image.to(next(network.parameters()))
+    try:
+        captured = captured_layers(network, input_image, only, budget, views)
+    except (UsageError, UnsupportedError) as error:
+        if error.code != "C2A501" and not own_layers:
+            raise
+        captured = None
+    shown_names = {name for name, layer in own_layers.items() if not layer.has_content or captured is None}
+    if captured is not None and not shown_names:
+        return captured
+    attention = as_attention(network)
+    if captured is None:
+        only.check([name or "(root)" for name in attention_layers(attention)], "layer that attends")
+    own_page = explored_layers(attention, input_image, only, budget)
+    if captured is None:
+        return own_page
+    layers = (*captured.layers, *own_page.layers)
+    return Explored(layers, (*captured.left_out, *own_page.left_out), captured.picture, captured.photo)
+
+
+def as_attention(network: nn.Module) -> nn.Module:
+    """The network, its convolutions converted if nothing in it is attention of this project."""
+    if attention_layers(network):
+        return network
+    with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
+        return convert(network)
+
+
+def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
+    """Channels and sides of an image that `network` takes.
+
+    The sides are those that the network is published for, where its attention is captured, or that of a classifier;
+    else 56.
+
+    Raises:
+        UsageError: the network has neither a convolution nor attention of this project to tell the channels (C2A120).
+    """
+    if isinstance(network, AttentionClassifier):
+        return network.plan.input_size
+    source = provenance_of(network)
+    if captured and source is not None and source.input_size is not None:
+        return tuple(source.input_size)
+    for each in network.modules():
+        if isinstance(each, MultiHeadSelfAttention):
+            return each.d_in, SIDE, SIDE
+        if isinstance(each, nn.Conv2d):
+            side = PUBLISHED if captured else SIDE
+            return each.in_channels, side, side
+    raise UsageError("C2A120", "the network does not tell the size of its images", "Pass --input-size, or --inputs.")
+
+
+def explore_page(views: Mapping[str, Explored], title: str, image: str) -> str:
+    """HTML that shows `views`, one at a time; it loads nothing, and its own policy forbids it to.
+
+    Args:
+        views: what is shown, by the name under which it is chosen.
+        title: the name of the network.
+        image: what the image is, in words.
+    """
+    folder = files("conv2attn.lab.explore")
+    page = (folder / "page.html").read_text("utf-8")
+    for mark, names in PAGE_PARTS.items():
+        page = page.replace(mark, "\n".join((folder / name).read_text("utf-8") for name in names))
+    content = {
+        "image": f"{image}, {next(iter(views.values())).picture}",
+        "leftOut": left_out_of(views),
+        "views": [
+            {"name": name, "layers": explored.layers, "photo": explored.photo, "scores": "before" in name}
+            for name, explored in views.items()
+        ],
+    }
+    numbers = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    before, after = page.split("NUMBERS")
+    return before.replace("TITLE", html.escape(title)) + numbers + after

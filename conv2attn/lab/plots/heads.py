@@ -1,0 +1,114 @@
+"""Pictures of attention, as in Figs. 3 to 6 of the paper: a row a layer, a column a head, the query in the middle."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.span.reading import rows_of
+from conv2attn.theory.basis import Sides
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CIRCLES = {0.5: "solid", 0.9: "dotted"}
+"""Shares of a Gaussian head within its circles, as in the paper's Figs. 3 and 4."""
+INCHES, MARGIN = 1.2, 0.7
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class HeadsAround:
+    """Draws the attention of each head of one layer, seen from the query in the middle of the grid.
+
+    Args:
+        name: of the layer.
+        attention: (heads, *sides of the keys), the mean over the images.
+        query: where among the keys the query sits.
+        centers, alpha: of quadratic heads, (heads, axes) relative to the query and (heads).
+    """
+
+    name: str
+    attention: NDArray[np.float64]
+    query: tuple[int, ...]
+    centers: NDArray[np.float64] | None = None
+    alpha: NDArray[np.float64] | None = None
+
+
+def heads_around(name: str, attention: object, grid: Sides | None, extra_tokens: int = 0) -> HeadsAround:
+    """The attention of a layer or an array, as check_span takes it, at the query in the middle of the grid.
+
+    Raises:
+        UsageError: not attention (C2A502), or tokens that are not those of the grid (C2A503).
+    """
+    rows = rows_of(name, attention, grid, 2 if grid is None else len(grid), extra_tokens)
+    middle = tuple(side // 2 for side in rows.grid.queries)
+    query = np.array([np.ravel_multi_index(middle, rows.grid.queries)])
+    pixels = math.prod(rows.grid.keys)
+    mean_attention = np.mean([rows.read(image, query)[:, 0, :pixels] for image in range(rows.images)], 0)
+    place = tuple(int(rows.grid.site(axis)[index]) for axis, index in enumerate(middle))
+    around = mean_attention.reshape(-1, *rows.grid.keys)
+    heads = attention.encoding.operators().isotropic if isinstance(attention, MultiHeadSelfAttention) else None
+    if heads is not None:
+        return HeadsAround(name, around, place, *(each.detach().cpu().double().numpy() for each in heads.values))
+    return HeadsAround(name, around, place)
+
+
+def radius(alpha: float, share: float) -> float:
+    """Radius of the circle that holds `share` of the density proportional to `exp(-alpha r^2)` in the plane.
+
+    A circle of radius r holds `1 - exp(-alpha r^2)` of it.
+    """
+    return math.sqrt(-math.log1p(-share) / alpha)
+
+
+def draw_heads(layers: Sequence[HeadsAround]) -> "Figure":
+    """A panel for each layer (row) and head (column), white for no attention and black for the most in that panel.
+
+    Axes are offsets (key - query) in pixels; a cross marks the query. A line is drawn as a strip; of a volume, the sum
+    over its first axis. Quadratic heads of a plane or volume carry their centre and its circles.
+    """
+    from matplotlib.figure import Figure
+
+    columns = max(len(layer.attention) for layer in layers)
+    size = (MARGIN + INCHES * columns, MARGIN + (INCHES + 0.2) * len(layers))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(layers), columns, squeeze=False)
+    for layer, line in zip(layers, panels, strict=True):
+        for panel in line[len(layer.attention) :]:
+            panel.remove()
+        line[0].set_ylabel(layer.name, fontsize=6)
+        for head, panel in enumerate(line[: len(layer.attention)]):
+            draw_head(panel, layer, head)
+    return figure
+
+
+def plane_of(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers on a grid as a plane: a line is a strip, a volume the sum over its first axis."""
+    return numbers[None] if numbers.ndim == 1 else numbers.reshape(-1, *numbers.shape[-2:]).sum(0)
+
+
+def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
+    """One panel: attention, the query, and the centre and circles of a quadratic head."""
+    from matplotlib.patches import Circle
+
+    attention, (row, column) = layer.attention[head], (0, *layer.query)[-2:]
+    plane = plane_of(attention)
+    high, wide = plane.shape
+    extent = (-column - 0.5, wide - column - 0.5, high - row - 0.5, -row - 0.5)
+    panel.imshow(plane, cmap="Greys", vmin=0.0, vmax=plane.max(), extent=extent, interpolation="nearest")
+    panel.plot(0, 0, marker="+", color="tab:blue", markersize=5)
+    if layer.centers is not None and layer.alpha is not None and attention.ndim > 1:
+        down, right = layer.centers[head][-2:]
+        panel.plot(right, down, marker=".", color="tab:red", markersize=4)
+        for share, style in CIRCLES.items():
+            if layer.alpha[head] > 0:
+                circle = Circle((right, down), radius(layer.alpha[head], share), fill=False, ls=style, ec="tab:red")
+                panel.add_patch(circle)
+    panel.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
+    panel.set_title(f"head {head}: max {plane.max():.2f}", fontsize=6)

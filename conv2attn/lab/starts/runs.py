@@ -1,0 +1,133 @@
+"""One run of the experiment on starts: a start, a training, and the accuracy and heads after it."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from conv2attn.generators import generators_kept
+from conv2attn.lab.data import Augmentation, accuracy, normalised_images, read_images_of
+from conv2attn.lab.starts.arms import Faster, begin
+from conv2attn.lab.starts.starts_plan import BATCH, CLIP, WARM_UP, WEIGHT_DECAY
+from conv2attn.networks.capture import capture
+from conv2attn.networks.starts import Start
+from conv2attn.networks.zoo.transformer import TransformerPlan, VisionTransformer
+
+PATCHES = {"fashion-mnist": 4, "digits": 2}
+HEAD_IMAGES = 64
+"""Images on which heads are measured, and which fix the scale of a start."""
+CURVE = 1000
+"""Test images for the curve: the first ones, after each epoch."""
+LOCAL = 0.25
+"""The share of its attention at one displacement from which a head counts as a shift."""
+
+
+@final
+@dataclass(frozen=True)
+class RunKey:
+    """The parameters that determine a run."""
+
+    data: str
+    images: int
+    epochs: int
+    arm: str
+    rate: float
+    seed: int
+    held_out: int = 0
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """The values as texts, as the columns of the table have them."""
+        return tuple(map(str, (self.data, self.images, self.epochs, self.arm, self.rate, self.seed, self.held_out)))
+
+
+def run_start(key: RunKey) -> dict[str, Any]:
+    """Trains one network by its seed, and returns its row: see `train_start`."""
+    with generators_kept(seed=key.seed):
+        return train_start(key)
+
+
+def train_start(key: RunKey) -> dict[str, Any]:
+    """Trains one network and returns its row.
+
+    Trained by AdamW on the first images, mirrored at random where that keeps the class, with a rate that rises and
+    falls once (Smith and Topin 2019). Evaluated on the test images, or on the last `held_out` training images.
+    """
+    start_time = time.process_time()
+    images = read_images_of(key.data)
+    mean, deviation = images.statistics()
+    pixels, labels = images.pixels[: key.images], images.labels[: key.images]
+    test, truth = images.test_pixels, images.test_labels
+    if key.held_out:
+        test, truth = images.pixels[-key.held_out :], images.labels[-key.held_out :]
+    test = normalised_images(test, mean, deviation)
+    start_name, _, torch_drawn = key.arm.partition("/")
+    plan = TransformerPlan(side=images.shape[1], patch=PATCHES[key.data], drawn="torch" if torch_drawn else "vit")
+    network = VisionTransformer(plan)
+    shown_images = normalised_images(pixels[:HEAD_IMAGES], mean, deviation)
+    start = begin(network, start_name, key.seed, shown_images)
+    before = displacements(network, shown_images)
+    optimiser = torch.optim.AdamW(network.parameters(), key.rate, weight_decay=WEIGHT_DECAY, fused=True)
+    steps = key.images // BATCH
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, key.rate, key.epochs * steps, pct_start=WARM_UP)
+    generator = torch.Generator().manual_seed(key.seed)
+    augment = Augmentation(0, images.mirrors)
+    curve, loss, faster = [], torch.tensor(0.0), Faster.of(start_name)
+    for _ in range(key.epochs):
+        network.train()
+        for chosen in torch.randperm(len(pixels), generator=generator)[: steps * BATCH].split(BATCH):
+            batch = normalised_images(augment(pixels[chosen], generator), mean, deviation)
+            loss = cross_entropy(network(batch), labels[chosen])
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+            with faster.step(network):
+                optimiser.step()
+            schedule.step()
+        curve.append(accuracy(network.eval(), test[:CURVE], truth[:CURVE]))
+    after = displacements(network, shown_images)
+    return {
+        **dict(zip(RunKey.__dataclass_fields__, key.text, strict=True)),
+        "accuracy": round(accuracy(network.eval(), test, truth), 5),
+        **head_changes(start, before, after),
+        "seconds": round(time.process_time() - start_time),
+        "curve": " ".join(f"{share:.3f}" for share in curve),
+    }
+
+
+def displacements(network: VisionTransformer, images: Tensor) -> Tensor:
+    """The mean attention of each head at each displacement key - query: (layers, heads, 2 side - 1, 2 side - 1).
+
+    The mean is over images and queries whose key at this displacement is on the grid.
+    """
+    captured = capture(network.eval(), images).values()
+    attention = torch.stack([maps.double().mean(0) for maps in captured if isinstance(maps, Tensor)])
+    side = round(attention.shape[-1] ** 0.5)
+    places = torch.cartesian_prod(torch.arange(side), torch.arange(side))
+    offsets = (places - places[:, None] + side - 1).flatten(0, 1)
+    bins = (offsets[:, 0] * (2 * side - 1) + offsets[:, 1]).expand(*attention.shape[:2], -1)
+    zeros = attention.new_zeros(*attention.shape[:2], (2 * side - 1) ** 2)
+    counts = zeros.scatter_add(-1, bins, torch.ones_like(bins, dtype=torch.float64))
+    return (zeros.scatter_add(-1, bins, attention.flatten(2)) / counts).unflatten(-1, (2 * side - 1, 2 * side - 1))
+
+
+def head_changes(start: Start | None, before: Tensor, after: Tensor) -> dict[str, Any]:
+    """Counts of heads: shifts before and after training, and planted ones that still attend most at their offset."""
+    side = (before.shape[-1] + 1) // 2
+    window = slice(side - 3, side + 2)
+    inner = [maps[..., window, window].flatten(2) for maps in (before, after)]  # where means are over many queries
+    row: dict[str, Any] = {"heads": before.shape[0] * before.shape[1]}
+    row["shifts_before"], row["shifts_after"] = (int((maps.amax(-1) >= LOCAL).sum()) for maps in inner)
+    if start is not None:
+        layers = list(dict.fromkeys(head.layer for head in start.heads))
+        planted = torch.full(before.shape[:2], -1)
+        for head in start.heads:
+            row_, column = head.offset
+            planted[layers.index(head.layer), head.head] = (row_ + 2) * 5 + column + 2
+        masses = [maps.gather(-1, planted[..., None]) for maps in inner]
+        row["mass_before"], row["mass_after"] = (round(float(mass.mean()), 4) for mass in masses)
+        row["kept"] = int((inner[1].argmax(-1) == planted).sum())
+    return row

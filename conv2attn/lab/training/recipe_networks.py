@@ -1,0 +1,160 @@
+"""The network of a recipe, and the centres and precision matrices of its heads."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import Patterns, Selection
+from conv2attn.errors import Conv2AttnWarning, UsageError
+from conv2attn.files.reading_options import Reading
+from conv2attn.generators import generators_kept
+from conv2attn.lab.data import LabelledImages
+from conv2attn.lab.training_recipe import TrainingRecipe
+from conv2attn.layers.attention import EngineName, set_engine
+from conv2attn.networks import attention_layers, convert, soften
+from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+from conv2attn.theory.score_terms import ScoreTerms
+
+PARAMETER_COPIES = 4
+"""Numbers in memory for each parameter in a training: itself, its gradient, and two averages."""
+
+
+def recipe_dtype(recipe: TrainingRecipe) -> torch.dtype:
+    """The dtype of the weights."""
+    return torch.float64 if recipe.precision == "float64" else torch.float32
+
+
+def network_for(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
+    """A fresh network in training mode, or the one that the recipe starts from, in the dtype of the recipe.
+
+    Raises:
+        UsageError: the images do not fit the network (C2A007).
+    """
+    network = read_as(recipe, recipe.start).train() if recipe.start else fresh_network(recipe, images)
+    if recipe.only or recipe.skip:
+        network = hybrid_network(network, Selection(recipe.only, recipe.skip), recipe.alpha)
+    if attention_layers(network):
+        set_engine(network, cast(EngineName, recipe.engine))
+    plan = getattr(network, "plan", None)
+    if isinstance(plan, ClassifierPlan):
+        fits = (plan.input_size, plan.classes) == (images.shape, len(images.classes))
+    else:
+        fits = classifies(network, images.shape, len(images.classes))
+    if not fits:
+        description = f"{images.name} has images {images.shape} of {len(images.classes)} classes"
+        raise UsageError(
+            "C2A007", f"{recipe.start} is no classifier of such images: {description}", "Start from another."
+        )
+    return network.to(recipe_dtype(recipe))
+
+
+def read_as(recipe: TrainingRecipe, file: str | Path) -> nn.Module:
+    """The network in the file that a recipe starts from, or in one of its run."""
+    return Reading(recipe.arch, recipe.arch_args).load(str(file))
+
+
+def hybrid_network(network: nn.Module, layers: Patterns, alpha: float) -> nn.Module:
+    """A copy of a network of which these convolutions are attention: heads of this sharpness, whose centres, sharpness
+    and content train, and whose content begins at nothing.
+
+    Raises:
+        UsageError: a pattern fits no convolution (C2A008).
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Conv2AttnWarning)  # C2A132: heads are softened next
+        attention = convert(network, trainable=True, content="silent", only=layers).requires_grad_()
+    return soften(attention, alpha=alpha).network
+
+
+@torch.no_grad()
+def classifies(network: nn.Module, shape: tuple[int, int, int], classes: int) -> bool:
+    """Whether a network makes as many logits as there are classes of an image of this shape."""
+    mode = network.training
+    try:
+        logits = network.eval()(next(network.parameters()).new_zeros(2, *shape))
+    except (RuntimeError, ValueError, TypeError):
+        return False
+    finally:
+        network.train(mode)
+    return isinstance(logits, Tensor) and logits.shape == (2, classes)
+
+
+def fresh_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
+    """The network of the recipe's kind and sizes, drawn with the recipe's seed.
+
+    Raises:
+        UsageError: the images are not square, or no whole patches (C2A007), or the memory does not hold the parameters
+            (C2A001).
+    """
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in build_network(recipe, images).parameters())
+    if hasattr(os, "sysconf") and PARAMETER_COPIES * 4 * size > os.sysconf("SC_PAGE_SIZE") * os.sysconf(
+        "SC_PHYS_PAGES"
+    ):
+        raise UsageError(
+            "C2A001",
+            f"{size:,} parameters, their gradients and averages do not fit in the memory",
+            "Lower --width, --heads or --layers.",
+        )
+    with generators_kept(seed=recipe.seed):
+        return build_network(recipe, images)
+
+
+def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
+    """The network of the recipe's kind and sizes.
+
+    Raises:
+        UsageError: the images are not square, or no whole patches (C2A007).
+    """
+    channels, rows, columns = images.shape
+    if recipe.kind == "resnet":
+        plan = ResNetPlan(width=recipe.classifier_width, classes=len(images.classes), channels=channels, stem="cifar")
+        return ResNet(plan)
+    if rows != columns or rows % recipe.patch:
+        size = f"{rows}x{columns}"
+        raise UsageError(
+            "C2A007",
+            f"images of {size} pixels are not squares of whole patches of {recipe.patch}",
+            "Pass square images, or a --patch that divides their sides.",
+        )
+    return AttentionClassifier(
+        ClassifierPlan(
+            encoding=recipe.kind,  # type: ignore[arg-type]
+            terms=ScoreTerms.of(recipe.terms),
+            absolute=recipe.absolute,  # type: ignore[arg-type]
+            side=rows,
+            patch=recipe.patch,
+            channels=channels,
+            width=recipe.classifier_width,
+            heads=recipe.heads,
+            layers=recipe.layers,
+            hidden=recipe.hidden,
+            positions=recipe.positions,
+            classes=len(images.classes),
+            dropout=recipe.dropout,
+            attention_dropout=recipe.attention_dropout,
+        )
+    )
+
+
+@torch.no_grad()
+def head_parameters(network: nn.Module) -> dict[str, Tensor]:
+    """Centres (heads, axes) and precision matrices (heads, axes, axes) of each layer whose heads have them for all
+    images.
+
+    The score of a head is `-1/2 (delta - center)^T precision (delta - center)`.
+    """
+    parameters = {}
+    for name, layer in attention_layers(network).items():
+        if not layer.terms.vr:
+            continue
+        heads = layer.encoding.operators()
+        center, precision = heads.centers, heads.precision()
+        if center is not None and precision is not None:
+            parameters[f"{name}:center"] = center.detach().cpu().double().clone()
+            parameters[f"{name}:precision"] = precision.detach().cpu()
+    return parameters

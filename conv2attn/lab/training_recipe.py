@@ -1,0 +1,208 @@
+"""The hyper-parameters of a training run; the defaults are the paper's (Cordonnier et al. 2020, Table 2)."""
+
+import math
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self, final
+
+from conv2attn.errors import UsageError
+from conv2attn.theory.score_terms import ScoreTerms
+
+NETWORK_KINDS = ("quadratic", "generalised", "learned", "resnet")
+OF_NETWORK, OF_DATA, OF_OPTIMISATION = "Network", "Data", "Optimisation"
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    heading: str = "Options",
+    *,
+    least: float | None = None,
+    below: float = math.inf,
+    choices: tuple[str, ...] = (),
+    default_in_words: str | None = None,
+) -> Any:
+    """A field of a recipe: its meaning in a sentence, the heading of its option, and the values that it takes."""
+    limits = {"least": least, "below": below, "choices": choices}
+    words = {"meaning": meaning, "heading": heading, "default_in_words": default_in_words}
+    return field(default=default, metadata=words | limits)
+
+
+@final
+@dataclass(frozen=True)
+class TrainingRecipe:
+    """A training run, but for the place where it runs. `kind` is that of a fresh network; see each field.
+
+    Raises:
+        UsageError: a value out of range (C2A001), none of the choices (C2A002), or an architecture without
+            a file to start from (C2A004).
+    Source: Cordonnier et al. 2020, Table 2; He et al. 2016 for the steps of a ResNet.
+    """
+
+    kind: str = field(metadata={"choices": NETWORK_KINDS})
+    data: str = setting(
+        "fashion-mnist",
+        "fashion-mnist, digits, a CIFAR archive or folder, or a folder with train/CLASS/ and test/CLASS/.",
+        OF_DATA,
+    )
+    width: int | None = setting(
+        None, "Width of a token, by default 400; or of the first stage of a ResNet, by default 64.", OF_NETWORK, least=1
+    )
+    heads: int = setting(9, "Number of heads in a layer.", OF_NETWORK, least=1)
+    layers: int = setting(6, "Number of attention layers.", OF_NETWORK, least=1)
+    hidden: int = setting(512, "Hidden width of the feed-forward layers.", OF_NETWORK, least=1)
+    patch: int = setting(2, "Side in pixels of the square patches that become tokens.", OF_NETWORK, least=1)
+    terms: str = setting(
+        "vr", "Terms of the scores, of Eq. (8): a sum of qk, qr, uk and vr. The paper's content is qk+qr.", OF_NETWORK
+    )
+    absolute: str = setting(
+        "none", "Positions added to the tokens.", OF_NETWORK, choices=("none", "learned", "sinusoidal")
+    )
+    positions: int | None = setting(
+        None,
+        "Width of a learned position vector, per axis.",
+        OF_NETWORK,
+        least=1,
+        default_in_words="400; half the width of a token with qr",
+    )
+    dropout: float = setting(0.1, "Probability of dropout.", OF_NETWORK, least=0, below=1)
+    attention_dropout: float = setting(
+        0.0,
+        "Probability with which a weight of attention is dropped; the authors' code has 0.1.",
+        OF_NETWORK,
+        least=0,
+        below=1,
+    )
+    optimiser: str = setting("sgd", "The optimiser.", OF_OPTIMISATION, choices=("sgd", "adamw"))
+    learning_rate: float = setting(0.1, "Highest learning rate.", OF_OPTIMISATION, least=0)
+    momentum: float = setting(0.9, "Momentum of sgd, or the first beta of adamw.", OF_OPTIMISATION, least=0, below=1)
+    weight_decay: float = setting(
+        1e-4, "Weight decay; not applied to the centres and widths of heads.", OF_OPTIMISATION, least=0
+    )
+    position_rate: float = setting(
+        1.0, "Factor of the learning rate for the centres and widths of heads.", OF_OPTIMISATION, least=0
+    )
+    content_rate: float = setting(1.0, "Factor of the learning rate for queries and keys.", OF_OPTIMISATION, least=0)
+    batch: int = setting(100, "Images per step, over all processes.", OF_OPTIMISATION, least=1)
+    epochs: int = setting(300, "Number of passes over the training images.", OF_OPTIMISATION, least=1)
+    schedule: str | None = setting(
+        None,
+        "Schedule of the learning rate: cosine to 0, steps at the milestones, or constant.",
+        OF_OPTIMISATION,
+        choices=("cosine", "steps", "constant"),
+        default_in_words="cosine; steps for resnet",
+    )
+    warm_up: float = setting(
+        0.05, "Share of the steps in which the learning rate rises linearly.", OF_OPTIMISATION, least=0, below=1
+    )
+    milestones: tuple[int, ...] = setting(
+        (80, 150, 250), "Epochs after which the schedule steps lowers the rate; comma-separated.", OF_OPTIMISATION
+    )
+    step_factor: float = setting(0.1, "Factor by which the schedule steps lowers the rate.", OF_OPTIMISATION, least=0)
+    crop_padding: int | None = setting(
+        None,
+        "Pixels of padding before a random crop.",
+        OF_DATA,
+        least=0,
+        default_in_words="an eighth of the side",
+    )
+    mirror: bool | None = setting(
+        None, "Mirror images at random.", OF_DATA, default_in_words="if mirror images keep their class"
+    )
+    images: int | None = setting(None, "Train only on this many images, the first ones.", OF_DATA, least=1)
+    precision: str = setting(
+        "float32",
+        "Precision of matrix products; below float32, autocast is used, and weights stay in float32.",
+        OF_OPTIMISATION,
+        choices=("float32", "float64", "bfloat16", "float16"),
+    )
+    engine: str = setting("auto", "Engine that computes the attention.", OF_NETWORK)
+    test_images: int | None = setting(None, "Evaluate only on this many test images, the first ones.", OF_DATA, least=1)
+    start: str | None = setting(None, "File with a network to start from, instead of random weights.", OF_NETWORK)
+    arch: str | None = setting(
+        None,
+        "How to build the network of the file, as in convert: timm:NAME, package.module:factory and others.",
+        OF_NETWORK,
+    )
+    arch_args: str | None = setting(None, "Arguments for building it: '{\"num_classes\": 10}'.", OF_NETWORK)
+    only: tuple[str, ...] = setting(
+        (),
+        "Make convolutions whose name matches attention, which reads content that begins at nothing; repeatable.",
+        default_in_words="none, without --skip",
+    )
+    skip: tuple[str, ...] = setting((), "Make all others attention, and leave convolutions of such a name; repeatable.")
+    alpha: float = setting(2.0, "Sharpness of the heads of converted layers.")
+    seed: int = setting(0, "Seed of all random numbers.", "What to run on", least=0, below=2**63)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, choices = getattr(self, each.name), each.metadata["choices"]
+            if choices and value not in choices and (each.name, value) != ("schedule", None):
+                reason = f"{each.name}={value!r} is not one of {', '.join(choices)}"
+                raise UsageError("C2A002", reason, "Pass one of them.")
+            least, below = each.metadata.get("least"), each.metadata.get("below", math.inf)
+            if least is not None and value is not None and not least <= value < below:
+                limits = f"at least {least:g}" + ("" if math.isinf(below) else f" and less than {below:g}")
+                reason = f"{each.name}={value!r} is not {limits}"
+                raise UsageError("C2A001", reason, "Pass a number within these limits.")
+        if not 0 < self.alpha < math.inf:
+            reason = f"alpha={self.alpha!r} is not a positive finite number"
+            raise UsageError("C2A001", reason, "Pass a positive finite number.")
+        ScoreTerms.of(self.terms)
+        if (self.arch or self.arch_args) and not self.start:
+            reason = "an architecture is named, and no file to start from"
+            raise UsageError("C2A004", reason, "Name the file with --start, or leave out --arch and --arch-args.")
+        if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
+            reason = f"milestones={self.milestones} are not epochs from 1 on in rising order"
+            raise UsageError("C2A001", reason, "Write the epochs in rising order, such as 80,150,250.")
+
+    @property
+    def classifier_width(self) -> int:
+        """`width`, or the default of the kind."""
+        return self.width or (64 if self.kind == "resnet" else 400)
+
+    @property
+    def rate_schedule(self) -> str:
+        """`schedule`, or the default of the kind."""
+        return self.schedule or ("steps" if self.kind == "resnet" else "cosine")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Self:
+        """The recipe that `to_dict` wrote.
+
+        Raises:
+            UsageError: it is not that of one (C2A302).
+        """
+        names = {field.name for field in fields(cls)}
+        if not isinstance(content, dict) or not {"kind", "milestones"} <= content.keys() <= names:
+            raise UsageError("C2A302", "the configuration of the run is not whole", "Start a new run.")
+        values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise UsageError(
+                "C2A302", f"the configuration of the run is not whole ({error})", "Start a new run."
+            ) from error
+
+
+def learning_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
+    """The rate of step `step` of `steps`, counted from 0.
+
+    >>> recipe = TrainingRecipe("quadratic", warm_up=0.5)
+    >>> [round(learning_rate(recipe, step, 8), 3) for step in range(8)]
+    [0.025, 0.05, 0.075, 0.1, 0.1, 0.085, 0.05, 0.015]
+    """
+    warm = round(recipe.warm_up * steps)
+    if step < warm:
+        return recipe.learning_rate * (step + 1) / warm
+    match recipe.rate_schedule:
+        case "cosine":
+            return recipe.learning_rate * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm))) / 2
+        case "steps":
+            epoch = step * recipe.epochs // steps
+            return recipe.learning_rate * recipe.step_factor ** sum(epoch >= m for m in recipe.milestones)
+        case _:
+            return recipe.learning_rate

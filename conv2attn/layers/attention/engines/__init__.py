@@ -1,0 +1,114 @@
+"""Orders of evaluation of one formula. An engine is given a basis and an image, and never the layer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+from torch import Tensor
+
+from conv2attn.errors import EngineError
+from conv2attn.layers.attention.engines import compiled, dense, gather, sdpa, separable
+from conv2attn.layers.attention.engines.cost import cheapest, dense_may_win
+from conv2attn.layers.attention.engines.timing import fastest, may_be_timed
+from conv2attn.layers.attention.recipe import Evaluation, Question, Recipe
+
+EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense", "measured"]
+Rounding = Literal["separable", "sdpa", "dense"]
+"""The engines whose rounding of soft heads has a bound of its own."""
+
+
+@final
+@dataclass(frozen=True)
+class Engine:
+    """An order of evaluation, or a rule that chooses one.
+
+    Args:
+        rounds_as: the engines whose bounds on rounding, each or one of them, are those of this one.
+        decide: the recipe for a question, or why the engine is not exact for it; None of a rule.
+        choose: the name of the engine that a rule takes for a question and an image.
+        exports: whether a network may be exported with it by name.
+        timed: whether `measured` times it.
+        refuses_sizes: whether it may refuse inputs of some sizes, whatever the layer is.
+        refuses_strays: whether it refuses inputs of some sizes where a head may have its target off the grid.
+    """
+
+    rounds_as: tuple[Rounding, ...]
+    decide: Callable[[Question], Evaluation | str] | None = None
+    choose: Callable[[Question, Tensor], str] | None = None
+    exports: bool = True
+    timed: bool = True
+    refuses_sizes: bool = False
+    refuses_strays: bool = False
+
+
+def explain_engines(question: Question) -> dict[str, str]:
+    """For each engine: "exact", or why it is not for this question."""
+    answers = {name: engine.decide(question) for name, engine in ENGINES.items() if engine.decide is not None}
+    return {name: answer if isinstance(answer, str) else "exact" for name, answer in answers.items()}
+
+
+def choose_engine(question: Question) -> str:
+    """`conv` wherever it is exact, otherwise the cheapest engine that equals `dense` within rounding.
+
+    `conv` makes the call that the convolution makes, and so computes the same numbers by whatever algorithm the device
+    chooses, as long as it chooses alike for both. The costs of others are a model, measured in benchmarks/; `measured`
+    times the engines instead.
+    """
+    if not isinstance(compiled.decide(question), str):
+        return "conv"
+    if not isinstance(gather.decide(question), str):
+        return "gather"
+    if not isinstance(separable.decide(question), str):
+        return cheapest(question)
+    if question.basis.operators.reads_content and not question.traced:
+        return "dense" if isinstance(sdpa.decide(question), str) else "sdpa"
+    return "dense" if dense.fits(question) or isinstance(sdpa.decide(question), str) else "sdpa"
+
+
+def measure_engines(question: Question, image: Tensor) -> str:
+    """The fastest on `image` of the engines that `auto` chooses from; its choice where nothing can be timed."""
+    chosen = choose_engine(question)
+    if not may_be_timed(question):
+        return chosen
+    slow = set[str]()
+    if chosen != "dense" and not dense_may_win(question):
+        slow.add("dense")
+    names = [chosen, *(name for name, engine in ENGINES.items() if engine.timed and name not in {chosen, *slow})]
+    decided = {name: decide(question) for name in names if (decide := ENGINES[name].decide) is not None}
+    return fastest({name: run for name, run in decided.items() if not isinstance(run, str)}, question.basis, image)
+
+
+def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
+    """How the engine `name`, or the one that is chosen for "auto" and "measured", evaluates the layer on `image`.
+
+    Raises:
+        EngineError: the engine is not exact for this layer as it is now (C2A201).
+        GeometryError: the image is too small to have a query (C2A121).
+    """
+    _ = question.grid.queries
+    choose = ENGINES[name].choose
+    engine = name if choose is None else choose(question, image)
+    decide = ENGINES[engine].decide
+    assert decide is not None, f"{engine} chooses among engines, and is chosen itself"
+    decided = decide(question)
+    if isinstance(decided, str):
+        raise EngineError(
+            "C2A201",
+            f"{question.name}: engine {name!r} is not exact here: {decided}",
+            "Take auto or dense, which are exact for all, by --engine or set_engine.",
+        )
+    return Recipe(question.basis.padding, question.basis.sites, decided, engine)
+
+
+CHOSEN: tuple[Rounding, ...] = ("separable", "dense")
+"""The engines that "auto" takes for heads that are not one-hot."""
+ENGINES: dict[str, Engine] = {
+    "auto": Engine(CHOSEN, choose=lambda question, image: choose_engine(question), exports=False, timed=False),
+    "conv": Engine(CHOSEN, compiled.decide, refuses_strays=True),
+    "gather": Engine(CHOSEN, gather.decide),
+    "separable": Engine(("separable",), separable.decide),
+    "sdpa": Engine(("sdpa",), sdpa.decide, exports=False, timed=False, refuses_sizes=True),
+    "dense": Engine(("dense",), dense.decide, refuses_sizes=True),
+    "measured": Engine(CHOSEN, choose=measure_engines, exports=False, timed=False),
+}
+"""All engines, those that are exact for fewer layers first."""

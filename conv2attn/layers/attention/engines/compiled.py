@@ -1,0 +1,123 @@
+"""Hard heads whose offsets form a lattice, compiled back to the convolution of torch, transposed or not."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.layers.attention.engines.channels import with_flat_positions
+from conv2attn.layers.attention.lattice import Lattice
+from conv2attn.layers.attention.recipe import Evaluation, Question
+from conv2attn.layers.attention.storage import output_format, stored
+from conv2attn.theory.basis import Basis, Offset
+
+
+@final
+@dataclass(frozen=True)
+class Frame:
+    """The amounts with which torch computes a layer from its image: zeros to add, or, transposed, outputs to leave out.
+
+    Args:
+        before: on both sides of each axis; transposed, of the outputs too.
+        behind: outputs that the end of each axis keeps of those, transposed; otherwise 0.
+        transposed: whether it is a transposed convolution, whose stride is the spacing of the pixels.
+    """
+
+    before: Offset
+    behind: Offset
+    transposed: bool
+
+
+def decide(question: Question) -> Evaluation | str:
+    """The recipe if the layer is a convolution on its padded grid, otherwise why not."""
+    offsets = question.offsets()
+    if isinstance(offsets, str):
+        return offsets
+    if question.facts.lattice is None:
+        return "its offsets do not form a lattice, each point once"
+    if stray := question.stray(offsets):
+        return stray
+    return partial(run, points=question.facts.lattice, frame=frame_of(question.basis, question.facts.lattice))
+
+
+def run(basis: Basis, image: Tensor, points: Lattice, frame: Frame | None) -> Tensor:
+    """The layer as one convolution; zeros that the convolution can add itself, and stuffed ones, are left to it."""
+    none, keys = (0,) * len(points.first), image
+    if frame is None:
+        keys, frame = cropped(basis, image, points), Frame(none, none, False)
+    stride = basis.padding.spacing if frame.transposed else basis.sites.stride
+    kernel = basis.weights.kernel(points.kernel_size, None if points.in_order else points.order, frame.transposed)
+    read = plainly_stored(keys), plainly_stored(kernel)
+    bias, groups = basis.weights.bias, basis.weights.groups
+    result = torch.convolution(
+        *read, bias, stride, frame.before, points.dilation, frame.transposed, frame.behind, groups
+    )
+    if image.ndim == 4 and (read[0] is not image or read[1] is not kernel):
+        result = stored(result, output_format(basis, image))
+    return with_flat_positions(result, basis.operators)
+
+
+def plainly_stored(tensor: Tensor) -> Tensor:
+    """`tensor` with its last axis innermost where the CPU computes in bfloat16.
+
+    With channels innermost oneDNN, as of torch 2.13, reads beyond the image for some strides and dilations, and gives
+    noise or crashes.
+    """
+    if tensor.dtype != torch.bfloat16 or tensor.device.type != "cpu":
+        return tensor
+    if not torch.compiler.is_compiling() and tensor.stride() == tensor.new_empty(tensor.shape, device="meta").stride():
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def spans_and_starts(basis: Basis, points: Lattice) -> tuple[list[int], list[int]]:
+    """For each axis, how far the first tap is from the last, and on which key the first query's first tap stands."""
+    spans = [d * (k - 1) for d, k in zip(points.dilation, points.kernel_size, strict=True)]
+    return spans, [b + first for b, first in zip(basis.sites.before, points.first, strict=True)]
+
+
+def frame_of(basis: Basis, points: Lattice) -> Frame | None:
+    """How torch frames the layer on its image, or None where the keys are to be built."""
+    (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
+    none = (0,) * len(spans)
+    stuffed = max(padding.spacing) > 1
+    if padding.mode == "zeros" and max(sites.stride) == 1 and (stuffed or basis.weights.transposed):
+        frame = transposed_frame(basis, points)
+        if stuffed or frame is not None:
+            return frame
+    if stuffed:
+        return None
+    whole = not any(starts) and all(span == b + a for span, b, a in zip(spans, sites.before, sites.after, strict=True))
+    plain = padding.mode == "zeros" and min(padding.before) >= 0 and padding.before == padding.after
+    return Frame(padding.before, none, False) if whole and plain else None
+
+
+def transposed_frame(basis: Basis, points: Lattice) -> Frame | None:
+    """The frame of zero-stuffed keys: at output o tap t reads key `o + start + d t`, pixel i is key `before + s i`.
+
+    So output o is the one at `o + start - before + d (K - 1)` of all that `s i + d t` reach.
+    """
+    (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
+    front = [start - before + span for start, before, span in zip(starts, padding.before, spans, strict=True)]
+    back = [
+        span - before - after + s_before + s_after - f
+        for span, before, after, s_before, s_after, f in zip(
+            spans, padding.before, padding.after, sites.before, sites.after, front, strict=True
+        )
+    ]
+    behind = [f - b for f, b in zip(front, back, strict=True)]
+    most = map(max, padding.spacing, points.dilation)
+    fits = min(front) >= 0 and all(0 <= e < m for e, m in zip(behind, most, strict=True))
+    return Frame(tuple(front), tuple(behind), True) if fits else None
+
+
+def cropped(basis: Basis, image: Tensor, points: Lattice) -> Tensor:
+    """The keys without those that no tap reads at stride 1, before and behind: constant amounts, at every size."""
+    keys, (spans, starts), sites = basis.padding.pad(image), spans_and_starts(basis, points), basis.sites
+    for axis, (start, span) in enumerate(zip(starts, spans, strict=True)):
+        behind = max(sites.before[axis] + sites.after[axis] - start - span, 0)
+        if start or behind:
+            keys = keys.narrow(2 + axis, start, keys.shape[2 + axis] - start - behind)
+    return keys

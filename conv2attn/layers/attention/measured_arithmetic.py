@@ -1,0 +1,180 @@
+"""The arithmetic of each engine, measured on the device that it runs on."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from conv2attn.layers.attention.encoding import Encoding
+from conv2attn.layers.attention.engines import ENGINES
+from conv2attn.layers.attention.hardness import FORMAT_NAMES
+from conv2attn.layers.attention.layer import MultiHeadSelfAttention
+from conv2attn.layers.attention.probes import float32_precisions
+from conv2attn.layers.attention.recipe import score_dtype
+from conv2attn.theory.bounds import EXP_ULPS, Arithmetic
+
+CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multiplied in so few bits; the coarsest first
+
+
+def softmax_weights(scores: Tensor) -> Tensor:
+    """The weights of `torch.softmax`."""
+    return torch.softmax(scores, -1)
+
+
+def fused_weights(scores: Tensor) -> Tensor:
+    """The weights of scaled_dot_product_attention: keys and values are unit vectors, so scores are the queries."""
+    units = torch.eye(scores.shape[-1], dtype=scores.dtype, device=scores.device)
+    return F.scaled_dot_product_attention(scores[None, None], units[None, None], units[None, None], scale=1.0)[0, 0]
+
+
+SOFTMAX_KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax_weights, "fused": fused_weights}
+# Measured over all float32 numbers from -104 to 0 by benchmarks/exponentials.py with torch 2.13, rounded up; any other
+# kernel takes the documented EXP_ULPS.
+EXPONENTIALS = {
+    (kernel, instructions): ulps
+    for kernel, ulps in (("softmax", 1.61), ("fused", 5.72))
+    for instructions in ("AVX2", "AVX512")
+}
+
+
+def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmetic, ...]:
+    """How the engine computes with numbers of `dtype`, on this device as it is set now; "auto" has two for soft heads.
+
+    The settings of torch are read at each call, and what does not depend on them is measured once.
+    """
+    convolution, product = float32_precisions(device)
+    form = FORMAT_NAMES[dtype]
+    if dtype == torch.float32:
+        form = next((CUT[each] for each in CUT if each in (convolution, product)), form)
+    truncates = device == "cuda" and dtype in (torch.bfloat16, torch.float16)
+    cublas = torch.backends.cuda.matmul
+    stored = truncates and (
+        cublas.allow_bf16_reduced_precision_reduction
+        if dtype == torch.bfloat16
+        else cublas.allow_fp16_reduced_precision_reduction or cublas.allow_fp16_accumulation
+    )
+    half = dtype in (torch.bfloat16, torch.float16) and device != "meta"
+    return tuple(
+        Arithmetic(
+            form,
+            exp_ulps=exponential_ulps("fused" if name == "sdpa" else "softmax", score_dtype(dtype), device),
+            flushes=thread_flushes() or flushes(dtype, device),
+            truncates=truncates,
+            stores_means=stored or (half and name == "separable" and stores_means(dtype, device)),
+            stores_products=stored or (half and name == "separable" and stores_products(dtype, device)),
+            by_axis=name == "separable",
+            fused=name == "sdpa",
+        )
+        for name in ENGINES[engine].rounds_as
+    )
+
+
+@lru_cache(maxsize=64)
+def exponential_ulps(kernel: str, dtype: torch.dtype, device: str) -> float:
+    """The largest error of the exponentials of a kernel, in ulps: over all float32 numbers, and not less than sampled.
+
+    In float64 the documented error; a sample that exceeds it counts twice.
+    """
+    capability = torch.backends.cpu.get_cpu_capability() if device == "cpu" else device
+    stored = EXPONENTIALS.get((kernel, capability)) if dtype == torch.float32 else None
+    documented = EXP_ULPS[kernel] if stored is None else stored
+    if device == "meta":
+        return documented
+    with torch.inference_mode(False), torch.no_grad():
+        steps = torch.arange(63 * 64, dtype=torch.float64)
+        spread = torch.cat([-104 * steps / len(steps), -torch.ldexp(torch.ones_like(steps), -steps % 40) * 1.7])
+        sampled = ulps_of(kernel, spread.unflatten(0, (-1, 63)).to(device, dtype))
+    return documented if sampled <= documented else 2 * sampled
+
+
+def ulps_of(kernel: str, arguments: Tensor) -> float:
+    """The largest error of the exponentials of `arguments`, (rows, 63), in units in the last place.
+
+    A key of score 0 stands beside them, and its weight divides theirs: so the sum cancels, and two quotients round.
+    Only weights that are normal numbers count; others are off by at most the smallest of these.
+    """
+    weights, arguments = SOFTMAX_KERNELS[kernel](F.pad(arguments, (1, 0))).cpu(), arguments.cpu()
+    normal = weights[:, 1:] >= torch.finfo(weights.dtype).tiny
+    exact = arguments.double().exp()
+    quotients = weights[:, 1:].double() / weights[:, :1].double()
+    spacing = torch.ldexp(torch.full_like(exact, torch.finfo(arguments.dtype).eps), torch.frexp(exact).exponent - 1)
+    return torch.where(normal, (quotients - exact).abs() / spacing, 0.0).max().item()
+
+
+def thread_flushes() -> bool:
+    """Whether this thread makes 0 of subnormal results, as `torch.set_flush_denormal` has it."""
+    smallest = torch.full((1,), torch.finfo(torch.float32).smallest_normal, dtype=torch.float32)
+    return not bool((smallest / 2).view(torch.int32).item())
+
+
+@lru_cache(maxsize=64)
+def flushes(dtype: torch.dtype, device: str) -> bool:
+    """Whether a convolution or a product of matrices makes 0 of subnormal products, or of subnormal operands."""
+    if device == "meta":
+        return False
+    info = torch.finfo(dtype)
+    smallest = info.smallest_normal * info.eps
+    with torch.inference_mode(False), torch.no_grad():
+        for first, second in ((2 * smallest, 1.0), (smallest * 2.0**16, 2.0**-14)):
+            image = torch.zeros(1, 16, 8, 8, dtype=dtype, device=device)
+            image[:, 0] = first
+            weight = torch.full((16, 16, 1, 1), second, dtype=dtype, device=device)
+            tokens, matrix = image.flatten(2).mT, weight.flatten(1).mT
+            products = (
+                torch.conv2d(image, weight),
+                torch.conv1d(image.flatten(2), weight.flatten(2)),
+                tokens @ matrix,
+                image[:, :1] * weight[0, 0],
+            )
+            if not all(bool((each != 0).all()) for each in products):
+                return True
+    return False
+
+
+@lru_cache(maxsize=64)
+def stores_means(dtype: torch.dtype, device: str) -> bool:
+    """Whether `separable` stores the partial sums of a mean in `dtype`: a quarter of an ulp is then lost each time.
+
+    Along either axis a soft head reads products of 1 and of 24 quarters; only the first counts where they are stored.
+    """
+    eps = torch.finfo(dtype).eps
+    reads = torch.arange(-12, 13, dtype=torch.float64)
+    amounts = torch.where(reads == -12, 1.0, eps / 4) * (reads.square() / 20).exp()
+    for axis in (0, 1):
+        sides = [1, 1]
+        sides[axis] = 2048
+        both = torch.zeros(2, 1, 2048, dtype=torch.float64)
+        both[..., 1024 - 12 : 1024 + 13] = amounts
+        both[1, :, 1024 - 11 :] = 0
+        total, first = read(both.unflatten(2, sides), [[0.0, 0.0]], 0.05, dtype, device)[:, 0].flatten(1)[:, 1024]
+        if total <= first * (1 + 2 * eps):
+            return True
+    return False
+
+
+@lru_cache(maxsize=64)
+def stores_products(dtype: torch.dtype, device: str) -> bool:
+    """Whether `separable` stores the sum over heads in `dtype` after some of them, on few channels or on many."""
+    eps = torch.finfo(dtype).eps
+    centers = [[0.0, float(column)] for column in range(-12, 13)]
+    for channels in (1, 64):
+        image = torch.zeros(1, channels, 1, 25, dtype=torch.float64)
+        image[:, 0] = eps / 4
+        image[:, 0, :, 0] = 1
+        if read(image, centers, 128.0, dtype, device)[0, 0, 0, 12] <= 1 + 2 * eps:
+            return True
+    return False
+
+
+def read(image: Tensor, centers: list[list[float]], alpha: float, dtype: torch.dtype, device: str) -> Tensor:
+    """The sum of what heads read of all channels by the engine `separable`."""
+    encoding = Encoding.of("quadratic", centers, alpha)
+    layer = MultiHeadSelfAttention(
+        image.shape[1], 1, encoding, d_head=image.shape[1], value=False, bias=False, engine="separable"
+    ).to(device, dtype)
+    with torch.inference_mode(False), torch.no_grad():
+        assert layer.output is not None
+        layer.output.fill_(1)
+        return layer(image.to(device, dtype)).cpu().double()

@@ -1,0 +1,160 @@
+"""Layers as torch's own multi-head attention, on tokens to which absolute positions are appended."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import check_code, check_kind
+from conv2attn.errors import EngineError, UnsupportedError, whole_number
+from conv2attn.generators import generators_kept
+from conv2attn.layers.attention.encoding import Encoding
+from conv2attn.layers.attention.features import LARGEST_SCORE_ERROR, score_error
+from conv2attn.layers.attention.layer import MultiHeadSelfAttention
+from conv2attn.theory.basis import AttentionGrid, Padding, Sites, Weights
+
+COEFFICIENT_ROUNDINGS = 64
+"""Roundoffs of the largest coefficient by which one may differ. Chosen: each is a sum of a few dozen products."""
+
+
+class PositionedAttention(nn.Module):
+    """`torch.nn.MultiheadAttention` whose queries and keys are absolute positions, and whose values are the pixels.
+
+    Softmax drops what depends on the query alone, so `-alpha |k - q - c|^2` is the inner product of
+    `(2 alpha (q + c), -alpha)` and `(k, |k|^2)`. Coordinates count from the middle of the key grid.
+
+    Args:
+        attention: the attention of torch; its embedding is `heads * max(d_head, axes + 1, ceil(d_out / heads))` wide,
+            queries and outputs padded with zeros.
+        padding, sites: geometry of the layer that it was made from.
+        d_out: output channels.
+    """
+
+    def __init__(self, attention: nn.MultiheadAttention, padding: Padding, sites: Sites, d_out: int):
+        super().__init__()
+        self.attention, self.padding, self.sites, self.d_out = attention, padding, sites, d_out
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(batch, d_in, *sides) -> (batch, d_out, *queries)."""
+        padded = self.padding.pad(image)
+        grid = AttentionGrid(tuple(padded.shape[2:]), self.sites, image.device)
+        queries, keys = self.positions(grid, image)
+        tokens = padded.flatten(2).mT
+        result, _ = self.attention(queries, keys, tokens, need_weights=False)
+        return result[..., : self.d_out].mT.unflatten(2, grid.queries)
+
+    def positions(self, grid: AttentionGrid, image: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries, (batch, queries, embedding) of (site, 1, 0 ...), and the keys, (batch, keys, axes + 1)."""
+        sites, keys = (places.to(image) for places in grid.centred())
+        asking = torch.cat([sites, torch.ones_like(sites[:, :1])], -1)
+        asking = nn.functional.pad(asking, (0, self.attention.embed_dim - asking.shape[1]))
+        answering = torch.cat([keys, keys.square().sum(-1, keepdim=True)], -1)
+        return tuple(t.expand(len(image), -1, -1) for t in (asking, answering))  # type: ignore[return-value]
+
+
+def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention:
+    """Computes the map of `layer` by a plain `torch.nn.MultiheadAttention`, for key grids with sides up to `side`.
+
+    Equal within rounding where the features of positions are accurate to 2^-10 in a score.
+
+    Raises:
+        UnsupportedError: the heads are not quadratic, read content, or have groups (C2A101).
+        EngineError: the positions are not accurate enough in float32 or float64 on such grids (C2A201).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
+        >>> image = torch.randn(1, 2, 6, 7)
+        >>> torch.allclose(conv2attn.to_mha(layer, side=8)(image), layer(image), atol=1e-5)
+        True
+    """
+    check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
+    side, basis = whole_number(side, "side"), layer.basis()
+    operators, weights, heads = basis.operators.isotropic, basis.weights, layer.heads
+    if operators is None or layer.groups > 1:
+        raise UnsupportedError(
+            "C2A101",
+            f"{layer.name}: only quadratic heads without groups are torch's attention",
+            "Pass a layer of one group, converted with encoding='quadratic'.",
+        )
+    dtype = layer.like.dtype
+    error = score_error(operators.numbers(), side, torch.float64 if dtype == torch.float64 else torch.float32)
+    if dtype not in (torch.float32, torch.float64) or not error <= LARGEST_SCORE_ERROR:
+        raise EngineError(
+            "C2A201",
+            f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}",
+            "Cast the layer to float64 with layer.double(), or pass a smaller side.",
+        )
+    axes = layer.dimensions
+    width = max(layer.d_head, axes + 1, math.ceil(layer.d_out / heads))
+    width += heads * width == axes + 1 == layer.d_in  # where all are equal, torch packs the three maps into one
+    with generators_kept():
+        attention = nn.MultiheadAttention(heads * width, heads, kdim=axes + 1, vdim=layer.d_in, batch_first=True)
+    attention = attention.to(layer.like)
+    asking, answering = torch.zeros(2, heads, width, axes + 1).to(layer.like).unbind(0)
+    alpha = operators.alpha.detach().to(dtype)
+    diagonal = torch.eye(axes).to(layer.like)
+    asking[:, :axes, :axes] = 2 * alpha[:, None, None] * diagonal
+    asking[:, :axes, axes] = 2 * alpha[:, None] * operators.center.detach().to(dtype)
+    asking[:, axes, axes] = -alpha
+    answering[:, : axes + 1] = torch.eye(axes + 1).to(layer.like)
+    reads, writes = weights.explicit_factors()
+    value, output = torch.zeros(heads, width, layer.d_in), torch.zeros(heads * width, heads, width)
+    value[:, : layer.d_head] = reads
+    output[: layer.d_out, :, : layer.d_head] = writes.transpose(0, 1)
+    with torch.no_grad():
+        attention.q_proj_weight.zero_()[:, : axes + 1] = asking.flatten(0, 1) * math.sqrt(width)
+        attention.k_proj_weight.copy_(answering.flatten(0, 1))
+        attention.v_proj_weight.copy_(value.flatten(0, 1))
+        attention.out_proj.weight.copy_(output.flatten(1))
+        attention.in_proj_bias.zero_()
+        attention.out_proj.bias.zero_()
+        if layer.bias is not None:
+            attention.out_proj.bias[: layer.d_out] = layer.bias
+    return PositionedAttention(attention, basis.padding, layer.sites, layer.d_out)
+
+
+def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
+    """The layer of an attention of torch that reads positions alone, as `to_mha` makes one and training leaves it.
+
+    Raises:
+        UnsupportedError: the module does not read positions, the scores of a head are not `-alpha |k - q - c|^2` up to
+            what depends on the query alone, or queries and keys have biases (C2A101), or a part of it has hooks or code
+            of its own (C2A106).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
+        >>> conv2attn.from_mha(conv2attn.to_mha(layer, side=8)).heads
+        9
+    """
+    if not isinstance(module, PositionedAttention):
+        reason = f"an object of class {type(module).__name__} is not attention on positions, as to_mha makes it"
+        raise UnsupportedError("C2A101", reason, "See what it does with check-span.")
+    attention, axes = module.attention, len(module.sites.stride)
+    check_code(module, "conv2attn", "torch")
+    heads, width, inside = attention.num_heads, attention.head_dim, attention.in_proj_bias.detach()
+    asking = attention.q_proj_weight.detach().unflatten(0, (heads, width))[..., : axes + 1]
+    answering = attention.k_proj_weight.detach().unflatten(0, (heads, width))
+    scores = asking.mT @ answering / math.sqrt(width)
+    alpha = -scores[:, axes, axes]
+    expected = torch.zeros_like(scores)
+    expected[:, :axes, :axes] = 2 * alpha[:, None, None] * torch.eye(axes).to(scores)
+    expected[:, axes, :axes], expected[:, axes, axes] = scores[:, axes, :axes], -alpha
+    odd = (scores - expected).abs().amax((1, 2)) > COEFFICIENT_ROUNDINGS * torch.finfo(
+        scores.dtype
+    ).eps * scores.abs().amax((1, 2))
+    if bool(odd.any()) or not bool((alpha > 0).all()) or bool(inside[: -heads * width].any()):
+        wrong = int((odd | ~(alpha > 0)).nonzero()[0]) if bool((odd | ~(alpha > 0)).any()) else 0
+        raise UnsupportedError(
+            "C2A101",
+            f"head {wrong} is not a quadratic head: its scores are of another form",
+            "Pass attention whose heads score by squared distance.",
+        )
+    encoding = Encoding.of("quadratic", scores[:, axes, :axes] / (2 * alpha[:, None]), alpha)
+    with generators_kept():
+        layer = MultiHeadSelfAttention(
+            attention.vdim, module.d_out, encoding, d_head=width, padding=module.padding, sites=module.sites
+        ).to(scores)
+    output = attention.out_proj.weight.detach()[: module.d_out]
+    bias = attention.out_proj.bias.detach()[: module.d_out] + output @ inside[-heads * width :]
+    value = attention.v_proj_weight.detach().unflatten(0, (heads, width))
+    return layer.hold(Weights(value, output.unflatten(1, (heads, width)).transpose(0, 1), bias))

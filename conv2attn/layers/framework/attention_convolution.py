@@ -1,0 +1,150 @@
+"""Convolutions whose basis is computed from content (Andreoli 2019, Def. 5 and Eq. 10)."""
+
+import math
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.errors import UsageError
+from conv2attn.layers.framework.basis_convolution import BasisConvolution
+from conv2attn.layers.framework.mechanisms import Mechanism, as_parameter
+from conv2attn.layers.framework.pairs import AllPairs, Edges
+from conv2attn.theory.basis import Basis, Pattern, Weights, basis_of
+
+Join = Literal["sum", "mean", "concatenation"]
+
+
+@final
+class AttentionConvolution(nn.Module):
+    """`y = sum_k a_k(x, z) x M_k^T + b` with a mechanism a; self-attention where z is x.
+
+    `M_k = output_k value_k` (Eq. 13). Further heads may have a basis that is given, not computed (Sec. 3.3, end).
+
+    Args:
+        mechanism: gives the weights of all heads; its last step is usually a softmax.
+        value: (heads, d_head, d_in).
+        output: (heads, d_out, d_head), or None for the identity: the heads are added up.
+        bias: (d_out), or None.
+        join: of heads without `output`: their sum, their mean, or all of them side by side, d_out = heads * d_head.
+        of_values: the mechanism reads `value x` of its own head, as in graph attention networks, and not x.
+        given: the heads with a given basis.
+    Examples:
+        >>> import conv2attn, torch
+        >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        >>> layer = conv2attn.from_torch(attention)
+        >>> type(layer).__name__
+        'AttentionConvolution'
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        value: Tensor,
+        output: Tensor | None = None,
+        bias: Tensor | None = None,
+        *,
+        join: Join = "sum",
+        of_values: bool = False,
+        given: BasisConvolution | None = None,
+    ):
+        super().__init__()
+        if join not in ("sum", "mean", "concatenation") or (output is not None and join != "sum"):
+            raise UsageError(
+                "C2A002",
+                f"join={join!r} is none of sum, mean, concatenation, or is not that of an output",
+                "Pass join='sum', 'mean' or 'concatenation', and an output for the last.",
+            )
+        self.mechanism, self.value, self.output = mechanism, nn.Parameter(value), as_parameter(output)
+        self.bias, self.join, self.of_values, self.given = as_parameter(bias), join, of_values, given
+
+    def weights(self, image: Tensor, other: Tensor | None = None, mask: Tensor | Pattern | None = None) -> Tensor:
+        """The `a_k`: (batch, heads, queries, keys), or (batch, heads, pairs) under a `Pattern`."""
+        return self.attend(image, other, mask)[0]
+
+    def basis(self, image: Tensor, other: Tensor | None = None, mask: Tensor | Pattern | None = None) -> Basis:
+        """The layer on one image, with the heads that are not given: linear once its attention is known."""
+        if len(image) != 1:
+            raise UsageError(
+                "C2A120",
+                f"the basis depends on the image, and there are {len(image)}",
+                "Pass one image, or one basis for all.",
+            )
+        weights, _, pairs = self.attend(image, other, mask)
+        heads, size = self.value.shape[:2]
+        output: Tensor | None = self.output
+        if self.join == "concatenation":
+            output = torch.eye(heads * size).to(self.value).unflatten(1, (heads, size)).movedim(1, 0)
+        elif self.join == "mean":
+            output = (torch.eye(size).to(self.value) / heads).expand(heads, -1, -1)
+        return basis_of(pairs.operator(weights[0]), Weights(self.value, output, self.bias), image.ndim - 2)
+
+    def forward(
+        self,
+        image: Tensor,
+        other: Tensor | None = None,
+        mask: Tensor | Pattern | None = None,
+        structure: Any = None,
+    ) -> Tensor:
+        """`image` (batch, d_in, *sides) read by the tokens of `other`, by default by its own: (batch, d_out, *queries).
+
+        Args:
+            mask: in the log domain, -inf where a query must not read a key, broadcast to (batch, heads, queries,
+                keys); or the only pairs there are, in which case nothing of the size queries x keys is formed.
+            structure: the operators of the given heads.
+        """
+        weights, values, pairs = self.attend(image, other, mask)
+        heads = pairs.mix(weights, values)
+        if self.join == "concatenation":
+            tokens = heads.movedim(1, 2).flatten(2)
+        elif self.output is None:
+            tokens = heads.mean(1) if self.join == "mean" else heads.sum(1)
+        else:
+            tokens = torch.einsum("bhqd,hod->bqo", heads, self.output)
+        if self.bias is not None:
+            tokens = tokens + self.bias
+        result = tokens.mT.unflatten(2, pairs.queries)
+        return result if self.given is None else result + self.given(image, structure)
+
+    def attend(
+        self, image: Tensor, other: Tensor | None, mask: Tensor | Pattern | None
+    ) -> tuple[Tensor, Tensor, AllPairs | Edges]:
+        """The weights, the values (batch, heads, keys, d_head), and the pairs that are scored."""
+        if image.shape[1] != self.value.shape[2]:
+            raise UsageError(
+                "C2A120",
+                f"an image of {image.shape[1]} channels, where heads read {self.value.shape[2]}",
+                "Pass an image with that many channels.",
+            )
+        reader = image if other is None else other
+        sides, queries = tuple(image.shape[2:]), tuple(reader.shape[2:])
+        if isinstance(mask, Pattern) and mask.shape != (math.prod(queries), math.prod(sides)):
+            raise UsageError(
+                "C2A122",
+                f"a mask of {mask.shape} tokens for queries {queries} and keys {sides}",
+                "Pass a mask with one row for each query and one column for each key.",
+            )
+        if isinstance(mask, Tensor):
+            require_scores(mask, (len(reader), len(self.value), math.prod(queries), math.prod(sides)))
+        pairs = Edges(mask, queries) if isinstance(mask, Pattern) else AllPairs(sides, queries, mask)
+        keys, readers = image.flatten(2).mT[:, None], reader.flatten(2).mT[:, None]
+        values = torch.einsum("bkc,hdc->bkhd", keys[:, 0], self.value).movedim(2, 1)
+        if self.of_values:
+            keys, readers = values, values if other is None else readers @ self.value.mT
+        return pairs.open(self.mechanism(keys, readers, pairs)), values, pairs
+
+
+def require_scores(mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse a mask of booleans, which libraries read either way, and one that does not broadcast to `shape`.
+
+    Raises:
+        UsageError: the mask cannot be added to scores (C2A122).
+    """
+    fits = mask.ndim <= len(shape) and all(m in (1, s) for m, s in zip(mask.shape[::-1], shape[::-1], strict=False))
+    if not mask.is_floating_point() or not fits:
+        tensor = f"{mask.dtype} {tuple(mask.shape)}"
+        raise UsageError(
+            "C2A122",
+            f"a mask is added to scores {shape}, -inf where nothing is read, and is not {tensor}",
+            "Pass a mask that broadcasts to the scores.",
+        )

@@ -1,7 +1,0 @@
-"""Starts: ordinary transformers whose heads begin as soft shifts."""
-
-from conv2attn.models.starts.parts import Parts
-from conv2attn.models.starts.start import start_at_convolution
-from conv2attn.models.starts.start_report import Start, StartedHead
-
-__all__ = ["Parts", "Start", "StartedHead", "start_at_convolution"]

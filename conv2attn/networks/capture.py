@@ -1,0 +1,193 @@
+"""The attention of any model, as it runs: every softmax over keys, named by the module it happened in."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, renamed, running
+from conv2attn.errors import UsageError
+from conv2attn.networks.positions.position_attention import ATTENDS
+from conv2attn.networks.positions.position_rules import Unread
+from conv2attn.networks.reading.watch import Attended, Running, Watch
+from conv2attn.networks.values import head_count
+
+Captured = Tensor | Unread
+HeadAxis = tuple[int, int]
+"""The axis of heads among those in front of queries and keys, and the number of heads."""
+
+
+@renamed(inputs="example_input")
+def capture(
+    network: nn.Module,
+    example_input: Tensor | tuple[Any, ...] | Mapping[str, Any],
+    *,
+    heads: int | None = None,
+    only: Patterns = (),
+    skip: Patterns = (),
+) -> dict[str, Captured]:
+    """The attention of each module of `network` on `example_input`: (batch, heads, queries, keys).
+
+    Calls are joined as a batch. A module that attends twice in one forward appears a second time as
+    `name#2`. A module appears as an `Unread`, with the reason, if its class is named after attention and no softmax was
+    seen, or if heads and images share an axis and their numbers are unknown.
+
+    Seen are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over the
+    last axis of at least three, or over the columns of squares, a square softmax of two axes that is multiplied by
+    values (one head), the layers of this project, and mixtures of softmaxes by which values are multiplied. The network
+    is run once, without gradients, in evaluation mode, and left in the modes that its modules had.
+
+    Args:
+        example_input: a tensor, positional or named arguments; or (channels, *sides), a size for one image of noise.
+        heads: the number of heads, where it follows from neither a module nor its input.
+        only, skip: patterns of the names to keep, every name if there is none, and of those to leave out.
+    Raises:
+        UsageError: nothing attended (C2A501) or nothing of such a name (C2A008); it does not run (C2A009),
+            or an argument is of another kind (C2A006).
+    Examples:
+        >>> import conv2attn, torch
+        >>> block = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+        >>> attention = conv2attn.capture(block, torch.randn(1, 5, 8))
+        >>> {name: tuple(maps.shape) for name, maps in attention.items()}
+        {'self_attn': (1, 2, 5, 5)}
+    """
+    check_network(network)
+    inputs = as_inputs(network, example_input)
+    selection = Selection.of(only, skip)
+    kept = Kept(selection, {}, heads)
+    with running(network, inputs):
+        Watch(network, kept.see, blind=selection.wants).run(lambda: call_network(network, inputs))
+    attention = {name: joined(pieces) for name, pieces in kept.attention.items()}
+    found = chosen(network, attention, kept.names, selection)
+    return {name.replace("(root)", ""): each for name, each in found.items()}
+
+
+@final
+class Kept:
+    """The attention of a run: by name that of wanted layers, (batch, heads, queries, keys), and all names.
+
+    Args:
+        axes: the axis of heads of each layer, where it is known.
+        heads: their number, where nothing else tells it.
+    """
+
+    def __init__(self, selection: Selection, axes: Mapping[str, HeadAxis], heads: int | None = None):
+        self.selection, self.axes, self.heads = selection, axes, heads
+        self.attention: defaultdict[str, list[Captured]] = defaultdict(list)
+        self.names: dict[str, None] = {}
+
+    def see(self, attended: Attended, place: Running) -> None:
+        """Keeps one attention."""
+        self.names.setdefault(attended.name)
+        if self.selection.wants(attended.name):
+            by_head = self.by_head(attended, place)
+            self.attention[attended.name].append(by_head.clone() if isinstance(by_head, Tensor) else by_head)
+        attended.query = attended.key = attended.value = None
+
+    def by_head(self, attended: Attended, place: Running) -> Captured:
+        """Attention (..., queries, keys) as (images, heads, queries, keys)."""
+        attention = attended.attention.detach()
+        if attended.name in self.axes:
+            axis, heads = self.axes[attended.name]
+            lead = attention.shape[:-2]
+            if len(lead) == 1:
+                attention = attention.unflatten(0, (-1, heads) if axis == 1 else (heads, -1))
+            tokens = attention.shape[-2:]
+            return attention.movedim(axis, -3).reshape(-1, heads, *tokens)
+        merged = with_one_query_axis(attention)
+        return split_heads(merged, place.module, batch_of(place, merged), self.heads)
+
+
+def chosen(
+    network: nn.Module, attention: Mapping[str, Captured], names: Iterable[str], selection: Selection
+) -> dict[str, Captured]:
+    """The attention of the layers of some names, and those that attend unseen, in the order of the modules.
+
+    Raises:
+        UsageError: nothing attended (C2A501), or a pattern fits nothing that did (C2A008).
+    """
+    unobserved = unobserved_layers(network, names)
+    every = [*names, *(name for name in unobserved if name not in attention)]
+    if every:
+        selection.check(sorted(every), "layer that attends")
+    found = {**{n: each for n, each in unobserved.items() if selection.wants(n)}, **attention}
+    if not found and every:
+        raise UsageError("C2A501", "every layer that attends is skipped", "Leave one in.")
+    if not found:
+        raise UsageError(
+            "C2A501",
+            f"{type(network).__name__} did not attend to anything on these inputs",
+            "Pass inputs on which the model attends, or the attention itself as an array.",
+        )
+    order = {name or "(root)": place for place, (name, _) in enumerate(network.named_modules())}
+    return dict(sorted(found.items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
+
+
+def joined(pieces: list[Captured]) -> Captured:
+    """The attention of all calls of a module as one batch; an `Unread` if one call is unread or the grids differ."""
+    tensors = [piece for piece in pieces if isinstance(piece, Tensor)]
+    if len(tensors) < len(pieces):
+        return next(piece for piece in pieces if isinstance(piece, Unread))
+    if len({piece.shape[1:] for piece in tensors}) > 1:
+        return Unread(f"its calls attend to {len({piece.shape[1:] for piece in tensors})} different grids")
+    return torch.cat(tensors)
+
+
+def batch_of(place: Running, attention: Tensor) -> int | None:
+    """The number of images or windows on the first axis of attention.
+
+    The axis of the module's input that is not its tokens: the first, or the second where tokens come first.
+    """
+    first = place.first
+    if first is None or first.ndim < 3:
+        return None if first is None else 1
+    sequence, batch = first.shape[:2]
+    tokens_first = first.ndim == 3 and sequence == attention.shape[-2] != batch
+    return int(batch) if tokens_first else int(sequence)
+
+
+def with_one_query_axis(attention: Tensor) -> Tensor:
+    """Merges the query axes (rows, columns) of attention (..., rows, columns, ..., keys) into one."""
+    if attention.ndim < 5 or attention.shape[-1] == attention.shape[-2]:
+        return attention
+    sides = attention.shape
+    pairs = [at for at in range(1, attention.ndim - 2) if sides[at] * sides[at + 1] == sides[-1]]
+    return attention.flatten(pairs[0], pairs[0] + 1).movedim(pairs[0], -2) if len(pairs) == 1 else attention
+
+
+def split_heads(attention: Tensor, module: nn.Module, batch: int | None, heads_argument: int | None) -> Captured:
+    """Attention (..., queries, keys) as (images, heads, queries, keys); four axes are taken as they are.
+
+    The number of heads is `heads_argument`, or that of the module's attributes, or the first axis over the batch of its
+    input; images come before heads where they share an axis.
+    """
+    if attention.ndim == 4:
+        return attention
+    count = math.prod(attention.shape[:-2])
+    batch_heads = count // batch if batch and count % batch == 0 else None
+    for heads in (heads_argument, head_count(module), batch_heads) if attention.ndim == 3 else ():
+        if heads and count % heads == 0:
+            return attention.reshape(-1, heads, *attention.shape[-2:])
+    shape = "x".join(map(str, attention.shape))
+    if attention.ndim > 4:
+        return Unread(f"no reading of it replays, and else nothing tells which axis of its {shape} numbers is heads")
+    return Unread(f"nothing tells how many heads the {shape} numbers of its attention are of: pass heads= to capture")
+
+
+def unobserved_layers(network: nn.Module, names: Iterable[str]) -> dict[str, Unread]:
+    """The outermost modules whose class names say that they attend, and in and around which no softmax was seen."""
+    observed = {"" if name == "(root)" else name.split("#")[0] for name in names}
+    silent: dict[str, Unread] = {}
+    for name, module in network.named_modules():
+        compiled = isinstance(module, torch.jit.ScriptModule)
+        kind = module.original_name if compiled else type(module).__name__
+        around = {name, ""} | {name[:at] for at, letter in enumerate(name) if letter == "."}
+        below = any(each == name or not name or each.startswith(f"{name}.") for each in observed)
+        if not ATTENDS.search(kind) or around & (observed | silent.keys()) or below:
+            continue
+        reason = "it is compiled by torch.jit" if compiled else "no softmax over keys was seen in it"
+        silent[name or "(root)"] = Unread(f"{reason}, and a {kind} attends")
+    return silent

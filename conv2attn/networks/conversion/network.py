@@ -1,0 +1,248 @@
+"""Theorem 1 over a whole network: a copy in which every convolution is a multi-head self-attention."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
+from conv2attn.choices import EncodingName, StrideBy
+from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.theorem import STOCK
+from conv2attn.networks.conversion.functional import record
+from conv2attn.networks.conversion.outcomes import (
+    CONVERTED,
+    SKIPPED,
+    SURE_ALPHA,
+    UNSUPPORTED,
+    Conversion,
+    ConversionRow,
+    conversion_of,
+    describe,
+    leak_warning,
+    remember,
+    row_of_call,
+    unreadable_rows,
+)
+from conv2attn.networks.conversion.patch_chains import on_patches
+from conv2attn.networks.conversion.redirection import CHILD, redirect_calls
+from conv2attn.networks.conversion.replacement import (
+    Content,
+    Settings,
+    attend,
+    attention_layers,
+    copy_network,
+)
+from conv2attn.theory.basis.basis import LIBRARY_READERS
+
+Input = Tensor | Sequence[Any] | Mapping[str, Any]
+Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+Network = TypeVar("Network", bound=nn.Module)
+CHECKED = "checked on the example input"
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of `convert`."""
+
+    alpha: float | Literal["auto"]
+    encoding: EncodingName
+    d_head: int | None
+    stride_by: StrideBy
+    trainable: bool
+    content: Content
+    max_error: float | None
+    only: Patterns
+    skip: Patterns
+
+
+@contextmanager
+def outside_inference_mode() -> Iterator[None]:
+    """Tensors made inside can be trained, also where the caller is in inference mode."""
+    with torch.inference_mode(False):
+        yield
+
+
+@overload
+def convert(
+    model: nn.Module, example_input: Input | None = None, *, patch: int | Sequence[int], **options: Unpack[Options]
+) -> nn.Sequential: ...
+@overload
+def convert(model: Stock, example_input: Input | None = None, **options: Unpack[Options]) -> MultiHeadSelfAttention: ...
+@overload
+def convert(model: Network, example_input: Input | None = None, **options: Unpack[Options]) -> Network: ...
+@outside_inference_mode()
+def convert(
+    model: nn.Module,
+    example_input: Input | None = None,
+    *,
+    alpha: float | Literal["auto"] = "auto",
+    encoding: EncodingName = "quadratic",
+    d_head: int | None = None,
+    stride_by: StrideBy = "queries",
+    trainable: bool = False,
+    content: Content = "none",
+    max_error: float | None = None,
+    only: Patterns = (),
+    skip: Patterns = (),
+    patch: int | Sequence[int] | None = None,
+) -> nn.Module:
+    """A copy of `model` with every convolution replaced by an equal multi-head self-attention.
+
+    A layer keeps the convolution's own parameters under their names, in their shapes, with what computes them, and its
+    hooks, buffers and attributes; everything else in the network stays as it is. So the state dict of the network is
+    that of `model`, and either loads the other's. What became of each convolution is `conversion_of(network)`.
+
+    Args:
+        model: a convolution layer, or any network.
+        example_input: what the network can be called with: a tensor, positional or named arguments; or
+            (channels, *sides), a size for one image of noise. A copy is run on it once without gradients, so that
+            torch.nn.functional convolutions, in layers with a forward of their own too, are found and converted.
+            Without an example they stay as they are.
+        alpha, encoding, d_head, stride_by, trainable, content: see `theorem.attention_for`. Centres and sharpness of a
+            trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
+        max_error: fewer or narrower heads by which no output of a layer moves further, for images within [-1, 1]; it
+            bounds each layer alone, and not what a network makes of it. Functional calls stay equal. Like another
+            `d_head`, it takes `value` and `output` in place of the weight, which no other layer shares then.
+        only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
+            module's name, "(root)" for the network itself.
+        patch: of a convolution layer, or a `Sequential` of such layers and pointwise activations: attend to patches of
+            so many pixels along each side. A K x K kernel of stride 1 takes `(2 ceil((K - 1) / 2P) + 1)^2` heads on P^2
+            times fewer tokens, 9 while K - 1 is at most 2 P; a patch embedding, whose kernel and stride are the patch,
+            takes one. Fewer heads do not do: claim PATCH of proofs/.
+    Returns:
+        A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
+    Warns:
+        Conv2AttnWarning: there is no convolution, or none that can be converted (C2A109), or positions that are to be
+            trained do not move (C2A132).
+    Raises:
+        UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or the code of the
+            network asks a layer for what only a convolution has, as the example shows (C2A108).
+        UsageError: a pattern that fits no convolution (C2A008), or an argument out of range (C2A001, C2A002).
+    Source: Cordonnier et al. 2020, Theorem 1.
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv = torch.nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        >>> layer = conv2attn.convert(conv)
+        >>> layer.heads, layer.attention(sides=(8, 9)).shape
+        (9, torch.Size([1, 9, 20, 110]))
+        >>> network = conv2attn.convert(torch.nn.Sequential(conv, torch.nn.ReLU()))
+        >>> [type(module).__name__ for module in network]
+        ['MultiHeadSelfAttention', 'ReLU']
+    """
+    check_network(model, "model")
+    example_input = None if example_input is None else as_inputs(model, example_input)
+    unreadable = unreadable_rows(model)
+    if any(not row.name for row in unreadable):
+        raise UnsupportedError(
+            "C2A102",
+            f"{type(model).__name__} has quantised or compiled weights",
+            "Convert the network before it is quantised or compiled.",
+        )
+    network = copy_network(model if patch is None else on_patches(model, patch))
+    settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
+    selection, names = Selection.of(only, skip), module_names(network)
+    rows, refused = attend_in_layers(network, names, settings, selection)
+    recorder = record(copy_network(network), example_input) if example_input is not None else None
+    call_names = {call: [*names[call.owner], call.name] for call in (recorder.calls.values() if recorder else ())}
+    all_names = (*map(names.__getitem__, rows), *call_names.values())
+    selection.check([name for each in all_names for name in each], "convolution")
+    converted_calls = [call for call, all_names in call_names.items() if selection.wants(*all_names)]
+    if "" in refused and not converted_calls:
+        raise refused[""]
+    if converted_calls:
+        redirect_calls(network, converted_calls, settings, [call for call in call_names if call not in converted_calls])
+    for name, caller in (recorder.class_readers if recorder else {}).items():
+        reasons = filter(None, (rows[name].reason, f"{caller} asks for its class, which is no convolution's"))
+        rows[name] = replace(rows[name], reason="; ".join(reasons))
+    owners = {call.owner for call in call_names}
+    layer_rows = (row for name, row in rows.items() if name not in owners)
+    call_rows = (row_of_call(call, call in converted_calls, settings) for call in call_names)
+    functional_calls = CHECKED if recorder else "not looked for, without an example input"
+    remember(network, Conversion((*unreadable, *layer_rows, *call_rows), functional_calls))
+    for warning in warnings_about(network, settings):
+        warnings.warn(warning, stacklevel=3)  # above the decorator
+    return network
+
+
+def attend_in_layers(
+    network: nn.Module, names: Mapping[str, Sequence[str]], settings: Settings, selection: Selection
+) -> tuple[dict[str, ConversionRow], dict[str, Conv2AttnError]]:
+    """Converts the convolution layers of `network`; returns a row for each, and the errors of the unsupported ones.
+
+    Raises:
+        UsageError: an argument is out of range; the message begins with the name of the layer.
+    """
+    rows, errors = dict[str, ConversionRow](), dict[str, Conv2AttnError]()
+    for name, module in [*network.named_modules()]:
+        if not isinstance(module, STOCK) or CHILD in module._modules:
+            continue
+        signature, outcome, reason = describe(module), SKIPPED, "on request"
+        if selection.wants(*names[name]):
+            try:
+                with error_prefix(name):
+                    attend(module, name, settings)
+                outcome, reason = CONVERTED, leak_warning(settings, attention_layers(module)[""].dimensions)
+            except UnsupportedError as error:
+                errors[name], outcome, reason = error, UNSUPPORTED, str(error)
+        rows[name] = ConversionRow(name, signature, outcome, reason)
+    return rows, errors
+
+
+@contextmanager
+def error_prefix(name: str) -> Iterator[None]:
+    """Puts the name of a layer in front of errors about it."""
+    try:
+        yield
+    except Conv2AttnError as error:
+        raise type(error)(error.code, f"{name}: {error.found}" if name else error.found, error.remedy) from error
+
+
+def module_names(network: nn.Module) -> dict[str, list[str]]:
+    """All names of each module, by its first name; the network itself is also called (root)."""
+    names: dict[nn.Module, list[str]] = {}
+    for name, module in network.named_modules(remove_duplicate=False):
+        names.setdefault(module, []).append(name)
+    names[network].append("(root)")
+    return {each[0]: each for each in names.values()}
+
+
+def no_convolution_text(network: nn.Module) -> str:
+    """The text of the warning about a network without convertible convolutions; graph convolutions are mentioned."""
+    kinds = {
+        type(module).__name__
+        for module in network.modules()
+        if type(module).__module__.partition(".")[0] in LIBRARY_READERS
+    }
+    graphs = sorted(kind for kind in kinds if kind.endswith("Conv"))
+    if graphs:
+        reason = f"{type(network).__name__} has convolutions of graphs alone ({', '.join(graphs)})"
+        return f"{reason}, each of which as_basis(layer, graph) reads or refuses"
+    return f"{type(network).__name__} has no convolution"
+
+
+def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:
+    """The warnings about a converted network."""
+    layers, rows = attention_layers(network).values(), conversion_of(network).rows
+    if not layers and rows and all(row.outcome == UNSUPPORTED for row in rows):
+        found = f"no convolution of the {type(network).__name__} was converted: {rows[0].reason.rstrip('.')}"
+        yield Conv2AttnWarning("C2A109", found, "See conversion_of(network), which has the reason for each.")
+    if not layers and not rows:
+        yield Conv2AttnWarning(
+            "C2A109",
+            f"{no_convolution_text(network)}: this is a plain copy of it",
+            "Pass a model with convolutions, as layers or as calls of torch.nn.functional."
+            if conversion_of(network).functional_calls == CHECKED
+            else "Pass a model with convolutions, and example_input if it calls them as functions.",
+        )
+    trained = [layer.encoding.operators() for layer in layers if settings.trainable]
+    alphas = [alpha for heads in trained for alpha in heads.numbers().alphas]
+    if alphas and min(alphas) >= SURE_ALPHA:
+        reason = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
+        yield Conv2AttnWarning(
+            "C2A132", reason, "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then."
+        )

@@ -1,0 +1,229 @@
+"""The one phase in which a network is read: a record for each layer, layer by layer, as it runs on its inputs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import FAILURES, Selection, argument, as_inputs, call_network, running
+from conv2attn.errors import UsageError
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.networks.capture import Captured, HeadAxis, Kept, chosen, joined
+from conv2attn.networks.conversion import attention_layers
+from conv2attn.networks.positions.position_rules import Unread
+from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.places import places
+from conv2attn.networks.reading.records import Read, Reads, Tokens, windows_note
+from conv2attn.networks.reading.replay import Replayed, calls_of, replayed
+from conv2attn.networks.reading.token_grids import Placed, placed
+from conv2attn.networks.reading.watch import Attended, Running, Watch
+
+AT_ONCE = 2**28
+"""Bytes of attention that are kept at once: layers are captured in as few runs as that allows, one at least in each."""
+
+
+def read_network(network: nn.Module, example_input: Any, selection: Selection) -> Reads:
+    """The layers of a network that attend on inputs, or on all batches of a loader.
+
+    Layers of this project that read no content are read from their parameters, on the grids of the run.
+
+    Raises:
+        UsageError: nothing attended (C2A501), nothing of such a name (C2A008), or it does not run (C2A009).
+    """
+    inputs = as_inputs(network, example_input)
+    batches = [inputs] if isinstance(inputs, Tensor | tuple | Mapping) else list(inputs)
+    batches = [each[0] if isinstance(each, list) else each for each in batches]
+    if not batches:
+        raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
+    sizes, counts = dict[str, int](), dict[str, tuple[int, ...]]()
+
+    def see(attended: Attended, _: Running) -> None:
+        count = attended.attention.numel() * attended.attention.element_size()
+        sizes[attended.name] = sizes.get(attended.name, 0) + count * len(batches)
+        counts[attended.name] = tuple(attended.attention.shape[-2:])
+
+    with running(network, batches[0]):
+        Watch(network, see).run(lambda: call_network(network, batches[0]))
+        own = own_sides(network, batches[0])
+    every = dict.fromkeys([*sizes, *own])
+    named = chosen(network, {name: Unread("") for name in every if selection.wants(name)}, every, selection)
+    unseen = {name: each for name, each in named.items() if name not in every}
+    reading = Reading(network, batches, sizes, counts, own, unseen)
+    return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
+
+
+def own_sides(network: nn.Module, inputs: Any) -> dict[str, tuple[int, ...]]:
+    """The sides of the images that reach the layers of this project in a run on these inputs."""
+    layers = attention_layers(network)
+    names = {layer: name or "(root)" for name, layer in layers.items()}
+    sides: dict[str, tuple[int, ...]] = {}
+
+    def keep(layer: nn.Module, args: Any, kwargs: Any) -> None:
+        assert isinstance(layer, MultiHeadSelfAttention)
+        sides[names[layer]] = tuple(argument(args, kwargs, 0, "input").shape[-layer.dimensions :])
+
+    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers.values()]
+    try:
+        if layers:
+            Watch(network).run(lambda: call_network(network, inputs))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return sides
+
+
+class Reading:
+    """One pass over the records of a network: where its tokens lie is asked first, then layers are captured."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        batches: Sequence[Any],
+        sizes: Mapping[str, int],
+        counts: Mapping[str, tuple[int, ...]],
+        own: Mapping[str, Sequence[int]],
+        unseen: Mapping[str, Captured],
+    ):
+        self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
+        self.own, self.unseen = own, unseen
+        self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
+
+    def records(self, names: Sequence[str]) -> Iterator[Read]:
+        """The records of these layers, in their order."""
+        others = [name for name in names if name in self.sizes and name not in self.layers]
+        perturbed = self.perturbed() if others else None
+        found = places(perturbed) if perturbed is not None else {}
+        modules = {name.split("#")[0] for name in others}
+        calls, shapes = calls_of(perturbed, modules) if perturbed is not None else ({}, {})
+        for group in groups(names, self.sizes):
+            replays = {name: self.replay(perturbed, name, calls, shapes) for name in group if name in others}
+            axes = {name: axis for name, each in replays.items() if (axis := head_axis(each, shapes.get(name, ())))}
+            captured = self.captured([name for name in group if not self.ideal(name)], axes)
+            for name in group:
+                if name in self.layers:
+                    yield self.own_record(name, captured)
+                elif name in self.unseen:
+                    yield Read(name, self.unseen[name])
+                else:
+                    yield record(
+                        name, captured.pop(name), replays[name], found.get(name, {}), shapes.get(name), axes.get(name)
+                    )
+
+    def perturbed(self) -> Perturbed | None:
+        """One image of the first batch, along its second axis where along the first it has other tokens.
+
+        None where it does not run in float64, or has other tokens either way.
+        """
+        for axis in (0, 1):
+            alone, counts = Perturbed(self.network, self.batches[0], axis), dict[str, tuple[int, ...]]()
+
+            def see(attended: Attended, _: Running, counts: dict[str, tuple[int, ...]] = counts) -> None:
+                counts[attended.name] = tuple(attended.attention.shape[-2:])
+
+            try:
+                alone.run(Watch(alone.network, see))
+            except FAILURES:
+                continue
+            if counts == {name: count for name, count in self.counts.items() if name in counts}:
+                return alone
+        return None
+
+    def ideal(self, name: str) -> bool:
+        """Whether a layer is read from its parameters, or not at all."""
+        return name in self.unseen or (name in self.layers and not self.layers[name].has_content)
+
+    def replay(
+        self, perturbed: Perturbed | None, name: str, calls: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+    ) -> Replayed:
+        """The replay of a layer; none of a module that attends more than once."""
+        if perturbed is None:
+            return Replayed(why=ALONE)
+        if "#" in name or f"{name}#2" in self.sizes:
+            return Replayed(why="its module attends more than once")
+        try:
+            return replayed(perturbed, name, calls, shapes[name])
+        except FAILURES as error:
+            return Replayed(why=f"it does not run alone ({(str(error) or type(error).__name__).splitlines()[0]})")
+
+    def captured(self, names: Sequence[str], axes: Mapping[str, HeadAxis]) -> dict[str, Captured]:
+        """The attention of these layers on all batches."""
+        if not names:
+            return {}
+        pieces: dict[str, list[Captured]] = {}
+        for batch in self.batches:
+            kept = Kept(Selection(tuple(map(literally, names))), axes)
+            with running(self.network, batch):
+                Watch(self.network, kept.see).run(partial(call_network, self.network, batch))
+            for name in names:
+                pieces.setdefault(name, []).append(joined(kept.attention[name]) if kept.attention[name] else UNSEEN)
+        return {name: joined(each) for name, each in pieces.items()}
+
+    def own_record(self, name: str, captured: dict[str, Captured]) -> Read:
+        """The record of a layer of this project: its grid and its weights are its own."""
+        layer, sides = self.layers[name], tuple(self.own[name])
+        bias = None if layer.bias is None else layer.bias.detach().cpu().double()
+        weights = (layer.weights.dense().detach().cpu().double(), bias)
+        if not layer.has_content:
+            return Read(name, layer, Tokens(sides), weights)
+        return Read(name, captured[name], Tokens(layer.image_padding.sides(sides)), weights)
+
+
+ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"
+UNSEEN = Unread("it attends in some runs of the network, and not in others")
+
+
+def literally(name: str) -> str:
+    """A pattern that fits this name alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Runs of layers whose attention fits into memory together."""
+    group, held = list[str](), 0
+    for name in names:
+        if group and held + sizes.get(name, 0) > AT_ONCE:
+            yield group
+            group, held = [], 0
+        group, held = [*group, name], held + sizes.get(name, 0)
+    if group:
+        yield group
+
+
+def head_axis(replay: Replayed, shape: tuple[int, ...]) -> HeadAxis | None:
+    """The axis of heads: that of a reading that replays; the second of four axes by convention; else unknown."""
+    if replay.matrices is not None:
+        return replay.heads, len(replay.matrices)
+    return (1, shape[1]) if len(shape) == 4 else None
+
+
+def record(
+    name: str, attention: Captured, replay: Replayed, found: Any, shape: tuple[int, ...] | None, axis: HeadAxis | None
+) -> Read:
+    """The record of a layer, from what was asked of it."""
+    weights = None if replay.matrices is None else (replay.matrices, replay.bias)
+    notes = [] if weights is not None else [replay.why]
+    if isinstance(attention, Unread):
+        return Read(name, attention, replay=replay.residual)
+    heads = attention.shape[1]
+    where = ALONE if shape is None else placed(found, shape, *(axis or (1, heads)))
+    if isinstance(where, str):
+        return Read(name, attention, None, weights, replay.residual, tuple(notes), where)
+    attention = in_order(attention, where)
+    if where.tokens.windows is not None and len(where.tokens.windows.places) > 1:
+        notes.append(windows_note(where.tokens.sides, placed=True))
+    own = ("", name.rpartition(".")[2])
+    if replay.start not in own:
+        notes.append(f"its matrices act on the input of {replay.start}")
+    if replay.end not in own:
+        notes.append(f"its output is that of {replay.end}")
+    return Read(name, attention, where.tokens, weights, replay.residual, tuple(notes))
+
+
+def in_order(attention: Tensor, where: Placed) -> Tensor:
+    """Attention with its queries and keys row by row."""
+    for axis, order in ((-2, where.queries), (-1, where.keys)):
+        if order is not None and not bool((order == torch.arange(len(order))).all()):
+            attention = attention.index_select(axis, order.to(attention.device))
+    return attention

@@ -1,0 +1,239 @@
+"""Where in the input the queries, keys and values of each attention lie, asked of the run.
+
+With attention silenced, a token carries only what reached it without attention. The input gets a small noise n, then
+the same noise times its row, and times its column: ramps. With d and d' the responses of a token to both, its centre is
+`r = <d', d> / |d|^2`, and its spread the root of `|d'|^2 / |d|^2 - r^2`. A token that depends on one row has spread 0.
+No patch size, order, number of leading tokens, window or shift is assumed.
+"""
+
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.networks.reading.lattice import apart, lattice, pooled
+from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.watch import Attended, Running, Watch, silence
+
+EPSILON = 1e-5
+"""Size of the noise: in float64, far above rounding, and so small that the response is linear."""
+SILENT = 1e-13
+"""A response whose square is below this share of the largest is none."""
+FLAT = 0.01
+"""A spread below this share of a block is that of one block."""
+OFF_BLOCK = 0.05
+"""A centre at most this share of a block from the centre of a block is in it."""
+DRAWS = (1, 8)
+"""How many draws of noise: more where one leaves a place unknown, behind convolutions."""
+NOTHING = "nothing of the input arrives here without attention"
+BLURRED = "the centres of its tokens do not fall into separate rows and columns"
+ROLES = ("query", "key", "value")
+Key = tuple[str, str]
+
+
+class Kind(IntEnum):
+    """What is known of the place of a token: none, one block of the input, a cell of a lattice, or nothing."""
+
+    NONE = 0
+    EXACT = 1
+    LATTICE = 2
+    UNKNOWN = 3
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Places:
+    """`kind` (..., tokens) and `at` (..., tokens, axes), the cell among `sides`, -1 where there is none; `why` not."""
+
+    kind: Tensor
+    at: Tensor
+    sides: tuple[int, ...] = ()
+    why: str = ""
+
+
+@final
+@dataclass(eq=False)
+class Response:
+    """Sums over draws of the responses of one tensor: `squares` (..., tokens); by axis `along` and `ramped`."""
+
+    squares: Tensor
+    along: dict[int, Tensor] = field(default_factory=dict)
+    ramped: dict[int, Tensor] = field(default_factory=dict)
+    blocks: dict[int, list[tuple[int, Tensor, Tensor]]] = field(default_factory=dict)
+
+    def centre(self, axis: int) -> Tensor:
+        """The centre of each token, in the side of the input."""
+        return self.along[axis] / self.squares.clamp_min(1e-300)
+
+    def spread(self, axis: int) -> Tensor:
+        """The standard deviation of what each token depends on."""
+        return (self.ramped[axis] / self.squares.clamp_min(1e-300) - self.centre(axis) ** 2).clamp_min(0).sqrt()
+
+
+def operands(perturbed: Perturbed, noise: Tensor | None = None, base: Tensor | None = None) -> dict[Key, Tensor]:
+    """The queries, keys and values of each attention in a silenced run."""
+    seen: list[Attended] = []
+
+    def see(attended: Attended, _: Running) -> None:
+        seen.append(attended)
+
+    perturbed.run(Watch(perturbed.network, see, silence), noise, base)
+    found: dict[Key, Tensor] = {}
+    for each in seen:
+        for role in ROLES:
+            tensor = getattr(each, role)
+            if tensor is not None and tensor.is_floating_point():
+                found.setdefault((each.name, role), tensor)
+                if role == "value":
+                    found.setdefault((each.name, "channels"), tensor.mT)
+    return found
+
+
+def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
+    """The places of the queries, keys and values of each attention, by its name."""
+    if perturbed.shape is None:
+        return {}
+    for draws in DRAWS:
+        found = places_by(perturbed, draws)
+        if not any(each.why == BLURRED for roles in found.values() for each in roles.values()):
+            break
+    return found
+
+
+def places_by(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
+    """The places, from so many draws of noise."""
+    shape = perturbed.shape
+    assert shape is not None
+    generator = torch.Generator().manual_seed(1)
+    axes = [axis for axis in range(len(shape)) if axis != perturbed.batch and shape[axis] > 1]
+
+    def ramp(axis: int, block: int) -> Tensor:
+        side = shape[axis]
+        values = (torch.arange(side) // block + 0.5).double() * block / side
+        return values.reshape([-1 if each == axis else 1 for each in range(len(shape))])
+
+    def drawn() -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    base = operands(perturbed)
+    if not base:
+        return {}
+    first, responses = drawn() * EPSILON, dict[Key, Response]()
+    plain: dict[Key, Tensor] = {}
+    for draw in range(draws):
+        noise, image, at_image = first, None, base
+        if draw:
+            noise = drawn() * EPSILON
+            if perturbed.base is not None:
+                image = drawn() * perturbed.base.std() + perturbed.base.mean()
+                at_image = operands(perturbed, base=image)
+        moved = {key: each - at_image[key] for key, each in operands(perturbed, noise, image).items() if key in base}
+        plain = plain or moved
+        for key, change in moved.items():
+            response = responses.setdefault(key, Response(torch.zeros(change.shape[:-1], dtype=torch.float64)))
+            response.squares = response.squares + (change * change).sum(-1)
+        for axis in axes:
+            ramped = operands(perturbed, noise * ramp(axis, 1), image)
+            for key, change in moved.items():
+                other, response = ramped[key] - at_image[key], responses[key]
+                response.along[axis] = response.along.get(axis, 0) + (other * change).sum(-1)
+                response.ramped[axis] = response.ramped.get(axis, 0) + (other * other).sum(-1)
+    live = {key: responding(responses[key], base[key], draws) for key in plain}
+    told = {key: [axis for axis in axes if tells(responses[key], axis, live[key])] for key in plain}
+    of_tokens = {axis for (_, role), each in told.items() if role != "channels" for axis in each}
+    of_channels = {axis for each in told.values() for axis in each}
+    telling = sorted(of_tokens or of_channels)
+    for axis in telling:
+        for block in sorted({1}.union(*(blocks_of(responses[key], axis, shape[axis], live[key]) for key in plain))):
+            ramped = operands(perturbed, first * ramp(axis, block))
+            for key, change in plain.items():
+                fit = fits_blocks(change, ramped[key] - base[key], block, shape[axis])
+                responses[key].blocks.setdefault(axis, []).append((block, *fit))
+    found: dict[str, dict[str, Places]] = {}
+    for (name, role), response in responses.items():
+        found.setdefault(name, {})[role] = judged(response, telling, shape, live[name, role])
+    for roles in found.values():
+        conclude(roles)
+    return found
+
+
+def responding(response: Response, base: Tensor, draws: int) -> Tensor:
+    """Which tokens respond at all."""
+    size = float(base.pow(2).sum(-1).mean())
+    largest = max(float(response.squares.max()) if response.squares.numel() else 0.0, 1e-9 * EPSILON**2 * size)
+    return response.squares > SILENT * draws * largest + 1e-300
+
+
+def tells(response: Response, axis: int, live: Tensor) -> bool:
+    """Whether an axis of the input tells tokens apart: their centres differ by more than what each depends on.
+
+    All channels of an image reach each of its tokens, so that their axis does not.
+    """
+    if not live.any():
+        return False
+    centre, count = response.centre(axis), live.sum(-1, keepdim=True).clamp_min(1)
+    mean = torch.where(live, centre, 0).sum(-1, keepdim=True) / count
+    apart_by = float((centre - mean)[live].pow(2).mean().sqrt())
+    return apart_by > 2 * float(response.spread(axis)[live].median()) + 1e-6
+
+
+def blocks_of(response: Response, axis: int, side: int, live: Tensor) -> set[int]:
+    """The sides of blocks that the spread of a tensor's tokens suggests."""
+    if not live.any():
+        return set()
+    spread = response.spread(axis)[live]
+    guess = math.sqrt(max(1 + 12 * side**2 * float((spread**2).median()), 1))
+    return {block for block in range(2, side) if side % block == 0 and 0.6 < block / guess < 1.7}
+
+
+def fits_blocks(change: Tensor, ramped: Tensor, block: int, side: int) -> tuple[Tensor, Tensor]:
+    """Which tokens depend on one block of this side, and on which."""
+    squares = (change * change).sum(-1).clamp_min(1e-300)
+    centre = (ramped * change).sum(-1) / squares
+    spread = ((ramped * ramped).sum(-1) / squares - centre**2).clamp_min(0).sqrt()
+    at = centre * side / block - 0.5
+    fits = (spread < FLAT * block / side) & ((at - at.round()).abs() < OFF_BLOCK)
+    return fits & (change.shape[-1] > 1), at.round()
+
+
+def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Tensor) -> Places:
+    """The places of one tensor."""
+    nowhere = torch.full((*live.shape, max(len(axes), 1)), -1)
+    unknown = torch.where(live, int(Kind.UNKNOWN), int(Kind.NONE))
+    if not live.any():
+        return Places(torch.full(live.shape, int(Kind.UNKNOWN)), nowhere, why=NOTHING)
+    if not axes:
+        return Places(unknown, nowhere, why=BLURRED)
+    chosen = [next((each for each in response.blocks[axis] if each[1][live].all()), None) for axis in axes]
+    exact = [each for each in chosen if each is not None]
+    if len(exact) == len(axes):
+        at = torch.stack([each[2] for each in exact], -1).long()
+        if apart(at, live):
+            sides = tuple(shape[axis] // each[0] for axis, each in zip(axes, exact, strict=True))
+            kind = torch.where(live, int(Kind.EXACT), int(Kind.NONE))
+            return Places(kind, torch.where(live[..., None], at, -1), sides)
+    centre = torch.stack([response.centre(axis) for axis in axes], -1)
+    moments = torch.stack([response.along[axis] for axis in axes], -1)
+    weight = response.squares[..., None].expand_as(moments)
+    cells = lattice(pooled(moments, weight, centre, live), live)
+    if cells is None:
+        return Places(unknown, nowhere, why=BLURRED)
+    return Places(torch.where(live, int(Kind.LATTICE), int(Kind.NONE)), *cells)
+
+
+def conclude(roles: dict[str, Places]) -> None:
+    """Tokens that nothing reaches have no place, if others of their attention have one; attention between channels."""
+    channels = roles.pop("channels", None)
+    placed = [each for each in roles.values() if bool(((each.kind == Kind.EXACT) | (each.kind == Kind.LATTICE)).any())]
+    for role, each in roles.items():
+        if placed and each.why == NOTHING:
+            roles[role] = Places(torch.full_like(each.kind, int(Kind.NONE)), each.at)
+    if channels is None or channels.why or roles["value"].why != BLURRED:
+        return
+    if bool((channels.at != channels.at[..., :1, :]).any()):
+        why = "it attends between channels, not between tokens"
+        for role, each in roles.items():
+            roles[role] = Places(torch.full_like(each.kind, int(Kind.UNKNOWN)), each.at, why=why)

@@ -1,0 +1,111 @@
+"""What is read of each layer that attends: one record a layer."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from conv2attn.arguments import Patterns, Selection
+from conv2attn.networks.positions.position_rules import Unread
+from conv2attn.theory.basis import AttentionGrid, Sides
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Where the tokens of each window stand in the grid of the image: `places` (windows, tokens), -1 where nowhere."""
+
+    places: NDArray[np.int64]
+    grid: AttentionGrid
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The tokens of a layer, row by row: `sides` of the grid of its keys, and how many tokens are `leading` it.
+
+    With `windows`, one image is several rows of the batch, and `sides` are those of one window: none where its tokens
+    are in no order of rows and columns.
+    """
+
+    sides: Sides
+    leading: int = 0
+    windows: Windows | None = None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Read:
+    """One layer: its `attention`, its `tokens`, and its `weights`, (W_out W_val of each head, bias) in float64.
+
+    `attention` is a tensor or array (images, heads, queries, keys), a layer of this project, positions alone, or the
+    reason why it is unread. `tokens` and `weights` are None where they are unknown; `replay` is how far the formula is
+    from the output of the layer, over the output's spread, None where nothing was replayed. `unplaced` is why nothing
+    is known of its tokens.
+    """
+
+    name: str
+    attention: Any
+    tokens: Tokens | None = None
+    weights: tuple[Tensor, Tensor | None] | None = None
+    replay: float | None = None
+    notes: tuple[str, ...] = ()
+    unplaced: str = ""
+
+    @property
+    def unread(self) -> str:
+        """The reason why it is unread; empty where it is read."""
+        return self.attention.reason if isinstance(self.attention, Unread) else ""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Reads:
+    """The records of the layers of one model, made one after the other each time that they are asked for.
+
+    `sampled` says that attention was seen in a run, which knows no other inputs. `counts` are the numbers of
+    queries and keys of layers, where they are known.
+    """
+
+    names: tuple[str, ...]
+    make: Callable[[Sequence[str]], Iterator[Read]]
+    sampled: bool = False
+    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(reads: Sequence[Read], sampled: bool = False) -> "Reads":
+        """Records that are there already."""
+        by_name: Mapping[str, Read] = {each.name: each for each in reads}
+        shapes = {name: tuple(getattr(each.attention, "shape", ())) for name, each in by_name.items()}
+        counts = {name: shape[-2:] for name, shape in shapes.items() if len(shape) in (3, 4)}
+        return Reads(tuple(by_name), lambda names: (by_name[name] for name in names), sampled, counts)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Read]:
+        return self.make(self.names)
+
+    def only(self, patterns: Patterns) -> "Reads":
+        """The layers whose names match the patterns.
+
+        Raises:
+            UsageError: a pattern fits none (C2A008).
+        """
+        selection = Selection.of(patterns)
+        selection.check(self.names, "layer that attends")
+        return replace(self, names=tuple(filter(selection.wants, self.names)))
+
+
+def windows_note(sides: Sequence[int] | None = None, placed: bool = False) -> str:
+    """The note on a layer that attends in windows, with their sides if they are known."""
+    of_sides = f" of {'x'.join(map(str, sides))}" if sides else ""
+    where = (
+        "measured where its windows stand in the image; check-span judges one window"
+        if placed
+        else "judged inside one, and at its borders, beyond which no head reads"
+    )
+    return f"in windows{of_sides}: {where}"

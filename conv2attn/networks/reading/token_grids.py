@@ -1,0 +1,107 @@
+"""From the places of queries and keys to the grid, the leading tokens and the windows of a layer."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from conv2attn.networks.reading.places import NOTHING, Kind, Places
+from conv2attn.networks.reading.records import Tokens, Windows
+from conv2attn.theory.basis import AttentionGrid, Sides, Sites
+
+Cells = NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """The tokens of a layer, and the orders of its queries and keys that make them leading tokens, then row by row."""
+
+    tokens: Tokens
+    queries: Tensor | None = None
+    keys: Tensor | None = None
+
+
+def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: int) -> Placed | str:
+    """The tokens of attention of this shape (..., queries, keys) on one image, or why they are not known.
+
+    Args:
+        axis, heads: that of heads among the axes in front of queries and keys, and their number.
+    """
+    keys = roles.get("key") or roles.get("value")
+    queries = roles.get("query") or (keys if shape[-1] == shape[-2] else None)
+    if keys is None or queries is None:
+        return "its queries and keys were not seen, so that nothing tells where its tokens lie"
+    found: list[tuple[Cells, Sides]] = []
+    for role, each, count in (("queries", queries, shape[-2]), ("keys", keys, shape[-1])):
+        cells = cells_of(each, shape[:-2], axis, heads, count)
+        if isinstance(cells, str):
+            return cells if cells.startswith("it ") else f"where its {role} lie is not known: {cells}"
+        found.append((cells, each.sides))
+    (at_queries, query_sides), (at_keys, key_sides) = found
+    if not (at_keys >= 0).any() or not (at_queries >= 0).any():
+        role = "queries" if (at_keys >= 0).any() else "keys"
+        return f"its {role} have no place in the input: they are class tokens or the like"
+    if len(at_keys) == 1:
+        orders = [in_order(each[0], prod(sides)) for each, sides in found]
+        leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
+        if all(order is not None for order in orders) and len(leading) == 1:
+            return Placed(Tokens(key_sides, leading.pop()), *orders)
+    if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
+        return "its queries and keys stand on different parts of the input"
+    grid = AttentionGrid(key_sides, Sites.everywhere(len(key_sides)))
+    return Placed(Tokens(window_sides(at_keys, key_sides), 0, Windows(at_keys, grid)))
+
+
+def cells_of(places: Places, lead: tuple[int, ...], axis: int, heads: int, count: int) -> Cells | str:
+    """The cell of each token, (rows, tokens), -1 where it has no place; or why they are not known."""
+    if places.why and places.why != NOTHING:
+        return places.why
+    if places.why == NOTHING:
+        return places.why
+    flat = torch.full(places.kind.shape, -1)
+    known = (places.kind == Kind.EXACT) | (places.kind == Kind.LATTICE)
+    code = torch.zeros_like(flat)
+    for along, side in enumerate(places.sides):
+        code = code * side + places.at[..., along]
+    flat = torch.where(known, code, flat)
+    if flat.ndim != len(lead) + 1 or flat.shape[-1] != count:
+        if len(lead) < flat.ndim - 1 or flat.shape[-1] != count:
+            return "its tokens and its attention have other axes"
+        flat = flat.reshape(*[1] * (len(lead) + 1 - flat.ndim), *flat.shape)
+    try:
+        flat = flat.expand(*lead, count)
+    except RuntimeError:
+        return "its tokens and its attention have other axes"
+    split = flat if len(lead) > 1 else flat.reshape((-1, heads, count) if axis == 1 else (heads, -1, count))
+    by_head = split.movedim(axis, 0).reshape(heads, -1, count)
+    if not bool((by_head == by_head[:1]).all()):
+        return "its heads have their tokens in different orders"
+    cells: Cells = by_head[0].numpy()
+    return cells
+
+
+def in_order(cells: Cells, number: int) -> Tensor | None:
+    """The order of tokens without a place, then of all cells; None where a cell has no token or several."""
+    at = np.argsort(cells, kind="stable")
+    leading = int((cells < 0).sum())
+    whole = np.array_equal(cells[at][leading:], np.arange(number))
+    return torch.from_numpy(at) if whole else None
+
+
+def window_sides(cells: Cells, sides: Sides) -> Sides:
+    """The sides of the first window that is a box of the grid in the order of its rows; none where there is none."""
+    for window in cells:
+        if (window < 0).any():
+            continue
+        at = np.stack(np.unravel_index(window, sides))
+        box = tuple(int(x) for x in at.max(1) - at.min(1) + 1)
+        if prod(box) == len(window) and bool(
+            (np.diff(np.ravel_multi_index(tuple(at - at.min(1)[:, None]), box)) == 1).all()
+        ):
+            return box
+    return ()

@@ -1,0 +1,296 @@
+"""From one-hot heads to trainable heads: a lower alpha, with a bound on the change of the outputs."""
+
+import copy
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, replace
+from fractions import Fraction
+from numbers import Real
+from threading import Lock
+from typing import Any, ClassVar, Generic, final
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import Patterns, Selection, argument, as_inputs, call_network, check_network, running
+from conv2attn.errors import AlphaError, UnsupportedError, UsageError
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.networks.conversion import attention_layers
+from conv2attn.networks.conversion.network import Network
+from conv2attn.report import Document, Report, Table, counted, document
+from conv2attn.theory.basis import QuadraticSoftmax
+from conv2attn.theory.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
+from conv2attn.theory.bounds.directed import up
+
+SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
+ENTERING = Lock()
+SOFT: WeakSet[nn.Module] = WeakSet()
+"""The encodings that a block of `softened` holds now."""
+
+
+@final
+@dataclass(frozen=True)
+class SoftenedLayer:
+    """One softened layer: its sharpness before and now, and bounds on the change.
+
+    Args:
+        before, alpha: the smallest sharpness of its heads before, and the sharpness of all of them now.
+        leak: upper bound on the attention of a head off the pixel nearest to its centre.
+        difference: upper bound on the change of an output, divided by the largest |input|, padding included, for every
+            finite input, in real arithmetic.
+        rounding: what the channel products of both layers may add to it in the dtype of the weights; that of the
+            softmax depends on the grid, and is part of the bound of `certify`.
+        measured: the largest change of an output on an example input, divided by the largest |input| of the layer;
+            None without an example, or where it does not reach the layer.
+    """
+
+    name: str
+    before: float
+    alpha: float
+    leak: float
+    difference: float
+    rounding: float
+    measured: float | None = None
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Softening(Report, Generic[Network]):
+    """A softened copy of a network, and a row for each attention layer."""
+
+    schema: ClassVar[str] = "conv2attn.softening/1"
+    network: Network
+    layers: tuple[SoftenedLayer, ...]
+
+    def content(self) -> Any:
+        """The layers, without the network."""
+        return {"layers": self.layers}
+
+
+@document.register(Softening)
+def _(softening: Softening[Any], verbose: bool = False) -> Document:
+    """A row for each layer."""
+    sharper = sum(row.alpha > row.before for row in softening.layers)
+    summary = f"{counted(len(softening.layers) - sharper, 'layer')} softened"
+    summary += f", {sharper} sharpened" if sharper else ""
+    width = len(SOFTENING_COLUMNS) - all(row.measured is None for row in softening.layers)
+    rows = tuple(astuple(row)[:width] for row in softening.layers)
+    return Document((summary,), (Table(SOFTENING_COLUMNS[:width], rows),))
+
+
+def soften(
+    network: Network,
+    example_input: Any = None,
+    *,
+    alpha: float,
+    only: Patterns = (),
+    skip: Patterns = (),
+) -> Softening[Network]:
+    """A copy of a network whose quadratic heads are so soft that their centres and sharpness can be trained.
+
+    Centres move at an alpha of about 5; at 128 their gradient is exactly 0.
+
+    Args:
+        network: with attention layers, such as `convert(model, trainable=True)` makes.
+        example_input: what the network can be called with, or (channels, *sides), a size for one image of noise; each
+            layer's change is then also measured on what it reads of it.
+        alpha: of every head.
+        only, skip: glob patterns of the names of layers to soften, or to leave.
+    Raises:
+        UsageError: no attention layer or none that fits a pattern (C2A008), or a network that does not run (C2A009).
+        AlphaError: alpha is not positive and finite (C2A130).
+        UnsupportedError: a layer's heads are not quadratic, or read content (C2A603), or its numbers are not finite
+            (C2A408).
+    Examples:
+        >>> import conv2attn, torch
+        >>> network = conv2attn.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
+        >>> conv2attn.soften(network, alpha=5)
+        <Softening: 1 layer softened>
+    """
+    check_network(network)
+    check_sharpness(alpha)
+    softened = copy.deepcopy(network)
+    layers = layers_to_soften(softened)
+    selection = Selection.of(only, skip)
+    selection.check([name or "(root)" for name in layers], "attention layer")
+    chosen = {name: layer for name, layer in layers.items() if selection.wants(name or "(root)")}
+    if not chosen:
+        raise UsageError("C2A008", "every attention layer is skipped", "Leave one in.")
+    rows = tuple(softened_layer(name, layer, alpha) for name, layer in chosen.items())
+    if example_input is not None:
+        changes = measured(network, softened, as_inputs(network, example_input))
+        rows = tuple(replace(row, measured=changes.get(name)) for name, row in zip(chosen, rows, strict=True))
+    return Softening(softened, rows)
+
+
+def layers_to_soften(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
+    """The attention layers of a network by name.
+
+    Raises:
+        UsageError: there is none (C2A008).
+    """
+    layers = attention_layers(network)
+    if not layers:
+        raise UsageError(
+            "C2A008",
+            f"{type(network).__name__} has no attention layer to soften",
+            "Convert the network first: conv2attn convert FILE.",
+        )
+    return layers
+
+
+@torch.no_grad()
+def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
+    """For each layer that a copy of `soft` runs, the largest change of an output over the largest |input|.
+
+    A layer is left out where that is not finite.
+    """
+    soft = copy.deepcopy(soft).eval()
+    before, shares = attention_layers(hard), defaultdict[str, list[float]](list)
+    names = {layer: name for name, layer in attention_layers(soft).items()}
+
+    def compare(layer: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+        assert isinstance(layer, MultiHeadSelfAttention)
+        name = names[layer]
+        passed = argument(args, kwargs, 0, "input")
+        change, largest = (each.abs().max() for each in (before[name](*args, **kwargs) - output, passed))
+        shares[name].append((change / largest).item() if change else 0.0)
+
+    hooks = [layer.register_forward_hook(compare, with_kwargs=True) for layer in names]
+    try:
+        with running(soft, inputs):
+            call_network(soft, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: max(changes) for name, changes in shares.items() if all(map(math.isfinite, changes))}
+
+
+def is_positive(number: Any) -> bool:
+    """Whether `number` is a positive finite number."""
+    return isinstance(number, Real) and not isinstance(number, bool) and 0 < float(number) < math.inf
+
+
+def check_sharpness(alpha: Any) -> None:
+    """Raises: AlphaError: alpha is not a positive finite number, also once stored in float32 (C2A130)."""
+    if not is_positive(alpha) or not 0 < torch.tensor(float(alpha), dtype=torch.float32).item() < math.inf:
+        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number", "Pass a positive finite number.")
+
+
+def softened_layer(name: str, layer: MultiHeadSelfAttention, alpha: float) -> SoftenedLayer:
+    """Lowers the sharpness of one layer in place."""
+    heads = sharp_heads(name, layer)
+    if not all(bool(each.isfinite().all()) for each in (layer.weights.taps(), heads.center, heads.alpha)):
+        reason = f"{name or layer.name}: a weight, a centre or an alpha is not finite"
+        raise UnsupportedError("C2A408", reason, "Train or load it again.")
+    if layer.has_content and not is_silent(layer):
+        raise UnsupportedError(
+            "C2A603",
+            f"{name or layer.name}: no bound is known for heads that read content",
+            "Leave the layer out with --skip.",
+        )
+    before = heads.alpha.min().item()
+    weights = largest_weight_sum(layer)
+    centers = sorted(set(map(tuple, heads.center.tolist())))
+    leak_before = weights * mixing_effect(leak_of(before, centers), 1.0)
+    rounding = rounding_of(layer, weights)
+    with torch.no_grad():
+        layer.encoding.learn()
+        alphas = sharp_heads(name, layer).alpha.fill_(alpha)
+    layer.prepare()
+    alpha = alphas.min().item()
+    leak = leak_of(alpha, centers)
+    difference = up(Fraction(weights) * Fraction(mixing_effect(leak, 1.0)) + Fraction(leak_before))
+    return SoftenedLayer(name or layer.name, before, alpha, leak, difference, rounding)
+
+
+def sharp_heads(name: str, layer: MultiHeadSelfAttention) -> QuadraticSoftmax:
+    """The quadratic heads of a layer, over its tensors.
+
+    Raises:
+        UnsupportedError: they have no sharpness (C2A603).
+    """
+    heads = layer.encoding.operators().isotropic
+    if heads is None:
+        raise UnsupportedError(
+            "C2A603",
+            f"{name or layer.name}: its heads have no sharpness to lower",
+            "Convert with encoding='quadratic' first, or leave the layer out with --skip.",
+        )
+    return heads
+
+
+def rounding_of(layer: MultiHeadSelfAttention, weights: float) -> float:
+    """Upper bound on what rounding in two channel products changes in an output without its bias, over the largest
+    |input|, where `weights` bounds the sums of |weights|.
+    """
+    terms = layer.heads * (layer.d_in // layer.groups + (layer.d_head if layer.value is not None else 0))
+    product_bound = convolution_bound(max(1, terms), str(layer.like.dtype).removeprefix("torch."))
+    return up(2 * Fraction(weights) * Fraction(product_bound.factor))
+
+
+def is_silent(layer: MultiHeadSelfAttention) -> bool:
+    """Whether the content terms add exactly 0 to every score, because all keys are 0."""
+    return not layer.terms.qr and layer.key_bias is None and layer.key is not None and not layer.key.any()
+
+
+def leak_of(alpha: float, centers: list[tuple[float, ...]]) -> float:
+    """The largest share of attention off the pixel nearest to its centre, over the heads with these centres."""
+    fractions = {tuple(abs(x - round(x)) for x in center) for center in centers}
+    return max(leaked_mass_diagonal([alpha] * len(shift), list(shift)) for shift in fractions)
+
+
+def largest_weight_sum(layer: MultiHeadSelfAttention) -> float:
+    """The largest sum of |weights| of an output channel over heads and inputs, rounded up."""
+    taps = layer.weights.taps().detach().cpu().double().abs()
+    sums = taps.sum((0, 2))
+    count = taps.shape[0] * (taps.shape[2] + (layer.d_head if layer.value is not None else 0))
+    return up(Fraction(sums.max().item()) * (1 + Fraction(count + 1, 2**52)))
+
+
+@contextmanager
+def softened(network: Network, alpha: float) -> Iterator[Network]:
+    """Within the block every quadratic head of `network` has this sharpness; afterwards the one that it had.
+
+    Weights and centres may be trained within the block, and keep what they learn. What other threads compute with the
+    network meanwhile, they compute with soft heads.
+
+    Raises:
+        UsageError: no attention layer (C2A008), or another block, in this thread or another one, has softened a layer
+            and has not ended (C2A004).
+        AlphaError: alpha is not positive and finite (C2A130).
+        UnsupportedError: a layer's heads have no sharpness (C2A603).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3))
+        >>> with conv2attn.softened(layer, alpha=5):
+        ...     float(layer.encoding.alpha.max())
+        5.0
+        >>> float(layer.encoding.alpha.max())
+        128.0
+    """
+    check_network(network)
+    check_sharpness(alpha)
+    layers = layers_to_soften(network)
+    for name, layer in layers.items():
+        sharp_heads(name, layer)
+    encodings = {layer.encoding for layer in layers.values()}
+    with ENTERING:
+        if not SOFT.isdisjoint(encodings):
+            reason = f"{type(network).__name__} is within another block that softens it"
+            raise UsageError("C2A004", reason, "Let that block end first, or soften a copy.")
+        SOFT.update(encodings)
+    alphas = {name: sharp_heads(name, layer).alpha.detach().clone() for name, layer in layers.items()}
+    try:
+        for name, layer in layers.items():
+            sharp_heads(name, layer).alpha.data.fill_(alpha)
+            layer.prepare()
+        yield network
+    finally:
+        for name, layer in layers.items():
+            sharp_heads(name, layer).alpha.data.copy_(alphas[name])
+            layer.prepare()
+        SOFT.difference_update(encodings)

@@ -1,0 +1,136 @@
+"""The one description of a layer: a geometry, a family of token mixings, a channel matrix for each, and a bias."""
+
+import math
+import sys
+from dataclasses import dataclass
+from functools import singledispatch
+from importlib import import_module
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.errors import UnsupportedError
+from conv2attn.theory.basis.grid import Offset, Sides, Sites
+from conv2attn.theory.basis.operator import Operator, moved_to
+from conv2attn.theory.basis.operators import Composition, as_matrix, offsets, output_sides
+from conv2attn.theory.basis.padding import Padding
+from conv2attn.theory.basis.weights import Weights
+
+
+@final
+@dataclass(frozen=True)
+class Form:
+    """Output o of a term copies pixel `start + o * stride` of the image, in units of 1 / spacing, at every size.
+
+    There are `floor((spacing * (side - 1) + room) / stride) + 1` outputs along an axis. Equal forms, and equal sums of
+    weights at equal starts, are equal maps at every size, except for what the padding puts beyond the pixels.
+    """
+
+    stride: Offset
+    room: Offset
+    spacing: Offset
+
+    @staticmethod
+    def of(padding: Padding, sites: Sites) -> "Form":
+        """The form of queries at `sites` of an image under `padding`."""
+        gained = [b + a for b, a in zip(padding.before, padding.after, strict=True)]
+        spent = [b + a for b, a in zip(sites.before, sites.after, strict=True)]
+        return Form(sites.stride, tuple(g - s for g, s in zip(gained, spent, strict=True)), padding.spacing)
+
+    def reaches_out(self, start: Offset) -> bool:
+        """Whether a term that starts here copies, at some size and for some output, what is beyond the pixels."""
+        return any(s < 0 or s + room > 0 for s, room in zip(start, self.room, strict=True))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """`y = sum_k P_k x M_k^T + b` with `P_k = S O_k D` (Andreoli 2019, Eq. 8).
+
+    D pads the image, `O_k` mixes the tokens of the padded grid, and S keeps the queries. Padding and queries are affine
+    in the sides of the image, so that a basis describes a layer at every size.
+
+    Args:
+        operators: the family of all `O_k`: the shifts of a convolution, the softmaxes of an attention.
+        weights: the `M_k` in factors, and the bias.
+        padding: D.
+        sites: S.
+    """
+
+    operators: Operator
+    weights: Weights
+    padding: Padding
+    sites: Sites
+
+    @property
+    def mixing(self) -> Composition:
+        """The family of the `P_k`."""
+        return Composition((self.sites, self.operators, self.padding))
+
+    @property
+    def form(self) -> Form:
+        """Which pixels the outputs copy, at every size."""
+        return Form.of(self.padding, self.sites)
+
+    @property
+    def starts(self) -> tuple[Offset, ...]:
+        """For each operator with a target, where output 0 reads, counted from the first pixel."""
+        first = [b - p for b, p in zip(self.sites.before, self.padding.before, strict=True)]
+        return tuple(tuple(f + o for f, o in zip(first, offset, strict=True)) for offset in offsets(self.operators))
+
+
+def basis_of(operators: Operator, weights: Weights, dimensions: int) -> Basis:
+    """The basis of operators that map the grid of the image to that of the output by themselves."""
+    return Basis(operators, weights, Padding.none(dimensions), Sites.everywhere(dimensions))
+
+
+LIBRARY_READERS = {"torch_geometric": "conv2attn.layers.framework.geometric"}
+"""Where the rules for layers of other libraries are, imported when such a layer is read."""
+
+
+@singledispatch
+def as_basis(layer: object, *structure: Any) -> Basis:
+    """The basis of a linear layer: the operators of a convolution are shifts, those of an attention are softmaxes.
+
+    A graph layer of torch_geometric is a basis once its graph is given as `structure`: a `Graph`, an edge_index, whose
+    largest node is then the last, or data of torch_geometric.
+
+    Raises:
+        UnsupportedError: no rule reads this kind of layer (C2A101).
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv2attn.as_basis(torch.nn.Conv2d(3, 4, (1, 3))).operators
+        Shift(offsets=((0, -1), (0, 0), (0, 1)))
+    """
+    home = LIBRARY_READERS.get(type(layer).__module__.partition(".")[0])
+    if home is not None and home not in sys.modules:
+        import_module(home)
+        return as_basis(layer, *structure)
+    raise UnsupportedError(
+        "C2A101",
+        f"{type(layer).__name__} cannot be read as a basis convolution",
+        "Pass a convolution of torch.nn, an attention layer of conv2attn, or a Basis.",
+    )
+
+
+@as_basis.register
+def _(layer: Basis) -> Basis:
+    return layer
+
+
+def field(basis: Basis, sides: Sides) -> Tensor:
+    """The bias as a field (d_out, *queries), or one that broadcasts to it."""
+    bias, axes = basis.weights.bias, len(output_sides(basis.mixing, sides))
+    if bias is None:
+        return basis.weights.stored.new_zeros(basis.weights.d_out, *[1] * axes)
+    return bias if bias.ndim > 1 else bias.reshape(-1, *[1] * axes)
+
+
+def as_affine_map(basis: Basis, sides: Sides) -> tuple[Tensor, Tensor]:
+    """The whole map at one size, float64 on the CPU: matrix (d_out * queries, d_in * keys), vector."""
+    basis = moved_to(basis, "cpu")
+    whole = torch.einsum("toi,tqk->oqik", basis.weights.dense().double(), as_matrix(basis.mixing, sides))
+    queries = output_sides(basis.mixing, sides)
+    bias = field(basis, sides).double().expand(basis.weights.d_out, *queries)
+    return whole.reshape(basis.weights.d_out * math.prod(queries), -1), bias.reshape(-1)

@@ -1,0 +1,150 @@
+"""Proposition 3 of Andreoli 2019: composing two basis convolutions multiplies their bases and their parameters.
+
+Products of polynomials of one operator are polynomials of it: graph filters compose without more terms.
+"""
+
+import torch
+from torch import Tensor
+
+from conv2attn.errors import UsageError
+from conv2attn.theory.basis.basis import Basis, basis_of, field
+from conv2attn.theory.basis.grid import Offset, Sides, Sites
+from conv2attn.theory.basis.operators import Composition, Dense, Powers, Shift, apply, as_matrix, output_sides
+from conv2attn.theory.basis.operators.polynomials import Polynomials
+from conv2attn.theory.basis.padding import Padding
+from conv2attn.theory.basis.weights import Weights
+
+
+def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
+    """`second` after `first` as one basis of inputs with these sides, borders and biases included.
+
+    Its terms are `(P''_j P'_k, M''_j M'_k)` for all j, k, in that order, and its bias is the field
+    `b'' + sum_j (P''_j b') M''_j^T`, which varies over the queries where `second` pads with zeros.
+
+    Raises:
+        UsageError: the channels do not fit (C2A120).
+    Source: Andreoli 2019, Proposition 3.
+    """
+    check_channels(second, first)
+    outer, inner = second.weights, first.weights
+    taps = torch.einsum("joc,kci->jkoi", outer.dense(), inner.dense()).flatten(0, 1)
+    between = output_sides(first.mixing, sides)
+    carried = apply(second.mixing, field(first, sides).expand(inner.d_out, *between), between)
+    bias = field(second, between) + torch.einsum("toc,tc...->o...", outer.dense(), carried)
+    return basis_of(Composition((second.mixing, first.mixing)), Weights(None, taps, bias), len(sides))
+
+
+def compose_shifts(second: Basis, first: Basis) -> Basis:
+    """`second` after `first` as one convolution of every size: two 3x3 kernels give one of 5x5, with 25 terms.
+
+    Equal to the two wherever no output of either reads padding: at every output where neither pads, and otherwise in
+    the interior. The bias is `b'' + sum_j M''_j b'`.
+
+    Raises:
+        UsageError: a layer is not a family of shifts of pixels (C2A007), or the channels do not fit (C2A120).
+    Examples:
+        >>> import torch
+        >>> from conv2attn import as_basis
+        >>> from conv2attn.theory.basis import compose_shifts, terms
+        >>> first, second = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 4, 3)
+        >>> terms(compose_shifts(as_basis(second), as_basis(first)).operators)
+        25
+
+    Source: Andreoli 2019, Proposition 3, for shifts: `S_a S_b = S_(a + b)`.
+    """
+    for which, basis in (("first", first), ("second", second)):
+        if not isinstance(basis.operators, Shift) or max(basis.padding.spacing) > 1:
+            raise UsageError(
+                "C2A007",
+                f"the {which} layer is not a family of shifts of pixels",
+                "Pass convolutions that are not transposed, or compose at given sides with `compose`.",
+            )
+    check_channels(second, first)
+    stride, room = first.sites.stride, first.form.room
+    sums: dict[Offset, Tensor] = {}
+    for outer_start, outer in zip(second.starts, second.weights.dense(), strict=True):
+        for inner_start, inner in zip(first.starts, first.weights.dense(), strict=True):
+            start = tuple(i + s * o for i, s, o in zip(inner_start, stride, outer_start, strict=True))
+            sums[start] = sums[start] + outer @ inner if start in sums else outer @ inner
+    least, most = (tuple(end(axis) for axis in zip(*sums, strict=True)) for end in (min, max))
+    kernel_size = tuple(m - n + 1 for n, m in zip(least, most, strict=True))
+    strides = tuple(a * b for a, b in zip(stride, second.sites.stride, strict=True))
+    sites = Sites.of_kernel(kernel_size, strides, (1,) * len(stride))
+    after = tuple(r + s * t + m for r, s, t, m in zip(room, stride, second.form.room, most, strict=True))
+    offsets = {start: tuple(x - n - b for x, n, b in zip(start, least, sites.before, strict=True)) for start in sums}
+    order = sorted(sums)
+    bias = second.weights.bias
+    if first.weights.bias is not None:
+        carried = second.weights.dense().sum(0) @ first.weights.bias
+        bias = carried if bias is None else bias + carried
+    weights = Weights(None, torch.stack([sums[start] for start in order]), bias)
+    padding = Padding(tuple(-n for n in least), after)
+    return Basis(Shift(tuple(offsets[start] for start in order)), weights, padding, sites)
+
+
+def check_channels(second: Basis, first: Basis) -> None:
+    """Refuses a second layer that reads another number of channels than the first gives.
+
+    Raises:
+        UsageError: it does (C2A120).
+    """
+    if second.weights.d_in != first.weights.d_out:
+        raise UsageError(
+            "C2A120",
+            f"the second layer reads {second.weights.d_in} channels, the first gives {first.weights.d_out}",
+            "Pass a first layer that gives as many channels as the second reads.",
+        )
+
+
+def merge_terms(basis: Basis, sides: Sides) -> Basis:
+    """An equal basis at these sides with one term for each distinct `P_k`: its terms add up their `M_k`."""
+    places: dict[bytes, int] = {}
+    kept: list[Tensor] = []
+    sums: list[Tensor] = []
+    for matrix, taps in zip(as_matrix(basis.mixing, sides), basis.weights.taps(), strict=True):
+        place = places.setdefault(matrix.numpy().tobytes(), len(kept))
+        if place == len(kept):
+            kept.append(matrix)
+            sums.append(taps)
+        else:
+            sums[place] = sums[place] + taps
+    weights = Weights(None, torch.stack(sums), basis.weights.bias, basis.weights.groups)
+    return basis_of(Dense(torch.stack(kept), output_sides(basis.mixing, sides)), weights, len(sides))
+
+
+def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
+    """`second` after `first` as one filter whose order is the sum of theirs, instead of the product of their terms.
+
+    Exact, since `L^j L^k = L^(j + k)` and `2 T_j T_k = T_(j + k) + T_|j - k|`; the bias is a field over the nodes.
+
+    Raises:
+        UsageError: the layers are not polynomials of one kind of the same operator (C2A007), or their channels do not
+            fit (C2A120).
+    Source: Andreoli 2019, Proposition 3.
+    """
+    outer, inner = second.operators, first.operators
+    if (
+        not isinstance(outer, Polynomials)
+        or not isinstance(inner, Polynomials)
+        or type(outer) is not type(inner)
+        or outer.operator is not inner.operator
+    ):
+        raise UsageError(
+            "C2A007",
+            "filters compose to one where both are polynomials of the same operator object",
+            "Build both from one operator object.",
+        )
+    both = compose(second, first, sides)
+    taps = both.weights.dense().unflatten(0, (outer.order + 1, inner.order + 1))
+    total = torch.zeros(outer.order + inner.order + 1, *taps.shape[2:]).to(taps)
+    for j in range(outer.order + 1):
+        for k in range(inner.order + 1):
+            for place, share in places(outer, j, k):
+                total = total.index_add(0, torch.tensor([place], device=taps.device), share * taps[j, k][None])
+    family = type(outer)(outer.operator, outer.order + inner.order)
+    return basis_of(family, Weights(None, total, both.weights.bias), len(sides))
+
+
+def places(family: Polynomials, j: int, k: int) -> list[tuple[int, float]]:
+    """The terms whose sum, in these shares, is the product of the terms j and k."""
+    return [(j + k, 1.0)] if isinstance(family, Powers) else [(j + k, 0.5), (abs(j - k), 0.5)]

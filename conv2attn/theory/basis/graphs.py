@@ -1,0 +1,171 @@
+"""Families of operators that graphs give: each builds the basis of one kind of graph convolution."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.errors import GeometryError
+from conv2attn.theory.basis.operators import Chebyshev, Concatenation, Pattern, Powers, Sparse
+from conv2attn.theory.basis.operators.pattern import require_below
+
+Normalisation = Literal["sym", "rw"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A directed weighted graph: node `edges[1, e]` reads node `edges[0, e]`, as torch_geometric's edge_index says.
+
+    Args:
+        edges: int64, (2, edges); an undirected edge comes twice.
+        nodes: number of nodes, those without edges included.
+        weights: (edges); all 1 in torch's default dtype where absent.
+    """
+
+    edges: Tensor
+    nodes: int
+    weights: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Raises GeometryError for edges or weights of another shape or dtype, or nodes that are not there (C2A122)."""
+        if self.edges.ndim != 2 or len(self.edges) != 2 or self.edges.dtype != torch.int64:
+            shape = f"{self.edges.dtype} {tuple(self.edges.shape)}"
+            raise GeometryError(
+                "C2A122",
+                f"edges are int64 of shape (2, edges), and not {shape}",
+                "Pass a tensor of two rows of node indices: edges.long().",
+            )
+        if self.weights is not None and self.weights.shape != self.edges.shape[1:]:
+            raise GeometryError(
+                "C2A122",
+                f"{self.edges.shape[1]} edges have weights {tuple(self.weights.shape)}",
+                "Pass one weight for each edge.",
+            )
+        require_below(self.edges, self.nodes, "node")
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight of each edge, (edges)."""
+        return torch.ones(self.edges.shape[1]) if self.weights is None else self.weights
+
+
+def disjoint(graphs: Sequence[Graph]) -> Graph:
+    """Several graphs side by side as one: how a batch of different graphs is one structure."""
+    starts = torch.tensor([0, *(graph.nodes for graph in graphs)]).cumsum(0).tolist()
+    edges = [graph.edges + start for graph, start in zip(graphs, starts[:-1], strict=True)]
+    return Graph(torch.cat(edges, 1), starts[-1], torch.cat([graph.weight for graph in graphs]))
+
+
+def adjacency(graph: Graph) -> Sparse:
+    """One term: the weighted adjacency, in which each node reads the nodes with an edge to it."""
+    return Sparse.from_edges(graph.edges, graph.weight, graph.nodes)
+
+
+def pattern_of(graph: Graph, loops: bool = True) -> Pattern:
+    """The pairs that attention scores on a graph: its edges, and with `loops` each node with itself exactly once."""
+    edges = graph.edges
+    if loops:
+        everywhere = torch.arange(graph.nodes).expand(2, -1)
+        edges = torch.cat([edges[:, edges[0] != edges[1]], everywhere], 1)
+    return Pattern.sorted(edges[1], edges[0], (graph.nodes, graph.nodes))[0]
+
+
+def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:
+    """One term: `D^-1/2 (A + loop I) D^-1/2` with the degree of each reader (Kipf and Welling 2017, Eq. 2).
+
+    A node that has a loop keeps its own instead; with `loop=None` none is added. A node without edges reads 0 then.
+    """
+    edges, weights = graph.edges, graph.weight
+    if loop is not None:
+        loops = edges[0] == edges[1]
+        bare = torch.ones(graph.nodes, dtype=torch.bool).index_fill(0, edges[0][loops], False).nonzero()[:, 0]
+        edges, weights = (
+            torch.cat([edges, bare.expand(2, -1)], 1),
+            torch.cat([weights, weights.new_full(bare.shape, loop)]),
+        )
+    scale = inverse(degree(edges[1], weights, graph.nodes), 0.5)
+    return Sparse.from_edges(edges, at(scale, edges[0]) * weights * at(scale, edges[1]), graph.nodes)
+
+
+def chebyshev(
+    graph: Graph, order: int, normalisation: Normalisation | None = "sym", largest: float | Tensor | None = None
+) -> Chebyshev:
+    """`T_0` to `T_order` of `2 L / largest - I` for the Laplacian L without loops (Defferrard et al. 2016).
+
+    Args:
+        normalisation: `sym`, `L = I - D^-1/2 A D^-1/2`; `rw`, `L = I - D^-1 A`; None, `L = D - A`. D counts the
+            edges that leave a node.
+        largest: a bound on the eigenvalues of L; twice the largest entry of L where absent, as torch_geometric does.
+    """
+    if normalisation not in ("sym", "rw", None):
+        raise GeometryError(
+            "C2A122",
+            f"normalisation={normalisation!r} is not one of sym, rw, None",
+            "Pass normalisation='sym', 'rw' or None.",
+        )
+    keep = graph.edges[0] != graph.edges[1]
+    edges, weights = graph.edges[:, keep], graph.weight[keep]
+    degrees = degree(edges[0], weights, graph.nodes)
+    diagonal = degrees if normalisation is None else torch.ones_like(degrees)
+    if normalisation == "sym":
+        scale = inverse(degrees, 0.5)
+        weights = at(scale, edges[0]) * weights * at(scale, edges[1])
+    elif normalisation == "rw":
+        weights = at(inverse(degrees), edges[0]) * weights
+    if largest is None:
+        largest = 2 * torch.cat([-weights, diagonal, diagonal.new_zeros(1)]).max()
+    scaled = torch.cat([-weights, diagonal]) * inverse(torch.as_tensor(largest, dtype=weights.dtype)) * 2
+    scaled = torch.cat([scaled[: len(weights)], scaled[len(weights) :] - 1])
+    everywhere = torch.arange(graph.nodes).expand(2, -1)
+    return Chebyshev(Sparse.from_edges(torch.cat([edges, everywhere], 1), scaled, graph.nodes), order)
+
+
+def random_walks(graph: Graph, order: int) -> Concatenation:
+    """Walks of 0 to `order` steps along the edges, then as many against them (Li et al. 2018, Eq. 2).
+
+    A step along an edge is `D_out^-1 W`: a node reads the nodes that its edges lead to. It is `D_in^-1 W^T` against.
+    """
+    source, target = graph.edges
+    along = graph.weight * at(inverse(degree(source, graph.weight, graph.nodes)), source)
+    against = graph.weight * at(inverse(degree(target, graph.weight, graph.nodes)), target)
+    forward = Sparse.from_edges(graph.edges.flip(0), along, graph.nodes)
+    return Concatenation((Powers(forward, order), Powers(Sparse.from_edges(graph.edges, against, graph.nodes), order)))
+
+
+def relations(graph: Graph, kinds: Tensor, count: int, mean: bool = True) -> Concatenation:
+    """One term for each of `count` relations; `kinds` (edges) says which an edge is (Schlichtkrull et al. 2018).
+
+    Args:
+        mean: divide by the number of edges that reach a node in that relation; otherwise add up the weights.
+    """
+    if kinds.shape != graph.edges.shape[1:]:
+        raise GeometryError(
+            "C2A122", f"{graph.edges.shape[1]} edges have kinds {tuple(kinds.shape)}", "Pass one kind for each edge."
+        )
+    require_below(kinds, count, "kind")
+    families = []
+    for kind in range(count):
+        edges, weights = graph.edges[:, kinds == kind], graph.weight[kinds == kind]
+        if mean:
+            weights = weights * at(inverse(degree(edges[1], torch.ones_like(weights), graph.nodes)), edges[1])
+        families.append(Sparse.from_edges(edges, weights, graph.nodes))
+    return Concatenation(tuple(families))
+
+
+def degree(index: Tensor, weights: Tensor, nodes: int) -> Tensor:
+    """The sum of the weights at each node, (nodes)."""
+    return weights.new_zeros(nodes).index_add(0, index, weights)
+
+
+def at(numbers: Tensor, index: Tensor) -> Tensor:
+    """The number of each node in `index`; several times faster than `numbers[index]` where there are many."""
+    return numbers.index_select(0, index)
+
+
+def inverse(numbers: Tensor, power: float = 1.0) -> Tensor:
+    """`x^-power`, and 0 at 0 with gradient 0: a node without edges, or with weights of 0, has nothing to share."""
+    nothing = numbers == 0
+    return torch.where(nothing, 0, numbers.masked_fill(nothing, 1).pow(-power))

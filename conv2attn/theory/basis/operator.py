@@ -1,0 +1,126 @@
+"""The base of all families of token-mixing operators, and what engines and checks ask of a family."""
+
+import operator
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+import torch
+from torch import Tensor
+
+from conv2attn.errors import UnsupportedError
+from conv2attn.theory.basis.numbers import HeadNumbers
+
+if TYPE_CHECKING:
+    from conv2attn.theory.basis.grid import AttentionGrid
+    from conv2attn.theory.basis.operators.quadratic import QuadraticSoftmax
+
+Value = TypeVar("Value")
+
+
+class Operator:
+    """A family of operators `P_k`. The answers here are those of a family that promises nothing.
+
+    What a family computes are rules (`as_matrix`, `apply`, ...); what it is, it says here, so that no engine asks for
+    its class.
+
+    `reads_content`: whether the operators depend on the image.
+    `is_separable`: whether scores are a sum over the axes, of which `axis_scores` gives the terms.
+    `has_features`: whether scores are inner products of `features` of the query and of the key.
+    `sharpens`: whether heads tend to shifts as their sharpness grows, so that a convolution converts into them.
+    `is_stationary`: whether a score depends on the displacement alone, and not on the grid.
+    `reads_nearest`: whether a one-hot head with its target off the grid reads the key nearest to it.
+    """
+
+    reads_content: ClassVar[bool] = False
+    is_separable: ClassVar[bool] = False
+    has_features: ClassVar[bool] = False
+    is_stationary: ClassVar[bool] = False
+    reads_nearest: ClassVar[bool] = False
+    sharpens: ClassVar[bool] = False
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.has_none("heads")
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The tensors from which `numbers` is read; none where nothing depends on their values."""
+        return ()
+
+    def numbers(self) -> HeadNumbers:
+        """Centres and sharpness as Python numbers: reads the values, which synchronises an accelerator."""
+        return HeadNumbers()
+
+    def numbers_on(self, image: Tensor) -> HeadNumbers | None:
+        """Bounds on the part of positions in scores that read `image` too, from which the accuracy of features follows;
+        None where they have no features of few numbers. Reads the values.
+        """
+        return None
+
+    @property
+    def centers(self) -> Tensor | None:
+        """The centre of each head in pixels, (heads, axes), from which its target follows; None without centres."""
+        return None
+
+    @property
+    def isotropic(self) -> "QuadraticSoftmax | None":
+        """These heads as quadratic ones, over the same tensors, if scores are `-alpha |delta - centre|^2`."""
+        return None
+
+    def precision(self) -> Tensor | None:
+        """P of each head, (heads, axes, axes), if scores are `-1/2 (delta - centre)^T P (delta - centre)`: float64."""
+        return None
+
+    def scores(self, grid: "AttentionGrid", queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """The scores of some queries, (batch or 1, heads, queries, keys); `image` is the padded one."""
+        self.has_none("scores")
+
+    def on(self, grid: "AttentionGrid") -> "Operator":
+        """A family with the same `axis_scores` on this grid, made ready for it.
+
+        Raises:
+            GeometryError: it does not serve the grid (C2A121).
+        """
+        return self
+
+    def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
+        """The part of `axis` in the scores of some heads, (heads, *displacement.shape)."""
+        self.has_none("axis_scores")
+
+    def features(self, grid: "AttentionGrid", dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Features of queries (1, heads, queries, width) and keys (1, 1, keys, width), coordinates centred."""
+        self.has_none("features")
+
+    def content_features(
+        self, grid: "AttentionGrid", dtype: torch.dtype, image: Tensor, by_axis: bool
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Of scores that read the padded `image`, features of queries and keys, (batch, heads, queries or keys, width):
+        the parts of both, which belong together, side by side. Coordinates are centred.
+
+        Args:
+            by_axis: of positions whose scores are a sum over the axes: a query then has the score of each coordinate of
+                keys along each axis, and a key marks its own, which is accurate for every sharpness and wider.
+        """
+        self.has_none("content_features")
+
+    def has_none(self, what: str) -> NoReturn:
+        """Refuses a question that the family does not answer (C2A110)."""
+        raise UnsupportedError(
+            "C2A110", f"{type(self).__name__} has no {what}", "Define it in the class, or pass the operator as Dense."
+        )
+
+
+def moved_to(value: Value, device: torch.device | str) -> Value:
+    """An operator, a basis, or a field of either, with all its tensors on `device`; itself where they are there."""
+    moved: Any = value
+    if isinstance(value, Tensor):
+        moved = value.to(device)
+    elif isinstance(value, tuple):
+        moved = tuple(moved_to(each, device) for each in value)
+    elif is_dataclass(value):
+        parts = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
+        there = {name: moved_to(part, device) for name, part in parts.items()}
+        same = all(there[name] is part for name, part in parts.items())
+        moved = value if same else replace(moved, **there)
+    return value if isinstance(value, tuple) and all(map(operator.is_, moved, value)) else moved

@@ -1,0 +1,61 @@
+"""Families of token-mixing operators, one file a family, and the questions that each of them answers by a rule."""
+
+from conv2attn.theory.basis.operators import geometry  # noqa: F401 -- its rules for paddings and sites
+from conv2attn.theory.basis.operators.combination import Combination, Concatenation
+from conv2attn.theory.basis.operators.content import ContentSoftmax
+from conv2attn.theory.basis.operators.enumerated import EnumeratedSoftmax
+from conv2attn.theory.basis.operators.factored import Diagonal, LowRank
+from conv2attn.theory.basis.operators.generalised import GeneralisedSoftmax
+from conv2attn.theory.basis.operators.kronecker import Kronecker
+from conv2attn.theory.basis.operators.learned import LearnedSoftmax
+from conv2attn.theory.basis.operators.matrices import Dense
+from conv2attn.theory.basis.operators.pattern import Pattern, inner_products, weighted_sum
+from conv2attn.theory.basis.operators.polynomials import Chebyshev, Powers
+from conv2attn.theory.basis.operators.product import Composition
+from conv2attn.theory.basis.operators.quadratic import Centered, QuadraticSoftmax
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
+from conv2attn.theory.basis.operators.shift import Shift, causal_shifts
+from conv2attn.theory.basis.operators.sinusoidal import SinusoidalSoftmax
+from conv2attn.theory.basis.operators.softmax import Positions, cut_softmax
+from conv2attn.theory.basis.operators.sparse import Sparse
+
+FAMILIES: dict[str, type[Positions]] = {
+    family.name: family
+    for family in (QuadraticSoftmax, EnumeratedSoftmax, GeneralisedSoftmax, LearnedSoftmax, SinusoidalSoftmax)
+}
+"""Every family of heads that attend by position, by its name in plans of files, in options and on the command line."""
+
+__all__ = [
+    "FAMILIES",
+    "Centered",
+    "Chebyshev",
+    "Combination",
+    "Composition",
+    "Concatenation",
+    "ContentSoftmax",
+    "Dense",
+    "Diagonal",
+    "EnumeratedSoftmax",
+    "GeneralisedSoftmax",
+    "Kronecker",
+    "LearnedSoftmax",
+    "LowRank",
+    "Pattern",
+    "Positions",
+    "Powers",
+    "QuadraticSoftmax",
+    "Shift",
+    "SinusoidalSoftmax",
+    "Sparse",
+    "apply",
+    "as_matrix",
+    "causal_shifts",
+    "combine",
+    "cut_softmax",
+    "entries",
+    "inner_products",
+    "offsets",
+    "output_sides",
+    "terms",
+    "weighted_sum",
+]

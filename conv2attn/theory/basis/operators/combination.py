@@ -1,0 +1,116 @@
+"""Families made of families: all their terms side by side, and linear combinations of their terms."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.errors import GeometryError
+from conv2attn.theory.basis.grid import Sides
+from conv2attn.theory.basis.operator import Operator
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+
+
+@final
+@dataclass(frozen=True)
+class Concatenation(Operator):
+    """The terms of the first family, then those of the second, and so on: both directions of a walk, all relations."""
+
+    families: tuple[Operator, ...]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Combination(Operator):
+    """`P_h = sum_k coefficients[h, k] A_k` of a `family` A: `Theta^(basis)` of a separable convolution (Eq. 9).
+
+    Source: Andreoli 2019, Sec. 1.3.
+    """
+
+    coefficients: Tensor
+    family: Operator
+
+
+@terms.register
+def _(operator: Concatenation) -> int:
+    return sum(map(terms, operator.families))
+
+
+@terms.register
+def _(operator: Combination) -> int:
+    return len(operator.coefficients)
+
+
+@output_sides.register
+def _(operator: Concatenation, sides: Sides) -> Sides:
+    outputs = {output_sides(family, sides) for family in operator.families}
+    if len(outputs) != 1:
+        raise GeometryError(
+            "C2A122",
+            f"families that map {sides} to {sorted(outputs)} are not one family",
+            "Sum families with the same output.",
+        )
+    return outputs.pop()
+
+
+@output_sides.register
+def _(operator: Combination, sides: Sides) -> Sides:
+    if operator.coefficients.shape[1:] != (terms(operator.family),):
+        shape = tuple(operator.coefficients.shape)
+        raise GeometryError(
+            "C2A122",
+            f"coefficients {shape} do not combine {terms(operator.family)} terms",
+            "Pass one column of coefficients for each term.",
+        )
+    return output_sides(operator.family, sides)
+
+
+@entries.register
+def _(operator: Concatenation, sides: Sides) -> int:
+    return sum(entries(family, sides) for family in operator.families)
+
+
+@entries.register
+def _(operator: Combination, sides: Sides) -> int:
+    queries = torch.Size(output_sides(operator, sides)).numel()
+    return entries(operator.family, sides) + operator.coefficients.numel() * queries
+
+
+@as_matrix.register
+def _(operator: Concatenation, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    return torch.cat([as_matrix(family, sides) for family in operator.families])
+
+
+@as_matrix.register
+def _(operator: Combination, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    return torch.einsum("ht,tqk->hqk", operator.coefficients.cpu().double(), as_matrix(operator.family, sides))
+
+
+@apply.register
+def _(operator: Concatenation, image: Tensor, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    return torch.cat([apply(family, image, sides) for family in operator.families])
+
+
+@apply.register
+def _(operator: Combination, image: Tensor, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    return torch.einsum("ht,t...->h...", operator.coefficients.to(image), apply(operator.family, image, sides))
+
+
+@combine.register
+def _(operator: Concatenation, images: Tensor, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    parts = images.split([terms(family) for family in operator.families])
+    pairs = zip(operator.families, parts, strict=True)
+    return torch.stack([combine(family, part, sides) for family, part in pairs]).sum(0)
+
+
+@combine.register
+def _(operator: Combination, images: Tensor, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    spread = torch.einsum("ht,h...->t...", operator.coefficients.to(images), images)
+    return combine(operator.family, spread, sides)

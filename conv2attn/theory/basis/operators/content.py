@@ -1,0 +1,157 @@
+"""Heads whose scores depend on the image: any terms of Eq. (8), over the relative positions of a family."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.theory.basis.grid import AttentionGrid
+from conv2attn.theory.basis.numbers import HeadNumbers
+from conv2attn.theory.basis.operator import Operator
+from conv2attn.theory.basis.operators.softmax import Positions
+from conv2attn.theory.score_terms import ScoreTerms
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ContentSoftmax(Operator):
+    """`q.k + q.(W_hat_key r_delta) + u.k + v.(W_hat_key r_delta)`, those of the four that `terms` names, with
+    `q = W_qry x_q + b_qry` and `k = W_key x_k + b_key`.
+
+    A basis only once an image is given, so there is no `as_matrix`: the operators depend on what they are applied to.
+
+    Args:
+        positions: r_delta, and v by its meaning.
+        query, key: (heads, d_key, d_in), or None where no term reads them.
+        position_key: W_hat_key, (heads, d_key, d_position), or None for the identity.
+        content_bias: u, (heads, d_key), or None.
+        query_bias, key_bias: b_qry and b_key, (heads, d_key), or None. Eq. (1) has none, the authors' code has both.
+    Source: Cordonnier et al. 2020, Eq. (8).
+    """
+
+    reads_content: ClassVar[bool] = True
+
+    terms: ScoreTerms
+    positions: Positions
+    query: Tensor | None
+    key: Tensor | None
+    position_key: Tensor | None = None
+    content_bias: Tensor | None = None
+    query_bias: Tensor | None = None
+    key_bias: Tensor | None = None
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.positions.heads
+
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """Eq. (8) on the padded `image`: (batch, heads, queries, keys)."""
+        assert image is not None, "content is scored on an image"
+        asked, keys = self.queries_of(grid, queries, image.to(dtype)), self.keys_of(image.to(dtype))
+        parts = [self.positions.scores(grid, queries, dtype)] if self.terms.vr else []
+        if self.terms.qk:
+            parts.append(asked @ keys.mT)
+        if self.terms.uk:
+            assert self.content_bias is not None
+            parts.append(torch.einsum("hd,bhkd->bhk", self.content_bias.to(dtype), keys)[:, :, None])
+        if self.terms.qr:
+            parts.append(self.positions.directed_scores(self.toward(asked), grid, queries))
+        return sum(parts[1:], parts[0]).expand(-1, -1, queries.shape[0], -1)
+
+    @property
+    def is_separable(self) -> bool:  # type: ignore[override]
+        """Whether positions have a part of the scores for each axis, or no part at all."""
+        return self.positions.is_separable or not (self.terms.qr or self.terms.vr)
+
+    def content_features(
+        self, grid: AttentionGrid, dtype: torch.dtype, image: Tensor, by_axis: bool
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Features of queries and keys whose inner products have the scores' softmax: content first, then positions."""
+        image, all_queries = image.to(dtype), grid.every_query()
+        asked, parts = self.queries_of(grid, all_queries, image), []
+        if self.terms.has_key:
+            bias = self.content_bias
+            biases = [] if bias is None or not self.terms.uk else [bias.to(dtype)[None, :, None]]
+            meeting = [asked] if self.terms.qk else []
+            parts.append((sum([*meeting, *biases]), self.keys_of(image)))
+        if self.terms.qr or self.terms.vr:
+            parts.append(self.position_features(grid, asked, dtype, by_axis))
+        shape = (image.shape[0], self.heads)
+        queries, keys = (
+            [each.expand(*shape, tokens, -1) for each in side]
+            for side, tokens in zip(zip(*parts, strict=True), grid.shape, strict=True)
+        )
+        return queries, keys
+
+    def position_features(
+        self, grid: AttentionGrid, asked: Tensor, dtype: torch.dtype, by_axis: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, those of both that there are."""
+        positions, all_queries, asking = self.positions, grid.every_query(), []
+        if by_axis:
+            coordinates = grid.key_coordinates()
+            marks = [
+                coordinates[:, axis, None] == torch.arange(side, device=coordinates.device)
+                for axis, side in enumerate(grid.keys)
+            ]
+            keys = torch.cat(marks, -1).to(dtype)[None, None]
+            if self.terms.vr:
+                asking.append(torch.cat(positions.parts(grid, all_queries, dtype), -1)[None])
+            if self.terms.qr:
+                asking.append(torch.cat(positions.directed_parts(self.toward(asked), grid), -1))
+        else:
+            queries, keys = positions.features(grid, dtype)
+            if self.terms.vr:
+                asking.append(queries)
+            if self.terms.qr:
+                asking.append(positions.directed_features(self.toward(asked), grid))
+        return sum(asking[1:], asking[0]), keys
+
+    def numbers_on(self, image: Tensor) -> HeadNumbers | None:
+        """Bounds on the part of positions in the scores on the padded `image`; None of other families.
+
+        With `q.(W_hat_key r_delta) = a |delta|^2 + b . delta`, sums of absolute values are at most those of heads of
+        sharpness `alpha + |a| + |b| / 3` on grids with a side of at least 2; of squares in general, `a` is the sum of
+        the absolute values of their coefficients. Reads values.
+        """
+        if not (self.positions.has_features and (self.terms.qr or self.terms.vr)):
+            return None
+        axes, reach, sharpness = self.positions.dimensions, 0.0, 0.0
+        if self.terms.vr:
+            numbers = self.positions.numbers()
+            reach = max([numbers.reach, *(abs(x) for center in numbers.centers for x in center)])
+            sharpness = max([numbers.sharpness, *map(abs, numbers.alphas)])
+        if self.terms.qr:
+            query, bias = self.query, self.query_bias
+            assert query is not None
+            if self.position_key is not None:
+                query = self.position_key.mT @ query
+                bias = None if bias is None else torch.einsum("hdp,hd->hp", self.position_key, bias)
+            toward = torch.einsum("hpc,bcn->bhpn", query.detach(), image.flatten(2).to(query))
+            toward = (toward if bias is None else toward + bias.detach()[..., None]).abs().amax((0, 1, 3))
+            squares, linear = self.positions.split(toward)
+            sharpness += squares.sum().item() + linear.amax().item() / 3
+        return HeadNumbers(axes=axes, reach=reach, sharpness=sharpness)
+
+    def queries_of(self, grid: AttentionGrid, queries: Tensor, image: Tensor) -> Tensor:
+        """`W_qry x_q + b_qry` of some queries on the padded `image`: (batch, heads, queries, d_key)."""
+        if self.query is None:
+            return image.new_zeros(())
+        asking = image[grid.sites.view(grid.keys, (0,) * len(grid.keys))].flatten(2)[:, :, queries]
+        asked = torch.einsum("hdc,bcq->bhqd", self.query.to(image.dtype), asking)
+        return asked if self.query_bias is None else asked + self.query_bias.to(image.dtype)[:, None]
+
+    def keys_of(self, image: Tensor) -> Tensor:
+        """`W_key x_k + b_key` of all keys on the padded `image`: (batch, heads, keys, d_key)."""
+        if self.key is None:
+            return image.new_zeros(())
+        keys = torch.einsum("hdc,bck->bhkd", self.key.to(image.dtype), image.flatten(2))
+        return keys if self.key_bias is None else keys + self.key_bias.to(image.dtype)[:, None]
+
+    def toward(self, asked: Tensor) -> Tensor:
+        """`W_hat_key^T q` for q (batch, heads, queries, d_key): (batch, heads, queries, d_position)."""
+        if self.position_key is None:
+            return asked
+        return torch.einsum("bhqd,hdp->bhqp", asked, self.position_key.to(asked.dtype))

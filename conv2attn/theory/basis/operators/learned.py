@@ -1,0 +1,162 @@
+"""Heads over learned relative positions: one vector for each shift along each axis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from conv2attn.errors import GeometryError, UsageError
+from conv2attn.theory.basis.grid import AttentionGrid, Sides
+from conv2attn.theory.basis.operators.softmax import Positions, additive_scores
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LearnedSoftmax(Positions):
+    """In head h, query q reads the softmax over all keys k of `sum_a bias[h, a] . tables[a][(k - q)_a]`.
+
+    The tables are shared by all heads; `r_delta` is the concatenation of the vectors of the axes.
+
+    Args:
+        tables: for each axis a vector for every shift from `-reach` to `reach`, (2 reach + 1, width).
+        bias: one vector per head and axis, (heads, axes, width).
+    Source: Cordonnier et al. 2020, Sec. 4.3; Ramachandran et al. 2019.
+    """
+
+    name: ClassVar[str] = "learned"
+    shared: ClassVar[frozenset[str]] = frozenset({"tables"})
+    is_separable: ClassVar[bool] = True
+    is_stationary: ClassVar[bool] = True
+
+    tables: tuple[Tensor, ...]
+    bias: Tensor
+
+    @classmethod
+    def of(cls, heads: int, reach: Sequence[int], width: int) -> Self:
+        """Heads drawn at random for shifts of up to `reach` along each axis: sides of the keys may be one more."""
+        tables = tuple(torch.randn(2 * r + 1, width) * width**-0.5 for r in reach)
+        return cls(tables, torch.randn(heads, len(tables), width))
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads of these numbers: heads, width, and the reach of each axis."""
+        heads, width, *reach = sizes
+        return cls.of(heads, reach, width)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads, width, and the reach of each axis."""
+        return [self.heads, self.bias.shape[2], *self.reach]
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """The largest shift along each axis."""
+        return tuple(table.shape[0] // 2 for table in self.tables)
+
+    @property
+    def by_head(self) -> Tensor:
+        """The vectors of the heads."""
+        return self.bias
+
+    @property
+    def d_position(self) -> int:
+        """Width of r_delta: that of all axes together."""
+        return self.dimensions * self.bias.shape[2]
+
+    def on(self, grid: AttentionGrid) -> Self:
+        """These heads, whose tables hold every shift of the grid.
+
+        Raises:
+            GeometryError: the grid has a larger one (C2A121).
+        """
+        for axis, reach in enumerate(self.reach):
+            largest = grid.longest_shift(axis)
+            if largest > reach:
+                raise GeometryError(
+                    "C2A121",
+                    f"axis {axis} has a shift of {largest}; positions are learned up to {reach}",
+                    "Make the encoding larger with its method resized, or pass a smaller image.",
+                )
+        return self
+
+    def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
+        """The part of `axis` in the scores, each shift scored once."""
+        bias = self.bias[heads, axis]
+        shifts = (displacement + self.tables[axis].shape[0] // 2).flatten()
+        shift_scores = bias.to(dtype) @ self.tables[axis].to(dtype).mT
+        return shift_scores.index_select(1, shifts).unflatten(1, displacement.shape)
+
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """`v . r_delta`: (1, heads, queries, keys)."""
+        return additive_scores(self.parts(grid, queries, dtype))[None]
+
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta`, for toward (..., queries, axes * width): (..., queries, keys)."""
+        return additive_scores(self.directed_parts(toward, grid, queries))
+
+    def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
+        """Of each axis `toward . r_delta`: some queries meet every shift once, and keys read theirs; all queries of one
+        coordinate meet the shifts of its keys in one product.
+        """
+        self.on(grid)
+        if queries is None:
+            return self.directed_parts_everywhere(toward.unflatten(-2, grid.queries), grid)
+        parts = []
+        for axis, index in enumerate(grid.coordinates(queries)):
+            width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
+            shift_scores = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
+            parts.append(shift_scores.gather(-1, shifts.expand(*shift_scores.shape[:-1], -1)))
+        return parts
+
+    def directed_parts_everywhere(self, toward: Tensor, grid: AttentionGrid) -> list[Tensor]:
+        """`directed_parts` of all queries, for toward (..., *queries, axes * width)."""
+        parts, first = [], -1 - self.dimensions
+        for axis, table in enumerate(self.tables):
+            width, shifts = table.shape[1], grid.displacement(axis) + table.shape[0] // 2
+            asking = toward[..., axis * width : (axis + 1) * width].movedim(first + axis, -2)
+            part = torch.einsum("...qp,qkp->...qk", asking, table.to(toward)[shifts])
+            parts.append(part.movedim(-2, first + axis).flatten(first, -2))
+        return parts
+
+    def resized(self, sides: Sides, how: str = "grow") -> Self:
+        """Heads for keys with these `sides`, made from these.
+
+        Args:
+            sides: of the keys.
+            how: "grow" gives shifts beyond the table the vector of the farthest one that it holds, so that attention on
+                grids that fitted stays bitwise the same; "interpolate" stretches the table linearly, so that the
+                vectors at the ends stay at the ends.
+        Raises:
+            UsageError: sides for other axes (C2A007), or another way (C2A002).
+        """
+        if len(sides) != self.dimensions or min(sides) < 1:
+            raise UsageError(
+                "C2A007",
+                f"sides={sides} is not a positive number for each of {self.dimensions} axes",
+                "Pass one positive number for each axis.",
+            )
+        if how not in ("grow", "interpolate"):
+            raise UsageError(
+                "C2A002", f"how={how!r} is neither 'grow' nor 'interpolate'", "Pass how='grow' or how='interpolate'."
+            )
+        resize = grown if how == "grow" else stretched
+        pairs = zip(self.tables, sides, strict=True)
+        return replace(self, tables=tuple(resize(table, max(1, side - 1)) for table, side in pairs))
+
+    def __str__(self) -> str:
+        return f"{self.name}, heads={self.heads}, reach={self.reach}, width={self.bias.shape[2]}"
+
+
+def grown(table: Tensor, reach: int) -> Tensor:
+    """The vectors of shifts from `-reach` to `reach`; those beyond the table are the ones at its ends."""
+    longest = len(table) // 2
+    shifts = torch.arange(-reach, reach + 1, device=table.device).clamp(-longest, longest)
+    return table[shifts + longest]
+
+
+def stretched(table: Tensor, reach: int) -> Tensor:
+    """The table resampled linearly at `2 reach + 1` places from end to end."""
+    return interpolate(table.mT[None], size=2 * reach + 1, mode="linear", align_corners=True)[0].mT.contiguous()

@@ -1,0 +1,162 @@
+"""Heads with a centre and a sharpness, and the quadratic ones of them (Cordonnier et al. 2020, Eq. 9)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
+from conv2attn.theory.basis.numbers import HeadNumbers
+from conv2attn.theory.basis.operator import moved_to
+from conv2attn.theory.basis.operators.rules import apply
+from conv2attn.theory.basis.operators.softmax import Positions, additive_scores, cut_softmax
+
+
+@dataclass(frozen=True, eq=False)
+class Centered(Positions):
+    """Heads with a centre and a sharpness each, which tend to shifts as the sharpness grows.
+
+    Where the centre is a key, that key scores highest, and every other one scores less by at least alpha: with a
+    sharpness from which their weights vanish, these heads are the taps of a convolution.
+
+    Args:
+        center: in pixels, (heads, axes).
+        alpha: sharpness, in inverse squared pixels, (heads).
+    """
+
+    sharpens: ClassVar[bool] = True
+
+    center: Tensor
+    alpha: Tensor
+
+    @classmethod
+    def of(cls, centers: Tensor | Sequence[Sequence[float]], alpha: Tensor | Sequence[float] | float) -> Self:
+        """Heads at these centres, with one sharpness each or one for all; float32 unless a tensor says otherwise."""
+        center = as_centers(centers)
+        return cls(center, torch.as_tensor(alpha, dtype=center.dtype, device=center.device).expand(len(center)))
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads at zero, of (heads, axes)."""
+        return cls.of(torch.zeros(*sizes), 1.0)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads and axes."""
+        return [self.heads, self.dimensions]
+
+    @property
+    def by_head(self) -> Tensor:
+        """The centres."""
+        return self.center
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The centres and the sharpness."""
+        return self.center, self.alpha
+
+    @property
+    def centers(self) -> Tensor:
+        """The centres."""
+        return self.center
+
+    def numbers(self) -> HeadNumbers:
+        """Centres and sharpness as they are now."""
+        return HeadNumbers.read(self.center, self.alpha)
+
+    def __str__(self) -> str:
+        if self.alpha.is_meta:
+            return super().__str__()
+        low, high = self.alpha.min().item(), self.alpha.max().item()
+        return f"{super().__str__()}, alpha={f'{low:g}' if low == high else f'{low:g}..{high:g}'}"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class QuadraticSoftmax(Centered):
+    """In head h, query q reads the softmax over all keys k of `-alpha[h] |k - q - center[h]|^2`.
+
+    With `r_delta = (|delta|^2, delta)` and `v = -alpha (1, -2 center)`, that is `v . r_delta` and a constant.
+
+    Source: Cordonnier et al. 2020, Eq. (9).
+    """
+
+    name: ClassVar[str] = "quadratic"
+    is_separable: ClassVar[bool] = True
+    has_features: ClassVar[bool] = True
+    is_stationary: ClassVar[bool] = True
+    reads_nearest: ClassVar[bool] = True
+
+    @property
+    def d_position(self) -> int:
+        """Width of r_delta: one more than the number of axes."""
+        return self.dimensions + 1
+
+    @property
+    def isotropic(self) -> "QuadraticSoftmax":
+        """These heads."""
+        return self
+
+    def precision(self) -> Tensor:
+        """`2 alpha` times the identity."""
+        return 2 * self.alpha.double()[:, None, None] * torch.eye(self.dimensions).to(self.alpha.device).double()
+
+    def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
+        """The part of `axis` in the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
+        center, alpha = self.center[heads, axis, None, None].to(dtype), self.alpha[heads, None, None].to(dtype)
+        return -alpha * (displacement - center).square()
+
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """`-alpha |displacement - center|^2`: (1, heads, queries, keys); 0 at an exact target."""
+        return additive_scores(self.parts(grid, queries, dtype))[None]
+
+    def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
+        """Of each axis `toward . (delta^2, delta)`, for toward (..., queries, axes + 1)."""
+        along = grid.coordinates(grid.every_query() if queries is None else queries)
+        delta = [grid.displacement(axis, index).to(toward) for axis, index in enumerate(along)]
+        return [toward[..., :1] * part.square() + toward[..., axis + 1, None] * part for axis, part in enumerate(delta)]
+
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta` with `r_delta = (|delta|^2, delta)`, for toward (..., queries, axes + 1)."""
+        return additive_scores(self.directed_parts(toward, grid, queries))
+
+    def split(self, toward: Tensor) -> tuple[Tensor, Tensor]:
+        """The coefficient of `|delta|^2` and those of delta."""
+        return toward[..., :1], toward[..., 1:]
+
+    def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
+        """`(b - 2 a q, a)` for `toward = (a, b)` at the query q: the width is axes + 1."""
+        sites = grid.centred()[0].to(toward)
+        return torch.cat([toward[..., 1:] - 2 * toward[..., :1] * sites, toward[..., :1]], -1)
+
+    def features(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """`(2 alpha (q + c), -alpha)` of the query q and `(k, |k|^2)` of the key k: the width is axes + 1."""
+        sites, keys = grid.centred()
+        key = keys.to(dtype)
+        alpha = self.alpha.to(dtype)[:, None, None]
+        target = sites.to(dtype)[None] + self.center.to(dtype)[:, None]
+        asking = torch.cat([2 * alpha * target, -alpha.expand(-1, target.shape[1], 1)], -1)
+        return asking[None], torch.cat([key, key.square().sum(-1, keepdim=True)], -1)[None, None]
+
+
+@apply.register
+def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:
+    mixed, heads = image.expand(operator.heads, *image.shape), moved_to(operator, "cpu")
+    shape = mixed.shape
+    for axis, side in enumerate(sides):
+        alone = AttentionGrid((side,), Sites.everywhere(1))
+        scores = heads.axis_scores(alone.displacement(0), axis, torch.float64)
+        lead = (operator.heads, math.prod(shape[1 : image.ndim - len(sides) + 1]), -1, side)
+        moved = torch.movedim(mixed, axis - len(sides), -1)
+        rest = moved.shape
+        weights = cut_softmax(scores).to(image)[:, None]
+        mixed = torch.movedim((moved.reshape(lead) @ weights.mT).reshape(rest), -1, axis - len(sides))
+    return mixed
+
+
+def as_centers(centers: Tensor | Sequence[Sequence[float]]) -> Tensor:
+    """Centres as a tensor; numbers are float32."""
+    return torch.as_tensor(centers, dtype=None if isinstance(centers, Tensor) else torch.float32)

@@ -1,0 +1,104 @@
+"""Heads over sinusoidal relative positions: the vector of a shift is computed, and reaches as far as any grid."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.errors import HeadSizeError
+from conv2attn.theory.basis.grid import AttentionGrid
+from conv2attn.theory.basis.operators.learned import LearnedSoftmax
+from conv2attn.theory.basis.operators.softmax import Positions
+
+PERIOD = 10_000.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SinusoidalSoftmax(Positions):
+    """In head h, query q reads the softmax over all keys k of `sum_a bias[h, a] . sinusoids((k - q)_a)`.
+
+    They serve grids of any size; `r_delta` is the concatenation of the sinusoids of the axes.
+
+    Args:
+        bias: `W_hat_key^T v` per head and axis, (heads, axes, width); the width is even.
+    Source: Dai et al. 2019 (Transformer-XL), an axis at a time.
+    """
+
+    name: ClassVar[str] = "sinusoidal"
+    is_separable: ClassVar[bool] = True
+    is_stationary: ClassVar[bool] = True
+
+    bias: Tensor
+
+    @classmethod
+    def of(cls, heads: int, dimensions: int, width: int) -> Self:
+        """Heads drawn at random, with `width` numbers in the vector of an axis.
+
+        Raises:
+            HeadSizeError: the width is odd (C2A105).
+        """
+        if width % 2 or width < 1:
+            raise HeadSizeError(
+                "C2A105",
+                f"width={width} is not positive and even: sines and cosines come in pairs",
+                "Pass a positive even width.",
+            )
+        return cls(torch.randn(heads, dimensions, width) * width**-0.5)
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads of these numbers: heads, axes and width."""
+        return cls.of(*sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads, axes and width."""
+        return [*self.bias.shape]
+
+    @property
+    def by_head(self) -> Tensor:
+        """The vectors of the heads."""
+        return self.bias
+
+    @property
+    def d_position(self) -> int:
+        """Width of r_delta: that of all axes together."""
+        return self.dimensions * self.bias.shape[2]
+
+    def on(self, grid: AttentionGrid) -> LearnedSoftmax:
+        """These heads on a grid, by a table for each axis that holds the vectors of its shifts."""
+        width, tables = self.bias.shape[2], []
+        for axis in range(self.bias.shape[1]):
+            reach = grid.longest_shift(axis)
+            shifts = torch.arange(-reach, reach + 1, device=self.bias.device)
+            tables.append(sinusoids(shifts, width))
+        return LearnedSoftmax(tuple(tables), self.bias)
+
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """`v . r_delta`: (1, heads, queries, keys)."""
+        return self.on(grid).scores(grid, queries, dtype)
+
+    def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
+        """Of each axis `toward . r_delta`."""
+        return self.on(grid).directed_parts(toward, grid, queries)
+
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta` for toward (..., queries, axes * width): (..., queries, keys)."""
+        return self.on(grid).directed_scores(toward, grid, queries)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, width={self.bias.shape[2]}"
+
+
+def sinusoids(places: Tensor, width: int) -> Tensor:
+    """`(sin(p w_i), cos(p w_i))` with `w_i = 10000^(-2 i / width)`: float64, (*places.shape, width), sines first.
+
+    Source: Vaswani et al. 2017, Sec. 3.5; the order of Dai et al. 2019.
+    """
+    steps = torch.arange(0, width, 2, device=places.device, dtype=torch.float64)
+    angles = places.double()[..., None] * torch.exp(-math.log(PERIOD) / width * steps)
+    return torch.cat([angles.sin(), angles.cos()], -1)

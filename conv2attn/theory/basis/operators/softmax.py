@@ -1,0 +1,148 @@
+"""Families of softmax operators: scores of pairs of tokens, and a softmax without subnormals."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
+from conv2attn.theory.basis.operator import Operator, moved_to
+from conv2attn.theory.basis.operators.rules import as_matrix, output_sides, terms
+
+MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, which are slow and not wrong
+
+
+class Positions(Operator, ABC):
+    """A family of softmax operators, one a head, whose scores depend on positions alone.
+
+    Its fields are tensors, live parameters among them: `numbers` reads them once, and all that is decided of a family
+    is decided from those numbers. A family is a file with its scores and a line of `FAMILIES`; the matrix, the product
+    and the laws follow from the scores.
+
+    `name` is that of the family in `FAMILIES`, in plans of files and on the command line; `shared` are the fields from
+    which r_delta is made, which no head has for itself.
+    """
+
+    name: ClassVar[str]
+    shared: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    @abstractmethod
+    def of(cls, *arguments: Any, **named: Any) -> Self:
+        """Heads from what a user says of them, numbers drawn where they are learned."""
+
+    @classmethod
+    @abstractmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads with these `sizes`, whatever their numbers are."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> list[int]:
+        """The whole numbers from which `of_sizes` makes tensors of the same shapes."""
+
+    @property
+    @abstractmethod
+    def by_head(self) -> Tensor:
+        """The tensor that holds something for each head and axis, (heads, axes, ...)."""
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.by_head.shape[0]
+
+    @property
+    def dimensions(self) -> int:
+        """Number of axes of the grid."""
+        return self.by_head.shape[1]
+
+    @property
+    @abstractmethod
+    def d_position(self) -> int:
+        """Width of r_delta."""
+
+    @abstractmethod
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """The scores of some queries, (1, heads, queries, keys)."""
+
+    def parts(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype) -> list[Tensor]:
+        """Of scores that are a sum over the axes, the part of each: (heads, queries, keys of that axis)."""
+        positions = self.on(grid)
+        along = enumerate(grid.coordinates(queries))
+        return [positions.axis_scores(grid.displacement(axis, index), axis, dtype) for axis, index in along]
+
+    def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
+        """Of `directed_scores` that are a sum over the axes, the part of each: (..., queries, keys of that axis).
+
+        By default of all queries, row-major.
+        """
+        self.has_none("directed_parts")
+
+    def split(self, toward: Tensor) -> tuple[Tensor, Tensor]:
+        """The coefficients of squares and those of displacements in vectors that meet r_delta, (..., d_position)."""
+        self.has_none("split")
+
+    def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
+        """Features of every query by which `features` of keys give `toward . r_delta` and what depends on q alone.
+
+        Shapes as in `directed_scores`: (..., queries, width).
+        """
+        self.has_none("directed_features")
+
+    @abstractmethod
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta` for vectors of each query, toward (..., queries, d_position): (..., queries, keys).
+
+        No tensor of (queries, keys, d_position) is formed.
+        """
+
+    def resized(self, sides: Sides, how: str = "grow") -> Self:
+        """Heads for keys with these `sides`: these, where they serve grids of any size."""
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.name}, heads={self.heads}, dimensions={self.dimensions}"
+
+
+@terms.register
+def _(operator: Positions) -> int:
+    return operator.heads
+
+
+@output_sides.register
+def _(operator: Positions, sides: Sides) -> Sides:
+    return sides
+
+
+@as_matrix.register
+def _(operator: Positions, sides: Sides) -> Tensor:
+    grid, heads = AttentionGrid(sides, Sites.everywhere(len(sides))), moved_to(operator, "cpu")
+    return cut_softmax(heads.scores(grid, torch.arange(math.prod(sides)), torch.float64))[0]
+
+
+def cut_softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last axis in which no weight is subnormal: one that could be is exactly 0.
+
+    Products with subnormal operands are up to 156 times slower on a CPU. A score is dropped where it is below the
+    largest of its row by more than `-log(tiny MOST_KEYS)`, with `tiny` the smallest normal number of the dtype: what
+    remains weighs at least `tiny`, and what is cut weighs at most `tiny MOST_KEYS` per key, counted by
+    `conv2attn.theory.bounds.cut_mass`.
+    """
+    floor = scores.detach().amax(-1, keepdim=True) - cut_depth(scores.dtype)
+    return torch.softmax(scores.masked_fill(scores < floor, -math.inf), -1)
+
+
+def cut_depth(dtype: torch.dtype) -> float:
+    """A score is dropped where it is below the largest of its row by more than this."""
+    return -math.log(torch.finfo(dtype).tiny) - math.log(MOST_KEYS)
+
+
+def additive_scores(parts: Sequence[Tensor]) -> Tensor:
+    """The sum over the axes of `parts[axis]` (..., queries, keys of that axis): (..., queries, keys)."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = (total[..., None] + part[..., None, :]).flatten(-2)
+    return total

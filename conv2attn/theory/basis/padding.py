@@ -1,0 +1,163 @@
+"""Padding as an explicit linear map in front of the keys: each padded position copies one pixel, or is zero."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from conv2attn.errors import GeometryError, UsageError
+from conv2attn.theory.basis.grid import Sides
+from conv2attn.theory.basis.operator import Operator
+
+ZERO = -1
+
+
+@final
+@dataclass(frozen=True)
+class Mode:
+    """The values beyond the pixels of an axis.
+
+    Args:
+        pixel: the pixel that is copied to each place, counted from the first one of an axis of a side; None for zeros.
+        short: the amount on either end is at most the pixels of the axis less this; None where any amount does.
+        padder: the name of the padding layers of torch.nn, without their axes; empty where torch lacks the mode.
+    """
+
+    pixel: Callable[[Tensor, int], Tensor] | None = None
+    short: int | None = None
+    padder: str = ""
+
+    def least_side(self, amount: int) -> int:
+        """The fewest pixels of an axis that is padded by `amount` on one end."""
+        return 1 if self.short is None else max(1, amount + self.short)
+
+    def layer(self, axes: int) -> Any:
+        """The padding layer of torch.nn over so many axes."""
+        return getattr(nn, f"{self.padder}{axes}d")
+
+    def most(self, side: int) -> float:
+        """The largest amount on one end of an axis."""
+        return math.inf if self.short is None else side - self.short
+
+
+MODES = {
+    "zeros": Mode(padder="ConstantPad"),
+    "reflect": Mode(lambda place, side: (side - 1) - ((side - 1) - place.abs()).abs(), 1, "ReflectionPad"),
+    "replicate": Mode(lambda place, side: place.clamp(0, side - 1), padder="ReplicationPad"),
+    "circular": Mode(lambda place, side: place % side, 0, "CircularPad"),
+}
+"""Every padding mode."""
+
+
+@final
+@dataclass(frozen=True)
+class Padding(Operator):
+    """Pixel `i` moves to `before + i * spacing`; the mode fills the rest; a negative amount crops.
+
+    `spacing` above 1 stuffs zeros between the pixels, which is how a transposed convolution is a convolution.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mode: str = "zeros"
+    spacing: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.spacing:
+            object.__setattr__(self, "spacing", (1,) * len(self.before))
+        if self.mode not in MODES:
+            raise UsageError(
+                "C2A104",
+                f"padding_mode={self.mode!r} is not one of {', '.join(MODES)}",
+                "Set padding_mode to one of them, or leave the layer unconverted with --skip.",
+            )
+        if self.mode != "zeros" and max(self.spacing) > 1:
+            raise UsageError(
+                "C2A104",
+                f"padding_mode={self.mode!r} of a zero-stuffed grid has no meaning",
+                "Use padding_mode='zeros', as transposed convolutions have it.",
+            )
+
+    @staticmethod
+    def none(dimensions: int) -> "Padding":
+        """No padding."""
+        return Padding((0,) * dimensions, (0,) * dimensions)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the padded grid is the grid."""
+        return not any(self.before) and not any(self.after) and max(self.spacing) == 1
+
+    def extended(self, extra: Sequence[int]) -> "Padding":
+        """This padding with `extra` more positions behind each axis."""
+        return replace(self, after=tuple(a + e for a, e in zip(self.after, extra, strict=True)))
+
+    def sides(self, sides: Sides) -> Sides:
+        """Sides of the padded grid."""
+        return tuple(
+            (n - 1) * s + 1 + b + a for n, s, b, a in zip(sides, self.spacing, self.before, self.after, strict=True)
+        )
+
+    def source(self, axis: int, side: int, device: torch.device | str = "cpu") -> Tensor:
+        """For each padded position along `axis`, the pixel it copies, or `ZERO`: int64.
+
+        Raises:
+            GeometryError: the mode needs more pixels than the axis has (C2A121).
+        """
+        before, spacing, mode = self.before[axis], self.spacing[axis], MODES[self.mode]
+        self.check(axis, side)
+        place = torch.arange(self.sides((side,) * len(self.before))[axis], device=device) - before
+        if mode.pixel is not None:
+            return mode.pixel(place, side)
+        inside = (place >= 0) & (place < (side - 1) * spacing + 1) & (place % spacing == 0)
+        return torch.where(inside, place // spacing, ZERO)
+
+    def check(self, axis: int, side: int) -> None:
+        """Raises GeometryError (C2A121) where the mode needs more pixels than an axis of this side has."""
+        before, after = self.before[axis], self.after[axis]
+        if not torch.compiler.is_compiling() and (side < 1 or max(before, after) > MODES[self.mode].most(side)):
+            raise GeometryError(
+                "C2A121",
+                f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels",
+                "Pass a larger input or less padding.",
+            )
+
+    def pad(self, image: Tensor) -> Tensor:
+        """The padded image, by the call that a convolution makes where torch has it; the last axes are the grid.
+
+        Raises:
+            GeometryError: the mode needs more pixels than an axis has (C2A121).
+        """
+        first, after = image.ndim - len(self.before), list(self.after)
+        if self.mode != "zeros":
+            return self.repeated(image, first)
+        for axis, s in enumerate(self.spacing):
+            if s > 1:  # each pixel with s - 1 zeros behind it: a size that torch.export can reason about
+                behind = [0, 0] * (len(after) - 1 - axis) + [0, s - 1]
+                image = F.pad(image.unsqueeze(first + axis + 1), behind).flatten(first + axis, first + axis + 1)
+                after[axis] -= s - 1
+        amounts = innermost_first(self.before, after)
+        return F.pad(image, amounts) if any(amounts) else image
+
+    def repeated(self, image: Tensor, first: int) -> Tensor:
+        """The image, its grid from axis `first` on, with pixels repeated around it; negative amounts crop it after."""
+        if not MODES[self.mode].padder:
+            for axis, side in enumerate(image.shape[first:]):
+                image = image.index_select(first + axis, self.source(axis, side, image.device))
+            return image
+        for axis, side in enumerate(image.shape[first:]):
+            self.check(axis, side)
+        batched = image if first == 2 else image.reshape(1, -1, *image.shape[first:])
+        amounts = innermost_first(self.before, self.after)
+        padded = F.pad(batched, [max(0, amount) for amount in amounts], self.mode)
+        padded = F.pad(padded, [min(0, amount) for amount in amounts]) if min(amounts) < 0 else padded
+        return padded if first == 2 else padded.reshape(*image.shape[:first], *padded.shape[2:])
+
+
+def innermost_first(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """Amounts of padding in the order of torch.nn.functional.pad: the last axis first."""
+    return [x for pair in zip(reversed(before), reversed(after), strict=True) for x in pair]

@@ -1,0 +1,149 @@
+"""The channel matrices `M_k` of a basis, in factors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.theory.basis.grid import Sides
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """`M_k = value_k output_k`, and the bias.
+
+    Args:
+        value: (terms, d_head, d_in / groups), or None for the identity.
+        output: (terms, d_out, d_head / groups), or None for the identity.
+        bias: (d_out), or (d_out, *queries) where a composition made it a field over the queries, or None.
+        groups: diagonal blocks of each matrix; row blocks read the column block of their own group, as in
+            torch.nn.functional.conv2d.
+    """
+
+    value: Tensor | None
+    output: Tensor | None
+    bias: Tensor | None = None
+    groups: int = 1
+
+    @classmethod
+    def of_kernel(
+        cls, kernel: Tensor, bias: Tensor | None, groups: int, narrow: bool, transposed: bool = False
+    ) -> "Weights":
+        """The taps of a convolution's `kernel`, (d_out, d_in / groups, *sides), as values if `narrow`, or as outputs.
+
+        They are made when somebody asks for them, which a convolution does not: views, but of a transposed
+        convolution's kernel, (d_in, d_out / groups, *sides), copies.
+        """
+        weights = object.__new__(cls)
+        vars(weights).update(bias=bias, groups=groups, source=(kernel, narrow, transposed, torch.is_grad_enabled()))
+        return weights
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor | None:
+            if name not in ("value", "output") or "source" not in vars(self):
+                raise AttributeError(f"weights have no {name}")
+            kernel, narrow, transposed, grad = vars(self)["source"]
+            with torch.set_grad_enabled(grad):  # that of the call, and not of who asks first
+                taps = kernel_taps(kernel, self.groups, transposed)
+            vars(self).update(value=taps if narrow else None, output=None if narrow else taps)
+            return vars(self)[name]
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of their dtype, on their device."""
+        return vars(self)["source"][0] if "source" in vars(self) else self.stored
+
+    @property
+    def transposed(self) -> bool:
+        """Whether they are the taps of a transposed convolution's kernel."""
+        return "source" in vars(self) and vars(self)["source"][2]
+
+    def kernel(self, sides: Sides, order: Sequence[int] | None = None, transposed: bool = False) -> Tensor:
+        """The channel matrices as a kernel (d_out, d_in / groups, *sides), row-major, in another `order` if given.
+
+        If `transposed`, as that of a transposed convolution, (d_in, d_out / groups, *sides).
+        """
+        if order is None and "source" in vars(self) and self.transposed == transposed:
+            kernel: Tensor = vars(self)["source"][0]
+            if kernel.shape[2:] == sides:
+                return kernel
+        taps = self.taps()
+        taps = taps if order is None else torch.stack([taps[head] for head in order])
+        kernel = taps.permute(1, 2, 0).reshape(*taps.shape[1:], *sides)
+        return turned(kernel, self.groups) if transposed else kernel
+
+    @property
+    def stored(self) -> Tensor:
+        """One of the factors that is stored."""
+        factor = self.value if self.output is None else self.output
+        assert factor is not None, "both factors are the identity"
+        return factor
+
+    @property
+    def d_in(self) -> int:
+        """Number of input channels."""
+        return self.stored.shape[2] * self.groups if self.value is None else self.value.shape[2] * self.groups
+
+    @property
+    def d_out(self) -> int:
+        """Number of output channels."""
+        return self.stored.shape[1] if self.output is None else self.output.shape[1]
+
+    @property
+    def d_head(self) -> int:
+        """Number of channels between the factors, over all groups."""
+        return self.stored.shape[2] * self.groups if self.value is None else self.value.shape[1]
+
+    def explicit_factors(self) -> tuple[Tensor, Tensor]:
+        """Value and output, (terms, d_head, d_in / groups) and (terms, d_out, d_head / groups); identities as matrices.
+
+        For one group.
+        """
+        value, output, count = self.value, self.output, len(self.stored)
+        value = torch.eye(self.d_in).to(self.stored).expand(count, -1, -1) if value is None else value
+        output = torch.eye(self.d_out).to(self.stored).expand(count, -1, -1) if output is None else output
+        return value, output
+
+    @property
+    def numbers(self) -> int:
+        """The count of numbers in both factors."""
+        return sum(factor.numel() for factor in (self.value, self.output) if factor is not None)
+
+    def to(self, where: torch.dtype | torch.device) -> "Weights":
+        """These weights in another dtype or on another device; no copy where it is theirs already."""
+        if "source" in vars(self):
+            kernel, narrow, transposed, _ = vars(self)["source"]
+            bias = None if self.bias is None else self.bias.to(where)
+            return Weights.of_kernel(kernel.to(where), bias, self.groups, narrow, transposed)
+        value, output, bias = (None if w is None else w.to(where) for w in (self.value, self.output, self.bias))
+        return Weights(value, output, bias, self.groups)
+
+    def taps(self) -> Tensor:
+        """`M_k` of each term, (terms, d_out, d_in / groups); exact where either factor is the identity."""
+        if self.output is None or self.value is None:
+            return self.stored
+        value, output = self.value.unflatten(1, (self.groups, -1)), self.output.unflatten(1, (self.groups, -1))
+        return torch.einsum("hgok,hgki->hgoi", output, value).flatten(1, 2)
+
+    def dense(self) -> Tensor:
+        """`M_k` with its zero blocks, (terms, d_out, d_in)."""
+        blocks = self.taps().unflatten(1, (self.groups, -1))
+        return torch.stack([torch.block_diag(*matrix) for matrix in blocks])
+
+
+def kernel_taps(weight: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
+    """The channel matrices of a convolution's weight, one per tap, row-major: (taps, d_out, d_in / groups).
+
+    A view of (d_out, d_in / groups, *kernel_size); a transposed convolution's (d_in, d_out / groups, *kernel_size) is
+    turned, which takes a copy.
+    """
+    return (turned(weight, groups) if transposed else weight).flatten(2).permute(2, 0, 1)
+
+
+def turned(weight: Tensor, groups: int) -> Tensor:
+    """The weight of the convolution over the zero-stuffed image that a transposed one is, or of that one back."""
+    return weight.flip(list(range(2, weight.ndim))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)

@@ -1,0 +1,60 @@
+"""Bounds: plain numbers in, plain numbers out, every upper bound rounded up, every lower bound rounded down.
+
+Nothing here knows what a tensor is. Formats are named as torch names its dtypes, plus tf32 and bf32.
+"""
+
+from conv2attn.theory.bounds.absolute_scores import absolute_score_error, exact_absolute_features
+from conv2attn.theory.bounds.arithmetic import Arithmetic, worst
+from conv2attn.theory.bounds.by_key import Head, sharpness_on_a_pixel, soft_mixing_bound, soft_reading
+from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of
+from conv2attn.theory.bounds.covariance import smallest_eigenvalue_at_least
+from conv2attn.theory.bounds.directed import down, up
+from conv2attn.theory.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
+from conv2attn.theory.bounds.hard import (
+    auto_alpha,
+    computed_leak,
+    hard_mixing_bound,
+    one_hot_threshold,
+    target_rounds_to_one_threshold,
+)
+from conv2attn.theory.bounds.layer_difference import difference_bound, mixing_effect
+from conv2attn.theory.bounds.leak import leak_reached, leaked_mass, leaked_mass_diagonal
+from conv2attn.theory.bounds.softmax_rounding import cut_mass, softmax_error
+from conv2attn.theory.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
+
+__all__ = [
+    "EXP_ULPS",
+    "FORMATS",
+    "WITHOUT_THEOREM",
+    "Arithmetic",
+    "Claimed",
+    "Format",
+    "Head",
+    "RoundingBound",
+    "absolute_score_error",
+    "auto_alpha",
+    "claims_of",
+    "computed_leak",
+    "convolution_bound",
+    "cut_mass",
+    "difference_bound",
+    "down",
+    "exact_absolute_features",
+    "format_of",
+    "gamma",
+    "hard_mixing_bound",
+    "integer_budget",
+    "leak_reached",
+    "leaked_mass",
+    "leaked_mass_diagonal",
+    "mixing_effect",
+    "one_hot_threshold",
+    "sharpness_on_a_pixel",
+    "smallest_eigenvalue_at_least",
+    "soft_mixing_bound",
+    "soft_reading",
+    "softmax_error",
+    "target_rounds_to_one_threshold",
+    "up",
+    "worst",
+]

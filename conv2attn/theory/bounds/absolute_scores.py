@@ -1,0 +1,56 @@
+"""Rounding of scores that are inner products of absolute features, as the sdpa engine computes them.
+
+The engine's score is the dot product of the features (2 alpha c, -alpha) of a query, c = its site plus the head's
+offset, with (k, |k|^2) of a key k, that is `-alpha |k - c|^2 + alpha |c|^2`. Both positions are integers, at most L in
+each coordinate, counted from the middle of the grid.
+"""
+
+import math
+
+from flint import arb, ctx
+
+from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed
+from conv2attn.theory.bounds.directed import BALL_PRECISION, up
+from conv2attn.theory.bounds.formats import accumulator_of, format_of
+from conv2attn.theory.bounds.sum_rounding import gamma
+
+
+def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: int, format_name: str) -> bool:
+    """Whether every feature and every score is computed without any rounding, in any order of summation.
+
+    For alpha a power of two: features are alpha times integers up to 2 L, and integers up to n L^2, at least 2 L unless
+    that is 2 or 4; partial sums of a score are alpha times integers up to 2 n L^2 + n L^2. Both fit a significand of p
+    bits up to 2^p, the features that of the format, the sums that of the accumulator, unless alpha overflows or
+    underflows.
+
+    Returns:
+        True is a proof, for n = `dimensions` axes. False where alpha is not a power of two: nothing is claimed then.
+    """
+    form, inner = format_of(format_name), accumulator_of(format_name)
+    if math.frexp(alpha)[0] != 0.5 or largest_coordinate < 0:
+        return False
+    squares = dimensions * largest_coordinate**2
+    return (
+        squares <= 1 << form.precision
+        and 3 * squares <= 1 << inner.precision
+        and form.smallest_normal <= alpha <= form.largest / max(1, 2 * largest_coordinate)
+        and alpha <= inner.largest / max(1, 3 * squares)
+    )
+
+
+def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: int, format_name: str) -> Claimed:
+    """Upper bound on |computed score - score| for any alpha of the format and any real centre with |c_i| <= L.
+
+    The features of each of the n + 1 products pass at most four roundings: c, times alpha, and their casts, or |k|^2;
+    in tf32 and bf32 two truncations, which count twice, and two much smaller ones. Then comes a dot product of n + 1
+    terms, whose absolute values add up to at most 3 n alpha L^2.
+
+    Returns:
+        The bound, rounded up. Two scores differ by at most twice this from their true difference.
+    Holds without overflow or underflow. Source: Higham 2002, Lemma 3.1 and Eq. 3.5.
+    """
+    with ctx.workprec(BALL_PRECISION):
+        features = 1 + arb(gamma(5, format_of(format_name).unit_roundoff))
+        relative = features * (1 + arb(gamma(dimensions + 1, accumulator_of(format_name).unit_roundoff))) - 1
+        error = up(3 * dimensions * relative * arb(alpha) * arb(largest_coordinate) ** 2)
+        return Claimed(error, {WITHOUT_THEOREM})

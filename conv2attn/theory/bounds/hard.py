@@ -1,0 +1,186 @@
+"""Hard heads as computed: the sharpness from which they are one-hot, and what leaks in floating point below it."""
+
+import math
+from functools import lru_cache
+
+from flint import arb, ctx
+
+from conv2attn.errors import AlphaError
+from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed
+from conv2attn.theory.bounds.directed import BALL_PRECISION, up
+from conv2attn.theory.bounds.formats import Format, accumulator_of, format_of, storage_of
+from conv2attn.theory.bounds.leak import lattice_rivals, positive_ball
+from conv2attn.theory.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
+
+SMALLEST_AUTO_ALPHA = 46.0  # the paper's; raises float16 alone, whose weights a fused kernel may keep in float32
+
+
+def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
+    """From this alpha on, every off-target weight of a head with an integer offset is exactly 0 in the format.
+
+    An off-target score is at most -alpha, since alpha times an integer >= 1 rounds to no less than alpha. exp(-alpha)
+    becomes 0 when it is at most half of the smallest subnormal 2^e, so from alpha = (1 - e) ln 2 on; under
+    flush-to-zero already below the smallest normal number of the format that softmax is computed in. The division by
+    the sum, which is at least 1, and the cast to storage keep a 0.
+
+    Args:
+        format_name: format of the attention weights.
+        flush_to_zero: whether subnormal results of the softmax are flushed; a cast to float16 is not.
+    Returns:
+        The smallest number of the format (of its storage) that is not below the threshold.
+    Holds when the target is a key, alpha is a number of the format, and exp underflows as rounding to nearest would;
+    the last is a fact about a device, to be measured on it. When the target is no key, alpha must be a power of two.
+    Source: IEEE 754-2019, 4.3.1 and 7.5; Cordonnier et al. 2020, remark after Lemma 2 (46, which is not enough: E1).
+    """
+    storage, inner = storage_of(format_name), accumulator_of(format_name)
+    halvings = 1 - storage.smallest_subnormal_exponent
+    if flush_to_zero:
+        halvings = min(halvings, -inner.smallest_normal_exponent)
+    with ctx.workprec(BALL_PRECISION):
+        return storage.round_up(up(halvings * arb.const_log2()))
+
+
+def auto_alpha(format_name: str) -> float:
+    """The least power of two that is at least 46 and `one_hot_threshold`; under flush-to-zero less would do.
+
+    A power of two, because alpha times an integer is then exact. 1024, 128, 128, 64 for float64, float32, bfloat16,
+    float16.
+    """
+    needed = max(SMALLEST_AUTO_ALPHA, one_hot_threshold(format_name))
+    alpha = 1.0
+    while alpha < needed:
+        alpha *= 2
+    return alpha
+
+
+def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> Claimed:
+    """Upper bound on the sum of the off-target weights as computed, for a head whose target is a key.
+
+    Scores `-alpha |d|^2` come from integers and are off by at most 3 u; exp by `exp_ulps`; the sum is at least the
+    target's 1, so the division does not enlarge; the cast to storage adds u. Below the normal numbers each of the
+    weights that does not underflow gains `exp_ulps` units of the softmax's format and half of one of the storage's.
+
+    Returns:
+        The bound, rounded up; exactly 0 from `one_hot_threshold` on. Above 1 where the head is soft.
+    Raises:
+        AlphaError: `alpha` is not positive and finite.
+    Source: proved as claim SOFT of proofs/.
+    """
+    with ctx.workprec(BALL_PRECISION):
+        mass = up(_stored_off_target(alpha, dimensions, format_name, exp_ulps)[0])
+        return Claimed(mass, {"SOFT"} if mass else {"SOFT", "A46"})
+
+
+@lru_cache(maxsize=256)
+def target_rounds_to_one_threshold(format_name: str, dimensions: int, exp_ulps: float) -> float:
+    """From this alpha on, the target's computed weight is exactly 1, on every grid and in any order of summation.
+
+    So it is where the other exponentials, which grow by at most 1 + gamma while they are added up, are together at
+    most u, or where the quotient, off by u, is so close to 1 that it is stored as 1.
+
+    Returns:
+        A number of the format (of its storage), rounded up; for float64, float32, bfloat16, float16 it is close to
+        55, 26, 11, 14 times ln 2 in two dimensions.
+    Holds when the target is a key and exp is off by at most `exp_ulps` units in the last place.
+    Source: proved as claim SOFT of proofs/.
+    """
+    low, high = 1.0, 2.0
+    with ctx.workprec(BALL_PRECISION):
+        while not _target_is_one(high, dimensions, format_name, exp_ulps):
+            low, high = high, 2 * high
+        while high - low > high * 2.0**-50:
+            middle = (low + high) / 2
+            low, high = (low, middle) if _target_is_one(middle, dimensions, format_name, exp_ulps) else (middle, high)
+    return storage_of(format_name).round_up(high)
+
+
+def hard_mixing_bound(
+    alpha: float,
+    dimensions: int,
+    format_name: str,
+    exp_ulps: float,
+    *,
+    stores: bool = False,
+) -> RoundingBound:
+    """Bound on |computed sum over keys of weight * x - x_target|, from where the target's weight is exactly 1.
+
+    The target's own product is exact. The others, m |x| in all, cost what their own sum is, and once more what the
+    target's partial sum loses by rounding: it is a float itself, so adding b to it errs by at most |b|. A cast to
+    storage doubles this, as x_target is a number of the storage; where the sum `stores` each partial sum, every one of
+    them is rounded twice, and what it adds counts fourfold at most. In tf32 and bf32, whose operands are cut and whose
+    sums may truncate, the sum is bounded as that of a convolution. The number of keys does not matter, only how many
+    weights are not 0. Holds with gradual underflow, and with flushing where no x is subnormal.
+
+    Returns:
+        A bound of `factor * max |x| + absolute`; zero from `one_hot_threshold` on, but for tf32 and bf32.
+    Raises:
+        AlphaError: `alpha` is not positive and finite, or below `target_rounds_to_one_threshold`.
+    Source: proved as claim SOFT of proofs/; FLOAT for tf32 and bf32.
+    """
+    if not alpha >= target_rounds_to_one_threshold(format_name, dimensions, exp_ulps):
+        raise AlphaError(
+            "C2A130",
+            f"alpha={alpha!r} does not make the target's weight exactly 1 in {format_name}",
+            "Pass a larger alpha.",
+        )
+    inner, storage = accumulator_of(format_name), storage_of(format_name)
+    cuts = format_of(format_name).cuts
+    if alpha >= one_hot_threshold(format_name) and not cuts:
+        return RoundingBound(0.0, 0.0, frozenset({"SOFT", "A46"}))
+    claims = frozenset({"SOFT", WITHOUT_THEOREM} if stores and storage != inner else {"SOFT"})
+    with ctx.workprec(BALL_PRECISION):
+        mass, others = _stored_off_target(alpha, dimensions, format_name, exp_ulps)
+        rounding = arb(convolution_bound(others + 1, format_name, bias=False).factor)
+        lost = (1 + rounding) * (2 * (others + 1) * arb(inner.smallest_normal))
+        if stores and storage != inner:
+            step = (1 + arb(inner.unit_roundoff)) * (1 + arb(storage.unit_roundoff)) - 1
+            if not (others + 1) * step < 1:
+                return RoundingBound(math.inf, math.inf)
+            rounding = 1 / (1 - (others + 1) * step) - 1
+            lost += (1 + rounding) * (others * arb(storage.smallest_subnormal))
+        if storage != inner:
+            lost += (1 + rounding) * (arb(inner.smallest_normal) + storage.smallest_subnormal)
+        if cuts:
+            return RoundingBound(up(mass + rounding * (1 + mass)), up(lost), claims | {WITHOUT_THEOREM})
+        doubled = 2 if storage == inner else 4
+        return RoundingBound(up(doubled * (1 + rounding) * mass), up(doubled * lost), claims)
+
+
+def _target_is_one(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> bool:
+    """Whether the target's weight is proved to be 1, by either condition."""
+    inner, storage = accumulator_of(format_name), storage_of(format_name)
+    lower, u = positive_ball(alpha) * (1 - 3 * arb(inner.unit_roundoff)), arb(inner.unit_roundoff)
+    others = _lattice_points(lower, dimensions, inner, inner)
+    if not (others + 1) * inner.unit_roundoff < 1:
+        return False
+    rest = (1 + 2 * exp_ulps * u) * lattice_rivals(lower, dimensions) + others * exp_ulps * arb(
+        inner.smallest_subnormal
+    )
+    if (1 + arb(gamma(others, inner.unit_roundoff))) * rest <= u:
+        return True
+    total = (1 + arb(gamma(others + 1, inner.unit_roundoff))) * (1 + rest)
+    return bool((1 - arb(storage.unit_roundoff) / 2) * total <= 1 - u)
+
+
+def _stored_off_target(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> tuple[arb, int]:
+    """Bounds on the sum of the computed off-target weights and on how many of them are not 0."""
+    sharpness = positive_ball(alpha)
+    if alpha >= one_hot_threshold(format_name):
+        return arb(0), 0
+    inner, storage = accumulator_of(format_name), storage_of(format_name)
+    lower, cast = sharpness * (1 - 3 * arb(inner.unit_roundoff)), 1 + arb(storage.unit_roundoff)
+    others = _lattice_points(lower, dimensions, storage, inner)
+    each = cast * exp_ulps * arb(inner.smallest_subnormal) + arb(storage.smallest_subnormal) / 2
+    return cast * (1 + 2 * arb(exp_ulps) * inner.unit_roundoff) * lattice_rivals(
+        lower, dimensions
+    ) + others * each, others
+
+
+def _lattice_points(alpha: arb, dimensions: int, storage: Format, inner: Format) -> int:
+    """How many displacements other than 0 are in the box around those whose weights do not underflow in the storage.
+
+    A weight underflows from half of the smallest subnormal down; half of that again pays for exp's error before a cast.
+    """
+    underflow = arb(storage.smallest_subnormal) / (2 if storage == inner else 4)
+    reach = math.isqrt(math.floor(up(-underflow.log() / alpha)))
+    return (2 * reach + 1) ** dimensions - 1

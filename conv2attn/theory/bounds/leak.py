@@ -1,0 +1,130 @@
+"""How much attention a quadratic head gives to keys that are not its target, in real arithmetic."""
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+from flint import arb, ctx
+
+from conv2attn.errors import AlphaError, UsageError
+from conv2attn.theory.bounds.claimed import Claimed
+from conv2attn.theory.bounds.directed import BALL_PRECISION, down, up
+
+SERIES_TERMS = 8  # the ninth term of either theta series below is under 2^-300 of the first
+
+
+def leaked_mass(alpha: float, dimensions: int = 2) -> Claimed:
+    """Upper bound on `1 - attention[q, q + offset]` for a quadratic head with an integer offset.
+
+    With theta = sum over all integers n of exp(-alpha n^2) the target's share is at least theta^-dimensions on every
+    grid of every size, since the keys are a subset of the integer lattice; equality is approached on large grids.
+    When the target lies outside a box of keys, the same bounds the weight off the key nearest to it. An enumerated
+    head, with scores -alpha (t - t0)^2 for distinct integers t and t0 among them, is the case `dimensions=1`.
+
+    Args:
+        alpha: sharpness of the head, in inverse squared pixels; positive.
+    Returns:
+        (theta^n - 1) / theta^n, computed without cancellation and rounded up; never 0, at most 1.
+    Raises:
+        AlphaError: `alpha` is not positive and finite.
+    Source: Cordonnier et al. 2020, Lemma 2. The weaker theta <= 1 + 2 / (e^alpha - 1) is proved in proofs/.
+    """
+    return leaked_mass_diagonal([alpha] * dimensions)
+
+
+def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None = None) -> Claimed:
+    """Upper bound on the weight off the nearest key, for scores `-sum alphas[i] (displacement[i] - centre[i])^2`.
+
+    The softmax over the lattice is a product over the axes. With f the distance of centre[i] from the nearest integer,
+    the keys off that integer weigh sum over n != 0 of exp(-alphas[i] (n^2 - 2 n f)), relative to it. Halfway between
+    two integers this is more than 1: no key is the target. When the nearest integer is no key of a box, the bound
+    holds for the nearest key, whose rivals all lie on one side.
+
+    Args:
+        alphas: sharpness per axis, in inverse squared pixels; positive.
+        centre: real centre of the head per axis; integers when absent.
+    Returns:
+        The bound, rounded up; never 0, at most 1.
+    Raises:
+        AlphaError: an alpha is not positive and finite.
+        UsageError: a centre is not finite, or there are not as many as alphas.
+    Source: Cordonnier et al. 2020, Lemma 2 and Eq. 9; proved as claim L2c of proofs/, but for a nearest integer that is
+    no key; sum over the dual lattice by Poisson's formula where alpha < 3.
+    """
+    centre = [0.0] * len(alphas) if centre is None else centre
+    if len(centre) != len(alphas) or not alphas or not all(map(math.isfinite, centre)):
+        raise UsageError(
+            "C2A007",
+            f"centre {list(centre)} is not one finite number for each of {len(alphas)} axes",
+            "Pass one finite number for each axis.",
+        )
+    with ctx.workprec(BALL_PRECISION):
+        rivals = [
+            _rivals(positive_ball(alpha), abs(c - round(c)))  # exact: a float and its nearest integer
+            for alpha, c in zip(alphas, centre, strict=True)
+        ]
+        return Claimed(min(1.0, up(_leak(rivals))), {"L2c"})
+
+
+def leak_reached(alpha: float, shifts: Sequence[float]) -> float:
+    """Lower bound on the off-target weight where the target has a key on either side of it along every axis.
+
+    Every layer has such queries once its grid is large enough. With f_i = |shifts[i]| the two neighbours of the target
+    on axis i weigh exp(-alpha (1 - 2 f_i)) + exp(-alpha (1 + 2 f_i)) of it; other rivals only add to the leak, and the
+    softmax over a box is a product over its axes.
+
+    Args:
+        alpha: sharpness, in inverse squared pixels; positive.
+        shifts: how far the centre is from the target, per axis.
+    Returns:
+        The bound, rounded down. It refutes a claim of a smaller leak.
+    Raises:
+        AlphaError: `alpha` is not positive and finite.
+    Source: Cordonnier et al. 2020, Lemma 2 and Eq. 9.
+    """
+    with ctx.workprec(BALL_PRECISION):
+        sharpness = positive_ball(alpha)
+        sides = [(1 - 2 * arb(abs(shift)), 1 + 2 * arb(abs(shift))) for shift in shifts]
+        return max(0.0, down(_leak([(-sharpness * near).exp() + (-sharpness * far).exp() for near, far in sides])))
+
+
+def lattice_rivals(alpha: arb, dimensions: int) -> arb:
+    """Ball around theta^dimensions - 1: the off-target weights over the target's, for keys on the whole lattice."""
+    return _odds([_rivals(alpha, 0.0)] * dimensions)
+
+
+def positive_ball(alpha: float) -> arb:
+    """`alpha` as an exact ball.
+
+    Raises:
+        AlphaError: `alpha` is not positive and finite.
+    """
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise AlphaError("C2A130", f"alpha={alpha!r}", "Pass a positive finite number.")
+    return arb(alpha)
+
+
+def _odds(rivals: Sequence[arb]) -> arb:
+    """product of (1 + r) - 1, with no subtraction; each r is the weight of an axis' other keys over its target's."""
+    return reduce(lambda left, right: left + right + left * right, rivals)
+
+
+def _leak(rivals: Sequence[arb]) -> arb:
+    """1 - product of 1 / (1 + r), with no subtraction."""
+    odds = _odds(rivals)
+    return odds / (1 + odds)
+
+
+def _rivals(alpha: arb, shift: float) -> arb:
+    """Ball around the sum over n != 0 of exp(-alpha (n^2 - 2 n shift)), for 0 <= shift <= 1/2."""
+    indices = range(1, SERIES_TERMS + 1)
+    if alpha < 3:
+        dual = arb.pi() * arb.pi() / alpha
+        waves = sum((2 * (-dual * (m * m)).exp() * arb(2 * m * shift).cos_pi() for m in indices), arb(1))
+        tail = 2 * (-dual * (SERIES_TERMS + 1) ** 2).exp() / (1 - (-dual).exp())
+        return (arb.pi() / alpha).sqrt() * (alpha * arb(shift) * arb(shift)).exp() * (waves + (-tail).union(tail)) - 1
+    pairs = sum(
+        (-alpha * (n * (n - 2 * arb(shift)))).exp() + (-alpha * (n * (n + 2 * arb(shift)))).exp() for n in indices
+    )
+    tail = 2 * (-alpha * (SERIES_TERMS * (SERIES_TERMS + 1))).exp() / (1 - (-alpha).exp())
+    return pairs + arb(0).union(tail)

@@ -1,0 +1,216 @@
+"""--arch, near names, missing keys, wrappers, prefixes and classes: nothing is ignored, and what is assumed is said."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import conv2attn
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.files import load, save
+from conv2attn.files.architectures import architecture, parse_arguments
+from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
+
+SOURCE = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, stride=2, padding=1)
+        self.head = nn.Conv2d(width, 2, 1)
+
+    def forward(self, image):
+        return self.act(self.head(self.stem(image).relu()))
+
+
+    act = staticmethod(lambda image: image)
+
+
+class Smooth(Net):
+    def __init__(self, width=4, act=nn.functional.gelu):
+        super().__init__(width)
+        self.act = act
+"""
+
+
+@pytest.fixture
+def factory(folder):
+    """A file with a network in it, in the working folder, and the network."""
+    (folder / "netfile.py").write_text(SOURCE)
+    torch.manual_seed(0)
+    return architecture("netfile.py:Net").build().eval()
+
+
+@pytest.mark.parametrize("arch", ["netfile.py:Net", "netfile:Net"])
+@pytest.mark.parametrize("prefix", ["", "module.", "model.backbone."])
+def test_a_factory_builds_the_network_of_a_wrapped_state_dict(factory, arch, prefix):
+    state = {prefix + key: tensor for key, tensor in factory.state_dict().items()}
+    torch.save({"epoch": 3, "model_state_dict": state}, "net.pt")
+    network, image = load("net.pt", arch), torch.randn(1, 3, 9, 8)
+    assert torch.equal(network(image), factory(image))
+    told = provenance_of(network)
+    assert told.architecture == arch
+    assert "weights under the key 'model_state_dict'" in told.assumed
+    assert (f"prefix '{prefix.split('.')[0]}.' removed from 4 keys" in told.assumed) == bool(prefix)
+
+
+def test_arguments_of_the_architecture_are_used(factory):
+    torch.save(architecture("netfile.py:Net", {"width": 7}).build().state_dict(), "wide.pt")
+    assert load("wide.pt", "netfile.py:Net", arch_args={"width": 7}).stem.out_channels == 7
+    with pytest.raises(CheckpointError, match=r"C2A304 .* 3 of another shape: stem.weight 7x3x3x3 for 4x3x3x3"):
+        load("wide.pt", "netfile.py:Net")
+
+
+def test_missing_and_unexpected_keys_are_listed(factory):
+    state = dict(factory.state_dict())
+    state["tail.bias"] = state.pop("head.bias")
+    torch.save(state, "net.pt")
+    with pytest.raises(CheckpointError, match=r"1 missing: head.bias; 1 unexpected: tail.bias"):
+        load("net.pt", "netfile.py:Net")
+
+
+@pytest.mark.parametrize(
+    ("arch", "match"),
+    [
+        ("netfile.py:Nett", "Did you mean netfile.py:Net"),
+        ("nofile.py:Net", "cannot be imported"),
+        ("netfile.py:", "names no architecture"),
+        ("netfile.py:nn.ReLU.__name__", "is a str, not a function"),
+    ],
+)
+def test_an_architecture_that_is_not_there_is_refused(factory, arch, match):
+    torch.save(factory.state_dict(), "net.pt")
+    with pytest.raises((UsageError, CheckpointError), match=match):
+        load("net.pt", arch)
+
+
+def test_arguments_are_a_json_object():
+    assert parse_arguments('{"num_classes": 10}') == {"num_classes": 10}
+    with pytest.raises(UsageError, match="not a JSON object"):
+        parse_arguments("[10]")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_dtypes_are_those_of_the_file(factory, dtype):
+    torch.save(factory.to(dtype).state_dict(), "net.pt")
+    network = load("net.pt", "netfile.py:Net")
+    assert {each.dtype for each in network.parameters()} == {dtype}
+
+
+def test_a_file_that_records_its_architecture_is_not_built_as_another(factory):
+    """Once `--arch` of a look-alike made verify prove a GELU network equal to a ReLU one."""
+    torch.save(factory.state_dict(), "net.pt")
+    save(conv2attn.convert(load("net.pt", "netfile.py:Net")), "net.attn.pt")
+    for arch, arguments in (("netfile.py:Smooth", None), ("netfile:Net", None), ("netfile.py:Net", {"width": 4})):
+        with pytest.raises(
+            CheckpointError, match=r"C2A304 net.attn.pt holds netfile.py:Net, as it says itself, not net"
+        ):
+            load("net.attn.pt", arch, arch_args=arguments)
+    assert load("net.attn.pt", "./netfile.py:Net").stem.d_out == 4
+    save(conv2attn.convert(factory), "net.attn.pt", force=True)
+    with pytest.raises(CheckpointError, match=r"C2A304 net.attn.pt holds netfile.Net, as it says itself, not netfile"):
+        load("net.attn.pt", "netfile.py:Smooth")
+    assert load("net.attn.pt", "netfile.py:Net").stem.d_out == 4
+
+
+def test_arguments_that_a_file_records_need_not_be_passed(factory):
+    torch.save(architecture("netfile.py:Net", {"width": 7}).build().state_dict(), "wide.pt")
+    save(conv2attn.convert(load("wide.pt", "netfile.py:Net", arch_args={"width": 7})), "wide.attn.pt")
+    for arguments in (None, {"width": 7}):
+        assert load("wide.attn.pt", "netfile.py:Net", arch_args=arguments).stem.d_out == 7
+    with pytest.raises(CheckpointError, match="C2A304"):
+        load("wide.attn.pt", "netfile.py:Net", arch_args={"width": 4})
+
+
+@pytest.mark.parametrize("name", ["net.attn.pt", "net.attn.safetensors"])
+def test_a_converted_network_of_another_class_is_saved_and_needs_its_class(factory, name):
+    torch.save(factory.state_dict(), "net.pt")
+    network = conv2attn.convert(load("net.pt", "netfile.py:Net"))
+    save(network, name)
+    image = torch.randn(1, 3, 9, 8)
+    for again in (load(name, "netfile.py:Net"), load(name, model=factory)):
+        assert torch.equal(again(image), network(image))
+    with pytest.raises(CheckpointError, match=r"C2A304 .*netfile.py:Net, which is code.* Pass arch netfile.py:Net, or"):
+        load(name)
+
+
+def test_a_user_own_network_that_was_never_read_from_a_file_is_saved(factory):
+    network, image = conv2attn.convert(factory), torch.randn(1, 3, 9, 8)
+    save(network, "net.attn.pt")
+    assert torch.equal(load("net.attn.pt", model=factory)(image), network(image))
+    with pytest.raises(CheckpointError, match="C2A304 the converted network is a "):
+        load("net.attn.pt")
+
+
+def test_a_resnet_without_fc_is_a_backbone(tmp_path):
+    state = ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()
+    save_file({key: each for key, each in state.items() if not key.startswith("fc.")}, tmp_path / "net.safetensors")
+    network = load(tmp_path / "net.safetensors")
+    assert network(torch.zeros(1, 3, 32, 32)).shape == (1, 32)
+    assert any("no fc" in line for line in provenance_of(network).assumed)
+
+
+def test_a_folder_of_shards_is_read_and_no_path_leaves_it(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no such model"}))
+    index = {"weight_map": {"a": "../other.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match="which is not in its folder"):
+        load(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "one.safetensors"}}))
+    with pytest.raises(CheckpointError, match="does not exist"):
+        load(tmp_path)
+
+
+def test_a_layer_alone_is_loaded_into_its_own_class(tmp_path):
+    torch.save(nn.Conv2d(3, 4, 3).state_dict(), tmp_path / "conv.pt")
+    conv = load(tmp_path / "conv.pt", model=nn.Conv2d(3, 4, 3))
+    assert conv.weight.shape == (4, 3, 3, 3)
+
+
+class Functional(nn.Module):
+    """Two geometries of functional convolutions, in the network and in a part of it, beside a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.part = nn.Conv2d(3, 4, 3), nn.ParameterList([torch.randn(4, 4, 3, 3), torch.randn(2, 4, 1, 1)])
+
+    def forward(self, image):
+        image = nn.functional.conv2d(self.layer(image).relu(), self.part[0], padding=1)
+        return nn.functional.conv2d(image, self.part[1], stride=2)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_functional_convolutions_are_saved_with_their_attention(tmp_path, suffix):
+    torch.manual_seed(0)
+    original, image = Functional().eval(), torch.randn(2, 3, 9, 8)
+    network = conv2attn.convert(original, example_input=image)
+    save(network, tmp_path / f"net{suffix}")
+    again = load(tmp_path / f"net{suffix}", model=original)
+    assert torch.equal(again(image), network(image))
+    assert conv2attn.conversion_of(again) == conv2attn.conversion_of(network)
+    names = {name for name, _ in again.named_modules()}
+    assert names == {name for name, _ in network.named_modules()}
+    twice = load(tmp_path / f"net{suffix}", model=network)
+    assert torch.equal(twice(image), network(image))
+
+
+def test_functional_attention_that_the_class_does_not_have_is_refused(tmp_path):
+    network = conv2attn.convert(Functional().eval(), example_input=torch.randn(1, 3, 9, 8))
+    save(network, tmp_path / "net.pt")
+    with pytest.raises(CheckpointError, match=r"C2A30[346]"):
+        load(tmp_path / "net.pt", model=nn.Conv2d(3, 4, 3))
+
+
+def test_errors_of_load_state_dict_become_one_sentence(tmp_path):
+    class Picky(nn.Conv2d):
+        def _load_from_state_dict(self, *_):
+            raise KeyError("versions")
+
+    torch.save(Picky(3, 4, 3).state_dict(), tmp_path / "net.pt")
+    with pytest.raises(CheckpointError, match=r"C2A304 .*net.pt does not fit Picky: load_state_dict raises KeyError"):
+        load(tmp_path / "net.pt", model=Picky(3, 4, 3))

@@ -1,0 +1,40 @@
+"""Nothing is written under a name that lies."""
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError
+from conv2attn.files import kinds, load, save
+
+
+@pytest.mark.parametrize("suffix", [".onx", ".txt", "", ".bin"])
+def test_an_unknown_suffix_is_refused(tmp_path, suffix):
+    with pytest.raises(CheckpointError, match="C2A308"):
+        save(conv2attn.convert(nn.Conv2d(2, 3, 3)), tmp_path / f"net{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_named_safetensors_is_one(tmp_path):
+    from safetensors import safe_open
+
+    layer = conv2attn.convert(nn.Conv2d(2, 3, 3))
+    save(layer, tmp_path / "layer.safetensors")
+    with safe_open(tmp_path / "layer.safetensors", "pt") as file:
+        assert set(file.keys()) == set(layer.state_dict())
+    image = torch.randn(1, 2, 6, 7)
+    assert torch.equal(load(tmp_path / "layer.safetensors")(image), layer(image))
+
+
+@pytest.mark.parametrize("command", [("convert",), ("inspect",), ("heads",), ("check-span",)])
+def test_a_kind_of_file_is_one_line_of_its_table(tmp_path, monkeypatch, command):
+    """Planted: a kind whose first bytes nobody knows; every command says what it is, and what to do."""
+    path = tmp_path / "net.toy"
+    path.write_bytes(b"TOY!" + bytes(100))
+    monkeypatch.setattr(kinds, "KINDS", [*kinds.KINDS, kinds.Kind("toy file", "Play with it.", (b"TOY!",))])
+    done = CliRunner().invoke(main, [command[0], str(path), *command[1:]])
+    assert "toy file" in done.output
+    assert "Play with it." in done.output

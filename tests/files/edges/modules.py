@@ -1,0 +1,220 @@
+"""Whole pickled modules of known classes are read; what a pickle adds to a class is refused, and none runs."""
+
+import argparse
+import collections
+import datetime
+import importlib
+import json
+import os
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from files.hostile import Runs
+from torch import nn
+
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError
+from conv2attn.files import load
+from conv2attn.networks.provenance import provenance_of
+
+
+class Own(nn.Module):
+    """A class of the user's."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.scale = nn.Conv2d(3, 4, 3), 2.0
+
+    def forward(self, image):
+        return self.scale * self.inner(image)
+
+
+OWN = f"{Own.__module__}.Own"
+
+
+def network():
+    torch.manual_seed(0)
+    body = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.LeakyReLU(0.2), nn.Dropout(0.5)
+    )
+    tail = nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.LazyLinear(5), nn.LayerNorm(5, bias=False), nn.Softmax(-1))
+    whole = nn.Sequential(body, nn.Dropout(0.5), tail)
+    whole(torch.randn(2, 3, 6, 4))
+    return whole.eval()
+
+
+@pytest.mark.parametrize("wrapper", [None, "model", "ema"])
+def test_a_module_of_torch_is_read_and_computes_the_same(wrapper):
+    net, image = network(), torch.randn(3, 3, 6, 4)
+    torch.save({"epoch": 3, wrapper: net} if wrapper else net, "net.pt")
+    loaded = load("net.pt")
+    assert torch.equal(loaded(image), net(image))
+    assert loaded is not net
+    assert "read from its pickle, which names torch.nn.modules.activation.LeakyReLU" in provenance_of(loaded).to_text()
+
+
+def test_shared_modules_and_tied_weights_stay_so():
+    layer = nn.Linear(3, 3)
+    tied = nn.Linear(3, 3)
+    tied.weight = layer.weight
+    torch.save(nn.Sequential(layer, layer, tied), "net.pt")
+    loaded = load("net.pt")
+    assert loaded[0] is loaded[1]
+    assert loaded[0].weight is loaded[2].weight
+
+
+def test_a_class_of_the_user_needs_to_be_allowed_by_name():
+    net, image = Own().eval(), torch.randn(1, 3, 5, 6)
+    torch.save(net, "net.pt")
+    with pytest.raises(CheckpointError, match=f"it names {re.escape(OWN)}, which is code, and nothing was run"):
+        load("net.pt")
+    assert torch.equal(load("net.pt", allow=[OWN])(image), net(image))
+    assert torch.equal(load("net.pt", model=Own(), allow=[OWN])(image), net(image))
+
+
+MODULE = """
+from torch import nn
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Conv2d(3, 4, 3)
+    def forward(self, image):
+        return self.inner(image)
+"""
+
+
+@pytest.mark.parametrize("option", [["--allow", "in_the_working_folder.Own"], ["--trust-pickle"]])
+def test_a_class_in_the_working_folder_is_found_where_it_is_allowed(folder, option, monkeypatch):
+    (folder / "in_the_working_folder.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(folder)
+    torch.save(importlib.import_module("in_the_working_folder").Own(), "net.pt")
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    monkeypatch.delitem(sys.modules, "in_the_working_folder")
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", str(folder))])
+    done = CliRunner().invoke(main, ["convert", "net.pt", "--input-size", "3x6x7", *option])
+    assert done.exit_code == 0, done.output
+    monkeypatch.delitem(sys.modules, "in_the_working_folder")
+
+
+def test_an_allowed_class_that_cannot_be_imported_is_named(monkeypatch):
+    torch.save(Own(), "net.pt")
+    monkeypatch.delattr(sys.modules[Own.__module__], "Own")
+    with pytest.raises(CheckpointError, match=f"net.pt names {re.escape(OWN)}, and there is no such class"):
+        load("net.pt", allow=[OWN])
+
+
+def changed(**attributes):
+    """A convolution with attributes that no constructor gave it."""
+    layer = nn.Conv2d(3, 4, 3)
+    vars(layer).update(attributes)
+    return layer
+
+
+def hooked():
+    layer = nn.Conv2d(3, 4, 3)
+    layer.register_forward_hook(nn.Identity())
+    return layer
+
+
+def with_a_part(where, name, part):
+    layer = nn.Conv2d(3, 4, 3)
+    vars(layer)[where][name] = part
+    return layer
+
+
+def within_itself():
+    network = nn.Sequential(nn.Sequential())
+    network[0].add_module("outer", network)
+    return network
+
+
+def called_constructor():
+    """A pickle that would make a layer of any size."""
+    return {"model": Runs(nn.Conv2d, 3, 4, 3)}
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: nn.Sequential(changed(in_channels=99)), "0 is no Conv2d of its attributes"),
+        (lambda: changed(transposed=True), "says transposed=True"),
+        (lambda: changed(forward="text"), "replaces the forward of Conv2d"),
+        (lambda: changed(forward=nn.Identity()), "replaces the forward|has an attribute forward"),
+        (lambda: changed(_conv_forward=1), "replaces the _conv_forward"),
+        (lambda: changed(extra=[nn.Identity()]), "has an attribute extra"),
+        (hooked, "has _forward_hooks"),
+        (lambda: changed(_reversed_padding_repeated_twice=[1, 1, 1, 1]), "says _reversed_padding_repeated_twice=.1, 1"),
+        (lambda: with_a_part("_parameters", "more", nn.Parameter(torch.ones(1))), "tensors have other names or sizes"),
+        (lambda: with_a_part("_parameters", "weight", nn.Parameter(torch.ones(9, 9, 3, 3))), "other names or sizes"),
+        (lambda: with_a_part("_buffers", "more", "text"), "has _buffers that are none"),
+        (lambda: with_a_part("_modules", "more", torch.ones(1)), "has no attribute|has _modules that are none"),
+        (within_itself, "is within itself"),
+        (called_constructor, "the constructor of Conv2d is called"),
+        (lambda: {"weight": nn.Conv2d(3, 4, 3)}, "no module, by itself or under a usual key"),
+    ],
+)
+def test_additions_of_a_pickle_to_a_class_are_refused(make, match):
+    torch.save(make(), "net.pt")
+    with pytest.raises(CheckpointError, match=f"C2A303 .*({match})"):
+        load("net.pt")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_only_trust_pickle_runs_code_and_it_says_so(folder, legacy):
+    content = {"model": nn.Conv2d(3, 4, 3), "bomb": Runs(os.mkdir, str(folder / "planted"))}
+    torch.save(content, "net.pt", _use_new_zipfile_serialization=not legacy)
+    options = ["net.pt", "net.pt", "--input-size", "3x6x7", "--format", "json"]
+    refused = CliRunner().invoke(main, ["verify", *options])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert not (folder / "planted").exists()
+    torch.save({**content, "bomb": Runs(os.makedirs, str(folder / "planted"), 0o777, True)}, "net.pt")
+    done = CliRunner().invoke(main, ["verify", *options, "--trust-pickle"])
+    assert done.exit_code == 0, done.output
+    assert "--trust-pickle: running the code that net.pt names" in done.stderr
+    assert "the code that it names was run" in json.loads(done.stdout)["claim"]
+    assert (folder / "planted").exists()
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_other_containers_are_refused_with_how_to_save_the_weights_alone(legacy):
+    content = {"state_dict": nn.Conv2d(3, 4, 3).state_dict(), "history": collections.deque([1])}
+    torch.save(content, "net.pt", _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(CheckpointError, match=r"names .*deque.* torch.save\(model.state_dict\(\), path"):
+        load("net.pt")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_plain_records_beside_the_weights_are_not_read_and_other_objects_are_named(legacy):
+    beside = {
+        "args": argparse.Namespace(lr=0.1),
+        "more": types.SimpleNamespace(path=Path("x")),
+        "when": [datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC), datetime.timedelta(3)],
+        "best": np.float64(0.5),
+    }
+    module = nn.Conv2d(3, 4, 3)
+    torch.save({"state_dict": module.state_dict(), **beside}, "net.pt", _use_new_zipfile_serialization=not legacy)
+    assert torch.equal(load("net.pt", model=nn.Conv2d(3, 4, 3)).weight, module.weight)
+    assert "architecture" in CliRunner().invoke(main, ["inspect", "net.pt"]).stdout
+    torch.save({"model": module, **beside}, "whole.pt")
+    assert torch.equal(load("whole.pt").weight, module.weight)
+    torch.save({"state_dict": module.state_dict(), **beside, "odd": Runs(os.mkdir, "made")}, "bad.pt")
+    with pytest.raises(CheckpointError, match=r"C2A303 .* names posix.mkdir, which is code"):
+        load("bad.pt")
+    assert not os.path.exists("made")
+    module.args = beside["args"]
+    torch.save(module, "attribute.pt")
+    with pytest.raises(CheckpointError, match=r"C2A303 .* has an attribute args"):
+        load("attribute.pt")
+
+
+def test_a_module_is_not_read_as_itself_where_an_architecture_is_named(tmp_path):
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), path := tmp_path / "net.pt")
+    with pytest.raises(CheckpointError, match=r"begins with the keys '0\.weight'"):
+        load(path, arch="resnet50")

@@ -1,0 +1,276 @@
+"""Programs of torch.export and ONNX are read for what they compute; texts in them are never evaluated."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+from torch.export import Dim
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.files import load, save
+from conv2attn.files.contents import sha256
+
+
+class Net(nn.Module):
+    """Operators of several kinds: with lists, several outputs, sizes, constants and types."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(4, 2)
+        self.register_buffer("shift", torch.tensor([1.0, 2.0]))
+
+    def forward(self, image):
+        image = self.norm(self.conv(image)).relu()
+        first, second = image.chunk(2, 1)
+        image = torch.cat([second, first], 1).flatten(2)[:, :, ::2].to(torch.float32)
+        image = image.reshape(image.shape[0], 4, -1).mean(2) / (image.shape[2] + 1)
+        return self.fc(image) + self.shift * torch.tensor([1.0, 3.0])
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def export(net, name="net.pt2"):
+    free = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
+    torch.export.save(torch.export.export(net, (torch.zeros(2, 3, 6, 8),), dynamic_shapes=(free,)), name)
+
+
+def repacked(change, source="net.pt2", name="bad.pt2"):
+    """The archive with the text of its program changed, checksums right again."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(name, "w") as new:
+        for entry in old.namelist():
+            data = old.read(entry)
+            new.writestr(entry, change(data.decode()).encode() if entry.endswith("model.json") else data)
+    return name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_program_computes_what_torch_makes_of_it_at_all_sizes(net):
+    export(net)
+    loaded, theirs = load("net.pt2"), torch.export.load("net.pt2").module()
+    for shape in ((2, 3, 6, 8), (1, 3, 9, 4), (4, 3, 7, 12)):
+        image = torch.randn(shape)
+        assert torch.equal(loaded(image), theirs(image))
+    assert {name: tuple(each.shape) for name, each in loaded.named_parameters()}["conv.weight"] == (4, 3, 3, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_image_out_of_range_is_refused_with_the_ranges():
+    free = ({0: Dim("batch", min=3, max=16), 2: Dim.AUTO, 3: 2 * Dim("half", max=4)},)
+    program = torch.export.export(nn.Conv2d(3, 4, 5), (torch.zeros(3, 3, 8, 6),), dynamic_shapes=free)
+    torch.export.save(program, "net.pt2")
+    loaded = load("net.pt2")
+    assert loaded(torch.zeros(16, 3, 5, 6)).shape == (16, 4, 1, 2)
+    for shape in ((2, 3, 8, 6), (17, 3, 8, 6), (3, 2, 8, 6), (3, 3, 4, 6), (3, 8, 6)):
+        with pytest.raises(UsageError, match=r"C2A120 the program takes images \(3 to 16, 3, at least 5, any\), not"):
+            loaded(torch.zeros(shape))
+
+
+@pytest.fixture(scope="module", params=["net.pt2", "net.onnx"])
+def program(request, net, tmp_path_factory):
+    """The path of the exported program of the converted network."""
+    path = tmp_path_factory.mktemp("programs") / request.param
+    save(conv2attn.convert(net), path, example_input=(3, 6, 8), engine="conv")
+    return str(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_verify_measures_a_network_against_its_program(net, program):
+    torch.save(net, "net.pt")
+    image = torch.randn(2, 3, 6, 8)
+    assert (load(program)(image) - net(image)).abs().max() < 1e-5
+    options = ["net.pt", program, "--allow", f"{Net.__module__}.Net", "--input-size", "3x6x8", "--format", "json"]
+    done = CliRunner().invoke(main, ["verify", *options])
+    assert done.exit_code == 3, done.output  # neither "holds" nor "refuted": other operators compute it
+    assert json.loads(done.stdout)["outputs"]["max_difference"] < 1e-5
+    assert "does not take images" not in done.stdout  # which it does
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inspect_counts_operators_and_lists_tensors(program):
+    report = json.loads(CliRunner().invoke(main, ["inspect", program, "--format", "json"]).stdout)
+    assert "operations: " in report["findings"][0]
+    assert "architecture: the program itself" in CliRunner().invoke(main, ["inspect", program]).stdout
+    assert report["kind"] in ("ONNX model", "program that torch.export saved (.pt2)")
+    assert [4, 3] in [shape[:2] for _, shape, _ in report["tensors"]]
+
+
+HOSTILE = {
+    "a function of the system": ("torch.ops.aten.relu.default", "torch.os.system"),
+    "an import": ("torch.ops.aten.relu.default", "torch.ops.aten.__class__.mro"),
+    "a file": ("torch.ops.aten.relu.default", "torch.ops.aten.from_file.default"),
+    "an operator that is not there": ("torch.ops.aten.relu.default", "torch.ops.aten.relu.nothing"),
+    "another library": ("torch.ops.aten.relu.default", "torch.ops.prims.relu.default"),
+    "a name that is code": ('"conv.weight"', '"conv.__class__()"'),
+    "a value used before it is there": ('"input_specs"', '"specs"'),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_program_that_names_anything_else_is_refused(net, name):
+    export(net)
+    bad = repacked(lambda text: text.replace(*HOSTILE[name]))
+    with pytest.raises(CheckpointError, match=r"C2A303 .*its program is not whole"):
+        load(bad)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_texts_that_torch_would_evaluate_are_not(net, folder):
+    export(net)
+    planted = folder / "planted"
+
+    def change(text):
+        program_data = json.loads(text)
+        code = f"__import__('os').mkdir({str(planted)!r})"
+        program_data["guards_code"] = [code]
+        program_data["range_constraints"] = {code: {"min_val": 0, "max_val": None}}
+        for value in program_data["graph_module"]["graph"]["sym_int_values"].values():
+            value["as_expr"]["expr_str"] = code
+        return json.dumps(program_data)
+
+    load(repacked(change))(torch.zeros(1, 3, 4, 4))
+    assert not planted.exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_claim_more_than_is_stored_are_refused(net):
+    export(net)
+    with zipfile.ZipFile("net.pt2") as old, zipfile.ZipFile("bad.pt2", "w") as new:
+        for entry in old.namelist():
+            data = old.read(entry)
+            new.writestr(
+                entry, data.replace(b'{"as_int": 27}', b'{"as_int": 99}') if "weights_config" in entry else data
+            )
+    with pytest.raises(CheckpointError, match="claims more elements than are stored"):
+        load("bad.pt2")
+
+
+def onnx_model(change):
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3, 4, 4]) for name in "xy")
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "g", [x], [y]), ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 18)]
+    )
+    change(model)
+    onnx.save(model, "bad.onnx")
+
+
+def outside(model):
+    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [0.0])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    entry = weight.external_data.add()
+    entry.key, entry.value = "location", "../../etc/passwd"
+    model.graph.initializer.append(weight)
+
+
+def outside_in_an_attribute(model):
+    outside(model)
+    weight = model.graph.initializer.pop()
+    model.graph.node.append(onnx.helper.make_node("Constant", [], ["w"], value=weight))
+
+
+def foreign_in_a_branch(model):
+    foreign(model)
+    branch = onnx.helper.make_graph([model.graph.node.pop(0)], "b", [], [])
+    model.graph.node.append(onnx.helper.make_node("If", ["c"], [], then_branch=branch, else_branch=branch))
+
+
+def foreign(model):
+    model.graph.node[0].domain = "some.one"
+
+
+def two_inputs(model):
+    model.graph.input.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [1]))
+
+
+def unknown(model):
+    model.graph.node[0].op_type = "Nothing"
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (outside, r"keeps 'w' in '../../etc/passwd', which is no file of its folder"),
+        (outside_in_an_attribute, "which is no file of its folder"),
+        (foreign, "operators of 'some.one'"),
+        (foreign_in_a_branch, "operators of 'some.one'"),
+        (two_inputs, "takes 2 inputs"),
+        (unknown, "onnxruntime refuses it"),
+    ],
+)
+def test_an_onnx_model_that_is_not_one_map_by_itself_is_refused(change, match):
+    onnx_model(change)
+    with pytest.raises(CheckpointError, match=f"C2A303 .*{match}"):
+        load("bad.onnx")
+
+
+def with_weights_beside(name):
+    """An ONNX file as torch writes large ones, and the map that it is."""
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    save(network, "whole.onnx", example_input=(3, 9, 8))
+    model = onnx.load("whole.onnx")
+    onnx.save(model, name, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
+    return network
+
+
+def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read():
+    network, image = with_weights_beside("net.onnx"), torch.randn(1, 3, 9, 8)
+    assert torch.allclose(load("net.onnx")(image), network(image), atol=1e-5)
+    assert torch.equal(load("net.onnx")(image), load("whole.onnx")(image))
+    before = sha256(Path("net.onnx"))
+    content = bytearray(Path("net.onnx.data").read_bytes())
+    content[0] ^= 1
+    Path("net.onnx.data").write_bytes(content)
+    assert sha256(Path("net.onnx")) != before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "match"),
+    [
+        ("location", "/etc/passwd", "no file of its folder"),
+        ("location", "../net.onnx.data", "no file of its folder"),
+        ("location", "link.data", "no file of its folder"),
+        ("location", "", "no file of its folder"),
+        ("location", "missing.data", "does not exist"),
+        ("location", "pipe.data", "not a regular file"),
+        ("offset", "99999", "which has"),
+        ("offset", "-4", "which has"),
+        ("length", "99999", "which has"),
+    ],
+)
+def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(key, value, match):
+    with_weights_beside("net.onnx")
+    Path("link.data").symlink_to("net.onnx.data")
+    os.mkfifo("pipe.data")
+    model = onnx.load("net.onnx", load_external_data=False)
+    entry = next(each for each in model.graph.initializer[0].external_data if each.key == key)
+    entry.value = value
+    Path("net.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(CheckpointError, match=match):
+        load("net.onnx")
+
+
+def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence():
+    save(conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3))), "net.onnx", example_input=(3, 9, 8))
+    with pytest.raises(UsageError, match="C2A120 the ONNX model does not take images 1x4x9x8"):
+        load("net.onnx")(torch.zeros(1, 4, 9, 8))
+
+
+def test_a_torn_onnx_file_is_damaged():
+    onnx_model(lambda model: None)
+    assert load("bad.onnx")(torch.tensor([-1.0, 1.0]).expand(1, 3, 4, 2).repeat(1, 1, 1, 2)).min() == 0
+    Path("torn.onnx").write_bytes(Path("bad.onnx").read_bytes()[:-9])
+    with pytest.raises(CheckpointError, match=r"C2A30[23]"):
+        load("torn.onnx")

@@ -1,0 +1,85 @@
+"""Files are written whole or not at all, and replace others on request only."""
+
+import os
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from conv2attn.errors import CheckpointError
+from conv2attn.files.atomic_files import write_atomically, write_text_atomically
+from conv2attn.files.contents import contents_of
+
+STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
+
+
+def test_written_files_are_read_back(tmp_path):
+    path = tmp_path / "file.pt"
+    write_atomically(path, STATE)
+    back = torch.load(path, weights_only=True)
+    assert all(torch.equal(back[name].view(torch.int32), each.view(torch.int32)) for name, each in STATE.items())
+    write_text_atomically(tmp_path / "report.txt", f"Δ = key − query\n{os.fsdecode(bytes([255]))}")
+    assert (tmp_path / "report.txt").read_bytes() == "Δ = key − query\n\\udcff".encode()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"file.pt", "report.txt"}
+
+
+def test_an_existing_file_is_replaced_only_on_request(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_text_atomically(path, "new")
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_atomically(path, STATE)
+    assert path.read_text() == "old"
+    write_text_atomically(path, "new", force=True)
+    assert path.read_text() == "new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_a_file_that_appears_while_writing_is_not_overwritten(tmp_path, monkeypatch):
+    path = tmp_path / "file.txt"
+    monkeypatch.setattr(os, "fsync", lambda _: path.write_text("theirs"))
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_text_atomically(path, "ours")
+    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, force):
+    path = tmp_path / "file.pt"
+    if force:
+        path.write_text("old")
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        write_atomically(path, {"weight": STATE["weight"], "code": lambda: None}, force=force)
+    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["old"] * force
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_only_regular_files_are_replaced(tmp_path, force):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo"):
+        with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
+            write_text_atomically(path, "text", force=force)
+
+
+@pytest.mark.parametrize("parent", ["missing", "file"])
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, parent):
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match=r"C2A301 .* cannot be written: N"):
+        write_text_atomically(tmp_path / parent / "report.txt", "text")
+
+
+def test_an_error_without_a_message_is_named_by_its_class(tmp_path, monkeypatch):
+    """Once the first line of an empty message was asked for, and an IndexError left the reader and the writer."""
+
+    def fail(*_, **options):
+        raise OSError
+
+    save_file(STATE, tmp_path / "net.safetensors")
+    monkeypatch.setattr("conv2attn.files.torch_files.safe_open", fail)
+    with pytest.raises(CheckpointError, match=r"C2A302 .*damaged \(OSError\)"):
+        contents_of(tmp_path / "net.safetensors")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(CheckpointError, match=r"C2A301 .* cannot be written: OSError"):
+        write_text_atomically(tmp_path / "report.txt", "text")

@@ -1,0 +1,173 @@
+"""The experiment on starts: its arms, what it says of heads, and a table that grows.
+
+The arms are one published plan: no law predicts it.
+"""
+
+import pytest
+import torch
+from lab.cases import quiet
+
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.lab.starts import START_COLUMNS, Starts, runs, table
+from conv2attn.lab.starts import starts_plan as plan
+from conv2attn.lab.starts.arms import Faster, begin
+from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
+from conv2attn.report import document
+
+
+def fresh(**sizes):
+    torch.manual_seed(0)
+    return VisionTransformer(TransformerPlan(**sizes))
+
+
+IMAGES = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+
+
+def test_mimetic_weights_have_the_published_products():
+    network = fresh(width=64, heads=2)
+    assert begin(network, "mimetic", 0, IMAGES) is None
+    for layer in network.layers:
+        query, key, value = layer.self_attn.in_proj_weight.detach().chunk(3)
+        product = layer.self_attn.out_proj.weight.detach() @ value
+        assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.05)
+        assert (product - product.diagonal().diag()).std() == pytest.approx(0.4 / 8, rel=0.1)
+        for rows in (slice(0, 32), slice(32, 64)):
+            assert (query[rows].T @ key[rows]).diagonal().mean() > 0.35  # half of the rank of 0.7 (Z + I)
+
+
+def test_the_ablation_leaves_the_rows_that_write_as_drawn():
+    plain, written, positions = fresh(), fresh(), fresh()
+    start = begin(written, "written", 0, IMAGES)
+    begin(positions, "positions", 0, IMAGES)
+    for name, value in plain.named_parameters():
+        same = [torch.equal(value, dict(other.named_parameters())[name]) for other in (written, positions)]
+        read, written_to = "in_proj" in name, name.startswith("embed") or "linear2" in name or "out_proj" in name
+        assert same[0] == (not (read and "weight" in name) and name != "positions")
+        assert same[1] == (not (written_to and value.any()) and name != "positions")
+    assert len(start.silenced) == 9
+    with pytest.raises(UsageError, match="'nothing' is not one of"):
+        begin(plain, "nothing", 0, IMAGES)
+
+
+def test_controls_read_the_same_waves_with_the_same_norms():
+    """Far and random heads differ from shifts in what their queries and keys read of the waves, and in nothing else."""
+    shifts, far, random = (fresh() for _ in range(3))
+    start = begin(shifts, "shift-3-2", 0, IMAGES)
+    begin(far, "far-2", 0, IMAGES)
+    begin(random, "random-2", 0, IMAGES)
+    for other in (far, random):
+        for (name, parameter), changed in zip(shifts.named_parameters(), other.parameters(), strict=True):
+            value, changed = parameter.detach(), changed.detach()
+            if not name.endswith("in_proj_weight"):
+                assert torch.equal(value, changed)
+                continue
+            assert torch.equal(value[128:], changed[128:])
+            for mine, theirs in zip(value[:128].split(8), changed[:128].split(8), strict=True):
+                assert theirs.norm().item() == pytest.approx(mine.norm().item(), rel=1e-4)
+                assert not torch.equal(mine, theirs) or other is far  # keys of far heads are those of shifts
+            assert not changed[:128, start.channels :].any()
+    maps = runs.displacements(far, IMAGES)
+    near = maps[..., 5:8, 5:8].flatten(2)  # displacements within the kernel
+    assert (near.amax(-1) < maps.nan_to_num(0).flatten(2).amax(-1)).all()
+
+
+def test_faster_queries_and_keys_move_by_the_factor():
+    network = fresh(layers=1)
+    before = {name: value.detach().clone() for name, value in network.named_parameters()}
+    with torch.no_grad(), Faster.of("faster-5").step(network):
+        for value in network.parameters():
+            value.add_(1.0)
+    for name, value in network.named_parameters():
+        moved = value.detach() - before[name]
+        expected = torch.ones_like(moved)
+        if name.endswith("in_proj_weight"):
+            expected[:128] = 5.0
+        assert torch.allclose(moved, expected, atol=1e-5), name
+    assert Faster.of("shift-3-2").factor == 1
+
+
+def test_gains_over_each_anchor_are_paired_by_the_seeds_of_the_controls():
+    size = next(size for size in plan.TRAINING_SIZES if size.anchors and size.epochs == 10)
+    shares = {"default/torch": 0.5, "mimetic": 0.6, "far-2/torch": 0.75}
+    rows = [
+        row(table.RunKey(size.data, size.images, size.epochs, arm, 0.005, seed), share + 0.01 * seed)
+        for arm, share in shares.items()
+        for seed in (*plan.START_SEEDS, *size.seeds)
+        if (arm, seed) != ("mimetic", size.seeds[0])
+    ]
+    cells = table.control_cells(Starts(tuple(rows)), size, "far-2/torch")
+    assert cells[1:] == ("far-2/torch", "5 of 5", "82.00 +- 0.71", "25.00 +- 0.00", "15.00 +- 0.00", "-", "-")
+
+
+def test_curves_are_means_over_seeds():
+    keys = [table.RunKey("digits", 500, 60, "default", 0.01, seed) for seed in (0, 1)]
+    shares = (0.25, 0.75)
+    rows = [
+        dict(zip(START_COLUMNS, key.text, strict=False)) | {"curve": " ".join(60 * [str(share)])}
+        for key, share in zip(keys, shares, strict=True)
+    ]
+    found, size = Starts(tuple(rows)), next(size for size in plan.TRAINING_SIZES if size.data == "digits")
+    assert table.mean_curves(found, size) == {"default": 60 * [50.0]}
+    (line,) = table.draw_start_curves(found).axes[0].lines[:1]
+    assert line.get_label() == "default"
+
+
+def test_displacements_are_means_over_queries_whose_key_is_there():
+    network = fresh(layers=1)
+    start = begin(network, "shift-3-4", 0, IMAGES)
+    maps = runs.displacements(network, IMAGES)
+    assert maps.shape == (1, 8, 13, 13)
+    for head in start.heads:
+        down, right = head.offset
+        assert maps[0, head.head].argmax() == (down + 6) * 13 + right + 6
+        assert maps[0, head.head, down + 6, right + 6] == pytest.approx(head.mass, abs=0.1)
+    became = runs.head_changes(start, maps, torch.ones_like(maps) / 49)
+    assert (became["heads"], became["shifts_before"], became["shifts_after"]) == (8, 8, 0)
+    assert became["mass_before"] > 0.5
+    assert became["kept"] == sum(head.offset == (-2, -2) for head in start.heads)
+
+
+def row(key, accuracy):
+    return {
+        **dict.fromkeys(START_COLUMNS, "0"),
+        **dict(zip(START_COLUMNS, key.text, strict=False)),
+        "accuracy": accuracy,
+    }
+
+
+def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "TRAINING_SIZES", (plan.TrainingSize("digits", 500, 10, ("default", "mimetic")),))
+    done = []
+
+    def run(key):
+        done.append(key)
+        best = {"default": 0.01, "mimetic": 0.005}[key.arm]
+        return row(
+            key, 0.6 + 0.01 * key.seed + (0.2 if key.rate == best else 0) + (0.05 if key.arm != "default" else 0)
+        )
+
+    monkeypatch.setattr(table, "run_start", run)
+    path = tmp_path / "rows.csv"
+    report = table.complete_starts(path, quiet, part=0, parts=1)
+    assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
+    assert {key.rate for key in done if key.arm == "default" and not key.held_out} == {0.01}
+    assert all(key.held_out for key in done if key.seed == plan.RATE_SEED)
+    (default, mimetic), *_ = [document(report).tables[0].rows]
+    assert default[3:6] == ("5 of 5", "82.00 +- 0.71", "-")
+    assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00")
+    table.complete_starts(path, quiet)
+    assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(CheckpointError, match="C2A303"):
+        table.complete_starts(path, quiet)
+
+
+@pytest.mark.parametrize("arm", ["shift-3-2/torch", "image-2/torch", "faster-5/torch"])
+def test_one_run_is_one_row(arm):
+    key = runs.RunKey("digits", 100, 1, arm, 0.005, 0)
+    found = runs.run_start(key)
+    planted = {"mass_before", "mass_after", "kept"} if arm.startswith("shift") else set()
+    assert set(found) == set(START_COLUMNS) - {"mass_before", "mass_after", "kept"} | planted
+    assert 0 <= found["accuracy"] <= 1
+    assert runs.run_start(key)["accuracy"] == found["accuracy"]
+    assert len(Starts((found,)).to_dict()["rows"]) == 1

@@ -1,0 +1,129 @@
+"""The atlas: measured, kept, failed, twins, thresholds, and the page of the documentation."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.errors import CheckpointError
+from conv2attn.lab.atlas_page import answer_table, sparkline, with_error
+from conv2attn.lab.atlas_runs import atlas, entries_of, tensor_digest
+
+ROOT = Path(__file__).parents[2]
+THRESHOLDS = "[thresholds]\nshift = 0.5\npartial = 0.25\nconvolution = 0.5\nkernels = [3]\nearly = 0.34\n"
+FACTORY = """
+import torch
+
+def shifted(seed=None):
+    torch.manual_seed(0)
+    if seed is not None:
+        return {"a": torch.softmax(0.01 * torch.randn(4, 2, 6, 6), -1), "b": torch.full((4, 2, 6, 6), 1 / 6)}
+    one = torch.eye(6).roll(1, 1).expand(4, 2, 6, 6).clone()
+    return {"a": one, "b": torch.softmax(3 * torch.randn(4, 2, 6, 6), -1)}
+
+def broken():
+    raise RuntimeError("no weights here")
+"""
+LINE = '\n[[model]]\nname = "Tiny"\nkind = "text"\nsource = "made.py:shifted"\ngrid = "line"\n'
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """A list of one model, and the file of its factories."""
+    (tmp_path / "made.py").write_text(FACTORY)
+    path = tmp_path / "list.toml"
+    path.write_text(THRESHOLDS + LINE)
+    return path
+
+
+@pytest.mark.slow
+def test_a_model_and_its_twin_are_measured_once(listed, tmp_path):
+    said = []
+    found = atlas(listed, tmp_path / "out", progress=said.append)
+    assert [model["name"] for model in found["models"]] == ["Tiny", "Tiny (untrained)"]
+    assert not found["failed"]
+    whole = json.loads((tmp_path / "out" / "atlas.json").read_text())
+    trained, twin = (model["counts"] for model in whole["models"])
+    assert trained["early"] == {"heads": 2, "shift": 2, "partial": 2}
+    assert trained["late"]["shift"] == twin["all"]["shift"] == 0
+    rows = list(csv.DictReader((tmp_path / "out" / "heads.csv").read_text().splitlines()))
+    assert len(rows) == 8
+    assert rows[0]["peak"] == "1"
+    page = (tmp_path / "out" / "index.md").read_text()
+    assert "| Tiny | text | 4 | 2 (50%) |" in page
+    assert "at least 50% of its attention" in page
+    said.clear()
+    atlas(listed, tmp_path / "out", progress=said.append)
+    assert all(line.endswith("kept") for line in said)
+    (tmp_path / "made.py").write_text(FACTORY + "# changed\n")
+    said.clear()
+    atlas(listed, tmp_path / "out", progress=said.append)
+    assert not any(line.endswith("kept") for line in said)
+
+
+@pytest.mark.slow
+def test_a_model_that_fails_is_named_and_the_others_go_on(listed, tmp_path):
+    broken = LINE.replace("Tiny", "Broken").replace("shifted", "broken") + "twin = false\n"
+    listed.write_text(THRESHOLDS + broken + LINE + "twin = false\n")
+    found = atlas(listed, tmp_path / "out")
+    assert found["failed"] == {"Broken": "RuntimeError: no weights here"}
+    assert [model["name"] for model in found["models"]] == ["Tiny"]
+    assert "- Broken: RuntimeError: no weights here" in (tmp_path / "out" / "index.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LINE,
+        THRESHOLDS,
+        THRESHOLDS + LINE + LINE,
+        THRESHOLDS + LINE + LINE.replace("Tiny", "tiny!"),
+        THRESHOLDS + LINE + "seed = 1\n",
+        THRESHOLDS.replace("shift", "shifts") + LINE,
+        THRESHOLDS.replace("0.5", "'much'") + LINE,
+        THRESHOLDS.replace("0.5", "nan") + LINE,
+        THRESHOLDS.replace("[3]", "3") + LINE,
+        THRESHOLDS + LINE + "only = 3\n",
+        THRESHOLDS + LINE + "note = 2020-01-01\n",
+        THRESHOLDS + LINE.replace("[[model]]", "[model]"),
+        "[[",
+        "a = " + 3000 * "[" + 3000 * "]",
+    ],
+)
+def test_lists_that_are_none_are_refused(listed, text):
+    listed.write_text(text)
+    with pytest.raises(CheckpointError, match="C2A303"):
+        entries_of(listed)
+
+
+def test_the_digest_of_weights_reads_every_number():
+    network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
+    before = tensor_digest(network.state_dict())
+    assert tensor_digest(network.state_dict()) == before
+    for tensor in network.state_dict().values():
+        old = tensor.clone()
+        tensor.add_(1)
+        assert tensor_digest(network.state_dict()) != before
+        tensor.copy_(old)
+    assert tensor_digest([torch.zeros(2, 3)]) != tensor_digest([torch.zeros(3, 2)])
+
+
+def test_means_have_the_standard_error_over_models():
+    assert with_error([0.1, 0.3]) == "20.0% ± 10.0% (2)"
+    assert with_error([0.5]) == "50.0%"
+    assert with_error([]) == "-"
+    assert sparkline([0, 0.5, 1, None]) == " ▄█·"
+    assert "-" in answer_table([], [])
+
+
+def test_the_page_of_the_documentation_is_the_one_that_was_measured():
+    page, measured = (ROOT / "docs/atlas.md").read_text(), (ROOT / "examples/atlas/results/index.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) > 25
+    assert not [row for row in rows if row not in measured.splitlines()]
+    held, stated = (ROOT / "examples/atlas/atlas.toml").read_text(), entries_of(ROOT / "examples/atlas/atlas.toml")[1]
+    assert stated == {"shift": 0.5, "partial": 0.25, "convolution": 0.5, "kernels": [3, 7], "early": 0.3334}
+    assert held.count("[[model]]") == 10

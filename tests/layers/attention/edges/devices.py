@@ -1,0 +1,126 @@
+"""Layers on a device: what they read there, what they copy there, and where their results live."""
+
+import copy
+
+import pytest
+import torch
+from imitated_device import DEVICE, counting, imitated
+from layers.attention.cases import CONVOLUTIONS, hard_layer, soft_layer
+from torch import nn
+
+from conv2attn.errors import EngineError
+from conv2attn.layers.attention import ENGINES
+from conv2attn.layers.theorem import attention_for, read_convolution
+from conv2attn.testing import assert_same
+
+TIMED = {name for name, engine in ENGINES.items() if engine.choose and name != "auto"}
+"""Rules that run engines to choose one, and so wait for the device."""
+
+
+@pytest.fixture(autouse=True)
+def there():
+    with imitated():
+        yield
+
+
+def step(layer, image):
+    """One forward and one backward pass; of the second of these, what was asked of the device."""
+    for _ in range(2):
+        with counting() as counts:
+            output = layer(image)
+            output.sum().backward()
+    assert output.device == image.grad.device == DEVICE
+    return counts
+
+
+def image_for(layer, sides=(9, 12)):
+    drawn = torch.randn(2, layer.d_in, *sides, generator=torch.Generator().manual_seed(0))
+    return drawn.to(DEVICE).requires_grad_()
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine not in TIMED])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_step_of_a_converted_layer_reads_nothing_and_copies_nothing(name, engine):
+    layer = hard_layer(name, engine).to(DEVICE)
+    layer.weight.requires_grad_()
+    counts = step(layer, image_for(layer))
+    assert not counts.reads
+    assert not counts.copies
+    assert layer.weight.grad.device == DEVICE
+
+
+@pytest.mark.parametrize("engine", ["auto", "separable", "dense"])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_step_of_soft_heads_reads_nothing_and_copies_nothing(engine, trained):
+    layer = soft_layer(engine).to(DEVICE)
+    layer.encoding.requires_grad_(trained)
+    counts = step(layer, image_for(layer))
+    assert not counts.reads
+    assert not counts.copies
+
+
+def test_sdpa_of_frozen_heads_reads_nothing_and_copies_nothing():
+    layer = soft_layer("sdpa").requires_grad_(False).to(DEVICE)
+    counts = step(layer, image_for(layer))
+    assert not counts.reads
+    assert not counts.copies
+
+
+def test_a_step_that_reads_a_value_or_copies_one_is_found():
+    """Planted: hooks that do."""
+    layer = hard_layer("plain", "auto").to(DEVICE)
+    layer.register_forward_hook(lambda module, args, output: output * output.max().item())
+    layer.register_forward_hook(lambda module, args, output: output + torch.ones(8, 1, 1).to(DEVICE))
+    counts = step(layer, image_for(layer))
+    assert counts.reads.total() == counts.copies.total() == 1
+
+
+@pytest.mark.parametrize("engine", ["conv", "gather", "sdpa"])
+def test_engines_that_rest_on_values_refuse_trained_heads_on_a_device(engine):
+    layer = soft_layer(engine).to(DEVICE)
+    with pytest.raises(EngineError, match=r"C2A201 attention: .* trained where they cannot be read without waiting"):
+        layer(image_for(layer))
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_moving_a_layer_needs_no_float64(kind):
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    layer = attention_for(read_convolution(conv)) if kind == "hard" else soft_layer("auto")
+    expected = layer(image_for(layer).detach().cpu()).detach()
+    with imitated(float64=False):
+        moved = copy.deepcopy(layer).to(DEVICE)
+        output = moved(image_for(layer))
+        assert moved.attention(sides=(4, 5)).device == output.device == DEVICE
+        assert_same(output.detach().cpu(), expected, 1e-5)
+
+
+@pytest.mark.parametrize("float64", [True, False])
+def test_a_layer_on_a_device_refuses_a_frozen_centre_that_moved(float64):
+    """The comparison with what was read is an assertion on the device, or a read where it has none."""
+    with imitated(float64):
+        layer = hard_layer("plain", "auto").to(DEVICE)
+        image = image_for(layer)
+        layer(image)
+        with torch.no_grad():
+            layer.encoding.center[4, 0] += 1
+        with pytest.raises(RuntimeError, match="centres or sharpness moved"):
+            layer(image)
+        expected = copy.deepcopy(layer).to("cpu")(image.detach().cpu())
+        assert_same(layer.prepare()(image).detach().cpu(), expected.detach(), 1e-4)
+
+
+def test_heads_that_trained_on_a_device_are_read_again_once_they_are_frozen():
+    """Not asserted to be what they were before: on CUDA that would end the context."""
+    layer = soft_layer("auto").to(DEVICE)
+    image = image_for(layer)
+    layer(image).square().mean().backward()
+    torch.optim.SGD(layer.parameters(), lr=0.5).step()
+    layer.requires_grad_(False)
+    expected = copy.deepcopy(layer).to("cpu")(image.detach().cpu())
+    with counting() as counts:
+        frozen = layer(image)
+    assert_same(frozen.detach().cpu(), expected, 1e-4)
+    assert counts.reads
+    with counting() as counts:
+        layer(image)
+    assert not counts.reads

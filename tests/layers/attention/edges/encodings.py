@@ -1,0 +1,220 @@
+"""Every row of the paper's Table 3: the attention of each encoding against its formula as plain loops."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from layers.attention.formula import encoding_of, score, sinusoid
+
+from conv2attn.errors import GeometryError, HeadSizeError, UsageError
+from conv2attn.layers.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, SinusoidalPlaces, set_engine
+from conv2attn.theory.basis import AttentionGrid, Sites
+
+GRIDS = [(5,), (3, 4), (4, 2), (2, 3, 2)]
+ENGINES = {
+    "quadratic": ("dense", "separable", "sdpa"),
+    "generalised": ("dense", "sdpa"),
+    "learned": ("dense", "separable"),
+    "sinusoidal": ("dense", "separable"),
+}
+
+
+def attention_by_loops(encoding, sides, queries):
+    """Softmax of the formula, (heads, queries, keys)."""
+    keys = list(product(*map(range, sides)))
+    rows = [
+        [[score(encoding, head, [k - q for k, q in zip(key, query, strict=True)]) for key in keys] for query in queries]
+        for head in range(encoding.heads)
+    ]
+    return torch.softmax(torch.tensor(rows, dtype=torch.float64), -1)
+
+
+def layer_with(encoding, sites=None, **options):
+    torch.manual_seed(1)
+    return MultiHeadSelfAttention(3, 4, encoding, value=False, sites=sites, dtype=torch.float64, **options)
+
+
+@pytest.mark.parametrize("sides", GRIDS)
+@pytest.mark.parametrize("kind", ENGINES)
+def test_attention_is_the_softmax_of_the_formula(kind, sides):
+    encoding = encoding_of(kind, len(sides))
+    expected = attention_by_loops(encoding, sides, list(product(*map(range, sides))))
+    torch.testing.assert_close(layer_with(encoding).attention(sides=sides)[0], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("sides", GRIDS)
+def test_scores_of_quadratic_heads_lose_no_digit_to_cancellation(sides):
+    encoding, grid = encoding_of("quadratic", len(sides)), AttentionGrid(sides, Sites.everywhere(len(sides)))
+    scores = encoding.operators().scores(grid, grid.every_query(), torch.float64)[0]
+    away = grid.displacements()
+    for head, query, key in product(range(3), *map(range, grid.shape)):
+        expected = score(encoding, head, away[query, key].tolist())
+        assert math.isclose(scores[head, query, key].item(), expected, rel_tol=8 * 2.0**-53)
+
+
+@pytest.mark.parametrize("sides", [(5,), (5, 4), (3, 4, 3)])
+@pytest.mark.parametrize(("kind", "engine"), [(kind, engine) for kind in ENGINES for engine in ENGINES[kind]])
+def test_every_engine_that_serves_an_encoding_is_the_formula(kind, engine, sides):
+    """Also where only every second token asks; outputs and gradients."""
+    axes = len(sides)
+    encoding = encoding_of(kind, axes)
+    sites = Sites((2,) * axes, (1,) * axes, (0,) * axes)
+    queries = list(product(*(range(1, side, 2) for side in sides)))
+    layer = layer_with(encoding, sites)
+    image = torch.randn(2, 3, *sides, dtype=torch.float64)
+    set_engine(layer, engine)
+    attention = attention_by_loops(encoding, sides, queries)
+    taps = layer.weights.taps()
+    expected = torch.einsum("hqk,bck,hoc->boq", attention, image.flatten(2), taps) + layer.bias[:, None]
+    torch.testing.assert_close(layer(image).flatten(2), expected, rtol=1e-9, atol=1e-10)
+    gradients = []
+    for name in (engine, "dense"):
+        set_engine(layer, name).zero_grad()
+        layer(image).square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in layer.parameters()])
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_gradients_of_every_encoding_are_those_of_differences(kind):
+    encoding = encoding_of(kind, 2, heads=2)
+    layer = set_engine(layer_with(encoding), "dense")
+    image = torch.randn(1, 3, 2, 3, dtype=torch.float64)
+    parameters = list(encoding.parameters())
+    assert torch.autograd.gradcheck(lambda *_: layer(image), parameters)
+
+
+def test_an_isotropic_covariance_is_a_quadratic_head():
+    """Sigma^{-1} = 2 alpha I."""
+    centers, alpha = torch.randn(3, 2, dtype=torch.float64), torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)
+    root = (2 * alpha).sqrt()[:, None, None] * torch.eye(2, dtype=torch.float64)
+    one, two = (
+        layer_with(Encoding.of("quadratic", centers, alpha)),
+        layer_with(Encoding.of("generalised", centers, root)),
+    )
+    torch.testing.assert_close(one.attention(sides=(4, 5)), two.attention(sides=(4, 5)))
+
+
+def test_large_coordinates_keep_sdpa_away_from_quadratic_forms():
+    encoding = Encoding.of("generalised", torch.zeros(1, 2), torch.eye(2) * 300)
+    layer = MultiHeadSelfAttention(3, 3, encoding)
+    image = torch.randn(1, 3, 20, 20)
+    assert "wrong by up to" in layer.why_engine(image)["sdpa"]
+    assert layer.which_engine(image) == "dense"
+
+
+def test_quadratic_forms_whose_attention_does_not_fit_take_sdpa():
+    layer = MultiHeadSelfAttention(3, 3, Encoding.of("generalised", torch.zeros(2, 2), torch.eye(2) / 3))
+    image = torch.randn(1, 3, 20, 20)
+    assert layer.which_engine(image) == "dense"
+    layer.memory_limit = 2 * 64 * 400 * 16 - 1  # less than a box of 8x8 queries takes
+    assert layer.which_engine(image) == "sdpa"
+    torch.testing.assert_close(layer(image), set_engine(layer, "dense")(image), rtol=1e-3, atol=1e-4)
+
+
+def test_larger_tables_keep_what_they_knew():
+    encoding = Encoding.of("learned", 2, (2, 3), 4).double()
+    small = layer_with(encoding)
+    with pytest.raises(GeometryError, match="positions are learned up to 2"):
+        small.attention(sides=(4, 4))
+    grown = encoding.resized((6, 7), "grow")
+    assert grown.operators().reach == (5, 6)
+    assert encoding.resized((1, 2), "interpolate").operators().reach == (1, 1)
+    assert torch.equal(small.attention(sides=(3, 4)), layer_with(grown).attention(sides=(3, 4)))
+    far, edge = ([score(grown, h, s) for h in range(2)] for s in ([5, -6], [2, -3]))
+    assert far == pytest.approx(edge)
+    stretched = encoding.resized((5, 7), "interpolate")
+    for head in range(2):
+        assert score(stretched, head, [4, -6]) == pytest.approx(score(encoding, head, [2, -3]))
+        assert score(stretched, head, [2, 0]) == pytest.approx(score(encoding, head, [1, 0]))
+        middle = (score(encoding, head, [0, 0]) + score(encoding, head, [1, 0])) / 2
+        assert score(stretched, head, [1, 0]) == pytest.approx(middle)
+    for bad in (((3,), "grow"), ((3, 4), "shrink"), ((0, 4), "grow")):
+        with pytest.raises(UsageError):
+            encoding.resized(*bad)
+
+
+def test_sinusoids_reach_as_far_as_any_grid():
+    layer = layer_with(encoding_of("sinusoidal", 2))
+    torch.testing.assert_close(layer.attention(sides=(40, 3)).sum(-1), torch.ones(1, 3, 120, dtype=torch.float64))
+    with pytest.raises(HeadSizeError):
+        Encoding.of("sinusoidal", 2, 2, 5)
+
+
+def test_sinusoidal_places_are_added_as_the_formula_says():
+    image = torch.zeros(1, 8, 3, 5, dtype=torch.float64)
+    found = SinusoidalPlaces(8, 2)(image)[0]
+    for row, column in product(range(3), range(5)):
+        assert found[:, row, column].tolist() == pytest.approx([*sinusoid(row, 4), *sinusoid(column, 4)])
+    with pytest.raises(HeadSizeError):
+        SinusoidalPlaces(6, 2)
+
+
+def test_learned_places_are_added_and_end_where_they_were_learned():
+    places = LearnedPlaces(4, (3, 5))
+    image = torch.randn(2, 4, 2, 5)
+    assert torch.equal(places(image), image + places.places[:, :2])
+    with pytest.raises(GeometryError, match=r"learned for \(3, 5\) tokens, not \(4, 5\)"):
+        places(torch.randn(2, 4, 4, 5))
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_layers_survive_their_plan(kind):
+    from conv2attn.layers.attention.plan import from_plan, to_plan
+
+    layer = layer_with(encoding_of(kind, 2), terms="qk+vr", affine=True)
+    other = from_plan(to_plan(layer))
+    other.load_state_dict(layer.state_dict(), assign=True)
+    image = torch.randn(1, 3, 3, 4, dtype=torch.float64)
+    assert torch.equal(other(image), layer(image))
+
+
+@pytest.mark.parametrize("kind", ["generalised", "learned", "sinusoidal"])
+def test_layers_are_exported_with_open_batch_and_sides(kind):
+    layer = layer_with(encoding_of(kind, 2)).requires_grad_(False)
+    image, other = torch.randn(2, 3, 4, 5, dtype=torch.float64), torch.randn(3, 3, 5, 3, dtype=torch.float64)
+    wanted = layer(image), layer(other)
+    dims = {axis: torch.export.Dim(name, min=2, max=5) for axis, name in ((0, "batch"), (2, "rows"), (3, "columns"))}
+    program = torch.export.export(layer, (image,), dynamic_shapes=(dims,)).module()
+    torch.testing.assert_close((program(image), program(other)), wanted)
+
+
+@pytest.mark.parametrize(("kind", "content"), [("generalised", False), ("learned", True)])
+def test_trained_chunks_are_the_whole_and_are_not_held(kind, content):
+    """Bytes saved for the backward pass grow like the tokens, not like their square."""
+    layer = set_engine(layer_with(encoding_of(kind, 2), terms="qk+vr" if content else "vr"), "dense")
+    saved, gradients = {}, {}
+    for side in (4, 5):
+        image = torch.randn(2, 3, side, side, dtype=torch.float64)
+        for limit in (2**30, 3 * 8 * (4 * 2 * side**2 + 12)):
+            layer.memory_limit = limit
+            layer.zero_grad()
+            held = []
+            with torch.autograd.graph.saved_tensors_hooks(lambda t, held=held: held.append(t.nbytes) or t, lambda t: t):
+                output = layer(image)
+            output.square().sum().backward()
+            gradients[side, limit > 2**20] = [p.grad.clone() for p in layer.parameters()]
+            saved[side, limit > 2**20] = sum(held)
+        torch.testing.assert_close(gradients[side, True], gradients[side, False], rtol=1e-9, atol=1e-11)
+        assert saved[side, False] < saved[side, True]
+    attention = 3 * 8 * (5**4 - 4**4)
+    assert saved[5, True] - saved[4, True] > attention
+    assert saved[5, False] - saved[4, False] < attention
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_absolute_features_of_quadratic_forms_stay_within_their_bound(axes):
+    from conv2attn.layers.attention.features import score_error
+
+    torch.manual_seed(axes)
+    side = {1: 60, 2: 9, 3: 4}[axes]
+    grid = AttentionGrid((side,) * axes, Sites.everywhere(axes))
+    for scale in (0.1, 1.0, 10.0):
+        operators = Encoding.of("generalised", 3 * torch.randn(4, axes), scale * torch.randn(4, axes, axes)).operators()
+        asking, keys = operators.features(grid, torch.float32)
+        found = (asking @ keys.mT)[0].double()
+        exact = operators.scores(grid, grid.every_query(), torch.float64)[0]
+        off = (found - found[..., :1]) - (exact - exact[..., :1])
+        bound = score_error(operators.numbers(), side, torch.float32)
+        assert 0 < off.abs().max().item() <= 2 * bound

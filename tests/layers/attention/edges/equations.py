@@ -1,0 +1,191 @@
+"""The paper's layer: Eqs. (1) to (8) against loops over Python numbers."""
+
+import pytest
+import torch
+from layers.attention.formula import encoding_of, loops
+from torch import nn
+
+from conv2attn.errors import EngineError, HeadSizeError, UnsupportedError, UsageError
+from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.layers.attention.plan import from_plan, to_plan
+from conv2attn.layers.theorem import attention_for, read_convolution
+from conv2attn.testing import assert_same
+from conv2attn.theory.basis import AttentionGrid, Padding, Sites
+
+TERMS = ["vr", "qr", "qk", "uk", "qk+qr", "qk+vr", "qk+qr+uk", "qk+qr+uk+vr"]
+ALL = "qk+qr+uk+vr"
+
+
+def layer_with(kind="quadratic", axes=2, dtype=torch.float64, **options):
+    """A layer with real centres, three heads, and padding, strides and parameters of every size."""
+    generator = torch.Generator().manual_seed(axes)
+    centers = torch.randn(3, axes, generator=generator, dtype=torch.float64)
+    encoding = Encoding.of(kind, centers, torch.tensor([0.1, 0.5, 1.5], dtype=torch.float64))
+    padding = Padding((1, 0, 1)[:axes], (0, 2, 1)[:axes])
+    sites = Sites((2, 1, 2)[:axes], (1, 0, 0)[:axes], (0, 1, 0)[:axes])
+    torch.manual_seed(0)
+    layer = MultiHeadSelfAttention(4, 2, encoding, padding=padding, sites=sites, dtype=dtype, **options)
+    nn.init.normal_(layer.bias)
+    return layer.requires_grad_(False)
+
+
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize(("groups", "more"), [(1, 0), (2, 2)])
+def test_the_layer_is_its_equations(terms, axes, groups, more):
+    """The score terms of Eq. (8), one by one and together, with padding, strides, wide heads, and keys as wide as
+    positions or wider.
+    """
+    layer = layer_with(axes=axes, d_key=axes + 1 + more, d_head=6, groups=groups, terms=terms)
+    assert (layer.position_key is None) == ("qr" not in terms or not more)
+    image = torch.randn(2, 4, *(4, 3, 2)[:axes], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    result = layer(image)
+    for one, found in zip(image, result, strict=True):
+        assert_same(found, loops(layer, one), 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "generalised", "learned", "sinusoidal"])
+def test_every_encoding_meets_content_as_its_equations_say(kind):
+    encoding = encoding_of(kind, 2, heads=2)
+    torch.manual_seed(2)
+    layer = MultiHeadSelfAttention(
+        3, 4, encoding, value=False, dtype=torch.float64, affine=True, d_key=encoding.d_position + 1, terms=ALL
+    )
+    image = torch.randn(1, 3, 2, 3, dtype=torch.float64)
+    assert_same(layer(image)[0].detach(), loops(layer, image[0]), 1e-12)
+
+
+@pytest.mark.parametrize("identity", ["value", "output"])
+def test_an_absent_matrix_is_the_identity(identity):
+    width = {"value": 4, "output": 2}[identity]
+    layer = layer_with(d_head=width, **{identity: False})
+    assert getattr(layer, identity) is None
+    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    assert_same(layer(image)[0], loops(layer, image[0]), 1e-12)
+
+
+@pytest.mark.parametrize("name", ["query", "key", "position_key", "content_bias", "encoding.center"])
+def test_each_term_of_the_scores_counts(name):
+    """Planted: with a parameter of any one of the terms a little larger, the loops say something else."""
+    layer = layer_with(terms=ALL, d_key=5)
+    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    expected = loops(layer, image[0])
+    layer.get_parameter(name).mul_(1 + 1e-6)
+    with pytest.raises(AssertionError, match="differs in"):
+        assert_same(layer(image)[0], expected, 1e-12)
+
+
+@pytest.mark.parametrize("terms", TERMS[1:])
+def test_content_is_left_to_the_dense_and_the_fused_engine(terms):
+    layer = layer_with(terms=terms)
+    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    assert layer.which_engine(image) == "sdpa"
+    for engine in set(ENGINES) - {"auto", "dense", "measured", "sdpa"}:
+        with pytest.raises(EngineError, match=f"engine '{engine}' is not exact here: its attention depends on the con"):
+            set_engine(layer, engine)(image)
+    with pytest.raises(UsageError, match="C2A004 attention: pass an image, or sides where attention is position-only"):
+        layer.attention(sides=(4, 3))
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_attention_is_given_out_whole_and_in_chunks(content):
+    """On whole queries, keys and pixels, so that no order of summation matters."""
+    layer = layer_with(terms="qk+vr" if content else "vr")
+    for tensor in (layer.query, layer.key) if content else ():
+        tensor.mul_(4).round_()
+    image = torch.randint(-2, 3, (2, 4, 5, 4)).double()
+    whole = layer.attention(image)
+    queries, keys = layer.question(layer.basis(), image).grid.shape
+    assert whole.shape == (2 if content else 1, 3, queries, keys)
+    assert_same(whole.sum(-1), torch.ones_like(whole[..., 0]), 2 * keys * 2.0**-53)
+    layer.memory_limit = 20_000
+    chunks = list(layer.attention_chunks(image))
+    assert len(chunks) > 1
+    assert [i for rows, _ in chunks for i in range(rows.start, rows.stop)] == list(range(queries))
+    assert_same(torch.cat([piece for _, piece in chunks], 2), whole)
+    if not content:
+        assert_same(layer.attention(sides=(5, 4)), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_attention_of_a_converted_layer_is_one_hot(dtype):
+    conv = nn.Conv2d(1, 1, (3, 2), stride=2, padding=1, dtype=dtype)
+    attention = attention_for(read_convolution(conv)).attention(sides=(4, 5))
+    assert attention.dtype == dtype
+    assert bool(((attention == 0) | (attention == 1)).all())
+    assert bool((attention.sum(-1) == 1).all())
+    assert attention.shape == (1, 6, 2 * 3, 6 * 7)
+
+
+def test_attention_needs_an_image_or_sides():
+    layer = layer_with()
+    for arguments in ({}, {"image": torch.ones(1, 4, 4, 4), "sides": (4, 4)}):
+        with pytest.raises(UsageError, match="C2A004 attention: pass an image, or sides"):
+            layer.attention(**arguments)
+
+
+def test_images_that_do_not_fit_are_refused():
+    layer = layer_with()
+    for shape in ((1, 3, 4, 4), (3, 4, 4), (4, 4), (1, 1, 4, 4, 4)):
+        with pytest.raises(UsageError, match=r"C2A120 attention: an image .* is not \(batch, 4, 2 sides\)"):
+            layer(torch.ones(shape, dtype=torch.float64))
+
+
+WIDTHS = [
+    ({"d_key": 2, "terms": "qr"}, "d_key=2 is less than d_position=3"),
+    ({"d_head": 3, "groups": 2}, "d_head=3 is not a positive multiple of groups=2"),
+    ({"d_head": 0}, "d_head=0 is not a positive multiple of groups=1"),
+    ({"groups": 3}, "d_in=4 is not a positive multiple of groups=3"),
+    ({"value": False, "d_head": 3}, "value is the identity, so d_head=3 must be d_in=4"),
+    ({"output": False, "d_head": 3}, "output is the identity, so d_head=3 must be d_out=2"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WIDTHS)
+def test_widths_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(HeadSizeError, match=f"C2A105 {message}"):
+        layer_with(**options)
+    with pytest.raises(HeadSizeError, match="C2A105 value and output are both the identity"):
+        MultiHeadSelfAttention(2, 2, Encoding.of("quadratic", [[0.0]], 1.0), value=False, output=False)
+
+
+@pytest.mark.parametrize("terms", ["", "qk+qk", "qk, qr", "vq"])
+def test_terms_are_four(terms):
+    with pytest.raises(UsageError, match=r"C2A002 terms=.* is not a sum of qk, qr, uk and vr"):
+        layer_with(terms=terms)
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "generalised", "learned", "sinusoidal"])
+def test_without_vr_heads_have_no_vectors_and_survive_a_plan(kind):
+    encoding = encoding_of(kind, 2, heads=2)
+    by_head = {name for name, _ in encoding.named_parameters() if not name.startswith("tables")}
+    layer = MultiHeadSelfAttention(3, 4, encoding, dtype=torch.float64, terms="qk+qr")
+    assert by_head
+    assert not by_head & {name for name, _ in encoding.named_parameters()}
+    again = from_plan(to_plan(layer))
+    again.load_state_dict(layer.state_dict(), assign=True)
+    image = torch.randn(1, 3, 4, 3, dtype=torch.float64)
+    assert torch.equal(again(image), layer(image))
+
+
+def test_no_rule_reads_content_as_a_basis():
+    from conv2attn.theory.basis import as_affine_map, as_basis
+
+    with pytest.raises(UnsupportedError, match="C2A110"):
+        as_affine_map(as_basis(layer_with(terms="qk+vr")), (4, 3))
+
+
+def test_the_enumerated_layer_follows_its_equations():
+    """`r_delta = (t, t^2)`: its vectors meet queries too, where content meets positions."""
+    layer = layer_with("enumerated", terms="qr+vr", d_key=5)
+    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    keys = layer.image_padding.pad(image)
+    grid = AttentionGrid(tuple(keys.shape[2:]), layer.sites)
+    asking = keys[layer.sites.view(grid.keys, (0, 0))].flatten(2)[0]
+    operators, rows = layer.encoding.operators(), grid.every_query()
+    t = operators.enumeration(grid, rows)
+    vectors = torch.stack([t, t * t], -1).double()
+    scores = operators.scores(grid, rows, torch.float64)[0] + torch.einsum(
+        "hdc,cq,hdp,qkp->hqk", layer.query, asking, layer.position_key, vectors
+    )
+    assert_same(layer.attention(image)[0], scores.softmax(-1), 1e-9)

@@ -1,0 +1,151 @@
+"""Engines for one-hot heads refuse what is not one-hot, whatever made it so, and say why."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from imitated_device import has_float64
+from oracles import soft_allowed
+
+from conv2attn.errors import EngineError, GeometryError, UsageError
+from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.layers.theorem import attention_for, read_convolution
+from conv2attn.testing import assert_same, integer_tensors
+
+HARD_ENGINES = ("conv", "gather")
+
+
+def step(layer):
+    layer.encoding.learn()
+    optimiser = torch.optim.SGD(layer.encoding.parameters(), lr=1.0)
+    for parameter in layer.encoding.parameters():
+        parameter.grad = torch.full_like(parameter, 0.25)
+    optimiser.step()
+
+
+def load(layer):
+    layer.encoding.learn()
+    state = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    state["encoding.alpha"].fill_(3.0)
+    layer.load_state_dict(state)
+
+
+CHANGES = {
+    "soften": lambda layer: layer.encoding.alpha.data.fill_(1),
+    "move": lambda layer: layer.encoding.center.data[1, 0].add_(0.5),
+    "step": step,
+    "widen": lambda layer: layer.double(),
+    "load": load,
+    "spoil": lambda layer: layer.encoding.alpha.data[0].fill_(math.nan),
+    "overflow": lambda layer: layer.encoding.alpha.data[0].fill_(math.inf),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("used_before", [False, True], ids=["first call", "later call"])
+def test_hard_engines_refuse_and_auto_falls_back_after_a_change(change, used_before, device):
+    """Hardness is decided from the present parameters at each call, never from a flag."""
+    conv = torch.nn.Conv2d(2, 3, 3, padding=1)
+    layer = attention_for(read_convolution(conv)).to(device)
+    image = torch.randn(1, 2, 4, 5, device=device)
+    if used_before:
+        assert layer.which_engine(image) == "conv"
+        layer(image)
+    if change == "widen" and not has_float64(device):
+        with pytest.raises(TypeError, match="does not support float64"):
+            CHANGES[change](layer)
+        return
+    CHANGES[change](layer)
+    image = image.to(layer.bias.dtype)
+    for engine in HARD_ENGINES:
+        with pytest.raises(EngineError, match=f"C2A201 attention: engine '{engine}' is not exact here: "):
+            set_engine(layer, engine)(image)
+    assert set_engine(layer, "auto").which_engine(image) not in HARD_ENGINES
+    if change not in ("spoil", "overflow"):
+        layer, image = layer.cpu().double(), image.cpu()
+        expected = set_engine(layer, "dense")(image.double()).detach()
+        assert_same(set_engine(layer, "auto")(image.double()).detach(), expected, soft_allowed(layer, image.double()))
+
+
+def test_lowering_the_dtype_keeps_heads_hard():
+    layer = attention_for(read_convolution(torch.nn.Conv1d(2, 3, 3)))
+    for cast in (layer.half, layer.bfloat16):
+        cast()
+        assert layer.encoding.center.dtype == layer.encoding.alpha.dtype == torch.float32
+        assert layer.which_engine(torch.ones(1, 2, 9, dtype=layer.bias.dtype)) == "conv"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_changing_the_engine_never_changes_the_parameters(engine):
+    layer = attention_for(read_convolution(torch.nn.Conv2d(2, 3, 3)))
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    set_engine(torch.nn.Sequential(layer), engine)(torch.ones(1, 2, 4, 4))
+    assert layer.engine == engine
+    assert layer.state_dict().keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
+
+
+def test_engines_and_limits_that_do_not_exist_are_refused():
+    layer = attention_for(read_convolution(torch.nn.Conv2d(2, 3, 3)))
+    with pytest.raises(UsageError, match="C2A002 engine 'fast' is not one of auto, conv, gather, separable, sdpa, den"):
+        set_engine(layer, "fast")
+    with pytest.raises(UsageError, match="C2A001 memory_limit=0 is not a positive number of bytes"):
+        set_engine(layer, "auto", memory_limit=0)
+    with pytest.raises(UsageError, match="C2A008 Linear has no attention layer"):
+        set_engine(torch.nn.Linear(1, 1), "auto")
+
+
+def test_heads_that_share_an_offset_or_leave_the_grid_are_not_a_convolution():
+    twice = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", [[0.0], [0.0]], 128.0))
+    holes = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", [[0.0], [1.0], [3.0]], 128.0))
+    away = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", [[0.0], [1.0]], 128.0))
+    image = torch.tensor([[[1.0, 2.0, 4.0]]])
+    for layer in (twice, holes):
+        assert layer.why_engine(image)["conv"] == "its offsets do not form a lattice, each point once"
+    assert away.why_engine(image)["conv"] == "head 1 leaves the grid at offset (1,)"
+    for layer in (twice, holes, away):
+        layer.requires_grad_(False)
+        expected = set_engine(layer, "dense")(image)
+        for engine in ("auto", "gather", "separable", "sdpa"):
+            assert_same(set_engine(layer, engine)(image), expected, rounding_of(layer, image))
+
+
+def rounding_of(layer, image):
+    """Float32 rounding of the channel product of a layer whose heads are one-hot."""
+    taps = layer.weights.taps().abs().sum().item() * image.abs().max().item()
+    return 2 * (layer.heads + 1) * 2.0**-24 / (1 - 2.0**-20) * (taps + layer.bias.abs().max().item())
+
+
+def test_permuted_heads_are_compiled_to_the_same_convolution():
+    conv = torch.nn.Conv2d(2, 3, (2, 3), dilation=2).requires_grad_(False)
+    layer = attention_for(read_convolution(conv))
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    layer.encoding.center.data = layer.encoding.center[order]
+    layer.weight.data = layer.weight.flatten(2)[..., order].unflatten(2, (2, 3))
+    image = torch.randn(1, 2, 8, 7)
+    assert layer.which_engine(image) == "conv"
+    assert_same(layer(image).detach(), conv(image))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_images_smaller_than_the_kernel_are_refused(engine):
+    layer = set_engine(attention_for(read_convolution(torch.nn.Conv2d(1, 1, 3))), engine)
+    with pytest.raises(GeometryError, match=r"C2A121 the padded grid \(2, 5\) is smaller than the dilated kernel"):
+        layer(torch.ones(1, 1, 2, 5))
+
+
+@given(st.data(), integer_tensors((2, 3), torch.float64, 3))
+def test_engines_say_why_they_are_not_exact(data, centers):
+    """`which_engine` is an engine that `why_engine` calls exact, and a hard one where one is."""
+    layer = MultiHeadSelfAttention(
+        1, 1, Encoding.of("quadratic", centers / 2, data.draw(st.sampled_from([1.0, 2000.0])))
+    )
+    image = torch.ones(1, 1, 3, 2, 2, dtype=torch.float64)
+    reasons = layer.why_engine(image)
+    assert list(reasons) == [name for name in ENGINES if name not in ("auto", "measured")]
+    chosen, hard = layer.which_engine(image), [name for name in HARD_ENGINES if reasons[name] == "exact"]
+    assert reasons[chosen] == "exact"
+    assert chosen == hard[0] if hard else chosen in ("separable", "dense")
+    assert reasons["dense"] == reasons["separable"] == "exact"

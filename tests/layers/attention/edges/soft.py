@@ -1,0 +1,368 @@
+"""Engines for soft heads against the dense softmax: outputs and gradients, borders and long axes included."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from layers.attention.cases import SOFT_ENGINES
+from oracles import convolve, rounding_allowed, soft_allowed
+
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
+from conv2attn.layers.attention.engines import dense, profiles, separable, smoothed
+from conv2attn.layers.attention.recipe import OperatorFacts
+from conv2attn.layers.theorem import attention_for, read_convolution
+from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
+from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Sites, evaluate
+from conv2attn.theory.basis.numbers import ScoreEllipse
+
+
+@st.composite
+def soft_layers(draw, axes, dtype=torch.float64):
+    """Position-only layers with real centres, any sharpness, padding and strides, and the sides of an image."""
+    sides = draw(grids(axes, {1: 30, 2: 7, 3: 4}[axes]))
+    padding = draw(paddings(sides))
+    sites = draw(sites_on(padding.sides(sides)))
+    heads = draw(st.integers(1, 3))
+    centers = draw(wide_tensors((heads, axes), torch.float64).map(lambda c: c.clamp(-6, 6)))
+    alphas = draw(st.lists(st.sampled_from([-0.25, 0.0, 0.01, 0.5, 2.0, 46.0, 1e4]), min_size=heads, max_size=heads))
+    encoding = Encoding.of("quadratic", centers, torch.tensor(alphas, dtype=torch.float64))
+    torch.manual_seed(draw(st.integers(0, 99)))
+    groups = draw(st.integers(1, 2))
+    layer = MultiHeadSelfAttention(2, 2, encoding, groups=groups, padding=padding, sites=sites, dtype=dtype)
+    return layer.requires_grad_(False), sides
+
+
+@pytest.mark.parametrize("engine", ["auto", "separable", "sdpa"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_soft_attention_is_the_dense_softmax(engine, axes):
+    """For all real centres and every alpha, borders included."""
+    compared = []
+
+    @given(st.data(), soft_layers(axes))
+    def check(data, drawn):
+        layer, sides = drawn
+        image = data.draw(wide_tensors((2, 2, *sides), torch.float64))
+        image[0, 0].flatten()[0] = 1.0
+        if engine == "sdpa" and layer.why_engine(image)["sdpa"] != "exact":
+            return
+        compared.append(layer)
+        expected = set_engine(layer, "dense")(image)
+        slack = 2 * 2.0**-10 * layer.weights.taps().abs().sum() * image.abs().max() if engine == "sdpa" else 0
+        assert_same(set_engine(layer, engine)(image), expected, float(soft_allowed(layer, image) + slack))
+
+    check()
+    assert compared
+
+
+def test_the_soft_bound_rejects_a_centre_that_is_slightly_off():
+    """Planted: a centre moved by 1e-9 pixels."""
+    encoding = Encoding.of("quadratic", torch.tensor([[0.3, -0.2]], dtype=torch.float64), 0.5)
+    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64).requires_grad_(False)
+    image = torch.randn(1, 1, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = layer(image)
+    encoding.center.data += 1e-9
+    with pytest.raises(AssertionError, match="differs in"):
+        assert_same(layer(image), expected, soft_allowed(layer, image))
+
+
+@pytest.mark.parametrize("alpha", [2.0, 60.0, 800.0])
+@pytest.mark.parametrize("side", [200, 201])
+def test_slabs_that_read_a_part_of_the_axis_are_the_dense_softmax(alpha, side):
+    """Centres beyond both borders too."""
+    centers = torch.tensor([[0.4], [-3.0], [150.5], [-190.25], [300.0], [-1e4]], dtype=torch.float64)
+    layer = MultiHeadSelfAttention(2, 3, Encoding.of("quadratic", centers, alpha), dtype=torch.float64).requires_grad_(
+        False
+    )
+    image = torch.randn(2, 2, side, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = set_engine(layer, "dense")(image)
+    assert_same(set_engine(layer, "separable")(image), expected, soft_allowed(layer, image))
+
+
+WAYS = {
+    "apart": (torch.nn.Conv2d(16, 4, 3, padding=1), 1.0),
+    "apart with a stride": (torch.nn.Conv2d(4, 8, (3, 2), stride=(2, 1), padding=1, groups=2), 60.0),
+    "apart in one axis": (torch.nn.Conv1d(2, 3, 4, stride=2, padding=1), 5.0),
+    "apart in three axes": (torch.nn.Conv3d(2, 4, (2, 3, 2), stride=(1, 2, 1), padding=1), 5.0),
+    "smoothed": (torch.nn.Conv2d(4, 6, 3, padding=1, groups=2), 5.0),
+    "smoothed, depthwise": (torch.nn.Conv2d(4, 8, (3, 4), padding=(1, 0), stride=(2, 1), groups=4), 46.0),
+    "smoothed with steps": (torch.nn.Conv2d(4, 6, (2, 3), stride=(2, 4), dilation=(3, 2), padding=(0, 9)), 1.0),
+    "smoothed by reflection": (torch.nn.Conv2d(4, 6, 3, padding=(2, 1), padding_mode="reflect"), 5.0),
+    "smoothed in one axis": (torch.nn.Conv1d(2, 3, 4, stride=2, padding=1), 5.0),
+    "smoothed in three axes": (torch.nn.Conv3d(2, 4, (2, 3, 2), stride=(1, 2, 1), padding=1), 5.0),
+}
+"""Heads whose centres are unevenly spaced mix the image each for itself; others read one smoothed image."""
+
+
+TILES = {"one product": 1000, "tiles": 4}
+
+
+@pytest.fixture(params=TILES)
+def tiles(request, monkeypatch):
+    """A device that mixes every axis of these images by one product, and one that does so in tiles of four queries."""
+    monkeypatch.setitem(profiles.TILES, "cpu", TILES[request.param])
+    return request.param
+
+
+def build(name, apart=0.0):
+    """A frozen layer in float64, its centres all moved by `apart`, and an image."""
+    conv, alpha = WAYS[name]
+    layer = attention_for(read_convolution(conv.double()), alpha=alpha).requires_grad_(False)
+    center = set_engine(layer, "separable").encoding.center
+    if name.startswith("apart"):
+        center += 0.1 * center.square()
+    center += apart
+    sides = {1: (40,), 2: (40, 42), 3: (6, 9, 8)}[layer.dimensions]
+    return layer, torch.randn(2, conv.in_channels, *sides, generator=torch.Generator().manual_seed(0)).double()
+
+
+def run_of(layer):
+    """The run of the layer's only recipe, and its settings."""
+    (facts,) = layer._facts.values()
+    (recipe,) = (facts.recipes | facts.trained_recipes).values()
+    return recipe.evaluation.func.__name__, recipe.evaluation.keywords
+
+
+@pytest.mark.parametrize(("kernel", "side"), [(301, 40), (301, 100), (99, 3)])
+def test_blocks_of_points_that_lie_in_the_padding_alone_are_zero(kernel, side):
+    conv = torch.nn.Conv1d(2, 2, kernel, padding=kernel // 2).double()
+    layer = set_engine(attention_for(read_convolution(conv), alpha=5.0).requires_grad_(False), "separable")
+    image = torch.randn(2, 2, side, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert_same(layer(image), evaluate(layer.basis(), image), float(soft_allowed(layer, image)))
+    assert run_of(layer)[0] == "run_smoothed"
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.3])
+@pytest.mark.parametrize("name", WAYS)
+def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, tiles):
+    layer, image = build(name, apart)
+    expected = evaluate(layer.basis(), image)
+    assert_same(layer(image), expected, float(soft_allowed(layer, image)))
+    way, settings = run_of(layer)
+    assert way == ("run_heads" if name.startswith("apart") else "run_smoothed")
+    tilings = settings["tilings"] if way == "run_heads" else settings["smoothing"].tilings
+    tiled = any(tiling.count > 1 for tiling in tilings)
+    assert tiled == (tiles == "tiles" and max(image.shape[2:]) > 9)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_each_way_takes_a_batch_without_images(name):
+    layer, image = build(name)
+    assert layer(image[:0]).shape == (0, *layer(image).shape[1:])
+
+
+def a_key_left_out(monkeypatch, layer):
+    right = profiles.KeysRead.keys
+    monkeypatch.setattr(profiles.KeysRead, "keys", lambda *args: (right(*args)[0], right(*args)[1] - 1))
+
+
+def a_profile_kept(monkeypatch, layer):
+    layer.encoding.center[0] += 0.1
+    monkeypatch.setattr(OperatorFacts, "is_current", lambda self, operators: True)
+
+
+def heads_in_another_order(monkeypatch, layer):
+    right = recipe.taps_of_heads
+
+    def wrong(centers, alphas):
+        return replace(right(centers, alphas), order=tuple(range(layer.heads))[::-1], in_order=False)
+
+    monkeypatch.setattr(recipe, "taps_of_heads", wrong)
+
+
+def columns_of_another_head(monkeypatch, layer):
+    right = separable.all_profiles
+
+    def wrong(*args):
+        *rows, columns = right(*args)
+        return [*rows, tuple(block.roll(1, 0) for block in columns)]
+
+    monkeypatch.setattr(separable, "all_profiles", wrong)
+
+
+def a_smoothed_image_one_pixel_off(monkeypatch, layer):
+    right = smoothed.along
+    monkeypatch.setattr(smoothed, "along", lambda image, dim, *args: right(image, dim, *args).roll(1, dim))
+
+
+def a_pixel_beside_the_padding_left_out(monkeypatch, layer):
+    right = profiles.within
+
+    def later(block, crop):
+        skipped, count = right(block, crop)
+        return (skipped + 1, count - 1) if count and block.first < crop[0] else (skipped, count)
+
+    monkeypatch.setattr(profiles, "within", later)
+
+
+def tiles_that_step_one_key_too_short(monkeypatch, layer):
+    right = profiles.KeysRead.tiling
+    monkeypatch.setattr(profiles.KeysRead, "tiling", lambda *args: replace(right(*args), step=right(*args).step - 1))
+
+
+def tiles_without_their_last_keys(monkeypatch, layer):
+    right = profiles.KeysRead.ends
+    monkeypatch.setattr(profiles.KeysRead, "ends", lambda *args: (right(*args)[0], right(*args)[1] - 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    [
+        ("apart", a_key_left_out),
+        ("apart", a_profile_kept),
+        ("apart", columns_of_another_head),
+        ("apart", tiles_without_their_last_keys),
+        ("smoothed", a_key_left_out),
+        ("smoothed", a_profile_kept),
+        ("smoothed", heads_in_another_order),
+        ("smoothed", a_smoothed_image_one_pixel_off),
+        ("smoothed", a_pixel_beside_the_padding_left_out),
+        ("smoothed", tiles_that_step_one_key_too_short),
+        ("smoothed", tiles_without_their_last_keys),
+    ],
+)
+def test_planted_errors_of_the_ways_are_found(name, plant, monkeypatch):
+    monkeypatch.setitem(profiles.TILES, "cpu", TILES["tiles"])
+    layer, image = build(name)
+    layer(image)
+    plant(monkeypatch, layer)
+    if plant is not a_profile_kept:
+        layer.prepare()
+    expected = evaluate(layer.basis(), image)
+    with pytest.raises(AssertionError):
+        assert_same(layer(image), expected, float(soft_allowed(layer, image)))
+
+
+def slanted(heads):
+    """Some of three heads with full covariances, and an image: one is flat along an axis, one far beside the grid."""
+    center = torch.tensor([[0.3, -1.2], [2.0, 0.0], [-30.0, 4.0]])
+    root = torch.tensor([[[1.0, 0.4], [0.0, 0.7]], [[0.0, 0.0], [0.0, 2.0]], [[3.0, -1.0], [2.0, 2.0]]])
+    encoding = Encoding.of("generalised", center[heads], root[heads])
+    layer = MultiHeadSelfAttention(3, 2, encoding, sites=Sites((1, 2), (1, 0), (0, 1)), engine="dense")
+    return layer, torch.randn(2, 3, 40, 37, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+@pytest.mark.parametrize(("heads", "limit"), [([0, 1, 2], 2**29), ([0], 2**29), ([0], 2**21), ([2], 2**21)])
+def test_heads_with_covariances_are_the_same_in_boxes_of_keys(heads, limit, monkeypatch):
+    """Values and gradients, those of weights that are computed again too."""
+    layer, image = slanted(heads)
+    layer.memory_limit = limit
+    inputs = [image, *layer.parameters()]
+    found = layer(image)
+    assert run_of(layer)[0] == "run_boxes"
+    got = torch.autograd.grad(found.square().sum(), inputs)
+    monkeypatch.setattr(dense, "boxes_for", lambda question: None)
+    layer.prepare()
+    expected = layer(image)
+    assert run_of(layer)[0] == "run"
+    assert_same(found.detach(), expected.detach(), 1e-5)
+    assert_same(found.detach(), evaluate(layer.basis(), image).detach(), 1e-3)
+    for g, w in zip(got, torch.autograd.grad(expected.square().sum(), inputs), strict=True):
+        assert_same(g, w, 1e-4 * w.abs().max().item())
+
+
+@pytest.mark.parametrize("heads", [[0], [2], [0, 1, 2]])
+def test_boxes_keep_every_weight(heads):
+    """What they leave out is exactly 0 as computed."""
+    layer, image = slanted(heads)
+    with torch.no_grad():
+        boxes = dense.boxes_for(layer.question(layer.basis(), image))
+        attention = layer.attention(sides=(40, 37))[0].unflatten(1, (39, 18)).unflatten(3, (40, 37))
+    for rows, columns in itertools.product(*boxes):
+        part = attention[:, rows.start : rows.stop, columns.start : columns.stop].clone()
+        part[..., rows.first : rows.last, columns.first : columns.last] = 0
+        assert not part.any()
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_boxes_that_are_too_narrow_are_found(end, monkeypatch):
+    """Planted: half of the reach at one end."""
+    right = ScoreEllipse.reach
+
+    def wrong(ellipse, axis, depth):
+        ends = list(right(ellipse, axis, depth))
+        ends[end] = (ends[end] + ellipse.center[axis]) / 2
+        return tuple(ends)
+
+    monkeypatch.setattr(ScoreEllipse, "reach", wrong)
+    with pytest.raises(AssertionError):
+        test_boxes_keep_every_weight([0])
+
+
+def most_left_out(dtype, alpha, center, side, queries):
+    """The largest sum of softmax weights, over some queries, of the keys that frozen heads do not read."""
+    grid = AttentionGrid((side,), Sites.everywhere(1))
+    reading = profiles.KeysRead(HeadNumbers(((center,),), (alpha,)), grid, dtype, every=False)
+    first, last = reading.keys(alpha, center, (queries[0], queries[1] - 1), side)
+    scores = [[-alpha * (key - query - center) ** 2 for key in range(side)] for query in range(*queries)]
+    weights = torch.softmax(torch.tensor(scores, dtype=torch.float64), -1)
+    weights[:, first:last] = 0
+    return weights.sum(-1).max().item() / (profiles.LEFT_OUT * torch.finfo(dtype).eps)
+
+
+@given(
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    st.sampled_from([1e-6, 0.003, 0.1, 1.0, 5.0, 23.0, 46.0, 500.0]),
+    st.floats(-30, 30),
+    st.integers(1, 60),
+    st.data(),
+)
+def test_what_frozen_heads_do_not_read_weighs_less_than_rounding(dtype, alpha, center, side, data):
+    start = data.draw(st.integers(0, side - 1))
+    assert most_left_out(dtype, alpha, center, side, (start, data.draw(st.integers(start + 1, side)))) <= 1
+
+
+def test_a_reading_that_is_too_narrow_is_found(monkeypatch):
+    """Planted: one key less on each side."""
+    right = profiles.KeysRead.keys
+    monkeypatch.setattr(profiles.KeysRead, "keys", lambda *args: (right(*args)[0] + 1, right(*args)[1] - 1))
+    assert most_left_out(torch.float32, 1.0, 0.0, 60, (20, 40)) > 1
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_heads_that_become_trained_have_gradients(groups):
+    """A recipe of frozen heads, which keeps their profiles, does not serve them any more."""
+    conv = torch.nn.Conv2d(4, 4, 3, padding=1, groups=groups)
+    layer = set_engine(attention_for(read_convolution(conv), alpha=5.0), "separable")
+    image = torch.randn(1, 4, 30, 31)
+    layer(image)
+    layer.encoding.learn()
+    layer(image).square().sum().backward()
+    assert layer.encoding.center.grad.abs().min() > 0
+
+
+@pytest.mark.parametrize("engine", SOFT_ENGINES)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_gradients_are_those_of_the_dense_softmax(engine, axes):
+    """With respect to centres, alpha, values, outputs, bias and image; `gradcheck` against differences as well."""
+    torch.manual_seed(axes)
+    encoding = Encoding.of(
+        "quadratic", torch.randn(3, axes, dtype=torch.float64), torch.rand(3, dtype=torch.float64) + 0.1
+    )
+    layer = MultiHeadSelfAttention(2, 3, encoding, d_head=4, dtype=torch.float64)
+    image = torch.randn(1, 2, *(4, 3, 2)[:axes], dtype=torch.float64, requires_grad=True)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(x, *parameters):
+        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
+
+    set_engine(layer, engine)
+    assert torch.autograd.gradcheck(run, (image, *layer.parameters()))
+    inputs = [image, *layer.parameters()]
+    got = torch.autograd.grad(layer(image).square().sum(), inputs)
+    wanted = torch.autograd.grad(set_engine(layer, "dense")(image).square().sum(), inputs)
+    assert all(g.abs().max() > 0 for g in wanted)
+    for g, w in zip(got, wanted, strict=True):
+        assert_same(g, w, 1e-12 * w.abs().max().item())
+
+
+@pytest.mark.parametrize("alpha", [50.0, 128.0])
+def test_separable_attention_is_linear_in_the_tokens(alpha):
+    """100,000 tokens: all pairs would take 40 GB a head."""
+    conv = torch.nn.Conv1d(1, 1, 3, padding=1).requires_grad_(False)
+    layer = set_engine(attention_for(read_convolution(conv), alpha=alpha), "separable")
+    image = torch.randn(1, 1, 100_000, generator=torch.Generator().manual_seed(0))
+    layer.memory_limit = 2**26
+    assert_same(layer(image).detach().double(), convolve(conv, image), rounding_allowed(conv, image))

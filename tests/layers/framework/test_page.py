@@ -1,0 +1,31 @@
+"""Every example of the page about the framework runs as it stands there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[3] / "docs" / "framework.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+
+
+def run(blocks: list[str]) -> None:
+    exec(compile("\n".join(blocks), str(PAGE), "exec"), {"__name__": "framework.md"})
+
+
+def test_the_examples_run_one_after_the_other_and_print_what_they_say(capsys):
+    assert len(BLOCKS) >= 16
+    run(BLOCKS)
+    said = [re.match(r"[\w. ]+", line.split("#")[1].strip())[0].strip() for line in printing(BLOCKS)]
+    assert capsys.readouterr().out.splitlines() == said
+    assert len(said) == 4
+
+
+def printing(blocks: list[str]) -> list[str]:
+    return [line for line in "".join(blocks).splitlines() if line.startswith("print(")]
+
+
+def test_an_example_that_is_wrong_is_caught():
+    at = next(place for place, block in enumerate(BLOCKS) if "== 5  # order" in block)
+    with pytest.raises(AssertionError):
+        run([*BLOCKS[:at], BLOCKS[at].replace("== 5  # order", "== 9  # order")])

@@ -1,0 +1,131 @@
+"""Moving centres: nearest sampling at whole offsets equals a deformable convolution written as loops over pixels."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.layers.theorem import deformable_as_attention
+from conv2attn.theory.bounds import leaked_mass
+
+
+@torch.no_grad()
+def deformable(mover, conv, image):
+    """Eq. (2) of Dai et al. 2017 for whole offsets: loops over outputs, taps and axes, zero beyond the image."""
+    moves, (sides, kernel) = mover(image), (image.shape[2:], conv.kernel_size)
+    taps = list(itertools.product(*map(range, kernel)))
+    padded = conv(image)
+    result = (
+        torch.zeros_like(padded)
+        if conv.bias is None
+        else conv.bias.detach().reshape(1, -1, *[1] * len(sides)).expand_as(padded).clone()
+    )
+    for place in itertools.product(*map(range, padded.shape[2:])):
+        for number, tap in enumerate(taps):
+            pixel = [
+                o * s - p + d * t + round(float(moves[(0, number * len(sides) + axis, *place)]))
+                for axis, (o, s, p, d, t) in enumerate(
+                    zip(place, conv.stride, conv.padding, conv.dilation, tap, strict=True)
+                )
+            ]
+            if all(0 <= x < side for x, side in zip(pixel, sides, strict=True)):
+                read = image[(0, slice(None), *pixel)]
+                inner = conv.in_channels // conv.groups
+                for group in range(conv.groups):
+                    rows = slice(
+                        group * conv.out_channels // conv.groups, (group + 1) * conv.out_channels // conv.groups
+                    )
+                    weight = conv.weight[(rows, slice(None), *tap)]
+                    result[(0, rows, *place)] += weight @ read[group * inner : (group + 1) * inner]
+    return result
+
+
+@st.composite
+def pairs(draw):
+    """A 1x1 convolution of whole numbers and a convolution that it moves, both in float64, and an image."""
+    axes = draw(st.integers(1, 2))
+    sizes = st.lists(st.integers(1, 3), min_size=axes, max_size=axes).map(tuple)
+    kernel, stride, dilation, groups = draw(sizes), draw(sizes), draw(sizes), draw(st.integers(1, 2))
+    padding = tuple(d * ((k - 1) // 2) for k, d in zip(kernel, dilation, strict=True))
+    kind = (nn.Conv1d, nn.Conv2d)[axes - 1]
+    conv = kind(4, 2, kernel, stride, padding, dilation, groups, bias=draw(st.booleans()))
+    mover = kind(4, axes * conv.weight[0, 0].numel(), 1, stride, bias=draw(st.booleans()))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    with torch.no_grad():
+        for parameter in (*conv.parameters(), *mover.parameters()):
+            parameter.copy_(torch.randint(-2, 3, parameter.shape, generator=generator))
+    image = torch.randint(
+        -1, 2, (1, 4, *draw(st.lists(st.integers(5, 7), min_size=axes, max_size=axes))), generator=generator
+    )
+    return mover.double(), conv.double(), image.double()
+
+
+@given(pairs())
+def test_whole_offsets_are_a_deformable_convolution_bit_for_bit(pair):
+    mover, conv, image = pair
+    layer = deformable_as_attention(mover, conv)
+    assert torch.equal(layer(image).detach(), deformable(mover, conv, image).detach())
+
+
+@given(pairs(), st.sampled_from([1.0, 3.0, 8.0]))
+def test_a_soft_head_misses_by_the_leak_around_the_moved_centre(pair, alpha):
+    mover, conv, image = pair
+    error = (deformable_as_attention(mover, conv, alpha=alpha)(image) - deformable(mover, conv, image)).abs()
+    most = 2 * image.abs().max() * conv.weight.abs().flatten(1).sum(1).max()
+    assert (error <= most * leaked_mass(alpha, len(conv.kernel_size)) + 1e-9).all()
+
+
+def test_an_offset_negated_or_with_its_axes_swapped_is_seen():
+    torch.manual_seed(0)
+    conv, mover = nn.Conv2d(4, 2, 3, padding=1).double(), nn.Conv2d(4, 18, 1).double()
+    with torch.no_grad():
+        mover.weight.copy_(torch.randint(-1, 2, mover.weight.shape))
+        mover.bias.copy_(torch.randint(-1, 2, mover.bias.shape))
+    image = torch.randint(-1, 2, (1, 4, 6, 7)).double()
+    expected = deformable(mover, conv, image)
+    right = deformable_as_attention(mover, conv)
+    assert torch.allclose(right(image), expected, atol=1e-12)
+    for plant in (
+        lambda layer: (layer.query.data.neg_(), layer.query_bias.data.neg_()),
+        lambda layer: (layer.query.data.copy_(layer.query.data[:, [0, 2, 1]]), None),
+        lambda layer: (layer.query_bias.data.zero_(), None),
+        lambda layer: (layer.query.data.mul_(0.5), None),
+    ):
+        layer = deformable_as_attention(mover, conv)
+        plant(layer)
+        assert not torch.allclose(layer(image), expected, atol=1e-3)
+
+
+def test_between_pixels_a_head_is_a_gaussian_and_not_bilinear():
+    """Half way between two pixels both weigh one half at every alpha; at a quarter the nearer one wins."""
+    mover, conv = nn.Conv1d(1, 1, 1).double(), nn.Conv1d(1, 1, 1, bias=False).double()
+    nn.init.zeros_(mover.weight), nn.init.ones_(conv.weight)
+    image = torch.tensor([[[0.0, 8.0, 0.0, 0.0]]]).double()
+    for offset, expected in ((0.5, 4.0), (0.25, 0.0), (0.75, 8.0)):
+        nn.init.constant_(mover.bias, offset)
+        at_zero = deformable_as_attention(mover, conv, alpha=64.0)(image)[0, 0, 0]
+        assert at_zero.item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_offsets_and_the_weights_train():
+    layer = deformable_as_attention(nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3, padding=1), alpha=1.0)
+    layer(torch.randn(2, 2, 5, 6)).square().sum().backward()
+    for name in ("query", "query_bias", "weight", "bias"):
+        assert layer.get_parameter(name).grad.abs().sum() > 0, name
+
+
+def test_what_is_no_pair_of_this_kind_is_refused():
+    conv = nn.Conv2d(2, 3, 3, padding=1)
+    for mover, other, kind, words in (
+        (nn.Conv2d(2, 18, 3, padding=1), conv, UnsupportedError, "C2A101 offsets by a kernel"),
+        (nn.Conv2d(2, 9, 1), conv, UsageError, "C2A007 offsets 2->9"),
+        (nn.Conv2d(2, 18, 1, stride=2), conv, UsageError, "C2A007 offsets 2->18"),
+        (nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3), UnsupportedError, r"C2A101 padding \(0, 0\) in front"),
+        (nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), UnsupportedError, "reflect"),
+    ):
+        with pytest.raises(kind, match=words):
+            deformable_as_attention(mover, other)

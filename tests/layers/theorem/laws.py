@@ -1,0 +1,116 @@
+"""Theorem 1's construction: what it stores, for which heads and widths it serves, and what it refuses."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import convolve
+from torch import nn
+
+from conv2attn.errors import GeometryError
+from conv2attn.layers.theorem import attention_for, read_convolution
+from conv2attn.testing import assert_same, convolutions, images_for
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
+
+
+@given(convolutions(wide=True), st.sampled_from(["quadratic", "enumerated"]))
+def test_the_products_are_the_taps_and_the_centres_the_offsets(conv, encoding):
+    """`W_val W_out` equals the tap bit for bit, and heads and taps are in bijection, row-major."""
+    layer = attention_for(read_convolution(conv), encoding=encoding)
+    weight = conv.weight
+    if conv.transposed:
+        parts = weight.unflatten(0, (conv.groups, -1)).transpose(1, 2).flatten(0, 1)
+        weight = parts.flip(list(range(2, parts.ndim)))
+    taps = list(itertools.product(*map(range, conv.kernel_size)))
+    assert layer.heads == len(taps)
+    for head, tap in enumerate(taps):
+        assert torch.equal(layer.weights.taps()[head], weight[(..., *tap)])
+        triples = zip(conv.dilation, tap, conv.kernel_size, strict=True)
+        assert layer.encoding.center[head].tolist() == [d * (t - (k - 1) // 2) for d, t, k in triples]
+    assert layer.bias is conv.bias is None or torch.equal(layer.bias, conv.bias)
+
+
+@given(convolutions(), st.booleans())
+def test_a_layer_holds_a_weight_and_positions_are_parameters_where_they_train(conv, trainable):
+    convolution = read_convolution(conv)
+    layer = attention_for(convolution, trainable=trainable)
+    assert layer.d_head == min(conv.in_channels, conv.out_channels)
+    assert torch.equal(layer.weight, convolution.weight)
+    assert layer.value is layer.output is None
+    names = ["weight"] + ["bias"] * (conv.bias is not None)
+    assert list(layer.state_dict()) == names + ["encoding.center", "encoding.alpha"] * trainable
+    assert all(parameter.requires_grad for parameter in layer.parameters())
+    assert layer.encoding.center.requires_grad is layer.encoding.alpha.requires_grad is trainable
+
+
+AUTO = {torch.float64: 1024.0, torch.float32: 128.0, torch.bfloat16: 128.0, torch.float16: 64.0}
+
+
+@pytest.mark.parametrize("dtype", AUTO)
+def test_alpha_is_the_power_of_two_of_the_layer_s_own_dtype(dtype):
+    layer = attention_for(read_convolution(nn.Conv1d(1, 1, 3, dtype=dtype)))
+    assert layer.encoding.alpha.tolist() == [AUTO[dtype]] * 3
+
+
+@pytest.mark.parametrize("alpha", [46, 1.5, 200.0])
+def test_a_given_alpha_is_taken_as_it_is(alpha):
+    layer = attention_for(read_convolution(nn.Conv1d(1, 1, 3)), alpha=alpha)
+    assert layer.encoding.alpha.tolist() == [alpha] * 3
+    assert (layer.which_engine(torch.ones(1, 1, 4)) == "conv") is (alpha == 200.0)
+
+
+@given(st.data(), convolutions(dtypes=[torch.float32]))
+def test_one_layer_serves_images_of_every_size(data, conv):
+    layer = attention_for(read_convolution(conv))
+    for extra in (0, 2, 9):
+        image = data.draw(images_for(conv, extra=extra))
+        assert_same(layer(image).detach(), convolve(conv, image, image.dtype))
+
+
+@given(st.data(), convolutions(transposed=[True], dtypes=[torch.float64]))
+def test_output_size_of_a_transposed_convolution_is_honoured(data, conv):
+    """Every size that torch accepts gives torch's output; the sizes on either side are refused."""
+    conv.output_padding = (0,) * len(conv.kernel_size)
+    image = data.draw(images_for(conv, batches=[1]))
+    smallest = [
+        (n - 1) * s - 2 * p + d * (k - 1) + 1
+        for n, s, p, d, k in zip(
+            image.shape[2:], conv.stride, conv.padding, conv.dilation, conv.kernel_size, strict=True
+        )
+    ]
+    extra = [data.draw(st.integers(0, s - 1)) for s in conv.stride]
+    size = [n + e for n, e in zip(smallest, extra, strict=True)]
+    layer = attention_for(read_convolution(conv))
+    assert_same(layer(image, output_size=size).detach(), conv(image, output_size=size))
+    for wrong in ([n - 1 for n in smallest], [n + s for n, s in zip(smallest, conv.stride, strict=True)]):
+        with pytest.raises(GeometryError, match=r"C2A121 attention: output_size .* is not between"):
+            layer(image, output_size=wrong)
+
+
+def test_output_size_overrides_output_padding():
+    conv = nn.ConvTranspose2d(2, 3, 3, stride=3, output_padding=(2, 1)).requires_grad_(False)
+    layer, image = attention_for(read_convolution(conv)), torch.randn(1, 2, 3, 4)
+    for size in ([9, 12], [10, 14], [11, 13]):
+        assert_same(layer(image, output_size=size).detach(), conv(image, output_size=size), 1e-5)
+        assert layer(image, output_size=[1, 3, *size]).shape[2:] == torch.Size(size)
+
+
+def test_a_lazy_layer_is_converted_once_it_was_initialised():
+    conv, image = nn.LazyConv2d(3, (3, 2), padding=1), torch.randint(-9, 10, (1, 2, 5, 4)).float()
+    conv(image)
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.copy_(torch.randint(-9, 10, parameter.shape))
+    assert_same(attention_for(read_convolution(conv))(image).detach(), conv(image).detach())
+
+
+def test_the_weight_is_copied_and_not_shared():
+    conv = nn.Conv1d(1, 1, 3)
+    layer = attention_for(read_convolution(conv))
+    before = layer.weight.detach().clone()
+    with torch.no_grad():
+        conv.weight.zero_()
+    assert torch.equal(layer.weight, before)

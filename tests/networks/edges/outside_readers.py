@@ -1,0 +1,162 @@
+"""Code outside a convolution that reads its weight, its padding, what its class adds, or its class."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from whole import assert_equal, image_of, whole
+
+from conv2attn import MultiHeadSelfAttention, certify, conversion_of, convert
+from conv2attn.errors import UnsupportedError
+from conv2attn.networks import attention_layers
+from conv2attn.verdicts import Verdict
+
+IMAGE = image_of(2, 3, 8, 9)
+
+
+class Labelled(nn.Conv2d):
+    """Has an attribute and a method of its class, which no attention layer has."""
+
+    label = 3
+
+    def doubled(self):
+        return 2 * self.weight.sum()
+
+
+class Reader(nn.Module):
+    """Three convolutions; its `body` is one of the functions below."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.other = Labelled(3, 3, 3, padding=1), nn.Conv2d(3, 3, 1)
+        self.box = nn.ModuleList([nn.Sequential(nn.Conv2d(3, 3, 3, padding=1))])
+
+    def forward(self, image):
+        return self.other(self.body(image))
+
+
+def reader(body) -> nn.Module:
+    return whole(type("Reading", (Reader,), {"body": body})())
+
+
+def by_name(self, image):
+    return self.conv(image.to(self.conv.weight.dtype))
+
+
+def by_a_local_name(self, image):
+    conv = self.conv
+    return conv(image) + conv.weight.sum()
+
+
+def in_a_loop(self, image):
+    for block in self.box:
+        image = block(image) * block[0].weight.sum()
+    return image
+
+
+def of_the_class(self, image):
+    return self.conv(image) * self.conv.label
+
+
+def by_getattr(self, image):
+    return self.conv(image) + getattr(self.conv, "weight").sum()  # noqa: B009
+
+
+def in_a_nested_function(self, image):
+    def scaled(tensor):
+        return tensor * self.conv.weight.sum()
+
+    return scaled(self.conv(image))
+
+
+def total_of(conv):
+    return conv.weight.sum()
+
+
+def in_another_function(self, image):
+    return self.conv(image) + total_of(self.conv)
+
+
+def the_padding(self, image):
+    return self.conv(F.pad(image, (self.conv.padding[0],) * 4))
+
+
+def a_method(self, image):
+    return self.conv(image) * self.conv.doubled()
+
+
+def what_a_method_of_torch_needs(self, image):
+    return self.conv(image) + self.conv.in_channels + self.conv.dilation[0]
+
+
+READS = [
+    by_name,
+    by_a_local_name,
+    in_a_loop,
+    of_the_class,
+    by_getattr,
+    in_a_nested_function,
+    in_another_function,
+    the_padding,
+    a_method,
+    what_a_method_of_torch_needs,
+]
+
+
+@pytest.mark.parametrize("example", [None, IMAGE])
+@pytest.mark.parametrize("body", READS)
+def test_attention_has_the_attributes_of_its_convolution(body, example):
+    model = reader(body)
+    network = convert(model, example_input=example)
+    assert set(attention_layers(network)) == {"conv", "other", "box.0.0"}
+    assert_equal(model, network, IMAGE)
+    twin = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.add_(1)
+    assert_equal(model, network, IMAGE)
+    assert not torch.equal(twin(IMAGE), network(IMAGE))
+
+
+class Asking(Reader):
+    """Skips what is no convolution."""
+
+    def body(network, image):
+        for step in (network.conv, network.other):
+            image = step(image) if isinstance(step, nn.Conv2d) else image
+        return image
+
+
+def test_readers_of_the_class_are_named_and_certify_finds_the_difference():
+    model = whole(Asking()).eval()
+    rows = {row.name: row.reason for row in conversion_of(convert(model, example_input=IMAGE)).rows}
+    assert rows["conv"] == rows["other"] == "Asking asks for its class, which is no convolution's"
+    assert rows["box.0.0"] == ""
+    assert {row.reason for row in conversion_of(convert(model)).rows} == {""}
+    assert certify(model, convert(model), images=IMAGE).verdict is not Verdict.HOLDS
+
+
+class Missing(Reader):
+    """Asks for what torch's convolutions have and attention has not."""
+
+    def body(self, image):
+        return self.conv._conv_forward(image, self.conv.weight, None)
+
+
+def test_an_example_shows_readers_of_attributes_that_attention_lacks():
+    with pytest.raises(UnsupportedError, match=r"C2A108 conv: the network's own code reads its _conv_forward"):
+        convert(whole(Missing()), example_input=IMAGE)
+    assert_equal(whole(Missing()), convert(whole(Missing()), example_input=IMAGE, skip="conv"), IMAGE)
+
+
+def test_a_hook_that_reads_the_weight_finds_it():
+    model, norms = whole(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))), []
+    model[1].register_forward_hook(lambda module, args, result: norms.append(module.weight.norm()))
+    for example in (None, IMAGE):
+        network = convert(model, example_input=example)
+        norms.clear()
+        assert_equal(model, network, IMAGE, engines=["auto"])
+        assert torch.equal(norms[0], norms[1])
+        assert isinstance(network[0], MultiHeadSelfAttention)

@@ -1,0 +1,417 @@
+"""Starts: heads look where their rows say, by formulas that share no code with them, and everything trains."""
+
+import copy
+import io
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import conv2attn
+from conv2attn.errors import AlphaError, UnsupportedError, UsageError
+from conv2attn.networks.starts import Parts
+from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
+
+
+class Own(nn.Module):
+    """A transformer of one's own: a class token, norms behind each layer, names that nobody else has."""
+
+    def __init__(self, sides=(6, 9), width=48, heads=4, written=()):
+        super().__init__()
+        self.sides, self.written = sides, written
+        self.embedding = nn.Linear(12, width)
+        self.where = nn.Parameter(0.1 * torch.randn(math.prod(sides) + 1, width))
+        self.class_token = nn.Parameter(torch.randn(width))
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(width, heads, 64, 0.0) for _ in range(2))
+        self.beside = nn.Linear(width, width)
+
+    def forward(self, patches):
+        tokens = self.embedding(patches)
+        tokens = torch.cat([self.class_token.expand(len(tokens), 1, -1), tokens], 1)
+        tokens = tokens + self.where[: tokens.shape[1]]
+        for number, block in enumerate(self.blocks):
+            tokens = block(tokens.transpose(0, 1)).transpose(0, 1)
+            if number in self.written:
+                tokens = tokens + self.beside(tokens)
+        return tokens[:, 0]
+
+
+PARTS = Parts(positions="where", sides=(6, 9))
+
+
+def vit(**sizes):
+    torch.manual_seed(0)
+    return VisionTransformer(TransformerPlan(**sizes))
+
+
+def own(**arguments):
+    torch.manual_seed(0)
+    network = Own(**arguments)
+    return network, {"example_input": torch.randn(3, 54, 12), "parts": PARTS}
+
+
+CASES = {
+    "7x7": lambda: (vit(), {}, (7, 7)),
+    "8x8, one head of 16": lambda: (vit(side=8, patch=1, width=32, heads=2, layers=2), {}, (8, 8)),
+    "torch's draw": lambda: (vit(drawn="torch"), {}, (7, 7)),
+    "32x32": lambda: (vit(side=32, patch=1, width=32, heads=2, layers=1), {}, (32, 32)),
+    "rectangular, class token, post-norm": lambda: (*own(), (6, 9)),
+}
+
+
+def inputs_of(network, arguments):
+    side = 0 if "example_input" in arguments else network.plan.side
+    return arguments.get("example_input", torch.randn(2, 1, side, side, generator=torch.Generator().manual_seed(1)))
+
+
+def quadratic_attention(sides, query, offset, alpha):
+    """The quadratic head's attention at its target, by its definition."""
+    target = [q + c for q, c in zip(query, offset, strict=True)]
+    scores = {k: -alpha * math.dist(k, target) ** 2 for k in itertools.product(*map(range, sides))}
+    return 1 / sum(math.exp(score - scores[tuple(target)]) for score in scores.values())
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("kernel_size", "alpha"), [(3, 2.0), (5, 1.0)])
+def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
+    network, arguments, sides = CASES[case]()
+    if case == "32x32" and kernel_size == 5:
+        alpha = 4.0
+    start = conv2attn.start_at_convolution(network, kernel_size=kernel_size, alpha=alpha, **arguments)
+    images = arguments.get("example_input")
+    if images is None:
+        drawn = torch.Generator().manual_seed(0)
+        images = torch.randn(2, 1, network.plan.side, network.plan.side, generator=drawn)
+    captured = conv2attn.capture(network, images)
+    assert len(start.heads) == sum(maps.shape[1] for maps in captured.values())
+    grid = list(itertools.product(*map(range, sides)))
+    assert ("attend more to another token" in str(start)) == any(row.peaked < 1 for row in start.heads)
+    for row in start.heads[:: max(1, len(start.heads) // 4)]:
+        attention = captured[row.layer][:, row.head, -len(grid) :]
+        leading = attention.shape[-1] - len(grid)
+        targets = [tuple(q + c for q, c in zip(query, row.offset, strict=True)) for query in grid]
+        inside = [number for number, target in enumerate(targets) if target in grid]
+        places = torch.tensor([leading + grid.index(targets[number]) for number in inside])
+        peaks = (attention[:, inside].argmax(-1) == places).double().mean().item()
+        assert row.peaked == pytest.approx(peaks, abs=1e-3)
+        assert attention[..., :leading].sum() <= 0.02 * attention.shape[0] * len(grid)
+        for number, query in enumerate(grid):
+            target = tuple(q + c for q, c in zip(query, row.offset, strict=True))
+            if target not in grid or number % 7:
+                continue
+            least = quadratic_attention(sides, query, row.offset, alpha) - row.bound
+            here = attention[:, number, leading + grid.index(target)]
+            assert (here >= least).all()
+        assert row.mass > 2 / len(grid)
+
+
+def test_all_offsets_of_an_image_are_dealt_out():
+    network = vit(side=12, patch=4, width=32, heads=4, layers=8)
+    start = conv2attn.start_at_convolution(network, kernel_size="image", alpha=1.0)
+    every = set(itertools.product(range(-2, 3), range(-2, 3)))
+    assert {head.offset for head in start.heads} == every
+
+
+def test_drawn_content_stays_and_the_bound_is_measured_with_it():
+    before, silent = vit(drawn="torch"), vit(drawn="torch")
+    network, images = copy.deepcopy(before), torch.randn(3, 1, 28, 28)
+    quiet = conv2attn.start_at_convolution(silent, example_input=images)
+    start = conv2attn.start_at_convolution(network, example_input=images, content="drawn")
+    for old, new, mute in zip(before.layers, network.layers, silent.layers, strict=True):
+        drawn, kept, none = (each.self_attn.in_proj_weight.detach()[:128] for each in (old, new, mute))
+        assert torch.equal(kept[:, start.channels :], drawn[:, start.channels :])
+        assert not none[:, start.channels :].any()
+    first, plain = (
+        each.layers[0].self_attn.in_proj_weight.detach()[:128, : start.channels] for each in (network, silent)
+    )
+    assert torch.equal(first, plain)  # further layers read waves that the first has scaled by its content
+    captured = conv2attn.capture(network, images)
+    for row in start.heads:
+        attention = captured[row.layer][:, row.head].double()
+        for number, query in enumerate(itertools.product(range(7), range(7))):
+            target = [q + c for q, c in zip(query, row.offset, strict=True)]
+            if all(0 <= t < 7 for t in target):
+                least = quadratic_attention((7, 7), query, row.offset, 2.0) - row.bound
+                assert (attention[:, number, target[0] * 7 + target[1]] >= least - 1e-6).all()
+    assert max(h.bound for h in start.heads) > max(h.bound for h in quiet.heads)
+
+
+def test_blind_values_do_not_read_the_waves():
+    """Moving the waves of the keys alone moves no output of values."""
+    before, network = vit(), vit()
+    start = conv2attn.start_at_convolution(network, values="blind")
+    for old, new in zip(before.layers, network.layers, strict=True):
+        values, kept = (each.self_attn.in_proj_weight.detach()[128:] for each in (new, old))
+        assert not values[:, : start.channels].any()
+        assert torch.equal(values[:, start.channels :], kept[:, start.channels :])
+
+
+def test_a_draw_of_torch_is_torchs_and_leaves_the_generator_alone():
+    """Within a hundredth of a deviation, since both are uniform; the network's own draw has another deviation."""
+    network, drawn = vit(), vit(drawn="torch")
+    state = torch.get_rng_state()
+    conv2attn.start_at_convolution(network, draw="torch")
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, value in network.named_parameters():
+        if name.endswith("linear1.weight") or name == "classify.weight":
+            assert value.detach().std() == pytest.approx(
+                float(dict(drawn.named_parameters())[name].detach().std()), rel=0.1
+            )
+
+
+def test_options_that_do_not_go_together_are_refused():
+    for options, words in (
+        ({"content": "loud"}, "content='loud' is neither"),
+        ({"draw": "mine"}, "draw='mine' is neither"),
+        ({"values": "deaf"}, "values='deaf' is not"),
+        ({"values": None}, "values=None is not"),
+        ({"kernel_size": "picture"}, "kernel_size='picture' is not"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            conv2attn.start_at_convolution(vit(layers=1), **options)
+    for options in ({"content": "drawn"}, {"values": "blind"}):
+        with pytest.raises(UsageError, match="C2A004 values='blind' or of a convolution, and content='drawn'"):
+            conv2attn.start_at_convolution(vit(layers=1), positions="given", **options)
+
+
+def test_heads_finds_planted_shifts():
+    network = vit(layers=2)
+    start = conv2attn.start_at_convolution(network, alpha=4.0)
+    maps = conv2attn.capture(network, torch.randn(64, 1, 28, 28))
+    for layer, attention in maps.items():
+        facts = conv2attn.heads(attention.mean(0), grid=(7, 7))
+        (row,) = facts.layers
+        peaks = [tuple(head.peak) for head in row.heads]
+        assert peaks == [row.offset for row in start.heads if row.layer == layer]
+
+
+@pytest.mark.parametrize("case", ["7x7", "rectangular, class token, post-norm"])
+def test_everything_trains_and_survives_its_state_dict(case):
+    network, arguments, _ = CASES[case]()
+    classes = {name: type(module) for name, module in network.named_modules()}
+    shapes = {name: value.shape for name, value in network.state_dict().items()}
+    network.train()
+    start = conv2attn.start_at_convolution(network, **arguments)
+    assert network.training
+    if "class token" in case:
+        assert not network.where[0, : start.channels].any()
+        assert not network.class_token[: start.channels].any()
+    assert {name: type(module) for name, module in network.named_modules()} == classes
+    assert {name: value.shape for name, value in network.state_dict().items()} == shapes
+    images = inputs_of(network, arguments)
+    network(images)[:, :7].square().sum().backward()
+    still = {name for name, p in network.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())}
+    assert {name for name in still if "beside" not in name} == set()
+    for attention in (module for module in network.modules() if isinstance(module, nn.MultiheadAttention)):
+        queries = attention.in_proj_weight.grad[: attention.embed_dim]
+        assert queries.any(1).all()  # of numbers that heads have beside the waves too
+    file = io.BytesIO()
+    torch.save(network.state_dict(), file)
+    file.seek(0)
+    again, *_ = CASES[case]()
+    again.load_state_dict(torch.load(file, weights_only=True))
+    with torch.no_grad():
+        assert torch.equal(again.eval()(images), network.eval()(images))
+
+
+@pytest.mark.parametrize("sides", [(18,), (3, 3, 2)])
+def test_tokens_first_and_as_many_of_them_as_numbers_in_a_head(sides):
+    torch.manual_seed(0)
+    network = Own(sides=sides, width=36, heads=2)
+    network.where.data = network.where.data[-18:]
+    network.class_token.data.zero_()
+    network.forward = lambda patches: tokens_of(network, patches)
+    start = conv2attn.start_at_convolution(
+        network, kernel_size=2, example_input=torch.randn(2, 18, 12), parts=Parts("where", sides=sides)
+    )
+    assert all(row.mass > row.quadratic - row.bound for row in start.heads)
+
+
+def tokens_of(network, patches):
+    """A forward without a class token."""
+    tokens = network.embedding(patches) + network.where
+    for block in network.blocks:
+        tokens = block(tokens.transpose(0, 1)).transpose(0, 1)
+    return tokens
+
+
+def test_a_second_start_and_one_within_autocast_are_the_first(recwarn):
+    network = vit(layers=1).requires_grad_(requires_grad=False)
+    first = conv2attn.start_at_convolution(network)
+    state = copy.deepcopy(network.state_dict())
+    with torch.autocast("cpu", torch.bfloat16):
+        again = conv2attn.start_at_convolution(network)
+    assert [row.offset for row in again.heads] == [row.offset for row in first.heads]
+    assert all(torch.allclose(value, state[name], atol=1e-4) for name, value in network.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_offsets_are_dealt_evenly_and_by_the_seed():
+    starts = [conv2attn.start_at_convolution(vit(layers=9), seed=seed) for seed in (0, 0, 1)]
+    counts = [[row.offset for row in start.heads].count(offset) for start in starts for offset in {(0, 0), (1, -1)}]
+    assert counts == [8] * 6
+    first, same, other = ([row.offset for row in start.heads] for start in starts)
+    assert first == same != other
+    many = conv2attn.start_at_convolution(vit(width=96, heads=24, layers=1), kernel_size=3)
+    times = [[row.offset for row in many.heads].count(row.offset) for row in many.heads]
+    assert set(times) == {2, 3}
+
+
+def test_it_learns_compiled_mixed_and_in_processes(process_group):
+    network = vit(layers=1)
+    conv2attn.start_at_convolution(network)
+    images, labels = torch.randn(10, 1, 28, 28), torch.arange(10)
+    for kind, run in (("mixed", network), ("compiled", torch.compile(copy.deepcopy(network), backend="aot_eager"))):
+        optimiser = torch.optim.AdamW(run.parameters(), 1e-2)
+        losses = []
+        for _ in range(15):
+            with torch.autocast("cpu", torch.bfloat16, enabled=kind == "mixed"):
+                loss = cross_entropy(run(images).float(), labels)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        assert losses[-1] < 0.9 * losses[0], kind
+    nn.parallel.DistributedDataParallel(network)(images).sum().backward()
+
+
+def test_positions_that_are_kept_are_fitted_where_they_can_tell_tokens_apart():
+    network = vit(layers=1)
+    before = network.positions.detach().clone()
+    with torch.no_grad():
+        network.embed.weight.zero_()  # no content: tokens are positions
+        network.embed.bias.zero_()
+        network.positions.copy_(before := torch.randn_like(before))
+    start = conv2attn.start_at_convolution(network, positions="given", alpha=1.0, parts=Parts(sides=(7, 7)))
+    assert torch.equal(network.positions, before)
+    assert all(row.mass == pytest.approx(row.quadratic, abs=1e-4) for row in start.heads)
+    assert "off by" in start.notes[0]
+    poor = vit(layers=1, width=32, heads=2)
+    residual = float(conv2attn.start_at_convolution(poor, positions="given").notes[0].split()[-1])
+    assert residual > 1e-3  # 49 tokens, 32 numbers
+
+
+@torch.no_grad()
+def test_values_begin_as_the_taps_of_a_convolution():
+    network = vit(side=16, width=80, heads=10, layers=1)
+    plain = conv2attn.start_at_convolution(copy.deepcopy(network))
+    content = 80 - plain.channels
+    conv = nn.Conv2d(content, content, 3)
+    left, right = torch.randn(2, content, 8, 9)
+    conv.weight.copy_(torch.einsum("orp,irp->oip", left, right).unflatten(2, (3, 3)))  # every tap has rank 8
+    start = conv2attn.start_at_convolution(network, values=conv)
+    calls, images = {}, torch.randn(2, 1, 16, 16)
+    layer = network.layers[0].self_attn
+    layer.register_forward_hook(lambda _, arguments, result: calls.update(tokens=arguments[0], output=result[0]))
+    (attention,) = conv2attn.capture(network.train(), images).values()
+    tokens, content_tokens = calls["tokens"], calls["tokens"][..., plain.channels :]
+    heads, taps = [row.offset for row in start.heads], conv.weight.flatten(2).permute(2, 0, 1)
+    offsets = list(itertools.product((-1, 0, 1), repeat=2))
+    mixed = sum(attention[:, heads.index(c)] @ content_tokens @ tap.T for c, tap in zip(offsets, taps, strict=True))
+    kept = conv.bias - conv.bias.mean() + mixed - mixed.mean(-1, keepdim=True)  # outputs are centred
+    torch.testing.assert_close(calls["output"][..., plain.channels :], kept, rtol=1e-3, atol=1e-4)
+    assert calls["output"][..., : plain.channels].abs().max() == 0
+    assert tokens.shape == (2, 16, 80)
+    with pytest.raises(UsageError, match="stride or dilation"):
+        conv2attn.start_at_convolution(network, values=nn.Conv2d(content, content, 3, dilation=2))
+    full = nn.Conv2d(content, content, 3)
+    with pytest.raises(UnsupportedError, match="has rank"):
+        conv2attn.start_at_convolution(vit(side=16, width=80, heads=10, layers=1), values=full)
+    with pytest.raises(UsageError, match=f"and {content} hold content"):
+        conv2attn.start_at_convolution(network, values=nn.Conv2d(80, 80, 3))
+    with pytest.raises(UsageError, match="no convolution of 2 axes"):
+        conv2attn.start_at_convolution(network, values=nn.Linear(80, 80))
+
+
+def test_tokens_behind_the_grid_are_refused():
+    class Behind(Own):
+        def forward(self, patches):
+            tokens = torch.cat([self.embedding(patches), self.class_token.expand(len(patches), 1, -1)], 1) + self.where
+            for block in self.blocks:
+                tokens = block(tokens.transpose(0, 1)).transpose(0, 1)
+            return tokens[:, -1]
+
+    torch.manual_seed(0)
+    with pytest.raises(UnsupportedError, match="1 of its last 54 tokens do not depend on the images"):
+        conv2attn.start_at_convolution(Behind(), example_input=torch.randn(3, 54, 12), parts=PARTS)
+
+
+def test_unsupported_models_are_refused_and_unchanged():
+    network, arguments = own(written=(0,))
+    before = copy.deepcopy(network.state_dict())
+    with pytest.raises(UnsupportedError, match=r"blocks\.1\.self_attn: \d+% of its position channels is not positions"):
+        conv2attn.start_at_convolution(network, **arguments)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    named = Parts("where", ("embedding", "beside", "blocks.*.linear2", "blocks.*.self_attn.out_proj"), sides=(6, 9))
+    conv2attn.start_at_convolution(network, **{**arguments, "parts": named})
+    with pytest.raises(UnsupportedError, match="narrower than 4"):
+        conv2attn.start_at_convolution(vit(width=24, heads=8))
+    small, arguments = own(width=4, heads=1)
+    with pytest.raises(UnsupportedError, match="leave none of 4"):
+        conv2attn.start_at_convolution(small, **arguments)
+    with pytest.raises(AlphaError):
+        conv2attn.start_at_convolution(vit(), alpha=0.0)
+    with pytest.raises(UsageError, match="does not fit a grid of 7x7"):
+        conv2attn.start_at_convolution(vit(), kernel_size=15)
+    with pytest.raises(UsageError, match="no layer with queries and keys"):
+        conv2attn.start_at_convolution(nn.Linear(3, 3))
+    with pytest.raises(UsageError, match="fits no linear layer"):
+        conv2attn.start_at_convolution(vit(), parts=Parts(writers=("nothing*",)))
+    with pytest.raises(UsageError, match="is no parameter or buffer"):
+        conv2attn.start_at_convolution(vit(), parts=Parts(positions="nowhere"))
+    for arguments, message in (
+        ({"kernel_size": True}, "kernel_size=True is not"),
+        ({"kernel_size": 2.5}, "kernel_size=2.5 is not a whole number"),
+        ({"kernel_size": "3"}, "kernel_size='3' is not"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 1.5}, "seed=1.5"),
+        ({"seed": True}, "seed=True"),
+        ({"alpha": 1e3}, "at most 128"),
+        ({"parts": "where"}, "parts='where' is not"),
+        ({"kernel_size": 0}, r"at least 1 and at most \(13, 13\)"),
+        ({"parts": Parts(sides=(7,))}, "49 positions, 49 tokens, and 7 tokens"),
+        ({"example_input": (1, -28, 28)}, "is no size of an image"),
+        ({"example_input": torch.zeros(0, 1, 28, 28)}, "or there are none"),
+        ({"alpha": "2"}, "alpha='2' is not"),
+        ({"positions": "x"}, "neither 'waves' nor 'given'"),
+        ({"example_input": torch.randn(1, 3, 28, 28)}, "fails on its input"),
+        ({"example_input": torch.full((1, 1, 28, 28), math.nan)}, "are not finite"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            conv2attn.start_at_convolution(vit(), **arguments)
+    with pytest.raises(UnsupportedError, match=r"not one of 4 heads of 49 queries \(8 of 49\)"):
+        conv2attn.start_at_convolution(vit(), parts=Parts(heads=4))
+    with torch.inference_mode():
+        inferring = vit()
+    repeated = vit()
+    repeated.positions = nn.Parameter(repeated.positions[:1].detach().expand(49, 64))
+    for network, message in (
+        ("vit", "str is not"),
+        (vit().bfloat16(), "are bfloat16"),
+        (vit().to("meta"), "on meta"),
+        (inferring, "of inference mode"),
+        (repeated, "more than one element"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            conv2attn.start_at_convolution(network)
+    for wrong in ({"positions": 3}, {"writers": "embed"}, {"heads": 2.0}, {"sides": 7}, {"sides": ()}):
+        with pytest.raises(UsageError, match="are not names, patterns and positive"):
+            Parts(**wrong)
+    twice = vit(layers=2)
+    twice.layers[1] = twice.layers[0]
+    with pytest.raises(UnsupportedError, match=r"layers\.0\.self_attn runs twice"):
+        conv2attn.start_at_convolution(twice)
+    compiled = torch.compile(vit(), backend="eager")
+    assert len(conv2attn.start_at_convolution(compiled, example_input=(1, 28, 28)).heads) == 32
+    longer, arguments = own()
+    longer.where = nn.Parameter(torch.cat([longer.where, longer.where]))
+    with pytest.raises(UnsupportedError, match=r"of 55 tokens: those named so are where 110x48.*as its table has rows"):
+        conv2attn.start_at_convolution(longer, **arguments)
+    bare = vit()
+    del bare.positions
+    bare.positions = 0.0
+    with pytest.raises(UnsupportedError, match="no table of absolute positions"):
+        conv2attn.start_at_convolution(bare, example_input=torch.randn(1, 1, 28, 28))

@@ -1,0 +1,145 @@
+"""Networks that are made to be read wrongly: no place is wrong, and no wrong reading replays."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from conv2attn import heads
+from conv2attn.networks.reading import replay
+from conv2attn.span.reading import reads_of
+
+ORDER = torch.randperm(49, generator=torch.Generator().manual_seed(3))
+
+
+class Block(nn.Module):
+    """Attention of four heads with interleaved weights (heads, three parts, width), and a layer behind it."""
+
+    def __init__(self, kind=""):
+        super().__init__()
+        self.kind, self.qkv, self.proj, self.mlp = kind, nn.Linear(32, 96), nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, tokens):
+        query, key, value = self.qkv(tokens).unflatten(-1, (4, 3, 8)).permute(3, 0, 2, 1, 4)
+        if self.kind == "a head in another order":
+            query, key, value = (torch.cat([x[:, :-1], x[:, -1:, ORDER]], 1) for x in (query, key, value))
+        if self.kind == "even attention":
+            query = 1e-6 * query
+        tokens = tokens + self.proj(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+        return tokens + F.gelu(self.mlp(tokens))
+
+
+class Network(nn.Module):
+    """28x28 pixels, 7x7 tokens, and two blocks; in between what `kind` says."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.stem, self.first, self.second = kind, nn.Conv2d(3, 32, 4, 4), Block(kind), Block(kind)
+
+    def forward(self, image):
+        tokens = self.first(self.stem(image).flatten(2).mT)
+        if self.kind == "another order":
+            tokens = tokens[:, ORDER]
+        if self.kind == "pairs averaged":
+            tokens = (tokens[:, :48:2] + tokens[:, 1:48:2]) / 2
+        if self.kind == "some dropped":
+            tokens = tokens[:, ORDER[:20]]
+        if self.kind == "a mean added":
+            tokens = tokens + tokens.mean(1, keepdim=True)
+        if self.kind == "a reversed copy added":
+            tokens = tokens + 1e-2 * tokens.flip(1)
+        if self.kind == "attention by hand":
+            weights = (tokens @ tokens.mT / 6).exp()
+            tokens = tokens + weights / weights.sum(-1, keepdim=True) @ tokens
+        return self.second(tokens)
+
+
+def read(kind):
+    """The records of both blocks."""
+    torch.manual_seed(0)
+    return list(reads_of(Network(kind).eval(), torch.randn(2, 3, 28, 28)))
+
+
+@pytest.mark.parametrize("kind", ["", "another order", "even attention"])
+def test_every_token_of_one_patch_has_its_place(kind):
+    for each in read(kind):
+        assert (each.tokens.sides, each.tokens.leading, each.tokens.windows) == ((7, 7), 0, None)
+        assert each.replay < 1e-9
+
+
+def test_tokens_that_are_left_keep_their_places():
+    _, second = read("some dropped")
+    assert second.tokens.windows.places[0].tolist() == ORDER[:20].tolist()
+
+
+BLURRED = ["pairs averaged", "a mean added", "a reversed copy added", "attention by hand"]
+
+
+@pytest.mark.parametrize("kind", BLURRED)
+def test_tokens_that_are_mixed_without_visible_attention_have_no_wrong_place(kind):
+    first, second = read(kind)
+    assert first.tokens.sides == (7, 7)
+    if second.tokens is not None:  # a leak may leave each centre in its own cell: then it is the right one
+        assert kind != "pairs averaged"
+        assert (second.tokens.sides, second.tokens.windows) == ((7, 7), None)
+
+
+def test_heads_with_their_tokens_in_different_orders_are_not_read():
+    for each in read("a head in another order"):
+        assert each.tokens is None
+        assert "different orders" in each.unplaced
+
+
+WRONG = {
+    "heads in reverse": lambda matrices: matrices.flip(0),
+    "transposed": lambda matrices: matrices.mT,
+    "a head twice": lambda matrices: torch.cat([matrices[:1], matrices[:-1]]),
+    "one head off by a thousandth": lambda matrices: torch.cat([1.02 * matrices[:1], matrices[1:]]),
+}
+
+
+@pytest.mark.parametrize("kind", ["", "even attention"])
+@pytest.mark.parametrize("planted", WRONG)
+def test_a_wrong_reading_does_not_replay_whatever_the_layer_attends_to(planted, kind, monkeypatch):
+    right = replay.Layer.answers
+
+    def answers(*arguments):
+        return {end: WRONG[planted](matrices) for end, matrices in right(*arguments).items()}
+
+    monkeypatch.setattr(replay.Layer, "answers", answers)
+    for each in read(kind):
+        assert each.weights is None
+        assert each.replay > replay.MOST_RESIDUAL
+
+
+def test_matrices_are_the_weights_of_the_layer():
+    torch.manual_seed(0)
+    network = Network("").eval()
+    for block, each in zip((network.first, network.second), reads_of(network, torch.randn(1, 3, 28, 28)), strict=True):
+        value = block.qkv.weight.double().unflatten(0, (4, 3, 8))[:, 2]
+        expected = torch.einsum("ohc,hci->hoi", block.proj.weight.double().unflatten(1, (4, 8)), value)
+        torch.testing.assert_close(each.weights[0], expected.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_a_layer_that_cannot_be_read_ends_no_report():
+    class Linear(nn.Module):
+        """Linear attention, whose softmax is over channels."""
+
+        def forward(self, tokens):
+            return tokens + tokens.softmax(1) @ (tokens.mT @ tokens)
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches, self.attention, self.linear_attention = nn.Conv2d(3, 32, 4, 4), Block(), Linear()
+
+        def forward(self, image):
+            return self.linear_attention(self.attention(self.patches(image).flatten(2).mT))
+
+    Linear.__name__ = "LinearAttention"
+    report = heads(Both().eval(), torch.randn(1, 3, 28, 28))
+    assert [(layer.name, bool(layer.unread)) for layer in report.layers] == [
+        ("attention", False),
+        ("linear_attention", True),
+    ]
+    assert report.exit_code == 0

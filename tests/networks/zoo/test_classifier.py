@@ -1,0 +1,37 @@
+"""The paper's attention classifier, and positions that are learned."""
+
+import pytest
+import torch
+
+import conv2attn
+from conv2attn.networks.zoo.classifier import AttentionClassifier, ClassifierPlan
+from conv2attn.theory.score_terms import ScoreTerms
+
+SIZES = {"side": 12, "patch": 4, "channels": 1, "width": 16, "heads": 4, "layers": 2, "hidden": 24, "positions": 6}
+KINDS = [
+    *((encoding, "vr") for encoding in ("quadratic", "generalised", "learned", "sinusoidal")),
+    *(("learned", terms) for terms in ("qr", "qk+qr", "qk+vr", "qk+qr+uk+vr", "qk")),
+    *((encoding, "qk+qr+uk+vr") for encoding in ("quadratic", "generalised", "sinusoidal")),
+]
+
+
+def network(encoding, terms):
+    return AttentionClassifier(ClassifierPlan(encoding, ScoreTerms.of(terms), **SIZES)).eval()
+
+
+@pytest.mark.parametrize(("encoding", "terms"), KINDS)
+def test_saved_and_loaded_bit_for_bit(tmp_path, encoding, terms):
+    first = network(encoding, terms)
+    conv2attn.save(first, tmp_path / "net.pt")
+    second = conv2attn.load(tmp_path / "net.pt")
+    image = torch.randn(3, 1, 12, 12)
+    assert second.plan == first.plan
+    assert torch.equal(first(image), second(image))
+
+
+@pytest.mark.parametrize(("encoding", "terms"), KINDS)
+def test_every_parameter_learns(encoding, terms):
+    net = network(encoding, terms)
+    net(torch.randn(2, 1, 12, 12)).square().sum().backward()
+    still = [name for name, parameter in net.named_parameters() if parameter.grad is None or not parameter.grad.any()]
+    assert [name for name in still if "key_bias" not in name] == []

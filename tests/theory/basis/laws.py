@@ -1,0 +1,539 @@
+"""Operators obey their laws; paddings, sites and convolutions are those of torch; composing multiplies (Prop. 3)."""
+
+import math
+import re
+from dataclasses import fields, is_dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import conv2attn.theory.basis
+from conv2attn.errors import GeometryError, UnsupportedError, UsageError
+from conv2attn.layers.theorem import read_convolution
+from conv2attn.testing import (
+    LAWS,
+    convolutions,
+    diagonals,
+    grids,
+    images_for,
+    integer_tensors,
+    kroneckers,
+    low_ranks,
+    operators_on,
+    paddings,
+    polynomials,
+    shifts,
+    sites_on,
+    smallest_sides,
+    softmaxes,
+    sparses,
+    sums,
+)
+from conv2attn.testing.equivalence import assert_same
+from conv2attn.testing.laws import apply_is_the_matrix, composition_multiplies, rows_are_probabilities
+from conv2attn.testing.operators import compositions_on
+from conv2attn.theory.basis import (
+    FAMILIES,
+    MODES,
+    AttentionGrid,
+    Chebyshev,
+    Combination,
+    Composition,
+    Concatenation,
+    Dense,
+    Diagonal,
+    Form,
+    GeneralisedSoftmax,
+    Kronecker,
+    LowRank,
+    Padding,
+    QuadraticSoftmax,
+    Shift,
+    Sites,
+    Weights,
+    apply,
+    as_affine_map,
+    as_basis,
+    as_matrix,
+    basis_of,
+    compose,
+    entries,
+    evaluate,
+    merge_terms,
+    output_sides,
+    terms,
+)
+from conv2attn.theory.basis.basis import field
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
+
+
+def dense(count, queries, keys):
+    """A family of dense operators from one axis to one."""
+    return Dense(torch.ones(count, queries, keys, dtype=torch.float64), (queries,))
+
+
+KINDS = {
+    "shift": lambda sides: shifts(len(sides)),
+    "softmax": lambda sides: softmaxes(len(sides)),
+    "padding": paddings,
+    "sites": sites_on,
+    "composition": compositions_on,
+    "diagonal": diagonals,
+    "kronecker": kroneckers,
+    "low rank": low_ranks,
+    "polynomial": polynomials,
+    "sparse": sparses,
+    "sum": sums,
+    "any": operators_on,
+}
+LINES = st.integers(1, 3).flatmap(lambda axes: grids(axes, 5 if axes < 3 else 3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_operators_obey_the_laws(kind, law):
+    @given(st.data(), LINES)
+    def check(data, sides):
+        operator = data.draw(KINDS[kind](sides))
+        image = data.draw(integer_tensors((2, *sides), torch.float64, 8))
+        law(operator, sides, image)
+
+    check()
+
+
+HEADS = {
+    "quadratic": lambda axes: (torch.randn(2, axes).double(), [0.2, 3.0]),
+    "enumerated": lambda axes: (torch.randn(2, axes).double(), [0.2, 3.0]),
+    "generalised": lambda axes: (torch.randn(2, axes).double(), torch.randn(2, axes, axes).double()),
+    "learned": lambda axes: (2, (4, 5, 3)[:axes], 4),
+    "sinusoidal": lambda axes: (2, axes, 4),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_every_family_of_heads_obeys_the_laws(family, law):
+    torch.manual_seed(0)
+    for sides in ((4,), (3, 4), (2, 1, 3)):
+        heads = FAMILIES[family].of(*HEADS[family](len(sides)))
+        law(heads, sides, torch.randint(-8, 9, (2, *sides)).double())
+
+
+VECTORS = {
+    "quadratic": lambda heads, grid: torch.cat([-heads.alpha[:, None], 2 * heads.alpha[:, None] * heads.center], 1),
+    "enumerated": lambda heads, grid: (
+        heads.alpha[:, None] * torch.stack([2 * numbered(heads.center, grid.keys), -torch.ones(heads.heads)], 1)
+    ),
+    "generalised": lambda heads, grid: torch.cat(
+        [(heads.precision() @ heads.center[..., None])[..., 0], *upper_triangle(-heads.precision())], 1
+    ),
+    "learned": lambda heads, grid: heads.bias.flatten(1).double(),
+    "sinusoidal": lambda heads, grid: heads.bias.flatten(1).double(),
+}
+"""`W_hat_key^T v` of each head, whose inner product with r_delta is the score: (heads, d_position)."""
+
+
+def numbered(displacement, sides):
+    """Displacements (..., axes) on a line: digits to the radix `2 side - 1`, the last axis first."""
+    factors = [math.prod(2 * side - 1 for side in sides[axis + 1 :]) for axis in range(len(sides))]
+    return (displacement * torch.tensor(factors)).sum(-1)
+
+
+def upper_triangle(matrices):
+    """Coefficients of the products of two coordinates in a quadratic form of half of these matrices."""
+    axes = range(matrices.shape[-1])
+    return [matrices[:, i, j, None] / (2 if i == j else 1) for i in axes for j in axes if i <= j]
+
+
+@pytest.mark.parametrize("sides", [(4,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_score_alike_by_their_vectors_and_by_their_features(family, sides):
+    """Up to what depends on the query alone, which softmax drops."""
+    torch.manual_seed(0)
+    heads, grid = FAMILIES[family].of(*HEADS[family](len(sides))), AttentionGrid(sides, Sites.everywhere(len(sides)))
+    vectors, queries = VECTORS[family](heads, grid), grid.every_query()
+    scores = [heads.directed_scores(vectors[:, None].expand(-1, len(queries), -1), grid, queries)]
+    widths = {heads.d_position, vectors.shape[1]}
+    if heads.has_features:
+        asking, answering = heads.features(grid, torch.float64)
+        scores.append((asking @ answering.mT)[0])
+        widths |= {asking.shape[-1], answering.shape[-1]}
+    assert len(widths) == 1
+    for each in scores:
+        torch.testing.assert_close(each.softmax(-1), as_matrix(heads, sides), rtol=1e-9, atol=1e-12)
+
+
+def test_drawn_vectors_have_a_length_of_about_one():
+    """So that scores begin at the same scale whatever the width is."""
+    torch.manual_seed(0)
+    for width in (4, 64):
+        learned, sinusoidal = FAMILIES["learned"].of(2, (200,), width), FAMILIES["sinusoidal"].of(200, 2, width)
+        for vectors in (learned.tables[0], sinusoidal.bias):
+            assert vectors.square().sum(-1).mean().item() == pytest.approx(1, rel=0.3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_are_printed_and_built_by_their_sizes(family):
+    heads = FAMILIES[family].of_sizes([5, 3] if family in ("quadratic", "enumerated", "generalised") else [5, 2, 8])
+    again = FAMILIES[family].of_sizes(heads.sizes)
+    assert again.sizes == heads.sizes
+    assert again.heads == 5
+    assert str(again).startswith(f"{family}, heads=5, ")
+    assert set(re.findall(r"\d+", str(again))) >= {str(size) for size in heads.sizes}
+
+
+@pytest.mark.parametrize("sides", [(4,), (3, 4), (2, 3, 4)])
+def test_numbers_of_heads_with_a_covariance_bound_their_scores(sides):
+    torch.manual_seed(0)
+    axes, grid, depth = len(sides), AttentionGrid(sides, Sites.everywhere(len(sides))), 1.0
+    centers, roots = torch.linspace(0, 5, 40)[:, None] * torch.randn(40, axes), torch.randn(40, axes, axes)
+    heads = FAMILIES["generalised"].of(centers.double(), roots.double())
+    numbers, largest = heads.numbers(), torch.linalg.eigvalsh(heads.precision()).max().item()
+    assert (numbers.axes, numbers.reach) == (axes, heads.center.abs().max().item())
+    assert largest / 2 <= numbers.sharpness <= axes * largest / 2
+    scores, away = heads.scores(grid, grid.every_query(), torch.float64)[0], grid.displacements()
+    beyond = 0
+    for ellipse, found in zip(numbers.ellipses, scores, strict=True):
+        below = found < found.amax(-1, keepdim=True) - depth
+        for axis in range(axes):
+            first, last = ellipse.reach(axis, depth)
+            outside = (away[..., axis] < first) | (away[..., axis] > last)
+            assert below[outside].all()
+            beyond += outside.sum()
+    assert beyond > 0
+
+
+def test_enumerated_displacements_are_apart():
+    """By the smallest radix that serves. Planted: one less."""
+    sides = (2, 3, 4)
+    grid = AttentionGrid(sides, Sites.everywhere(3))
+    heads = FAMILIES["enumerated"].of(torch.zeros(1, 3), 1.0)
+    numbers, away = heads.enumeration(grid, grid.every_query()), grid.displacements()
+    assert torch.equal(numbers, numbered(away, sides))
+    count = len(away.flatten(0, 1).unique(dim=0))
+    assert len(numbers.unique()) == count
+    for smaller in ([34, 7, 1], [30, 6, 1]):
+        assert len((away @ torch.tensor(smaller)).unique()) < count
+
+
+ENTRIES = {
+    "kronecker": (Kronecker((dense(2, 4, 3), dense(3, 5, 2), dense(1, 3, 4))), (3, 2, 4)),
+    "composition": (Composition((dense(2, 4, 3), dense(3, 3, 2))), (2,)),
+    "polynomials": (Chebyshev(dense(1, 5, 5), 3), (5,)),
+    "dense": (dense(2, 4, 3), (3,)),
+    "low rank": (LowRank(torch.ones(2, 4, 3), torch.ones(2, 5, 3), (4,)), (5,)),
+    "diagonal": (Diagonal(torch.ones(2, 3, 4)), (3, 4)),
+    "side by side": (Concatenation((dense(1, 4, 3), dense(2, 4, 3))), (3,)),
+    "combined": (Combination(torch.ones(5, 2), dense(2, 4, 3)), (3,)),
+}
+
+
+class Multiplications(TorchDispatchMode):
+    """Counts those of matrix products; and of products of entries, but for products with a number."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if name in ("mm", "bmm"):
+            self.count += result.numel() * args[0].shape[-1]
+        elif name == "mul" and isinstance(args[1], torch.Tensor):
+            self.count += result.numel()
+        return result
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_are_the_multiplications_of_apply(name):
+    operator, sides = ENTRIES[name]
+    with Multiplications() as multiplications:
+        apply(operator, torch.ones(sides, dtype=torch.float64), sides)
+    assert multiplications.count == entries(operator, sides)
+
+
+def test_a_law_rejects_an_operator_that_is_not_its_matrix(monkeypatch):
+    """Planted: `apply` of a shift wraps around."""
+    monkeypatch.setattr("conv2attn.theory.basis.padding.Padding.pad", lambda self, image: torch.roll(image, 1, -1))
+    with pytest.raises(AssertionError, match="output differs in"):
+        apply_is_the_matrix(Shift(((0, -1),)), (3, 4), torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
+
+
+def test_a_law_rejects_a_softmax_that_is_not_normalised(monkeypatch):
+    monkeypatch.setattr("torch.softmax", lambda scores, dim: scores.exp())
+    with pytest.raises(AssertionError, match="output differs in"):
+        rows_are_probabilities(
+            QuadraticSoftmax(torch.zeros(1, 1), torch.ones(1)), (4,), torch.ones(4, dtype=torch.float64)
+        )
+
+
+def test_a_law_rejects_factors_in_the_wrong_order(monkeypatch):
+    monkeypatch.setattr("conv2attn.theory.basis.operators.product.reversed", lambda items: items, raising=False)
+    with pytest.raises(AssertionError):
+        composition_multiplies(Sites((2,), (0,), (0,)), (4,), torch.arange(4.0, dtype=torch.float64))
+
+
+@given(st.data(), LINES)
+def test_padding_is_that_of_torch(data, sides):
+    """Where F.pad has the mode; zero-stuffing is what a transposed convolution with the kernel 1 does."""
+    padding = data.draw(paddings(sides))
+    image = data.draw(integer_tensors((1, 2, *sides), torch.float64, 8))
+    if max(padding.spacing) > 1:
+        transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(sides) - 1]
+        identity = torch.eye(2, dtype=torch.float64).reshape(2, 2, *[1] * len(sides))
+        image = transposed(image, identity, stride=padding.spacing)
+    around = [amount for pair in zip(reversed(padding.before), reversed(padding.after), strict=True) for amount in pair]
+    mode = "constant" if padding.mode == "zeros" else padding.mode
+    expected = F.pad(image, around, mode=mode)
+    stuffed = Padding(padding.before, padding.after, padding.mode)
+    assert_same(apply(stuffed, image, tuple(image.shape[2:]))[0], expected)
+    assert padding.sides(sides) == tuple(expected.shape[2:])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_has_the_padding_layers_of_torch_where_its_convolutions_have_the_mode(mode, axes):
+    try:
+        (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1](1, 1, 1, padding_mode=mode)
+    except ValueError:
+        assert not MODES[mode].padder
+        return
+    before, after = (2, 1, 0)[:axes], (1, 2, 1)[:axes]
+    image = torch.randn(1, 2, *(4, 3, 5)[:axes])
+    around = [amount for pair in zip(reversed(before), reversed(after), strict=True) for amount in pair]
+    layer = MODES[mode].layer(axes)(tuple(around), *([0.0] if mode == "zeros" else []))
+    assert torch.equal(layer(image), Padding(before, after, mode).pad(image))
+
+
+@given(st.data(), LINES)
+def test_displacements_are_key_minus_site_as_loops_say(data, sides):
+    grid = AttentionGrid(sides, data.draw(sites_on(sides)))
+    offset = data.draw(shifts(len(sides))).offsets[0]
+    squared = grid.squared_distance(offset)
+    assert squared.shape == grid.shape
+    for q, query in enumerate(indices(grid.queries)):
+        for k, key in enumerate(indices(sides)):
+            site = [b + o * s for b, o, s in zip(grid.sites.before, query, grid.sites.stride, strict=True)]
+            away = [x - y - z for x, y, z in zip(key, site, offset, strict=True)]
+            assert squared[q, k] == sum(a * a for a in away)
+    for axis in range(len(sides)):
+        assert grid.longest_shift(axis) == grid.displacement(axis).abs().max()
+    targets = bool((squared == 0).any(1).all())
+    assert grid.contains_targets(offset) is targets
+
+
+def indices(sides):
+    """All coordinates of a grid, row-major, by loops."""
+    if not sides:
+        return [()]
+    return [(i, *rest) for i in range(sides[0]) for rest in indices(sides[1:])]
+
+
+@given(st.data())
+def test_the_basis_of_a_convolution_is_the_convolution_of_torch(data):
+    conv = data.draw(convolutions(dtypes=[torch.float64]))
+    image = data.draw(images_for(conv, batches=[1, 2]))
+    assert_same(evaluate(as_basis(read_convolution(conv)), image), conv(image))
+
+
+@given(st.data())
+def test_the_form_of_a_convolution_is_the_pixels_that_it_copies_and_how_many_outputs_it_has(data):
+    conv = data.draw(convolutions(dtypes=[torch.float64]))
+    image = data.draw(images_for(conv, batches=[1]))
+    basis = as_basis(conv)
+    form, sides = basis.form, image.shape[2:]
+    rows = zip(sides, form.stride, form.room, form.spacing, strict=True)
+    assert [(p * (n - 1) + room) // s + 1 for n, s, room, p in rows] == list(conv(image).shape[2:])
+    copied = as_matrix(basis.mixing, sides).reshape(len(basis.starts), *conv(image).shape[2:], *sides)
+    for start, term in zip(basis.starts, copied, strict=True):
+        for pair in term.nonzero().tolist():
+            output, pixel = pair[: len(sides)], pair[len(sides) :]
+            places = [f + o * s for f, o, s in zip(start, output, form.stride, strict=True)]
+            inside = [0 <= at <= p * (n - 1) for at, p, n in zip(places, form.spacing, sides, strict=True)]
+            if all(inside):
+                assert [x * p for x, p in zip(pixel, form.spacing, strict=True)] == places
+            else:
+                assert form.reaches_out(start)
+
+
+@given(st.integers(-4, 4), st.integers(-4, 4), st.integers(1, 4), st.booleans())
+def test_a_form_reaches_out_where_some_output_of_some_size_does(start, room, step, strided):
+    """Steps are those of a convolution, or of a transposed one: then all places are met."""
+    stride, spacing = (step, 1) if strided else (1, step)
+    places = [
+        (start + o * stride, spacing * (side - 1))
+        for side in range(1, 20)
+        for o in range((spacing * (side - 1) + room) // stride + 1)
+    ]
+    beyond = any(not 0 <= place <= last for place, last in places)
+    assert Form((stride,), (room,), (spacing,)).reaches_out((start,)) is beyond
+
+
+@given(st.data())
+def test_the_affine_map_of_a_convolution_is_that_of_all_basis_images(data):
+    """Zero and the one-hot images determine an affine map; the bias apart, so that it hides nothing."""
+    conv = data.draw(convolutions(dtypes=[torch.float64], dimensions=[1, 2]))
+    sides = smallest_sides(conv)
+    matrix, bias = as_affine_map(as_basis(read_convolution(conv)), sides)
+    size = conv.in_channels * math.prod(sides)
+    zero = conv(torch.zeros(1, conv.in_channels, *sides, dtype=torch.float64))
+    conv.bias = None
+    images = torch.eye(size, dtype=torch.float64).reshape(size, conv.in_channels, *sides)
+    assert_same(matrix, conv(images).flatten(1).T.contiguous())
+    assert_same(bias, zero.flatten())
+
+
+@pytest.mark.parametrize(("sides", "around", "maps"), [((6, 7), 1, 49), ((9, 8), 1, 49), ((7, 9), 0, 25)])
+def test_composing_two_3x3_layers_gives_49_maps_with_zero_padding_and_25_without(sides, around, maps):
+    """DESIGN.md: zero padding tells apart paths that leave the grid; away from the border only 5 x 5 shifts remain."""
+    first, second = (torch.nn.Conv2d(1, 1, 3, padding=around, dtype=torch.float64) for _ in range(2))
+    both = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), sides)
+    assert terms(both.mixing) == 81
+    assert terms(merge_terms(both, sides).mixing) == maps
+
+
+@given(st.data())
+def test_composition_is_the_composition_of_torch_with_borders_and_biases(data):
+    first = data.draw(convolutions(dtypes=[torch.float64], dimensions=[1, 2]))
+    axes = len(first.kernel_size)
+    kind = type(first) if not first.transposed else (torch.nn.Conv1d, torch.nn.Conv2d)[axes - 1]
+    padding = data.draw(st.integers(0, 2))
+    second = kind(first.out_channels, 2, data.draw(st.integers(1, 2)), padding=padding, dtype=torch.float64)
+    second.weight.data = data.draw(integer_tensors(second.weight.shape, torch.float64, 3))
+    second.bias.data = data.draw(integer_tensors(second.bias.shape, torch.float64, 100))
+    first.weight.clamp_(-8, 8)
+    if first.bias is not None:
+        first.bias.clamp_(-99, 99)
+    sides = tuple(side + s for side, s in zip(smallest_sides(first), first.stride, strict=True))
+    image = data.draw(integer_tensors((2, first.in_channels, *sides), torch.float64, 100))
+    expected = second(first(image)).detach()
+    both = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), sides)
+    assert_same(evaluate(both, image).detach(), expected)
+    assert_same(evaluate(merge_terms(both, sides), image).detach(), expected)
+    matrix, bias = as_affine_map(both, sides)
+    assert_same((image.flatten(1) @ matrix.T + bias).unflatten(1, expected.shape[1:]).detach(), expected)
+
+
+def test_the_bias_of_a_composition_varies_only_where_the_second_layer_pads():
+    first = torch.nn.Conv2d(1, 1, 1, dtype=torch.float64)
+    second = torch.nn.Conv2d(1, 1, 3, padding=1, dtype=torch.float64)
+    bias = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), (5, 6)).weights.bias
+    assert len(bias[0, 1:-1, 1:-1].unique()) == 1
+    assert len(bias.unique()) > 1
+
+
+def test_channels_that_do_not_fit_are_not_composed():
+    layer = as_basis(read_convolution(torch.nn.Conv1d(2, 3, 1)))
+    with pytest.raises(UsageError, match="C2A120 the second layer reads 2 channels, the first gives 3"):
+        compose(layer, layer, (4,))
+
+
+def test_operators_without_a_rule_are_named():
+    for operation in (lambda: as_matrix("shift", (2,)), lambda: output_sides(3, (2,))):
+        with pytest.raises(UnsupportedError, match=r"C2A110 .* has no rule for"):
+            operation()
+    with pytest.raises(UnsupportedError, match="C2A110 apply has no rule for object"):
+        apply(object(), torch.ones(2), (2,))
+    with pytest.raises(UnsupportedError, match="C2A101 Linear cannot be read"):
+        as_basis(torch.nn.Linear(1, 1))
+
+
+def test_grids_that_are_too_small_are_refused():
+    with pytest.raises(
+        GeometryError, match=r"C2A121 the padded grid \(6, 9\) is smaller than the dilated kernel \(7, 3\)"
+    ):
+        Sites.of_kernel((4, 3), (1, 1), (2, 1)).count((6, 9))
+    with pytest.raises(GeometryError, match=r"C2A121 reflect padding by \(2, 0\) needs a longer axis than 2 pixels"):
+        Padding((2,), (0,), "reflect").pad(torch.ones(1, 1, 2))
+    with pytest.raises(GeometryError, match=r"C2A121 circular padding by \(0, 3\)"):
+        as_matrix(Padding((0,), (3,), "circular"), (2,))
+    with pytest.raises(GeometryError, match=r"C2A121 zeros padding by \(1, 1\) needs a longer axis than 0 pixels"):
+        Padding((1,), (1,)).source(0, 0)
+    with pytest.raises(GeometryError, match=r"C2A121 matrices \(1, 1, 3\) do not map \(2,\)"):
+        as_matrix(Dense(torch.ones(1, 1, 3), (1,)), (2,))
+    with pytest.raises(UsageError, match="C2A104 padding_mode='mirror' is not one of zeros, reflect"):
+        Padding((1,), (1,), "mirror")
+    with pytest.raises(UsageError, match="C2A104 padding_mode='reflect' of a zero-stuffed grid"):
+        Padding((1, 1), (1, 1), "reflect", (1, 2))
+
+
+CUT = {
+    "an offset of more axes": lambda: Sites((1,), (0,), (0,)).view((5,), (1, 2)),
+    "a form of queries with fewer axes": lambda: Form.of(Padding.none(2), Sites.everywhere(1)),
+    "a form of queries with more axes behind": lambda: Form.of(Padding.none(1), Sites((1,), (0,), (0, 0))),
+    "a form of a padding with more axes behind": lambda: Form.of(Padding((0,), (0, 0)), Sites.everywhere(1)),
+    "a padding with more axes behind": lambda: Padding((1,), (1, 1)).pad(torch.ones(1, 1, 5)),
+    "more matrices than operators": lambda: merge_terms(
+        basis_of(Shift(((0,),)), Weights(None, torch.ones(2, 1, 1)), 1), (3,)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_axes_and_terms_without_a_partner_are_refused(name):
+    with pytest.raises(ValueError, match="zip"):
+        CUT[name]()
+
+
+def test_descriptions_without_tensors_are_compared_by_value():
+    kinds = [each for each in vars(conv2attn.theory.basis).values() if is_dataclass(each)]
+    for kind in kinds:
+        held = " ".join(str(field.type) for field in fields(kind))
+        assert (kind.__eq__ is object.__eq__) is ("Tensor" in held or "Weights" in held), kind
+
+
+def test_weights_of_one_factor_are_the_same_in_either():
+    taps = torch.rand(3, 4, 2)
+    for weights in (Weights(None, taps), Weights(taps, None)):
+        assert (weights.d_out, weights.d_in, weights.taps() is taps) == (4, 2, True)
+
+
+def test_explicit_factors_multiply_to_the_taps():
+    value, output = torch.rand(3, 4, 2), torch.rand(3, 5, 4)
+    for weights in (Weights(None, output), Weights(value, None), Weights(value, output)):
+        first, second = weights.explicit_factors()
+        assert_same(second @ first, weights.taps(), 1e-6)
+
+
+def test_no_bias_is_a_field_of_zeros():
+    basis = basis_of(Shift(((0, 0),)), Weights(None, torch.ones(1, 3, 2)), 2)
+    assert torch.equal(field(basis, (4, 5)), torch.zeros(3, 1, 1))
+
+
+def test_a_basis_needs_no_bias_and_may_be_any_matrices():
+    matrices = Dense(torch.stack([torch.ones(2, 3), torch.eye(3)[:2]]), (2,))
+    basis = basis_of(Composition((matrices,)), Weights(None, torch.ones(2, 1, 1)), 1)
+    assert_same(evaluate(basis, torch.tensor([[[1.0, 2.0, 4.0]]])), torch.tensor([[[8.0, 9.0]]]))
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_weights_of_a_kernel_are_its_taps_whoever_asks_first(narrow):
+    """Planted before: factors that an engine asked for without gradients had none afterwards."""
+    kernel = torch.randn(6, 2, 3, 2, requires_grad=True)
+    weights = Weights.of_kernel(kernel, None, 2, narrow)
+    assert weights.kernel((3, 2)) is kernel
+    with torch.no_grad():
+        assert (weights.value is None, weights.output is None) == (not narrow, narrow)
+    assert torch.equal(weights.taps(), kernel.flatten(2).permute(2, 0, 1))
+    assert weights.taps().requires_grad
+    assert torch.equal(weights.kernel((2, 3)), kernel.reshape(6, 2, 2, 3))
+    assert torch.equal(weights.kernel((3, 2), (5, 4, 3, 2, 1, 0)), kernel.flip(2, 3))
+    with pytest.raises(AttributeError, match="weights have no factor"):
+        _ = weights.factor
+
+
+def test_the_precision_of_heads_is_the_curvature_of_their_scores():
+    root = torch.tensor([[[1.0, 0.5], [0.0, 2.0]], [[0.3, -1.0], [2.0, 0.1]]])
+    center, alpha = torch.tensor([[0.3, -1.0], [2.0, 0.5]]), torch.tensor([0.5, 3.0])
+    grid, query = AttentionGrid((5, 6), Sites.everywhere(2)), torch.tensor([8])
+    away = torch.cartesian_prod(torch.arange(5.0), torch.arange(6.0)) - torch.tensor([1.0, 2.0])
+    for heads in (QuadraticSoftmax(center, alpha), GeneralisedSoftmax(center, root)):
+        from_center = (away[None] - heads.center[:, None]).double()
+        expected = -torch.einsum("hkx,hxy,hky->hk", from_center, heads.precision(), from_center) / 2
+        found = heads.scores(grid, query, torch.float64)[0, :, 0]
+        assert_same(found - found[:, :1], expected - expected[:, :1], 1e-5)
