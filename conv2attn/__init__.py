@@ -46,7 +46,9 @@ HOMES = {
     "to_mha": "layers.attention",
     "to_torch": "layers.theorem",
 }
-SUBMODULES = ("basis", "bounds", "callbacks", "errors", "examples", "explore", "framework", "testing", "verdicts")
+DISTRICTS = ("theory", "layers", "networks", "equality", "span", "files", "lab")
+"""From the bottom up: a district imports only those before it."""
+SUBMODULES = (*DISTRICTS, "callbacks", "errors", "examples", "testing", "verdicts")
 __all__ = [
     "AttentionConvolution",
     "BasisConvolution",

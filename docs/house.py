@@ -1,7 +1,8 @@
-"""The rooms of the package and the ways of four calls through its files, for `docs/house.md`."""
+"""The districts of the package and the ways of three calls through its files, for `docs/house.md`."""
 
 import ast
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +12,8 @@ import torch
 import conv2attn
 
 PACKAGE = Path(conv2attn.__file__).parent
-ROOMS = (
-    *("cli", "explore", "experiments", "callbacks", "plots", "examples", "checkpoints", "testing", "equality", "span"),
-    *("models", "theorem", "framework", "attention", "bounds", "basis", "report", "arguments", "score_terms"),
-    *("verdicts", "choices", "ecosystems", "torch_internals", "errors", "generators", "suffixes"),
-)
-"""From the top down."""
+ABOVE = ("cli", "lab", "files", "span", "equality", "networks", "layers", "theory")
+BESIDE = ("report", "testing")
 
 
 def says(file: Path) -> str:
@@ -24,30 +21,15 @@ def says(file: Path) -> str:
     return (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
 
 
-def files_of(room: str) -> list[Path]:
-    """The files of a room: those of a folder, or one."""
-    return sorted((PACKAGE / room).rglob("*.py")) or [PACKAGE / f"{room}.py"]
-
-
-def imported(room: str) -> list[str]:
-    """The rooms that a room imports, in their order."""
-    found = set()
-    for file in files_of(room):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("conv2attn"):
-                found |= {node.module.split(".")[1]} if "." in node.module else {each.name for each in node.names}
-    return [each for each in ROOMS if each in found and each != room]
-
-
-def rooms() -> str:
-    """The table of rooms, from the top down: files, lines, what a room is, and which rooms it imports."""
-    rows = ["| room | files | lines | what it is | imports |", "| --- | ---: | ---: | --- | --- |"]
-    for room in ROOMS:
-        files = files_of(room)
+def picture() -> str:
+    """One box per district, from the top down: its name, its files and lines, and the first line of its docstring."""
+    boxes = []
+    for room in (*ABOVE, *BESIDE):
+        files = sorted((PACKAGE / room).rglob("*.py"))
         lines = sum(len(file.read_text().splitlines()) for file in files)
-        told = says(files[0]).replace("|", "\\|")
-        rows.append(f"| `{room}` | {len(files)} | {lines:,} | {told} | {', '.join(imported(room))} |")
-    return "\n".join(rows)
+        size = f"{len(files)} files, {lines:,} lines"
+        boxes.append(f"{room:<9}| {size:<23}| {says(PACKAGE / room / '__init__.py')}")
+    return "\n".join(["```text", *boxes[: len(ABOVE)], "", *boxes[len(ABOVE) :], "```"])
 
 
 def entered(call: Callable[[], object]) -> list[str]:
@@ -69,19 +51,19 @@ def entered(call: Callable[[], object]) -> list[str]:
 
 
 def walk(call: Callable[[], object]) -> str:
-    """The files that a call enters, numbered, with the first line of each."""
-    return "\n".join(f"{place}. `{name}`: {says(PACKAGE / name)}" for place, name in enumerate(entered(call), 1))
+    """The files that a call enters, in that order."""
+    files = [name for name in entered(call) if name != "__init__.py"]
+    return textwrap.fill(f"{len(files)} files: " + ", ".join(f"`{name}`" for name in files) + ".", 124)
 
 
 def parts() -> dict[str, str]:
-    """The rooms, and four walks: `convert` and `certify` of one convolution, `check_span` and `heads` of an array."""
+    """The picture, and three walks: `convert` and `certify` of one convolution, and `check_span` of an array."""
     convolution = torch.nn.Conv2d(3, 4, 3)
     layer = conv2attn.convert(convolution)
     attention = np.stack([np.eye(16)] * 2)
     return {
-        "rooms": rooms(),
+        "picture": picture(),
         "convert": walk(lambda: conv2attn.convert(convolution)),
-        "certify": walk(lambda: conv2attn.certify(convolution, layer, input_size=(3, 6, 6)).to_text()),
-        "check_span": walk(lambda: conv2attn.check_span(attention, grid=(4, 4)).to_text()),
-        "heads": walk(lambda: conv2attn.heads(attention, grid=(4, 4)).to_text()),
+        "certify": walk(lambda: conv2attn.certify(convolution, layer, input_size=(3, 6, 6))),
+        "check_span": walk(lambda: conv2attn.check_span(attention, grid=(4, 4))),
     }

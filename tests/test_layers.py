@@ -1,31 +1,36 @@
-"""Dependencies inside the package point down one list only, and every file of tests is collected."""
+"""A district imports only those below it, and every file of tests is collected."""
 
 import ast
 import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import conv2attn
 
 LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
-    {"explore"},
-    {"experiments", "callbacks"},
-    {"plots"},
+    {"lab.explore"},
+    {"lab", "callbacks"},
+    {"lab.plots"},
     {"examples"},
-    {"checkpoints"},
+    {"files"},
     {"testing"},
-    {"equality", "span"},
-    {"models"},
-    {"theorem", "recover", "express"},
-    {"framework"},
-    {"attention"},
+    {"span"},
+    {"equality"},
+    {"networks"},
+    {"layers.theorem"},
+    {"layers.framework"},
+    {"layers.attention"},
+    {"layers"},
     {"proofs"},
-    {"bounds"},
-    {"basis"},
+    {"theory.bounds"},
+    {"theory.basis"},
+    {"theory", "theory.score_terms"},
     {"report"},
-    {"arguments", "score_terms"},
+    {"arguments"},
     {"verdicts", "choices", "ecosystems", "torch_internals"},
     {"errors", "generators", "suffixes"},
 ]
@@ -47,12 +52,12 @@ def imported_modules(source: str, module: str, is_package: bool) -> set[str]:
 
 
 def layer_of(name: str) -> str:
-    """The entry of the list that a dotted name belongs to: `conv2attn.theory.basis.grid` is in `basis`.
+    """The entry of the list that a dotted name belongs to: `conv2attn.theory.basis.grid` is in `theory.basis`.
 
     A name of the package itself, such as the public function in `from conv2attn import convert`, is `__init__`'s.
     """
-    entry = name.split(".")[1] if name.count(".") else "__init__"
-    return entry if entry in DEPTH else "__init__"
+    parts = name.split(".")[1:]
+    return next((entry for entry in (".".join(parts[:2]), *parts[:1]) if entry in DEPTH), "__init__")
 
 
 def upward_imports(package: Path) -> list[str]:
@@ -60,15 +65,16 @@ def upward_imports(package: Path) -> list[str]:
     found = []
     for file in sorted(package.rglob("*.py")):
         parts = file.relative_to(package).with_suffix("").parts
-        if parts[0] not in DEPTH:
-            found.append(f"{'.'.join(parts)} has no place in LAYERS")
-            continue
         is_package = parts[-1] == "__init__"
         module = ".".join([package.name, *(parts[:-1] if is_package else parts)])
+        own = layer_of(module)
+        if own == "__init__" and parts not in {("__init__",), ("__main__",)}:
+            found.append(f"{module} has no place in LAYERS")
+            continue
         for name in sorted(imported_modules(file.read_text(), module, is_package)):
-            if name.split(".")[0] != package.name or layer_of(name) == parts[0]:
+            if name.split(".")[0] != package.name or layer_of(name) == own:
                 continue
-            if DEPTH[layer_of(name)] <= DEPTH[parts[0]]:
+            if DEPTH[layer_of(name)] <= DEPTH[own]:
                 found.append(f"{module} imports {name}")
     return found
 
@@ -81,12 +87,12 @@ def test_dependencies_point_down():
 
 def test_upward_imports_are_found(tmp_path):
     planted = {
-        "basis/grid.py": "if TYPE_CHECKING:\n    from ..models import resnet\n",
-        "bounds.py": "def late():\n    import conv2attn.layers.theorem\n",
+        "theory/basis/grid.py": "if TYPE_CHECKING:\n    from ...networks import resnet\n",
+        "theory/bounds.py": "def late():\n    import conv2attn.layers.theorem\n",
         "equality/layer.py": "from conv2attn import convert\n",
-        "span/rank.py": "from conv2attn.equality import certify\n",
-        "attention/__init__.py": "from . import engines\nfrom .. import errors\nfrom ..basis.grid import Grid\n",
-        "attention/engines/dense.py": "from ..layer import scores\nfrom ...cli import text\n",
+        "equality/rank.py": "from conv2attn.span import check_span\n",
+        "layers/attention/__init__.py": "from . import engines\nfrom ... import errors\nfrom ...theory import basis\n",
+        "layers/attention/engines/dense.py": "from ..layer import scores\nfrom ....cli import text\n",
         "odds/ends.py": "import torch\n",
     }
     for name, source in planted.items():
@@ -94,13 +100,37 @@ def test_upward_imports_are_found(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(source)
     assert upward_imports(tmp_path / "conv2attn") == [
+        "conv2attn.equality.layer imports conv2attn.convert",
+        "conv2attn.equality.rank imports conv2attn.span.check_span",
         "conv2attn.layers.attention.engines.dense imports conv2attn.cli.text",
+        "conv2attn.odds.ends has no place in LAYERS",
         "conv2attn.theory.basis.grid imports conv2attn.networks.resnet",
         "conv2attn.theory.bounds imports conv2attn.layers.theorem",
-        "conv2attn.equality.layer imports conv2attn.convert",
-        "odds.ends has no place in LAYERS",
-        "conv2attn.span.rank imports conv2attn.equality.certify",
     ]
+
+
+def test_the_districts_are_the_folders_from_the_bottom_up():
+    entries = [
+        max(depth for name, depth in DEPTH.items() if name.split(".")[0] == each) for each in conv2attn.DISTRICTS
+    ]
+    assert entries == sorted(entries, reverse=True)
+
+
+@pytest.mark.parametrize("district", conv2attn.DISTRICTS)
+def test_a_district_says_what_it_answers_and_names_three_public_names(district):
+    text = (Path(conv2attn.__file__).parent / district / "README.md").read_text()
+    assert text.startswith(f"# {district}\n")
+    assert text.count("\n") <= 45
+    assert "```text\n" in text
+    names = re.findall(r"^- `(conv2attn\.[\w.]+)", text, re.M)
+    assert len(names) == 3
+    for name in names:
+        home, _, last = name.rpartition(".")
+        assert hasattr(__import__(home, fromlist=[last]), last), name
+    below = conv2attn.DISTRICTS[: conv2attn.DISTRICTS.index(district)]
+    assert re.search(r"^May import: (.*)\.$", text, re.M)[1] == (
+        ", ".join(f"`{each}`" for each in below) or "no other district"
+    )
 
 
 def test_every_file_of_tests_is_collected():

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 PACKAGE, TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
-NETWORKS = PACKAGE / "models" / "zoo"
-OURS_THAT_CALL = (Path(__file__).parent / "runs.py", PACKAGE / "models" / "conversion" / "redirection.py")
+NETWORKS = PACKAGE / "networks" / "zoo"
+OURS_THAT_CALL = (Path(__file__).parent / "runs.py", PACKAGE / "networks" / "conversion" / "redirection.py")
 
 
 def without_memory(failure: BaseException) -> bool:

@@ -1,0 +1,1 @@
+"""Modules: the attention layer, its engines, basis convolutions, and Theorem 1's way there and back."""
