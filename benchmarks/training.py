@@ -18,7 +18,7 @@ from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, set_eng
 from conv2attn.networks.zoo import ClassifierPlan
 from conv2attn.networks.zoo.classifier import ClassifierBlock
 from conv2attn.report.markup import markdown_table
-from conv2attn.theory.basis import cut_softmax
+from conv2attn.theory.basis import cut_softmax, isotropic
 
 EPOCH, LAYERS = 50_000, 6
 WIDTH, SIDES, LIMIT = 64, (16, 32, 48, 64), 64 * MIB
@@ -48,7 +48,7 @@ def step(compute: Callable[[Tensor], Tensor], image: Tensor) -> Callable[[], Non
 
 def plain(layer: MultiHeadSelfAttention, image: Tensor) -> Tensor:
     """The paper's formula in five products: displacements, scores, softmax without subnormals, values, output."""
-    encoding, side = layer.encoding.operators().isotropic, image.shape[-1]
+    encoding, side = isotropic(layer.encoding.operators()), image.shape[-1]
     assert encoding is not None
     assert layer.output is not None
     assert layer.bias is not None

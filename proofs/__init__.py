@@ -8,8 +8,9 @@ proofs.report().to_text()
 from collections.abc import Sequence
 
 from . import certificates as certificates
-from .decided import DecidedClaim, ProofReport
+from .decided import DecidedClaim
 from .deciding import decide_claim, load, report_on
+from .rendering import ProofReport
 
 CLAIMS = (
     *("L1", "L2a", "L2b", "L2c", "L2d", "L2e", "T1", "T1p", "L3", "L3p", "TAPS", "LIT"),

@@ -1,13 +1,10 @@
 """Decisions: of each claim its steps and mutants, and Coq's answer on the formal layer."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, final
+from dataclasses import dataclass, fields
+from typing import Any, final
 
-from conv2attn.report import Report, document
 from conv2attn.verdicts import Verdict, worst_verdict
 
-from . import rendering
 from .claim import Claim, Step
 from .formal.answers import FormalRow
 
@@ -81,46 +78,3 @@ class FormalLayer:
     verdict: Verdict | None = None
     detail: str = ""
     rows: tuple[FormalRow, ...] = ()
-
-
-@final
-@dataclass(frozen=True, repr=False)
-class ProofReport(Report):
-    """The claims decided, the formal layer, and the bounds that no claim licenses."""
-
-    schema: ClassVar[str] = "conv2attn.proofs/2"
-    claims: Sequence[DecidedClaim]
-    formal: FormalLayer
-    not_licensed: tuple[str, ...] = ()
-    detailed: bool = False
-
-    @property
-    def verdict(self) -> Verdict:
-        """Refuted if any claim is not proved; otherwise that of the formal layer, where it was asked for."""
-        if any(claim.verdict is not Verdict.HOLDS for claim in self.claims) or not self.claims:
-            return Verdict.REFUTED
-        return Verdict.HOLDS if self.formal.verdict is None else self.formal.verdict
-
-    @property
-    def summary(self) -> str:
-        proved = sum(claim.verdict is Verdict.HOLDS for claim in self.claims)
-        mutants = sum(len(claim.mutants) for claim in self.claims)
-        formal = f"formal layer {self.formal.status}" + (f" ({self.formal.detail})" if self.formal.detail else "")
-        return f"{proved} of {len(self.claims)} claims proved beside {mutants} mutants; {formal}"
-
-    def content(self) -> Any:
-        """The words of each claim and what was decided, and the formal layer."""
-        formal = asdict(self.formal) | {"rows": [asdict(row) | {"holds": row.holds} for row in self.formal.rows]}
-        claims = [claim.content() for claim in self.claims]
-        return {"formal": formal, "claims": claims, "not_licensed": self.not_licensed}
-
-    def to_markdown(self, verbose: bool = False) -> str:
-        """A readable proof of each claim, with formulas in dollars."""
-        return rendering.markdown(self)
-
-    def to_latex(self, verbose: bool = False) -> str:
-        """A document with a readable proof of each claim."""
-        return rendering.article(self)
-
-
-document.register(ProofReport, rendering.proofs_document)

@@ -10,7 +10,8 @@ from conv2attn.theory import bounds
 from conv2attn.verdicts import Verdict
 
 from .claim import Claim
-from .decided import DecidedClaim, DecidedStep, FormalLayer, ProofReport
+from .decided import DecidedClaim, DecidedStep, FormalLayer
+from .rendering import ProofReport
 
 NO_BOUND = {"format_of", "claims_of"}  # public functions of bounds that give no number
 

@@ -1,18 +1,58 @@
 """The proof report, readable proofs as Markdown and LaTeX, and the table of proofs/README.md."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar, final
 
-from conv2attn.report import Document, Notes, Table
+from conv2attn.report import Document, Notes, Report, Table, document
 from conv2attn.report.markup import latex_escape as escape
 from conv2attn.report.markup import markdown_table
+from conv2attn.verdicts import Verdict
 
-if TYPE_CHECKING:
-    from .claim import Claim
-    from .decided import DecidedClaim, ProofReport
-    from .formal.answers import FormalRow
+from .claim import Claim
+from .decided import DecidedClaim, FormalLayer
+from .formal.answers import FormalRow
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class ProofReport(Report):
+    """The claims decided, the formal layer, and the bounds that no claim licenses."""
+
+    schema: ClassVar[str] = "conv2attn.proofs/2"
+    claims: Sequence[DecidedClaim]
+    formal: FormalLayer
+    not_licensed: tuple[str, ...] = ()
+    detailed: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """Refuted if any claim is not proved; otherwise that of the formal layer, where it was asked for."""
+        if any(claim.verdict is not Verdict.HOLDS for claim in self.claims) or not self.claims:
+            return Verdict.REFUTED
+        return Verdict.HOLDS if self.formal.verdict is None else self.formal.verdict
+
+    @property
+    def summary(self) -> str:
+        proved = sum(claim.verdict is Verdict.HOLDS for claim in self.claims)
+        mutants = sum(len(claim.mutants) for claim in self.claims)
+        formal = f"formal layer {self.formal.status}" + (f" ({self.formal.detail})" if self.formal.detail else "")
+        return f"{proved} of {len(self.claims)} claims proved beside {mutants} mutants; {formal}"
+
+    def content(self) -> Any:
+        """The words of each claim and what was decided, and the formal layer."""
+        formal = asdict(self.formal) | {"rows": [asdict(row) | {"holds": row.holds} for row in self.formal.rows]}
+        claims = [claim.content() for claim in self.claims]
+        return {"formal": formal, "claims": claims, "not_licensed": self.not_licensed}
+
+    def to_markdown(self, verbose: bool = False) -> str:
+        """A readable proof of each claim, with formulas in dollars."""
+        return markdown(self)
+
+    def to_latex(self, verbose: bool = False) -> str:
+        """A document with a readable proof of each claim."""
+        return article(self)
 
 
 def short(name: str) -> str:
@@ -20,7 +60,8 @@ def short(name: str) -> str:
     return name.removeprefix("conv2attn.")
 
 
-def proofs_document(report: ProofReport, verbose: bool = False) -> Document:
+@document.register
+def _(report: ProofReport, verbose: bool = False) -> Document:
     """A row a claim; then what is not shown, formal and licensed, or the steps of the claims that were named."""
     header = ("claim", "title", "steps", "mutants", "formal", "verdict")
     rows = tuple(

@@ -34,6 +34,7 @@ from conv2attn.theory.basis import (
     Sites,
     Weights,
     as_basis,
+    isotropic,
     offsets,
 )
 from conv2attn.theory.bounds import Head, one_hot_threshold, smallest_eigenvalue_at_least
@@ -239,7 +240,7 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
     with evaluated_weight(layer):
         heads, used = layer.encoding.operators(), weights or layer.weights
     operators = as_scored(heads, score_dtype(used.stored.dtype))
-    covariant = heads.isotropic is None and heads.precision() is not None
+    covariant = isotropic(heads) is None and heads.precision() is not None
     if operators is None or heads.centers is None:
         raise UnsupportedError(
             "C2A101",

@@ -14,7 +14,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK, Convolution
 from conv2attn.networks.conversion.redirection import AttendingCalls
 from conv2attn.networks.conversion.replacement import reparametrisations, weight_changes
-from conv2attn.theory.basis import Basis, Padding, Weights
+from conv2attn.theory.basis import Basis, Padding, Weights, isotropic
 
 LAYERS = (*STOCK, MultiHeadSelfAttention)
 
@@ -51,7 +51,7 @@ def softened_module(layer: nn.Module | None) -> nn.Module | None:
         return layer
     module = object.__new__(type(layer))  # a copy of parametrized modules is refused
     module.__setstate__(dict(vars(layer)))
-    module.engine = "separable" if module.operators().isotropic is not None else "auto"
+    module.engine = "separable" if isotropic(module.operators()) is not None else "auto"
     return module
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.theory.basis import isotropic
 from conv2attn.theory.bounds import Arithmetic, Head, target_rounds_to_one_threshold, worst
 from conv2attn.theory.bounds.by_key import heads_of_row
 from conv2attn.theory.bounds.row import OutputChannel, Setting, SoftHeads
@@ -85,7 +86,7 @@ class LayerNumbers:
     @staticmethod
     def of_attention(layer: Any) -> "LayerNumbers | None":
         """An attention whose heads are quadratic and read positions alone; None for another."""
-        heads = layer.operators().isotropic
+        heads = isotropic(layer.operators())
         if heads is None:
             return None
         factors = [each.detach().permute(2, 0, 1) for each in (layer.value, layer.output) if each is not None]

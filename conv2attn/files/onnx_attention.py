@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.attention.recipe import score_dtype
 from conv2attn.networks import attention_layers
-from conv2attn.theory.basis import Basis, Sites
+from conv2attn.theory.basis import Basis, Sites, isotropic
 from conv2attn.theory.basis.operators.softmax import cut_depth
 
 OPERATOR_NAME = "conv2attn::quadratic_attention"
@@ -38,7 +38,7 @@ def with_whole_layers(network: nn.Module) -> nn.Module:
     """A copy of `network` whose layers of quadratic heads call the operator, which only an ONNX runtime computes."""
     network = deepcopy(network)
     for layer in attention_layers(network).values():
-        if layer.operators().isotropic is not None:
+        if isotropic(layer.operators()) is not None:
             vars(layer)["evaluate"] = MethodType(call_operator, layer)
     return network
 

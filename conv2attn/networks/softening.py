@@ -21,7 +21,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.conversion.network import Network
 from conv2attn.report import Document, Report, Table, counted, document
-from conv2attn.theory.basis import QuadraticSoftmax
+from conv2attn.theory.basis import QuadraticSoftmax, isotropic
 from conv2attn.theory.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
 from conv2attn.theory.bounds.directed import up
 
@@ -213,7 +213,7 @@ def sharp_heads(name: str, layer: MultiHeadSelfAttention) -> QuadraticSoftmax:
     Raises:
         UnsupportedError: they have no sharpness (C2A603).
     """
-    heads = layer.encoding.operators().isotropic
+    heads = isotropic(layer.encoding.operators())
     if heads is None:
         raise UnsupportedError(
             "C2A603",

@@ -12,7 +12,16 @@ from conv2attn.layers.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.layers.attention.hardness import first_stray
 from conv2attn.span.arrays import MEMORY_LIMIT, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
-from conv2attn.theory.basis import AttentionGrid, Offset, Positions, QuadraticSoftmax, Sides, cut_softmax, moved_to
+from conv2attn.theory.basis import (
+    AttentionGrid,
+    Offset,
+    Positions,
+    QuadraticSoftmax,
+    Sides,
+    cut_softmax,
+    isotropic,
+    moved_to,
+)
 
 SCORE_ROUNDINGS = 5
 """Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, and the softmax's
@@ -99,7 +108,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         one_hot=one_hot,
         d_head=layer.d_head,
         hot=None if hot is None else hot[None],
-        axes=None if operators.isotropic is None else softmax_by_axis(operators.isotropic, grid),
+        axes=None if (quadratic := isotropic(operators)) is None else softmax_by_axis(quadratic, grid),
         notes=tuple(notes),
     )
 
@@ -107,7 +116,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
 @torch.no_grad()
 def largest_score(operators: Positions, grid: AttentionGrid, step: int) -> float:
     """The largest absolute score in float64; no number where one of them is none."""
-    if (quadratic := operators.isotropic) is not None:
+    if (quadratic := isotropic(operators)) is not None:
         parts = (quadratic.axis_scores(grid.displacement(a), a, torch.float64) for a in range(operators.dimensions))
         return float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
     starts = range(0, grid.shape[0], step)
@@ -157,7 +166,7 @@ def scores_are_exact(
     operators: Positions, grid: AttentionGrid, offsets: tuple[Offset, ...], dtype: torch.dtype
 ) -> bool:
     """Whether no score of quadratic heads is rounded on this grid."""
-    heads = operators.isotropic
+    heads = isotropic(operators)
     if heads is None or not bool((torch.frexp(heads.alpha)[0] == 0.5).all()):
         return False
     farthest = sum(max(side + abs(offset[a]) for offset in offsets) ** 2 for a, side in enumerate(grid.keys))

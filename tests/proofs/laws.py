@@ -16,9 +16,9 @@ from conv2attn.theory import bounds
 from conv2attn.verdicts import Verdict
 from proofs import CLAIMS as NAMES
 from proofs import core, report
-from proofs.decided import FormalLayer, ProofReport
+from proofs.decided import FormalLayer
 from proofs.deciding import decide_claim, load, not_licensed
-from proofs.rendering import table
+from proofs.rendering import ProofReport, table
 
 ROOT = Path(__file__).parents[2]
 PROOFS = ROOT / "proofs"

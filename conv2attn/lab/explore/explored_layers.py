@@ -14,7 +14,7 @@ from conv2attn.lab.explore.head_facts import FACTS_SIDE, facts_of_heads
 from conv2attn.lab.explore.packing import Budget, PageObject
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion.replacement import attention_layers, layer_inputs
-from conv2attn.theory.basis import AttentionGrid, Operator, Sites
+from conv2attn.theory.basis import AttentionGrid, Operator, Sites, isotropic
 
 MOST_HEADS = 256
 IN_WORDS = {"qk": "q·k", "qr": "q·r", "uk": "u·k", "vr": "v·r"}
@@ -171,8 +171,8 @@ def attention_of(
     """
     operators = layer.operators()
     centers = None if operators.centers is None else operators.centers.double().tolist()
-    if operators.isotropic is not None:
-        return {"kind": "quadratic", "centers": centers, "alphas": operators.isotropic.alpha.double().tolist()}
+    if (quadratic := isotropic(operators)) is not None:
+        return {"kind": "quadratic", "centers": centers, "alphas": quadratic.alpha.double().tolist()}
     if not operators.is_stationary:
         attention = weights_of(layer, images, shown).mean(0)
         if not attention.isfinite().all():
@@ -196,9 +196,9 @@ def weights_of(layer: MultiHeadSelfAttention, images: Tensor, shown: Shown) -> T
 
 def is_convolution(operators: Operator, grid: AttentionGrid) -> bool:
     """Whether the heads tend to distinct shifts on the grid as alpha grows, and the layer to a convolution."""
-    if operators.isotropic is None:
+    if (quadratic := isotropic(operators)) is None:
         return False
-    offsets = [tuple(center) for center in operators.isotropic.center.tolist()]
+    offsets = [tuple(center) for center in quadratic.center.tolist()]
     is_integer = all(number.is_integer() for offset in offsets for number in offset)
     return (
         is_integer

@@ -8,6 +8,7 @@ import torch
 
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.theory.basis import isotropic
 
 ALPHAS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 8.0)
 CELL, GAP, SECONDS = 14, 16, 6
@@ -23,7 +24,7 @@ def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
     Raises:
         UnsupportedError: the heads are not quadratic in two axes (C2A110).
     """
-    heads = layer.encoding.operators().isotropic
+    heads = isotropic(layer.encoding.operators())
     if heads is None or heads.dimensions != 2:
         raise UnsupportedError(
             "C2A110",

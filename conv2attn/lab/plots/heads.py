@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.span.reading import rows_of
-from conv2attn.theory.basis import Sides
+from conv2attn.theory.basis import Sides, isotropic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ def heads_around(name: str, attention: object, grid: Sides | None, extra_tokens:
     mean_attention = np.mean([rows.read(image, query)[:, 0, :pixels] for image in range(rows.images)], 0)
     place = tuple(int(rows.grid.site(axis)[index]) for axis, index in enumerate(middle))
     around = mean_attention.reshape(-1, *rows.grid.keys)
-    heads = attention.encoding.operators().isotropic if isinstance(attention, MultiHeadSelfAttention) else None
+    heads = isotropic(attention.encoding.operators()) if isinstance(attention, MultiHeadSelfAttention) else None
     if heads is not None:
         return HeadsAround(name, around, place, *(each.detach().cpu().double().numpy() for each in heads.values))
     return HeadsAround(name, around, place)

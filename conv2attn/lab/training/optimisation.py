@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from conv2attn.lab.training_recipe import TrainingRecipe
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion import encodings_of
+from conv2attn.theory.basis import isotropic
 
 
 @final
@@ -20,7 +21,7 @@ class Widths:
     """
 
     def __init__(self, network: nn.Module):
-        heads = (encoding.operators().isotropic for encoding in encodings_of(network))
+        heads = (isotropic(encoding.operators()) for encoding in encodings_of(network))
         self.alphas = [each.alpha for each in heads if each is not None and each.alpha.requires_grad]
         self.widths = [(2 * alpha.detach()).sqrt().requires_grad_() for alpha in self.alphas]
 

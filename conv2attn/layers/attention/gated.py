@@ -14,7 +14,7 @@ from conv2attn.generators import generators_kept
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
-from conv2attn.theory.basis import Padding, Sites, Weights
+from conv2attn.theory.basis import Padding, Sites, Weights, isotropic
 
 CLOSED = 100.0
 """A gate whose sigmoid is exactly 1 in float32 and float64: nothing of the content's attention is left."""
@@ -86,7 +86,7 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
     """
     check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
     side = whole_number(side, "side")
-    operators, weights, heads = layer.operators().isotropic, layer.weights, layer.heads
+    operators, weights, heads = isotropic(layer.operators()), layer.weights, layer.heads
     if operators is None or layer.groups > 1 or layer.dimensions != 2:
         reason = f"{layer.name}: only quadratic heads on two axes without groups are ConViT's attention"
         raise UnsupportedError(

@@ -11,7 +11,7 @@ from conv2attn.generators import generators_kept
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
-from conv2attn.theory.basis import AttentionGrid, Padding, Sites, Weights
+from conv2attn.theory.basis import AttentionGrid, Padding, Sites, Weights, isotropic
 
 COEFFICIENT_ROUNDINGS = 64
 """Roundoffs of the largest coefficient by which one may differ. Chosen: each is a sum of a few dozen products."""
@@ -69,7 +69,7 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
     """
     check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
     side, basis = whole_number(side, "side"), layer.basis()
-    operators, weights, heads = basis.operators.isotropic, basis.weights, layer.heads
+    operators, weights, heads = isotropic(basis.operators), basis.weights, layer.heads
     if operators is None or layer.groups > 1:
         raise UnsupportedError(
             "C2A101",

@@ -12,7 +12,6 @@ from conv2attn.theory.basis.numbers import HeadNumbers
 
 if TYPE_CHECKING:
     from conv2attn.theory.basis.grid import AttentionGrid
-    from conv2attn.theory.basis.operators.quadratic import QuadraticSoftmax
 
 Value = TypeVar("Value")
 
@@ -61,11 +60,6 @@ class Operator:
     @property
     def centers(self) -> Tensor | None:
         """The centre of each head in pixels, (heads, axes), from which its target follows; None without centres."""
-        return None
-
-    @property
-    def isotropic(self) -> "QuadraticSoftmax | None":
-        """These heads as quadratic ones, over the same tensors, if scores are `-alpha |delta - centre|^2`."""
         return None
 
     def precision(self) -> Tensor | None:

@@ -195,7 +195,7 @@ def test_the_command_writes_the_page(weights):
 def test_the_command_captures_the_attention_of_other_libraries(weights):
     torch.save(Transformer(1).state_dict(), weights / "transformer.pt")
     (weights / "factory.py").write_text(
-        "from explore.cases import Transformer\n\n\ndef build():\n    return Transformer(1)\n"
+        "from lab.explore.cases import Transformer\n\n\ndef build():\n    return Transformer(1)\n"
     )
     read = ["explore", weights / "transformer.pt", "--arch", f"{weights / 'factory.py'}:build"]
     told = call(*read, "--inputs", weights / "image.npy", "-o", weights / "page.html")

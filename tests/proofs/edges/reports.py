@@ -9,9 +9,10 @@ from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 from proofs import CLAIMS as NAMES
 from proofs import decide, report
-from proofs.decided import FormalLayer, ProofReport
+from proofs.decided import FormalLayer
 from proofs.deciding import decide_claim, load
 from proofs.formal.answers import FormalRow
+from proofs.rendering import ProofReport
 
 
 @pytest.mark.parametrize("claim", ["L9", "", "core", "l1.py"])

@@ -12,7 +12,7 @@ from conv2attn.theory.basis.operators.matrices import Dense
 from conv2attn.theory.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.theory.basis.operators.polynomials import Chebyshev, Powers
 from conv2attn.theory.basis.operators.product import Composition
-from conv2attn.theory.basis.operators.quadratic import Centered, QuadraticSoftmax
+from conv2attn.theory.basis.operators.quadratic import Centered, QuadraticSoftmax, isotropic
 from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
 from conv2attn.theory.basis.operators.shift import Shift, causal_shifts
 from conv2attn.theory.basis.operators.sinusoidal import SinusoidalSoftmax
@@ -54,6 +54,7 @@ __all__ = [
     "cut_softmax",
     "entries",
     "inner_products",
+    "isotropic",
     "offsets",
     "output_sides",
     "terms",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.theory.basis.numbers import HeadNumbers
-from conv2attn.theory.basis.operator import moved_to
+from conv2attn.theory.basis.operator import Operator, moved_to
 from conv2attn.theory.basis.operators.rules import apply
 from conv2attn.theory.basis.operators.softmax import Positions, additive_scores, cut_softmax
 
@@ -95,11 +95,6 @@ class QuadraticSoftmax(Centered):
         """Width of r_delta: one more than the number of axes."""
         return self.dimensions + 1
 
-    @property
-    def isotropic(self) -> "QuadraticSoftmax":
-        """These heads."""
-        return self
-
     def precision(self) -> Tensor:
         """`2 alpha` times the identity."""
         return 2 * self.alpha.double()[:, None, None] * torch.eye(self.dimensions).to(self.alpha.device).double()
@@ -140,6 +135,11 @@ class QuadraticSoftmax(Centered):
         target = sites.to(dtype)[None] + self.center.to(dtype)[:, None]
         asking = torch.cat([2 * alpha * target, -alpha.expand(-1, target.shape[1], 1)], -1)
         return asking[None], torch.cat([key, key.square().sum(-1, keepdim=True)], -1)[None, None]
+
+
+def isotropic(operator: Operator) -> QuadraticSoftmax | None:
+    """A family as quadratic heads, whose scores are `-alpha |delta - centre|^2`; None if it is another one."""
+    return operator if isinstance(operator, QuadraticSoftmax) else None
 
 
 @apply.register
