@@ -15,8 +15,8 @@ from conv2attn.report import Report
 ROOMS = [each.name for each in pkgutil.iter_modules(conv2attn.__path__, "conv2attn.") if each.ispkg]
 FILLED = {
     "equality": {"LayerPair", "Measured"},
-    "experiments": {"Progress"},
-    "models": {"Attended", "Response", "Running", "Trace"},
+    "lab": {"Progress"},
+    "networks": {"Attended", "Response", "Running", "Trace"},
     "span": {"Programme", "Search"},
 }  # fmt: skip
 """Those that are not frozen: they are filled step by step while a network runs or a question is decided."""
