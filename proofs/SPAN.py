@@ -46,8 +46,11 @@ CLAIM = Claim(
     title="What the checker of certificates confirms is true",
     words="If the checker confirms a certificate that some weights leave nothing that counts, they leave at most eps + "
     "rate |phi|_1 of the row asked for, summed over keys, at each query listed. If it confirms a refutation, by a dual "
-    "vector y of integers at some queries, no weights (of norm at most B, or any, where there is no bound) do. From "
-    "the integers of a file it reads exactly the certificates that stand there.",
+    "vector y of integers at some queries, no weights (of norm at most B, or any, where there is no bound) do. So "
+    "one confirmed certificate for each tap gives a layer of these heads for every convolution, within max |X| sum_t "
+    "(eps + rate |phi_t|_1) sum_c |w_tco| of it at the queries listed, and a confirmed refutation keeps every layer of "
+    "these heads, of norm at most B, farther than eps + rate |phi|_1 from the shift, at some image of ones and minus "
+    "ones (L3). From the integers of a file it reads exactly the certificates that stand there.",
     formula=r"\langle y, e\rangle - B \max_h |\langle A_h, y\rangle| > (\varepsilon + \rho B) \sum_q \max_k |y_{qk}| "
     r"\implies \nexists\, \phi,\ |\phi|_1 \le B:\ \forall q\ |e_q - \phi A_q|_1 \le \varepsilon + \rho |\phi|_1",
     conditions=(

@@ -5,6 +5,7 @@ from itertools import product
 from math import prod
 from typing import Any, get_args
 
+import msgspec
 from torch import nn
 
 from conv2attn.arguments import Patterns, Selection, renamed
@@ -16,6 +17,7 @@ from conv2attn.networks.reading.records import Read
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.conditions import check, check_kernel
+from conv2attn.span.ends import ends_of
 from conv2attn.span.equations import operators_of, shift_targets
 from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
@@ -139,12 +141,14 @@ def check_span(
             targets = operators_of(structure, rows.grid)
         else:
             targets = shift_targets(rows.grid, taps or offsets_of(dimensions, kernel_size, dilation, offsets))
-        conditions = tuple(
-            check_kernel(rows, kernel, limits)
-            if each == "kernel" and kernel is not None
-            else check(each, rows, targets, limits)
-            for each in dict.fromkeys(names)
-        )
+
+        def check_condition(each: ConditionName) -> Condition:
+            if each == "kernel" and kernel is not None:
+                return check_kernel(rows, kernel, limits)
+            condition = check(each, rows, targets, limits)
+            return msgspec.structs.replace(condition, ends=ends_of(condition, rows, targets, kernel))
+
+        conditions = tuple(map(check_condition, dict.fromkeys(names)))
         return SpanRow(name, rows.heads, rows.images, rows.grid.keys, limits, conditions, tuple(notes))
 
     found = []

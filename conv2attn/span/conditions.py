@@ -15,7 +15,6 @@ from conv2attn.span.least_squares import Factors, factored, split, triangular, w
 from conv2attn.span.planes import CANDIDATES, rounded_up
 from conv2attn.span.solver import NEAR_INTEGERS, Decision, decide_targets
 from conv2attn.span.span_report import Condition, ConditionName, Counting, Evidence, Target
-from conv2attn.theory.bounds import down
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 AFFORDABLE = 1000
@@ -43,8 +42,9 @@ def check(name: ConditionName, attention: AttentionRows, targets: Targets, limit
     """Whether each group of a condition has a Phi of its own that serves all targets.
 
     *holds*: a Phi within the norm was found whose residual, with all rounding, counts as none. *refuted*: exactly for
-    these numbers, every Phi within the norm leaves more. *undecided*: neither was shown, and `floor` and `residual` are
-    the ends of what is open.
+    these numbers, every Phi within the norm leaves more, or there are fewer heads than shifts, which is asked before
+    anything is solved; what each tap leaves is then still found. *undecided*: neither was shown, and `floor` and
+    `residual` are the ends of what is open.
     """
     groups = groups_of(name, attention, targets)
     if not groups or not len(targets):
@@ -54,6 +54,7 @@ def check(name: ConditionName, attention: AttentionRows, targets: Targets, limit
             else "no taps"
         )
         return Condition(name, Verdict.UNDECIDED, Strength.PROVED, sentence=why)
+    counting = count(attention, targets, groups)
     factors: Factors | None = None
     ranked: Ranked = (None, (None, None), None)
     if len(groups) == 1:
@@ -65,7 +66,6 @@ def check(name: ConditionName, attention: AttentionRows, targets: Targets, limit
         ranked = (int(factors.kept.sum()), around, factors.threshold)
     else:
         results = in_groups(attention, targets, groups, limits)
-    counting = count(attention, targets, groups, limits)
     verdict = Verdict.REFUTED if counting else worst_verdict(target.verdict for target in results)
     strength = strength_of(verdict, results, counting, attention.sampled)
     return Condition(
@@ -205,26 +205,25 @@ def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting 
     return weakest_strength(strengths)
 
 
-def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits) -> Counting | None:
-    """The refutation by counting, or None: fewer heads than shifts, whose rows ask for different keys.
+def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -> Counting | None:
+    """The refutation by counting, or None: fewer heads than shifts, and a query that sees them all.
 
-    Some c other than 0 makes `y = sum_t c_t e_t` meet no head. A row r that is left of shift t, which n of the Q
-    queries ask for, has `|c_t| n = |<y, r>| <= Q max|c| max_q |r_q|`: for the largest c_t, n / Q at some query.
+    By claim TAPS (TAPS_far) every Phi then leaves at least 1 of some shift at that query, as the layer 0 does. It is
+    asked first: no attention is read for it, and no limit changes it, since what counts as none is below 1.
     """
-    total, heads = len(targets), attention.heads
-    if not targets.plain or heads >= total:
+    if not targets.plain or attention.heads >= len(targets):
         return None
-    per_image = targets.places.shape[1]
-    shares = ((targets.places[:, group % per_image] >= 0).sum(-1).min() for group in groups)
-    least = max(down(Fraction(int(asking), len(group))) for asking, group in zip(shares, groups, strict=True))
-    return Counting(heads, total, least) if least > limits.allowed(limits.max_phi) else None
+    rows = np.concatenate(groups)
+    seeing = rows[targets.interior[rows % targets.places.shape[1]]]
+    return Counting(attention.heads, len(targets), int(seeing[0])) if len(seeing) else None
 
 
 def sentence_of(results: Sequence[Target], counting: Counting | None, limits: Limits, factors: Factors | None) -> str:
     """Notes beyond the figures: counting, large norms, and the first undecided target."""
     parts = []
     if counting:
-        parts.append(f"{counted(counting.heads, 'head')} cannot span {counting.targets} shifts")
+        few = f"{counted(counting.heads, 'head')} cannot span {counting.targets} shifts"
+        parts.append(f"{few}, nor come nearer to all of them than no heads at all (TAPS_far)")
     needed = 0.0 if factors is None else float(np.abs(factors.plain).sum(-1).max())
     if needed > limits.max_phi and any(target.verdict is not Verdict.HOLDS for target in results):
         beyond = f"beyond {limits.max_phi:g} and of no practical use"

@@ -15,15 +15,18 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import Convolution, as_convolution
 from conv2attn.layers.theorem.construction import factors
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, limits_for
+from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, Whole, limits_for
 from conv2attn.span.conditions import check
+from conv2attn.span.ends import bound_of_layer
 from conv2attn.span.equations import Targets, head_taps, kernel_targets, portions, shift_targets
 from conv2attn.span.grids import as_sides
 from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.least_squares import factors_of
+from conv2attn.span.planes import residuals_of
 from conv2attn.span.reading import rows_of
 from conv2attn.span.span_report import Condition
 from conv2attn.theory.basis import Weights
+from conv2attn.theory.bounds import Claimed
 from conv2attn.verdicts import Verdict
 
 
@@ -36,11 +39,15 @@ class Expression:
     or else for the combinations of them that the convolution uses. Where it holds, the heads compute the convolution
     there to its residual; otherwise `mixing` (targets, heads) is that of least squares. `layer` has the weights, where
     a layer was given.
+
+    `bound`: in real arithmetic, heads with these weights differ from the convolution by at most `bound * max|X|` at
+    these queries; None where there is none. It rests on claim L3 (L3_near), and names it.
     """
 
     weights: Weights
     condition: Condition
     mixing: Array
+    bound: Claimed | None = None
     layer: MultiHeadSelfAttention | None = None
 
 
@@ -49,7 +56,7 @@ def express(
 ) -> MultiHeadSelfAttention:
     """`convolution` computed by the heads of `layer` as nearly as they can: the layer of `expression`.
 
-    `expression` also says how near that is.
+    `expression` also says how near that is, in a verdict and in a bound for all images.
 
     Examples:
         >>> import conv2attn, torch
@@ -131,7 +138,19 @@ def fit(convolution: Convolution, attention: AttentionRows) -> Expression:
             break
     mixing = best_mixing(condition, attention, targets, limits)
     taps = torch.from_numpy(head_taps(convolution, targets, mixing)).to(convolution.weight)
-    return Expression(head_weights(convolution, taps), condition, mixing)
+    bound = None
+    if len(group := interior_rows(attention, targets)):
+        every = np.arange(len(targets))
+        residuals = residuals_of(portions(attention, targets, group), targets, attention.width, mixing, every, 0)[0]
+        stored = taps.detach().cpu().double().numpy()
+        bound = bound_of_layer(convolution, attention, targets, mixing, residuals, stored)
+    return Expression(head_weights(convolution, taps), condition, mixing, bound)
+
+
+def interior_rows(attention: AttentionRows, targets: Targets) -> Whole:
+    """The rows `image * queries + query` of the queries whose whole neighbourhood is on the grid."""
+    chosen = np.flatnonzero(targets.interior)
+    return np.concatenate([image * targets.places.shape[1] + chosen for image in range(attention.images)])
 
 
 def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
@@ -139,9 +158,9 @@ def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets
     if condition.targets and all(target.verdict is Verdict.HOLDS for target in condition.targets):
         rows = [[float(Fraction(w)) for w in target.weights] for target in condition.targets]
         return np.array(rows).reshape(len(rows), attention.heads)
-    everywhere = np.ones(targets.places.shape[1], dtype=bool)
-    chosen = targets.interior if targets.interior.any() else everywhere
-    group = np.concatenate([i * len(chosen) + np.flatnonzero(chosen) for i in range(attention.images)])
+    group = interior_rows(attention, targets)
+    if not len(group):
+        group = np.arange(attention.images * targets.places.shape[1])
     return factors_of(portions(attention, targets, group), targets.coefficients, limits.max_phi).plain
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, document, gathered, show
+from conv2attn.span.ends import sentence_of_ends
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow, Target
 from conv2attn.theory.basis import Offset
 from conv2attn.verdicts import Strength, Verdict
@@ -114,6 +115,12 @@ def span_remarks(report: SpanReport, verbose: bool) -> list[str]:
         sentences += [(row.name, note) for note in row.notes]
         conditions = row.conditions if verbose else (row.deciding,)
         sentences += [(f"{row.name}, {each.name}", each.sentence) for each in conditions if each.sentence]
+        wanted = [each for each in conditions if each.ends is not None and (verbose or each.ends.of_convolution)]
+        sentences += [
+            (f"{row.name}, {each.name}", sentence_of_ends(each.ends, row.limits.max_phi))
+            for each in wanted
+            if each.ends is not None
+        ]
         if len(row.deciding.targets) and row.images > 1:
             sentences.append(
                 (

@@ -31,11 +31,34 @@ class Evidence:
 
 @final
 class Counting(Part, frozen=True):
-    """Fewer heads than orthogonal targets, each asked for at `queries` queries: one has a residual of this at least."""
+    """Fewer heads than shifts, all of which the query of `row` (image * queries + query) sees: TAPS_far of proofs/.
+
+    Whatever the heads attend to, some shift has a residual of at least 1 there, as much as without heads.
+    """
 
     heads: int
     targets: int
-    least_residual: float
+    row: int
+    least_residual: float = 1.0
+    theorem: str = "TAPS_far"
+
+
+@final
+class Ends(Part, frozen=True):
+    """How far every layer of these heads stays, and how near one comes, for an image of at most 1: a robust Lemma 3.
+
+    By `theorem` every layer whose coefficients are within the largest norm misses the shift of `tap` by `far` (or a
+    number as near to it as one likes) at some image of ones and minus ones; with TAPS_far every layer at all, and
+    some tap. Some layer differs by at most `near` from the convolution that was given, or, where none was, from each
+    whose weights into an output have absolute values that sum to 1. `licensed_by` names the claims.
+    """
+
+    far: Number
+    theorem: str | None
+    tap: str | None
+    near: Number
+    of_convolution: bool
+    licensed_by: tuple[str, ...]
 
 
 @final
@@ -76,7 +99,7 @@ class Condition(Part, frozen=True, eq=False):
 
     `rank` counts the singular values above `threshold`; `around` are the last above it and the first below. `sentence`
     says what a verdict alone does not. `explained` is the share of the attention, in squares, that the best convolution
-    with these taps is, one for each head.
+    with these taps is, one for each head. `ends` are those of the robust Lemma 3, where one Phi serves all queries.
     """
 
     name: ConditionName
@@ -91,6 +114,7 @@ class Condition(Part, frozen=True, eq=False):
     sentence: str = ""
     sampled: bool = False
     explained: Number | None = None
+    ends: Ends | None = None
 
     @property
     def residual(self) -> float | None:
@@ -143,7 +167,7 @@ class SpanReport(Result, frozen=True, eq=False):
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
     rows: tuple[SpanRow, ...] = field(name="layers")
     asked: str
-    schema: Literal["conv2attn.span/4"] = "conv2attn.span/4"
+    schema: Literal["conv2attn.span/5"] = "conv2attn.span/5"
 
     @property
     def verdict(self) -> Verdict:

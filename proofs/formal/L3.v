@@ -181,8 +181,8 @@ Qed.
     the biases would help. *)
 Theorem far : L3_far.
 Proof.
-move=> n g H P t eps away d Wval Wout b b'.
-pose phi h : R := merged Wval Wout h ord0 ord0; have [q lt] := away phi.
+move=> n g H P t eps some asked away d Wval Wout b b' some_phi.
+pose phi h : R := merged Wval Wout h ord0 ord0; have [q asked_q lt] := away phi some_phi.
 pose left i : R := (shift (S := reals) t q i - \big[Rplus/0]_h (phi h * P h q i))%R.
 pose sign (x : R) : R := if Rle_lt_dec 0 x then 1%R else (-1)%R.
 have sign1 x : Rabs (sign x) = 1%R /\ (sign x * x)%R = Rabs x.
@@ -190,7 +190,7 @@ have sign1 x : Rabs (sign x) = 1%R /\ (sign x * x)%R = Rabs x.
     case: Rcase_abs => ?; lra.
 pose c : R := (b' ord0 - b ord0)%R.
 pose X (i : pixels g) (_ : 'I_(1 * 1)) : reals := (- sign c * sign (left i))%R.
-exists X, q, ord0; split=> [i c0|].
+exists X, q, ord0; split=> [//|i c0|].
   by rewrite /X Rabs_mult Rabs_Ropp (proj1 (sign1 c)) (proj1 (sign1 _)) Rmult_1_l.
 rewrite differenceE -/phi -/c.
 have -> : (\big[Rplus/0]_i ((shift (S := reals) t q i
@@ -210,11 +210,12 @@ Local Open Scope R_scope.
     tap's weights, so the difference is a sum of what is left, key by key. *)
 Theorem near : L3_near.
 Proof.
-move=> n g H P ci co d le_d Phi eps small weight b.
+move=> n g H P ci co d le_d Phi weight b.
 pose W t c o : R := @tap n g reals 1 ci co weight t c o.
 pose M h c o : reals := \sum_t Phi t h * W t c o.
 rewrite -{1}[ci]mul1n -{1}[co]mul1n in le_d.
-exists (@T1.value reals _ _ _ d M), (@T1.output reals _ _ _ d M) => X range range0 lim q o.
+exists (@T1.value reals _ _ _ d M), (@T1.output reals _ _ _ d M).
+split=> [h c o|q eps small X range range0 lim o]; first by rewrite T1.factoredE.
 pose r t i : R := shift (S := reals) t q i - \sum_h Phi t h * P h q i.
 have -> : mhsa P (@T1.value reals _ _ _ d M) (@T1.output reals _ _ _ d M) b X q o
     - torch_conv weight b X q o
@@ -314,11 +315,13 @@ have left s phi q' : leaves P s phi q' = (\big[Rplus/0]_(i : pixels g) 1)%R.
   by rewrite big1 => [|h _]; [rewrite /= Rminus_0_r Rabs_R1 | exact: Rmult_0_r].
 have whole : (1 <= \big[Rplus/0]_(i : pixels g) 1)%R.
   apply: (@rsum_term_le _ (fun _ => 1%R) (x : pixels g)) => j; exact: Rle_0_1.
-have away phi : exists q, (0 < leaves P t phi q)%R by exists q; rewrite left; lra.
-move=> /(_ 0 g _ P 1 1 1 isT (fun _ _ => 0%R) (fun _ => \big[Rplus/0]_(i : pixels g) 1)%R).
-move=> /(_ (fun s q' => Req_le _ _ (left s _ q')) (one_tap t) (fun _ => 0%R)) [Wval [Wout near]].
-have [X [q' [o [one lt]]]] := far away Wval Wout (fun _ => 0%R) (fun _ => 0%R).
-have := near X 1%R Rle_0_1 (fun i c => Req_le _ _ (one i c)) q' o.
+have away phi : True -> exists2 q, True & (0 < leaves P t phi q)%R.
+  by exists q => //; rewrite left; lra.
+move=> /(_ 0 g _ P 1 1 1 isT (fun _ _ => 0%R) (one_tap t) (fun _ => 0%R)) [Wval [Wout [_ near]]].
+have [X [q' [o [_ one lt]]]] := @far _ _ _ _ _ _ _ _ away _ Wval Wout (fun _ => 0%R)
+  (fun _ => 0%R) I.
+have := near q' (fun _ => \big[Rplus/0]_(i : pixels g) 1)%R (fun s => Req_le _ _ (left s _ q')).
+move=> /(_ X 1%R Rle_0_1 (fun i c => Req_le _ _ (one i c)) o).
 rewrite (eq_bigr (fun _ => 0%R)) => [|s _]; last by rewrite Rmult_0_l.
 by rewrite big1 // Rmult_0_r; lra.
 Qed.

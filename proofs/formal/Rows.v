@@ -2,7 +2,8 @@
 
     The program that bounds the difference of two layers in one output channel, over integers  No
     claim of the paper: definitions only. [ROW] states and proves what [bound] says; Extract.v makes
-    OCaml of it, and conv2attn/theory/bounds/row.py is its twin in Python. An integer [x] stands for the
+    OCaml of it, and conv2attn/theory/bounds/row.py is its twin in Python. An integer [x] stands for
+    the
     number [x / 2^256]; every step rounds up. The formulas are those of FLOAT and SOFT, written with
     sums, products and [1 / (1 - x)] alone. *)
 From Coq Require Import ZArith List Bool.

@@ -3,8 +3,12 @@
     Claim: If the checker confirms a certificate that some weights leave nothing that counts, they
     leave at most eps + rate |phi|_1 of the row asked for, summed over keys, at each query listed.
     If it confirms a refutation, by a dual vector y of integers at some queries, no weights (of norm
-    at most B, or any, where there is no bound) do. From the integers of a file it reads exactly the
-    certificates that stand there.
+    at most B, or any, where there is no bound) do. So one confirmed certificate for each tap gives
+    a layer of these heads for every convolution, within max |X| sum_t (eps + rate |phi_t|_1) sum_c
+    |w_tco| of it at the queries listed, and a confirmed refutation keeps every layer of these
+    heads, of norm at most B, farther than eps + rate |phi|_1 from the shift, at some image of ones
+    and minus ones (L3). From the integers of a file it reads exactly the certificates that stand
+    there.
     Source: this project; the refutation is weak duality of a linear programme.
     Does not show: That the rows in a certificate are those of a model, and all that a verdict of
     `check_span` needs; counting (`confirms_counting`). The twin in Python is not proved; the proved

@@ -676,40 +676,46 @@ Definition L3_dual := forall n (g : geometry n) (H : finType)
   (eps * (\sum_q peak q) < \sum_q \big[Rplus/0]_i (y q i * shift (S := reals) t q i))%R ->
   forall phi, exists q, (eps < leaves P t phi q)%R.
 (** ... and then every layer of these heads is farther than [eps] from the convolution that is this
-    shift, at an image of ones and minus ones. *)
+    shift, at an image of ones and minus ones; or every one of [some] weights, at a query of
+    [asked], if these weights leave more there. *)
 Definition one_tap n (g : geometry n) (t : taps g) (o : 'I_(1 * 1)) (c : nat) (t' : taps g)
   : reals := if t' == t then one else zero.
 Definition L3_far := forall n (g : geometry n) (H : finType)
-    (P : H -> queries g -> pixels g -> reals) (t : taps g) (eps : R),
-  (forall phi : H -> R, exists q, eps < leaves P t phi q)%R ->
+    (P : H -> queries g -> pixels g -> reals) (t : taps g) (eps : R)
+    (some : (H -> R) -> Prop) (asked : queries g -> Prop),
+  (forall phi : H -> R, some phi -> exists2 q, asked q & (eps < leaves P t phi q)%R) ->
   forall (d : nat) (Wval : H -> 'I_(1 * 1) -> 'I_d -> reals)
     (Wout : H -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals),
-  exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, (forall i c, Rabs (X i c) = 1%R) /\
-  (eps < Rabs (mhsa P Wval Wout b' X q o - torch_conv (one_tap t) b X q o))%R.
-(** The converse: weights [Phi] that leave at most [eps t] of the shift of tap [t] at every query
-    give every convolution up to [eps] times the weights, for heads at least as wide as T1 asks. *)
+  some (fun h => merged Wval Wout h ord0 ord0) ->
+  exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, [/\ asked q, forall i c, Rabs (X i c) = 1%R &
+  (eps < Rabs (mhsa P Wval Wout b' X q o - torch_conv (one_tap t) b X q o))%R].
+(** The converse: weights [Phi] give every convolution up to [eps] times its weights at each query
+    where they leave at most [eps t] of the shift of tap [t], for heads at least as wide as T1 asks.
+    *)
 Definition near_enough (cost : R -> R) := forall n (g : geometry n) (H : finType)
     (P : H -> queries g -> pixels g -> reals) (ci co d : nat), minn ci co <= d ->
-  forall (Phi : taps g -> H -> R) (eps : taps g -> R),
-  (forall t q, leaves P t (Phi t) q <= eps t)%R ->
-  forall (weight : 'I_(1 * co) -> nat -> taps g -> reals) (b : 'I_(1 * co) -> reals),
+  forall (Phi : taps g -> H -> R) (weight : 'I_(1 * co) -> nat -> taps g -> reals)
+    (b : 'I_(1 * co) -> reals),
   exists (Wval : H -> 'I_(1 * ci) -> 'I_d -> reals) (Wout : H -> 'I_d -> 'I_(1 * co) -> reals),
+  (forall h c o, merged Wval Wout h c o
+    = \big[Rplus/0%R]_t (Phi t h * @tap n g reals 1 ci co weight t c o)%R) /\
+  forall (q : queries g) (eps : taps g -> R), (forall t, leaves P t (Phi t) q <= eps t)%R ->
   forall (X : pixels g -> 'I_(1 * ci) -> reals) range, (0 <= range)%R ->
   (forall i c, Rabs (X i c) <= range)%R ->
-  forall q o, (Rabs (mhsa P Wval Wout b X q o - torch_conv weight b X q o)
+  forall o, (Rabs (mhsa P Wval Wout b X q o - torch_conv weight b X q o)
     <= range * \big[Rplus/0]_t (cost (eps t)
       * \big[Rplus/0]_c Rabs (@tap n g reals 1 ci co weight t c o)))%R.
 Definition L3_near := near_enough id.
-(** With fewer heads than taps, all of which some output sees, there is a tap whose shift every
-    layer of these heads misses by more than any [eps] below 1, at an image of ones and minus ones:
-    the layer that is 0 is no worse. *)
+(** With fewer heads than taps are asked for, all of which some output sees, there is a tap among
+    them whose shift every layer of these heads misses there by more than any [eps] below 1, at an
+    image of ones and minus ones: the layer that is 0 is no worse. *)
 Definition far_with (few : nat -> nat -> bool) := forall n (g : geometry n), fits g ->
-  (exists q : queries g, forall t, exists i, sees q t i) ->
-  forall (H : finType) (P : H -> queries g -> pixels g -> reals), few #|H| #|{: taps g}| ->
-  exists t : taps g, forall (d : nat) (Wval : H -> 'I_(1 * 1) -> 'I_d -> reals)
+  forall (A : {set taps g}) (q : queries g), (forall t, t \in A -> exists i, sees q t i) ->
+  forall (H : finType) (P : H -> queries g -> pixels g -> reals), few #|H| #|A| ->
+  exists2 t, t \in A & forall (d : nat) (Wval : H -> 'I_(1 * 1) -> 'I_d -> reals)
     (Wout : H -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals) (eps : R),
   (eps < 1)%R ->
-  exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, (forall i c, Rabs (X i c) = 1%R) /\
+  exists (X : pixels g -> 'I_(1 * 1) -> reals) o, (forall i c, Rabs (X i c) = 1%R) /\
   (eps < Rabs (mhsa P Wval Wout b' X q o - torch_conv (one_tap t) b X q o))%R.
 Definition TAPS_far := far_with ltn.
 (** The lemma as printed: an image of two axes, an odd K x K kernel, SAME zero padding, stride 1, at
@@ -1719,6 +1725,49 @@ End Span.
 (** A certificate that the checker confirms is right: refuted, no weights serve; else some do. *)
 Definition SPAN := forall c, Checker.check c = true ->
   if Checker.refutes c then ~ spanned c else spanned c.
+Section SpanLayers.
+Local Open Scope R_scope.
+(** A certificate is of attention [P] and the shift of tap [t] if its rows are theirs, at the
+    queries [asked] and no others, up to the order of the keys. *)
+Definition speaks_of n (g : geometry n) (P : nat -> queries g -> pixels g -> R) (t : taps g)
+    (asked : queries g -> Prop) (c : Checker.certificate) :=
+  exists2 number : pixels g -> 'I_(Checker.keys c), bijective number &
+  let same r q := forall i, span_entry c (Checker.target r) (number i) = shift (S := reals) t q i /\
+    forall h, span_entry c (List.nth h (Checker.rows r) nil) (number i) = P h q i in
+  (forall q, asked q -> exists2 r, List.In r (Checker.queries c) & same r q) /\
+  (forall r, List.In r (Checker.queries c) -> exists2 q, asked q & same r q).
+(** One confirmed certificate for each tap gives a layer of these heads for each convolution, near
+    it at the queries asked for (L3_near); a confirmed refutation keeps every layer of these heads,
+    of norm at most [bound] if there is one, away from the shift (L3_far). *)
+Definition span_near_with (cost : R -> R) := forall n (g : geometry n) (ci co d N : nat)
+    (P : nat -> queries g -> pixels g -> R) (asked : queries g -> Prop)
+    (c : taps g -> Checker.certificate), (minn ci co <= d)%N ->
+  (forall t, [/\ Checker.check (c t) = true, Checker.refutes (c t) = false,
+    Checker.heads (c t) = N & speaks_of P t asked (c t)]) ->
+  exists Phi : taps g -> 'I_N -> R,
+  forall (weight : 'I_(1 * co) -> nat -> taps g -> reals) (b : 'I_(1 * co) -> reals),
+  exists (Wval : 'I_N -> 'I_(1 * ci) -> 'I_d -> reals)
+    (Wout : 'I_N -> 'I_d -> 'I_(1 * co) -> reals),
+  forall q, asked q -> forall (X : pixels g -> 'I_(1 * ci) -> reals) range, 0 <= range ->
+  (forall i c, Rabs (X i c) <= range) -> forall o,
+  Rabs (mhsa (fun h : 'I_N => P h : _ -> _ -> reals) Wval Wout b X q o - torch_conv weight b X q o)
+    <= range * \sum_t cost ((IZR (Checker.eps (c t)) + IZR (Checker.per_norm (c t))
+        * \sum_h Rabs (Phi t h)) / IZR (Checker.limit_scale (c t)))
+      * \big[Rplus/0]_k Rabs (@tap n g reals 1 ci co weight t k o).
+Definition SPAN_near := span_near_with id.
+Definition SPAN_far := forall n (g : geometry n) (P : nat -> queries g -> pixels g -> R)
+    (t : taps g) (asked : queries g -> Prop) (c : Checker.certificate),
+  Checker.check c = true -> Checker.refutes c = true -> speaks_of P t asked c ->
+  forall (d : nat) (Wval : 'I_(Checker.heads c) -> 'I_(1 * 1) -> 'I_d -> reals)
+    (Wout : 'I_(Checker.heads c) -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals),
+  let phi h : R := merged Wval Wout h ord0 ord0 in
+  ((0 <= Checker.bound c)%Z ->
+    span_norm phi <= IZR (Checker.bound c) / IZR (Checker.limit_scale c)) ->
+  exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, [/\ asked q, forall i k, Rabs (X i k) = 1 &
+  (IZR (Checker.eps c) + IZR (Checker.per_norm c) * span_norm phi) / IZR (Checker.limit_scale c)
+    < Rabs (mhsa (fun h : 'I_(Checker.heads c) => P h : _ -> _ -> reals) Wval Wout b' X q o
+      - torch_conv (one_tap t) b X q o)].
+End SpanLayers.
 (** What was read is what stands in the file, one certificate after the other, and each is
     checked. *)
 Definition SPAN_read := forall n x answers, Checker.answers n x = Some answers ->

@@ -45,10 +45,10 @@ by apply: big1 => s _; rewrite /w /c; field.
 Qed.
 
 Section Few.
-Variables (n : nat) (g : geometry n) (q : queries g) (H : finType).
+Variables (n : nat) (g : geometry n) (A : {set taps g}) (q : queries g) (H : finType).
 Variable P : H -> queries g -> pixels g -> reals.
-Hypotheses (ok : fits g) (all_see : forall t, exists i, sees q t i).
-Hypothesis few : (#|H| < #|{: taps g}|)%N.
+Hypotheses (ok : fits g) (all_see : forall t, t \in A -> exists i, sees q t i).
+Hypothesis few : (#|H| < #|A|)%N.
 Let e t i : R := shift (S := reals) t q i.
 Lemma e01 t i : e t i = 1 \/ e t i = 0. Proof. by rewrite /e /shift; case: ifP; [left | right]. Qed.
 (** A combination of shifts loses nothing: each pixel is seen by one tap at most. *)
@@ -64,16 +64,16 @@ by rewrite !Rmult_1_r !Rplus_0_r.
 Qed.
 (** Were all near, the matrix of their weights would have fewer columns than rows, so some [y] mixes
     its rows to 0, and the same mix of shifts, which loses nothing, would be less than itself. *)
-Lemma some_tap_is_far : exists t, forall phi : H -> R, 1 <= leaves P t phi q.
+Lemma some_tap_is_far : exists2 t, t \in A & forall phi : H -> R, 1 <= leaves P t phi q.
 Proof.
 apply: NNPP => none.
-have near t : exists phi : H -> R, leaves P t phi q < 1.
-  apply: NNPP => no; apply: none; exists t => phi; apply: Rnot_lt_le => lt; apply: no.
+have near t : exists phi : H -> R, t \in A -> leaves P t phi q < 1.
+  case: (boolP (t \in A)) => [At|_]; last by exists (fun _ => 0).
+  apply: NNPP => no; apply: none; exists t => // phi; apply: Rnot_lt_le => lt; apply: no.
   by exists phi.
 have [Phi small] := fin_all_exists near.
-have := @dependent _ #|H| [set: taps g] (fun t h =>
-  if insub h is Some j then Phi t (enum_val (j : 'I_#|H|)) else 0).
-rewrite cardsT => /(_ few) [y [[t0 _ y0] _ van]].
+have [y [[t0 A0 y0] out van]] := @dependent _ #|H| A (fun t h =>
+  if insub h is Some j then Phi t (enum_val (j : 'I_#|H|)) else 0) few.
 have zero h : \sum_t y t * Phi t h = 0.
   have := van (enum_rank h) (ltn_ord _); under eq_bigr do rewrite valK enum_rankK; exact.
 pose r t i : R := e t i - \sum_h Phi t h * P h q i.
@@ -86,14 +86,15 @@ have yE i : \sum_t y t * e t i = \sum_t y t * r t i.
     under eq_bigr do rewrite big_distrr /=; rewrite exchange_big; apply: eq_bigr => h _ /=.
     by rewrite big_distrl /=; apply: eq_bigr => t _; ring.
   by apply: big1 => h _; rewrite zero; ring.
-have whole t : 1 <= \sum_i e t i.
-  have [i see] := all_see t; have E : e t i = 1 by rewrite /e /shift see.
+have whole t : t \in A -> 1 <= \sum_i e t i.
+  move=> /all_see [i see]; have E : e t i = 1 by rewrite /e /shift see.
   apply: Rle_trans (_ : e t i <= _); first by rewrite E; exact: Rle_refl.
   by apply: (@rsum_term_le _ (e t) i) => j; case: (e01 t j) => ->; lra.
 have low : \sum_t Rabs (y t) <= \sum_t Rabs (y t) * leaves P t (Phi t) q.
   apply: Rle_trans (_ : \sum_t Rabs (y t) * (\sum_i e t i) <= _).
-    apply: rsum_le => t _; rewrite -[X in X <= _]Rmult_1_r.
-    by apply: Rmult_le_compat_l; [exact: Rabs_pos | exact: whole].
+    apply: rsum_le => t _; case: (boolP (t \in A)) => [/whole le|/out ->]; last first.
+      by rewrite Rabs_R0 Rmult_0_l; exact: Rle_refl.
+    by rewrite -[X in X <= _]Rmult_1_r; apply: Rmult_le_compat_l; first exact: Rabs_pos.
   have -> : \sum_t Rabs (y t) * (\sum_i e t i) = \sum_i Rabs (\sum_t y t * e t i).
     under [RHS]eq_bigr do rewrite shifts_abs.
     by rewrite [RHS]exchange_big; apply: eq_bigr => t _; rewrite big_distrr.
@@ -103,20 +104,38 @@ have low : \sum_t Rabs (y t) <= \sum_t Rabs (y t) * leaves P t (Phi t) q.
   rewrite exchange_big; apply: rsum_le => t _ /=; rewrite /leaves big_distrr /=; exact: Rle_refl.
 have high : \sum_t Rabs (y t) * leaves P t (Phi t) q < \sum_t Rabs (y t).
   rewrite (bigD1 t0) //= [X in _ < X](bigD1 t0) //=; apply: Rplus_lt_le_compat.
-    rewrite -[X in _ < X]Rmult_1_r; apply: Rmult_lt_compat_l; [exact: Rabs_pos_lt | exact: small].
-  apply: rsum_le => t _; rewrite -[X in _ <= X]Rmult_1_r.
-  by apply: Rmult_le_compat_l; [exact: Rabs_pos | exact/Rlt_le/small].
+    by rewrite -[X in _ < X]Rmult_1_r; apply: Rmult_lt_compat_l;
+      [exact: Rabs_pos_lt | exact: small].
+  apply: rsum_le => t _; case: (boolP (t \in A)) => [/small lt|/out ->]; last first.
+    by rewrite Rabs_R0 Rmult_0_l; exact: Rle_refl.
+  by rewrite -[X in _ <= X]Rmult_1_r; apply: Rmult_le_compat_l; [exact: Rabs_pos | exact/Rlt_le].
 exact: (Rlt_not_le _ _ high low).
 Qed.
 End Few.
 
 Theorem taps_far : TAPS_far.
 Proof.
-move=> n g ok [q see] H P few; have [t away] := some_tap_is_far P ok see few.
-exists t => d Wval Wout b b' eps lt.
-have far_t (phi : H -> R) : exists q, eps < leaves P t phi q.
-  by exists q; apply: Rlt_le_trans lt (away phi).
-exact: (far far_t Wval Wout b b').
+move=> n g ok A q see H P few; have [t At away] := some_tap_is_far P ok see few.
+exists t => // d Wval Wout b b' eps lt.
+have far_t (phi : H -> R) : True -> exists2 q', q' = q & eps < leaves P t phi q'.
+  by exists q => //; apply: Rlt_le_trans lt (away phi).
+have [X [q' [o [-> one miss]]]] := @far _ _ _ _ _ _ _ _ far_t _ Wval Wout b b' I.
+by exists X, o.
+Qed.
+
+(** ** Instance: eight heads and the nine taps of a 3 x 3 kernel *)
+Theorem instance (P : 'I_8 -> queries TAPS.image3 -> pixels TAPS.image3 -> reals) :
+  exists t : taps TAPS.image3, forall (Wval : 'I_8 -> 'I_(1 * 1) -> 'I_1 -> reals)
+    (Wout : 'I_8 -> 'I_1 -> 'I_(1 * 1) -> reals),
+  exists (X : pixels TAPS.image3 -> 'I_(1 * 1) -> reals) q o, / 2 <
+    Rabs (mhsa P Wval Wout (fun _ => 0) X q o - torch_conv (one_tap t) (fun _ => 0) X q o).
+Proof.
+have few : (#|{: 'I_8}| < #|[set: taps TAPS.image3]|)%N.
+  by rewrite cardsT card_dep_ffun foldrE big_map big_enum /= !big_ord_recl big_ord0 !card_ord.
+have [t _ away] := taps_far TAPS.image3_fits (fun t _ => TAPS.centre_sees t) P few.
+exists t => Wval Wout; have half : / 2 < 1 by lra.
+by have [X [o [_ lt]]] := away 1%N Wval Wout (fun _ => 0) (fun _ => 0) _ half;
+  eexists; eexists; exists o; exact: lt.
 Qed.
 
 (** ** Mutant: as many heads as taps, the shifts themselves, miss none *)
@@ -126,11 +145,10 @@ Proof.
 pose P := @shift reals 2 TAPS.image3.
 have joint : spans_jointly P.
   by exists (fun t h => if h == t then 1 else 0) => t q i; rewrite sum_pickE.
-have seen : exists q : queries TAPS.image3, forall t, exists i, sees q t i.
-  by exists [ffun a => Ordinal (TAPS.three a)]; exact: TAPS.centre_sees.
-move=> /(_ _ _ TAPS.image3_fits seen _ P (leqnn _)) [t away].
+have every : (#|{: taps TAPS.image3}| <= #|[set: taps TAPS.image3]|)%N by rewrite cardsT.
+move=> /(_ _ _ TAPS.image3_fits _ _ (fun t _ => TAPS.centre_sees t) _ P every) [t _ away].
 have w1 : (minn 1 1 <= 1)%N by [].
 have [Wval [Wout [b' same]]] := sufficient w1 joint (one_tap t) (fun _ => 0).
-have [X [q [o [_]]]] := away 1%N Wval Wout (fun _ => 0) b' 0 Rlt_0_1.
+have [X [o [_]]] := away 1%N Wval Wout (fun _ => 0) b' 0 Rlt_0_1.
 by rewrite same Rminus_eq_0 Rabs_R0; exact: Rlt_irrefl.
 Qed.

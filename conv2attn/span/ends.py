@@ -1,0 +1,145 @@
+"""The robust Lemma 3: how far every layer of some heads stays from a convolution, and how near one of them comes.
+
+Let `left_t` be what the coefficients of tap t leave of its shift at a query, summed over the keys.
+
+- L3_far: a layer of one channel whose coefficients leave more than `far` of the shift of a tap at some query differs
+  there from the convolution that is this shift by more than `far`, at an image of ones and minus ones.
+- L3_near: some layer differs from each convolution by at most `max|X| sum_t left_t sum_c |w_tco|`, at each query.
+- TAPS_far: fewer heads than taps leave at least 1 of some tap's shift, as much as the layer that is 0.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from conv2attn.layers.theorem import Convolution, tap_matrix
+from conv2attn.span.attention_rows import Array, AttentionRows, limits_for
+from conv2attn.span.equations import Targets
+from conv2attn.span.grids import PooledGrid
+from conv2attn.span.span_report import Condition, Ends
+from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, up
+
+ONE_MIXING = ("joint", "interior")
+"""Conditions that ask for one Phi for all queries, which a layer has."""
+
+
+def ends_of(
+    condition: Condition, attention: AttentionRows, targets: Targets, convolution: Convolution | None
+) -> Ends | None:
+    """Both ends for a condition that is decided for the shifts of a kernel; None for another condition.
+
+    `near` is for the given convolution, where all its taps that are not 0 are asked for; otherwise for every
+    convolution whose weights into an output have absolute values that sum to 1.
+    """
+    if condition.name not in ONE_MIXING or not condition.targets or not targets.plain:
+        return None
+    worst = max(condition.targets, key=lambda target: target.floor)
+    far, theorem = worst.floor, "L3_far" if worst.floor > 0 else None
+    if condition.counting is not None and far < condition.counting.least_residual:
+        far, theorem = condition.counting.least_residual, condition.counting.theorem
+    left = [
+        left_with_uncertainty(attention, target.residual, sum((abs(Fraction(w)) for w in target.weights), Fraction(0)))
+        for target in condition.targets
+    ]
+    weights = None if convolution is None else weights_of(convolution, targets)
+    near = Claimed(up(max(left)), {"L3"}) if weights is None else near_bound(left, weights)
+    claims = {"TAPS"} if theorem == "TAPS_far" else {"L3"}
+    claims |= near.claims if within_lemma(attention) else {WITHOUT_THEOREM}
+    tap = worst.label if theorem == "L3_far" else None
+    return Ends(far, theorem, tap, near, weights is not None, tuple(sorted(claims)))
+
+
+def within_lemma(attention: AttentionRows) -> bool:
+    """Whether the keys are the pixels of a convolution's image, of which L3 speaks: no other tokens, no pooled keys."""
+    return not attention.extra and not isinstance(attention.grid, PooledGrid)
+
+
+def left_with_uncertainty(attention: AttentionRows, residual: float, norm: Fraction) -> Fraction:
+    """What coefficients of this norm leave of the ideal rows, of which the numbers at hand are known to some ulps."""
+    return Fraction(residual) + Fraction(limits_for(attention, None, None).per_norm) * norm
+
+
+def weights_of(convolution: Convolution, targets: Targets) -> Array | None:
+    """|w_tco| summed over c, (targets, outputs), rounded up; None where a tap that is not 0 is not asked for."""
+    matrix = np.abs(tap_matrix(convolution))
+    places = {offset: t for t, offset in enumerate(convolution.offsets)}
+    wanted = [places.get(offset) for offset in targets.offsets]
+    if np.delete(matrix, [t for t in wanted if t is not None], axis=0).any():
+        return None
+    sums = sum_up(matrix.reshape(len(matrix), convolution.d_out, -1), -1)
+    return np.stack([np.zeros(convolution.d_out) if t is None else sums[t] for t in wanted])
+
+
+def near_bound(left: Sequence[Fraction], weights: Array) -> Claimed:
+    """L3_near for an image of at most 1: `sum_t left_t sum_c |w_tco|` of the worst output channel, rounded up."""
+    shares = np.array([up(each) for each in left])[:, None] * weights
+    return Claimed(float(sum_up(shares, 0).max(initial=0.0)), {"L3"})
+
+
+def bound_of_layer(
+    convolution: Convolution,
+    attention: AttentionRows,
+    targets: Targets,
+    mixing: Array,
+    residuals: Array,
+    taps: Array,
+) -> Claimed:
+    """Bound on |layer - convolution| for an image of at most 1, in real arithmetic, where `mixing` leaves `residuals`.
+
+    `taps` (heads, d_out, d_in / groups) are `W_val W_out` as they are stored. By L3_near the mixed weights differ by
+    `sum_t left_t sum_c |w_tco|`; each head's weights add what storing them changed, since its attention sums to 1.
+    That, and targets that are combinations of shifts, are steps without a theorem.
+    """
+    matrix = tap_matrix(convolution)
+    places = {offset: t for t, offset in enumerate(convolution.offsets)}
+    used = matrix[[places[offset] for offset in targets.offsets]]
+    parts = used if targets.plain else np.asarray(np.linalg.lstsq(targets.coefficients.T, used, rcond=None)[0], float)
+    left = [
+        left_with_uncertainty(attention, residual, sum((abs(Fraction(w)) for w in row), Fraction(0)))
+        for residual, row in zip(residuals.tolist(), mixing.tolist(), strict=True)
+    ]
+
+    def by_output(rows: Array) -> Array:
+        return sum_up(np.abs(rows).reshape(len(rows), convolution.d_out, rows.shape[1] // convolution.d_out), -1)
+
+    near = near_bound(left, by_output(parts))
+    row_sum = 1 + (attention.ulps + attention.width) * max(attention.roundoff, 2.0**-53)
+    stored = by_output(apart(taps.reshape(len(taps), -1), mixing.T, parts))
+    changed = sum_up(stored, 0) * row_sum + sum_up(by_output(apart(used, targets.coefficients.T, parts)), 0)
+    whole = targets.plain and within_lemma(attention) and not changed.any()
+    total = (float(near) + float(changed.max(initial=0.0))) * (1 + 2.0**-50)
+    return Claimed(total, {"L3"} if whole else {"L3", WITHOUT_THEOREM})
+
+
+def apart(product: Array, left: Array, right: Array) -> Array:
+    """`|product - left @ right|` of each entry, rounded up; exactly, where `left` selects rows of `right`."""
+    distance: Array = np.abs(product - left @ right)
+    if np.isin(left, (-1, 0, 1)).all() and (np.count_nonzero(left, axis=1) <= 1).all():
+        return distance * (1 + 2.0**-52)
+    lost: Array = (len(right) + 3) * 2.0**-52 * (np.abs(left) @ np.abs(right))
+    return distance * (1 + 2.0**-52) + lost
+
+
+def sum_up(terms: Array, axis: int) -> Array:
+    """The sum of terms that are not negative, rounded up: n products of two lose at most n + 1 roundings.
+
+    A sum of zeros stays 0; what underflows of others is less than the smallest normal number for each.
+    """
+    count, sums = terms.shape[axis], terms.sum(axis)
+    lost = sums * ((count + 4) * 2.0**-52) + count * np.finfo(np.float64).tiny
+    return np.asarray(np.where((terms != 0).any(axis), sums + lost, 0.0))
+
+
+def sentence_of_ends(ends: Ends, largest: float) -> str:
+    """Both ends in words; `largest` is the norm up to which coefficients were asked for."""
+    near = "the convolution" if ends.of_convolution else "a convolution whose |weights| into an output sum to 1"
+    near = f"some layer of these heads is within {ends.near:.2g} max|X| of {near} (L3_near)"
+    if ends.theorem == "TAPS_far":
+        return (
+            f"every layer of these heads misses the shift of some tap by max|X|, as the layer 0 does (TAPS_far); {near}"
+        )
+    if ends.theorem == "L3_far":
+        far = f"every layer of these heads with |Phi| <= {largest:g} misses the shift {ends.tap}"
+        return f"{far} by {ends.far:.2g} max|X| (L3_far); {near}"
+    return near
