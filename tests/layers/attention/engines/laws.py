@@ -217,8 +217,9 @@ def test_the_output_is_stored_as_the_convolution_s(engine, device):
     @given(st.data(), convolutions(dtypes=dtypes_of(engine, device)))
     def check(data, conv):
         image, conv = data.draw(images_for(conv)).to(device), conv.to(device)
-        if conv.weight.dtype == torch.bfloat16 and conv.weight.device.type == "cpu":
-            conv, image = conv.float(), image.float()  # oneDNN of torch 2.13 crashes on some of these
+        if conv.weight.itemsize < 4 and conv.weight.device.type != "cuda":
+            # On a processor, halves are stored as its kernels like, and oneDNN of torch 2.13 crashes on some of them.
+            conv, image = conv.float(), image.float()
         last = LAST[conv.weight.ndim] if image.ndim == conv.weight.ndim else None
         last = None if conv.weight.ndim == 5 and engine not in ("auto", "conv") else last
         if last and data.draw(st.booleans()):
