@@ -63,7 +63,7 @@ class Comparison:
         self.walk = Lockstep(original, network)
         self.refused: dict[str, tuple[str, Conv2AttnError]] = {}
         self.pairs = self.paired()
-        self.runs: Runs = run_both(self.networks, self.pairs, images, described)
+        self.runs: Runs = run_both(self.networks, self.pairs, images, described, twins=not self.walk.difference)
 
     def paired(self) -> dict[str, list[LayerPair]]:
         """The pairs of layers that can be read, by the names of their modules or of the owners of functions."""
@@ -125,6 +125,8 @@ class Comparison:
         found += findings_returned(self.runs.first, second.output)
         if found[0].verdict is Verdict.REFUTED:
             self.shown = self.image_of(found[0])
+        if self.runs.itself:
+            return [self.structure, *found]
         if self.structure.verdict is Verdict.HOLDS:
             self.shown = self.shown or self.image_of_layers
             return [self.structure, *found]
@@ -179,6 +181,8 @@ class Comparison:
     @cached_property
     def structure(self) -> Finding:
         """Whether both networks are the same code between the layers."""
+        if self.runs.itself:
+            return undecided("structure", "C2A405", self.runs.itself)
         if difference := self.walk.difference:
             return undecided("structure", "C2A405", f"between the layers they are not the same code: {difference}")
         if self.runs.seen:
@@ -232,6 +236,8 @@ class Comparison:
         Layers of two networks of which none was converted may differ and the networks be equal: channels in another
         order, factors moved from one layer to the next. Then only numbers refute.
         """
+        if self.runs.itself and not self.bare:
+            return "but it is not known that the networks do what their copies do, so this refutes nothing"
         numbers = self.refuting
         if numbers is None:
             return ""

@@ -1,8 +1,11 @@
-"""Both networks run, on copies: the second as it is, beside a copy of the first that returns the second's numbers.
+"""Both networks run by a plain call, and beside the second a copy of the first that returns the second's numbers.
 
 A layer of that copy is still the convolution that it was to any code that looks: its class, its attributes, and the
 form of what it returns (strides, fresh memory, requires_grad). Its numbers are those of the second's layer. So the
 layers are equal by construction, and twins return equal bits unless the code between the layers sees a difference.
+
+All else that is said of a network is found out on copies. So each network must return what its copy returns: code that
+looks itself up by its identity may not.
 """
 
 import sys
@@ -18,6 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.equality.failures import blame, reason, without_memory
+from conv2attn.equality.kept import CannotBeKept, Kept
 from conv2attn.equality.layers import own, softened_module, with_weights
 from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.twins import Lockstep, attending, is_layer, modules_outside_layers, same_bits
@@ -32,6 +36,8 @@ from conv2attn.torch_internals import tree_map_only
 
 LOCK = threading.RLock()
 """Held while both networks run: torch's generators are one for the process."""
+WHICH = ("first", "second")
+BESIDE = ("the first with its layers", "the second")
 FEW = 2  # images on which gradients are tried, as many as batch normalisation in training mode needs
 
 
@@ -52,13 +58,15 @@ class Runs:
     """The outputs of both networks, and where the second differs from the first with the second's layers in it.
 
     Args:
-        first, second: as they are; the layers were measured while the first ran.
+        first, second: as they are; the layers were measured while a copy of the first ran.
         seen: what code between the layers sees of the second's layers, in words; empty if nothing.
+        itself: how one of the networks is not its copy, in words; empty if neither is known to be.
     """
 
     first: Any
     second: Returned
     seen: str = ""
+    itself: str = ""
 
 
 def copied(network: nn.Module, which: str) -> nn.Module:
@@ -105,35 +113,72 @@ def call(network: Callable[[Tensor], Any], images: Tensor, *, gradients: bool = 
         return Returned(failure=f"{type(error).__name__}: {reason(error)}", fault=blame(error))
 
 
+def call_itself(network: nn.Module, images: Tensor) -> Returned | str:
+    """What the caller's own network returns, which is put back as it was; or why it cannot be called.
+
+    Raises:
+        UsageError: there is not enough memory (C2A202).
+    """
+    with LOCK:
+        try:
+            kept = Kept(network)
+        except CannotBeKept as error:
+            return f"holds {error}, which could not be put back as it was, and so only its copy runs"
+        try:
+            return call(network, images)
+        finally:
+            kept.put_back()
+
+
 def run_both(
-    networks: tuple[nn.Module, nn.Module], pairs: Mapping[str, list[LayerPair]], images: Tensor, described: str
+    networks: tuple[nn.Module, nn.Module],
+    pairs: Mapping[str, list[LayerPair]],
+    images: Tensor,
+    described: str,
+    *,
+    twins: bool,
 ) -> Runs:
-    """Runs copies of both networks without gradients, on a few images with them, and measures the layers.
+    """Runs both networks without gradients, copies on a few images with them, and measures the layers.
 
     Args:
         pairs: of the layers, by the names of their modules; of functions by the name of their owner.
+        twins: whether both are the same code, so that the copy which is run beside the second stands for both copies.
     Raises:
         UsageError: the first does not run (C2A009), or there is not enough memory (C2A202).
         UnsupportedError: a copy is not the network (C2A106).
     """
-    first = call(copied(networks[0], "first"), images)
-    if first.failure:
-        reason_why = first.failure.partition(": ")[2]
+    copies = copied(networks[0], "first"), copied(networks[1], "second")
+    called = [call_itself(network, images) for network in networks]
+    ours, theirs = (
+        call(copy_network(network), images) if isinstance(each, str) else each
+        for network, each in zip(networks, called, strict=True)
+    )
+    if ours.failure:
+        reason_why = ours.failure.partition(": ")[2]
         remedy = "Pass images that the network takes: their size with --input-size, or --inputs."
         raise UsageError("C2A009", f"the original does not run on {described}: {reason_why}", remedy)
-    output = tree_map_only(Tensor, Tensor.detach, first.output)
-    second = copied(networks[1], "second")
     same = all(pair.same for each in pairs.values() for pair in each)
     if not same:  # measured beside each other, so that what follows a layer reads the first's numbers
-        call(Exchanged(copy_network(networks[0]), second, pairs, carrying=False), images)
-    exchanged = Exchanged(copy_network(networks[0]), second, pairs if same else {})
-    theirs = call(second, images)
-    seen = difference(call(exchanged, images), theirs)
-    if not seen and not theirs.failure:
+        call(Exchanged(copy_network(networks[0]), copies[1], pairs, carrying=False), images)
+    exchanged = Exchanged(copies[0], copies[1], pairs if same else {})
+    carrying = call(exchanged, images)
+    itself = next((f"the {which} {why}" for which, why in zip(WHICH, called, strict=True) if isinstance(why, str)), "")
+    seen = difference(carrying, theirs)
+    for which, network, result in zip(WHICH, networks, (ours, theirs), strict=True):
+        if itself or (twins and same and not difference(carrying, result)):
+            continue
+        if found := difference(call(copy_network(network), images), result, ("its copy", "it")):
+            itself = f"the {which} does something else than its copy, as code does that looks itself up: {found}"
+    if not seen and not itself and not theirs.failure:
         few = images[:FEW]
-        found = difference(*(call(network, few, gradients=True) for network in (exchanged, second)))
+        found = difference(call(exchanged, few, gradients=True), call(copies[1], few, gradients=True))
+        if found:  # maybe since one of them was called before: new copies are asked
+            second = copy_network(networks[1])
+            exchanged = Exchanged(copy_network(networks[0]), second, {})
+            found = difference(call(exchanged, few, gradients=True), call(second, few, gradients=True))
         seen = f"with gradients, {found}" if found else ""
-    return Runs(output, replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output)), seen)
+    output = tree_map_only(Tensor, Tensor.detach, ours.output)
+    return Runs(output, replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output)), seen, itself)
 
 
 def with_layers_of_the_first(
@@ -269,13 +314,13 @@ def with_numbers(result: Tensor, numbers: Tensor) -> Tensor:
     return result
 
 
-def difference(first: Returned, second: Returned) -> str:
+def difference(first: Returned, second: Returned, names: tuple[str, str] = BESIDE) -> str:
     """The first difference that code can see between two results, in words; empty if there is none."""
     if first.failure or second.failure:
         if first.failure == second.failure:
             return ""
-        theirs, ours = (f"raises {each.failure}" if each.failure else "runs" for each in (second, first))
-        return f"the second {theirs}, and the first with its layers {ours}"
+        ours, theirs = (f"raises {each.failure}" if each.failure else "runs" for each in (first, second))
+        return f"{names[1]} {theirs}, and {names[0]} {ours}"
     for what, ours, theirs in (("output", first.output, second.output), ("input", first.image, second.image)):
         if sentence := difference_in(what, ours, theirs):
             return sentence

@@ -29,7 +29,6 @@ def pair_of(case):
 
 ELSEWHERE = {
     "a bias that is left out": "it was zero",
-    "a hook that knows the module by its identity": "the premise: its code asks nothing of its modules",
     "a branch that small images do not take": "the claim is of one size",
     "code for certain batch sizes": "the claim is of one batch",
 }

@@ -1,0 +1,259 @@
+"""Code that looks itself up by its identity does something else than its copy, so the caller's own networks run too."""
+
+import collections
+import itertools
+import random
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.equality import certify
+from conv2attn.verdicts import Strength, Verdict
+
+SIZE = (3, 8, 9)
+BY_IDENTITY: dict[int, float] = {}
+BY_MODULE: weakref.WeakKeyDictionary[nn.Module, float] = weakref.WeakKeyDictionary()
+KNOWN: list[nn.Module] = []
+
+
+class Looking(nn.Module):
+    """A convolution, and code that gets the network itself."""
+
+    def __init__(self, after, **attributes):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.register_buffer("gain", torch.ones(4, 1, 1))
+        vars(self).update(attributes)
+        self.after = after
+
+    def forward(self, image):
+        return self.after(self, self.conv(image))
+
+
+def noted(network):
+    """Notes a network in each of the tables."""
+    BY_IDENTITY[id(network)] = BY_IDENTITY[id(network.gain)] = BY_IDENTITY[network.gain.data_ptr()] = 2.0
+    BY_MODULE[network] = 2.0
+    KNOWN.append(network)
+
+
+@pytest.fixture(autouse=True)
+def emptied():
+    yield
+    for table in (BY_IDENTITY, BY_MODULE, KNOWN):
+        table.clear()
+
+
+LOOKING = {
+    "in a table of identities": lambda net, x: x * BY_IDENTITY.get(id(net), 1.0),
+    "in a table of modules": lambda net, x: x * BY_MODULE.get(net, 1.0),
+    "in a list": lambda net, x: x * (2 if any(each is net for each in KNOWN) else 1),
+    "by a buffer": lambda net, x: x * BY_IDENTITY.get(id(net.gain), 1.0),
+    "by an address": lambda net, x: x * BY_IDENTITY.get(net.gain.data_ptr(), 1.0),
+}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("after", LOOKING.values(), ids=LOOKING)
+def test_a_network_that_looks_itself_up_is_undecided(after, side):
+    networks = Looking(after), conv2attn.convert(Looking(after))
+    noted(networks[side])
+    found = certify(*networks, input_size=SIZE)
+    assert found.verdict is Verdict.UNDECIDED, found.to_text()
+    assert f"the {['first', 'second'][side]} does something else than its copy" in found.between[0].sentence
+    assert not found.claim
+
+
+OTHER_KINDS = {
+    "shape": lambda net, x: x if net in BY_MODULE else x[..., :1],
+    "kind": lambda net, x: [x] if net in BY_MODULE else x,
+}
+
+
+@pytest.mark.parametrize("after", OTHER_KINDS.values(), ids=OTHER_KINDS)
+def test_outputs_of_the_networks_themselves_that_differ_in_kind_refute(after):
+    networks = Looking(after), conv2attn.convert(Looking(after))
+    noted(networks[0])
+    assert certify(*networks, input_size=SIZE).verdict is Verdict.REFUTED
+
+
+def test_a_network_whose_copy_raises_is_undecided():
+    networks = [Looking(lambda net, x: x * BY_IDENTITY[id(net)]) for _ in range(2)]
+    for each in networks:
+        noted(each)
+    found = certify(networks[0], networks[1], input_size=SIZE)
+    assert found.verdict is Verdict.UNDECIDED, found.to_text()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("factor", [2.0, 1.0], ids=["equal, the copies are not", "not equal, the copies are"])
+def test_copies_decide_nothing_about_other_code_either(factor, side):
+    pair = Looking(LOOKING["in a table of modules"]), Looking(lambda net, x: x * factor)
+    noted(pair[0])
+    found = certify(*pair[:: -1 if side else 1], input_size=SIZE)
+    assert found.verdict is Verdict.UNDECIDED, found.to_text()
+
+
+def test_layers_that_are_other_maps_refute_nothing_where_a_network_looks_itself_up():
+    first, second = Looking(LOOKING["in a table of modules"]), Looking(lambda net, x: x)
+    with torch.no_grad():
+        second.conv.weight.mul_(2)
+        second.conv.bias.mul_(2)
+    second = conv2attn.convert(second)
+    noted(first)
+    assert certify(first, second, input_size=SIZE).verdict is Verdict.UNDECIDED
+
+
+class Slots:
+    """An object without a mapping of its attributes."""
+
+    __slots__ = ("number",)
+
+    def __init__(self):
+        self.number = 0
+
+
+def made_at_the_first_call(net, x):
+    if "made" not in net._parameters:
+        net.made = nn.Parameter(torch.zeros(1))
+    return x + net.made
+
+
+def with_gradients(net, x):
+    with torch.enable_grad():
+        (net.conv.weight * 3).sum().backward()
+    return x
+
+
+def replaced(net, x):
+    net.gain = net.gain + 1
+    return x
+
+
+def written(net, x):
+    net.gain += 1
+    return x
+
+
+def moved(net, x):
+    net.gain.data = torch.ones(8)
+    return x
+
+
+def hooked(net, x):
+    net.register_forward_hook(lambda *_: None)
+    return x
+
+
+CHANGING = {
+    "counts": (lambda net, x: (setattr(net, "count", net.count + 1), x)[1], {"count": 0}),
+    "keeps in a list": (lambda net, x: (net.past.append(x), x)[1], {"past": []}),
+    "keeps in a mapping": (lambda net, x: (net.past.update({len(net.past): x}), x)[1], {"past": {}}),
+    "keeps in order": (lambda net, x: (net.past.move_to_end(1), x)[1], {"past": collections.OrderedDict({1: 1, 2: 2})}),
+    "keeps in a queue": (lambda net, x: (net.past.append(x), x)[1], {"past": collections.deque([1], maxlen=1)}),
+    "keeps in a set": (lambda net, x: (net.past.add(len(net.past)), x)[1], {"past": set()}),
+    "keeps deep inside": (lambda net, x: (net.past[0][0]["a"].append(x), x)[1], {"past": ([{"a": []}],)}),
+    "keeps in slots": (lambda net, x: (setattr(net.past, "number", net.past.number + 1), x)[1], {"past": Slots()}),
+    "draws": (lambda net, x: (net.past.random(), x)[1], {"past": random.Random(1)}),
+    "draws tensors": (lambda net, x: (torch.rand(1, generator=net.past), x)[1], {"past": torch.Generator()}),
+    "makes a parameter": (made_at_the_first_call, {}),
+    "adds gradients": (with_gradients, {}),
+    "replaces a buffer": (replaced, {}),
+    "writes into a buffer": (written, {}),
+    "gives a buffer other memory": (moved, {}),
+    "adds a hook": (hooked, {}),
+    "changes its mode": (lambda net, x: net.eval() and x, {}),
+    "stops training its weight": (lambda net, x: (net.conv.weight.requires_grad_(False), x)[1], {}),
+}
+
+
+def content(value, known=None):
+    """A value taken apart, so that a change of it is seen."""
+    known = set() if known is None else known
+    if isinstance(value, torch.Tensor):
+        grad = None if value.grad is None else value.grad.tolist()
+        return id(value), value.tolist(), value.requires_grad, grad, value.data_ptr(), value.shape
+    if isinstance(value, torch.Generator):
+        return value.get_state().tolist()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if id(value) in known:
+        return id(value)
+    known.add(id(value))
+    if isinstance(value, dict):
+        return [(key, content(each, known)) for key, each in value.items()]
+    if isinstance(value, (list, tuple, set, collections.deque)):
+        return [content(each, known) for each in value]
+    if isinstance(value, Slots):
+        return value.number
+    return id(value), content(vars(value), known) if isinstance(value, nn.Module) else None
+
+
+@pytest.mark.parametrize("way", CHANGING)
+def test_a_network_that_changes_at_a_call_is_as_it_was(way):
+    after, attributes = CHANGING[way]
+    original = nn.Sequential(Looking(after, **attributes), nn.BatchNorm2d(4))
+    converted = conv2attn.convert(original)
+    before = content(original), content(converted)
+    certify(original, converted, input_size=SIZE)
+    assert (content(original), content(converted)) == before
+
+
+def test_statistics_in_training_mode_are_put_back_and_it_holds():
+    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
+    converted = conv2attn.convert(original)
+    before = content(original), content(converted)
+    found = certify(original, converted, images=torch.rand(2, *SIZE))
+    assert (found.verdict, found.strength) == (Verdict.HOLDS, Strength.PROVED), found.to_text()
+    assert (content(original), content(converted)) == before
+
+
+def test_a_network_is_put_back_when_it_raises():
+    def after(net, x):
+        net.past.append(1)
+        if net in BY_MODULE:
+            raise ValueError("odd")
+        return x
+
+    first, second = Looking(after, past=[]), Looking(after, past=[])
+    noted(second)
+    assert certify(first, second, input_size=SIZE).verdict is Verdict.REFUTED
+    assert (first.past, second.past) == ([], [])
+
+
+def test_what_cannot_be_put_back_is_not_run_and_decides_nothing():
+    count = itertools.count()
+    original = Looking(lambda net, x: (next(net.past), x)[1], past=count)
+    found = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert found.verdict is Verdict.UNDECIDED
+    assert "itertools.count" in found.between[0].sentence
+    assert next(count) == 0
+
+
+def test_two_threads_certify_and_call_one_network():
+    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    converted, image, wrong = conv2attn.convert(original), torch.rand(1, *SIZE), []
+    expected = original(image), converted(image)
+
+    def calling():
+        for _ in range(40):
+            if not (torch.equal(original(image), expected[0]) and torch.equal(converted(image), expected[1])):
+                wrong.append("other numbers")
+
+    def certifying():
+        for _ in range(3):
+            if not certify(original, converted, input_size=SIZE):
+                wrong.append("does not hold")
+
+    threads = [threading.Thread(target=each) for each in (calling, certifying, calling, certifying)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert wrong == []
