@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 import conv2attn
 from conv2attn.cli import main
-from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 PLAN = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar")
 LAYERS = 12

@@ -8,8 +8,7 @@ from licences.cases import Licence
 from licences.geometry import MODES
 
 from conv2attn.errors import HeadSizeError
-from conv2attn.layers.theorem import construction
-from conv2attn.layers.theorem.convolution import Convolution
+from conv2attn.layers.theorem import Convolution, construction
 from conv2attn.theory.basis import Dense, Padding, Weights, as_matrix, basis_of, compose
 
 

@@ -7,8 +7,7 @@ import flint
 import torch
 from licences.cases import Licence
 
-from conv2attn.layers.theorem import fewest_heads
-from conv2attn.layers.theorem.convolution import Convolution
+from conv2attn.layers.theorem import Convolution, fewest_heads
 from conv2attn.span import check_span
 from conv2attn.theory.basis import Padding
 from conv2attn.verdicts import Verdict

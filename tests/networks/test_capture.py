@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 import conv2attn
+from conv2attn import capture
 from conv2attn.errors import UsageError
-from conv2attn.networks.capture import capture
 
 TOKENS = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0))
 

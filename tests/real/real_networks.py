@@ -10,7 +10,7 @@ from packaged import photograph, resized
 from torch import Tensor, nn
 from xfeat import load_xfeat
 
-from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
+from conv2attn import capture
 from conv2attn.arguments import call_network
 from conv2attn.errors import UsageError
-from conv2attn.networks.capture import capture
 from conv2attn.networks.positions import PositionAttention, Unread, attention_of_positions, position_attention
 from conv2attn.networks.positions.position_rules import ENCODERS, is_kind
 from conv2attn.networks.positions.position_rules import RELATIVE as RULES

@@ -5,7 +5,7 @@ import pytest
 import torch
 from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
 
-from conv2attn.report.words import show
+from conv2attn.report import show
 from conv2attn.span.reading import reads_of
 
 QUICK = ("ViT", "DINOv2 with registers", "YOLOS", "ViT-MAE", "TimeSformer", "Swin", "PVT", "BERT", "ALBERT", "GPT-2")

@@ -6,8 +6,7 @@ import transformers as hf
 from transformers.models.sam.modeling_sam import SamVisionEncoder
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-from conv2attn import heads
-from conv2attn.networks.capture import capture
+from conv2attn import capture, heads
 from conv2attn.span import check_span
 from conv2attn.span.reading import reads_of
 from conv2attn.verdicts import Verdict

@@ -6,9 +6,9 @@ from encoders import EXTRA_TOKENS, HEADS, VISION, pictures, sentence, sentence_e
 from safetensors.torch import save_file
 from torch import nn
 
+from conv2attn import capture
 from conv2attn.errors import CheckpointError
 from conv2attn.files import load
-from conv2attn.networks.capture import capture
 from conv2attn.span import check_span, head_offsets
 from conv2attn.verdicts import Verdict
 

@@ -10,7 +10,7 @@ from conv2attn.equality import Recheck
 from conv2attn.files.inspection import Inspection
 from conv2attn.lab.pruning import Pruning
 from conv2attn.lab.tables import reproduce_tables
-from conv2attn.networks.softening import SoftenedLayer, Softening
+from conv2attn.networks import SoftenedLayer, Softening
 from conv2attn.report import Report
 
 NAMES = [f"layer{stage}.{block}.attention" for stage in (1, 2) for block in (0, 1, 2)]

@@ -10,7 +10,7 @@ from commands import SIZE, call, refused, save_converted, save_residual
 from equality import planted
 
 import conv2attn
-from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 
 @pytest.fixture(scope="module")

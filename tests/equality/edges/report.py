@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conv2attn.equality import Certificate, Finding, Outputs, Row
-from conv2attn.equality.results import Counterexample as Witness
+from conv2attn.equality import Counterexample as Witness
 from conv2attn.equality.results import Gap, Identified, holds, refuted, undecided
 from conv2attn.verdicts import Strength, Verdict
 

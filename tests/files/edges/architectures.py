@@ -12,7 +12,7 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import load, save
 from conv2attn.files.architectures import architecture, parse_arguments
 from conv2attn.networks.provenance import provenance_of
-from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 SOURCE = """
 from torch import nn

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from conv2attn import load
 from conv2attn.errors import CheckpointError
 from conv2attn.examples import demo_files
-from conv2attn.files.loading import load
-from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
+from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 TINY = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)
 

@@ -9,7 +9,7 @@ from lab.cases import quiet
 from conv2attn.errors import UsageError
 from conv2attn.lab.figures.drawing import accuracy_figure
 from conv2attn.lab.paper_runs import KINDS, train_paper
-from conv2attn.lab.training.run_folder import TrainingRun
+from conv2attn.lab.training import TrainingRun
 
 DATA = ["--data", "digits", "--train-images", "20", "--test-images", "20", "--batch", "10", "--epochs", "2"]
 TOY = [*DATA, "--heads", "2", "--layers", "1", "--width", "8", "--hidden", "8", "--positions", "4"]

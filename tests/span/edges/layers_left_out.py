@@ -8,10 +8,9 @@ from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
-from conv2attn import check_span
+from conv2attn import capture, check_span
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.networks.capture import capture
 from conv2attn.networks.positions import Unread
 from conv2attn.verdicts import Verdict
 

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 import conv2attn
 from conv2attn.cli import main
-from conv2attn.networks.zoo.classifier import AttentionClassifier, ClassifierPlan
+from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
 
 ROOT = Path(conv2attn.__file__).parent.parent
 PAGES = {"check-span": (0, 1), "heads": (0,)}

@@ -9,10 +9,9 @@ import torch
 from attentions import OFFSETS
 from torch import nn
 
-from conv2attn import check_span, heads
+from conv2attn import capture, check_span, heads
 from conv2attn.cli.attention_files import in_words
 from conv2attn.errors import UsageError
-from conv2attn.networks.capture import capture
 from conv2attn.span.grids import grid_of
 from conv2attn.span.reading import reads_of
 from conv2attn.span.recover import nearest_in

@@ -19,8 +19,7 @@ from conv2attn import check_span, convert, express, load, recover
 from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import fewest_heads, read_convolution
 from conv2attn.networks import attention_layers
-from conv2attn.span import expression, fit_heads, head_offsets, profiles, redundant_heads
-from conv2attn.span.questions import MovedPattern
+from conv2attn.span import MovedPattern, expression, fit_heads, head_offsets, profiles, redundant_heads
 from conv2attn.verdicts import Verdict
 
 

@@ -17,6 +17,7 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.layers.theorem import read_convolution
 from conv2attn.testing import (
     LAWS,
+    assert_same,
     convolutions,
     diagonals,
     grids,
@@ -34,7 +35,6 @@ from conv2attn.testing import (
     sparses,
     sums,
 )
-from conv2attn.testing.equivalence import assert_same
 from conv2attn.testing.laws import apply_is_the_matrix, composition_multiplies, rows_are_probabilities
 from conv2attn.testing.operators import compositions_on
 from conv2attn.theory.basis import (

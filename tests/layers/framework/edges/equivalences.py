@@ -14,6 +14,7 @@ from conv2attn.layers.framework import compare, from_torch, to_torch
 from conv2attn.layers.theorem import read_convolution
 from conv2attn.testing import assert_same, convolutions, images_for, smallest_sides
 from conv2attn.theory.basis import (
+    Basis,
     Chebyshev,
     Combination,
     Dense,
@@ -30,7 +31,6 @@ from conv2attn.theory.basis import (
     merge_terms,
     terms,
 )
-from conv2attn.theory.basis.basis import Basis
 from conv2attn.verdicts import Strength, Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

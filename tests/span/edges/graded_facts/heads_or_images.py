@@ -5,8 +5,7 @@ import torch
 from attentions import OFFSETS, hard
 from torch import nn
 
-from conv2attn import check_span
-from conv2attn.networks.capture import capture
+from conv2attn import capture, check_span
 from conv2attn.networks.positions import Unread
 from conv2attn.verdicts import Strength, Verdict
 

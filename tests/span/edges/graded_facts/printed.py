@@ -11,7 +11,7 @@ from span.cases import with_class
 
 from conv2attn import check_span, heads
 from conv2attn.report import document
-from conv2attn.span.graded_facts.facts import HeadsReport
+from conv2attn.span import HeadsReport
 from conv2attn.span.graded_facts.facts_document import shown
 
 DOUBLED = np.concatenate([soft((4, 5), 1.0, OFFSETS[:4]), soft((4, 5), 1.0, OFFSETS[1:3])])

@@ -21,9 +21,8 @@ from conv2attn.errors import ERROR_RULES, EngineError, GeometryError, Unsupporte
 from conv2attn.layers.attention import ENGINES, Encoding, EngineName, MultiHeadSelfAttention, set_engine
 from conv2attn.layers.attention.engines import Engine, timing
 from conv2attn.layers.attention.measured_arithmetic import arithmetics
-from conv2attn.testing import LAWS, convolutions
+from conv2attn.testing import LAWS, convolutions, paddings
 from conv2attn.testing.laws import rows_are_probabilities
-from conv2attn.testing.operators import paddings
 from conv2attn.theory.basis import FAMILIES, MODES, Centered, Composition, Padding, as_matrix
 from conv2attn.theory.basis.padding import Mode
 from conv2attn.verdicts import Verdict

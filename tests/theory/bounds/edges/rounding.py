@@ -31,9 +31,9 @@ from conv2attn.theory.bounds import (
     soft_reading,
     softmax_error,
     target_rounds_to_one_threshold,
+    up,
 )
 from conv2attn.theory.bounds.by_key import any_mean_bound
-from conv2attn.theory.bounds.directed import up
 from conv2attn.theory.bounds.dyadic import integer_matrix, over_power_of_two
 from conv2attn.theory.bounds.formats import accumulator_of, storage_of
 from conv2attn.theory.bounds.softmax_rounding import weights_error
