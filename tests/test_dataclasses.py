@@ -11,6 +11,7 @@ import pytest
 
 import conv2attn
 from conv2attn.report import Report
+from conv2attn.report.result import Result
 
 ROOMS = [each.name for each in pkgutil.iter_modules(conv2attn.__path__, "conv2attn.") if each.ispkg]
 FILLED = {
@@ -84,3 +85,32 @@ def test_reports_derive_their_verdicts_and_store_none(room):
         if issubclass(kind, Report):
             structure = getattr(kind, "__struct_fields__", ())
             assert DERIVED.isdisjoint([each.name for each in fields(kind)] if is_dataclass(kind) else structure), kind
+
+
+DERIVED = {"verdict", "strength", "exit_code", "claim"}
+
+
+def stored(kind):
+    """The names of the fields that a dataclass or a structure stores."""
+    if is_dataclass(kind):
+        return {field.name for field in fields(kind)}
+    return {field.name for field in msgspec.structs.fields(kind)} if issubclass(kind, msgspec.Struct) else set()
+
+
+def is_result(kind):
+    """Whether callers get values of this class as an answer: reports, and classes that derive a verdict."""
+    return issubclass(kind, Report | Result) or isinstance(vars(kind).get("verdict"), property)
+
+
+def test_the_answers_derive_their_verdicts():
+    answers = {kind for room in ROOMS for kind in classes(room) if is_result(kind)}
+    assert {"Certificate", "SpanReport", "MapComparison", "Expansion"} <= {k.__name__ for k in answers}
+    assert {kind: names for kind in answers if (names := stored(kind) & DERIVED)} == {}
+
+
+def test_a_verdict_that_is_stored_is_seen():
+    class Planted(Result, frozen=True):
+        verdict: str
+
+    assert is_result(Planted)
+    assert stored(Planted) & DERIVED == {"verdict"}

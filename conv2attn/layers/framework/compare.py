@@ -38,18 +38,29 @@ class MapComparison:
     """Two layers as maps of inputs within [-1, 1], in exact arithmetic.
 
     Args:
-        verdict: holds where the outputs differ by at most the tolerance that was asked for.
-        strength: proved where the maps are found equal, otherwise bounded.
-        error: no output differs by more, for any such input.
-        floor: some output differs by as much as this, for some such input.
+        tolerance: the difference that was asked for.
+        error: no output differs by more, for any such input; at most the tolerance unless an output differs by more
+            than that.
+        floor: some output differs by as much as this, for some such input; -inf where a number is not finite.
         sides: of the inputs.
     """
 
-    verdict: Verdict
-    strength: Strength
+    tolerance: float
     error: float
     floor: float
     sides: Sides
+
+    @property
+    def verdict(self) -> Verdict:
+        """Holds where the outputs differ by at most the tolerance; undecided where a number is not finite."""
+        if self.error <= self.tolerance:
+            return Verdict.HOLDS
+        return Verdict.REFUTED if self.floor >= self.tolerance else Verdict.UNDECIDED
+
+    @property
+    def strength(self) -> Strength:
+        """Proved where the maps are found equal, otherwise bounded."""
+        return Strength.BOUNDED if self.error else Strength.PROVED
 
 
 def compare(first: Any, second: Any, sides: Sides, tolerance: float = 0.0) -> MapComparison:
@@ -84,20 +95,19 @@ def compare(first: Any, second: Any, sides: Sides, tolerance: float = 0.0) -> Ma
     biases = [field(basis, sides).detach().double().expand(shapes[0][1:]).flatten(1) for basis in layers]
     factors = [w for b in layers for w in (b.weights.value, b.weights.output) if w is not None]
     if not all(bool(numbers.isfinite().all()) for numbers in (*operators, *biases, *factors)):
-        return MapComparison(Verdict.UNDECIDED, Strength.BOUNDED, math.inf, 0.0, sides)
+        return MapComparison(tolerance, math.inf, -math.inf, sides)
     gap = exact_difference(operators, [basis.weights for basis in layers], biases)
     if gap.is_zero:
-        return MapComparison(Verdict.HOLDS, Strength.PROVED, 0.0, 0.0, sides)
+        return MapComparison(tolerance, 0.0, 0.0, sides)
     least, most = row_bounds(gap)
     floor, error = max(0.0, least.max().item()), most.max().item()
     if floor > tolerance:
-        return MapComparison(Verdict.REFUTED, Strength.BOUNDED, error, floor, sides)
+        return MapComparison(tolerance, error, floor, sides)
     for channel, query in (most > tolerance).nonzero().tolist():
         exact = gap.row_sum(channel, query)
         if exact > tolerance:
-            return MapComparison(Verdict.REFUTED, Strength.BOUNDED, error, math.nextafter(as_float(exact), 0.0), sides)
-    error = min(error, tolerance)
-    return MapComparison(Verdict.HOLDS, Strength.BOUNDED if error else Strength.PROVED, error, floor, sides)
+            return MapComparison(tolerance, error, max(tolerance, math.nextafter(as_float(exact), 0.0)), sides)
+    return MapComparison(tolerance, min(error, tolerance), floor, sides)
 
 
 @final

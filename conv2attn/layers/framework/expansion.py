@@ -29,17 +29,22 @@ class Expansion:
     """A linear layer in given operators: `sum_k P_k x M_k^T + b`, at given sides.
 
     Args:
-        verdict: holds where such `M_k` exist, refuted where there are none; decided in rational arithmetic.
+        exists: whether there are such `M_k`, decided in rational arithmetic.
         basis: the operators with these `M_k`, each rounded once to float64; where there are none, with the nearest in
             least squares.
         unique: whether no other `M_k` give the same map: the operators are linearly independent.
         comparison: the layer beside `basis`; what rounding the `M_k` costs is its `error`.
     """
 
-    verdict: Verdict
+    exists: bool
     basis: Basis
     unique: bool
     comparison: MapComparison
+
+    @property
+    def verdict(self) -> Verdict:
+        """Holds where such `M_k` exist, refuted where there are none."""
+        return Verdict.HOLDS if self.exists else Verdict.REFUTED
 
 
 def expand(layer: Any, operators: Operator, sides: Sides) -> Expansion:
@@ -91,8 +96,7 @@ def expand(layer: Any, operators: Operator, sides: Sides) -> Expansion:
         matrices = nearest.reshape(-1, *taps.shape[1:])
     bias = field(basis, sides).detach().double()
     found = basis_of(operators, Weights(None, matrices, bias if bias.any() else None), len(sides))
-    verdict = Verdict.REFUTED if coefficients is None else Verdict.HOLDS
-    return Expansion(verdict, found, len(independent) == len(given), compare(basis, found, sides))
+    return Expansion(coefficients is not None, found, len(independent) == len(given), compare(basis, found, sides))
 
 
 def rational(numbers: Any) -> fmpq_mat:
