@@ -247,6 +247,12 @@ MUTANTS = {
         "if False:",
         "tests/equality/edges/looking_code.py::test_code_that_looks_at_its_layers_is_refuted[at the class]",
     ),
+    "copies in place of the networks": Mutant(
+        "equality/runs.py",
+        "if itself or (twins and same and not difference(carrying, result)):",
+        "if True:",
+        "tests/equality/edges/identities.py::test_a_network_that_looks_itself_up_is_undecided[in a table of modules-0]",
+    ),
     "rounding explains nothing": Mutant(
         "equality/numbers.py",
         "allowed = mine.error + other.error",
@@ -266,7 +272,7 @@ MUTANTS = {
         "equality/rechecking.py",
         "elif type(stored) is not type(anew) or stored != anew:",
         "elif type(stored) is not type(anew):",
-        "tests/equality/edges/rechecks.py::test_no_single_edit_of_a_certificate_holds",
+        "tests/equality/edges/rechecks.py::test_no_single_edit_holds_but_of_the_parts_that_are_named_as_stored",
     ),
     "query minus key": Mutant(
         "theory/basis/grid.py",

@@ -179,8 +179,13 @@ def recheck_file(
     elsewhere = "Recheck it where that device is, or write it again: conv2attn verify A B --report FILE."
     first, second = (prepared(reading.load(path), running, elsewhere) for path in files.values())
     circumstances = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
-    anew = certify_with((first, second), circumstances, reading, running)
-    return recheck_certificate(certificate, body, (first, second), anew)
+
+    def derive() -> Certificate:
+        return certify_with((first, second), circumstances, reading, running)
+
+    kept = parsed(stored["repeat"])[1]["inputs"] if isinstance(stored.get("repeat"), str) else None
+    shown = reading.images(kept, first, None)[0].to(running.device) if kept and is_regular(kept) else None
+    return recheck_certificate(certificate, body, (first, second), derive, shown)
 
 
 def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:

@@ -309,10 +309,14 @@ class Comparison:
     @property
     def state(self) -> State:
         """What the networks were in while they were compared."""
-        mode, both = mode_of(self.networks[0]), [*self.networks[0].parameters(), *self.networks[1].parameters()]
-        dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in both})
-        sizes = (tuple(self.images.shape[1:]),)
-        return State(mode, tuple(dtypes), str(self.images.device), sizes, ("no gradients", "gradients"))
+        return state_of(self.networks, str(self.images.device), (tuple(self.images.shape[1:]),))
+
+
+def state_of(networks: tuple[nn.Module, nn.Module], device: str, sizes: tuple[tuple[int, ...], ...]) -> State:
+    """What networks are in while they are compared."""
+    both = [*networks[0].parameters(), *networks[1].parameters()]
+    dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in both})
+    return State(mode_of(networks[0]), tuple(dtypes), device, sizes, ("no gradients", "gradients"))
 
 
 def mode_of(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:

@@ -1,30 +1,38 @@
-"""Checks a stored certificate again: it is derived anew from its two networks, and compared field by field.
+"""Decides a stored certificate again, by other code than that which made it.
 
-Whether both networks are the same is asked by other means as well: as formulas, at a drawn size, whatever way the
-certificate took. No bound may be below the one that the program of claim ROW proves. What is not derived again, or
-comes out differently on another machine, is named, and leaves the certificate undecided.
+Of one that holds: its document follows from its findings, and both networks are one formula at a drawn size, whatever
+way the certificate took. Bounds of layers that are not one-hot follow from no formula: there the certificate is derived
+anew, and compared field by field. No bound may be below the one that the program of claim ROW proves. Of one that is
+refuted the kept input is run again.
 """
 
 import json
+import math
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
 
+import msgspec
 import torch
 from msgspec.structs import replace
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.arguments import first_weight
+from conv2attn.equality.certify import MOST_NUMBERS, machine
+from conv2attn.equality.comparison import ASSUMPTIONS, state_of
 from conv2attn.equality.fingerprint import Identification, identify
-from conv2attn.equality.results import ROOT, Certificate
-from conv2attn.equality.runs import has_attention, with_layers_of_the_first
+from conv2attn.equality.numbers import judge_numbers
+from conv2attn.equality.outputs import judge_outputs
+from conv2attn.equality.results import ROOT, SAME_FORMULA, Certificate
+from conv2attn.equality.runs import call_itself, has_attention, with_layers_of_the_first
 from conv2attn.equality.stored_bounds import Objection, too_small
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.layers.attention import set_engine
 from conv2attn.networks.conversion.replacement import copy_network
 from conv2attn.report import Document, Notes, Report, document
+from conv2attn.report.result import without_derived
 from conv2attn.verdicts import Strength, Verdict
 
 WRITE = "Write one: conv2attn verify A B --report FILE, or conv2attn check-span A --certificate FILE."
@@ -32,6 +40,7 @@ MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVE
 NAMED = ("command", *(f"{which}{what}" for which in ("original", "converted") for what in ("", " sha256")))
 MACHINE = ("arithmetic", "conv2attn", "device", "kernels", "machine", "python", "python-flint", "torch")
 MEASURED = {*MACHINE, "bound", "count", "counterexamples", "input_range", "max_error", "outputs", "sentence", "unshown"}
+AS_STORED = ("between", "circumstances", "identified", "outputs", "rows")
 MOST_PIXELS = 32  # a side, of a drawn size
 BITS_OF_CHANCE = 4  # by which secret primes that are drawn anew may change it
 CHARACTERS_SHOWN = 60  # characters of a value in a sentence
@@ -42,16 +51,28 @@ CHARACTERS_SHOWN = 60  # characters of a value in a sentence
 class Recheck(Report):
     """The result for a stored certificate: `wrong` lists contradictions with it, `unknown` what was not decided.
 
-    Both networks are one formula of images of this `size`, but for a chance of 2^`log2_chance`.
+    Both networks are one formula of images of this `size`, but for a chance of 2^`log2_chance`. `shown` says what the
+    kept input of a refutation shows. `as_stored` names the parts of the document that were not derived again.
     """
 
-    schema: ClassVar[str] = "conv2attn.recheck/3"
+    schema: ClassVar[str] = "conv2attn.recheck/4"
     certificate: str
     stored: str
     wrong: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     log2_chance: float | None = None
     size: tuple[int, ...] = ()
+    mode: str = ""
+    as_stored: tuple[str, ...] = ()
+    shown: str = ""
+
+    @property
+    def claim(self) -> str:
+        """What was found out here, without the code that made the certificate; empty where nothing was."""
+        if self.log2_chance is None:
+            return self.shown
+        size = "x".join(map(str, self.size))
+        return f"{SAME_FORMULA} of {size}, {self.mode}, but for a chance of 2^{self.log2_chance:.0f}"
 
     @property
     def verdict(self) -> Verdict:
@@ -67,12 +88,11 @@ def _(recheck: Recheck, verbose: bool = False) -> Document:
     first = f"; not derived again: {recheck.unknown[0]}" if recheck.unknown and not recheck.wrong else ""
     verdict = f"{recheck.verdict.value}: {recheck.certificate}{first}"
     counts = f"stored verdict: {recheck.stored}"
-    if recheck.log2_chance is not None:
-        size = "x".join(map(str, recheck.size))
-        counts = f"one formula of images {size} too, but for a chance of 2^{recheck.log2_chance:.0f}; {counts}"
     if recheck.verdict is Verdict(recheck.stored) is Verdict.REFUTED and not recheck.wrong:
         counts += ", which is right"
-    return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, counts)),), recheck.verdict)
+    found = [f"found here: {recheck.claim}"] if recheck.claim else []
+    found += [f"as stored, not derived again: {', '.join(recheck.as_stored)}"] if recheck.as_stored else []
+    return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, *found, counts)),), recheck.verdict)
 
 
 def read_certificate(path: str) -> dict[str, Any]:
@@ -109,26 +129,120 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def recheck_certificate(
-    path: str, body: Mapping[str, Any], networks: tuple[nn.Module, nn.Module], anew: Certificate
+    path: str,
+    body: Mapping[str, Any],
+    networks: tuple[nn.Module, nn.Module],
+    derive: Callable[[], Certificate],
+    kept: Tensor | None = None,
 ) -> Recheck:
-    """The result for the certificate `body` in the file at `path`, which `certify` derived `anew` from the networks."""
-    fresh, stored = with_stored_chance(anew, body).to_dict(), body.get("circumstances")
-    if isinstance(stored, dict) and "repeat" in stored:  # which names the file of a saved input
-        fresh["circumstances"]["repeat"] = stored["repeat"]
+    """The result for the certificate `body` in the file at `path`.
+
+    Args:
+        derive: what derives the certificate of both networks anew; called only where nothing else can decide.
+        kept: the input that shows a refutation, if it was saved.
+    """
+    if body["verdict"] == Verdict.REFUTED.value and kept is not None and (shown := shown_again(networks, kept)):
+        return Recheck(path, body["verdict"], (), shown=shown)
+    told = ""
+    if body["verdict"] == Verdict.HOLDS.value:
+        stored = decoded(body)
+        if isinstance(stored, str):
+            return Recheck(path, body["verdict"], (stored,))
+        if all(decided_by_formulas(row.name, row.strength) for row in stored.counted):
+            every = list(objections(body, networks, stored))
+            found = None if any(each.sure for each in every) else identified_again(networks, stored)
+            if found is None or found.equal:
+                return result(path, body, every, found, tuple(name for name in AS_STORED if body[name]))
+            told = found.reason or "they are told apart"
+    anew = derive()
+    fresh, circumstances = with_stored_chance(anew, body).to_dict(), body.get("circumstances")
+    if isinstance(circumstances, dict) and "repeat" in circumstances:  # which names the file of a saved input
+        fresh["circumstances"]["repeat"] = circumstances["repeat"]
     every = list(compare_documents(body, fresh))
-    stored_rows, here = rows_by_name(body), not any(each.sentence.startswith("circumstances") for each in every)
-    for row in (each for each in anew.rows if not each.skipped):
+    here = not any(each.sentence.startswith("circumstances") for each in every)
+    every += bounds_too_small(body, networks, anew, here)
+    found = identified_again(networks, anew) if anew and not told else None
+    if told or (found is not None and not found.equal):
+        told = told or (found.reason if found is not None else "") or "they are told apart"
+        every.append(Objection(f"that both are one formula: {told}", sure=False))
+    return result(path, body, every, found)
+
+
+def objections(
+    body: Mapping[str, Any], networks: tuple[nn.Module, nn.Module], stored: Certificate
+) -> Iterator[Objection]:
+    """The objections to a document that does not follow from its findings, or is of networks in another state."""
+    own = first_weight(networks[0])
+    own = torch.empty(0) if own is None else own
+    state, here = state_of(networks, str(own.device), stored.state.sizes), machine(networks[0], own)
+    same = here.items() <= stored.circumstances.items()
+    yield from compare_documents(body, replace(stored, state=state, assumptions=ASSUMPTIONS).to_dict())
+    yield from bounds_too_small(body, networks, stored, same)
+
+
+def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
+    """What an input shows of two networks that are not the same; empty if nothing.
+
+    Raises:
+        UsageError: there is not enough memory (C2A202).
+    """
+    ours, theirs = (call_itself(network, images) for network in networks)
+    if isinstance(ours, str) or isinstance(theirs, str) or ours.failure or theirs.fault:
+        return ""
+    if theirs.failure:
+        return f"on the kept input the second does not run, where the first does: {theirs.failure}"
+    kinds = judge_outputs(ours.output, theirs.output, "")
+    if kinds.verdict is Verdict.REFUTED:
+        return f"on the kept input {kinds.sentence}"
+    finding, shown = judge_numbers(networks, (), images, "the kept input", (ours.output, theirs.output))
+    return finding.sentence if shown is not None else ""
+
+
+def decoded(body: Mapping[str, Any]) -> Certificate | str:
+    """The certificate that a document is of, or why it is of none that holds."""
+    try:
+        certificate = msgspec.convert(without_derived(Certificate, dict(body)), Certificate)
+    except (msgspec.ValidationError, TypeError, UnicodeError) as error:
+        return f"it is no document of a certificate: {json.dumps(str(error)[:CHARACTERS_SHOWN])[1:-1]}"
+    sizes = certificate.state.sizes
+    if len(sizes) != 1 or not sizes[0] or min(sizes[0]) < 1 or math.prod(sizes[0]) > MOST_NUMBERS:
+        return f"it names no size of images with at most {MOST_NUMBERS} numbers"
+    return certificate
+
+
+def decided_by_formulas(name: str, strength: Strength | None) -> bool:
+    """Whether a fingerprint decides about a layer: not where a bound decides, and not of a function with any weight."""
+    return strength is not Strength.BOUNDED and ":" not in name
+
+
+def bounds_too_small(
+    body: Mapping[str, Any], networks: tuple[nn.Module, nn.Module], certificate: Certificate, here: bool
+) -> Iterator[Objection]:
+    """The objections to stored bounds that are below proved ones.
+
+    Args:
+        here: whether they were derived on a machine like this one, whose arithmetic a bound must count.
+    """
+    stored_rows = rows_by_name(body)
+    for row in (each for each in certificate.rows if not each.skipped):
         layers = [dict(side.named_modules()).get("" if row.name == ROOT else row.name) for side in networks]
         if layers[0] is not None and layers[1] is not None:
-            sentences = too_small(stored_rows.get(row.name, {}), layers[0], layers[1], sure=here)
-            every += [Objection(f"{row.name}: {each.sentence}", each.sure) for each in sentences]
-    found = identified_again(networks, anew) if anew else None
-    if found is not None and not found.equal:
-        why = found.reason or "they are told apart"
-        every.append(Objection(f"that both are one formula: {why}", sure=False))
+            for each in too_small(stored_rows.get(row.name, {}), layers[0], layers[1], sure=here):
+                yield Objection(f"{row.name}: {each.sentence}", each.sure)
+
+
+def result(
+    path: str,
+    body: Mapping[str, Any],
+    every: list[Objection],
+    found: Identification | None,
+    as_stored: tuple[str, ...] = (),
+) -> Recheck:
+    """The result that follows from all objections, and from what formulas say."""
     wrong, unknown = (tuple(each.sentence for each in every if each.sure is sure) for sure in (True, False))
-    chance, size = (found.log2_chance, found.size) if found is not None else (None, ())
-    return Recheck(path, body["verdict"], wrong, unknown, chance, size)
+    if found is None or not found.equal:
+        return Recheck(path, body["verdict"], wrong, unknown)
+    return Recheck(path, body["verdict"], wrong, unknown, found.log2_chance, found.size, found.mode, as_stored)
 
 
 def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:
@@ -148,7 +262,7 @@ def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -
     At a drawn size converted layers are evaluated by the engine `dense`, so that their one-hot rows are checked too.
     Layers whose leak is bounded, and functions, whose bounds and maps are derived anew, are the first's in both.
     """
-    apart = {row.name for row in anew.rows if row.strength is Strength.BOUNDED or ":" in row.name}
+    apart = {row.name for row in anew.rows if not decided_by_formulas(row.name, row.strength)}
     names = {name.partition(":")[0].removeprefix(ROOT) for name in apart}
     first, second = with_layers_of_the_first(networks, names) if names else networks
     (size,) = anew.state.sizes

@@ -174,6 +174,19 @@ def structures_in(kind: Any) -> dict[type[msgspec.Struct], None]:
     return {kind: None, **{each: None for part in parts for each in structures_in(part)}}
 
 
+def without_derived(kind: Any, body: Any) -> Any:
+    """The document of a type without what its structures derive from their fields; anything else as it is."""
+    if isinstance(body, list):
+        return [without_derived((get_args(kind) or (None,))[0], each) for each in body]
+    structures = [
+        each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    ]
+    if not isinstance(body, dict) or not structures:
+        return body
+    hints, derived = get_type_hints(structures[0]), getattr(structures[0], "derived", ())
+    return {key: without_derived(hints.get(key), value) for key, value in body.items() if key not in derived}
+
+
 def returned_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The types of what a structure derives, by name."""
     return {name: get_type_hints(getattr(kind, name).fget)["return"] for name in getattr(kind, "derived", ())}
