@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
 Center = tuple[float, ...]
@@ -68,3 +69,13 @@ class HeadNumbers:
     def on_pixels(self) -> bool:
         """Whether every centre is a pixel."""
         return all(x.is_integer() for center in self.centers for x in center)
+
+
+def widest(device: torch.device, otherwise: torch.dtype) -> torch.dtype:
+    """float64, or `otherwise` on a device that has none, as MPS."""
+    if device.type in ("cpu", "cuda", "meta"):
+        return torch.float64
+    try:
+        return torch.empty((), dtype=torch.float64, device=device).dtype
+    except TypeError:
+        return otherwise

@@ -22,6 +22,7 @@ from conv2attn.layers.attention.recipe import (
     score_dtype,
 )
 from conv2attn.theory.basis import AttentionGrid, Basis
+from conv2attn.theory.basis.numbers import widest
 from conv2attn.torch_internals import check_size
 
 FUSED_WIDTH = 8  # operands as wide as a multiple of this: otherwise torch forms the matrix of all pairs
@@ -42,6 +43,8 @@ def decide(question: Question) -> Evaluation | str:
     direct, precision = question.facts.indirect is None, FORMAT_NAMES[question.score_dtype]
     if question.traced:
         return partial(run, direct=direct, longest=question.facts.longest_side)
+    if question.facts.numbers.axes and widest(question.device, question.score_dtype) != torch.float64:
+        return f"features of a full covariance are formed in float64, which {question.device.type} does not have"
     error = score_error(question.facts.numbers, max(question.grid.keys), question.score_dtype)
     if not error <= LARGEST_SCORE_ERROR:
         wrong = f"{precision} features would be wrong by up to {error:.2g} in a score (limit {LARGEST_SCORE_ERROR:.2g})"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.theory.basis.grid import AttentionGrid
+from conv2attn.theory.basis.numbers import widest
 from conv2attn.theory.basis.operators.quadratic import Centered
 
 
@@ -25,24 +26,32 @@ class EnumeratedSoftmax(Centered):
 
     def enumeration(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """t for some queries against all keys: int64, (queries, keys)."""
-        total = torch.zeros((), dtype=torch.int64, device=queries.device)
-        for factor, part in zip(radix(grid), grid.displacement_rows(queries).unbind(-1), strict=True):
-            total = total + factor * part
-        return total
+        return numbered(grid.displacement_rows(queries), grid)
 
-    def center_number(self, grid: AttentionGrid, dtype: torch.dtype) -> Tensor:
-        """t of each centre, (heads)."""
-        return torch.stack([f * x for f, x in zip(radix(grid), self.center.to(dtype).unbind(-1), strict=True)]).sum(0)
+    def center_number(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """t of each centre: that of the pixel nearest to it, int64, and the rest, (heads) both."""
+        nearest = self.center.detach().round()
+        return numbered(nearest.long(), grid), numbered((self.center - nearest).to(dtype), grid)
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
-        """`-alpha (t - t_center)^2`, formed in float64: (1, heads, queries, keys); 0 at an exact target."""
-        away = self.enumeration(grid, queries) - self.center_number(grid, torch.float64)[:, None, None]
-        return (-self.alpha.double()[:, None, None] * away.square()).to(dtype)[None]
+        """`-alpha (t - t_center)^2`: (1, heads, queries, keys); 0 at an exact target.
+
+        Formed in float64, or in `dtype` on a device without it; whole numbers are subtracted as integers.
+        """
+        wide = widest(queries.device, dtype)
+        whole, rest = self.center_number(grid, wide)
+        away = (self.enumeration(grid, queries) - whole[:, None, None]).to(wide) - rest[:, None, None]
+        return (-self.alpha.to(wide)[:, None, None] * away.square()).to(dtype)[None]
 
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta` with `r_delta = (t, t^2)`, for toward (..., queries, 2): (..., queries, keys)."""
         t = self.enumeration(grid, queries).to(toward)
         return toward[..., :1] * t + toward[..., 1:] * t.square()
+
+
+def numbered(displacements: Tensor, grid: AttentionGrid) -> Tensor:
+    """t of displacements (..., axes)."""
+    return torch.stack([f * x for f, x in zip(radix(grid), displacements.unbind(-1), strict=True)]).sum(0)
 
 
 def radix(grid: AttentionGrid) -> list[int]:

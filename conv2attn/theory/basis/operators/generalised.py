@@ -10,6 +10,7 @@ from torch import Tensor
 
 from conv2attn.theory.basis.grid import AttentionGrid
 from conv2attn.theory.basis.numbers import HeadNumbers, ScoreEllipse
+from conv2attn.theory.basis.operator import moved_to
 from conv2attn.theory.basis.operators.quadratic import as_centers
 from conv2attn.theory.basis.operators.softmax import Positions, additive_scores
 
@@ -76,10 +77,11 @@ class GeneralisedSoftmax(Positions):
 
     def numbers(self) -> HeadNumbers:
         """Bounds on centres and precision, from which engines know how accurate absolute features are."""
-        reach = self.center.detach().abs().max().item() if self.heads else 0.0
-        largest = self.precision().detach().abs().max().item() if self.heads else 0.0
+        heads = moved_to(self, "cpu")
+        reach = heads.center.detach().abs().max().item() if self.heads else 0.0
+        largest = heads.precision().detach().abs().max().item() if self.heads else 0.0
         axes = self.center.shape[1]
-        return HeadNumbers(axes=axes, reach=reach, sharpness=axes * largest / 2, ellipses=self.ellipses())
+        return HeadNumbers(axes=axes, reach=reach, sharpness=axes * largest / 2, ellipses=heads.ellipses())
 
     def ellipses(self) -> tuple[ScoreEllipse, ...]:
         """Centre, variances and sharpness of each head; without variances where the precision is all but singular."""

@@ -5,11 +5,12 @@ from itertools import product
 
 import pytest
 import torch
+from imitated_device import has_float64
 from layers.attention.formula import encoding_of, score, sinusoid
 
-from conv2attn.errors import GeometryError, HeadSizeError, UsageError
+from conv2attn.errors import EngineError, GeometryError, HeadSizeError, UsageError
 from conv2attn.layers.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, SinusoidalPlaces, set_engine
-from conv2attn.theory.basis import AttentionGrid, Sites
+from conv2attn.theory.basis import AttentionGrid, GeneralisedSoftmax, Sites
 
 GRIDS = [(5,), (3, 4), (4, 2), (2, 3, 2)]
 ENGINES = {
@@ -218,3 +219,16 @@ def test_absolute_features_of_quadratic_forms_stay_within_their_bound(axes):
         off = (found - found[..., :1]) - (exact - exact[..., :1])
         bound = score_error(operators.numbers(), side, torch.float32)
         assert 0 < off.abs().max().item() <= 2 * bound
+
+
+def test_full_covariances_are_the_same_on_every_device_or_fused_attention_is_refused(device):
+    heads = GeneralisedSoftmax(torch.tensor([[0.0, 1.0], [0.5, -1.0]]), torch.tensor([[[1.5, -0.3], [0.0, 0.6]]] * 2))
+    layer = MultiHeadSelfAttention(3, 4, Encoding(heads).requires_grad_(False))
+    image = torch.arange(126.0).reshape(1, 3, 6, 7) / 100
+    expected = set_engine(layer, "dense")(image).detach()
+    layer, image = set_engine(layer.to(device), "sdpa"), image.to(device)
+    if not has_float64(device):
+        with pytest.raises(EngineError, match="formed in float64, which imitated does not have"):
+            layer(image)
+        set_engine(layer, "auto")
+    assert (layer(image).detach().cpu() - expected).abs().max() < 1e-5

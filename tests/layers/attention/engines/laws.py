@@ -77,10 +77,9 @@ def features_of(conv, image, options):
 def conversions_of(draw, conv, engine, device):
     """Options of a conversion that `engine` can evaluate on `device`.
 
-    Trained positions cannot be read there without waiting, and enumerated scores are computed in float64.
+    Trained positions cannot be read there without waiting.
     """
-    enumerated = engine not in ("separable", "sdpa") and has_float64(device)
-    encodings = ["quadratic", "enumerated"] if enumerated else ["quadratic"]
+    encodings = ["quadratic"] if engine in ("separable", "sdpa") else ["quadratic", "enumerated"]
     narrowest = min(conv.in_channels, conv.out_channels)
     widths = [None, None, narrowest + conv.groups, max(conv.in_channels, conv.out_channels) + 2 * conv.groups]
     return {
