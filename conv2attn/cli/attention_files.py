@@ -5,10 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import nn
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.cli.options import TokenOptions
@@ -26,6 +24,7 @@ from conv2attn.networks import attention_layers
 from conv2attn.networks.positions import PositionAttention, Unread
 from conv2attn.networks.provenance import assumed_of, published_size
 from conv2attn.networks.reading.records import Read, Reads
+from conv2attn.networks.specimens import Inputs, with_others
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attention_rows import AttentionRows
@@ -46,7 +45,7 @@ LARGEST = 2**30
 """Bytes of certificates that are read: a thousand times those of a layer of 256 tokens that is refuted."""
 
 
-def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Attending, Tensor | None]:
+def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Attending, Inputs | None]:
     """The network in a file and what it runs on, or the attention that it holds. With --arch it holds a state dict.
 
     Raises:
@@ -65,21 +64,17 @@ def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Att
     return network, inputs_for(network, tokens.inputs, tokens.input_size, reading) if tokens.inputs else None
 
 
-def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Tensor:
-    """The inputs of a network from a file: ids of words in an array of integers of two axes, otherwise images.
+def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Inputs:
+    """The inputs of a network from a file, with what else its library says that it is called with.
 
     Raises:
-        CheckpointError: the images cannot be read.
+        CheckpointError: they cannot be read.
     """
-    if inputs.endswith(".npy"):
-        array = next(iter(arrays_in(Path(inputs)).values()), None)
-        if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.dtype != np.uint8 and array.ndim == 2:
-            return torch.from_numpy(np.array(array, dtype=np.int64))
-    return reading.images(inputs, network, size)[0]
+    return with_others(network, *reading.images(inputs, network, size)).inputs
 
 
 @contextmanager
-def naming_inputs(images: Tensor | None) -> Iterator[None]:
+def naming_inputs(images: Inputs | None) -> Iterator[None]:
     """Names the options to pass where a network does not run on its images.
 
     Raises:

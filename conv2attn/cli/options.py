@@ -69,15 +69,13 @@ def parse_sizes(text: str) -> Sizes:
 
 
 def parse_image_size(text: str) -> Sizes:
-    """`3x224x224`, channels and sides, as numbers.
+    """`3x224x224`, channels and sides, as numbers; `16000`, the length of a wave or a sequence.
 
     Raises:
         ValueError: it is something else.
         UsageError: it is larger than an image may be (C2A001).
     """
     size = parse_sizes(text)
-    if len(size) < 2:
-        raise ValueError(text)
     if math.prod(size) > LARGEST_INPUT:
         raise UsageError("C2A001", f"an image {size} has more than 2^26 numbers", "Pass a smaller --input-size.")
     return size
@@ -357,13 +355,15 @@ PREPARING = options(
 )
 reading_options = grouped("reading", READING_CLASS, FILES, *READING)
 INPUTS = click.option(
-    "--inputs", type=Read(), help="What to run on: images in a PNG, JPEG, folder, .npy, .npz or .pt file."
+    "--inputs",
+    type=Read(),
+    help="What to run on: images in a PNG, JPEG or folder; images, waves or ids of tokens in .npy, .npz or .pt.",
 )
 INPUT_SIZE = click.option(
     "--input-size",
-    type=Parsed("channels and sides with an x between them", parse_image_size, "3x224x224"),
+    type=Parsed("positive whole numbers with an x between them", parse_image_size, "3x224x224"),
     metavar="CxHxW",
-    help="Size of the images; the network's own by default.",
+    help="Shape of one input, such as 3x224x224, or 16000 of a wave; the network's own by default.",
 )
 reading_images = grouped("reading", READING_CLASS, FILES, *READING, PREPARING)
 

@@ -1,5 +1,6 @@
 """The certificate of two networks: the conjunction of the verdicts on their layers and on what stands between them."""
 
+import dataclasses
 import math
 import platform
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,8 @@ from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.layers.attention.measured_arithmetic import arithmetics
 from conv2attn.layers.attention.probes import float32_precisions, indirect_convolution
 from conv2attn.layers.theorem import STOCK
-from conv2attn.networks.provenance import assumed_of_both, input_size_of, published_size
+from conv2attn.networks.provenance import assumed_of_both, published_size
+from conv2attn.networks.specimens import Specimen, specimen_of, specimen_size, takes_ids, with_others
 from conv2attn.theory.bounds import worst
 
 
@@ -80,8 +82,10 @@ def certify(
         check_arguments(original, network, images, labels, seed)
         input_range = not_negative(input_range, "input_range")
         if images is None:
-            images, described = random_images(original, input_size, input_range, seed)
-        described = described or f"{len(images)} given images"
+            specimen = random_specimen(original, input_size, input_range, seed)
+        else:
+            specimen = with_others(original, images, f"{len(images)} given images")
+        images, described = specimen.main, described or specimen.described
         if torch.is_autocast_enabled(images.device.type):
             sentence = "autocast is on, under which layers compute in another dtype"
             raise UsageError("C2A004", sentence, "Cast the networks.")
@@ -91,7 +95,7 @@ def certify(
         if (unread := unreadable(original, network)) is not None:
             return Certificate((), (unread,), circumstances=facts)
         try:
-            certificate = Comparison(original, network, images, described, labels, input_range).certificate()
+            certificate = Comparison(original, network, specimen, described, labels, input_range).certificate()
         except UnsupportedError as error:
             return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
     return replace(certificate, circumstances=facts)
@@ -151,7 +155,7 @@ def check_arguments(original: Any, network: Any, images: Any, labels: Any, seed:
     if type(seed) is not int or seed not in SEED_RANGE:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
     if images is not None:
-        check_images(images)
+        check_images(images, takes_ids(original))
         check_batch(original, images)
     if labels is not None and (not is_dense(labels) or labels.dtype not in WHOLE):
         kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
@@ -198,8 +202,8 @@ def check_batch(network: nn.Module, images: Tensor) -> None:
         raise UsageError("C2A007", f"images of {sides} are one image without a batch", "Pass images[None].")
 
 
-def check_images(images: Any) -> None:
-    """Refuses images that are no dense tensor of floating-point numbers with a batch.
+def check_images(images: Any, ids: bool) -> None:
+    """Refuses images that are no dense tensor of floating-point numbers, or ids of tokens, with a batch.
 
     Raises:
         UsageError: they are none (C2A006, C2A007).
@@ -208,16 +212,16 @@ def check_images(images: Any) -> None:
         kind = "an empty, sparse, quantised or nested tensor" if isinstance(images, Tensor) else a_kind(images)
         sentence = f"images are {kind}, not a dense tensor with numbers in it"
         raise UsageError("C2A006", sentence, "Pass a tensor (batch, channels, *sides) of floating-point numbers.")
-    if not images.is_floating_point():
+    if not images.is_floating_point() and not (ids and images.dtype in (torch.int32, torch.int64)):
         sentence = f"images are {images.dtype}, and ranges are those of floating-point numbers"
         raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
     if not images.ndim:
         raise UsageError("C2A007", "images are a single number", "Pass (batch, channels, *sides).")
 
 
-def random_images(original: nn.Module, input_size: Any, input_range: float, seed: int) -> tuple[Tensor, str]:
-    """One seeded random image of the size given, or of the architecture's own."""
-    size = input_size_of(original) if input_size is None else input_size
+def random_specimen(original: nn.Module, input_size: Any, input_range: float, seed: int) -> Specimen:
+    """One seeded random input of the size given, or of the architecture's own."""
+    size = specimen_size(original) if input_size is None else input_size
     if size is None:
         sentence = "nothing says how large an image the networks take"
         raise UsageError("C2A005", sentence, "Pass --input-size, such as 3x224x224, or --inputs.")
@@ -228,13 +232,12 @@ def random_images(original: nn.Module, input_size: Any, input_range: float, seed
     if math.prod(size) > MOST_NUMBERS:
         raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller --input-size.")
     like = first_weight(original)
-    noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
-    images = (noise * input_range).to(torch.empty(0) if like is None else like)
-    if not images.isfinite().all():
-        sentence = f"an input range of {input_range:g} is beyond {images.dtype}"
+    specimen = specimen_of(original, size, input_range, seed, torch.empty(0) if like is None else like)
+    if not specimen.main.isfinite().all():
+        sentence = f"an input range of {input_range:g} is beyond {specimen.main.dtype}"
         raise UsageError("C2A001", sentence, "Lower --input-range, or compute in a wider --dtype.")
     whose = "" if input_size else published_size(original)
-    return images, f"1 random image {sides} within +-{input_range:g} (seed {seed}){whose}"
+    return dataclasses.replace(specimen, described=specimen.described + whose)
 
 
 def machine(original: nn.Module, images: Tensor) -> dict[str, str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import first_weight
 from conv2attn.equality.fingerprint import identify
 from conv2attn.equality.layers import function_layers, read_layer
-from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, judge_numbers
+from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, first_of, judge_numbers
 from conv2attn.equality.outputs import compare_outputs, findings_returned, judge_outputs
 from conv2attn.equality.results import (
     ROOT,
@@ -34,6 +34,7 @@ from conv2attn.equality.twins import Lockstep, hooks_on_all_modules, is_layer, m
 from conv2attn.errors import Conv2AttnError
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
+from conv2attn.networks.specimens import Specimen
 from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = (
@@ -53,17 +54,18 @@ class Comparison:
         self,
         original: nn.Module,
         network: nn.Module,
-        images: Tensor,
+        specimen: Specimen,
         described: str,
         labels: Tensor | None,
         input_range: float,
     ):
-        self.networks, self.images, self.described = (original, network), images, described
+        self.networks, self.described = (original, network), described
+        self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
         self.labels, self.input_range = labels, input_range
         self.walk = Lockstep(original, network)
         self.refused: dict[str, tuple[str, Conv2AttnError]] = {}
         self.pairs = self.paired()
-        self.runs: Runs = run_both(self.networks, self.pairs, images, described, twins=not self.walk.difference)
+        self.runs: Runs = run_both(self.networks, self.pairs, self.inputs, described, twins=not self.walk.difference)
 
     def paired(self) -> dict[str, list[LayerPair]]:
         """The pairs of layers that can be read, by the names of their modules or of the owners of functions."""
@@ -106,7 +108,7 @@ class Comparison:
             counterexamples=tuple(shown),
             state=self.state,
             identified=self.identified,
-            limits=self.engines,
+            limits=self.engines + self.called_with,
         )
 
     shown: Counterexample | None = None
@@ -151,6 +153,8 @@ class Comparison:
         Where that is not known, the second is asked again with the first's layers, where these are the same maps and
         its code does not see them: it returns the same numbers in float64.
         """
+        if not isinstance(self.inputs, Tensor) or not self.images.is_floating_point():
+            return undecided("formula", "C2A409", "as formulas only networks of one tensor of numbers are compared")
         one = self.images[:1]
         found = identify(*self.networks, one)
         if not found.equal and self.same and self.walk.difference:
@@ -227,7 +231,7 @@ class Comparison:
         wrong = any(row.verdict is Verdict.REFUTED for row in self.compared.values())
         if not wrong or self.bare or self.runs.second.failure:
             return None
-        return InFloat64(self.networks, self.same, self.images[:2]).numbers()
+        return InFloat64(self.networks, self.same, first_of(self.inputs, 2)).numbers()
 
     @cached_property
     def unseen(self) -> str:
@@ -251,9 +255,9 @@ class Comparison:
     def numbers(self) -> Finding:
         """The finding on the numbers of both networks."""
         outputs = self.runs.first, self.runs.second.output
-        finding, shown = judge_numbers(self.networks, self.same, self.images, self.described, outputs)
+        finding, shown = judge_numbers(self.networks, self.same, self.inputs, self.described, outputs)
         if self.runs.seen and shown is None:  # code that sees its layers: they are not exchanged
-            finding, shown = judge_numbers(self.networks, (), self.images, self.described, outputs)
+            finding, shown = judge_numbers(self.networks, (), self.inputs, self.described, outputs)
         self.shown = shown or self.shown
         return finding
 

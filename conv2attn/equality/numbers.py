@@ -7,11 +7,13 @@ constant, sum and product is rounded to the network's own format.
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import call_network, first_weight, tensors_in
 from conv2attn.equality.failures import reason, without_memory
 from conv2attn.equality.outputs import (
     compare_outputs,
@@ -27,7 +29,9 @@ from conv2attn.equality.runs import seeded, with_layers_of_the_first
 from conv2attn.equality.twins import modules_outside_layers
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.networks.conversion.replacement import copy_network
+from conv2attn.networks.specimens import Inputs
 from conv2attn.theory.bounds.formats import format_of
+from conv2attn.torch_internals import tree_map_only
 
 IMAGES_TRIED = 4  # images, those first whose outputs differ most
 SEEN = 2.0**-44  # of the largest output: below it a float64 difference may be rounding
@@ -72,10 +76,10 @@ class InFloat64:
     """
 
     def __init__(
-        self, networks: tuple[nn.Module, nn.Module], same: Collection[str], images: Tensor, *, itself: bool = False
+        self, networks: tuple[nn.Module, nn.Module], same: Collection[str], images: Inputs, *, itself: bool = False
     ):
-        place = place_for_float64(images.device)
-        self.images, self.dtype = images.to(place), images.dtype
+        place = place_for_float64(tensors_in(images)[0].device)
+        self.images, self.dtype = tree_map_only(Tensor, lambda each: each.to(place), images), dtype_of(networks, images)
         self.first, self.second = (each.to(place).double() for each in with_layers_of_the_first(networks, same))
         if itself:
             self.first = copy_network(networks[1]).to(place).double()
@@ -91,7 +95,7 @@ class InFloat64:
             ]
             try:
                 with seeded(self.images), torch.no_grad():
-                    outputs.append(network(self.images.double()))
+                    outputs.append(call_network(network, tree_map_only(Tensor, as_double, self.images)))
             except Exception as error:  # the code of a network may raise anything
                 if without_memory(error):
                     raise
@@ -112,6 +116,8 @@ class InFloat64:
         """The image that shows most beyond what rounding explains, or why there is none."""
         u = float(format_of(FORMAT_NAMES[self.dtype]).unit_roundoff) if self.dtype in FORMAT_NAMES else 2.0**-53
         largest: Counterexample | None = None
+        if not isinstance(self.images, Tensor) or not self.images.is_floating_point():
+            return "no bound on rounding is known for inputs other than one tensor of numbers"
         for index in most_different(*outputs, len(self.images))[:IMAGES_TRIED]:
             image = self.images[index : index + 1]
             try:
@@ -127,6 +133,24 @@ class InFloat64:
             if shown is not None and shown.exceeds and (largest is None or shown.difference > largest.difference):
                 largest = shown
         return largest
+
+
+def first_of(images: Inputs, count: int) -> Inputs:
+    """The first of a batch of images, or of named inputs."""
+    few: Inputs = tree_map_only(Tensor, itemgetter(slice(count)), images)
+    return few
+
+
+def as_double(tensor: Tensor) -> Tensor:
+    """Floating-point numbers in float64; others as they are."""
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def dtype_of(networks: tuple[nn.Module, nn.Module], images: Inputs) -> torch.dtype:
+    """The dtype of the floating-point numbers of images, else of the first weight."""
+    like = first_weight(networks[0])
+    numbers = [each.dtype for each in tensors_in(images) if each.is_floating_point()]
+    return next(iter(numbers), torch.float32 if like is None else like.dtype)
 
 
 def note(outputs: dict[str, Tensor], name: str, module: nn.Module, args: Any, output: Any) -> None:
@@ -170,7 +194,7 @@ def beyond(image: Tensor, index: int, first: Any, second: Any) -> Counterexample
 
 
 def judge_numbers(
-    networks: tuple[nn.Module, nn.Module], same: Collection[str], images: Tensor, described: str, outputs: Any
+    networks: tuple[nn.Module, nn.Module], same: Collection[str], images: Inputs, described: str, outputs: Any
 ) -> tuple[Finding, Counterexample | None]:
     """The finding on the numbers of both networks, and the image that shows a difference.
 
@@ -179,7 +203,7 @@ def judge_numbers(
         outputs: what both return in their own dtype.
     """
     compared = InFloat64(networks, same, images)
-    numbers, dtype = compared.numbers(), str(images.dtype).removeprefix("torch.")
+    numbers, dtype = compared.numbers(), str(compared.dtype).removeprefix("torch.")
     if numbers.gap is None:
         return undecided("numbers", "C2A410", numbers.trouble), None
     if not numbers.gap.difference:
@@ -190,7 +214,7 @@ def judge_numbers(
     if isinstance(shown, Counterexample):
         sentence = f"{apart}, and rounding to {dtype} explains at most {shown.allowed:.2g}"
         return refuted("numbers", "C2A410", sentence), shown
-    small = numbers.gap.difference <= SIZE_OF_ROUNDING * torch.finfo(images.dtype).eps * numbers.largest
+    small = numbers.gap.difference <= SIZE_OF_ROUNDING * torch.finfo(compared.dtype).eps * numbers.largest
     size = f", of the size of rounding weights to {dtype}" if small else ""
     why = f"; {shown}" if shown else f"; rounding to {dtype} may explain it"
     return undecided("numbers", "C2A410", f"not the same numbers: {apart}{size}{why}"), None

@@ -318,7 +318,7 @@ class Certificate(Result, frozen=True, eq=False):
             sizes, chance = in_words(self.identified.sizes), f"a chance of 2^{self.identified.log2_chance:.0f}"
             return f"{SAME_FORMULA} of {sizes}, {self.identified.mode}, but for {chance}{of}"
         if self.strength is Strength.SAMPLED:
-            return f"{SAME_MAP_RUN} of {in_words(self.state.sizes)}, {mode}{of}"
+            return f"{SAME_MAP_RUN} of {in_words(self.state.sizes)}, {mode}{self.limits}{of}"
         return f"{SAME_MAP}, {mode}{self.limits}{of}"
 
     @property

@@ -14,12 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from conv2attn.arguments import tensors_in
 from conv2attn.equality.failures import blame, reason, without_memory
 from conv2attn.equality.kept import CannotBeKept, Kept
 from conv2attn.equality.layers import own, softened_module, with_weights
@@ -32,6 +34,7 @@ from conv2attn.layers.theorem import Convolution
 from conv2attn.networks.conversion.functional import FUNCTIONS, convolution_of_call, geometry_of
 from conv2attn.networks.conversion.redirection import AttendedForward
 from conv2attn.networks.conversion.replacement import copy_network
+from conv2attn.networks.specimens import Inputs
 from conv2attn.torch_internals import tree_map_only
 
 LOCK = threading.RLock()
@@ -90,22 +93,22 @@ def copied(network: nn.Module, which: str) -> nn.Module:
 
 
 @contextmanager
-def seeded(images: Tensor) -> Iterator[None]:
+def seeded(images: Inputs) -> Iterator[None]:
     """While active, random numbers of the CPU and of the device of `images` are the same each time."""
-    with LOCK, generators_kept([images.device], seed=0):
+    with LOCK, generators_kept([each.device for each in tensors_in(images)], seed=0):
         yield
 
 
-def call(network: Callable[[Tensor], Any], images: Tensor, *, gradients: bool = False) -> Returned:
-    """What a network returns, and what it leaves in the images that it was given.
+def call(network: Callable[..., Any], images: Inputs, *, gradients: bool = False) -> Returned:
+    """What a network returns, and what it leaves in the images, or named inputs, that it was given.
 
     Raises:
         UsageError: there is not enough memory (C2A202).
     """
-    given = images.clone()
+    given = tree_map_only(Tensor, Tensor.clone, images)
     try:
         with seeded(images), torch.set_grad_enabled(gradients):
-            return Returned(network(given), given)
+            return Returned(network(**given) if isinstance(given, Mapping) else network(given), given)
     except Exception as error:  # the code of a network may raise anything
         if without_memory(error):
             sentence = "the networks need more memory than there is"
@@ -113,7 +116,7 @@ def call(network: Callable[[Tensor], Any], images: Tensor, *, gradients: bool = 
         return Returned(failure=f"{type(error).__name__}: {reason(error)}", fault=blame(error))
 
 
-def call_itself(network: nn.Module, images: Tensor) -> Returned | str:
+def call_itself(network: nn.Module, images: Inputs) -> Returned | str:
     """What the caller's own network returns, which is put back as it was; or why it cannot be called.
 
     Raises:
@@ -133,7 +136,7 @@ def call_itself(network: nn.Module, images: Tensor) -> Returned | str:
 def run_both(
     networks: tuple[nn.Module, nn.Module],
     pairs: Mapping[str, list[LayerPair]],
-    images: Tensor,
+    images: Inputs,
     described: str,
     *,
     twins: bool,
@@ -170,7 +173,7 @@ def run_both(
         if found := difference(call(copy_network(network), images), result, ("its copy", "it")):
             itself = f"the {which} does something else than its copy, as code does that looks itself up: {found}"
     if not seen and not itself and not theirs.failure:
-        few = images[:FEW]
+        few: Inputs = tree_map_only(Tensor, itemgetter(slice(FEW)), images)
         found = difference(call(exchanged, few, gradients=True), call(copies[1], few, gradients=True))
         if found:  # maybe since one of them was called before: new copies are asked
             second = copy_network(networks[1])
@@ -229,10 +232,10 @@ class Exchanged(TorchFunctionMode):
             elif is_layer(module) and is_layer(other):
                 vars(module)["forward"] = LayerNumbersOf(module, other, measured, carrying).forward
 
-    def __call__(self, images: Tensor) -> Any:
+    def __call__(self, *images: Tensor, **named: Any) -> Any:
         """The outputs of the network."""
         with self if self.owners else nullcontext():
-            return self.network(images)
+            return self.network(*images, **named)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func`; a functional convolution with the numbers of the attention in its place."""

@@ -396,13 +396,19 @@ def hooks_of(module: nn.Module, kinds: tuple[str, ...]) -> list[tuple[Any, ...]]
 
 
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """The attributes of a module that are compared one by one."""
+    """The attributes of a module that are compared one by one; hooks by their order, as torch numbers them itself."""
     computed = {name for hook in reparametrisations(module).values() if (name := getattr(hook, "name", ""))}
     graphs = OF_GRAPHS if isinstance(module, fx.GraphModule) else ()
     left_out = {*HOOKS, *PRE_HOOKS, *OF_CONVERSION, *graphs, *computed, "_modules"}
     if isinstance(module, AttendingCalls):
         left_out.add("later_layers")
-    return {key: value for key, value in vars(module).items() if key not in left_out}
+    attributes = dict[str, Any]()
+    for key, value in vars(module).items():
+        if key not in left_out and key.endswith("_hooks") and isinstance(value, dict):
+            attributes |= {f"{key} {place}": hook for place, hook in enumerate(value.values())}
+        elif key not in left_out:
+            attributes[key] = value
+    return attributes
 
 
 def trained(layer: nn.Module) -> bool:

@@ -14,6 +14,7 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files.array_files import arrays_in
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.provenance import input_size_of, provenance_of, published_size
+from conv2attn.networks.specimens import WHOLE, main_input, takes_ids
 from conv2attn.report import counted
 
 PICTURE_ENDINGS = (".png", ".jpg", ".jpeg")
@@ -36,7 +37,8 @@ def read_images(
     Pictures, and arrays of bytes, are pixels: they are scaled to 0 to 1, resized to cover the sides that `network`
     takes, cropped at the centre, and normalised. Arrays of floating-point numbers are taken as they are, and normalised
     only by a `mean` and `std` that are passed; one of three axes is a single image if its first axis has the channels
-    of the network.
+    of the network, and one of one axis a single wave. Whole numbers of at most two axes are ids of tokens where the
+    network takes such.
 
     Args:
         path: a PNG or JPEG file, a folder of them, .npy, .npz, or tensors that torch.save wrote.
@@ -58,18 +60,21 @@ def read_images(
     elif place.suffix.lower() in PICTURE_ENDINGS:
         pixels = [read_picture(place)]
     else:
-        array = array_in(path)
+        array = array_in(path, main_input(network) if network is not None else "")
+        if array.dtype in WHOLE and array.ndim in (1, 2) and network is not None and takes_ids(network):
+            sequences = array.long() if array.ndim == 2 else array.long()[None]
+            return sequences, f"{counted(len(sequences), 'sequence')} of {place.name}"
         pixels = list(as_pixels(array)) if array.dtype == torch.uint8 and array.numel() else []
     if pixels:
         return batch_of_pixels(pixels, place.resolve().name, preparation(network, size, requested))
-    if array.ndim < 3 or array.is_complex() or not array.numel():
-        shape = "x".join(map(str, array.shape))
+    if not array.ndim or array.is_complex() or not array.numel():
+        shape = "x".join(map(str, array.shape)) or "single"
         raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {array.dtype}, not images", PASS_IMAGES)
     known = tuple(size or (size_in(network) if network is not None else ()))
-    if array.ndim == 3 and len(known) != 2 and known[:1] == (len(array),) != tuple(array.shape[1:2]):
+    if array.ndim == 1 or (array.ndim == 3 and len(known) != 2 and known[:1] == (len(array),) != (array.shape[1],)):
         array = array[None]
     batch, steps = normalise_pixels(array, requested)
-    return batch, f"{counted(len(array), 'image')} of {place.name}{steps}"
+    return batch, f"{counted(len(array), 'image' if array.ndim > 2 else 'input')} of {place.name}{steps}"
 
 
 def read_picture(path: Path) -> Tensor:
@@ -105,17 +110,14 @@ def as_pixels(array: Tensor) -> Tensor:
     return array if array.ndim > 3 else array.reshape(-1, 1, *array.shape[-2:])
 
 
-def array_in(path: str) -> Tensor:
-    """The entry named as images in a file of arrays or tensors, or the only one that could be."""
+def array_in(path: str, name: str = "") -> Tensor:
+    """The entry named as the argument `name`, or as images, in a file of arrays or tensors; else the only one."""
     arrays = {
         name: torch.from_numpy(array) if isinstance(array, np.ndarray) else array
         for name, array in arrays_in(Path(path), IMAGE_ENTRIES[0], PASS_IMAGES).items()
         if isinstance(array, Tensor) or array.dtype.kind in "fiubc"
     }
-    candidates = [arrays[name] for name in IMAGE_ENTRIES if name in arrays][:1]
-    candidates = candidates or [
-        each for each in arrays.values() if each.ndim > 2 or (each.dtype == torch.uint8 and each.ndim == 2)
-    ]
+    candidates = [arrays[each] for each in (name, *IMAGE_ENTRIES) if each in arrays][:1] or list(arrays.values())
     if len(candidates) != 1:
         several = f"{len(candidates)} tensors that could be images, none of them called so"
         raise CheckpointError("C2A303", f"{path} holds {several if candidates else 'no images'}", PASS_IMAGES)

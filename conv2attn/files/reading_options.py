@@ -14,6 +14,7 @@ from conv2attn.files.architectures import parse_arguments
 from conv2attn.files.input_images import Preparation, read_images
 from conv2attn.files.loading import load
 from conv2attn.networks.provenance import provenance_of, with_provenance
+from conv2attn.networks.specimens import takes_ids
 
 GIB = 1 << 30
 
@@ -84,6 +85,8 @@ class Reading:
             stored, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], asked))
             reason = f"{path} holds numbers {stored}, which are used as they are, and --input-size is {wanted}"
             raise UsageError("C2A007", reason, "Leave out --input-size, or pass pictures, which are resized.")
+        if not images.is_floating_point() and images.ndim < 3 and takes_ids(network):
+            return images, described
         like = first_weight(network)
         return images.to(torch.float32 if like is None else like.dtype), described
 

@@ -1,5 +1,6 @@
 """The file that a network was loaded from, and the assumptions made to load it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -63,9 +64,20 @@ def assumed_of_both(original: nn.Module, network: nn.Module) -> str:
 
 
 def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
-    """Channels and sides of the images of a network, as its file or its plan says; None if neither does."""
+    """Channels and sides of the images of a network, as its file, its plan or its library says; None if none does."""
     provenance, plan = provenance_of(network), getattr(network, "plan", None)
     size = (provenance and provenance.input_size) or getattr(plan, "input_size", None)
+    return tuple(size) if size else size_of_library(network)
+
+
+def size_of_library(network: nn.Module) -> tuple[int, ...] | None:
+    """Channels and sides of images, as timm (`pretrained_cfg`) or transformers (`config`) keeps them in a network."""
+    published, config = getattr(network, "pretrained_cfg", None), getattr(network, "config", None)
+    size = published.get("input_size") if isinstance(published, Mapping) else None
+    if size is None and getattr(network, "main_input_name", None) == "pixel_values":
+        side = getattr(config, "image_size", None)
+        sides = (side, side) if isinstance(side, int) else side
+        size = (getattr(config, "num_channels", 3), *sides) if isinstance(sides, list | tuple) else None
     return tuple(size) if size else None
 
 

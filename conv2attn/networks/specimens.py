@@ -1,0 +1,148 @@
+"""What a network is called with where the user passes nothing: its library says the kind, shape and range of inputs.
+
+A specimen of BERT, say: `Specimen(ids of 1x5, "input_ids", {}, "1 random sequence of 5 ids below 30522 (seed 0)")`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.networks.provenance import input_size_of
+
+IDS, WAVES, SPECTRA = "input_ids", "input_values", "input_features"
+"""Main inputs that are no images, as transformers names them."""
+WHOLE = (torch.int16, torch.int32, torch.int64)
+"""Dtypes of ids."""
+FRAMES = 20
+"""Outputs of the convolutions of a network of waves for which a wave is made."""
+DECODED = 3
+"""Tokens that a decoder is given."""
+Inputs = Tensor | Mapping[str, Any]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Specimen:
+    """The inputs of one call.
+
+    Args:
+        main: the tensor that claims are about, with a batch.
+        name: the argument that it is.
+        others: further arguments that the network cannot be called without.
+        described: what `main` is, in words.
+    """
+
+    main: Tensor
+    name: str = ""
+    others: dict[str, Any] = field(default_factory=dict)
+    described: str = ""
+
+    @property
+    def inputs(self) -> Inputs:
+        """As a network is called: one tensor, or named arguments."""
+        return {self.name: self.main, **self.others} if self.others else self.main
+
+    @property
+    def called_with(self) -> str:
+        """The further arguments as a clause of a claim; empty if there are none."""
+        words = [f"{key}=False" if each is False else key for key, each in self.others.items()]
+        return f", called with {' and '.join(words)}" if words else ""
+
+
+def main_input(network: nn.Module) -> str:
+    """The name of the argument that a library calls the main one; empty if it says nothing."""
+    name = getattr(network, "main_input_name", None)
+    return name if isinstance(name, str) and getattr(network, "config", None) is not None else ""
+
+
+def specimen_size(network: nn.Module) -> tuple[int, ...] | None:
+    """The shape of one input without its batch, as the file, the plan or the library of a network says; or None."""
+    if size := input_size_of(network):
+        return size
+    config, name = getattr(network, "config", None), main_input(network)
+    if name == IDS:
+        dummy = example_of(network).get(IDS)
+        return tuple(dummy.shape[1:]) if isinstance(dummy, Tensor) else None
+    if name in (WAVES, SPECTRA):
+        return shape_of_sound(config)
+    return None
+
+
+def example_of(network: nn.Module) -> dict[str, Any]:
+    """The inputs that a library calls a network with to build it; none where it has none."""
+    dummy = getattr(network, "dummy_inputs", None)
+    return dict(dummy) if isinstance(dummy, Mapping) else {}
+
+
+def shape_of_sound(config: Any) -> tuple[int, ...] | None:
+    """The shape of a wave, or of a spectrum, from the configuration of a network of transformers; None if unknown."""
+    bins, most, longest = (getattr(config, key, None) for key in ("num_mel_bins", "max_source_positions", "max_length"))
+    kernels, strides = getattr(config, "conv_kernel", None), getattr(config, "conv_stride", None)
+    if isinstance(kernels, Sequence) and isinstance(strides, Sequence):
+        length = FRAMES
+        for kernel, stride in zip(reversed(kernels), reversed(strides), strict=True):
+            length = (length - 1) * stride + kernel
+        return (length,)
+    if isinstance(bins, int) and isinstance(most, int):
+        return bins, 2 * most  # the second convolution halves the frames
+    if isinstance(bins, int) and isinstance(longest, int):
+        return longest, bins
+    return None
+
+
+def specimen_of(network: nn.Module, size: Sequence[int], input_range: float, seed: int, like: Tensor) -> Specimen:
+    """One seeded random input of this size: ids of tokens where the network takes such, otherwise numbers in a range.
+
+    Args:
+        size: shape without batch.
+        like: a tensor of the dtype and on the device of numbers.
+    """
+    generator, name = torch.Generator().manual_seed(seed), main_input(network)
+    sides = "x".join(map(str, size))
+    if name == IDS:
+        words = vocabulary(network)
+        main = torch.randint(words, (1, *size), generator=generator).to(like.device)
+        described = f"1 random sequence of {sides} ids below {words} (seed {seed})"
+    else:
+        noise = torch.rand(1, *size, generator=generator) * 2 - 1
+        main = (noise * input_range).to(like)
+        kind = {WAVES: "wave", SPECTRA: "spectrum"}.get(name, "image" if len(size) > 1 else "input")
+        described = f"1 random {kind} {sides} within +-{input_range:g} (seed {seed})"
+    return with_others(network, main, described)
+
+
+def with_others(network: nn.Module, main: Tensor, described: str) -> Specimen:
+    """An input with what else the network must be called with, once for each of its batch."""
+    name = main_input(network)
+    accepted = signature(network.forward).parameters if name else {}
+    if name not in accepted:
+        return Specimen(main, described=described)
+    others = {key: each for key, each in example_of(network).items() if key in accepted and key != name}
+    others = {key: each for key, each in others.items() if isinstance(each, Tensor) and key != IDS}
+    config: Any = getattr(network, "config", None)
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in accepted:
+        begin = getattr(config, "decoder_start_token_id", None) or 0
+        others["decoder_input_ids"] = torch.tensor([[begin, *(range(1, DECODED))]]) % vocabulary(network)
+    batch: dict[str, Any] = {
+        key: each[:1].expand(len(main), *each.shape[1:]).to(main.device) for key, each in others.items()
+    }
+    if "use_cache" in accepted and getattr(config, "use_cache", False):
+        batch["use_cache"] = False  # a cache is for calls to come, and is no tensor
+    return Specimen(main, name, batch, described)
+
+
+def takes_ids(network: nn.Module) -> bool:
+    """Whether a network may be called with ids of tokens: its library says so, or says nothing and it embeds."""
+    name = main_input(network)
+    return name == IDS or (not name and any(isinstance(each, nn.Embedding) for each in network.modules()))
+
+
+def vocabulary(network: nn.Module) -> int:
+    """The number of ids that a network knows."""
+    size = getattr(getattr(network, "config", None), "vocab_size", None)
+    embeddings = (each.num_embeddings for each in network.modules() if isinstance(each, nn.Embedding))
+    return size if isinstance(size, int) and size > 0 else next(embeddings, 2)
