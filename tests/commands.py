@@ -26,7 +26,7 @@ def refused(*arguments: object, match: str) -> None:
     """The command ends with exit code 2 and one line on stderr that says why; stdout stays empty."""
     result = call(*arguments)
     assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
-    assert match in result.stderr
+    assert match in result.stderr, result.stderr
     assert "weights_only" not in result.stderr
 
 

@@ -94,7 +94,7 @@ CALLS = {
     "verify net.pt net.pt": "C2A005 nothing says how large an image the networks take. Pass --input-size",
     "verify net.pt net.pt --input-size 3x2x2": "C2A009",
     # what to run on
-    "convert net.pt --input-size 224": "C2A009 the original does not run on 1 random input 224",
+    "verify net.pt net.pt --input-size 224": "C2A009 the original does not run on 1 random input 224",
     "convert net.pt --input-size 3x0x5": "C2A006",
     "heads net.pt --inputs pixels.npy --input-size 3by4": "Write 3x224x224, say",
     "convert net.pt --input-size 3x9999999x9999999": "C2A001 an image 3x9999999x9999999 has more than 2^26 numbers",
