@@ -13,7 +13,7 @@ from conv2attn.errors import OPTION, Conv2AttnError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
-    "Convert and verify": ("demo", "convert", "verify", "recheck"),
+    "Convert and verify": ("demo", "convert", "verify", "symmetric", "recheck"),
     "See what attention does": ("heads", "explore", "atlas", "check-span", "recover"),
     "Train, and the paper's experiments": ("soften", "train", "prune", "figures", "reproduce"),
     "Look up": ("inspect", "explain", "prove"),

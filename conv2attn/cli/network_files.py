@@ -15,7 +15,7 @@ from torch import nn
 
 from conv2attn.arguments import Selection
 from conv2attn.cli.options import Running
-from conv2attn.equality import Certificate, certify
+from conv2attn.equality import Certificate, certify, symmetric
 from conv2attn.equality.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.examples import demo_files
@@ -127,6 +127,20 @@ def verify_files(
         repeat = shlex.join(["conv2attn", "verify", original, converted, "--inputs", save_input])
         certificate = replace(certificate, circumstances={**certificate.circumstances, "repeat": repeat})
     return certificate
+
+
+def symmetric_file(
+    model: str, *, shift: tuple[int, ...] | None, flip: bool, permute: bool, reading: Reading, running: Running
+) -> Certificate:
+    """The certificate of the network in a file, with its pixels moved in front, and the same behind.
+
+    Raises:
+        UsageError: not exactly one movement is asked for (C2A004), or it has other axes than the input (C2A007).
+    """
+    network = prepared(reading.load(model), running)
+    about = [("model", model), ("sha256", sha256(Path(model)))]
+    asked: dict[str, Any] = {"shift": shift, "flip": flip, "permute": running.seed if permute else None}
+    return symmetric(network, **asked, circumstances=about, **inputs(running, network, reading))
 
 
 def savez(path: Path, **arrays: Any) -> None:

@@ -1,4 +1,4 @@
-"""The commands on networks with convolutions: convert, demo, verify, recheck."""
+"""The commands on networks with convolutions: convert, demo, verify, symmetric, recheck."""
 
 import os
 import shlex
@@ -23,6 +23,7 @@ from conv2attn.cli.options import (
     options,
     output_option,
     parse_sharpness,
+    parse_shift,
     reading_images,
     reporting,
     reporting_certificates,
@@ -153,6 +154,30 @@ def verify(context: click.Context, /, showing: Showing, **arguments: Any) -> Non
     certificate = network_files.verify_files(**arguments, command=command, force=showing.force)
     done = f"wrote {path}" if "repeat" in certificate.circumstances else f"{path} was not written: no input shows it"
     showing.finish(certificate, *([done] if path else []))
+
+
+@main.command(example="conv2attn symmetric resnet18.pt --shift 32,0 --input-size 3x224x224")
+@click.argument("model", type=Read())
+@click.option(
+    "--shift",
+    type=Parsed("whole numbers with a comma between them", parse_shift, "1,0"),
+    metavar="ROWS,COLUMNS",
+    help="Ask about a circular shift by so many pixels along each axis.",
+)
+@click.option("--flip", is_flag=True, help="Ask about the mirror image, left and right exchanged.")
+@click.option("--permute", is_flag=True, help="Ask about a random order of all pixels, drawn by --seed.")
+@reading_images
+@running_options
+@reporting_certificates
+def symmetric(model: str, showing: Showing, **arguments: Any) -> None:
+    """Decide whether MODEL commutes with a movement of its pixels.
+
+    Moving the input and then running the network is compared with running it and then moving the output, as verify
+    compares two networks. Outputs without pixels, such as logits, must stay what they are.
+    """
+    from conv2attn.cli import network_files
+
+    showing.finish(network_files.symmetric_file(model, **arguments))
 
 
 @main.command(example="conv2attn recheck certificate.json")

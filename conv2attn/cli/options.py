@@ -81,6 +81,15 @@ def parse_image_size(text: str) -> Sizes:
     return size
 
 
+def parse_shift(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them.
+
+    Raises:
+        ValueError: another text.
+    """
+    return tuple(map(int, text.split(",")))
+
+
 def parse_sharpness(text: str) -> float:
     """A positive finite number.
 

@@ -1,7 +1,7 @@
 """Does a network commute with shifts, flips or permutations of its input? It is compared before and after."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, final
 
 import torch
@@ -11,6 +11,7 @@ from conv2attn.arguments import check_network
 from conv2attn.equality.certify import certify
 from conv2attn.equality.results import Certificate
 from conv2attn.errors import UsageError
+from conv2attn.networks.specimens import specimen_size
 
 Kind = Literal["shift", "flip", "permute"]
 
@@ -66,24 +67,26 @@ def symmetric(
     network: nn.Module,
     *,
     shift: Sequence[int] | None = None,
-    flip: Sequence[int] | None = None,
+    flip: Sequence[int] | bool | None = None,
     permute: int | None = None,
-    input_size: Sequence[int],
+    input_size: Sequence[int] | None = None,
+    circumstances: Iterable[tuple[str, str]] = (),
     **options: Any,
 ) -> Certificate:
     """Whether `network` commutes with a movement of its pixels: whether `f(T x)` is `T f(x)` for every image.
 
     Outputs without sides, such as logits, must stay what they are. A shift is circular: with zero padding a convolution
-    commutes with it in the interior alone, and so is refuted. Answered as `certify` of the two networks.
+    commutes with it in the interior alone, and is refuted. Answered as `certify` of the two networks.
 
     Args:
         shift: pixels along each axis.
-        flip: 1 for each axis that is mirrored, 0 for the others.
+        flip: 1 for each axis that is mirrored, 0 for the others; True mirrors the last axis.
         permute: seed of a permutation of all pixels.
-        input_size: (channels, *sides).
-        options: others of `certify`.
+        input_size: (channels, *sides); that of the images, or the network's own, by default.
+        circumstances, options: others of `certify`.
     Raises:
-        UsageError: not exactly one movement is passed (C2A004), or it has other axes than the input (C2A007).
+        UsageError: not exactly one movement is passed (C2A004), it has other axes than the input (C2A007), or nothing
+            says how large an input is (C2A005).
     Examples:
         >>> import torch
         >>> from conv2attn.equality import symmetric
@@ -95,12 +98,17 @@ def symmetric(
     """
     check_network(network, "network")
     asked: list[tuple[Kind, Any]] = [("shift", shift), ("flip", flip), ("permute", permute)]
-    passed = [(kind, value) for kind, value in asked if value is not None]
+    passed = [(kind, value) for kind, value in asked if value is not None and value is not False]
     if len(passed) != 1:
         raise UsageError("C2A004", f"{len(passed)} of shift, flip and permute are passed", "Pass one of them.")
     kind, amounts = passed[0]
-    sides = tuple(input_size)[1:]
-    amounts = [amounts] if kind == "permute" else list(amounts)
+    images = options.get("images")
+    size = input_size or (specimen_size(network) if images is None else images.shape[1:])
+    if size is None:
+        reason = "nothing says how large an image the network takes"
+        raise UsageError("C2A005", reason, "Pass --input-size or --inputs.")
+    sides = tuple(size)[1:]
+    amounts = [amounts] if kind == "permute" else [0] * (len(sides) - 1) + [1] if amounts is True else list(amounts)
     if kind != "permute" and len(amounts) != len(sides):
         reason = f"{kind}={tuple(amounts)} is not a number for each of {len(sides)} axes"
         raise UsageError("C2A007", reason, "Pass one for each axis of the image.")
@@ -110,4 +118,5 @@ def symmetric(
     after.train(network.training)
     words = " ".join(map(str, amounts))
     about = [("the first", f"moves the input ({kind} {words})"), ("the second", f"moves the output ({kind} {words})")]
-    return certify(before, after, input_size=input_size, circumstances=about, **options)
+    options["input_size"] = size if images is None else None
+    return certify(before, after, circumstances=[*circumstances, *about], **options)

@@ -104,3 +104,39 @@ def test_a_folder_that_takes_no_files_is_refused_before_any_work(files, monkeypa
     monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
     told = "C2A301 r.json cannot be written: its folder takes no files from this user"
     refused("verify", "net.pt", "right.pt", *SIZE, "--report", "r.json", match=told)
+
+
+@pytest.mark.parametrize(
+    ("padding", "asked", "code"),
+    [
+        ("circular", ["--shift", "1,0"], 0),
+        ("zeros", ["--shift", "1,0"], 1),
+        ("zeros", ["--flip"], 1),
+        ("zeros", ["--permute"], 1),
+    ],
+)
+def test_symmetric_asks_whether_a_network_commutes_with_a_movement(tmp_path, padding, asked, code):
+    torch.manual_seed(0)
+    torch.save(torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode=padding), tmp_path / "net.pt")
+    result = call("symmetric", tmp_path / "net.pt", *asked, "--input-size", "1x6x7", "--format", "json")
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["circumstances"]["the first"].startswith(f"moves the input ({asked[0][2:]}")
+
+
+def test_a_network_that_flips_like_its_input_is_symmetric(tmp_path):
+    conv = torch.nn.Conv2d(1, 2, 3, padding=1)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor([1.0, 2.0, 1.0]).expand(2, 1, 3, 3))
+    torch.save(conv, tmp_path / "net.pt")
+    assert call("symmetric", tmp_path / "net.pt", "--flip", "--input-size", "1x6x7").exit_code == 0
+    assert call("symmetric", tmp_path / "net.pt", "--shift", "0,1", "--input-size", "1x6x7").exit_code == 1
+
+
+def test_symmetric_wants_one_movement_of_as_many_axes_as_the_input(tmp_path):
+    torch.save(torch.nn.Conv2d(1, 2, 3), tmp_path / "net.pt")
+    file, size = tmp_path / "net.pt", ("--input-size", "1x6x7")
+    refused("symmetric", file, *size, match="C2A004 0 of shift, flip and permute are passed")
+    refused("symmetric", file, *size, "--flip", "--permute", match="C2A004 2 of shift, flip and permute")
+    refused("symmetric", file, *size, "--shift", "1", match="is not a number for each of 2 axes")
+    refused("symmetric", file, *size, "--shift", "1;0", match="is not whole numbers with a comma between them")
+    refused("symmetric", file, "--flip", match="C2A005 nothing says how large an image")
