@@ -129,7 +129,8 @@ CLAIM = Claim(
             }
         ),
     },
-    formal="whole",
+    formal="part: the layer of heads in arithmetic that flushes, truncates or cuts operands, which is stated of two "
+    "sums (FLOAT_difference) and not of heads",
     steps=(
         step(
             "One more rounding: if y is within (g - 1) m + g l of z, |z| <= m, and y' within u |y| + e of y, then y' "

@@ -23,7 +23,7 @@ TWO = [[Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)], [Fraction(1, 2), Fracti
 CLAIM = Claim(
     name="HEADS",
     title="The smallest number of heads",
-    words="Position-only heads whose attention lives on the kernel's neighbourhood (masked, or as a limit of softmax) "
+    words="Position-only heads whose attention lives on the kernel's neighbourhood (masked to it) "
     "express a given convolution with tap matrix W (taps x channel pairs) of rank r > 0 with at least r heads. r "
     "suffice if and only if the column space of W, its space of tap patterns, holds a vector that is positive on every "
     "non-zero tap (then it is 0 on the others): a rational linear programme. Otherwise r + 1 are needed, and suffice.",
@@ -33,7 +33,7 @@ CLAIM = Claim(
         "the attention of a head is the same non-negative pattern over the taps at every query whose neighbourhood is "
         "on the grid, summing to 1, and does not depend on X; head width at least min(D_in, D_out)",
         "r = 0, the zero convolution, needs no head",
-        "a softmax is positive everywhere, so zeros in a pattern are masks or limits; r + 1 strictly positive patterns "
+        "a softmax is positive everywhere, so zeros in a pattern are masks; r + 1 strictly positive patterns "
         "on the neighbourhood suffice",
         "the rank is the least number of columns c_j with W = sum_j c_j R_j",
     ),

@@ -1,10 +1,10 @@
 (** * HEADS: The smallest number of heads
 
-    Claim: Position-only heads whose attention lives on the kernel's neighbourhood (masked, or as a
-    limit of softmax) express a given convolution with tap matrix W (taps x channel pairs) of rank r
-    > 0 with at least r heads. r suffice if and only if the column space of W, its space of tap
-    patterns, holds a vector that is positive on every non-zero tap (then it is 0 on the others): a
-    rational linear programme. Otherwise r + 1 are needed, and suffice.
+    Claim: Position-only heads whose attention lives on the kernel's neighbourhood (masked to it)
+    express a given convolution with tap matrix W (taps x channel pairs) of rank r > 0 with at least
+    r heads. r suffice if and only if the column space of W, its space of tap patterns, holds a
+    vector that is positive on every non-zero tap (then it is 0 on the others): a rational linear
+    programme. Otherwise r + 1 are needed, and suffice.
     Source: this project.
     Does not show: Heads that look beyond the neighbourhood and cancel there; that the alternative
     of the linear programme (Gordan: some x, or some y >= 0, y != 0 on the non-zero taps with y'W =

@@ -1,4 +1,4 @@
-(** * ROW: all premises of ROW_whole are met together
+(** * ROW: all premises of ROW_whole and of ROW_apart are met together, and a row must fit
 
     Soft heads on two pixels, a neighbour of weight 2^-30, float32. *)
 From Coq Require Import Reals ZArith Lra Lia.
@@ -7,11 +7,17 @@ From C2A Require Checker Rows.
 From C2A Require Import Statements Sums L1 FLOAT SOFT Satisfiable ROW.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
-Definition line : Rows.heads :=
-  Rows.Heads 1 false (10 * Rows.one) 2 2 0 0 0 0 (float32_sums 8) 0 (float32_sums 8).
-Definition line_row : Rows.row := example (Some line).
+Definition line (way : bool) (reach : Z) : Rows.heads :=
+  Rows.Heads 1 way (10 * Rows.one) reach 2 0 0 0 0 (float32_sums 8) 0 (float32_sums 8).
+Definition line_row way reach : Rows.row := example (Some (line way reach)).
 Local Transparent Rows.one Rows.exp_down Rows.up Rows.mul Rows.geom Rows.sums_of.
-Lemma line_fits : Rows.fits line_row = true. Proof. by vm_compute. Qed.
+Lemma line_fits : Rows.fits (line_row false 2) = true /\ Rows.fits (line_row true 2) = true.
+Proof. by split; vm_compute. Qed.
+(** A reach below 0, which no row that fits has, makes counts of keys, and so bounds, negative. *)
+Definition below_nothing : Z := (- 2 ^ 100)%Z.
+Lemma line_negative : (Rows.bound (line_row false below_nothing) < 0)%Z /\
+  (Rows.bound (line_row true below_nothing) < 0)%Z.
+Proof. by split; vm_compute. Qed.
 Local Opaque Rows.one.
 Definition s (h : T) (q : queries g1) (a : 'I_1) (x : Z) : R := - (30 * ln 2) * IZR (x * x).
 Lemma ln2_ge : 1 / 3 <= ln 2.
@@ -25,7 +31,10 @@ have : 2 * 2 * 2 <= exp (1 / 3) * exp (1 / 3) * exp (1 / 3).
   by apply: Rmult_le_compat; [lra | lra | apply: Rmult_le_compat; lra | lra].
 by rewrite E; lra.
 Qed.
-Lemma sharp_s h q a : sharp line (s h q a).
+Section Line.
+Variables (way : bool) (reach : Z).
+Let hd := line way reach.
+Lemma sharp_s h q a : sharp hd (s h q a).
 Proof.
 have l := ln2_ge; split; [split=> [|x y xy] | move=> x]; rewrite /s.
 - by rewrite Rmult_0_r.
@@ -33,7 +42,7 @@ have l := ln2_ge; split; [split=> [|x y xy] | move=> x]; rewrite /s.
   have -> : (- y * - y = y * y)%Z by ring. have -> : (- x * - x = x * x)%Z by ring.
   by split; nra.
 have x0 : 0 <= IZR (x * x) by apply: IZR_le; nia.
-have -> : dyadic (Rows.alpha line) = 10.
+have -> : dyadic (Rows.alpha hd) = 10.
   by change (dyadic (10 * Rows.one) = 10); rewrite /dyadic mult_IZR; field; exact: one_neq0.
 nra.
 Qed.
@@ -50,7 +59,7 @@ rewrite /padded /=.
 move: (nat_of_ord (k ord0)) (nat_of_ord (t ord0)) => [|[|x]] [|[|y]] //= _ _ _; ring.
 Qed.
 Lemma exps (h : T) (q : queries g1) target : reads q (id h) target ->
-  device_exponentials line A target (around (s h q) target) (x1 h q).
+  device_exponentials hd A target (around (s h q) target) (x1 h q).
 Proof.
 move=> rd; split; first by rewrite x1E rd.
   move=> k; rewrite x1E; case: ifP => _; split;
@@ -61,37 +70,146 @@ move=> k; rewrite (aroundE _ rd) /x1 Rminus_eq_0 Rabs_R0 /= !val0 Rmult_0_l Rplu
 apply: Rplus_le_le_0_compat; try exact: Rle_refl.
 by case: ifP => _; rewrite ?Rplus_0_r; right; ring.
 Qed.
-Lemma deviceA : device line A A.
+Lemma deviceA : device hd A A.
 Proof.
 have p1 : (1 < 24)%Z by []. have [mA nA] := gradual_laws (-149) p1.
 split; [|split]; first
   (by split; [exact: (And3 soundA mA nA) | exact: (And3 soundA mA nA) | exact: one_format]);
   by split; rewrite /= ?dyadic_bitE ?val0 //; exact: Rle_refl.
 Qed.
-Lemma mean_within : setting_within (S1 #|{: keys g1}|) (Rows.mean line).
+Lemma mean_within : setting_within (S1 #|{: keys g1}|) (Rows.mean hd).
 Proof.
 rewrite keys2; split; [|split]; split; rewrite /= ?dyadic_bitE ?val0 //; exact: Rle_refl.
 Qed.
-Theorem ROW_whole_satisfiable (X : pixels g1 -> 'I_(1 * 1) -> reals)
-  (bX : forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius line_row)) (q0 : queries g1) :
-  exists computed convolution : R, Rabs (computed - convolution) <= dyadic (Rows.bound line_row).
+Lemma within_line : within_row (line_row way reach) (S1 1) (S1 1)
+  (\sum_t \big[Rplus/0]_(c : 'I_(1 * 1)) Rabs (tap w1 t c ord0)) (Rabs (b1 ord0)).
 Proof.
-have p1 : (1 < 24)%Z by []. have [mA nA] := gradual_laws (-149) p1.
-have keysK : (Z.of_nat #|{: keys g1}| <= Rows.keys line)%Z by rewrite keys2.
-have sums_ok (h : T) (q : queries g1) : summed (x1 h q) (all_of [finType of keys g1]).
-  have [_ s2] := all_stored0 [finType of keys g1]; split;
-    [exact: all_once | by rewrite all_summandsE; apply/mapP => -[] | exact: s2].
-have le2 : (#|[finType of keys g1]| <= 2)%N.
-  by have -> : #|[finType of keys g1]| = 2%N by exact: keys2.
-have := @ROW.whole line_row line 1%N g1 g1_fits line_fits erefl erefl erefl keysK 1%N 1%N 1%N
-  T id X id_bij bX
-  A A false s x1 (fun _ _ => all_of _) sharp_s deviceA exps sums_ok
-  (S1 #|{: keys g1}|) (fun _ _ _ => all_of _) mean_within nA (fun h q c => set1 _ _ le2).
-move=> /(_ w1 b1 (S1 1) (S1 1) q0 ord0 (all_of _) (all_of _)) says.
-eexists; eexists; apply: says; try exact: as_plain.
 have tap1 t (c : 'I_(1 * 1)) : tap w1 t c ord0 = 1 :> R by rewrite /tap /w1 (ord1 c).
 split; try exact: plain_within; last by rewrite /b1 Rabs_R0 /= val0; exact: Rle_refl.
 under eq_bigr do under eq_bigr do rewrite tap1 Rabs_R1.
 rewrite (eq_bigr (fun _ => 1)) => [|t _]; last by rewrite big_ord_recl big_ord0 /=; ring.
 by rewrite rsum_constE Satisfiable.taps1 /= val1; lra.
+Qed.
+End Line.
+
+(** What a bound for heads mixed at once says of these heads: some two numbers are that near. *)
+Lemma whole_says fit reach (says : whole_with fit) (X : pixels g1 -> 'I_(1 * 1) -> reals)
+    (q0 : queries g1) : fit (line_row false reach) = true ->
+  (forall k c, Rabs (zero_pad X k c) <= 1) ->
+  exists computed convolution : R,
+    Rabs (computed - convolution) <= dyadic (Rows.bound (line_row false reach)).
+Proof.
+move=> fz; rewrite -val1 => bX.
+have p1 : (1 < 24)%Z by []. have [mA nA] := gradual_laws (-149) p1.
+have keysK : (Z.of_nat #|{: keys g1}| <= Rows.keys (line false reach))%Z by rewrite keys2.
+have sums_ok (h : T) (q : queries g1) : summed (x1 h q) (all_of [finType of keys g1]).
+  have [_ s2] := all_stored0 [finType of keys g1]; split;
+    [exact: all_once | by rewrite all_summandsE; apply/mapP => -[] | exact: s2].
+have le2 : (#|[finType of keys g1]| <= 2)%N.
+  by have -> : #|[finType of keys g1]| = 2%N by exact: keys2.
+have := says (line_row false reach) (line false reach) 1%N g1 g1_fits fz erefl erefl erefl keysK
+  1%N 1%N 1%N T id X id_bij bX A A false s x1 (fun _ _ => all_of _) (@sharp_s _ _) (@deviceA _ _)
+  (@exps _ _) sums_ok (S1 #|{: keys g1}|) (fun _ _ _ => all_of _) (mean_within _ _) nA
+  (fun h q c => set1 _ _ le2).
+move=> /(_ w1 b1 (S1 1) (S1 1) q0 ord0 (all_of _) (all_of _) (within_line _ _)) near.
+by eexists; eexists; apply: near; exact: as_plain.
+Qed.
+Definition first_query : queries g1 := [ffun _ => Ordinal (isT : (0 < 2)%N)].
+Lemma no_image k (c : 'I_(1 * 1)) : Rabs (zero_pad (fun _ _ => 0 : reals) (k : keys g1) c) <= 1.
+Proof. by rewrite /zero_pad big1 // Rabs_R0; exact: Rle_0_1. Qed.
+Theorem ROW_whole_satisfiable (X : pixels g1 -> 'I_(1 * 1) -> reals) (q0 : queries g1) :
+  (forall k c, Rabs (zero_pad X k c) <= 1) ->
+  exists computed convolution : R,
+    Rabs (computed - convolution) <= dyadic (Rows.bound (line_row false 2)).
+Proof. exact: (whole_says ROW.whole q0 (proj1 line_fits)). Qed.
+Lemma not_negative (x : R) (z : Z) : (z < 0)%Z -> ~ Rabs x <= dyadic z.
+Proof.
+move=> lt; have := val_lt lt; rewrite val0 => lt0 le.
+by have := Rabs_pos x; lra.
+Qed.
+(** The same axis after axis: the line has one, so that its image is mixed once. *)
+Section Apart.
+Variables (fit : Rows.row -> bool) (reach : Z).
+Let hd := line true reach.
+Definition x_along (h : T) (q : queries g1) (a : 'I_1) (j : 'I_(padded g1 a)) : R :=
+  if j == key g1_fits q h a then 1 else power (-30).
+Lemma exps_along (h : T) (q : queries g1) target a : reads q (id h) target ->
+  device_exponentials hd A (target a)
+    (fun j : 'I_(padded g1 a) => s h q a (Z.of_nat j - Z.of_nat (target a))%Z) (@x_along h q a).
+Proof.
+rewrite (readsE g1_fits) => /eqP ->; set t := key g1_fits q h a.
+have xE j : @x_along h q a j = exp (s h q a (Z.of_nat j - Z.of_nat t)).
+  rewrite /x_along -/t /s; case: eqP => [->|ne].
+    by rewrite Z.sub_diag Rmult_0_r exp_0.
+  have -> : IZR ((Z.of_nat j - Z.of_nat t) * (Z.of_nat j - Z.of_nat t)) = 1.
+    have d : nat_of_ord j <> nat_of_ord t by move=> E; apply: ne; exact: val_inj.
+    have j2 := ltn_ord j; have t2 := ltn_ord t; move: d j2 t2; rewrite /padded /=.
+    by move: (nat_of_ord j) (nat_of_ord t) => [|[|x]] [|[|y]].
+  rewrite Rmult_1_r; have -> : 30 * ln 2 = INR 30 * ln 2 by rewrite /=; ring.
+  by rewrite exp_Ropp -ln_pow ?exp_ln ?pow_IZR; [ | apply: IZR_lt | lra].
+split; first by rewrite /x_along eqxx.
+  move=> j; rewrite /x_along; case: ifP => _; split;
+    try exact: one_format; try exact: format_power; try lra.
+  split; first exact: Rlt_le (power_gt0 _).
+  by have -> : 2 = power 1 by []; apply: Flocq.Core.Raux.bpow_le.
+move=> j; rewrite xE Rminus_eq_0 Rabs_R0 /= !val0 Rmult_0_l Rplus_0_l exp_0.
+apply: Rplus_le_le_0_compat; try exact: Rle_refl.
+by case: ifP => _; rewrite ?Rplus_0_r; right; ring.
+Qed.
+(** The image is mixed once, along the one axis. *)
+Lemma apart_says (says : apart_with fit) (X : pixels g1 -> 'I_(1 * 1) -> reals) (q0 : queries g1) :
+  fit (line_row true reach) = true -> (forall k c, Rabs (zero_pad X k c) <= 1) ->
+  exists computed convolution : R,
+    Rabs (computed - convolution) <= dyadic (Rows.bound (line_row true reach)).
+Proof.
+move=> fz; rewrite -val1 => bX.
+have p1 : (1 < 24)%Z by []. have [mA nA] := gradual_laws (-149) p1.
+have keysK a : (Z.of_nat (padded g1 a) <= Rows.keys hd)%Z by [].
+have sums_ok (h : T) (q : queries g1) a : 
+    summed (@x_along h q a) (all_of [finType of 'I_(padded g1 a)]).
+  have [_ s2] := all_stored0 [finType of 'I_(padded g1 a)]; split;
+    [exact: all_once | by rewrite all_summandsE; apply/mapP => -[] | exact: s2].
+have le2 : (#|[finType of keys g1]| <= 2)%N.
+  by have -> : #|[finType of keys g1]| = 2%N by exact: keys2.
+pose attention (h : T) (q : queries g1) a :=
+  computed_softmax A A false (@x_along h q a) (all_of [finType of 'I_(padded g1 a)]).
+pose y (h : T) (q : queries g1) (c : 'I_(1 * 1)) (m : nat) (k : keys g1) : R :=
+  if m is 0%N then zero_pad X k c else
+  computed (S1 #|{: keys g1}|) (along (attention h q ord0) k) (fun i => zero_pad X i c) 0
+    (all_of _).
+have := says (line_row true reach) hd 1%N g1 g1_fits fz erefl erefl erefl keysK
+  1%N 1%N 1%N T id X id_bij bX A A false s x_along (fun _ _ _ => all_of _) (@sharp_s _ _)
+  (@deviceA _ _) exps_along sums_ok y (fun _ => S1 #|{: keys g1}|) (fun _ _ _ _ _ => all_of _)
+  (fun _ => conj (mean_within _ _) nA) (fun _ _ _ _ => erefl).
+have steps (h : T) (q : queries g1) c (a : 'I_1) (k : keys g1) :
+  as_set (S1 #|{: keys g1}|) (along (attention h q a) k) (y h q c a) 0 (all_of _) /\
+  y h q c a.+1 k
+    = computed (S1 #|{: keys g1}|) (along (attention h q a) k) (y h q c a) 0 (all_of _).
+  by rewrite (ord1 a); split; first exact: set1.
+move=> /(_ steps (fun h q c => y h q c 1%N (key g1_fits q h))).
+move=> /(_ (fun h q c => ex_intro _ (key g1_fits q h) erefl)).
+move=> /(_ w1 b1 (S1 1) (S1 1) q0 ord0 (all_of _) (all_of _) (within_line _ _)) near.
+by eexists; eexists; apply: near; exact: as_plain.
+Qed.
+End Apart.
+Theorem ROW_apart_satisfiable (X : pixels g1 -> 'I_(1 * 1) -> reals) (q0 : queries g1) :
+  (forall k c, Rabs (zero_pad X k c) <= 1) ->
+  exists computed convolution : R,
+    Rabs (computed - convolution) <= dyadic (Rows.bound (line_row true 2)).
+Proof. exact: (apart_says ROW.apart q0 (proj2 line_fits)). Qed.
+
+(** ** Mutant: any numbers are a row, whether or not they fit *)
+Definition mutant_whole := whole_with (fun _ => true).
+Theorem mutant_whole_refuted : ~ mutant_whole.
+Proof.
+move=> /(@whole_says _ below_nothing) says.
+have [x [y]] := says _ first_query erefl no_image.
+exact: (not_negative (proj1 line_negative)).
+Qed.
+Definition mutant_apart := apart_with (fun _ => true).
+Theorem mutant_apart_refuted : ~ mutant_apart.
+Proof.
+move=> /(@apart_says _ below_nothing) says.
+have [x [y]] := says _ first_query erefl no_image.
+exact: (not_negative (proj2 line_negative)).
 Qed.

@@ -3,9 +3,8 @@
     The program that bounds the difference of two layers in one output channel, over integers  No
     claim of the paper: definitions only. [ROW] states and proves what [bound] says; Extract.v makes
     OCaml of it, and conv2attn/theory/bounds/row.py is its twin in Python. An integer [x] stands for
-    the
-    number [x / 2^256]; every step rounds up. The formulas are those of FLOAT and SOFT, written with
-    sums, products and [1 / (1 - x)] alone. *)
+    the number [x / 2^256]; every step rounds up. The formulas are those of FLOAT and SOFT, written
+    with sums, products and [1 / (1 - x)] alone. *)
 From Coq Require Import ZArith List Bool.
 Import ListNotations.
 Set Implicit Arguments. Unset Strict Implicit.
@@ -144,15 +143,24 @@ Definition heads_fit (h : heads) : bool :=
 Definition fits (r : row) : bool :=
   forallb natural [weights r; bias r; radius r] && setting_fits (first r) && setting_fits (second r)
   && match soft r with None => true | Some h => heads_fit h end.
-(** No loop of the program is long: as a program, [nat] is a machine integer. *)
-Definition modest_setting (s : setting) : bool := casts s <=? 2 ^ 20.
+(** What is asked first, so that no number of the program is long and no loop of it: [nat] is a
+    machine integer there. Numbers of a float format times [one] are below [2 ^ 1281]; squares of a
+    negative sharpness, or of scores off by more than themselves, would double their digits 64
+    times; and casts multiply to at most [e ^ 4096]. *)
+Definition short (x : Z) : bool := (0 <=? x) && (x <=? 2 ^ 2048).
+Definition modest_setting (s : setting) : bool :=
+  forallb short [roundoff s; cut s; cast s; loss s; sum_loss s; cast_loss s; products s; terms s;
+    casts s; stored s]
+  && (casts s <=? 2 ^ 20) && (cast s * casts s <=? 4096 * one).
+Definition modest_heads (h : heads) : bool :=
+  forallb short [axes h; alpha h; reach h; keys h; score h; score_lost h; ulps h; exp_lost h;
+    weight_loss h]
+  && (axes h <=? 16) && (reach h <=? 2 ^ 20) && (score h <=? one)
+  && modest_setting (softmax h) && modest_setting (mean h).
 Definition modest (r : row) : bool :=
-  modest_setting (first r) && modest_setting (second r)
-  && match soft r with
-     | None => true
-     | Some h => (axes h <=? 16) && (reach h <=? 2 ^ 20) && modest_setting (softmax h) &&
-       modest_setting (mean h)
-     end.
+  forallb short [weights r; bias r; radius r]
+  && modest_setting (first r) && modest_setting (second r)
+  && match soft r with None => true | Some h => modest_heads h end.
 Definition answer (r : row) : option Z := if modest r && fits r then Some (bound r) else None.
 
 (** ** Reading: a file is a list of integers; [written] is what [parse] reads *)

@@ -1648,8 +1648,8 @@ Definition device_exponentials (z : Rows.heads) (A : arithmetic) (K : finType) (
 Definition sharp (z : Rows.heads) (s : Z -> R) := falls s /\ forall x,
   s x <= - dyadic (Rows.alpha z) * IZR (x * x).
 (** Heads whose scores are a sum over the axes, mixed over all keys at once. *)
-Definition ROW_whole := forall (z : Rows.row) (hd : Rows.heads) n (g : geometry n), fits g ->
-  Rows.fits z = true ->
+Definition whole_with (fit : Rows.row -> bool) := forall (z : Rows.row) (hd : Rows.heads) n
+    (g : geometry n), fits g -> fit z = true ->
   Rows.soft z = Some hd -> Rows.apart hd = false -> Z.of_nat n = Rows.axes hd ->
     (Z.of_nat #|{: keys g}| <= Rows.keys hd)%Z ->
   forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals),
@@ -1667,10 +1667,11 @@ Definition ROW_whole := forall (z : Rows.row) (hd : Rows.heads) n (g : geometry 
   (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
   let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
   @differ_by z n g G ci co H f X token.
+Definition ROW_whole := whole_with Rows.fits.
 (** Axis after axis: a softmax of its own for each, and image [y h q c a.+1] is image [y h q c a]
     mixed along axis [a]. *)
-Definition ROW_apart := forall (z : Rows.row) (hd : Rows.heads) n (g : geometry n), fits g ->
-  Rows.fits z = true ->
+Definition apart_with (fit : Rows.row -> bool) := forall (z : Rows.row) (hd : Rows.heads) n
+    (g : geometry n), fits g -> fit z = true ->
   Rows.soft z = Some hd -> Rows.apart hd = true -> Z.of_nat n = Rows.axes hd ->
   (forall a, Z.of_nat (padded g a) <= Rows.keys hd)%Z ->
   forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals),
@@ -1694,6 +1695,7 @@ Definition ROW_apart := forall (z : Rows.row) (hd : Rows.heads) n (g : geometry 
   forall (token : H -> queries g -> 'I_(G * ci) -> R),
     (forall h q c, exists k, token h q c = y h q c n k) ->
   @differ_by z n g G ci co H f X token.
+Definition ROW_apart := apart_with Rows.fits.
 (** The program answers with the bounds of the rows that stand in the integers of a file, and with
     nothing for a row that does not fit. *)
 Definition ROW_read := forall n x answers, Rows.answers n x = Some answers -> exists rows,

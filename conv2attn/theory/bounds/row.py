@@ -16,6 +16,8 @@ from conv2attn.theory.bounds.formats import accumulator_of, format_of, storage_o
 ONE = 1 << 256
 CAPPED = 2048 * ONE  # a sharpness beyond this changes nothing: e^-2048 is below every number of a float format
 LONGEST_LOOP = 1 << 20  # no loop is longer
+LARGEST = 1 << 2048  # of any integer: numbers of a float format times ONE are below 1 << 1281
+MOST_CAST = 4096 * ONE  # casts multiply to at most e^4096
 INVERSE_E = -(-ONE * 3 // 8)  # above 1 / e
 Number = float | Fraction
 
@@ -83,8 +85,9 @@ class Setting:
 
     @property
     def fits(self) -> bool:
-        """Whether the numbers are such that a bound follows."""
-        return min(astuple(self)) >= 0 and self.terms * self.roundoff < ONE and self.casts <= LONGEST_LOOP
+        """Whether the numbers are such that a bound follows, and a short computation gives it."""
+        modest = all(map(short, astuple(self))) and self.casts <= LONGEST_LOOP and self.cast * self.casts <= MOST_CAST
+        return modest and self.terms * self.roundoff < ONE
 
     def cost(self, terms: int) -> int:
         """The relative error of a sum of so many summands, as a factor of the sum of absolute values."""
@@ -137,7 +140,7 @@ class SoftHeads:
     def fits(self) -> bool:
         """Whether the numbers are such that a bound follows."""
         numbers = (self.axes, self.alpha, self.reach, self.keys, self.score, self.score_lost, self.ulps, self.exp_lost)
-        if min(*numbers, self.weight_loss) < 0 or self.axes > 16 or self.reach > LONGEST_LOOP:
+        if not all(map(short, (*numbers, self.weight_loss))) or self.axes > 16 or self.reach > LONGEST_LOOP:
             return False
         if not (self.softmax.fits and self.mean.fits and self.axes > 0 and self.alpha > 0):
             return False
@@ -288,7 +291,7 @@ class OutputChannel:
 
     @property
     def fits(self) -> bool:
-        settings = self.first.fits and self.second.fits and min(self.weights, self.bias, self.radius) >= 0
+        settings = self.first.fits and self.second.fits and all(map(short, (self.weights, self.bias, self.radius)))
         return settings and (self.soft is None or self.soft.fits)
 
     @property
@@ -317,6 +320,11 @@ class OutputChannel:
         *scalars, softmax, mean, moves = (getattr(self.soft, name) for name in SoftHeads.__dataclass_fields__)
         assert moves == 2
         return " ".join(map(str, [*numbers, 1, *map(int, scalars), *astuple(softmax), *astuple(mean)]))
+
+
+def short(x: int) -> bool:
+    """Whether it is a natural number that no product makes too long: asked before anything is computed."""
+    return 0 <= x <= LARGEST
 
 
 def prod(x: int, y: int) -> int:

@@ -1,31 +1,38 @@
 """The bound of rows: the proved program and its twin in Python agree, and no bound of a certificate is below it."""
 
 import dataclasses
+import math
 import shutil
+import time
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from licences.domains import DOMAINS, cases
-from licences.softmaxes import soft_head
+from licences.domains import DOMAINS, cases, edges
+from licences.softmaxes import BEYOND, WRONG_BEYOND, bounds_a_soft_mean, plain_head, soft_head
 
 from conv2attn.theory.bounds import (
     FORMATS,
+    WITHOUT_THEOREM,
     Arithmetic,
     Head,
     convolution_bound,
     difference_bound,
     leaked_mass,
+    soft_mixing_bound,
     soft_reading,
     softmax_error,
 )
 from conv2attn.theory.bounds.by_key import heads_of_row
 from conv2attn.theory.bounds.formats import accumulator_of
-from conv2attn.theory.bounds.row import ONE, OutputChannel, Setting, geom, prod
+from conv2attn.theory.bounds.row import ONE, OutputChannel, Setting, SoftHeads, geom, prod
+from proofs.domain import FLAG
 from proofs.formal import extraction
 
 ALPHAS = (0.03, 0.5, 3.0, 5.0, 20.0, 46.0, 200.0)
+HOSTILE = (-(2**400) * ONE, -1, 2**1281, 2**2048 + 1, 2**14_000)
+"""Numbers that double their digits 64 times, or are as long themselves, unless they are refused first."""
 formats = st.sampled_from(sorted(FORMATS))
 sizes = st.floats(0, 2.0**20, allow_subnormal=False)
 sums = st.fixed_dictionaries(
@@ -63,7 +70,8 @@ def rows(draw):
 
 def changed(draw, record, name):
     counts = name in ("axes", "reach", "keys", "products", "terms", "casts", "stored")
-    return dataclasses.replace(record, **{name: draw(st.integers(-1, 40) if counts else st.integers(-1, 2 * ONE))})
+    likely = st.integers(-1, 40) if counts else st.integers(-1, 2 * ONE)
+    return dataclasses.replace(record, **{name: draw(likely | st.sampled_from(HOSTILE))})
 
 
 @settings(max_examples=200, deadline=None)
@@ -109,8 +117,54 @@ def on_a_key(case):
     return dataclasses.replace(head, shifts=(0.0,) * len(head.shifts)), keys, plain, score_error
 
 
-soft_heads = cases(DOMAINS["ROW", "conv2attn.theory.bounds.soft_mixing_bound"]).map(lambda case: soft_head(*case))
+soft_heads = cases(BEYOND).map(lambda case: soft_head(*case))
 cases_on_keys = soft_heads.map(on_a_key).filter(lambda case: heads_of_row(*case) is not None)
+
+
+LICENSED = DOMAINS["ROW", "conv2attn.theory.bounds.soft_mixing_bound"]
+FLAGS = [name for name, part in LICENSED.parts.items() if part == FLAG]
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=cases(LICENSED))
+def test_a_licensed_bound_rests_on_the_claim_alone(case):
+    bound = soft_mixing_bound(*plain_head(*case))
+    assert bound.factor == math.inf or bound.claims == {"ROW", "SOFT"}
+
+
+def test_a_number_that_the_record_cannot_say_is_a_step_without_a_theorem():
+    head, arithmetic = Head(3.0, (0.0, 0.0)), Arithmetic("float32")
+    beyond = [
+        dataclasses.replace(arithmetic, **{name: True}) for name in ("truncates", "stores_means", "fused", "flushes")
+    ]
+    beyond += [Arithmetic("tf32"), Arithmetic("bf32")]
+    assert soft_mixing_bound(head, (9, 9), arithmetic, 0.0).claims == {"ROW", "SOFT"}
+    for each in beyond:
+        assert WITHOUT_THEOREM in soft_mixing_bound(head, (9, 9), each, 2.0**-20 if each.fused else 0.0).claims
+    assert WITHOUT_THEOREM in soft_mixing_bound(Head(3.0, (0.0, 0.0), 4.0, True), (9, 9), arithmetic, 0.0).claims
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_flag_of_the_domain_occurs_in_the_record(flag):
+    """A record says whether a flag is set: two cases that differ in it alone have different rows."""
+    place = list(LICENSED.parts).index(flag)
+    different = 0
+    for case in edges(LICENSED):
+        both = [heads_of_row(*plain_head(*case[:place], value, *case[place + 1 :])) for value in (False, True)]
+        different += None not in both and both[0] != both[1]
+    assert different
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(BEYOND))
+def test_the_formula_is_the_same_beyond_the_claim(case):
+    assert bounds_a_soft_mean(soft_mixing_bound, soft_head(*case))
+
+
+@pytest.mark.parametrize("wrong", WRONG_BEYOND)
+def test_a_wrong_bound_beyond_the_claim_is_noticed(wrong):
+    tried = (soft_head(*case) for case in edges(BEYOND))
+    assert any(not bounds_a_soft_mean(WRONG_BEYOND[wrong], case) for case in tried)
 
 
 def is_below(function, case, weights, radius):
@@ -177,6 +231,44 @@ def test_numbers_of_no_sum_and_of_no_heads_have_no_bound():
     assert OutputChannel.of(-1.0, 0.0, 1.0, setting, setting).proved is None
 
 
+def row_of(numbers):
+    """The row that a line of integers is."""
+    first, second, (soft, *rest) = Setting(*numbers[4:14]), Setting(*numbers[14:24]), numbers[24:]
+    scalars, softmax, mean = rest[:10], rest[10:20], rest[20:]
+    of = dataclasses.fields(SoftHeads)
+    kept = [bool(x) if field.name == "apart" else x for field, x in zip(of, scalars, strict=False)]
+    heads = SoftHeads(*kept, Setting(*softmax), Setting(*mean), 2) if soft else None
+    return OutputChannel(*numbers[1:4], first, second, heads)
+
+
+def hostile_rows(apart):
+    """A row with each of its numbers in turn as large, or as negative, as no float is."""
+    setting = Setting.of(100, "float32")
+    row = OutputChannel.of(1.0, 0.5, 1.0, setting, setting, heads_of(5.0, 2, 10, "float32", apart))
+    numbers = list(map(int, row.written().split()))
+    assert row_of(numbers) == row
+    places = [n for n in range(1, len(numbers)) if n not in (24, 26)]
+    return [[*numbers[:n], each, *numbers[n + 1 :]] for n in places for each in HOSTILE]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_hostile_numbers_are_refused_before_anything_is_computed(apart):
+    start = time.process_time()
+    rows = [row_of(numbers) for numbers in hostile_rows(apart)]
+    refused = [row.bound is None for row, numbers in zip(rows, hostile_rows(apart), strict=True)]
+    too_long = [not all(0 <= x <= 1 << 2048 for x in numbers) for numbers in hostile_rows(apart)]
+    assert all(refused[n] for n, hostile in enumerate(too_long) if hostile)
+    assert not all(refused)  # a weight of 2^1281 is a number of a float format
+    assert time.process_time() - start < 20
+
+
+def test_many_casts_have_a_bound_unless_they_multiply_beyond_all_numbers():
+    setting = Setting.of(100, "bfloat16", casts=1 << 19)
+    assert setting.fits
+    assert not dataclasses.replace(setting, cast=ONE // 4).fits
+    assert not dataclasses.replace(setting, casts=(1 << 20) + 1).fits
+
+
 def test_heads_of_too_many_keys_or_exponentials_in_doubt_have_no_bound():
     soft = heads_of(1.0, 2, 100, "float32")
     summands = soft.count(2)
@@ -215,6 +307,12 @@ if shutil.which("coqc") and shutil.which("ocamlfind"):
     @given(each=st.lists(rows(), min_size=10, max_size=20))
     def test_the_proved_program_and_its_twin_agree(program, each):
         assert extraction.bounds_of_rows(program, "\n".join(row.written() for row in each)) == [r.bound for r in each]
+
+    @pytest.mark.parametrize("apart", [False, True])
+    def test_the_proved_program_refuses_hostile_numbers_too(program, apart):
+        hostile = hostile_rows(apart)
+        text = "\n".join(" ".join(map(str, numbers)) for numbers in hostile)
+        assert extraction.bounds_of_rows(program, text) == [row_of(numbers).bound for numbers in hostile]
 
     @pytest.mark.slow
     @settings(max_examples=20, deadline=None)
