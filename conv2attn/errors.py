@@ -183,7 +183,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "lazy layer not initialised",
         "A lazy layer has no weights, hence no taps, until it has seen an input.",
         ">>> conv2attn.convert(nn.LazyConv2d(4, 3))",
-        "Run the model once on an input, then convert.",
+        "Run the model once on an input, or pass example_input.",
     ),
     "C2A104": ErrorRule(
         "unknown padding mode",

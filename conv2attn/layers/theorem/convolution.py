@@ -236,7 +236,7 @@ def checked_weight(module: nn.Module) -> Tensor:
         raise UnsupportedError(
             "C2A103",
             f"{type(module).__name__} has not seen an input yet",
-            "Run the model once on an input, then convert.",
+            "Run the model once on an input, or pass example_input.",
         )
     if has_own_forward(module):
         raise UnsupportedError(

@@ -8,8 +8,9 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
+from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, running
 from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
@@ -102,7 +103,8 @@ def convert(
         example_input: what the network can be called with: a tensor, positional or named arguments; or
             (channels, *sides), a size for one image of noise. A copy is run on it once without gradients, so that
             torch.nn.functional convolutions, in layers with a forward of their own too, are found and converted.
-            Without an example they stay as they are.
+            Without an example they stay as they are. Lazy layers of the copy take their weights from that run, those
+            that `model` itself would draw next; `model` stays lazy.
         alpha, encoding, d_head, stride_by, trainable, content: see `theorem.attention_for`. Centres and sharpness of a
             trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
         max_error: fewer or narrower heads by which no output of a layer moves further, for images within [-1, 1]; it
@@ -143,6 +145,8 @@ def convert(
             f"{type(model).__name__} has quantised or compiled weights",
             "Convert the network before it is quantised or compiled.",
         )
+    if example_input is not None and any(map(is_lazy, model.parameters())):
+        model = initialised(model, example_input)
     network = copy_network(model if patch is None else on_patches(model, patch))
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
     selection, names = Selection.of(only, skip), module_names(network)
@@ -167,6 +171,21 @@ def convert(
     for warning in warnings_about(network, settings):
         warnings.warn(warning, stacklevel=3)  # above the decorator
     return network
+
+
+def initialised(network: nn.Module, example_input: Any) -> nn.Module:
+    """A copy whose lazy layers have the weights of a first call, drawn as the network itself would draw them now.
+
+    Raises:
+        UsageError: it does not run (C2A009).
+    """
+    copy: nn.Module = copy_network(network)
+    modes = {module: module.training for module in copy.modules()}
+    with running(copy, example_input), torch.no_grad():
+        call_network(copy.eval(), example_input)
+    for module, training in modes.items():
+        module.training = training
+    return copy
 
 
 def attend_in_layers(

@@ -6,9 +6,11 @@ import torch
 from torch import nn
 from whole import assert_equal, image_of, whole
 
+import conv2attn
 from conv2attn import conversion_of, convert
 from conv2attn.errors import AlphaError, Conv2AttnError, HeadSizeError, UsageError
 from conv2attn.networks import attention_layers
+from conv2attn.verdicts import Verdict
 
 IMAGE = image_of(2, 3, 8, 9)
 
@@ -63,13 +65,33 @@ def test_a_shared_module_goes_by_all_its_names_and_a_single_one_can_be_skipped()
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
-def test_lazy_layers_are_converted_once_they_have_run():
-    model = nn.Sequential(nn.LazyConv2d(3, 3), nn.Conv2d(3, 2, 1))
-    rows = conversion_of(convert(model, example_input=IMAGE)).rows
+def test_lazy_layers_are_converted_with_the_weights_that_they_draw_next():
+    model = nn.Sequential(nn.LazyConv2d(3, 3), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 1))
+    rows = conversion_of(convert(model)).rows
     assert [row.outcome for row in rows] == ["unsupported", "converted"]
+    before = torch.get_rng_state()
+    converted = convert(model, example_input=IMAGE)
+    assert [row.outcome for row in conversion_of(converted).rows] == ["converted", "converted"]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert converted.training
+    assert int(converted[1].num_batches_tracked) == 0
     assert isinstance(model[0], nn.LazyConv2d)
-    model(IMAGE)
+    assert model[0].has_uninitialized_params()
+    model.eval()(IMAGE)
+    assert torch.equal(model[0].weight, converted[0].weight)
     assert_equal(whole(model), convert(model), IMAGE)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.parametrize("size", [{"input_size": (2, 5, 6)}, {"images": torch.rand(1, 2, 5, 6)}])
+def test_certify_leaves_lazy_layers_lazy(size):
+    lazy = nn.Sequential(nn.LazyConv2d(3, 3), nn.ReLU())
+    real = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU())
+    for pair in ((lazy, lazy), (lazy, real), (real, lazy)):
+        certificate = conv2attn.certify(*pair, **size)
+        assert certificate.verdict is Verdict.UNSUPPORTED
+        assert "C2A103" in certificate.to_text()
+        assert lazy[0].has_uninitialized_params()
 
 
 def test_other_arguments_than_networks_and_conversions_are_refused():
