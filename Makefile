@@ -107,7 +107,7 @@ clean:
 
 .venv/.installed: .venv/.created pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python .ci/install_torch.py $(CONSTRAINTS) .venv/constraints.txt
-	$(BIN)/pip install -c .venv/constraints.txt -e .
+	$(BIN)/pip install -c .venv/constraints.txt -e '.[plot]'
 	touch $@
 
 .venv-oldest/.installed: pyproject.toml .ci/oldest.txt

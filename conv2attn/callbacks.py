@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.errors import UsageError
+from conv2attn.extras import is_installed, optional
 from conv2attn.span import heads
 
 
@@ -47,15 +47,9 @@ def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
     Raises:
         UsageError: Lightning is not installed (C2A003).
     """
-    try:
-        from lightning.pytorch import Callback
-    except ImportError:
-        try:
-            from pytorch_lightning import Callback
-        except ImportError:
-            raise UsageError("C2A003", "Lightning is not installed", "Install it: pip install lightning.") from None
+    home = "pytorch_lightning" if is_installed("pytorch_lightning") else "lightning.pytorch"
 
-    class HeadsPerEpoch(Callback):  # type: ignore[misc]
+    class HeadsPerEpoch(optional(home, "heads_in_lightning").Callback):  # type: ignore[misc]
         """Logs `head_numbers`."""
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -75,9 +69,8 @@ def heads_in_trainer(trainer: Any, inputs: Any, network: str = "", **options: An
         inputs: what the network takes, the same in every epoch.
         network: name of the part of the model that attends; by default the model itself.
     """
-    from transformers import TrainerCallback
 
-    class HeadsPerEpoch(TrainerCallback):
+    class HeadsPerEpoch(optional("transformers", "heads_in_trainer").TrainerCallback):  # type: ignore[misc]
         """Logs `head_numbers`."""
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:

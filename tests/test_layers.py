@@ -2,12 +2,16 @@
 
 import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import conv2attn
+from conv2attn.errors import UsageError
+from conv2attn.extras import EXTRAS, optional
+from conv2attn.theory.basis.basis import LIBRARY_READERS
 
 LAYERS = [
     {"__init__", "__main__"},
@@ -31,7 +35,7 @@ LAYERS = [
     {"theory", "theory.score_terms"},
     {"report"},
     {"arguments"},
-    {"verdicts", "choices", "ecosystems", "torch_internals"},
+    {"verdicts", "choices", "ecosystems", "torch_internals", "extras"},
     {"errors", "generators", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
@@ -138,3 +142,51 @@ def test_every_file_of_tests_is_collected():
     patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["python_files"]
     paths = [path for path in (root / "tests").rglob("*.py") if re.search(r"^def test_", path.read_text(), re.M)]
     assert [path for path in paths if not any(path.match(pattern) for pattern in patterns)] == []
+
+
+def optional_imports(source: str) -> list[str]:
+    """Libraries of extras that a source imports as it runs, and not through `conv2attn.extras`."""
+    tree = ast.parse(source)
+    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    apart = {id(inner) for node in typing for inner in ast.walk(node)}
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in apart:
+            continue
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.append(str(node.module))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "find_spec")):
+            found += [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+    return [each for each in found if each.partition(".")[0] in {*EXTRAS, "lightning", "pytorch_lightning"}]
+
+
+def test_optional_libraries_are_imported_by_one_function():
+    """Readers of a library's own layers are exempt: they are imported once a layer of it exists (`LIBRARY_READERS`)."""
+    readers = {home.rpartition(".")[2] for home in LIBRARY_READERS.values()} | {"graph_readers", "graph_writers"}
+    for path in (Path(conv2attn.__file__).parent).rglob("*.py"):
+        if path.stem not in readers:
+            assert optional_imports(path.read_text()) == [], path
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["import pandas", "def f():\n    from matplotlib.figure import Figure", "import_module('onnx.helper')"],
+)
+def test_a_planted_import_is_found(planted):
+    assert optional_imports(planted)
+    assert optional_imports(f"if TYPE_CHECKING:\n    {planted.splitlines()[-1].strip()}") == []
+
+
+@pytest.mark.parametrize("library", EXTRAS)
+def test_a_missing_library_names_its_extra(library, monkeypatch):
+    for name in [each for each in sys.modules if each.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    extra = EXTRAS[library]
+    with pytest.raises(UsageError, match=rf"C2A003 this needs {library}, .*conv2attn\[{extra}\]"):
+        optional(f"{library}.part", "this")
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    distribution = {"PIL": "pillow", "sklearn": "scikit-learn"}.get(library, library)
+    assert any(line.startswith(distribution) for line in project["optional-dependencies"][extra])

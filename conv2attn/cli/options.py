@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn, cast, final
@@ -17,6 +16,7 @@ import click
 
 from conv2attn.ecosystems import unknown_path
 from conv2attn.errors import AlphaError, CheckpointError, UsageError
+from conv2attn.extras import is_installed, missing
 from conv2attn.suffixes import PICTURE_SUFFIXES, REPORT_SUFFIXES
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ def check_suffix(option: click.Parameter, path: str, suffixes: tuple[str, ...]) 
     if Path(path).suffix not in suffixes:
         reason = f"{name} {path or repr(path)} has none of the suffixes {', '.join(suffixes)}"
         raise UsageError("C2A308", reason, "Name one of them.")
-    if suffixes == PICTURE_SUFFIXES and find_spec("matplotlib") is None:
-        raise UsageError("C2A003", f"{name} needs matplotlib", "Install it: pip install 'conv2attn[plot]'.")
+    if suffixes == PICTURE_SUFFIXES and not is_installed("matplotlib"):
+        raise missing("matplotlib", name)
 
 
 def check_free(force: bool, *written: str | Path, read: Collection[str] = ()) -> None:

@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, final
 
-import torch
 from torch import nn
 
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
+from conv2attn.extras import optional
 from conv2attn.files.kinds import read_json
 
 FORMS = "Pass torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
@@ -107,21 +107,6 @@ def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Archi
             return Architecture(arch, factory_named(arch, kind, name), keywords)
 
 
-def architecture_library(name: str, arch: str) -> Any:
-    """An installed library.
-
-    Raises:
-        UsageError: it cannot be imported (C2A003).
-    """
-    try:
-        return importlib.import_module(name)
-    except (ImportError, RuntimeError, OSError) as error:
-        reason = f"--arch {arch} needs {name}, which cannot be imported here ({first_line(error)})"
-        package = name.partition(".")[0]
-        remedy = f"Install {package}, and where it is installed, the versions that fit torch {torch.__version__}."
-        raise UsageError("C2A003", reason, remedy) from error
-
-
 def unknown_name(arch: str, name: str, names: list[str], kind: str) -> UsageError:
     """The error for a name that a registry does not have, with the nearest ones that it has."""
     return UsageError(
@@ -137,7 +122,7 @@ def near_names(name: str, names: Sequence[str], prefix: str) -> str:
 
 def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
     """A model of `torchvision.models`, without weights; its first published weights say the size of images."""
-    models = architecture_library("torchvision.models", f"torchvision:{name}")
+    models = optional("torchvision.models", f"--arch torchvision:{name}")
     names = models.list_models()
     if name not in names:
         raise unknown_name(f"torchvision:{name}", name, names, "torchvision")
@@ -157,7 +142,7 @@ def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architectu
 
 def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
     """A model of timm, without weights; its configuration says the size and normalisation of images."""
-    timm = architecture_library("timm", f"timm:{name}")
+    timm = optional("timm", f"--arch timm:{name}")
     if not timm.is_model(name.partition(".")[0]):
         raise unknown_name(f"timm:{name}", name, timm.list_models(), "timm")
 
@@ -174,7 +159,7 @@ def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
 
 def configured_architecture(name: str, config: dict[str, Any], folder: Path | None = None) -> Architecture:
     """The model of a configuration of transformers: of the class that it names, else the base model."""
-    transformers = architecture_library("transformers", name)
+    transformers = optional("transformers", f"--arch {name}")
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         names = list(transformers.CONFIG_MAPPING)

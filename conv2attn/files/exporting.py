@@ -15,9 +15,10 @@ from torch.export import Dim, ExportedProgram
 
 from conv2attn.arguments import export_shapes
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
+from conv2attn.extras import optional
 from conv2attn.files.atomic_files import open_for_torch
 from conv2attn.files.onnx_attention import ATTENTION_OPERATOR, attention_nodes, with_whole_layers
-from conv2attn.files.onnx_models import open_session, optional_library
+from conv2attn.files.onnx_models import open_session
 from conv2attn.layers.attention import set_engine
 from conv2attn.networks import attention_layers
 from conv2attn.networks.provenance import input_size_of, provenance_of
@@ -152,7 +153,7 @@ def why_not_onnx(error: BaseException) -> str:
 
 def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
     """Writes an .onnx file and opens it in onnxruntime."""
-    optional_library("onnxscript")
+    optional("onnxscript")
     try:
         translations: Any = {ATTENTION_OPERATOR: attention_nodes}
         onnx_program = torch.onnx.export(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.extras import optional
 from conv2attn.files.array_files import arrays_in
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.provenance import input_size_of, provenance_of, published_size
@@ -84,21 +85,16 @@ def read_picture(path: Path) -> Tensor:
         UsageError: Pillow is not installed (C2A003).
         CheckpointError: there is no such file (C2A301), or it is not such a picture (C2A303).
     """
+    pillow, operations = (optional(f"PIL.{part}", f"reading {path}") for part in ("Image", "ImageOps"))
     try:
-        from PIL import Image, ImageOps
-    except ImportError as error:
-        raise UsageError(
-            "C2A003", f"{path} is read by Pillow, which is not here", "Install it: pip install pillow."
-        ) from error
-    try:
-        with Image.open(path, formats=("PNG", "JPEG")) as image_file:
+        with pillow.open(path, formats=("PNG", "JPEG")) as image_file:
             if image_file.mode.startswith(("I", "F")):
                 raise CheckpointError("C2A303", f"{path} has more than 8 bits per channel", PASS_IMAGES)
             grey = image_file.mode in ("1", "L")
-            pixels = np.array(ImageOps.exif_transpose(image_file).convert("L" if grey else "RGB"))
+            pixels = np.array(operations.exif_transpose(image_file).convert("L" if grey else "RGB"))
     except FileNotFoundError as error:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
         raise CheckpointError("C2A303", f"{path} is not a whole PNG or JPEG picture", PASS_IMAGES) from error
     return torch.from_numpy(pixels)[None] if grey else torch.from_numpy(pixels).movedim(-1, 0)
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conv2attn.extras import optional
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.attention.recipe import score_dtype
 from conv2attn.networks import attention_layers
@@ -74,9 +75,7 @@ def attention_nodes(
 
     The first axis is mixed only for heads `distinct[shared[h]]`, whose softmax along it head h shares.
     """
-    from onnxscript import opset18
-
-    op: Any = opset18
+    op: Any = optional("onnxscript").opset18
 
     def ints(*values: int) -> Any:
         return op.Constant(value_ints=list(values))

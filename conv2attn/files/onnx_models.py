@@ -1,6 +1,5 @@
 """ONNX models: what is in one, read by onnx, and the map that it is, run by onnxruntime."""
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,28 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.errors import CheckpointError, UsageError, first_line
+from conv2attn.extras import optional
 from conv2attn.files.kinds import open_file
 
 LARGEST_MODEL = (1 << 31) - 1  # bytes: what protobuf writes
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
-def optional_library(library: str) -> Any:
-    """A library for ONNX files.
-
-    Raises:
-        UsageError: it is not installed (C2A003).
-    """
-    try:
-        return importlib.import_module(library)
-    except ImportError as error:
-        remedy = "Install it: pip install 'conv2attn[onnx]'."
-        raise UsageError("C2A003", f"{library} is not installed", remedy) from error
-
-
 def open_session(model: str | bytes) -> Any:
     """A session of onnxruntime on the CPU, of a file or its bytes, which says errors and no warnings."""
-    runtime = optional_library("onnxruntime")
+    runtime = optional("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -106,7 +93,7 @@ def read_onnx(path: Path) -> OnnxNetwork:
 def onnx_parts(path: Path) -> tuple[list[str], dict[str, Tensor]]:
     """The operators of an .onnx file, one for each node, and its weights by name."""
     graph = parse_model(path).graph
-    to_array = optional_library("onnx.numpy_helper").to_array
+    to_array = optional("onnx.numpy_helper").to_array
     arrays: Mapping[str, np.ndarray[Any, Any]] = {each.name: to_array(each) for each in graph.initializer}
     tensors = {name: torch.from_numpy(np.array(each)) for name, each in arrays.items() if each.dtype.kind in "fiub"}
     return [node.op_type for node in graph.node], tensors
@@ -119,7 +106,7 @@ def stored_model(path: Path) -> tuple[Any, list[Any], list[Any]]:
         CheckpointError: it is damaged (C2A302).
         UsageError: onnx is not installed (C2A003).
     """
-    onnx = optional_library("onnx")
+    onnx = optional("onnx")
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:

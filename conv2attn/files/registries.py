@@ -1,6 +1,5 @@
 """The architectures whose keys and shapes are those of a state dict: this project's, torchvision's and timm's."""
 
-import importlib
 import re
 import sys
 import warnings
@@ -14,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from conv2attn.errors import UsageError
+from conv2attn.extras import optional
 from conv2attn.files.architectures import (
     Architecture,
     architecture,
@@ -131,7 +132,7 @@ def models_of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[
 def models_of(registry: str, **selection: Any) -> list[tuple[Maker, str]]:
     """The names of the models of a registry, each with what makes its architecture."""
     module, maker = MODEL_LIBRARIES[registry]
-    names = importlib.import_module(module).list_models(**selection)
+    names = optional(module).list_models(**selection)
     return [(maker, name) for name in names if "quantized" not in name]
 
 
@@ -146,9 +147,9 @@ def installed_registries() -> list[str]:
     names = []
     for name, (module, _) in MODEL_LIBRARIES.items():
         try:
-            importlib.import_module(module)
+            optional(module)
             names.append(name)
-        except (ImportError, RuntimeError, OSError):
+        except UsageError:
             continue
     return names
 

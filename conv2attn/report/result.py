@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hin
 
 import msgspec
 
-from conv2attn.errors import UsageError
+from conv2attn.extras import optional
 from conv2attn.report import markup, text
 from conv2attn.report.document_parts import Document, Table
 from conv2attn.verdicts import Verdict
@@ -99,13 +99,7 @@ class Report(ABC):
         Raises:
             UsageError: pandas is not installed (C2A003).
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise UsageError(
-                "C2A003", "to_frame needs pandas, which is not installed", "Install it: pip install pandas."
-            ) from error
-        return pandas.DataFrame(self.records())
+        return optional("pandas", "to_frame").DataFrame(self.records())
 
     def records(self) -> list[dict[str, Any]]:
         """The rows of the main table as dictionaries; of a report without a table, its sentences."""

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.errors import CheckpointError
+from conv2attn.extras import optional
 from conv2attn.lab.data.labelled_images import LabelledImages
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
@@ -47,27 +48,20 @@ def labelled_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, i
 
 def mode_of(file: Path) -> str:
     """Pillow's mode of an image file, such as L for grey."""
+    pillow = optional("PIL.Image", "a folder of images")
     try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError:
-        raise UsageError(
-            "C2A003", "a folder of images is read by pillow", "Install it: pip install 'conv2attn[train]'."
-        ) from None
-    try:
-        with Image.open(file) as image:
-            return image.mode
-    except (OSError, UnidentifiedImageError) as error:
+        with pillow.open(file) as image:
+            return str(image.mode)
+    except OSError as error:
         raise CheckpointError("C2A303", f"{file} is not an image ({error})", FOLDER_REMEDY) from error
 
 
 def read_all(files: list[Path], mode: str) -> Tensor:
     """The pixels of images of one size: bytes (images, channels, rows, columns)."""
-    from PIL import Image
-
     pixels: list[Tensor] = []
     for file in files:
         try:
-            with Image.open(file) as image:
+            with optional("PIL.Image").open(file) as image:
                 array = torch.from_numpy(np.array(image.convert(mode)))
         except OSError as error:
             raise CheckpointError("C2A303", f"{file} cannot be read ({error})", "Remove it.") from error

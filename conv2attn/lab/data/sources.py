@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.errors import CheckpointError
+from conv2attn.extras import optional
 from conv2attn.lab.data.cifar import read_cifar
 from conv2attn.lab.data.folder import read_folder
 from conv2attn.lab.data.labelled_images import LabelledImages
@@ -54,13 +55,7 @@ def read_fashion_mnist(folder: Path) -> LabelledImages:
 
 def read_digits() -> LabelledImages:
     """Optical digits (Alpaydin and Kaynak 1998), as scikit-learn has them: 1,797 grey images of 8x8, ten classes."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise UsageError(
-            "C2A003", "the data set digits comes with scikit-learn", "Install it: pip install 'conv2attn[train]'."
-        ) from None
-    bunch = load_digits()
+    bunch = optional("sklearn.datasets", "the data set digits").load_digits()
     pixels = torch.from_numpy(bunch.images / 16 * 255).round().to(torch.uint8)[:, None]
     labels, cut = torch.from_numpy(bunch.target).long(), DIGITS_FOR_TRAINING
     return LabelledImages(

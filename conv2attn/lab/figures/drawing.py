@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.extras import optional
 from conv2attn.files import load
 from conv2attn.files.input_images import read_picture, resize_to, with_channels
 from conv2attn.lab.data import normalised_images, read_images_of
@@ -136,10 +137,7 @@ def pixels_of(picture: Path, shape: tuple[int, int, int]) -> Tensor:
 
 def accuracy_figure(runs: Sequence[TrainingRun]) -> "Figure":
     """Test accuracy over the epochs (Figs. 2 and 13); a run that starts from a file of another goes on at its end."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(4.5, 3), layout="constrained")
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=(4.5, 3), layout="constrained")
     panel = figure.subplots()
     for place, run in enumerate(runs):
         rows = run.metrics()
@@ -147,7 +145,7 @@ def accuracy_figure(runs: Sequence[TrainingRun]) -> "Figure":
         epochs = [before + row["epoch"] for row in rows]
         draw_curve(panel, place, run.folder.name, epochs, [row["test_accuracy"] for row in rows])
     panel.set(xlabel="Epoch", ylabel="Test accuracy")
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.xaxis.set_major_locator(optional("matplotlib.ticker").MaxNLocator(integer=True))
     panel.grid(alpha=0.3)
     panel.legend(fontsize=7)
     return figure
@@ -183,11 +181,9 @@ def figures_of_heads(run: TrainingRun) -> dict[str, "Figure"]:
 
 def centers_figure(panels: Sequence[tuple[str, FloatArray, FloatArray, list[int]]], title: str) -> "Figure":
     """A panel for each (title, centres, precision matrices, order of heads), three in a row, all to one scale."""
-    from matplotlib.figure import Figure
-
     columns = min(3, len(panels))
     lines = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(2 * columns, 2.1 * lines), layout="constrained")
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=(2 * columns, 2.1 * lines), layout="constrained")
     figure.suptitle(f"{title}\nsquare: the query; ellipses hold 50 % (solid) and 90 % (dotted) of a head", fontsize=7)
     figure.supxlabel("columns from the query", fontsize=7)
     figure.supylabel("rows from the query", fontsize=7)
@@ -216,11 +212,9 @@ def attention_figure(
     attention: Mapping[str, FloatArray], query: tuple[int, int] | None, zoom: int | None, image: Tensor | None = None
 ) -> "Figure":
     """One row per layer and one column per head, in reading order; in front of them the image, if one is given."""
-    from matplotlib.figure import Figure
-
     most, front = max(map(len, attention.values())), int(image is not None)
     size = (INCH * (most + front), INCH * len(attention))
-    figure = Figure(figsize=size, layout="constrained")
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=size, layout="constrained")
     figure.suptitle(
         "Attention of each head, white for none, black for the most in its panel; frame: the query", fontsize=8
     )
@@ -243,14 +237,12 @@ def attention_figure(
 
 def show_image(panel: "Axes", image: Tensor, query: tuple[int, int], tokens: tuple[int, int]) -> None:
     """An image as the network takes it, stretched to the range that can be shown; a frame around the query's patch."""
-    from matplotlib.patches import Rectangle
-
     low, high = image.min(), image.max()
     stretched = ((image - low) / (high - low).clamp(min=1e-12)).movedim(0, -1).float().numpy()
     panel.imshow(stretched[..., 0] if stretched.shape[-1] == 1 else stretched[..., :3], cmap="gray")
     tall, wide = (side / count for side, count in zip(image.shape[1:], tokens, strict=True))
     corner = (query[1] * wide - 0.5, query[0] * tall - 0.5)
-    panel.add_patch(Rectangle(corner, wide, tall, fill=False, ec="#D55E00", lw=1))
+    panel.add_patch(optional("matplotlib.patches").Rectangle(corner, wide, tall, fill=False, ec="#D55E00", lw=1))
     panel.set(xticks=[], yticks=[])
     panel.set_title("image", fontsize=5, pad=2)
 
@@ -271,8 +263,6 @@ def draw_centers(
     Heads are numbered and coloured by their place in `order`. Centres beyond `reach` pixels are not shown; the title
     says how many there are.
     """
-    from matplotlib import patches
-
     for place, head in enumerate(order):
         colour = HEAD_COLOURS[place % len(HEAD_COLOURS)]
         row, column = centers[head]
@@ -280,14 +270,14 @@ def draw_centers(
             shape = ellipse(precisions[head], share)
             long, short = shape.semi_axes
             panel.add_patch(
-                patches.Ellipse(
+                optional("matplotlib.patches").Ellipse(
                     (column, row), 2 * long, 2 * short, angle=shape.angle, fill=False, ls=style, ec=colour, lw=1
                 )
             )
         panel.plot(column, row, ".", color=colour, markersize=3)
         panel.annotate(str(place + 1), (column, row), (2, 2), textcoords="offset points", fontsize=7, color=colour)
     outside = int((np.abs(centers).max(1) > reach).sum())
-    panel.add_patch(patches.Rectangle((-0.5, -0.5), 1, 1, color="0.8", lw=0, zorder=0))
+    panel.add_patch(optional("matplotlib.patches").Rectangle((-0.5, -0.5), 1, 1, color="0.8", lw=0, zorder=0))
     panel.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
     panel.tick_params(labelsize=5, length=2)
     panel.set_title(f"{title} ({outside} beyond)" if outside else title, fontsize=7)
@@ -295,11 +285,11 @@ def draw_centers(
 
 def draw_attention(panel: "Axes", attention: FloatArray, query: tuple[int, int], zoom: int | None, title: str) -> None:
     """Attention of one head: white for none, black for the most in the panel; the query has a frame."""
-    from matplotlib.patches import Rectangle
-
     rows, columns = attention.shape
     panel.imshow(attention, cmap="Greys", vmin=0, vmax=attention.max(), interpolation="nearest")
-    panel.add_patch(Rectangle((query[1] - 0.5, query[0] - 0.5), 1, 1, fill=False, ec="#D55E00", lw=1))
+    panel.add_patch(
+        optional("matplotlib.patches").Rectangle((query[1] - 0.5, query[0] - 0.5), 1, 1, fill=False, ec="#D55E00", lw=1)
+    )
     reach = max(rows, columns) if zoom is None else zoom / 2
     box = [max(-0.5, query[0] - reach), min(rows - 0.5, query[0] + reach)]
     sides = [max(-0.5, query[1] - reach), min(columns - 0.5, query[1] + reach)]

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from conv2attn.equality import Certificate
 from conv2attn.errors import UsageError
+from conv2attn.extras import optional
 from conv2attn.report import show
 from conv2attn.verdicts import Verdict
 
@@ -29,9 +30,6 @@ def draw_certificate(certificate: Certificate) -> "Figure":
     Raises:
         UsageError: no layer was compared (C2A008).
     """
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
     rows = certificate.counted
     if not rows:
         raise UsageError(
@@ -39,7 +37,7 @@ def draw_certificate(certificate: Certificate) -> "Figure":
         )
     numbers = [number for row in rows for number in (row.max_error, row.bound) if number and number < float("inf")]
     least = min(numbers, default=1.0) / 10
-    figure = Figure(figsize=(7, 1.3 + 0.22 * len(rows)), layout="constrained")
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=(7, 1.3 + 0.22 * len(rows)), layout="constrained")
     panel = figure.subplots()
     for place, row in enumerate(rows):
         colour = VERDICT_COLOURS[row.verdict]
@@ -57,12 +55,17 @@ def draw_certificate(certificate: Certificate) -> "Figure":
     panel.grid(axis="x", lw=0.3)
     marks = {"largest measured": ("o", "black"), "exactly 0": ("o", "white"), "bound for that range": ("|", "black")}
     keys = [
-        Line2D([], [], ls="", marker=mark, ms=6, mew=1.5, color="black", mfc=inside, label=name)
+        optional("matplotlib.lines").Line2D(
+            [], [], ls="", marker=mark, ms=6, mew=1.5, color="black", mfc=inside, label=name
+        )
         for name, (mark, inside) in marks.items()
     ]
     verdicts = [verdict for verdict in Verdict if verdict in {row.verdict for row in rows}]
     keys += [
-        Line2D([], [], ls="", marker="s", color=VERDICT_COLOURS[verdict], label=verdict.value) for verdict in verdicts
+        optional("matplotlib.lines").Line2D(
+            [], [], ls="", marker="s", color=VERDICT_COLOURS[verdict], label=verdict.value
+        )
+        for verdict in verdicts
     ]
     figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=7, frameon=False)
     ranges = sorted({row.input_range for row in rows if row.input_range is not None})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from conv2attn.extras import optional
 from conv2attn.lab.plots.heads import INCHES, MARGIN, plane_of
 from conv2attn.span.graded_facts.facts import HeadsReport, LayerFacts
 from conv2attn.span.graded_facts.facts_document import FIGURES
@@ -28,12 +29,10 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
     Displacement (0, 0) is in the middle of each panel, which is cropped to 90 % of the head's attention to pixels. The
     title has the head's number, its kind, and the most that one displacement has, over all queries.
     """
-    from matplotlib.figure import Figure
-
     layers = [layer for layer in report.layers if layer.mass is not None]
     columns = max(len(layer.heads) for layer in layers)
     size = (MARGIN + INCHES * columns, 0.7 + (INCHES + 0.3) * len(layers))
-    figure = Figure(figsize=size, layout="constrained")
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(layers), columns, squeeze=False)
     for layer, line in zip(layers, panels, strict=True):
         line[0].set_ylabel(layer.name if len(layer.name) <= 22 else "…" + layer.name[-21:], fontsize=6)
@@ -54,14 +53,14 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
 
 def draw_panel(panel: "Axes", mass: NDArray[np.float64], kernel_size: int) -> None:
     """One head: its attention by displacement, cropped, on its own scale, and the box of the kernel."""
-    from matplotlib.patches import Rectangle
-
     plane = crop_plane(mass)
     high, wide = (side / 2 for side in plane.shape)
     panel.imshow(plane, cmap="cividis", vmin=0.0, extent=(-wide, wide, high, -high), interpolation="nearest")
     half = kernel_size / 2
     tall = min(half, high)
-    panel.add_patch(Rectangle((-half, -tall), 2 * half, 2 * tall, fill=False, ec="white", lw=1.0))
+    panel.add_patch(
+        optional("matplotlib.patches").Rectangle((-half, -tall), 2 * half, 2 * tall, fill=False, ec="white", lw=1.0)
+    )
     panel.set(xticks=[], yticks=[])
 
 
@@ -99,10 +98,7 @@ CURVES: dict[str, tuple[Callable[[LayerFacts], float | None], str, str]] = {
 
 def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
     """Shares, distance and entropy over the layers; of several reports the later ones are fainter."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=(7, 4.2), layout="constrained")
     panel = figure.subplots()
     for place, report in enumerate(reports):
         layers = [layer for layer in report.layers if layer.heads]
@@ -116,7 +112,7 @@ def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
             if name == "relative position" and any(error):
                 panel.errorbar(range(len(layers)), heights, yerr=error, fmt="none", ecolor=colour, capsize=2)
     panel.set(ylim=(-0.02, 1.02), xlabel="layer", ylabel="share")
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.xaxis.set_major_locator(optional("matplotlib.ticker").MaxNLocator(integer=True))
     figure.legend(loc="outside lower center", ncols=3, fontsize=7)
     many = f" ({len(reports)} checkpoints, the first solid)" if len(reports) > 1 else ""
     figure.suptitle(f"What do the heads do, layer by layer?{many}", fontsize=10)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
+from conv2attn.extras import optional
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.span.reading import rows_of
 from conv2attn.theory.basis import Sides, isotropic
@@ -73,11 +74,9 @@ def draw_heads(layers: Sequence[HeadsAround]) -> "Figure":
     Axes are offsets (key - query) in pixels; a cross marks the query. A line is drawn as a strip; of a volume, the sum
     over its first axis. Quadratic heads of a plane or volume carry their centre and its circles.
     """
-    from matplotlib.figure import Figure
-
     columns = max(len(layer.attention) for layer in layers)
     size = (MARGIN + INCHES * columns, MARGIN + (INCHES + 0.2) * len(layers))
-    figure = Figure(figsize=size, layout="constrained")
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(layers), columns, squeeze=False)
     for layer, line in zip(layers, panels, strict=True):
         for panel in line[len(layer.attention) :]:
@@ -95,8 +94,6 @@ def plane_of(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
     """One panel: attention, the query, and the centre and circles of a quadratic head."""
-    from matplotlib.patches import Circle
-
     attention, (row, column) = layer.attention[head], (0, *layer.query)[-2:]
     plane = plane_of(attention)
     high, wide = plane.shape
@@ -108,7 +105,9 @@ def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
         panel.plot(right, down, marker=".", color="tab:red", markersize=4)
         for share, style in CIRCLES.items():
             if layer.alpha[head] > 0:
-                circle = Circle((right, down), radius(layer.alpha[head], share), fill=False, ls=style, ec="tab:red")
+                circle = optional("matplotlib.patches").Circle(
+                    (right, down), radius(layer.alpha[head], share), fill=False, ls=style, ec="tab:red"
+                )
                 panel.add_patch(circle)
     panel.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
     panel.set_title(f"head {head}: max {plane.max():.2f}", fontsize=6)

@@ -1,11 +1,11 @@
 """Pictures as files."""
 
-from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conv2attn.errors import UsageError
+from conv2attn.extras import optional
 from conv2attn.files.atomic_files import write_bytes_atomically
 from conv2attn.suffixes import PICTURE_SUFFIXES
 
@@ -23,8 +23,7 @@ def check_drawable(path: str | Path) -> None:
         raise UsageError(
             "C2A308", f"--plot {path} does not end in {', '.join(PICTURE_SUFFIXES)}", "Name one of these suffixes."
         )
-    if find_spec("matplotlib") is None:
-        raise UsageError("C2A003", "--plot needs matplotlib", "Install it with pip install 'conv2attn[plot]'.")
+    optional("matplotlib", "a picture")
 
 
 def write(figure: "Figure", path: str | Path, force: bool = False) -> None:

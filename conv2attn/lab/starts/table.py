@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
+from conv2attn.extras import optional
 from conv2attn.lab.figures.drawing import draw_curve
 from conv2attn.lab.run_rows import RunRow, add_row, mean_and_error, read_rows
 from conv2attn.lab.starts.runs import CURVE, RunKey, run_start
@@ -219,10 +220,8 @@ def mean_curves(starts: Starts, size: TrainingSize) -> dict[str, list[float]]:
 
 def draw_start_curves(starts: Starts) -> "Figure":
     """A panel for each training set that is seen more than once and has runs."""
-    from matplotlib.figure import Figure
-
     drawn = [(size, curves) for size in TRAINING_SIZES if size.epochs > 1 and (curves := mean_curves(starts, size))]
-    figure = Figure(figsize=(3.2 * max(1, len(drawn)), 3), layout="constrained")
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=(3.2 * max(1, len(drawn)), 3), layout="constrained")
     panels = figure.subplots(1, max(1, len(drawn)), squeeze=False)[0]
     for panel, (size, curves) in zip(panels, drawn, strict=False):
         for arm, accuracies in curves.items():

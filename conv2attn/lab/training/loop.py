@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self, final
@@ -21,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from conv2attn.arguments import FAILURES
 from conv2attn.errors import EngineError, UnsupportedError, UsageError
+from conv2attn.extras import is_installed
 from conv2attn.files import save
 from conv2attn.generators import CPU, generators_kept, seed_generator
 from conv2attn.lab.data import Augmentation, LabelledImages, normalised_images, read_images_of
@@ -144,7 +144,7 @@ def event_writer(
 
     Without tensorboard it writes nothing, and a line says so once.
     """
-    if not enabled or find_spec("tensorboard") is None:
+    if not enabled or not is_installed("tensorboard"):
         if enabled:
             report("no event files: tensorboard is not installed (pip install 'conv2attn[train]')")
         yield lambda name, value, step: None

@@ -1,6 +1,5 @@
 """ConViT's gated positional self-attention (timm's `GPSA`) for quadratic heads, and back."""
 
-import importlib
 import math
 from typing import Any
 
@@ -9,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from conv2attn.arguments import check_code, check_kind
-from conv2attn.errors import EngineError, GeometryError, UnsupportedError, UsageError, whole_number
+from conv2attn.errors import EngineError, GeometryError, UnsupportedError, whole_number
+from conv2attn.extras import optional
 from conv2attn.generators import generators_kept
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.features import LARGEST_SCORE_ERROR, score_error
@@ -61,10 +61,7 @@ def gpsa() -> Any:
     Raises:
         UsageError: timm cannot be imported (C2A003).
     """
-    try:
-        return importlib.import_module("timm.models.convit").GPSA
-    except (ImportError, RuntimeError, AttributeError) as error:
-        raise UsageError("C2A003", "GPSA is timm's, which cannot be imported here", "Install timm.") from error
+    return optional("timm.models.convit", "GPSA").GPSA
 
 
 def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = None) -> GatedAttention:
