@@ -53,7 +53,7 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
     for code in dict.fromkeys(finding.code for _, finding in remarks):
         sentences = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
         lines += [f"{code} {line}".strip() for line in gathered(sentences, most=None if verbose else 3)]
-    lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
+    lines += [f"{each.code} {each.sentence}".strip() for each in certificate.between if each.sentence]
     return [*lines, *(f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples)]
 
 

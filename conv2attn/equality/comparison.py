@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import first_weight
 from conv2attn.equality.fingerprint import identify
 from conv2attn.equality.layers import function_layers, read_layer
+from conv2attn.equality.lint import question_about_layers
 from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, first_of, judge_numbers
 from conv2attn.equality.outputs import compare_outputs, findings_returned, judge_outputs
 from conv2attn.equality.results import (
@@ -192,6 +193,9 @@ class Comparison:
         if self.runs.seen:
             sentence = f"their code is the same, but sees what its layers are: {self.runs.seen}"
             return undecided("structure", "C2A405", sentence)
+        if question := question_about_layers(self.networks[0]):
+            sentence = f"between the layers, only the inputs and sizes that were run are certified: {question}"
+            return holds("structure", Strength.SAMPLED, sentence=sentence)
         return holds("structure")
 
     @property
