@@ -253,7 +253,7 @@ class Showing:
         if self.quiet:
             from conv2attn.report import document
 
-            click.echo("\n".join(document(result).answer))
+            click.echo(document(result).answer[0])
         elif self.form == "text":
             width = None if self.wide else shutil.get_terminal_size().columns
             click.echo(result.to_text(width, self.verbose, in_colour()), nl=False)

@@ -43,7 +43,8 @@ def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     read = certificate.circumstances.get("read as")
     layers = f"layers: {tally}{f', {skipped} skipped' if skipped else ''}" if certificate.rows else "no layers compared"
     verdict = f"{certificate.verdict.value}{strength}; {layers}"
-    return (verdict, f"networks {read}") if read else (verdict,)
+    modes = [each.sentence for each in certificate.between if each.part == "modes" and each.sentence]
+    return (verdict, *modes, *([f"networks {read}"] if read else []))
 
 
 def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
@@ -53,7 +54,8 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
     for code in dict.fromkeys(finding.code for _, finding in remarks):
         sentences = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
         lines += [f"{code} {line}".strip() for line in gathered(sentences, most=None if verbose else 3)]
-    lines += [f"{each.code} {each.sentence}".strip() for each in certificate.between if each.sentence]
+    between = [each for each in certificate.between if each.sentence and each.part != "modes"]
+    lines += [f"{each.code} {each.sentence}".strip() for each in between]
     return [*lines, *(f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples)]
 
 
@@ -72,6 +74,7 @@ def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
     lines += [f"claim: {certificate.claim}"] if certificate.claim else []
     if verbose:
         measured = certificate.circumstances.get("arithmetic")
+        lines += [f"state: {certificate.state.in_words()}"] if certificate.state.gradients else []
         lines += [f"measured: {measured}"] if measured else []
         claims = dict.fromkeys(name for row in certificate.counted for name in row.licensed_by.bound)
         lines += [f"bounds rest on: {', '.join(claims)}"] if claims else []

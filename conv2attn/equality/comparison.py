@@ -181,7 +181,7 @@ class Comparison:
         first, second = map(mode_of, self.networks)
         if first == second or not self.walk.difference:
             return []
-        return [undecided("structure", "C2A405", f"the first is in {first} mode, and the second in {second} mode")]
+        return [undecided("modes", "C2A405", f"the first is in {first} mode, and the second in {second} mode")]
 
     @cached_property
     def structure(self) -> Finding:
@@ -317,14 +317,20 @@ class Comparison:
     @property
     def state(self) -> State:
         """What the networks were in while they were compared."""
-        return state_of(self.networks, str(self.images.device), (tuple(self.images.shape[1:]),))
+        sizes = (tuple(self.images.shape[1:]),)
+        return state_of(self.networks, str(self.images.device), sizes, self.runs.gradients)
 
 
-def state_of(networks: tuple[nn.Module, nn.Module], device: str, sizes: tuple[tuple[int, ...], ...]) -> State:
+def state_of(
+    networks: tuple[nn.Module, nn.Module],
+    device: str,
+    sizes: tuple[tuple[int, ...], ...],
+    gradients: tuple[str, ...],
+) -> State:
     """What networks are in while they are compared."""
     both = [*networks[0].parameters(), *networks[1].parameters()]
     dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in both})
-    return State(mode_of(networks[0]), tuple(dtypes), device, sizes, ("no gradients", "gradients"))
+    return State(mode_of(networks[0]), tuple(dtypes), device, sizes, gradients, torch.get_num_threads())
 
 
 def mode_of(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:

@@ -39,8 +39,20 @@ WRITE = "Write one: conv2attn verify A B --report FILE, or conv2attn check-span 
 MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
 NAMED = ("command", *(f"{which}{what}" for which in ("original", "converted") for what in ("", " sha256")))
 MACHINE = ("arithmetic", "conv2attn", "device", "kernels", "machine", "python", "python-flint", "torch")
-MEASURED = {*MACHINE, "bound", "count", "counterexamples", "input_range", "max_error", "outputs", "sentence", "unshown"}
+MEASURED = {
+    *MACHINE,
+    "bound",
+    "count",
+    "counterexamples",
+    "input_range",
+    "max_error",
+    "outputs",
+    "sentence",
+    "threads",
+    "unshown",
+}
 AS_STORED = ("between", "circumstances", "identified", "outputs", "rows")
+LEAST_TRIED, MOST_TRIED = ("no gradients",), ("no gradients", "gradients")  # modes of gradients
 MOST_PIXELS = 32  # a side, of a drawn size
 BITS_OF_CHANCE = 4  # by which secret primes that are drawn anew may change it
 CHARACTERS_SHOWN = 60  # characters of a value in a sentence
@@ -174,7 +186,8 @@ def objections(
     """The objections to a document that does not follow from its findings, or is of networks in another state."""
     own = first_weight(networks[0])
     own = torch.empty(0) if own is None else own
-    state, here = state_of(networks, str(own.device), stored.state.sizes), machine(networks[0], own)
+    tried = stored.state.gradients if stored.state.gradients == LEAST_TRIED else MOST_TRIED
+    state, here = state_of(networks, str(own.device), stored.state.sizes, tried), machine(networks[0], own)
     same = here.items() <= stored.circumstances.items()
     yield from compare_documents(body, replace(stored, state=state, assumptions=ASSUMPTIONS).to_dict())
     yield from bounds_too_small(body, networks, stored, same)

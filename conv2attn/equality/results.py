@@ -25,7 +25,9 @@ CLAIMS: dict[str, tuple[str, ...]] = {
 }
 
 
-PartName = Literal["geometry", "weights", "leak", "measured", "structure", "formula", "numbers", "outputs", "support"]
+PartName = Literal[
+    "geometry", "weights", "leak", "measured", "structure", "formula", "numbers", "outputs", "support", "modes"
+]
 
 
 @final
@@ -33,8 +35,8 @@ class Finding(Part, frozen=True):
     """The verdict on one part and its strength; for all but `holds`, the rule and a sentence.
 
     `structure`: between the layers both are the same code. `formula`: both are one formula over a finite ring.
-    `numbers`: both on the same inputs in float64. `support`: there was nothing to ask. `licensed_by` are the statements
-    of proofs/ that license it.
+    `numbers`: both on the same inputs in float64. `support`: there was nothing to ask. `modes`: both are in training or
+    both in evaluation mode. `licensed_by` are the statements of proofs/ that license it.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("licensed_by",)
@@ -243,13 +245,21 @@ class Counterexample(Part, frozen=True, eq=False):
 
 @final
 class State(Part, frozen=True):
-    """What the networks were in while they were compared: mode, dtypes, device, sizes, gradient modes that were run."""
+    """The state of the networks while they were compared: mode, dtypes, device, sizes, modes of gradients that were
+    tried, and threads."""
 
     mode: Literal["evaluation", "training", "mixed"] = "evaluation"
     dtypes: tuple[str, ...] = ()
     device: str = "cpu"
     sizes: tuple[tuple[int, ...], ...] = ()
     gradients: tuple[str, ...] = ()
+    threads: int = 1
+
+    def in_words(self) -> str:
+        """The state in one line."""
+        tried = " and ".join(f"with {each}".replace("with no ", "without ") for each in self.gradients)
+        threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
+        return f"{self.mode} mode, {' and '.join(self.dtypes) or 'no weights'}, {self.device}, {threads}, {tried}"
 
 
 @final

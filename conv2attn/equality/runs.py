@@ -64,12 +64,14 @@ class Runs:
         first, second: as they are; the layers were measured while a copy of the first ran.
         seen: what code between the layers sees of the second's layers, in words; empty if nothing.
         itself: how one of the networks is not its copy, in words; empty if neither is known to be.
+        gradients: the modes of gradients in which both ran.
     """
 
     first: Any
     second: Returned
     seen: str = ""
     itself: str = ""
+    gradients: tuple[str, ...] = ("no gradients",)
 
 
 def copied(network: nn.Module, which: str) -> nn.Module:
@@ -172,7 +174,9 @@ def run_both(
             continue
         if found := difference(call(copy_network(network), images), result, ("its copy", "it")):
             itself = f"the {which} does something else than its copy, as code does that looks itself up: {found}"
+    tried: tuple[str, ...] = ("no gradients",)
     if not seen and not itself and not theirs.failure:
+        tried = ("no gradients", "gradients")
         few: Inputs = tree_map_only(Tensor, itemgetter(slice(FEW)), images)
         found = difference(call(exchanged, few, gradients=True), call(copies[1], few, gradients=True))
         if found:  # maybe since one of them was called before: new copies are asked
@@ -181,7 +185,8 @@ def run_both(
             found = difference(call(exchanged, few, gradients=True), call(second, few, gradients=True))
         seen = f"with gradients, {found}" if found else ""
     output = tree_map_only(Tensor, Tensor.detach, ours.output)
-    return Runs(output, replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output)), seen, itself)
+    theirs = replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output))
+    return Runs(output, theirs, seen, itself, tried)
 
 
 def with_layers_of_the_first(
