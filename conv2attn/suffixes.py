@@ -1,7 +1,36 @@
 """The suffixes of every kind of file that is written. A suffix chooses the format."""
 
-NETWORK_SUFFIXES = (".pt", ".pth", ".safetensors", ".pt2", ".onnx")
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True)
+class Export:
+    """A format of programs that run without this project. Functions are named "module:function", to import no torch.
+
+    Args:
+        engine: the default order of evaluation; empty keeps that of the network.
+        write: takes a program of torch.export, a path and notes by name, and writes the file.
+        run: takes the path, and returns the function of one image that the file computes.
+        whole_layers: whether a layer is one operator of the program, which `write` translates, under this engine.
+    """
+
+    engine: str
+    write: str
+    run: str
+    whole_layers: str = ""
+
+
+EXPORTS = {
+    ".pt2": Export("", "conv2attn.files.exporting:write_program", "conv2attn.files.exporting:run_program"),
+    ".onnx": Export(
+        "separable", "conv2attn.files.exporting:write_onnx", "conv2attn.files.exporting:run_onnx", "separable"
+    ),
+}
+"""The formats of exported programs, by suffix; all else that concerns one asks this table."""
 TENSOR_SUFFIXES = (".pt", ".pth")
+NETWORK_SUFFIXES = (*TENSOR_SUFFIXES, ".safetensors", *EXPORTS)
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
 PAGE_SUFFIXES = (".html", ".svg")
 REPORT_SUFFIXES = {

@@ -24,12 +24,12 @@ from conv2attn.files.atomic_files import replacing
 from conv2attn.files.contents import PROGRAM_KINDS, sha256
 from conv2attn.files.kinds import kind_of_path
 from conv2attn.files.reading_options import Reading
-from conv2attn.files.saving import PROGRAMS
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks import attention_layers, conversion_of, convert
 from conv2attn.networks.conversion.network import no_convolution_text
 from conv2attn.networks.conversion.outcomes import SKIPPED
+from conv2attn.suffixes import EXPORTS
 from conv2attn.verdicts import Verdict
 
 COUNTED_LAYERS = (*STOCK, MultiHeadSelfAttention)
@@ -88,15 +88,17 @@ def check_engine(destination: Path, engine: str | None) -> None:
     Raises:
         UsageError: it holds none (C2A004).
     """
-    if engine and destination.suffix not in PROGRAMS:
-        raise UsageError("C2A004", f"--engine {engine} changes nothing in {destination}", "Write .pt2 or .onnx.")
+    if engine and destination.suffix not in EXPORTS:
+        raise UsageError(
+            "C2A004", f"--engine {engine} changes nothing in {destination}", f"Write {' or '.join(EXPORTS)}."
+        )
 
 
 def program_options(
     destination: Path, engine: str | None, certificate: Certificate, running: Running
 ) -> dict[str, Any]:
-    """Arguments of `save` for a .pt2 or .onnx file: engine, input size, and a summary of the certificate."""
-    if destination.suffix not in PROGRAMS:
+    """Arguments of `save` for a file of `EXPORTS`: engine, input size, and a summary of the certificate."""
+    if destination.suffix not in EXPORTS:
         return {}
     return {
         "engine": engine,

@@ -32,7 +32,7 @@ from conv2attn.cli.options import (
     tokens_or_positions,
 )
 from conv2attn.errors import UsageError
-from conv2attn.suffixes import NETWORK_SUFFIXES
+from conv2attn.suffixes import EXPORTS, NETWORK_SUFFIXES
 
 
 @main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
@@ -63,7 +63,7 @@ from conv2attn.suffixes import NETWORK_SUFFIXES
 @click.option(
     "--engine",
     type=click.Choice(["separable", "conv", "gather", "dense"]),
-    help="Order of evaluation in a .pt2 or .onnx file.",
+    help=f"Order of evaluation in a {' or '.join(EXPORTS)} file.",
 )
 @click.option("--keep-refuted", is_flag=True, help="Write the network even if it was refuted, marked as such.")
 @reading_images

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -22,10 +23,9 @@ from conv2attn.files.onnx_models import open_session
 from conv2attn.layers.attention import set_engine
 from conv2attn.networks import attention_layers
 from conv2attn.networks.provenance import input_size_of, provenance_of
+from conv2attn.suffixes import EXPORTS
 
 OPSET = 18
-EXPORT_ENGINES: dict[str, Any] = {".pt2": None, ".onnx": "separable"}
-"""The default engine of an export; None keeps that of the network."""
 MOST_ROUNDOFFS = 4096.0
 """Roundoffs of the largest output by which a file may differ where no bound is smaller. Chosen: networks of 100 layers
 were seen to differ by less than 100, a wrong head, tap or side by far more than 4096."""
@@ -46,9 +46,9 @@ def export(
     """Writes `network` as a program with free batch and sides, runs it from the file, and returns notes on both.
 
     Args:
-        suffix: .pt2 or .onnx.
-        engine: the order of evaluation that is exported; by default the network's own for .pt2, for .onnx the
-            separable one, which is attention; "conv" gives convolutions.
+        suffix: of `EXPORTS`.
+        engine: the order of evaluation that is exported; by default that of the table: the network's own for .pt2, for
+            .onnx the separable one, which is attention; "conv" gives convolutions.
         input_size: channels and sides to trace with; the architecture's own by default.
         bound: the largest difference that rounding can make, from a certificate.
         notes: text that is stored beside the program.
@@ -57,7 +57,9 @@ def export(
         UsageError: nothing says how large the images are (C2A005), or a library is missing (C2A003).
     """
     network = deepcopy(network).eval().requires_grad_(False)
-    if (engine_name := engine or EXPORT_ENGINES[suffix]) and attention_layers(network):
+    way = EXPORTS[suffix]
+    engine_name: Any = engine or way.engine
+    if engine_name and attention_layers(network):
         set_engine(network, engine_name)
     size = tuple(input_size or input_size_of(network) or ())
     if not size:
@@ -74,11 +76,12 @@ def export(
             images[1] = noise((3, *size), parameter)
             expected.append(run_network(network, images[1]))
         with warnings.catch_warnings(action="ignore"):
-            whole_layers = suffix == ".onnx" and engine_name == "separable"
+            whole_layers = bool(way.whole_layers) and engine_name == way.whole_layers
             example = images[1] if 1 in size[1:] else images[0]  # torch.export fixes a side of 1
             program = trace_program(with_whole_layers(network) if whole_layers else network, example)
             metadata = {**program_metadata(network), **(notes or {})}
-            run_file = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, metadata)
+            resolve_name(way.write)(program, path, metadata)
+            run_file = resolve_name(way.run)(path)
         for image, expected_output in zip(images, expected, strict=True):
             check_exported_file(run_file, image, expected_output, bound)
     sizes = " and ".join("x".join(map(str, image.shape)) for image in images)
@@ -132,10 +135,14 @@ def program_metadata(network: nn.Module) -> dict[str, str]:
     return metadata | ({"source sha256": source.sha256, "read as": source.to_text()} if source else {})
 
 
-def write_program(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
-    """Writes a .pt2 file and loads it back."""
+def write_program(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> None:
+    """Writes a .pt2 file."""
     with open_for_torch(path) as file:
         torch.export.save(program, file, extra_files={"conv2attn.json": json.dumps(dict(notes), sort_keys=True)})
+
+
+def run_program(path: Path) -> Callable[[Tensor], Tensor]:
+    """The program in a .pt2 file."""
     with path.open("rb") as file:
         loaded: Any = torch.export.load(file).module()
     return partial(run_network, loaded)
@@ -151,8 +158,8 @@ def why_not_onnx(error: BaseException) -> str:
     return re.sub(r"\x1b\[\d*m", "", first_line(error))[:200]
 
 
-def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
-    """Writes an .onnx file and opens it in onnxruntime."""
+def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> None:
+    """Writes an .onnx file."""
     optional("onnxscript")
     try:
         translations: Any = {ATTENTION_OPERATOR: attention_nodes}
@@ -168,12 +175,26 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
         assert onnx_program is not None
         onnx_program.model.metadata_props.update(notes)
         onnx_program.save(str(path), external_data=False)
-        session = open_session(str(path))
     except OSError:
         raise
     except Exception as error:
         refusal = f"torch.onnx does not export it ({why_not_onnx(error)})"
         raise CheckpointError("C2A309", refusal, "Save it as .pt or .pt2, or with another --engine.") from error
+
+
+def run_onnx(path: Path) -> Callable[[Tensor], Tensor]:
+    """The model in an .onnx file, in onnxruntime.
+
+    Raises:
+        CheckpointError: onnxruntime does not take it (C2A309).
+    """
+    try:
+        session = open_session(str(path))
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = f"onnxruntime does not take the file ({first_line(error)[:200]})"
+        raise CheckpointError("C2A309", reason, "Save it as .pt or .pt2, or with another --engine.") from error
     name = session.get_inputs()[0].name
     return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
 

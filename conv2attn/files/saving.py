@@ -33,9 +33,8 @@ from conv2attn.networks.conversion.outcomes import remembered
 from conv2attn.networks.conversion.patch_chains import chain_of
 from conv2attn.networks.conversion.redirection import CHILD, AttendedForward, AttendingCalls, pause, resume
 from conv2attn.networks.provenance import provenance_of
-from conv2attn.suffixes import NETWORK_SUFFIXES, TENSOR_SUFFIXES
+from conv2attn.suffixes import EXPORTS, NETWORK_SUFFIXES, TENSOR_SUFFIXES
 
-PROGRAMS = (".pt2", ".onnx")
 IN_PYTHON = "Save network.state_dict() with torch.save, and rebuild the network in Python."
 COMPARED_TYPES = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, torch.device)
 
@@ -86,7 +85,7 @@ def save(
     path = Path(path)
     check_network_suffix(path)
     options: dict[str, Any] = {"engine": engine, "example_input": example_input, "bound": bound, "notes": notes}
-    if path.suffix in PROGRAMS:
+    if path.suffix in EXPORTS:
         example = options.pop("example_input")
         if not isinstance(example, Tensor | None) and not is_size(example):
             raise UsageError("C2A006", "example_input is neither a tensor nor a size", "Pass one image.")
@@ -94,7 +93,7 @@ def save(
         with replacing(path, force) as temporary:
             return export(network, temporary, path.suffix, input_size=size, **options)
     if unused := [name for name, value in options.items() if value is not None]:
-        raise UsageError("C2A004", f"{unused[0]} is of {' and '.join(PROGRAMS)}, not of {path.suffix}", "Leave it out.")
+        raise UsageError("C2A004", f"{unused[0]} is of {' and '.join(EXPORTS)}, not of {path.suffix}", "Leave it out.")
     plan, state = plan_to_save(network, refuted), dict(network.state_dict())
     if isinstance(plan.architecture, Foreign):
         plan = replace(plan, architecture=rebuilding_architecture(plan, network, state))
