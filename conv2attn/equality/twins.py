@@ -39,7 +39,9 @@ WITHOUT_STATE = ("lock", "RLock", "ContextVar")
 HOOKS = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
 PRE_HOOKS = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
 OF_CONVERSION = ("_conv2attn_conversion", "_conv2attn_provenance", "save_pretrained")
-"""What convert and load note on a network; its forward reads none of it."""
+OF_TRANSFORMERS = ("_is_hf_initialized", "_no_split_modules")
+"""What convert and load, and transformers when it draws weights or spreads layers over devices, note on a network; its
+forward reads none of it."""
 OF_GRAPHS = ("_graph", "meta", "_code", "_lineno_map", "_prologue_start")
 """What belongs to the node objects of an fx graph; its code and its targets are compared instead."""
 EVERYWHERE = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_forward_hooks_always_called")
@@ -55,6 +57,9 @@ class Different(Exception):
 @final
 class Lockstep:
     """One walk through two networks.
+
+    Args:
+        numbers: whether tensors are compared by their bits, strides and devices too, and not by shape and dtype alone.
 
     Attributes:
         difference: the first difference, as `path: reason`; empty for twins.
@@ -229,7 +234,7 @@ class Lockstep:
         for key in (*seen, "device") if self.numbers else seen:
             if getattr(first, key) != getattr(second, key):
                 raise Different(f"{key} of a tensor is {getattr(second, key)}, not {getattr(first, key)}")
-        if bits and layout(first) != layout(second):
+        if bits and self.numbers and layout(first) != layout(second):
             raise Different("strides of a tensor")
         if bits and self.numbers and not same_bits(first, second):
             raise Different("numbers of a tensor")
@@ -399,7 +404,7 @@ def plain_attributes(module: nn.Module) -> dict[str, Any]:
     """The attributes of a module that are compared one by one; hooks by their order, as torch numbers them itself."""
     computed = {name for hook in reparametrisations(module).values() if (name := getattr(hook, "name", ""))}
     graphs = OF_GRAPHS if isinstance(module, fx.GraphModule) else ()
-    left_out = {*HOOKS, *PRE_HOOKS, *OF_CONVERSION, *graphs, *computed, "_modules"}
+    left_out = {*HOOKS, *PRE_HOOKS, *OF_CONVERSION, *OF_TRANSFORMERS, *graphs, *computed, "_modules"}
     if isinstance(module, AttendingCalls):
         left_out.add("later_layers")
     attributes = dict[str, Any]()

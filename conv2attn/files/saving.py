@@ -1,5 +1,6 @@
 """A converted network in one file of tensors and plain data, and back, bit for bit."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.arguments import check_kind, check_network, is_size, renamed
+from conv2attn.equality.twins import Lockstep, same_bits
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files.atomic_files import replacing, write_torch
 from conv2attn.files.contents import contents_of
@@ -31,12 +33,12 @@ from conv2attn.layers.attention.plan import to_plan
 from conv2attn.networks import attention_layers
 from conv2attn.networks.conversion.outcomes import remembered
 from conv2attn.networks.conversion.patch_chains import chain_of
-from conv2attn.networks.conversion.redirection import CHILD, AttendedForward, AttendingCalls, pause, resume
+from conv2attn.networks.conversion.redirection import CHILD, AttendingCalls
 from conv2attn.networks.provenance import provenance_of
 from conv2attn.suffixes import EXPORTS, NETWORK_SUFFIXES, TENSOR_SUFFIXES
 
+NOTES_OF_CONFIGURATIONS = ("architectures", "model_type", "transformers_version", "_name_or_path")
 IN_PYTHON = "Save network.state_dict() with torch.save, and rebuild the network in Python."
-COMPARED_TYPES = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, torch.device)
 
 
 @renamed(input_size="example_input")
@@ -197,7 +199,7 @@ def check_rebuilds(network: nn.Module, path: Path) -> None:
     assert saved is not None
     plan, tensors = saved
     state = network.state_dict()
-    difference = next((k for k in state if k not in tensors or not equal_bits(state[k], tensors[k])), "")
+    difference = next((k for k in state if k not in tensors or not same_bits(state[k], tensors[k])), "")
     if not difference and (not isinstance(plan.architecture, Foreign) or plan.architecture.built_by_library):
         difference = rebuilt_difference(network, plan, tensors)
     if difference:
@@ -212,33 +214,31 @@ def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str
             rebuilt = rebuild(plan, tensors)
     except CheckpointError as error:
         return f"it has changed since it was built: {error.found}"
-    modules, rebuilt_modules = (dict(each.named_modules(remove_duplicate=False)) for each in (network, rebuilt))
-    for name in [*modules, *(rebuilt_modules.keys() - modules.keys())]:
-        if (
-            name not in modules
-            or name not in rebuilt_modules
-            or module_signature(modules[name]) != module_signature(rebuilt_modules[name])
-        ):
-            return f"{name or 'the network'} is another module, or has attributes or hooks of its own"
-    return ""
+    for name, module in rebuilt.named_modules():  # a file holds no modes
+        with contextlib.suppress(AttributeError):
+            module.training = network.get_submodule(name).training
+    if (ours := configuration_of(network)) and ours == configuration_of(rebuilt):  # of transformers: it says the same
+        shared = {id(rebuilt.config): network.config}
+        for module in rebuilt.modules():
+            vars(module).update({key: shared[id(each)] for key, each in vars(module).items() if id(each) in shared})
+    walk = Lockstep(network, rebuilt, numbers=False)
+    if walk.difference:
+        return walk.difference
+    pairs = list(walk.layers)  # what is computed by a layer of this project stands in its line
+    for name, (before, calls) in walk.calls.items():
+        pairs += [(name, *pair) for pair in zip(before.layers if before else (), calls.layers, strict=True)]
+    lines = ((name, *map(line_of, pair)) for name, *pair in pairs)
+    return next((f"{name}: {other}, not {mine}" for name, mine, other in lines if mine != other), "")
 
 
-def module_signature(module: nn.Module) -> tuple[Any, ...]:
-    """A module without its tensors and mode: class, hooks, a forward of its own, and plain attributes.
-
-    Of an attention layer no attributes: those that count are in its line, and a file keeps no others.
-    """
-    public = {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "training"}
-    attention = isinstance(module, MultiHeadSelfAttention)
-    plain = {key: repr(value) for key, value in public.items() if isinstance(value, COMPARED_TYPES) and not attention}
-    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-    names = [getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks if hook not in (pause, resume)]
-    own_forward = not isinstance(public.get("forward"), AttendedForward | None)
-    return type(module), module.extra_repr(), plain, names, own_forward
+def configuration_of(network: Any) -> dict[str, Any]:
+    """The configuration of a network of transformers without what it notes; empty for others."""
+    if not hasattr(getattr(network, "config", None), "to_json_string"):
+        return {}
+    entries = json.loads(network.config.to_json_string(use_diff=False))
+    return {key: value for key, value in entries.items() if key not in NOTES_OF_CONFIGURATIONS}
 
 
-def equal_bits(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are the same bit for bit."""
-    same_type = first.shape == second.shape and first.dtype == second.dtype
-    parts = (each.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format) for each in (first, second))
-    return same_type and torch.equal(*(part.view(torch.uint8) for part in parts))
+def line_of(layer: nn.Module) -> str:
+    """A layer in a line, with its class."""
+    return f"{type(layer).__name__}({layer.extra_repr()})"

@@ -55,6 +55,11 @@ CHANGES = {
     "a layer": lambda net: net.layer1.append(nn.ReLU()),
     "a stage": lambda net: setattr(net, "layer1", nn.Sequential(nn.Conv2d(4, 4, 1))),
     "a forward": lambda net: setattr(net.relu, "forward", torch.sigmoid),
+    "a list": lambda net: setattr(net, "order", [3]),
+    "a mapping of tensors": lambda net: setattr(net, "table", {"a": torch.ones(1)}),
+    "an object": lambda net: setattr(net.relu, "context", nn.Parameter),
+    "a closure": lambda net: vars(net.bn1).update(momentum=lambda: net),
+    "a hidden attribute": lambda net: setattr(net.layer1, "_order", 3),
     "a stride": lambda net: setattr(net.layer2[0].downsample[0], "stride", (1, 1)),
 }
 
