@@ -242,15 +242,17 @@ class Showing:
     wide: bool
     plot: str | None = None
 
-    def finish(self, result: "Report", *lines: str) -> NoReturn:
-        """Shows the report, says some lines on what was done, and exits with the code of the report."""
-        self.show(result)
+    def finish(self, result: "Report", *lines: str, cited: str = "") -> NoReturn:
+        """Shows the report, or what cites it, says some lines on what was done, and exits with the report's code."""
+        self.show(result, cited)
         self.say(*lines)
         sys.exit(result.exit_code)
 
-    def show(self, result: "Report") -> None:
+    def show(self, result: "Report", cited: str = "") -> None:
         """Shows the report, and writes it and its picture to files if asked."""
-        if self.quiet:
+        if cited:
+            click.echo(cited)
+        elif self.quiet:
             from conv2attn.report import document
 
             click.echo(document(result).answer[0])
@@ -294,9 +296,9 @@ REPORTING = (
     click.option(
         "--format",
         "form",
-        type=click.Choice([*REPORT_SUFFIXES.values()]),
+        type=click.Choice([*REPORT_SUFFIXES.values(), "github"]),
         default="text",
-        help="Format of the report on stdout.",
+        help="Format of the report on stdout; github is text with an annotation of GitHub behind it.",
     ),
     click.option(
         "--report",
@@ -307,6 +309,14 @@ REPORTING = (
     force,
 )
 reporting = grouped("showing", Showing, "Report", *REPORTING)
+CITE = options(
+    click.option(
+        "--cite",
+        is_flag=True,
+        help="Show one sentence with the hashes of the files and the version, and BibTeX, in place of the report.",
+    ),
+    heading="Report",
+)
 PLOT = click.option(
     "--plot", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw each layer's error beside its bound."
 )

@@ -9,6 +9,7 @@ import click
 
 from conv2attn.cli.group import main
 from conv2attn.cli.options import (
+    CITE,
     INPUT_SIZE,
     INPUTS,
     RUNS,
@@ -17,6 +18,7 @@ from conv2attn.cli.options import (
     Showing,
     Written,
     choosing,
+    command_line,
     force,
     options,
     output_option,
@@ -126,9 +128,19 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
 )
 @click.option("--columns", "defined", is_flag=True, help="Define every column, with its source; reads no file.")
 @tokens
+@CITE
 @reporting
+@click.pass_context
 def heads(
-    model: str | None, plot: str | None, compare: tuple[str, ...], defined: bool, showing: Showing, **arguments: Any
+    context: click.Context,
+    /,
+    model: str | None,
+    plot: str | None,
+    compare: tuple[str, ...],
+    defined: bool,
+    cite: bool,
+    showing: Showing,
+    **arguments: Any,
 ) -> None:
     """Measure what each head of MODEL does.
 
@@ -151,8 +163,15 @@ def heads(
     from conv2attn.cli.attention_files import compared_in, facts_in
 
     if compare:
-        showing.finish(compared_in((model, *compare), force=showing.force, **arguments))
-    showing.finish(facts_in(model, plot=plot, force=showing.force, **arguments))
+        report: Any = compared_in((model, *compare), force=showing.force, **arguments)
+    else:
+        report = facts_in(model, plot=plot, force=showing.force, **arguments)
+    cited = ""
+    if cite:
+        from conv2attn.cli.cite import citation
+
+        cited = citation(report, (model, *compare, arguments["tokens"].inputs), command_line(context))
+    showing.finish(report, cited=cited)
 
 
 @main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")

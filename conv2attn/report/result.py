@@ -69,6 +69,10 @@ class Report(ABC):
         """The report for a terminal of `width` columns; as wide as it needs without one."""
         return text.to_text(document(self, verbose), width, colour)
 
+    def to_github(self, verbose: bool = False) -> str:
+        """The report as text, and its verdict as an annotation of a run of GitHub Actions."""
+        return text.to_github(document(self, verbose))
+
     def to_markdown(self, verbose: bool = False) -> str:
         """The report for a document."""
         return markup.to_markdown(document(self, verbose))

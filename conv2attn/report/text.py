@@ -30,6 +30,10 @@ STYLES = {
 }
 
 
+LEVELS = {Verdict.HOLDS: "notice", Verdict.REFUTED: "error"}
+"""How GitHub shows a verdict; the others are warnings."""
+
+
 def to_text(document: Document, width: int | None = None, colour: bool = False) -> str:
     """The answer, then the parts, with a blank line between; no line is longer than `width`, but verbatim ones.
 
@@ -49,6 +53,15 @@ def to_text(document: Document, width: int | None = None, colour: bool = False) 
     )
     show_on(console, document, width)
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def to_github(document: Document) -> str:
+    """The text, and a workflow command that annotates a run with the answer and the first note."""
+    verdict = Verdict.HOLDS if document.verdict is None else document.verdict
+    message = "\n".join(document.sentences[: len(document.answer) + 1])
+    for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+        message = message.replace(character, code)
+    return f"{to_text(document)}::{LEVELS.get(verdict, 'warning')} title=conv2attn {verdict.value}::{message}\n"
 
 
 def to_svg(document: Document) -> str:
