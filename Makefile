@@ -4,6 +4,7 @@
 #   make gpu      tests and figures of an accelerator, in benchmarks/gpu.md; DEVICE=cuda is the default
 #   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
 #   make mutation ROOM=bounds [COUNT=300] [SEED=0]   seeded mutants of a room of mutation.toml, and who survives
+#   make fresh    the drawn tests with a fresh seed, which is printed; make thorough: with 10,000 examples
 #   make docs     the documentation site, in site/
 #   make attack   10,000 random statements put to the core that decides the claims
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
@@ -20,6 +21,7 @@ CONSTRAINTS ?= constraints.txt
 COUNT ?= 300
 SEED ?= 0
 DEVICE ?= cuda
+DRAWN ?= tests/layers tests/theory
 REHEARSED ?= demo test proofs docs
 SYSTEM_PACKAGES = $(shell $(PYTHON) -c 'import importlib.util as u; print("--system-site-packages" * bool(u.find_spec("torch")))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -27,7 +29,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 OLDEST := .venv-oldest/bin
 QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/files/laws.py
 
-.PHONY: oldest artefact demo test docs proofs attack bench gpu zoo mutants mutation release clean
+.PHONY: oldest artefact demo test fresh thorough docs proofs attack bench gpu zoo mutants mutation release clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo
@@ -38,6 +40,13 @@ test: .venv/.installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(PYTEST_WORKERS)
+
+# In one process: the seed that pytest prints is then that of every test.
+fresh: .venv/.installed-dev
+	CONV2ATTN_PROFILE=fresh $(BIN)/pytest -m hypothesis $(DRAWN)
+
+thorough: .venv/.installed-dev
+	CONV2ATTN_PROFILE=thorough $(BIN)/pytest -m hypothesis --timeout=0 $(DRAWN)
 
 oldest: .venv-oldest/.installed
 	$(OLDEST)/conv2attn demo
