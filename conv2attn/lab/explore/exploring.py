@@ -25,6 +25,8 @@ from conv2attn.networks.provenance import provenance_of
 from conv2attn.networks.zoo import AttentionClassifier
 
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
+OPENING = 2.0
+"""Alpha of convolutions that are converted for a page: one-hot heads would be one dot each."""
 PUBLISHED = 224
 """Default side of the images of a vision transformer."""
 PAGE_PARTS = {"/* STYLE */": ("style.css",), "/* SCRIPT */": ("attention.js", "drawing.js", "page.js")}
@@ -70,7 +72,7 @@ def explore(
     """One page that shows where each head of `network` looks on an image.
 
     Attention is shown as it runs, of whatever library; where nothing attends, convolutions are shown as the attention
-    that they convert to.
+    that they convert to, softened to alpha 2: on the page, a slider sharpens it until it is the convolution.
 
     Args:
         example_input: images (count, channels, rows, columns), or their size; by default the first example image of
@@ -166,11 +168,11 @@ def explore_image(network: nn.Module, image: Tensor, only: Selection, budget: Bu
 
 
 def as_attention(network: nn.Module) -> nn.Module:
-    """The network, its convolutions converted if nothing in it is attention of this project."""
+    """The network; if nothing in it is attention of this project, its convolutions as heads at `OPENING`."""
     if attention_layers(network):
         return network
     with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
-        return convert(network)
+        return convert(network, alpha=OPENING)
 
 
 def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:

@@ -244,3 +244,27 @@ def test_the_page_cannot_reach_a_network(browser, tmp_path):
     visit_layers(browser, tmp_path, converted(), plant="new Image().src = 'http://127.0.0.1:9/';")
     (entry,) = browser.log()
     assert "Content Security Policy" in entry["message"]
+
+
+def test_convolutions_open_softened_and_the_photo_stays_in_view_on_a_phone(browser, tmp_path):
+    page = explore(nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)), image())
+    (tmp_path / "page.html").write_text(page.html)
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.post("/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=metrics)
+    try:
+        browser.post("/url", url=(tmp_path / "page.html").as_uri())
+        assert browser.run("return state.alpha") == 2
+        assert browser.run("return document.documentElement.scrollWidth") == 390
+        for place in ("attention", "heads", "output-section"):
+            browser.run(f"document.getElementById('{place}').scrollIntoView({{block: 'center'}})")
+            top, bottom = browser.run(
+                "const box = document.getElementById('image').getBoundingClientRect(); return [box.top, box.bottom]"
+            )
+            assert 0 <= top < bottom <= 844
+    finally:
+        browser.post("/goog/cdp/execute", cmd="Emulation.clearDeviceMetricsOverride", params={})
+
+
+def test_a_notebook_shows_the_page_in_its_cell():
+    page = explore(nn.Conv2d(2, 4, 3), image())
+    assert page._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
