@@ -2,6 +2,8 @@
 
 - `docs/errors.md`, from the rules in `conv2attn/errors.py`;
 - `docs/*.schema.json`, from the types of the JSON documents;
+- which claims bounds name, in `docs/certificates.md`, from calls of them in `docs/bound_claims.py`;
+- `docs/claims.md` and its picture, from `proofs/formal/Claims.v`;
 - the kinds of files that are refused, in `docs/files.md`, from `conv2attn/files/kinds.py`;
 - the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
@@ -160,14 +162,21 @@ def write_curves() -> None:
 
 def main() -> None:
     """Writes all of it."""
+    import bound_claims
     import house
+
+    from proofs import claims_page
 
     write_curves()
     (ROOT / "docs" / "errors.md").write_text(error_codes())
     for name in SCHEMAS:
         (ROOT / "docs" / f"{name}.schema.json").write_text(schema(name))
+    (ROOT / "docs" / "claims.md").write_text(claims_page.page())
+    (ROOT / "docs" / "claims.svg").write_text(claims_page.picture())
     refused = {"refused": refused_files()}
-    for name, parts in (("experiments", tables()), ("house", house.parts()), ("files", refused)):
+    claims = {"claims": bound_claims.table()}
+    generated = {"experiments": tables(), "house": house.parts(), "files": refused, "certificates": claims}
+    for name, parts in generated.items():
         page = ROOT / "docs" / f"{name}.md"
         page.write_text(filled(page.read_text(), parts))
     for guide in GUIDES:

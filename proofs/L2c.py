@@ -27,7 +27,8 @@ CLAIM = Claim(
     "of the quadratic head gives the target at least theta(e^-alpha)^-n, theta(q) the sum of q^(m^2) over all "
     "integers, which is at least (1 + 2/(e^alpha - 1))^-n. So the leaked mass is at most 1 - theta^-n, for all sizes "
     "at once. With one alpha for each axis, or with a real centre, the factor theta of an axis is the sum over all "
-    "integers m of e^(-alpha (m^2 - 2 m f)), f from the target to the centre.",
+    "integers m of e^(-alpha (m^2 - 2 m f)), f from the target to the centre. A gated head, which attends by position "
+    "with a share g and by content with the rest, leaks at most 1 - g and g times that.",
     formula=r"\frac{1}{\sum_{k \in S} e^{-\alpha\|k - q - \Delta\|^2}} \ge \theta(e^{-\alpha})^{-n} \ge "
     r"\left(1 + \frac{2}{e^\alpha - 1}\right)^{-n},\quad \theta(q) = \sum_{m \in \mathbb{Z}} q^{m^2}",
     conditions=(

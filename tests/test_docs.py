@@ -91,6 +91,13 @@ def test_the_tables_of_the_experiments_are_those_of_their_rows():
     assert GENERATE.filled(page, GENERATE.tables()) == page
 
 
+def test_the_claims_that_bounds_name_are_those_of_the_table():
+    page = (DOCS / "certificates.md").read_text()
+    table = module(DOCS / "bound_claims.py").table()
+    assert GENERATE.filled(page, {"claims": table}) == page
+    assert GENERATE.filled(page, {"claims": table.replace("L2c", "L2b", 1)}) != page
+
+
 def test_the_kinds_of_files_that_are_refused_are_listed():
     page = (DOCS / "files.md").read_text()
     assert GENERATE.filled(page, {"refused": GENERATE.refused_files()}) == page

@@ -16,13 +16,14 @@ from conv2attn.span.questions import (
     redundant_heads,
 )
 from conv2attn.span.recover import Recovered, recover
-from conv2attn.span.span_report import Condition, Counting, Evidence, SpanReport, SpanRow, Target
+from conv2attn.span.span_report import Condition, Counting, Ends, Evidence, SpanReport, SpanRow, Target
 
 __all__ = [
     "CONDITIONS",
     "Condition",
     "ConvolutionFact",
     "Counting",
+    "Ends",
     "Evidence",
     "Expression",
     "HeadFacts",

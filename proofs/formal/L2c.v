@@ -5,7 +5,8 @@
     theta(q) the sum of q^(m^2) over all integers, which is at least (1 + 2/(e^alpha - 1))^-n. So
     the leaked mass is at most 1 - theta^-n, for all sizes at once. With one alpha for each axis, or
     with a real centre, the factor theta of an axis is the sum over all integers m of e^(-alpha (m^2
-    - 2 m f)), f from the target to the centre.
+    - 2 m f)), f from the target to the centre. A gated head, which attends by position with a share
+    g and by content with the rest, leaks at most 1 - g and g times that.
     Source: this project; Cordonnier et al. 2020, Lemma 2 and the remark on the magnitude of alpha.
     Does not show: That theta converges and that a sum of non-negative terms is at least any partial
     sum, which are used as such; that the steps make up the theorem, which the formal layer checks.

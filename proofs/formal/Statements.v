@@ -402,6 +402,18 @@ Definition L2c_centre := forall n (alpha centre total : 'I_n -> R) (m : point n)
     (fun k => \sum_a - alpha a * ((IZR (pos k a) - centre a) * (IZR (pos k a) - centre a)))
     nearest)%R.
 
+Section Gate.
+Local Open Scope R_scope.
+(** A gated head attends by position with the share [g] and by content with the rest: what it leaks
+    is at most the rest, and [g] times the leak. *)
+Definition gate_leaks (most : R -> R -> R) := forall n (g alpha : R), 0 <= g <= 1 -> 0 < alpha ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target (content : K -> R),
+  (forall k, 0 <= content k) ->
+  1 - ((1 - g) * content target + g * quadratic_head pos alpha (pos target) target)
+    <= most g (1 - / theta_bound alpha ^ n).
+Definition L2c_gate := gate_leaks (fun g leak => (1 - g) + g * leak).
+End Gate.
+
 (** L2d: over a box, the softmax of a sum over the axes is the product of the softmaxes of the axes,
     for real centres, one sharpness an axis, and whatever else a sum over the axes may be. *)
 Definition L2d := forall n (size : 'I_n -> nat) (s : forall a, 'I_(size a) -> R) (k : box size),
@@ -1702,6 +1714,41 @@ Definition ROW_read := forall n x answers, Rows.answers n x = Some answers -> ex
   x = List.concat (List.map Rows.written rows) /\ answers = List.map Rows.answer rows /\
   forall r b, Rows.answer r = Some b -> Rows.fits r = true /\ b = Rows.bound r.
 End Rows.
+
+(** * GRAD: gradients *)
+Section Gradients.
+Local Open Scope R_scope.
+(** Hard heads whose positions are frozen have the convolution's derivative along every curve of
+    images, weights and biases. *)
+Definition derivatives_if (attends : forall n (g : geometry n) (H : finType),
+    (H -> taps g) -> (H -> queries g -> keys g -> reals) -> Prop) :=
+  forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> reals)
+    (Wval : R -> H -> 'I_(G * ci) -> D -> reals) (Wout : R -> H -> D -> 'I_(G * co) -> reals)
+    (weight : R -> 'I_(G * co) -> nat -> taps g -> reals) (b : R -> 'I_(G * co) -> reals)
+    (X : R -> pixels g -> 'I_(G * ci) -> reals),
+  bijective f -> attends n g H f P ->
+  (forall t h c o, merged (Wval t) (Wout t) h c o = tap (weight t) (f h) c o) ->
+  forall q o t slope,
+  derivable_pt_lim (fun t => mhsa P (Wval t) (Wout t) (b t) (zero_pad (X t)) q o) t slope <->
+  derivable_pt_lim (fun t => torch_conv (weight t) (b t) (X t) q o) t slope.
+Definition GRAD := derivatives_if (fun n g H f P => hard f P).
+(** The mean that a quadratic head reads of any numbers [y] of the keys moves with its centre by
+    twice alpha times their covariance with the coordinate. *)
+Definition moved_mean (K : finType) n (pos : K -> 'I_n -> R) (alpha : R) (centre : 'I_n -> R)
+    (y : K -> R) (a : 'I_n) (t : R) : R :=
+  \sum_k softmax (fun j => - alpha * \sum_b ((pos j b - (centre b + if b == a then t else 0))
+    * (pos j b - (centre b + if b == a then t else 0)))) k * y k.
+Definition covariance (K : finType) (p x y : K -> R) : R :=
+  \sum_k p k * (x k * y k) - (\sum_k p k * x k) * (\sum_k p k * y k).
+Definition moves_by (slope : R -> R -> R) :=
+  forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (centre : 'I_n -> R) (y : K -> R)
+    (a : 'I_n) (k0 : K),
+  derivable_pt_lim (moved_mean pos alpha centre y a) 0
+    (slope alpha (covariance (softmax (fun j => - alpha
+      * \sum_b ((pos j b - centre b) * (pos j b - centre b)))) (fun k => pos k a) y)).
+Definition GRAD_centre := moves_by (fun alpha covariance => 2 * alpha * covariance).
+End Gradients.
 
 (** * SPAN: certificates that the checker confirms *)
 Section Span.

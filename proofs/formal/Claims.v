@@ -1,0 +1,346 @@
+(** * The claims, in the order of the paper
+
+    Every theorem here is written out over the definitions of [Statements]: the layer of the paper,
+    PyTorch's convolution, the softmax, arithmetics. A lemma by reflexivity ties each to the name
+    that its proof, its instance and its mutants use, so that nothing else is claimed. Read with
+    Cordonnier, Loukas, Jaggi, ICLR 2020; its equations are cited by number. *)
+From Coq Require Import ZArith Reals.
+From mathcomp Require Import all_ssreflect.
+From mathcomp Require ssralg ssrnum matrix mxalgebra.
+From C2A Require Checker Rows.
+From C2A Require Import Statements.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+
+(** * Lemma 1
+
+    Heads in bijection with the taps of a convolution, each of which reads the key of its tap and no
+    other (Eq. (10)), with [W_val W_out] the matrix of the tap: the layer is the convolution, for
+    every image. Any number of axes, strides, dilations, paddings with zeros, groups; numbers of any
+    commutative ring. Always offset = key - query (E4). *)
+Definition Lemma1 := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
+Lemma Lemma1E : Lemma1 = L1. Proof. reflexivity. Qed.
+(** Zero padding was one map in front of the keys. The lemma holds for any other: reflecting,
+    cropping, stuffing with zeros. *)
+Definition Lemma1_any_tokens := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall Z q o, mhsa P Wval Wout b Z q o = conv_of_keys weight b Z q o.
+Lemma Lemma1_any_tokensE : Lemma1_any_tokens = L1_any. Proof. reflexivity. Qed.
+
+(** * Lemma 2
+
+    The encoding [r = (|delta|^2, delta)] of [D_p = n + 1] numbers and [v = - alpha (1, - 2 Delta)]
+    give the score [- alpha (|delta - Delta|^2 - |Delta|^2)], Eq. (14), whatever the tokens are. *)
+Definition Lemma2_score := (forall (S : numbers) n (Cin : finType) (alpha : S)
+    (offset delta : 'I_n -> S) (xq xk : Cin -> S),
+  score (fun _ _ => zero) (fun _ _ => zero) (@identity _ _) (fun _ => zero) (direction alpha offset)
+    xq xk (encoding delta)
+  = (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num) /\
+  forall n, #|{: option 'I_n}| = n.+1.
+Lemma Lemma2_scoreE : Lemma2_score = L2a. Proof. reflexivity. Qed.
+(** Its softmax is one-hot at the target in the limit of alpha, uniformly over all finite grids. *)
+Definition Lemma2_limit := forall n (eps : R), (0 < eps)%R ->
+  exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target k,
+  (Rabs (quadratic_head pos alpha (pos target) k - one_hot target k) <= eps)%R.
+Lemma Lemma2_limitE : Lemma2_limit = L2b. Proof. reflexivity. Qed.
+(** And at a finite alpha the target's share is at least [theta^-n], [theta = 1 + 2 / (e^alpha -
+    1)]. *)
+Definition Lemma2_share := forall n (alpha : R), (0 < alpha)%R ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target,
+  (/ (1 + 2 / (exp alpha - 1)) ^ n <= quadratic_head pos alpha (pos target) target)%R.
+Lemma Lemma2_shareE : Lemma2_share = L2c. Proof. reflexivity. Qed.
+(** A gated head, as ConViT has them, leaks at most the share [1 - g] of content and [g] times
+    that. *)
+Definition Gated_head := forall n (g alpha : R), (0 <= g <= 1)%R -> (0 < alpha)%R ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target (content : K -> R),
+  (forall k, 0 <= content k)%R ->
+  (1 - ((1 - g) * content target + g * quadratic_head pos alpha (pos target) target)
+    <= (1 - g) + g * (1 - / (1 + 2 / (exp alpha - 1)) ^ n))%R.
+Lemma Gated_headE : Gated_head = L2c_gate. Proof. reflexivity. Qed.
+(** Read as an equality it is false: on two keys no finite scores give Eq. (10) (E14). *)
+Definition Lemma2_literally := forall (K : finType) (s : K -> R) (target other : K),
+  other != target -> (softmax s target < 1)%R.
+Lemma Lemma2_literallyE : Lemma2_literally = LIT. Proof. reflexivity. Qed.
+
+(** * Theorem 1
+
+    Heads of dimension at least [min (D_in, D_out)], one a tap, express any convolution: values and
+    outputs exist with which, for each image [X], the layer comes within any [eps] of it from some
+    alpha on. The limit is pointwise in [X]: this alpha may depend on it. *)
+Definition Theorem1 := forall n (g : geometry n), fits g ->
+  forall (G ci co d : nat), (minn (G * ci) (G * co) <= d)%N ->
+  forall (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
+  exists (Wval : taps g -> 'I_(G * ci) -> 'I_d -> reals)
+    (Wout : taps g -> 'I_d -> 'I_(G * co) -> reals),
+  forall (X : pixels g -> 'I_(G * ci) -> reals) (eps : R), (0 < eps)%R ->
+  exists alpha0 : R, forall alpha, (alpha0 < alpha)%R -> forall Xq q o,
+  (Rabs (mhsa (converted alpha id Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b
+    (zero_pad X) q o - torch_conv weight b X q o) <= eps)%R.
+Lemma Theorem1E : Theorem1 = T1. Proof. reflexivity. Qed.
+(** At a finite alpha the two differ by at most the leak times the weights and the spread of each
+    channel: uniformly over all images of a given spread, for any tokens on the keys. *)
+Definition Theorem1_bound := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
+    (b : 'I_(G * co) -> reals),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall alpha, (0 < alpha)%R ->
+  forall (Xq : queries g -> 'I_(G * ci) -> R) (Z : keys g -> 'I_(G * ci) -> reals)
+    (range : 'I_(G * ci) -> R), (forall c k k', Rabs (Z k c - Z k' c) <= range c)%R -> forall q o,
+  (Rabs (mhsa (converted alpha f Xq Z : H -> _ -> _ -> reals) Wval Wout b Z q o
+      - conv_of_keys weight b Z q o)
+  <= (1 - / (1 + 2 / (exp alpha - 1)) ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o))%R.
+Lemma Theorem1_boundE : Theorem1_bound = T1_any. Proof. reflexivity. Qed.
+
+(** * Lemma 3, corrected
+
+    Heads whose attention does not depend on [X] express every convolution if and only if the shifts
+    of its taps are combinations of their attention with one [Phi] for all queries. *)
+Definition Lemma3 := forall (S : numbers) n (g : geometry n) (H : finType)
+    (P : H -> queries g -> pixels g -> S) (ci co d : nat), 0 < ci -> 0 < co -> minn ci co <= d ->
+  (forall (weight : 'I_(1 * co) -> nat -> taps g -> S) (b : 'I_(1 * co) -> S),
+    exists (Wval : H -> 'I_(1 * ci) -> 'I_d -> S) (Wout : H -> 'I_d -> 'I_(1 * co) -> S)
+      (b' : 'I_(1 * co) -> S),
+    forall X q o, mhsa P Wval Wout b' X q o = torch_conv weight b X q o) <->
+  exists Phi : taps g -> H -> S, forall t q i, shift t q i = (\sum_h Phi t h * P h q i)%num.
+Lemma Lemma3E : Lemma3 = L3. Proof. reflexivity. Qed.
+(** As printed, with a [Phi] of its own for each query, it is false (E2), and false for heads
+    narrower than [D_in] and [D_out] (E17). *)
+Definition Lemma3_printed := ~ forall W H K : nat, odd K -> let g := same_padding W H K in
+  forall (Nh : nat) (A : 'I_Nh -> queries g -> pixels g -> R) (Din Dout Dh : nat),
+  let P h q : pixels g -> reals := softmax (A h q) in
+  0 < Din -> 0 < Dout -> K * K <= Nh -> Dout <= Dh -> expresses_all P Din Dout Dh <-> forall q,
+    exists Phi : taps g -> 'I_Nh -> reals, forall t i, shift t q i = (\sum_h Phi t h * P h q i)%num.
+Lemma Lemma3_printedE : Lemma3_printed = L3p. Proof. reflexivity. Qed.
+(** Robustly. Near: [Phi] gives a layer that differs at each query from each convolution by at most
+    what it leaves of the shifts, times the weights. *)
+Definition Lemma3_near := forall n (g : geometry n) (H : finType)
+    (P : H -> queries g -> pixels g -> reals) (ci co d : nat), minn ci co <= d ->
+  forall (Phi : taps g -> H -> R) (weight : 'I_(1 * co) -> nat -> taps g -> reals)
+    (b : 'I_(1 * co) -> reals),
+  exists (Wval : H -> 'I_(1 * ci) -> 'I_d -> reals) (Wout : H -> 'I_d -> 'I_(1 * co) -> reals),
+  (forall h c o, merged Wval Wout h c o
+    = \big[Rplus/0%R]_t (Phi t h * @tap n g reals 1 ci co weight t c o)%R) /\
+  forall (q : queries g) (eps : taps g -> R), (forall t,
+    \big[Rplus/0]_i Rabs (shift (S := reals) t q i - \big[Rplus/0]_h (Phi t h * P h q i))
+      <= eps t)%R ->
+  forall (X : pixels g -> 'I_(1 * ci) -> reals) range, (0 <= range)%R ->
+  (forall i c, Rabs (X i c) <= range)%R ->
+  forall o, (Rabs (mhsa P Wval Wout b X q o - torch_conv weight b X q o)
+    <= range * \big[Rplus/0]_t (eps t
+      * \big[Rplus/0]_c Rabs (@tap n g reals 1 ci co weight t c o)))%R.
+Lemma Lemma3_nearE : Lemma3_near = L3_near. Proof. reflexivity. Qed.
+(** Far: where all coefficients leave more than [eps] of a shift, every layer of these heads misses
+    the convolution that is this shift by more than [eps], at an image of ones and minus ones. *)
+Definition Lemma3_far := forall n (g : geometry n) (H : finType)
+    (P : H -> queries g -> pixels g -> reals) (t : taps g) (eps : R)
+    (some : (H -> R) -> Prop) (asked : queries g -> Prop),
+  (forall phi : H -> R, some phi -> exists2 q, asked q & (eps <
+    \big[Rplus/0]_i Rabs (shift (S := reals) t q i - \big[Rplus/0]_h (phi h * P h q i)))%R) ->
+  forall (d : nat) (Wval : H -> 'I_(1 * 1) -> 'I_d -> reals)
+    (Wout : H -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals),
+  some (fun h => merged Wval Wout h ord0 ord0) ->
+  exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, [/\ asked q, forall i c, Rabs (X i c) = 1%R &
+  (eps < Rabs (mhsa P Wval Wout b' X q o - torch_conv (one_tap t) b X q o))%R].
+Lemma Lemma3_farE : Lemma3_far = L3_far. Proof. reflexivity. Qed.
+
+(** * Fewer heads than taps
+
+    Nothing comes near: of the taps [A] that one output sees, more than heads, every layer misses
+    some tap's shift there by more than any [eps < 1], as the layer 0 does. *)
+Definition Fewer_heads_come_no_nearer := forall n (g : geometry n), fits g ->
+  forall (A : {set taps g}) (q : queries g), (forall t, t \in A -> exists i, sees q t i) ->
+  forall (H : finType) (P : H -> queries g -> pixels g -> reals), #|H| < #|A| ->
+  exists2 t, t \in A & forall (d : nat) (Wval : H -> 'I_(1 * 1) -> 'I_d -> reals)
+    (Wout : H -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals) (eps : R),
+  (eps < 1)%R ->
+  exists (X : pixels g -> 'I_(1 * 1) -> reals) o, (forall i c, Rabs (X i c) = 1%R) /\
+  (eps < Rabs (mhsa P Wval Wout b' X q o - torch_conv (one_tap t) b X q o))%R.
+Lemma Fewer_heads_come_no_nearerE : Fewer_heads_come_no_nearer = TAPS_far.
+Proof. reflexivity. Qed.
+(** * The border, strides, encodings
+
+    Without padding hard heads read the pixel nearest to their target: the convolution of the
+    replicate-padded image, not of the zero-padded one (E8). *)
+Definition Border := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> S)
+    (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall (X : pixels g -> 'I_(G * ci) -> S) q o,
+  mhsa (fun h => replicate S (f h)) Wval Wout b X q o = conv_of_keys weight b (replicate_pad X) q o.
+Lemma BorderE : Border = PAD_layer. Proof. reflexivity. Qed.
+(** A stride selects queries. *)
+Definition Strides := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select : Q' -> Q)
+  (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
+  mhsa (fun h q => P h (select q)) Wval Wout b X q' o = mhsa P Wval Wout b X (select q') o.
+Lemma StridesE : Strides = STR. Proof. reflexivity. Qed.
+(** Over a box the softmax of a sum over the axes is the product of the softmaxes of the axes: rows,
+    then columns. *)
+Definition Axis_after_axis := forall n (size : 'I_n -> nat) (s : forall a, 'I_(size a) -> R)
+    (k : box size),
+  (softmax (fun j : box size => \sum_a s a (j a)) k = \prod_a softmax (s a) (k a))%R.
+Lemma Axis_after_axisE : Axis_after_axis = L2d. Proof. reflexivity. Qed.
+(** The same attention from inner products of absolute features [(2 alpha (q + Delta), - alpha)] and
+    [(k, |k|^2)]. *)
+Definition Absolute_features := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R)
+    (q offset : 'I_n -> R),
+  softmax (fun k => \sum_p query_feature alpha q offset p * key_feature (pos k) p)%R
+  =1 softmax (fun k => square_score alpha q offset (pos k)).
+Lemma Absolute_featuresE : Absolute_features = L2e. Proof. reflexivity. Qed.
+(** With a full covariance (Appendix E of the paper) the score is an inner product of the numbers
+    [delta_i] and [delta_i delta_j], [i <= j], up to a constant of the head. *)
+Definition Full_covariance := forall n (M : 'I_n -> 'I_n -> R), symmetric M ->
+  forall offset delta, generalised_score M offset delta
+  = (linear_part M offset delta + pairs_part (/ 2) M delta - / 2 * bilinear M offset offset)%R.
+Lemma Full_covarianceE : Full_covariance = GQ. Proof. reflexivity. Qed.
+(** Two dimensions of the encoding are enough: for any injective number of the displacement, the
+    score [v . r], [r = (t, t^2)], is largest at the target alone. *)
+Definition Two_dimensions := forall (D : eqType) (t : D -> R), injective t ->
+  forall alpha, (0 < alpha)%R -> forall target d, d != target ->
+  (alpha * (2 * t target) * t d - alpha * (t d * t d)
+    < alpha * (2 * t target) * t target - alpha * (t target * t target))%R.
+Lemma Two_dimensionsE : Two_dimensions = D2. Proof. reflexivity. Qed.
+(** Attention without positions is equivariant under shuffling, not invariant (E16). *)
+Definition Equivariance := forall (H K D Cin Cout : finType)
+    (s : H -> (Cin -> R) -> (Cin -> R) -> R) (Wval : H -> Cin -> D -> reals)
+    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K),
+  bijective shuffle -> forall (X : K -> Cin -> reals) q o, let Y k := X (shuffle k) in
+  mhsa (token_attention s Y) Wval Wout b Y q o
+    = mhsa (token_attention s X) Wval Wout b X (shuffle q) o.
+Lemma EquivarianceE : Equivariance = EQV. Proof. reflexivity. Qed.
+(** Absolute positions of full row rank give every quadratic head at all tokens, whatever content
+    stands in a space independent of them. *)
+Definition Absolute_positions := forall n (K I D : finType) (position : K -> D -> R)
+    (content : I -> D -> R), linearly_independent (either position content) ->
+  forall (place : K -> 'I_n -> R) (alpha scale : R) (offset : 'I_n -> R), scale <> 0%R ->
+  exists Wqry Wkey : D -> option 'I_n -> R, forall (a : K -> I -> R) q,
+  let away k b := (place k b - place q b - offset b)%R in
+  softmax (stock_score Wqry Wkey scale (token position content a) q) =1 softmax
+    (fun k => - alpha * dot (away k) (away k))%R.
+Lemma Absolute_positionsE : Absolute_positions = POS. Proof. reflexivity. Qed.
+
+(** * Gradients
+
+    Hard heads whose positions are frozen have the convolution's derivative along every curve. *)
+Definition Gradients := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> reals)
+    (Wval : R -> H -> 'I_(G * ci) -> D -> reals) (Wout : R -> H -> D -> 'I_(G * co) -> reals)
+    (weight : R -> 'I_(G * co) -> nat -> taps g -> reals) (b : R -> 'I_(G * co) -> reals)
+    (X : R -> pixels g -> 'I_(G * ci) -> reals),
+  bijective f -> hard f P ->
+  (forall t h c o, merged (Wval t) (Wout t) h c o = tap (weight t) (f h) c o) ->
+  forall q o t slope,
+  derivable_pt_lim (fun t => mhsa P (Wval t) (Wout t) (b t) (zero_pad (X t)) q o) t slope <->
+  derivable_pt_lim (fun t => torch_conv (weight t) (b t) (X t) q o) t slope.
+Lemma GradientsE : Gradients = GRAD. Proof. reflexivity. Qed.
+(** What a soft head reads moves with its centre by [2 alpha] times a covariance, which is 0 where
+    the head is one-hot: sharp heads do not move. *)
+Definition Moving_centres := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R)
+    (centre : 'I_n -> R) (y : K -> R) (a : 'I_n) (k0 : K),
+  derivable_pt_lim (moved_mean pos alpha centre y a) 0%R
+    (2 * alpha * covariance (softmax (fun j => - alpha
+      * \sum_b ((pos j b - centre b) * (pos j b - centre b)))) (fun k => pos k a) y)%R.
+Lemma Moving_centresE : Moving_centres = GRAD_centre. Proof. reflexivity. Qed.
+
+(** * As computed
+
+    The weight [e^-alpha] of a neighbour is 0 from these multiples of [ln 2] on, and not before: not
+    46 (E1). *)
+Definition Thresholds :=
+  [/\ forall alpha, float64 (exp (- alpha)) = 0%R <-> (1075 * ln 2 <= alpha)%R,
+      forall alpha, float32 (exp (- alpha)) = 0%R <-> (150 * ln 2 <= alpha)%R,
+      forall alpha, bfloat16 (exp (- alpha)) = 0%R <-> (134 * ln 2 <= alpha)%R &
+      forall alpha, float16 (exp (- alpha)) = 0%R <-> (25 * ln 2 <= alpha)%R].
+Lemma ThresholdsE : Thresholds = A46. Proof. reflexivity. Qed.
+(** A sum of products in any order, in any sound arithmetic (rounding to nearest, flushing,
+    truncating), with operands cut or not: off by [growth - 1] of the absolute values and a loss. *)
+Definition Sums_of_products := forall A T kappa k n c m, limits A T kappa n ->
+  forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa k n c m w x b t ->
+  (Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b))
+  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m)%R.
+Lemma Sums_of_productsE : Sums_of_products = FLOAT_sum. Proof. reflexivity. Qed.
+(** Two layers in such arithmetics of their own, the tokens of the second off by [err]. *)
+Definition Two_layers := forall A T kappa k n c m A' T' kappa' k' n' c' m',
+  limits A T kappa n -> limits A' T' kappa' n' ->
+  forall cut cut' (I : finType) (w x z : I -> R) b t t' (err : I -> R),
+  evaluation A T cut kappa k n c m w x b t -> evaluation A' T' cut' kappa' k' n' c' m' w z b t' ->
+  (forall i, Rabs (z i - x i) <= err i)%R ->
+  (Rabs (evaluate A' T' cut' w z b t' - evaluate A T cut w x b t)
+  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m
+     + \sum_i Rabs (w i) * err i
+     + (growth A' T' kappa' n' c' - 1) * (magnitude w x b + \sum_i Rabs (w i) * err i)
+       + growth A' T' kappa' n' c' * underflow A' T' k' n' m')%R.
+Lemma Two_layersE : Two_layers = FLOAT_difference. Proof. reflexivity. Qed.
+(** No weight but the target's exceeds its own exponential as stored, if the target's is 1: so far
+    keys underflow, and sharp heads are exactly one-hot. *)
+Definition Weights_of_far_keys := forall A T reciprocal, sound A -> monotone A -> monotone T ->
+  sound T -> representable A 1%R ->
+  forall (K : finType) (e : K -> R) (target : K) (t : order K), summed e t ->
+    (forall k, representable A (e k) /\ 0 <= e k)%R ->
+  e target = 1%R -> forall k, (0 <= computed_softmax A T reciprocal e t k <= fl T (e k))%R.
+Lemma Weights_of_far_keysE : Weights_of_far_keys = SOFT_leak. Proof. reflexivity. Qed.
+
+(** * Programs
+
+    The checker of certificates of spans: what it confirms is so. *)
+Definition Certificates := forall c, Checker.check c = true ->
+  if Checker.refutes c then ~ spanned c else spanned c.
+Lemma CertificatesE : Certificates = SPAN. Proof. reflexivity. Qed.
+(** The bound on rows: of the integers of a file it answers with the bound of each row that fits. *)
+Definition Bounds_of_rows := forall n x answers, Rows.answers n x = Some answers -> exists rows,
+  x = List.concat (List.map Rows.written rows) /\ answers = List.map Rows.answer rows /\
+  forall r b, Rows.answer r = Some b -> Rows.fits r = true /\ b = Rows.bound r.
+Lemma Bounds_of_rowsE : Bounds_of_rows = ROW_read. Proof. reflexivity. Qed.
+
+Module Fields.
+Import ssralg ssrnum matrix mxalgebra Matrices.
+Local Open Scope ring_scope.
+(** * Over any field: how many heads, and how wide
+
+    As many heads as taps, whatever the layer, if each tap sees a pixel. *)
+Definition As_many_heads_as_taps := forall (F : fieldType) n (g : geometry n)
+    (H : finType) (P : H -> queries g -> pixels g -> of_ring F) (ci co d : nat),
+  fits g -> (forall t, exists q i, sees (g := g) q t i) -> (0 < ci)%N -> (0 < co)%N ->
+  expresses_all P ci co d -> (#|{: taps g}| <= #|H|)%N.
+Lemma As_many_heads_as_tapsE : As_many_heads_as_taps = Matrices.TAPS. Proof. reflexivity. Qed.
+(** Of one given convolution fewer may do: on the taps of a neighbourhood, at least as many as the
+    rank of its taps (rows of [W]), and one more than that, positive everywhere, always serve. *)
+Definition Heads_of_one_convolution :=
+  (forall (F : fieldType) (h t p : nat) (B : 'M[F]_(h, t)) (M : 'M[F]_(h, p)) (W : 'M[F]_(t, p)),
+    W = B^T *m M -> (\rank W <= h)%N) /\
+  (forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t.+1, p)),
+    exists B : 'M[F]_(1 + \rank W, t.+1), attends B /\ (forall i j, 0 < B i j) /\
+      exists M, W = B^T *m M).
+Lemma Heads_of_one_convolutionE :
+  Heads_of_one_convolution = (HEADS_lower /\ HEADS_upper).
+Proof. reflexivity. Qed.
+(** A head must be as wide as the rank of its tap, and need not be wider (E3). *)
+Definition Width_of_a_head := forall (F : fieldType) n (g : geometry n), fits g ->
+  forall (G ci co d : nat) (H : finType) (f : H -> taps g)
+    (P : H -> queries g -> keys g -> of_ring F)
+    (weight : 'I_(G * co) -> nat -> taps g -> of_ring F)
+    (b : 'I_(G * co) -> of_ring F),
+  bijective f -> hard f P -> (forall t, exists q i, sees (g := g) q t i) ->
+  (exists (Wval : H -> 'I_(G * ci) -> 'I_d -> of_ring F)
+    (Wout : H -> 'I_d -> 'I_(G * co) -> of_ring F) (b' : 'I_(G * co) -> of_ring F),
+     forall X q o, mhsa P Wval Wout b' (zero_pad X) q o = torch_conv weight b X q o)
+  <-> (forall t, \rank (\matrix_(c < G * ci, o < G * co) (tap weight t c o : F)) <= d)%N.
+Lemma Width_of_a_headE : Width_of_a_head = T1p_convolution. Proof. reflexivity. Qed.
+(** Andreoli's Proposition 3: composing two basis convolutions multiplies their bases and their
+    parameters. *)
+Definition Composition := forall (F : comRingType) (K1 K2 : finType) (m n n' p q q' : nat)
+  (A1 : K1 -> 'M[F]_(m, n)) (Theta1 : K1 -> 'M[F]_(p, q)) (A2 : K2 -> 'M[F]_(n, n'))
+  (Theta2 : K2 -> 'M[F]_(q, q')) x,
+  basis_conv A2 Theta2 (basis_conv A1 Theta1 x)
+  = basis_conv (fun k : K1 * K2 => A1 k.1 *m A2 k.2) (fun k => Theta1 k.1 *m Theta2 k.2) x.
+Lemma CompositionE : Composition = Matrices.AND. Proof. reflexivity. Qed.
+End Fields.
