@@ -1,7 +1,9 @@
 """Are two networks the same formula of the input? One call of each over a product of secret prime fields."""
 
 import copy
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -18,6 +20,8 @@ from conv2attn.equality.fingerprint.state import alike, state_of, taken_apart
 from conv2attn.equality.fingerprint.trace import Log
 from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
+STANCE = threading.RLock()
+"""Held while it is changed how torch compiles, which is one setting for the process."""
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 Network = Callable[[Tensor], Any]
 Progress = Callable[[str], None]
@@ -161,6 +165,16 @@ def watch(first: Network, second: Network, images: Tensor) -> list[Any]:
     return results
 
 
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """While active, code that compiles itself, as torch.cond does, runs uncompiled.
+
+    An error within compiled code, such as that of an operator without a rule, keeps it from running ever after.
+    """
+    with STANCE, torch.compiler.set_stance("force_eager"):
+        yield
+
+
 def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, list[Residues]]:
     """The structure of the outputs, and the residues of the outputs and of what became of the input.
 
@@ -176,7 +190,7 @@ def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, li
     try:
         with torch.no_grad():
             form = taken_apart(network(images.clone()), bare)
-        with torch.no_grad(), log:
+        with torch.no_grad(), eagerly(), log:
             again = taken_apart(network(seen), noted)
         if log.failures:
             raise Undecided(log.failures[0])
@@ -193,7 +207,7 @@ def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, li
     given = run.numbers.fresh(like, Residues(field.input(images.shape)))
     run.trace.make(given)
     try:
-        with torch.no_grad(), run:
+        with torch.no_grad(), eagerly(), run:
             out = network(given)
     except Exception as error:
         words = f"the network raises {type(error).__name__}: {str(error)[:80]}"

@@ -138,7 +138,6 @@ LOOKING = {
     "the class at every size": lambda: Net(lambda net, out: out * (2 if type(net.conv) is nn.Conv2d else 1)),
     "requires_grad": lambda: Net(lambda net, out: out * (2 if out.requires_grad else 1)),
     "inference mode": lambda: Net(lambda net, out: out * (2 if torch.is_inference_mode_enabled() else 1)),
-    "what torch.cond does not": lambda: Net(lambda net, out: torch.relu(out)),
 }
 
 
