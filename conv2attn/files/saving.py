@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_kind, check_network, is_size, renamed
+from conv2attn.arguments import check_kind, check_network, first_weight, is_size, renamed
 from conv2attn.equality.twins import Lockstep, same_bits
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files.atomic_files import replacing, write_torch
@@ -34,6 +34,7 @@ from conv2attn.networks import attention_layers
 from conv2attn.networks.conversion.outcomes import remembered
 from conv2attn.networks.conversion.patch_chains import chain_of
 from conv2attn.networks.conversion.redirection import CHILD, AttendingCalls
+from conv2attn.networks.conversion.replacement import copy_network
 from conv2attn.networks.provenance import provenance_of
 from conv2attn.suffixes import EXPORTS, NETWORK_SUFFIXES, TENSOR_SUFFIXES
 
@@ -221,7 +222,9 @@ def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str
         shared = {id(rebuilt.config): network.config}
         for module in rebuilt.modules():
             vars(module).update({key: shared[id(each)] for key, each in vars(module).items() if id(each) in shared})
-    walk = Lockstep(network, rebuilt, numbers=False)
+    like = first_weight(network)
+    here = network if like is None or like.device.type == "cpu" else copy_network(network).cpu()
+    walk = Lockstep(here, rebuilt, numbers=False)
     if walk.difference:
         return walk.difference
     pairs = list(walk.layers)  # what is computed by a layer of this project stands in its line
