@@ -219,6 +219,7 @@ def facts_in(
     only: Patterns,
     plot: str | None = None,
     curves: str | None = None,
+    profiles: bool = False,
     force: bool = False,
 ) -> HeadsReport:
     """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with pictures.
@@ -226,7 +227,7 @@ def facts_in(
     Raises:
         UsageError: inputs beside an array (C2A004), or names that fit no layer (C2A008); nothing attends (C2A501).
     """
-    report, _ = facts_of_file(path, tokens, reading, only)
+    report, _ = facts_of_file(path, tokens, reading, only, profiles)
     if plot and any(layer.heads for layer in report.layers):
         plots.write(plots.draw_facts(report), plot, force)
     if curves:
@@ -234,11 +235,14 @@ def facts_in(
     return report
 
 
-def facts_of_file(path: str, tokens: TokenOptions, reading: Reading, only: Patterns) -> tuple[HeadsReport, Attending]:
+def facts_of_file(
+    path: str, tokens: TokenOptions, reading: Reading, only: Patterns, profiles: bool = False
+) -> tuple[HeadsReport, Attending]:
     """The facts of a file, and what it holds."""
     attending, images = attending_in(path, tokens, reading)
     with naming_inputs(images), progress() as bar:
-        report = heads(attending, images, grid=tokens.grid, extra_tokens=tokens.extra_tokens, only=only, progress=bar)
+        extra, grid = tokens.extra_tokens, tokens.grid
+        report = heads(attending, images, grid=grid, extra_tokens=extra, profiles=profiles, only=only, progress=bar)
     return replace(report, read_as=assumed_of(attending if isinstance(attending, nn.Module) else None)), attending
 
 

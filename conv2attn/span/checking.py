@@ -20,6 +20,7 @@ from conv2attn.span.conditions import check, check_kernel
 from conv2attn.span.ends import ends_of
 from conv2attn.span.equations import operators_of, shift_targets
 from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
+from conv2attn.span.questions import profiles_of
 from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
 from conv2attn.theory.basis import Offset, terms
@@ -46,6 +47,7 @@ def check_span(
     sampled: bool | None = None,
     position_only: bool = False,
     exact: bool = False,
+    profiles: bool = False,
     structure: Any = None,
     only: Patterns = (),
     skip: Patterns = (),
@@ -82,6 +84,8 @@ def check_span(
             condition decides.
         position_only: read each layer of a network that attends from its parameters, by position alone, and name those
             that cannot be read so; see docs/check-span.md for the kinds that are known.
+        profiles: note of each layer on a grid whether its heads are one convolution, a sparse one, or a mixture; see
+            `conv2attn.span.profiles`. Every pair of heads may be compared.
         only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
@@ -98,7 +102,7 @@ def check_span(
     """
     names: tuple[ConditionName, ...] = (condition,) if isinstance(condition, str) else tuple(condition)
     names = names if structure is None else ("joint",)
-    if structure is not None and (offsets is not None or convolution is not None or position_only):
+    if structure is not None and (offsets is not None or convolution is not None or position_only or profiles):
         raise UsageError("C2A004", "a structure says itself what is asked for", "Leave out what else says so.")
     offsets = None if offsets is None else as_offsets(offsets)
     kernel = None if convolution is None else as_convolution(convolution)
@@ -136,6 +140,8 @@ def check_span(
         ours = isinstance(layer, MultiHeadSelfAttention)
         if not ours and isinstance(grid, Sequence) and tuple(grid) not in sides:
             notes.append(f"grid {'x'.join(map(str, sides[0]))} inferred from another layer's")
+        if profiles:
+            notes.append(profiles_of(rows).sentence)
         limits = limits_for(rows, eps, max_phi)
         if structure is not None:
             targets = operators_of(structure, rows.grid)

@@ -145,6 +145,18 @@ class Profiles:
             return f"a mixture of {len(self.patterns)} convolutions"
         return "one convolution" if self.patterns[0].kernel else "one sparse convolution"
 
+    @property
+    def sentence(self) -> str:
+        """`reads_as` with its numbers: the share explained by displacement, the taps, or the heads of each pattern."""
+        if self.relative < LEAST_RELATIVE:
+            return f"reads as {self.reads_as}: displacement explains {self.relative:.0%} of some head"
+        if len(self.patterns) > 1:
+            sizes = ", ".join(str(len(pattern.heads)) for pattern in self.patterns)
+            return f"reads as {self.reads_as}, of {sizes} heads"
+        first, *_ = self.patterns
+        taps = " ".join(f"({','.join(map(str, shift))})" for shift in sorted(set(first.shifts)))
+        return f"reads as {self.reads_as}, its taps counted from head {first.heads[0]}: {taps}"
+
 
 def profiles(
     attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, tolerance: float = 0.05
@@ -156,7 +168,11 @@ def profiles(
     `tolerance` of their mass, in the mean over the queries that both have. Five percent tells a neighbour's softmax
     from a translate's. Attention that depends on the input is taken in the mean over the images.
     """
-    attention = rows_of("attention", attention, grid, None, extra_tokens)
+    return profiles_of(rows_of("attention", attention, grid, None, extra_tokens), tolerance)
+
+
+def profiles_of(attention: AttentionRows, tolerance: float = 0.05) -> Profiles:
+    """See `profiles`."""
     centres = middle_centres(attention)
     groups: list[list[tuple[int, Offset]]] = []
     for head, centre in enumerate(centres):

@@ -27,6 +27,7 @@ from conv2attn.span.graded_facts.measures import (
 )
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
+from conv2attn.span.questions import profiles_of
 from conv2attn.span.reading import reads_of, rows_of_read
 
 
@@ -37,6 +38,7 @@ def heads(
     *,
     grid: Sequence[int] | int | None = None,
     extra_tokens: int | Mapping[str, int] | None = None,
+    profiles: bool = False,
     only: Patterns = (),
     skip: Patterns = (),
     memory_limit: int = MEMORY_LIMIT,
@@ -56,6 +58,8 @@ def heads(
             where they are a square, or where layers of a network have as many times fewer along each axis as one that
             has these.
         extra_tokens: leading tokens that are no pixels, of all layers or by name; as the run says by default.
+        profiles: note of each layer on one grid whether its heads are one convolution, a sparse one, or a mixture; see
+            `conv2attn.span.profiles`. Every pair of heads may be compared.
         only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.
         memory_limit: bytes of temporary arrays.
         progress: called before each layer with its number from 1, the number of layers, and its name.
@@ -80,7 +84,11 @@ def heads(
             continue
         windows = None if read.tokens is None or grid is not None else read.tokens.windows
         found = facts_of(rows, windows, read.weights)
-        facts.append(msgspec.structs.replace(found, replay=read.replay, notes=(*rows.notes, *read.notes)))
+        notes = (*rows.notes, *read.notes)
+        if profiles:
+            windowed = "has no profiles: it attends in windows"
+            notes += (profiles_of(rows).sentence if windows is None else windowed,)
+        facts.append(msgspec.structs.replace(found, replay=read.replay, notes=notes))
     return HeadsReport(tuple(facts))
 
 

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 from attentions import LINE, OFFSETS, hard
+from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
 from conv2attn import check_span, convert, express, load, recover
+from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import fewest_heads, read_convolution
 from conv2attn.networks import attention_layers
@@ -199,6 +201,38 @@ def test_gaussians_of_one_width_are_one_profile_and_of_two_widths_two(alpha):
     assert profiles(one, grid=(14, 14)).reads_as == "one convolution"
     two = heads_on((14, 14), lambda head, square, largest: np.exp(-alpha * square / (1 + 3 * (head // 5))), NINE)
     assert profiles(two, grid=(14, 14)).reads_as == "a mixture of 2 convolutions"
+
+
+def test_reports_say_profiles_in_words_where_asked():
+    """One convolution, a sparse one with its taps, a mixture: by both reports, and by none that was not asked."""
+    mixture = heads_on((6, 6), lambda head, square, largest: np.exp(-(1 + 3 * (head // 5)) * square), NINE)
+    sparse = heads_on((6, 6), lambda head, square, largest: np.exp(-5.0 * square), [(0, 0), (0, 1), (1, 0)])
+    one = heads_on((6, 6), lambda head, square, largest: np.exp(-5.0 * square), [(0, 0), (0, 1)])
+    expected = {
+        "reads as one convolution, its taps counted from head 0: (0,0) (0,1)": one,
+        "reads as one sparse convolution, its taps counted from head 0: (0,0) (0,1) (1,0)": sparse,
+        "reads as a mixture of 2 convolutions, of 5, 4 heads": mixture,
+    }
+    for sentence, attention in expected.items():
+        for ask in (check_span, conv2attn.heads):
+            noted = ask(attention, grid=6, profiles=True)
+            layer, *_ = noted.rows if ask is check_span else noted.layers
+            assert sentence in layer.notes
+            plain = ask(attention, grid=6)
+            assert "reads as" not in " ".join((plain.rows if ask is check_span else plain.layers)[0].notes)
+    evenly = np.random.default_rng(0).dirichlet(np.ones(36), (2, 36))
+    assert "reads as not relative to position" in str(check_span(evenly, grid=6, profiles=True))
+
+
+def test_commands_say_profiles(tmp_path):
+    path = tmp_path / "attention.npy"
+    np.save(path, heads_on((6, 6), lambda head, square, largest: np.exp(-5.0 * square), [(0, 0), (0, 1), (1, 0)]))
+    for command in (["check-span"], ["heads", "-v"]):
+        result = CliRunner().invoke(main, [*command, str(path), "--profiles", "--grid", "6x6", "--wide"])
+        assert "reads as one sparse convolution, its taps counted from head 0: (0,0) (0,1) (1,0)" in result.output
+    result = CliRunner().invoke(main, ["heads", str(path), "--profiles", "--compare", str(path)])
+    assert result.exit_code == 2
+    assert "--profiles speaks of one model" in result.output
 
 
 def test_heads_between_strided_queries_are_one_profile():
