@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.optim.swa_utils import AveragedModel
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from whole import whole
 
 from conv2attn import MultiHeadSelfAttention, conversion_of, convert, set_engine
@@ -261,3 +261,17 @@ def test_what_is_converted_under_inference_mode_trains_afterwards(inside):
     converted(image).square().sum().backward()
     torch.optim.SGD(converted.parameters(), lr=0.1).step()
     assert all(parameter.grad is not None for parameter in converted.parameters())
+
+
+@pytest.mark.parametrize("name", sorted({*CASES} - {"own forwards"}))  # which holds a tensor that no .to moves
+def test_a_network_converted_on_a_device_computes_the_same_there(name, device):
+    case = CASES[name]
+    model, moved = (
+        case.build().eval().to(device),
+        tree_map_only(torch.Tensor, lambda each: each.to(device), case.inputs),
+    )
+    network = convert(model, example_input=moved[0])
+    for inputs in moved:
+        for result, right in zip(called(network, inputs), called(model, inputs), strict=True):
+            assert result.device == right.device
+            assert torch.equal(result.cpu(), right.cpu())
