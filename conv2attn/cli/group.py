@@ -3,7 +3,7 @@
 import errno
 import re
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -80,6 +80,13 @@ class Group(click.Group):
                 with formatter.section(section):
                     formatter.write_dl(lines)
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Refuses options of the group that there are not as those of its commands."""
+        try:
+            return super().parse_args(context, args)
+        except click.exceptions.NoSuchOption as error:
+            refuse_usage(error)
+
     def invoke(self, context: click.Context) -> Any:
         """Runs the command."""
         try:
@@ -90,9 +97,7 @@ class Group(click.Group):
             )
             sys.exit(error.exit_code)
         except click.UsageError as error:
-            path = error.ctx.command_path if error.ctx else "conv2attn"
-            click.echo(f"error: C2A006 {error.format_message().rstrip('.')}. See {path} --help.", err=True)
-            sys.exit(error.exit_code)
+            refuse_usage(error)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
@@ -107,6 +112,14 @@ class Group(click.Group):
                 raise
             click.echo(f"internal error: {type(error).__name__}: {error}; --debug shows where", err=True)
             sys.exit(70)
+
+
+def refuse_usage(error: click.UsageError) -> NoReturn:
+    """Says in one line what of a call is wrong, and exits with 2."""
+    path = error.ctx.command_path if error.ctx else "conv2attn"
+    reason = error.format_message().rstrip(".").removesuffix("?.")
+    click.echo(f"error: C2A006 {reason}{'' if reason.endswith('?') else '.'} See {path} --help.", err=True)
+    sys.exit(error.exit_code)
 
 
 def invoked(group: click.Group, context: click.Context) -> click.Command:

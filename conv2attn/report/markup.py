@@ -45,7 +45,7 @@ def to_markdown(document: Document) -> str:
     def part(each: DocumentPart) -> list[str]:
         match each:
             case Table(columns, rows):
-                return ["", markdown_table(columns, rows)]
+                return ["", markdown_table(columns, rows)] if rows else []
             case Notes(lines):
                 return ["", *(f"- {line}" for line in lines)] if lines else []
             case Verbatim(lines):
@@ -62,7 +62,7 @@ def to_html(document: Document) -> str:
     def part(each: DocumentPart) -> str:
         match each:
             case Table():
-                return html_table(each)
+                return html_table(each) if each.rows else ""
             case Notes(lines):
                 return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" if lines else ""
             case Verbatim(lines):
@@ -102,7 +102,7 @@ def latex_escape(text: str) -> str:
 def to_latex(document: Document) -> str:
     """A tabular for each table, with the rules of the package booktabs; the answer stands above as a comment."""
     lines = [f"% {line}" for line in document.answer]
-    for table in document.tables:
+    for table in (each for each in document.tables if each.rows):
         places = "".join("r" if table.right(place) else "l" for place in range(len(table.columns)))
         rows = [table.columns, *([show(cell) for cell in row] for row in table.rows)]
         head, *body = (" & ".join(map(latex_escape, row)) + r" \\" for row in rows)

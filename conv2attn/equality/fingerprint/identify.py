@@ -216,7 +216,7 @@ def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, li
         raise Undecided(run.failures[0])
     if len(run.trace.log) != len(run.plan):
         missing = run.plan[len(run.trace.log)][0]
-        raise Undecided(f"not what is computed with real numbers: {missing} is not reached")
+        raise Undecided(f"the network stops before {missing}, which it calls in a plain run")
     if not alike(before, state_of(network)):
         raise Undecided("the network changes itself")
     if taken_apart(out, leaves) != form or forms(leaves) != forms(bare):

@@ -49,7 +49,7 @@ class Run(TorchDispatchMode):
         if self.failures:
             return
         frame, place = sys._getframe(), ""
-        here = os.path.dirname(__file__)
+        here = os.path.dirname(os.path.dirname(__file__))
         while frame is not None:
             path = frame.f_code.co_filename
             if not path.startswith(here) and f"{os.sep}torch{os.sep}" not in path:
@@ -82,11 +82,12 @@ class Run(TorchDispatchMode):
         plan = self.plan[place] if place < len(self.plan) else None
         if plan is None or plan[:2] != inputs:
             there = "nothing" if plan is None else plan[0]
-            raise Undecided(f"not what is computed with real numbers: {there} there, {inputs[0]} here")
+            other = "the same with other arguments" if there == inputs[0] else inputs[0]
+            raise Undecided(f"the network calls other functions than in a plain run: there {there}, here {other}")
         out = self.relaid(self.handle(func, args, kwargs), plan[2])
         self.trace.result(func, inputs, out, sources)
         if self.trace.log[place] != plan:
-            raise Undecided(f"not what is computed with real numbers: other results of {func}")
+            raise Undecided(f"{func} returns another shape or dtype than in a plain run")
         return out
 
     def relaid(self, out: Any, plan: Any) -> Any:

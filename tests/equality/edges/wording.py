@@ -1,0 +1,75 @@
+"""Reports speak of layers and numbers: none of the words of graphs, and no line of this package's own code."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+
+WORDS = ("opaque", "room is", r"operator \d", r"node \d", "placeholder", "call_function", r"%\d")
+OWN_CODE = r"(comparison|runs|identify)\.py"
+GRAPH_WORDS = re.compile("|".join((*WORDS, OWN_CODE)))
+
+
+class Written(nn.Module):
+    """Code of its own around a convolution."""
+
+    def __init__(self, code):
+        super().__init__()
+        self.conv, self.code = nn.Conv2d(3, 4, 3), code
+
+    def forward(self, image):
+        return self.code(self.conv(image))
+
+
+CODES = {
+    "a scale": lambda x: x * 1.01,
+    "a branch": lambda x: x if x.sum() > 0 else -x,
+    "numbers": lambda x: x * float(x.detach().mean()),
+    "dropout": lambda x: F.dropout(x, 0.5, True),
+    "batch statistics": lambda x: F.batch_norm(x, None, None, training=True),
+    "two outputs": lambda x: (x, x.shape),
+    "a sort": lambda x: x.sort(-1).values,
+    "nothing finite": lambda x: x / 0,
+}
+PAIRS = [(name, "a scale") for name in CODES if name != "a scale"] + [("a scale", name) for name in CODES]
+
+
+def written(name):
+    torch.manual_seed(0)
+    return Written(CODES[name]).eval()
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.parametrize("convert", [False, True])
+def test_no_report_has_words_of_graphs(first, second, convert):
+    ours, theirs = written(first), written(second)
+    theirs = conv2attn.convert(theirs) if convert else theirs
+    certificate = conv2attn.certify(ours, theirs, input_size=(3, 6, 7))
+    for verbose in (False, True):
+        found = GRAPH_WORDS.search(text := certificate.to_text(verbose=verbose))
+        assert found is None, text
+
+
+def test_a_mode_of_a_module_of_torch_is_not_placed_in_our_code():
+    ours = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    certificate = conv2attn.certify(
+        ours.eval(), nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), input_size=(3, 6, 7)
+    )
+    assert GRAPH_WORDS.search(certificate.to_text()) is None
+
+
+def test_planted_words_are_found():
+    assert GRAPH_WORDS.search("C2A409 operator 4: opaque")
+    assert GRAPH_WORDS.search("aten.add at comparison.py:163")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html", "latex"])
+def test_a_table_without_rows_has_no_head(form):
+    nothing = conv2attn.certify(nn.ReLU(), nn.Sequential(nn.Flatten(0)), input_size=(3, 6, 7))
+    text = getattr(nothing, f"to_{form}")()
+    assert nothing.rows == ()
+    assert not any(word in text for word in ("| output", "<th", "toprule", "convolution  "))
