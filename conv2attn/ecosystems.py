@@ -65,8 +65,11 @@ def unknown_folder(folder: Path) -> CheckpointError:
 def unknown_path(path: str) -> CheckpointError:
     """Why a path that is not there cannot be read: a name of a hub is no file (C2A301)."""
     library, mark, _ = path.partition(":")
+    if mark and library in ("http", "https"):
+        return CheckpointError("C2A301", f"{path} is an address", "Nothing is downloaded: pass the file itself.")
     if mark and library in ("timm", "torchvision", "transformers", "hf", "hf-hub"):
-        remedy = f"Nothing is downloaded: pass a file of its weights, with --arch {path}."
+        built = f" of its weights, with --arch {path}" if library in ("timm", "torchvision") else " or folder of it"
+        remedy = f"Nothing is downloaded: pass a file{built}."
         return CheckpointError("C2A301", f"{path} is a name of {library}, and no file here", remedy)
     organisation, _, rest = path.partition("/")
     if rest and "/" not in rest and "." not in rest and organisation.isidentifier() and not Path(organisation).exists():

@@ -28,6 +28,8 @@ CALLS = {
     "reproduce nothing": "C2A006 No such command",
     "convert": "C2A006 Missing argument 'MODEL'. See conv2attn convert --help",
     "heads": "C2A006 Missing argument 'MODEL'",
+    "convert https://site.org/net.pt": "C2A301 https://site.org/net.pt is an address. Nothing is downloaded",
+    "convert hf:org/name": "Nothing is downloaded: pass a file or folder of it",
     "convert net.pt --no-such-option": "C2A006 No such option",
     "demo extra": "C2A006 Got unexpected extra argument",
     "explain C2A999": "C2A002 'C2A999' is not a code",

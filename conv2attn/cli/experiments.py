@@ -86,7 +86,7 @@ def train(
 ) -> None:
     """Train an attention network of the paper, or its ResNet18.
 
-    KIND is quadratic, generalised, learned (positions), content (learned positions too), or resnet.
+    KIND is quadratic, generalised, learned (positions), or resnet; --terms lets the heads read content.
     The defaults are those of Table 2. Under torchrun the processes share each batch. Ctrl-C writes a checkpoint and
     exits with 130. --resume FOLDER --epochs N goes on until epoch N; nothing else of a run can be changed.
     """
