@@ -129,8 +129,8 @@ CLAIM = Claim(
             }
         ),
     },
-    formal="part: the layer of heads in arithmetic that flushes, truncates or cuts operands, which is stated of two "
-    "sums (FLOAT_difference) and not of heads",
+    formal="part: that weights are exactly one-hot in arithmetic that flushes; layers that read by such weights, in "
+    "any arithmetic and with operands cut, are a theorem of SOFT (SOFT_cut)",
     steps=(
         step(
             "One more rounding: if y is within (g - 1) m + g l of z, |z| <= m, and y' within u |y| + e of y, then y' "

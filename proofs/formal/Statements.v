@@ -1565,6 +1565,30 @@ Definition SOFT_tokens := forall n (g : geometry n), fits g ->
         - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
   <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o))
     (Rabs (b o)) range e first second.
+(** So the layer of FLOAT for every arithmetic and operands that are cut: weights that are one-hot
+    as computed, in sums that round to nearest, flush or truncate; each token is read cut once, by a
+    fraction of at most [kappa]. *)
+Definition layers_within (error : R -> R -> R) := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+    (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
+  forall range, (forall k c, Rabs (zero_pad X k c) <= range) ->
+  forall A T cut kappa, sound A -> sound T -> cut 0 = 0 -> cut 1 = 1 -> 0 <= kappa ->
+  (forall x, Rabs (cut x - x) <= kappa * Rabs x) ->
+  (forall k c, representable A (cut (zero_pad X k c)) /\ representable T (cut (zero_pad X k c))) ->
+  forall attention : H -> queries g -> keys g -> R,
+  (forall h q k, attention h q k = if reads q (f h) k then 1 else 0) ->
+  forall mix : H -> queries g -> 'I_(G * ci) -> order (keys g),
+  (forall h q c, each_once (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := evaluate A T cut (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  forall first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
+  as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
+  as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
+  Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
+        - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
+  <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o))
+    (Rabs (b o)) range (error kappa range) first second.
+Definition SOFT_cut := layers_within Rmult.
 (** A layer of soft heads: exponentials of given error, of few keys each, their sum and quotients,
     the leak in real arithmetic, the mixing, the products, the bias. The number of keys beside the
     few multiplies only what these weigh. *)
