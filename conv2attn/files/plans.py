@@ -154,7 +154,7 @@ def metadata_of(contents: Contents) -> Mapping[str, Any]:
 
 
 def plan_of(content: Mapping[Any, Any], tensors: int) -> SavedPlan:
-    """The plan in a dict; one of more blocks than tensors is refused before anything is built."""
+    """Reads the plan; raises before building if it has more blocks than there are tensors."""
     plan = msgspec.convert({**content, "architecture": None}, SavedPlan)
     if content["architecture"] is None:
         return plan

@@ -140,7 +140,8 @@ def verdict_totals(report: SpanReport) -> list[str]:
     for eps, most, per_norm in bounds:
         allowed = f"{eps:.2g} (1 + |Phi|)" if per_norm else f"{eps:.2g}"
         lines.append(
-            f"holds: a residual of at most eps = {allowed}, with |Phi| <= {most:g}; refuted: exactly none such"
+            f"holds: a residual of at most eps = {allowed}, with |Phi| <= {most:g}; "
+            "refuted: proved that no such Phi exists"
         )
     counts = Counter(row.verdict for row in report.rows)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)

@@ -54,7 +54,7 @@ def first(value: Any, name: str) -> Any:
 
 
 def readable(image: Tensor) -> bool:
-    """Whether values on the device of `image` can be read now: without a wait, and without fixing them in a graph."""
+    """Whether values on the device of `image` can be read here: no device sync, and not baked into a traced graph."""
     return image.is_cpu and not torch.compiler.is_compiling()
 
 

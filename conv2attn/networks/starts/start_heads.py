@@ -20,8 +20,9 @@ from conv2attn.networks.starts.start_report import StartedHead, started_heads
 from conv2attn.networks.values import value_and_output
 
 SHARE = 2 / 3
-"""The share of the waves in the squared norm of the first layer's tokens. Less lets the norm of content blur the heads,
-more leaves little of content behind a layer norm. Chosen on a validation split of Fashion-MNIST among 0.3, 2/3, 0.9."""
+"""The share of the waves in the squared norm of the first layer's tokens. With a smaller share, changes in the norm of
+content blur the heads; with a larger one, a layer norm leaves little content. Chosen on a validation split of
+Fashion-MNIST among 0.3, 2/3, 0.9."""
 WRITTEN = 1e-3
 """The share of position channels that may come from elsewhere: rounding; content is at least a hundred times that."""
 TABLE = "relative_position_bias_table"

@@ -104,8 +104,8 @@ def hard_mixing_bound(
 ) -> RoundingBound:
     """Bound on |computed sum over keys of weight * x - x_target|, from where the target's weight is exactly 1.
 
-    The target's own product is exact. The others, m |x| in all, cost what their own sum is, and once more what the
-    target's partial sum loses by rounding: it is a float itself, so adding b to it errs by at most |b|. A cast to
+    The target's own product is exact. The other products sum to at most m |x|. Their rounding adds that much, and
+    rounding the running sum adds it once more: it is a float itself, so adding b to it errs by at most |b|. A cast to
     storage doubles this, as x_target is a number of the storage; where the sum `stores` each partial sum, every one of
     them is rounded twice, and what it adds counts fourfold at most. In tf32 and bf32, whose operands are cut and whose
     sums may truncate, the sum is bounded as that of a convolution. The number of keys does not matter, only how many
@@ -179,7 +179,7 @@ def _stored_off_target(alpha: float, dimensions: int, format_name: str, exp_ulps
 def _lattice_points(alpha: arb, dimensions: int, storage: Format, inner: Format) -> int:
     """How many displacements other than 0 are in the box around those whose weights do not underflow in the storage.
 
-    A weight underflows from half of the smallest subnormal down; half of that again pays for exp's error before a cast.
+    A weight becomes 0 below half the smallest subnormal; before a cast we halve once more, for the error of exp.
     """
     underflow = arb(storage.smallest_subnormal) / (2 if storage == inner else 4)
     reach = math.isqrt(math.floor(up(-underflow.log() / alpha)))
