@@ -11,7 +11,7 @@ from conv2attn.report.result import Part, Result
 from conv2attn.span.attention_rows import Array
 from conv2attn.verdicts import Strength, Verdict
 
-HeadKind = Literal["class token", "sink", "shift", "local", "bar", "uniform", "content", "mixed"]
+HeadKind = Literal["class token", "sink", "shift", "local", "bar", "uniform", "content", "mixed", "one query"]
 
 
 @final
@@ -34,11 +34,16 @@ KIND_RULES = (
     KindRule("uniform", "evenness", 0.8, "exp of its entropy is four fifths of the keys that a query may read"),
     KindRule("content", "content", 0.5, "half of its energy about the mean varies over the images"),
 )
-"""Tried one after the other; a head that fits none is mixed."""
+"""Tried one after the other; a head that fits none is mixed. Kinds need at least two queries."""
 
 
-def kind_of(number: Callable[[str], float | None]) -> tuple[HeadKind, float]:
-    """The kind of a head, and how far its number is above the threshold, or below the nearest one where it is mixed."""
+def kind_of(number: Callable[[str], float | None], queries: int) -> tuple[HeadKind, float]:
+    """The kind of a head, and how far its number is above the threshold, or below the nearest one where it is mixed.
+
+    One query cannot tell a sink from a shift: such a head has the kind "one query", and the margin 0.
+    """
+    if queries < 2:
+        return "one query", 0.0
     measured = [(rule, value) for rule in KIND_RULES if (value := number(rule.number)) is not None]
     for rule, value in measured:
         if value >= rule.threshold:

@@ -11,7 +11,7 @@ HEADS_SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")
 COLUMNS = {
     "kind": (
         "; ".join(f"{rule.kind}: {rule.meaning} ({rule.number} >= {rule.threshold:g})" for rule in KIND_RULES)
-        + "; mixed: none of these. The first rule that fits decides",
+        + "; mixed: none of these. The first rule that fits decides; kinds need at least two queries",
         "",
     ),
     "peak, mass": ("argmax over d of m(d), and m(d) there, m(d) = sum_q A[q, q + d] / queries, over all images", ""),

@@ -153,7 +153,7 @@ def head_facts(
         "absolute": parts[1],
         "content": parts[2],
     }
-    kind, margin = kind_of(numbers.get)
+    kind, margin = kind_of(numbers.get, sums.queries)
     one, two, three = (None,) * 3 if errors[0] is None else map(number, errors[0][:, head])
     mass_error = None if errors[1] is None else number(errors[1][head])
     places = [tuple(int(x) for x in np.unravel_index(place, shape) - middle) for place in (peak, top)]

@@ -262,6 +262,13 @@ def test_each_kind_is_that_of_planted_heads(kind):
     assert head.margin > 0.02
 
 
+@pytest.mark.parametrize(("queries", "images"), [(1, 1), (1, 3), (2, 1)])
+def test_a_kind_needs_two_queries(queries, images):
+    attention = np.ones((images, 1, queries, queries)) / queries
+    (head,) = heads(attention, grid=(1, queries)).layers[0].heads
+    assert (head.kind == "one query") == (queries == 1)
+
+
 def test_a_network_on_a_loader_counts_all_images():
     network = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     images = torch.randn(6, 9, 8)
