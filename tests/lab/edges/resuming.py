@@ -112,7 +112,7 @@ def test_a_run_goes_on_for_more_epochs(tmp_path):
 
 
 def test_absent_tensorboard_is_said_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("conv2attn.lab.training.loop.find_spec", lambda name: None)
+    monkeypatch.setattr("conv2attn.lab.training.loop.is_installed", lambda library: False)
     said = []
     train(small("quadratic"), tmp_path / "run", report=said.append)
     assert sum("no event files" in line for line in said) == 1
