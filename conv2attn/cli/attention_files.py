@@ -29,7 +29,7 @@ from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_span
-from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport
+from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport, ReplacedBy
 from conv2attn.span.graded_facts.facts_document import numbers_of
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
@@ -220,6 +220,7 @@ def facts_in(
     plot: str | None = None,
     curves: str | None = None,
     profiles: bool = False,
+    replace_by: ReplacedBy | None = None,
     force: bool = False,
 ) -> HeadsReport:
     """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with pictures.
@@ -227,7 +228,7 @@ def facts_in(
     Raises:
         UsageError: inputs beside an array (C2A004), or names that fit no layer (C2A008); nothing attends (C2A501).
     """
-    report, _ = facts_of_file(path, tokens, reading, only, profiles)
+    report, _ = facts_of_file(path, tokens, reading, only, profiles, replace_by)
     if plot and any(layer.heads for layer in report.layers):
         plots.write(plots.draw_facts(report), plot, force)
     if curves:
@@ -236,13 +237,19 @@ def facts_in(
 
 
 def facts_of_file(
-    path: str, tokens: TokenOptions, reading: Reading, only: Patterns, profiles: bool = False
+    path: str,
+    tokens: TokenOptions,
+    reading: Reading,
+    only: Patterns,
+    profiles: bool = False,
+    replace_by: ReplacedBy | None = None,
 ) -> tuple[HeadsReport, Attending]:
     """The facts of a file, and what it holds."""
     attending, images = attending_in(path, tokens, reading)
     with naming_inputs(images), progress() as bar:
         extra, grid = tokens.extra_tokens, tokens.grid
-        report = heads(attending, images, grid=grid, extra_tokens=extra, profiles=profiles, only=only, progress=bar)
+        options: dict[str, Any] = {"profiles": profiles, "replace": replace_by, "only": only}
+        report = heads(attending, images, grid=grid, extra_tokens=extra, progress=bar, **options)
     return replace(report, read_as=assumed_of(attending if isinstance(attending, nn.Module) else None)), attending
 
 

@@ -253,7 +253,9 @@ class Layer:
         (part, old), (lead, at) = start, axis
         heads, rows = lead[at], prod(lead) // lead[at]
         draws = [self.drawn(lead, old) for _ in range(-(-LEAST_TOKENS // (rows * self.queries)))]
-        runs = [self.run(lambda name, shape, forced=each: forced.reshape(shape), old, tokens) for each, tokens in draws]
+        runs = [
+            self.run(lambda name, own, forced=each: forced.reshape(own.shape), old, tokens) for each, tokens in draws
+        ]
         outputs = {end: [run[end] for run in runs] for end in runs[0]}
         weights = [each.movedim(at, 0).reshape(heads, rows, self.queries, self.keys) for each, _ in draws]
         ends = self.ends(outputs)
@@ -306,7 +308,7 @@ class Layer:
         for head in range(heads):
             eye = torch.zeros((*lead, self.queries, self.keys), dtype=torch.float64)
             eye.select(at, head)[..., torch.arange(count), torch.arange(count)] = 1
-            rule = lambda name, shape, eye=eye: eye.reshape(shape)  # noqa: E731
+            rule = lambda name, own, eye=eye: eye.reshape(own.shape)  # noqa: E731
             still = self.run(rule, old, self.joined(zeros, old, layout))
             columns: dict[nn.Module, list[Tensor]] = {}
             for chunk in range(chunks):

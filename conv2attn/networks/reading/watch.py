@@ -23,13 +23,13 @@ EINSUMS = {torch.einsum, torch.functional.einsum}
 LOCK = threading.RLock()
 SEED = 0
 """Networks that draw tokens at random draw the same ones in every run."""
-Rule = Callable[[str, tuple[int, ...]], Tensor]
-"""The attention to use in a layer, given its name and its shape."""
+Rule = Callable[[str, Tensor], Tensor]
+"""The attention to use in a layer, given its name and its own attention."""
 
 
-def silence(name: str, shape: tuple[int, ...]) -> Tensor:
+def silence(name: str, attention: Tensor) -> Tensor:
     """No attention at all."""
-    return torch.zeros(shape)
+    return torch.zeros_like(attention)
 
 
 @final
@@ -177,7 +177,7 @@ class Watch(TorchFunctionMode):
         name = self.names[place.module] + (f"#{place.times}" if place.times > 1 else "")
         seen = Attended(name, attention, **operands)
         if self.rule is not None and not seen.columns:
-            seen.attention = self.rule(name, tuple(attention.shape)).to(attention)
+            seen.attention = self.rule(name, attention).to(attention)
         return seen
 
     def report(self, attended: Attended | None) -> None:
@@ -194,13 +194,13 @@ class Watch(TorchFunctionMode):
         grouped = kwargs.get("enable_gqa", False)
         repeats = query.shape[-3] // key.shape[-3] if grouped else 1
         key, value = (each.repeat_interleave(repeats, -3) if repeats > 1 else each for each in (key, value))
+        own = attention_of_sdpa(*args, **kwargs)
         if self.rule is None:
-            self.report(self.attended(attention_of_sdpa(*args, **kwargs), query=query, key=key, value=value))
+            self.report(self.attended(own, query=query, key=key, value=value))
             return F.scaled_dot_product_attention(*args, **kwargs)
-        scores = query.new_empty((*query.shape[:-1], key.shape[-2]), device="meta")
-        attended = self.attended(torch.empty_like(scores, device=query.device), query=query, key=key, value=value)
+        attended = self.attended(own.to(value), query=query, key=key, value=value)
         self.report(attended)
-        weights = torch.zeros_like(scores, device=query.device) if attended is None else attended.attention
+        weights = torch.zeros_like(own).to(value) if attended is None else attended.attention
         return weights @ value
 
     def flex(self, query: Tensor, key: Tensor, value: Tensor, attention: Tensor) -> Tensor:
@@ -217,11 +217,12 @@ class Watch(TorchFunctionMode):
         given = inspect.signature(F.multi_head_attention_forward).bind(*args, **kwargs)
         given.apply_defaults()
         named = given.arguments
+        options = named | {"need_weights": True, "average_attn_weights": False}
+        own = F.multi_head_attention_forward(**options)[1]
+        assert own is not None
+        own = own if own.ndim == 4 else own[None]
         if self.rule is None:
-            options = named | {"need_weights": True, "average_attn_weights": False}
-            weights = F.multi_head_attention_forward(**options)[1]
-            assert weights is not None
-            self.report(self.attended(weights if weights.ndim == 4 else weights[None]))
+            self.report(self.attended(own))
             return F.multi_head_attention_forward(**named)
         if named["bias_k"] is not None or named["add_zero_attn"] or named["static_k"] is not None:
             output, weights = F.multi_head_attention_forward(**named)
@@ -235,9 +236,9 @@ class Watch(TorchFunctionMode):
             F.linear(x, weight, bias).unflatten(-1, (heads, -1)).permute(1, 2, 0, 3)
             for x, weight, bias in zip(inputs, maps, biases, strict=True)
         )
-        attended = self.attended(query.new_zeros((*query.shape[:3], key.shape[2])), query=query, key=key, value=value)
+        attended = self.attended(own, query=query, key=key, value=value)
         self.report(attended)
-        weights = query.new_zeros((*query.shape[:3], key.shape[2])) if attended is None else attended.attention
+        weights = torch.zeros_like(own) if attended is None else attended.attention
         output = F.linear(
             (weights @ value).permute(2, 0, 1, 3).flatten(2), named["out_proj_weight"], named["out_proj_bias"]
         )
@@ -289,7 +290,9 @@ class Watch(TorchFunctionMode):
                 if attended is not None and self.rule is not None:
                     result = attended.attention[0, 0] @ value
             elif len(alike) > 1 and not (plain or turned):
-                first.attended.attention = used if self.rule is None else self.rule(first.attended.name, shape).to(used)
+                first.attended.attention = (
+                    used if self.rule is None else self.rule(first.attended.name, used.reshape(shape)).to(used)
+                )
                 result = result if self.rule is None else first.attended.attention @ value
             if attended is not None:
                 attended.value = value

@@ -68,6 +68,24 @@ class Errors(Part, frozen=True):
     peak_mass: float | None = None
 
 
+ReplacedBy = Literal["position", "shift", "mean", "uniform"]
+"""What stands in for the attention of a head: see `conv2attn.span.graded_facts.replacing`."""
+
+
+class Replaced(Part, frozen=True):
+    """What it changes to replace the attention of one head, measured on half of the images, on the others.
+
+    `change` is the mean over these of `|y' - y| / |y|`, y being the output of the network, `uniform` the same with
+    uniform attention in place of the head's; each with its standard error over the images.
+    """
+
+    by: ReplacedBy
+    change: float
+    change_error: float
+    uniform: float
+    uniform_error: float
+
+
 class HeadFacts(Part, frozen=True):
     """One head: see `COLUMNS` of `facts_document` for the definition and the source of each number.
 
@@ -94,6 +112,7 @@ class HeadFacts(Part, frozen=True):
     absolute: float | None
     content: float | None
     errors: Errors = Errors()
+    replaced: Replaced | None = None
 
 
 class SpanFact(Part, frozen=True):
@@ -200,6 +219,8 @@ class HeadsReport(Result, frozen=True, eq=False):
             for head in layer.heads:
                 body = msgspec.to_builtins(head)
                 errors = {f"{name}_error": value for name, value in body.pop("errors").items()}
+                replaced = body.pop("replaced") or {}
+                errors |= {f"replaced_{name}": value for name, value in replaced.items()}
                 places = {name: " ".join(map(str, body[name])) for name in ("peak", "argmax_at")}
                 records.append({"layer": layer.name, **body, **places, **errors})
         return records

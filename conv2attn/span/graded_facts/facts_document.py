@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, document, gathered
 from conv2attn.report.document_parts import DocumentPart
-from conv2attn.span.graded_facts.facts import KIND_RULES, HeadsComparison, HeadsReport, LayerFacts
+from conv2attn.span.graded_facts.facts import KIND_RULES, HeadFacts, HeadsComparison, HeadsReport, LayerFacts
 
 LONG = ("layer", "head", "kind", "peak", "mass", "argmax", "dist", "keys", "sink", "extra", "rel", "abs", "cont", "se")
 HEADS_SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")
@@ -133,10 +133,28 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
         Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), spare),
         Notes(HEADS_LEGEND if all(len(layer.grid) == 2 for layer in read) else HEADS_LEGEND_OF_OTHER_AXES),
     ]
+    effects = [replaced_line(layer, head) for layer in read for head in layer.heads if head.replaced is not None]
+    if effects:
+        parts += [Table(REPLACED, tuple(effects)), Notes((REPLACED_LEGEND,))]
     if verbose:
         parts.append(Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), HEADS_SPARE))
         parts.append(Notes(tuple(line for layer in report.layers for line in layer_remarks(layer))))
     return Document((said,), (*parts, Notes(tuple(unread))))
+
+
+REPLACED = ("layer", "head", "replaced by", "change", "se", "uniform", "se of uniform")
+REPLACED_LEGEND = (
+    "change: mean of |y' - y| / |y| over the half of the images that did not measure the replacement, y the output of "
+    "the network; uniform: the same with uniform attention in place of the head"
+)
+
+
+def replaced_line(layer: LayerFacts, head: HeadFacts) -> tuple[Cell, ...]:
+    """What the replacement of a head changes, beside the control."""
+    effect = head.replaced
+    assert effect is not None
+    figures = (effect.change, effect.change_error, effect.uniform, effect.uniform_error)
+    return (layer.name, head.head, effect.by, *(f"{each:.2e}" for each in figures))
 
 
 def layer_remarks(layer: LayerFacts) -> list[str]:

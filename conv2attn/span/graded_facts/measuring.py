@@ -13,7 +13,16 @@ from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.records import Windows
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
-from conv2attn.span.graded_facts.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact, kind_of
+from conv2attn.span.graded_facts.facts import (
+    Errors,
+    HeadFacts,
+    HeadsReport,
+    LayerFacts,
+    ReplacedBy,
+    Shares,
+    SpanFact,
+    kind_of,
+)
 from conv2attn.span.graded_facts.measures import (
     DILATIONS,
     KERNELS,
@@ -26,6 +35,7 @@ from conv2attn.span.graded_facts.measures import (
     spanned,
 )
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
+from conv2attn.span.graded_facts.replacing import Replacing
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
 from conv2attn.span.questions import profiles_of
 from conv2attn.span.reading import reads_of, rows_of_read
@@ -39,6 +49,7 @@ def heads(
     grid: Sequence[int] | int | None = None,
     extra_tokens: int | Mapping[str, int] | None = None,
     profiles: bool = False,
+    replace: ReplacedBy | None = None,
     only: Patterns = (),
     skip: Patterns = (),
     memory_limit: int = MEMORY_LIMIT,
@@ -60,12 +71,15 @@ def heads(
         extra_tokens: leading tokens that are no pixels, of all layers or by name; as the run says by default.
         profiles: note of each layer on one grid whether its heads are one convolution, a sparse one, or a mixture; see
             `conv2attn.span.profiles`. Every pair of heads may be compared.
+        replace: measure what each head does, by its replacement, on half of the images, with its mean attention
+            ("mean"), that by displacement ("position"), the nearest shift ("shift") or uniform attention, two runs of
+            the network for each head.
         only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.
         memory_limit: bytes of temporary arrays.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
         UsageError: not attention (C2A502), nothing attends (C2A501) or no layer of such a name (C2A008), or no grid
-            (C2A503).
+            (C2A503); no network, or fewer than four images, to replace heads in (C2A006).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3, padding=1))
@@ -73,7 +87,8 @@ def heads(
         >>> facts.heads[0].kind, facts.heads[0].peak, facts.heads[0].peak_mass
         ('shift', (-1, -1), 1.0)
     """
-    reads = reads_of(model, example_input, grid, Selection.of(only, skip))
+    replacing = None if replace is None else Replacing(model, example_input, replace)
+    reads = reads_of(model, example_input if replacing is None else replacing.batches, grid, Selection.of(only, skip))
     facts = []
     for place, read in enumerate(reads, 1):
         if progress is not None:
@@ -88,6 +103,13 @@ def heads(
         if profiles:
             windowed = "has no profiles: it attends in windows"
             notes += (profiles_of(rows).sentence if windows is None else windowed,)
+        if replacing is not None:
+            in_windows = read.tokens is not None and read.tokens.windows is not None
+            why = replacing.why_not(read.name, read.attention, rows.grid.keys, rows.extra, in_windows)
+            if why:
+                notes += (f"its heads were not replaced: {why}",)
+            else:
+                found = replacing.with_effects(found, rows.grid.keys, rows.extra)
         facts.append(msgspec.structs.replace(found, replay=read.replay, notes=notes))
     return HeadsReport(tuple(facts))
 
