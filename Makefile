@@ -6,7 +6,7 @@
 #   make mutation ROOM=bounds [COUNT=300] [SEED=0]   seeded mutants of a room of mutation.toml, and who survives
 #   make fresh    the drawn tests with a fresh seed, which is printed; make thorough: with 10,000 examples
 #   make docs     the documentation site, in site/
-#   make attack   10,000 random statements put to the core that decides the claims
+#   make attack   10,000 random statements put to the core that decides the claims, and 10,000 random formulas of each kind
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
 #   make artefact the wheel and the sdist, checked by the tool that uploads them
 #   make clean    remove what make made
@@ -60,7 +60,8 @@ proofs: .venv/.installed
 	@if command -v coqchk >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.stamp --write; fi
 
 attack: .venv/.installed-dev
-	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py
+	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q -o timeout=7200 tests/proofs/edges/core_attack.py \
+		tests/equality/fingerprint/edges/random_programs.py tests/equality/fingerprint/edges/swept_arguments.py
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
