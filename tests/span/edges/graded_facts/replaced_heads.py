@@ -20,13 +20,23 @@ COUNT = 1 + SIDES[0] * SIDES[1]
 
 
 class Block(nn.Module):
-    def __init__(self):
+    """Attention by hand, fused, or that of torch's module, with a residual."""
+
+    def __init__(self, how):
         super().__init__()
+        self.how = how
         self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.qkv.weight.data *= 3
+        if how == "module":
+            self.module = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+            self.module.in_proj_weight, self.module.in_proj_bias = self.qkv.weight, self.qkv.bias
+            self.module.out_proj.weight, self.module.out_proj.bias = self.proj.weight, self.proj.bias
 
     def forward(self, tokens):
+        if self.how == "module":
+            return tokens + self.module(tokens, tokens, tokens, need_weights=False)[0]
         query, key, value = self.qkv(tokens).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        if self.by_hand:
+        if self.how == "by hand":
             mixed = torch.softmax(query @ key.mT / (WIDTH // HEADS) ** 0.5, -1) @ value
         else:
             mixed = F.scaled_dot_product_attention(query, key, value)
@@ -36,14 +46,11 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """A class token, 3x4 patches, and two blocks."""
 
-    def __init__(self, by_hand=False):
+    def __init__(self, how="fused"):
         super().__init__()
-        self.stem, self.blocks = nn.Conv2d(3, WIDTH, 4, 4), nn.ModuleList([Block(), Block()])
+        self.stem, self.blocks = nn.Conv2d(3, WIDTH, 4, 4), nn.ModuleList([Block(how), Block(how)])
         self.extra, self.at = nn.Parameter(torch.randn(1, 1, WIDTH)), nn.Parameter(torch.randn(1, COUNT, WIDTH))
         self.head = nn.Linear(WIDTH, 5)
-        for block in self.blocks:
-            block.by_hand = by_hand
-            block.qkv.weight.data *= 3
 
     def forward(self, image):
         tokens = self.stem(image).flatten(2).mT
@@ -100,11 +107,11 @@ def images():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("how", ["by hand", "fused", "module"])
 @pytest.mark.parametrize("by", ["position", "shift", "mean", "uniform"])
-def test_replacing_a_head_changes_what_a_loop_says(by, by_hand, images):
+def test_replacing_a_head_changes_what_a_loop_says(by, how, images):
     torch.manual_seed(0)
-    network = Transformer(by_hand).eval()
+    network = Transformer(how).eval()
     before = network(images)
     report = heads(network, images, replace=by)
     assert torch.equal(network(images), before)
