@@ -72,6 +72,10 @@ ReplacedBy = Literal["position", "shift", "mean", "uniform"]
 """What stands in for the attention of a head: see `conv2attn.span.graded_facts.replacing`."""
 
 
+NOT_REPLACED = "its heads were not replaced: "
+"""So begins the note of a layer whose heads were to be replaced, before the reason."""
+
+
 class Replaced(Part, frozen=True):
     """What it changes to replace the attention of one head, measured on half of the images, on the others.
 

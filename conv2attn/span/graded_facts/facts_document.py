@@ -4,7 +4,14 @@ from collections.abc import Callable, Sequence
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, document, gathered
 from conv2attn.report.document_parts import DocumentPart
-from conv2attn.span.graded_facts.facts import KIND_RULES, HeadFacts, HeadsComparison, HeadsReport, LayerFacts
+from conv2attn.span.graded_facts.facts import (
+    KIND_RULES,
+    NOT_REPLACED,
+    HeadFacts,
+    HeadsComparison,
+    HeadsReport,
+    LayerFacts,
+)
 
 LONG = ("layer", "head", "kind", "peak", "mass", "argmax", "dist", "keys", "sink", "extra", "rel", "abs", "cont", "se")
 HEADS_SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")
@@ -136,6 +143,9 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     effects = [replaced_line(layer, head) for layer in read for head in layer.heads if head.replaced is not None]
     if effects:
         parts += [Table(REPLACED, tuple(effects)), Notes((REPLACED_LEGEND,))]
+    if not verbose:
+        kept = ((each.name, note) for each in read for note in each.notes if note.startswith(NOT_REPLACED))
+        parts.append(Notes(tuple(gathered(kept))))
     if verbose:
         parts.append(Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), HEADS_SPARE))
         parts.append(Notes(tuple(line for layer in report.layers for line in layer_remarks(layer))))

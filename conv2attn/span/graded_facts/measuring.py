@@ -14,6 +14,7 @@ from conv2attn.networks.reading.records import Windows
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.graded_facts.facts import (
+    NOT_REPLACED,
     Errors,
     HeadFacts,
     HeadsReport,
@@ -107,7 +108,7 @@ def heads(
             in_windows = read.tokens is not None and read.tokens.windows is not None
             why = replacing.why_not(read.name, read.attention, rows.grid.keys, rows.extra, in_windows)
             if why:
-                notes += (f"its heads were not replaced: {why}",)
+                notes += (NOT_REPLACED + why,)
             else:
                 found = replacing.with_effects(found, rows.grid.keys, rows.extra)
         facts.append(msgspec.structs.replace(found, replay=read.replay, notes=notes))
