@@ -140,7 +140,7 @@ class There(torch.Tensor):
     def __deepcopy__(self, memo):
         if id(self) not in memo:
             copied = There(self.inner.detach().clone(), self.requires_grad)
-            copied._is_param = getattr(self, "_is_param", False)
+            vars(copied).update(vars(self))
             memo[id(self)] = copied
         return memo[id(self)]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import torch
 from attentions import LINE, OFFSETS, hard, mixed, soft
 from confirmation import confirm
 from schemas import complaints
@@ -178,6 +179,16 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
     assert not confirm(msgspec.structs.replace(found, counting=counting, targets=turned), rows, targets, row.limits)
     if (rows.one_hot and rows.images == 1) or (rows.exact and found.verdict is Verdict.REFUTED):
         assert found.strength is Strength.PROVED
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if not ZOO[name].exact and ZOO[name].heads.dtype != object])
+def test_attention_on_a_device_has_the_report_of_its_numbers(name, device):
+    """In float32, which every device has."""
+    case = ZOO[name]
+    heads = torch.from_numpy(np.ascontiguousarray(case.heads)).float()
+    options = {"offsets": case.offsets, "grid": case.grid, "extra_tokens": case.extra}
+    here, there = (check_span(each, **options) for each in (heads, heads.to(device)))
+    assert there.to_json() == here.to_json()
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if name not in OPEN])

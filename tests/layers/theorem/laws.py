@@ -1,5 +1,6 @@
 """Theorem 1's construction: what it stores, for which heads and widths it serves, and what it refuses."""
 
+import copy
 import itertools
 
 import pytest
@@ -68,6 +69,16 @@ def test_one_layer_serves_images_of_every_size(data, conv):
     for extra in (0, 2, 9):
         image = data.draw(images_for(conv, extra=extra))
         assert_same(layer(image).detach(), convolve(conv, image, image.dtype))
+
+
+@given(data=st.data(), conv=convolutions(dtypes=[torch.float32]))
+def test_a_layer_is_built_and_computes_where_the_convolution_is(device, data, conv):
+    image = data.draw(images_for(conv))
+    expected = convolve(conv, image, image.dtype)
+    layer = attention_for(read_convolution(copy.deepcopy(conv).to(device)))
+    output = layer(image.to(device)).detach()
+    assert {output.device, *(each.device for each in layer.parameters())} == {image.to(device).device}
+    assert_same(output.cpu(), expected)
 
 
 @given(st.data(), convolutions(transposed=[True], dtypes=[torch.float64]))
