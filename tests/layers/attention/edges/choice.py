@@ -7,7 +7,7 @@ from torch import nn
 
 from conv2attn import convert
 from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, recipe, set_engine
-from conv2attn.layers.attention.engines import compiled, timing
+from conv2attn.layers.attention.engines import compiled, cost, timing
 from conv2attn.testing import assert_same
 
 TRANSPOSED = {
@@ -167,3 +167,25 @@ def test_measured_does_not_time_all_pairs_of_a_large_grid(timed):
         ran.clear()
         layer(torch.randn(1, 4, 150, 150))
     assert "dense" not in ran
+
+
+FASTER = {(256, 4, 1): "dense", (256, 7, 8): "dense", (256, 10, 1): "dense", (64, 14, 1): "separable"}
+"""Channels, side and batch, and what was faster for nine trained heads on a CPU: docs/engines.md has the ratios."""
+
+
+def engine_of_trained_heads(channels, side, batch):
+    """What `auto` takes for a 3x3 layer whose heads are trained."""
+    layer = set_engine(convert(nn.Conv2d(channels, channels, 3, padding=1), alpha=5.0, trainable=True), "auto")
+    return layer.recipe(layer.basis(), torch.zeros(batch, channels, side, side)).engine
+
+
+@pytest.mark.parametrize("case", FASTER)
+def test_auto_takes_what_was_measured_to_be_faster_for_trained_heads(case):
+    assert engine_of_trained_heads(*case) == FASTER[case]
+
+
+@pytest.mark.parametrize("passes", ["DENSE_PASSES", "SEPARABLE_PASSES"])
+def test_a_cost_that_is_off_by_far_is_seen_by_the_measured_cases(passes, monkeypatch):
+    """Planted."""
+    monkeypatch.setattr(cost, passes, 64 * getattr(cost, passes))
+    assert any(engine_of_trained_heads(*case) != engine for case, engine in FASTER.items())
