@@ -68,6 +68,14 @@ def test_a_harmless_twin_is_proved(name):
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
 
+@pytest.mark.parametrize("name", [name for name in TWINS if name != "a recurrent layer"])
+def test_a_harmless_twin_is_proved_on_its_device(name, device):
+    """The imitated device has no fused cell of LSTM."""
+    pair = [copy.deepcopy(network).to(device) for network in pair_of(TWINS[name])]
+    report = certify(*pair, images=IMAGES.to(device))
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
 @pytest.mark.parametrize("kind", [Functional, Branching, Autocast, recurrent, parametrised])
 def test_a_network_is_proved_to_be_itself_and_its_copy(kind):
     network = original_of(kind)
