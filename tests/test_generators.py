@@ -1,6 +1,8 @@
 """No public name moves a generator of the caller's, on any device, and neither does a network that it runs."""
 
+import ast
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +87,15 @@ def test_draws_begin_at_the_seed_on_each_device_and_errors_move_nothing():
         assert unmoved(before)
         assert all(map(torch.equal, *drawn))
         assert not torch.equal(torch.rand(2, device=DEVICE).cpu(), drawn[0][1])
+
+
+def reseedings(source):
+    """Lines that seed every device of the process, or read the generator of every GPU."""
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    return [node.lineno for node in nodes if ast.unparse(node) in ("torch.random.fork_rng", "torch.manual_seed")]
+
+
+def test_nothing_in_the_package_seeds_or_reads_every_device():
+    files = sorted(Path(conv2attn.__file__).parent.rglob("*.py"))
+    assert {str(file): lines for file in files if (lines := reseedings(file.read_text()))} == {}
+    assert reseedings("with torch.random.fork_rng():\n    torch.manual_seed(0)\n") == [1, 2]

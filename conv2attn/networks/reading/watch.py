@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.arguments import argument
+from conv2attn.generators import devices_of, generators_kept
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion.replacement import evaluating
 from conv2attn.networks.fused import attention_of_sdpa, watched_flex
@@ -107,8 +108,7 @@ class Watch(TorchFunctionMode):
 
         Hooks see the calls of all threads, so that threads wait for each other here.
         """
-        with LOCK, torch.random.fork_rng():
-            torch.manual_seed(SEED)
+        with LOCK, generators_kept(devices_of(self.network), seed=SEED):
             handles = []
             for module in self.names:
                 if isinstance(module, torch.jit.ScriptModule):
