@@ -61,7 +61,6 @@ def tensors_of(result):
 @pytest.mark.parametrize("name", sorted({*CALLS} - {"load"}))
 def test_what_is_returned_lives_where_the_input_lives(name, device, tmp_path):
     build, call = CALLS[name]
-
     returned = call(build().to(device), device, tmp_path / "it.pt")
     assert {tensor.device for tensor in tensors_of(returned)} <= {torch.empty(0).to(device).device}
 

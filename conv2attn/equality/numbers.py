@@ -30,6 +30,7 @@ from conv2attn.equality.twins import modules_outside_layers
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.networks.conversion.replacement import copy_network
 from conv2attn.networks.specimens import Inputs
+from conv2attn.theory.basis.numbers import widest
 from conv2attn.theory.bounds.formats import format_of
 from conv2attn.torch_internals import tree_map_only
 
@@ -61,10 +62,7 @@ class Numbers:
 
 def place_for_float64(device: torch.device) -> torch.device:
     """`device`, or the CPU where it has no float64, as MPS."""
-    try:
-        return torch.empty((), dtype=torch.float64, device=device).device
-    except TypeError:
-        return torch.device("cpu")
+    return device if widest(device, torch.float32) is torch.float64 else torch.device("cpu")
 
 
 @final

@@ -286,18 +286,28 @@ IMAGES = [
 
 
 def gap(first, second, dtype=torch.float64, images=IMAGES):
-    """The largest relative difference on `images`; inf where one alone is NaN or infinite; None where one raises."""
-    worst = 0.0
+    """The largest relative difference on `images`; None where both raise on all of them.
+
+    It is inf where one alone raises, is NaN or is infinite.
+    """
+    worst = None
     for image in images:
-        try:
-            a, b = (each(image.to(dtype)).double() for each in (first, second))
-        except Exception:
-            return None
-        if not torch.equal(a.isnan(), b.isnan()) or not torch.equal(a.isinf(), b.isinf()):
+        a, b = (result_of(each, image.to(dtype)) for each in (first, second))
+        if a is None and b is None:
+            continue
+        if a is None or b is None or not (torch.equal(a.isnan(), b.isnan()) and torch.equal(a.isinf(), b.isinf())):
             return math.inf
         if not torch.equal(a[a.isinf()], b[b.isinf()]):
             return math.inf
         finite = a.isfinite()
         difference = ((a - b).abs() / (1 + a.abs() + b.abs()))[finite]
-        worst = max(worst, difference.max().item() if difference.numel() else 0.0)
+        worst = max(worst or 0.0, difference.max().item() if difference.numel() else 0.0)
     return worst
+
+
+def result_of(function, image):
+    """What a function returns for an image, in float64; None if it raises."""
+    try:
+        return function(image).double()
+    except Exception:
+        return None

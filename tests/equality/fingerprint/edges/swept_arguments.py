@@ -34,6 +34,7 @@ def swept(call):
 KINDS = {
     "geometry": (new_sweep, swept, sweeps.IMAGES, torch.float64, 1e-9),
     "pointwise": (pointwise.new_call, pointwise.network, pointwise.IMAGES, torch.float32, 1e-4),
+    "pointwise in float64": (pointwise.new_call, pointwise.network, pointwise.IMAGES, torch.float64, 1e-9),
 }
 """By kind: what draws a call, the call as a function, images, their dtype, and a difference that rounding explains."""
 
