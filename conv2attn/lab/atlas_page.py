@@ -18,9 +18,10 @@ def page_of(contents: Mapping[str, Any], models: Sequence[Model]) -> str:
     lines = ["# Atlas of attention heads", "", f"Made by `{contents['command']}`." if contents["command"] else "", ""]
     lines += ["## Thresholds, fixed beforehand", ""]
     lines += [
-        f"A head is *shift-like* where one displacement has at least {thresholds['shift']:.0%} of its attention, and "
-        f"*partly* so at {thresholds['partial']:.0%}. A layer is *convolution-like* where the nearest KxK convolution "
-        f"is at least {thresholds['convolution']:.0%} of its map. *Early* layers are the first "
+        f"A head is *shift-like* where its peak displacement is not zero and has at least {thresholds['shift']:.0%} of "
+        f"its attention, and *partly* so at {thresholds['partial']:.0%}. It attends to *itself* where its peak is "
+        f"displacement zero, with at least {thresholds['shift']:.0%}. A layer is *convolution-like* where the nearest "
+        f"KxK convolution is at least {thresholds['convolution']:.0%} of its map. *Early* layers are the first "
         f"{thresholds['early']:.0%}. `conv2attn heads --columns` defines every number.",
         "",
         "## Across models",
@@ -77,6 +78,7 @@ QUESTIONS: dict[str, Callable[[Model], float | None]] = {
     "partly shift-like heads": share_in("all", "partial"),
     "... in early layers ": share_in("early", "partial"),
     "... in later layers ": share_in("late", "partial"),
+    "heads that attend to themselves": share_in("all", "itself"),
     "map of a layer that is a 3-tap convolution": convolution(3),
     "... in early layers  ": convolution(3, True),
     "... in later layers  ": convolution(3, False),
@@ -115,9 +117,10 @@ def model_table(models: Sequence[Model], thresholds: Mapping[str, Any]) -> str:
         has_curve = any(x is not None for x in curve)
         kinds = ", ".join(f"{count} {kind}" for kind, count in Counter[str](model["kinds"]).most_common())
         shifts = f"{counts['shift']} ({counts['shift'] / max(counts['heads'], 1):.0%})"
+        itself = counts["itself"]
         layers = f"{convolutional} of {len(curve)}" if has_curve else "-"
-        rows.append([model["name"], model["kind"], counts["heads"], shifts, counts["partial"], layers, kinds])
-    head = ("model", "of", "heads", "shift-like", "partly", "layers half a 3-tap convolution", "kinds")
+        rows.append([model["name"], model["kind"], counts["heads"], shifts, counts["partial"], itself, layers, kinds])
+    head = ("model", "of", "heads", "shift-like", "partly", "itself", "layers half a 3-tap convolution", "kinds")
     return markdown_table(head, rows)
 
 

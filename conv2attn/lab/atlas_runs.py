@@ -253,14 +253,7 @@ def model_summary(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> di
         "early": [each for each in heads if each[0] < early],
         "late": [e for e in heads if e[0] >= early],
     }
-    counts = {
-        part: {
-            "heads": len(chosen),
-            "shift": sum(head["peak_mass"] >= thresholds["shift"] for _, head in chosen),
-            "partial": sum(head["peak_mass"] >= thresholds["partial"] for _, head in chosen),
-        }
-        for part, chosen in parts.items()
-    }
+    counts = {part: counts_of([head for _, head in chosen], thresholds) for part, chosen in parts.items()}
     curves = {name: [mean(layer, name) for layer in layers] for name in ("relative", "absolute", "content", "distance")}
     for size in thresholds["kernels"]:
         nearest = [next((c for c in layer["convolutions"] if c["kernel_size"] == size), None) for layer in layers]
@@ -268,6 +261,17 @@ def model_summary(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> di
     names = [layer["name"] for layer in layers]
     reasons = {layer["name"]: layer["unread"] for layer in model["layers"] if layer["unread"]}
     return {**fields, "layers": names, "unread": reasons, "kinds": kinds, "counts": counts, "curves": curves}
+
+
+def counts_of(heads: Sequence[Mapping[str, Any]], thresholds: Mapping[str, Any]) -> dict[str, int]:
+    """Heads whose peak is another displacement than zero (shift, partial), and heads that attend to themselves."""
+    moved, still = ([h["peak_mass"] for h in heads if any(h["peak"]) == moves] for moves in (True, False))
+    return {
+        "heads": len(heads),
+        "shift": sum(mass >= thresholds["shift"] for mass in moved),
+        "partial": sum(mass >= thresholds["partial"] for mass in moved),
+        "itself": sum(mass >= thresholds["shift"] for mass in still),
+    }
 
 
 def mean(layer: Mapping[str, Any], name: str) -> float | None:

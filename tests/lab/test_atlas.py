@@ -10,7 +10,7 @@ from torch import nn
 
 from conv2attn.errors import CheckpointError
 from conv2attn.lab.atlas_page import answer_table, sparkline, with_error
-from conv2attn.lab.atlas_runs import atlas, entries_of, tensor_digest
+from conv2attn.lab.atlas_runs import atlas, counts_of, entries_of, tensor_digest
 
 ROOT = Path(__file__).parents[2]
 THRESHOLDS = "[thresholds]\nshift = 0.5\npartial = 0.25\nconvolution = 0.5\nkernels = [3]\nearly = 0.34\n"
@@ -47,7 +47,7 @@ def test_a_model_and_its_twin_are_measured_once(listed, tmp_path):
     assert not found["failed"]
     whole = json.loads((tmp_path / "out" / "atlas.json").read_text())
     trained, twin = (model["counts"] for model in whole["models"])
-    assert trained["early"] == {"heads": 2, "shift": 2, "partial": 2}
+    assert trained["early"] == {"heads": 2, "shift": 2, "partial": 2, "itself": 0}
     assert trained["late"]["shift"] == twin["all"]["shift"] == 0
     rows = list(csv.DictReader((tmp_path / "out" / "heads.csv").read_text().splitlines()))
     assert len(rows) == 8
@@ -109,6 +109,14 @@ def test_the_digest_of_weights_reads_every_number():
         assert tensor_digest(network.state_dict()) != before
         tensor.copy_(old)
     assert tensor_digest([torch.zeros(2, 3)]) != tensor_digest([torch.zeros(3, 2)])
+
+
+def test_a_head_that_attends_to_itself_is_not_shift_like():
+    """The planted error: counting every displacement, zero included, gives two shifts."""
+    drawn = [([0, 0], 0.9), ([0, 1], 0.9), ([-1, 0], 0.3), ([0, 0], 0.3)]
+    heads = [{"peak": peak, "peak_mass": mass} for peak, mass in drawn]
+    counts = counts_of(heads, {"shift": 0.5, "partial": 0.25})
+    assert counts == {"heads": 4, "shift": 1, "partial": 2, "itself": 1}
 
 
 def test_means_have_the_standard_error_over_models():

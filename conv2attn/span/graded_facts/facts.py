@@ -11,7 +11,18 @@ from conv2attn.report.result import Part, Result
 from conv2attn.span.attention_rows import Array
 from conv2attn.verdicts import Strength, Verdict
 
-HeadKind = Literal["class token", "sink", "shift", "local", "bar", "uniform", "content", "mixed", "one query"]
+HeadKind = Literal[
+    "class token",
+    "sink",
+    "itself",
+    "shift",
+    "local",
+    "bar",
+    "uniform",
+    "varies with the image",
+    "mixed",
+    "one query",
+]
 
 
 @final
@@ -28,11 +39,12 @@ class KindRule:
 KIND_RULES = (
     KindRule("class token", "extra", 0.5, "half of its attention goes to leading tokens that are no pixels"),
     KindRule("sink", "sink", 0.5, "one key has half of the attention of the queries that may read it"),
-    KindRule("shift", "peak_mass", 0.5, "half of its attention goes to one displacement"),
+    KindRule("itself", "itself", 0.5, "half of its attention goes to the query's own position"),
+    KindRule("shift", "peak_mass", 0.5, "half of its attention goes to one displacement other than zero"),
     KindRule("local", "around", 0.5, "half of it goes to the displacements next to its peak, diagonals included"),
     KindRule("bar", "bar", 0.5, "half of it goes to displacements of one row, or of one column, of the grid"),
     KindRule("uniform", "evenness", 0.8, "exp of its entropy is four fifths of the keys that a query may read"),
-    KindRule("content", "content", 0.5, "half of its energy about the mean varies over the images"),
+    KindRule("varies with the image", "content", 0.5, "half of its energy about the mean varies over the images"),
 )
 """Tried one after the other; a head that fits none is mixed. Kinds need at least two queries."""
 
@@ -104,6 +116,7 @@ class HeadFacts(Part, frozen=True):
     peak_mass: float
     argmax: float
     argmax_at: tuple[int, ...]
+    itself: float
     around: float
     bar: float | None
     distance: float

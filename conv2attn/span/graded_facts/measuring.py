@@ -164,6 +164,7 @@ def head_facts(
     numbers: dict[str, Any] = {
         "peak_mass": float(mass.ravel()[peak]),
         "argmax": float(sums.argmax[head].ravel()[top] / count),
+        "itself": float(mass[tuple(middle)]),
         "around": float(mass[near].sum()),
         "bar": max(lines) if len(shape) > 1 else None,
         "distance": float(sums.distance[:, head].sum() / count),

@@ -237,6 +237,8 @@ def of_kind(kind):
     rng = np.random.default_rng(0)
     if kind == "shift":
         return hard((6, 6), [(0, 1)])[None], 0
+    if kind == "itself":
+        return hard((6, 6), [(0, 0)])[None], 0
     if kind == "local":
         return soft((6, 6), 0.5, [(0, 0)])[None], 0
     if kind == "bar":
@@ -249,12 +251,14 @@ def of_kind(kind):
         whole = np.full((1, 1, 37, 37), 0.3 / 36)
         whole[..., 0] = 0.7
         return whole, 1
-    if kind == "content":
+    if kind == "varies with the image":
         return rng.dirichlet(np.full(36, 0.2), (6, 1, 36)), 0
     return np.broadcast_to(rng.dirichlet(np.full(36, 0.2), (1, 1, 36)), (6, 1, 36, 36)), 0
 
 
-@pytest.mark.parametrize("kind", ["shift", "local", "bar", "sink", "uniform", "class token", "content", "mixed"])
+@pytest.mark.parametrize(
+    "kind", ["shift", "itself", "local", "bar", "sink", "uniform", "class token", "varies with the image", "mixed"]
+)
 def test_each_kind_is_that_of_planted_heads(kind):
     attention, extra = of_kind(kind)
     (head,) = heads(attention, grid=(6, 6), extra_tokens=extra).layers[0].heads
@@ -319,7 +323,7 @@ def test_attention_as_networks_return_it():
         report = heads(returned([hard((5, 6), OFFSETS), soft((5, 6), 1.0)]), grid=(5, 6))
         assert [layer.name for layer in report.layers] == ["layer 0", "layer 1"]
         assert [row.name for row in conv2attn.check_span(returned([np.eye(9)[None]]), 1).rows] == ["layer 0"]
-    assert heads(np.eye(9), grid=3).layers[0].heads[0].kind == "shift"
+    assert heads(np.eye(9), grid=3).layers[0].heads[0].kind == "itself"
 
 
 @pytest.mark.parametrize("bias", [True, False])
