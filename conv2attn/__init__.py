@@ -48,7 +48,7 @@ HOMES = {
 }
 DISTRICTS = ("theory", "layers", "networks", "equality", "span", "files", "lab")
 """From the bottom up: a district imports only those before it."""
-SUBMODULES = (*DISTRICTS, "callbacks", "errors", "examples", "testing", "verdicts")
+SUBMODULES = (*DISTRICTS, "callbacks", "errors", "examples", "plots", "testing", "verdicts")
 __all__ = [
     "AttentionConvolution",
     "BasisConvolution",

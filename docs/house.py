@@ -13,7 +13,7 @@ import conv2attn
 
 PACKAGE = Path(conv2attn.__file__).parent
 ABOVE = ("cli", "lab", "files", "span", "equality", "networks", "layers", "theory")
-BESIDE = ("report", "testing")
+BESIDE = ("plots", "report", "testing")
 
 
 def says(file: Path) -> str:

@@ -18,7 +18,7 @@ LAYERS = [
     {"cli"},
     {"lab.explore"},
     {"lab", "callbacks"},
-    {"lab.plots"},
+    {"plots"},
     {"examples"},
     {"files"},
     {"testing"},

@@ -12,8 +12,8 @@ from matplotlib.patches import Circle
 from mpmath import mp, quad
 
 import conv2attn
+from conv2attn import plots
 from conv2attn.errors import UsageError
-from conv2attn.lab import plots
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
 from conv2attn.theory.basis import Shift, as_matrix

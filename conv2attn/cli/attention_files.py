@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 from torch import nn
 
+from conv2attn import plots
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.cli.options import TokenOptions
 from conv2attn.errors import CheckpointError, UsageError
@@ -16,7 +17,6 @@ from conv2attn.files.array_files import arrays_in, holds_attention
 from conv2attn.files.atomic_files import write_atomically, write_text_atomically
 from conv2attn.files.inspection import RECOVERED
 from conv2attn.files.reading_options import Reading
-from conv2attn.lab import plots
 from conv2attn.lab.explore import explore, moving_picture
 from conv2attn.lab.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.layers.attention import MultiHeadSelfAttention

@@ -267,7 +267,7 @@ class Showing:
             form = REPORT_SUFFIXES[Path(self.report).suffix]
             write_text_atomically(self.report, self.written(result, form), self.force)
         if self.plot is not None:
-            from conv2attn.lab import plots
+            from conv2attn import plots
 
             plots.write(plots.draw_certificate(cast("Certificate", result)), self.plot, self.force)
 

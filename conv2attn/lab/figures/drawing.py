@@ -25,9 +25,9 @@ from conv2attn.lab.figures.ellipses import (
     reading_order,
     snapshots,
 )
-from conv2attn.lab.plots import check_drawable, write
 from conv2attn.lab.training.run_folder import TrainingRun
 from conv2attn.networks import attention_layers
+from conv2attn.plots import check_drawable, write
 from conv2attn.suffixes import PICTURE_SUFFIXES
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from commands import refused
 from torch import nn
 
 import conv2attn
+from conv2attn import plots
 from conv2attn.cli import main
-from conv2attn.lab import plots
 from conv2attn.span.graded_facts.facts_document import COLUMNS
 
 ROOT = Path(conv2attn.__file__).parent.parent

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.extras import optional
-from conv2attn.lab.plots.heads import INCHES, MARGIN, plane_of
+from conv2attn.plots.heads import INCHES, MARGIN, plane_of
 from conv2attn.span.graded_facts.facts import HeadsReport, LayerFacts
 from conv2attn.span.graded_facts.facts_document import FIGURES
 

@@ -1,9 +1,9 @@
 """Pictures of heads, of their measures, and of certificates, as .png, .svg and .pdf files; they need matplotlib."""
 
-from conv2attn.lab.plots.certificates import draw_certificate
-from conv2attn.lab.plots.fact_pictures import draw_curves, draw_facts
-from conv2attn.lab.plots.heads import HeadsAround, draw_heads, heads_around, radius
-from conv2attn.lab.plots.picture_files import check_drawable, write
+from conv2attn.plots.certificates import draw_certificate
+from conv2attn.plots.fact_pictures import draw_curves, draw_facts
+from conv2attn.plots.heads import HeadsAround, draw_heads, heads_around, radius
+from conv2attn.plots.picture_files import check_drawable, write
 
 __all__ = [
     "HeadsAround",
