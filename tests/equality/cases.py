@@ -232,6 +232,10 @@ ERRORS = {
     "a hook with noise of its own": (Functional, lambda net: net.norm.register_forward_hook(noisy())),
     "a hook of a single layer": (root, lambda net: net.register_forward_hook(scaled(1.5))),
     "an attribute of a parameter": (Annotated, lambda net: setattr(net.layer.bias, "gain", 2.0)),
+    "an attribute of a parameter, of the size of rounding": (
+        Annotated,
+        lambda net: setattr(net.layer.bias, "gain", 1 + 3e-7),
+    ),
     "a recurrent weight": (recurrent, lambda net: ulp(net.last.weight_hh_l0.data, (2, 1))),
     "a shared module unshared and changed": (Shared, unshared_and_changed),
     "a branch that small images do not take": (Branching, lambda net: setattr(net, "limit", 12)),

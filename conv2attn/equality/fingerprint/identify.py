@@ -1,6 +1,5 @@
 """Are two networks the same formula of the input? One call of each over a product of secret prime fields."""
 
-import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.run import Run
 from conv2attn.equality.fingerprint.state import alike, state_of, taken_apart
 from conv2attn.equality.fingerprint.trace import Log
+from conv2attn.networks.conversion.replacement import copy_network
 from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
 STANCE = threading.RLock()
@@ -133,7 +133,7 @@ def own_copy(network: Network) -> Network:
     if not isinstance(network, nn.Module):
         return network
     try:
-        return copy.deepcopy(network)
+        return copy_network(network)
     except Exception as error:
         raise Undecided(f"a network that cannot be copied: {error}") from error
 

@@ -3,7 +3,6 @@
 Both networks are called one after the other and the other way round, after other images, and in float64 near and far.
 """
 
-import copy
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, taken_apart
+from conv2attn.networks.conversion.replacement import copy_network
 
 FAR = 0.02
 """Two functions differ for certain if some output differs by this share of the largest of both: no rounding does that
@@ -43,7 +43,7 @@ def both_ways(first: Network, second: Network, images: Tensor) -> list[tuple[Any
 def fresh_copy(network: Any) -> Any:
     """A copy that was never called; None for what is no module or cannot be copied."""
     try:
-        return copy.deepcopy(network) if isinstance(network, nn.Module) else None
+        return copy_network(network) if isinstance(network, nn.Module) else None
     except Exception:
         return None
 
