@@ -37,7 +37,6 @@ ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, 
 WITHOUT_KERNEL = ALLOCATIONS | {aten.detach, aten._unsafe_view}
 MOVES = {aten._to_copy, aten.copy_}
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
-FROM_HOST = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor}
 
 
 @dataclass
@@ -150,7 +149,12 @@ class There(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        return run(function, args, kwargs or {})
+        return NotImplemented if of_another_class(types) else run(function, args, kwargs or {})
+
+
+def of_another_class(types) -> bool:
+    """Whether the class of an operand has dispatch of its own, which on a device too is asked first."""
+    return any(each is not There and each.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for each in types)
 
 
 def run(function, args, kwargs):
@@ -289,7 +293,7 @@ class Dispatched(TorchDispatchMode):
     """Operators without a tensor of the device, such as `torch.zeros(3, device=DEVICE)`."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        return run(function, args, kwargs or {})
+        return NotImplemented if of_another_class(types) else run(function, args, kwargs or {})
 
 
 class Called(TorchFunctionMode):
@@ -300,11 +304,6 @@ class Called(TorchFunctionMode):
         if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and isinstance(args[0], There):
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
             args = (args[0], tuple(map(as_index, index)), *args[2:])
-        elif function in FROM_HOST and args and not isinstance(args[-1], There):
-            device = args[0].device if function is torch.Tensor.new_tensor else kwargs.get("device")
-            if device is not None and torch.device(device).type == NAME:
-                kwargs = {**kwargs, "device": "cpu"}
-                return function(*map(inner_of, args), **kwargs).to(device)
         return function(*args, **kwargs)
 
 
@@ -342,10 +341,25 @@ def cast(operator):
     return kernel
 
 
+def made_below_dispatch(size, stride, *, dtype=None, layout=None, device=None, pin_memory=None):
+    """The memory of `torch.tensor(..., device=DEVICE)`, which torch makes below `__torch_dispatch__`."""
+    return There(torch.empty_strided(size, stride, dtype=dtype))
+
+
+def copied_below_dispatch(there, numbers, non_blocking=False):
+    """What `torch.tensor` writes there."""
+    count_copy()
+    there.inner.copy_(numbers)
+    return there
+
+
 backend_registration._setup_privateuseone_for_python_backend(NAME, Module())
 DEVICE = torch.device(NAME, 0)
+KERNELS = torch.library.Library("aten", "IMPL")
 UNCAST, CAST = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
 UNCAST.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+KERNELS.impl("empty_strided", made_below_dispatch, "PrivateUse1")
+KERNELS.impl("copy_", copied_below_dispatch, "PrivateUse1")
 for name in ("conv1d", "conv2d", "conv3d", "linear", "matmul", "mm", "bmm", "addmm", "baddbmm"):
     CAST.impl(name, cast(getattr(aten, name).default), "AutocastPrivateUse1")
 for name, overload in {"conv_transpose1d": "default", "conv_transpose2d": "input", "conv_transpose3d": "input"}.items():

@@ -86,6 +86,14 @@ def test_a_copy_from_the_host_is_counted(how):
     assert counts.reads.total() == 0
 
 
+def test_tensors_of_lists_in_torch_s_own_functions_are_made_there():
+    x = numbers(2, 3)
+    with counting() as counts:
+        place = torch.unravel_index(x.argmax(), (2, 3))  # divides by a list, modulo a list
+    assert counts.copies.total() == 2
+    assert [each.item() for each in place] == [1, 2]
+
+
 SENT = {
     "views": (lambda x: x[0].reshape(3, 1).mT.expand(2, 1, 3), 0, 0, 0),
     "sum": (lambda x: x + 1, 1, 24, 24),
@@ -172,6 +180,29 @@ def test_what_was_saved_is_loaded_on_the_cpu(tmp_path):
     torch.save(layer.state_dict(), tmp_path / "layer.pt")
     state = torch.load(tmp_path / "layer.pt", weights_only=True)
     assert torch.equal(state["weight"], layer.weight.cpu())
+
+
+class Noting(torch.Tensor):
+    """A tensor of a class that sees each operator first."""
+
+    @staticmethod
+    def __new__(cls, numbers, seen):
+        noting = torch.Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=numbers.dtype, device=numbers.device)
+        noting.numbers, noting.seen = numbers, seen
+        return noting
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        next(each for each in args if isinstance(each, Noting)).seen.append(function)
+        return function(*(each.numbers if isinstance(each, Noting) else each for each in args))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_class_of_a_user_sees_operators_before_the_device(first):
+    seen, x = [], numbers(2, 3)
+    operands = (Noting(x, seen), x) if first else (x, Noting(x, seen))
+    assert torch.equal((torch.add(*operands)).cpu(), 2 * x.cpu())
+    assert seen == [torch.ops.aten.add.Tensor]
 
 
 def test_a_copy_shares_no_memory_and_no_attributes():
