@@ -299,9 +299,12 @@ def parse_share(text: str) -> tuple[int, int]:
     metavar="K/N",
     help="Do the k-th of n shares of the runs, such as 1/2.",
 )
+@click.option(
+    "--data", metavar="NAME", help="Do only the runs whose column `data` is NAME, such as fashion-mnist/timm."
+)
 @click.option("--show", is_flag=True, help="Only show the rows that are there.")
 @reporting
-def starts(table: str, part: tuple[int, int], show: bool, showing: Showing) -> None:
+def starts(table: str, part: tuple[int, int], data: str | None, show: bool, showing: Showing) -> None:
     """Train the runs of the experiment on starts that TABLE, a CSV file, lacks.
 
     Each run appends its row as it ends; a restart skips what is there.
@@ -314,4 +317,4 @@ def starts(table: str, part: tuple[int, int], show: bool, showing: Showing) -> N
         check_readable(table)
         showing.finish(Starts.read(Path(table)))
     torch.set_num_threads(1)
-    showing.finish(complete_starts(Path(table), showing.say, *part))
+    showing.finish(complete_starts(Path(table), showing.say, *part, data))

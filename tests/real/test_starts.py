@@ -12,6 +12,10 @@ from torchvision.models import swin_transformer, vision_transformer
 
 import conv2attn
 from conv2attn.errors import UnsupportedError
+from conv2attn.lab.starts.arms import begin
+from conv2attn.lab.starts.runs import displacements
+from conv2attn.lab.starts.starts_plan import Task
+from conv2attn.lab.starts.task_networks import network_of
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 IMAGE = {"image_size": 28, "patch_size": 4, "num_channels": 1}
@@ -133,3 +137,18 @@ def test_rotary_positions_are_refused():
     shared = of_beit(use_shared_relative_position_bias=True)
     with pytest.raises(UnsupportedError, match="2 layers add the same table of biases"):
         conv2attn.start_at_convolution(shared)
+
+
+@torch.no_grad()
+def test_the_experiment_measures_shifts_beside_a_class_token():
+    torch.manual_seed(0)
+    network = network_of(Task("digits", 2, "timm"), 12, "torch", 3)
+    inputs, reach = network.blocks[0].mlp.fc1.in_features, network.blocks[0].mlp.fc1.weight.abs().max().item()
+    assert 0.9 * inputs**-0.5 < reach <= inputs**-0.5  # as torch draws linear layers
+    images = torch.randn(4, 1, 12, 12)
+    start = begin(network, "shift-3-4", 0, images)
+    maps = displacements(network.eval(), images)
+    assert maps.shape == (3, 4, 11, 11)  # displacements between 6x6 tokens: none of the class token's
+    for number, head in enumerate(start.heads):
+        down, right = head.offset
+        assert maps[number // 4, head.head].argmax() == (down + 5) * 11 + right + 5

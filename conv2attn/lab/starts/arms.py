@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,11 @@ from conv2attn.networks.starts import Start, kernel, start_at_convolution
 from conv2attn.networks.zoo.transformer import VisionTransformer
 
 
-def begin(network: VisionTransformer, arm: str, seed: int, images: Tensor) -> Start | None:
+def begin(network: Any, arm: str, seed: int, images: Tensor) -> Start | None:
     """Sets the weights of a network as an arm says; returns the `Start` of arms whose heads are shifts of a kernel.
 
     Args:
+        network: a vision transformer; arms that are no `start_at_convolution` need one of this package.
         images: of the training set, whose tokens' norms fix the scale of the scores.
     Raises:
         UsageError: there is no such arm (C2A002).
@@ -50,7 +51,7 @@ def begin(network: VisionTransformer, arm: str, seed: int, images: Tensor) -> St
     raise UsageError("C2A002", f"arm {arm!r} is not one of the experiment's", "Pass an arm of the experiment.")
 
 
-def start_at(network: VisionTransformer, size: int, alpha: str, seed: int, images: Tensor) -> Start:
+def start_at(network: nn.Module, size: int, alpha: str, seed: int, images: Tensor) -> Start:
     """Heads that begin as the shifts of a kernel."""
     return start_at_convolution(network, kernel_size=size, alpha=float(alpha), seed=seed, example_input=images)
 
@@ -106,7 +107,7 @@ class Faster:
         return Faster(float(factor) if name == "faster" else 1.0)
 
     @contextmanager
-    def step(self, network: VisionTransformer) -> Iterator[None]:
+    def step(self, network: Any) -> Iterator[None]:
         """Around a step."""
         if self.factor == 1:
             yield

@@ -1,5 +1,6 @@
 """One run of the experiment on starts: a start, a training, and the accuracy and heads after it."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, final
@@ -11,12 +12,11 @@ from torch.nn.functional import cross_entropy
 from conv2attn.generators import generators_kept
 from conv2attn.lab.data import Augmentation, accuracy, normalised_images, read_images_of
 from conv2attn.lab.starts.arms import Faster, begin
-from conv2attn.lab.starts.starts_plan import BATCH, CLIP, WARM_UP, WEIGHT_DECAY
+from conv2attn.lab.starts.starts_plan import BATCH, CLIP, TASKS, WARM_UP, WEIGHT_DECAY
+from conv2attn.lab.starts.task_networks import network_of
 from conv2attn.networks.capture import capture
 from conv2attn.networks.starts import Start
-from conv2attn.networks.zoo.transformer import TransformerPlan, VisionTransformer
 
-PATCHES = {"fashion-mnist": 4, "digits": 2}
 HEAD_IMAGES = 64
 """Images on which heads are measured, and which fix the scale of a start."""
 CURVE = 1000
@@ -57,7 +57,8 @@ def train_start(key: RunKey) -> dict[str, Any]:
     falls once (Smith and Topin 2019). Evaluated on the test images, or on the last `held_out` training images.
     """
     start_time = time.process_time()
-    images = read_images_of(key.data)
+    task = TASKS[key.data]
+    images = read_images_of(task.data)
     mean, deviation = images.statistics()
     pixels, labels = images.pixels[: key.images], images.labels[: key.images]
     test, truth = images.test_pixels, images.test_labels
@@ -65,8 +66,7 @@ def train_start(key: RunKey) -> dict[str, Any]:
         test, truth = images.pixels[-key.held_out :], images.labels[-key.held_out :]
     test = normalised_images(test, mean, deviation)
     start_name, _, torch_drawn = key.arm.partition("/")
-    plan = TransformerPlan(side=images.shape[1], patch=PATCHES[key.data], drawn="torch" if torch_drawn else "vit")
-    network = VisionTransformer(plan)
+    network = network_of(task, images.shape[1], "torch" if torch_drawn else "vit", key.seed)
     shown_images = normalised_images(pixels[:HEAD_IMAGES], mean, deviation)
     start = begin(network, start_name, key.seed, shown_images)
     before = displacements(network, shown_images)
@@ -98,14 +98,15 @@ def train_start(key: RunKey) -> dict[str, Any]:
     }
 
 
-def displacements(network: VisionTransformer, images: Tensor) -> Tensor:
+def displacements(network: nn.Module, images: Tensor) -> Tensor:
     """The mean attention of each head at each displacement key - query: (layers, heads, 2 side - 1, 2 side - 1).
 
-    The mean is over images and queries whose key at this displacement is on the grid.
+    The mean is over images and queries whose key at this displacement is on the grid; a class token is left out.
     """
     captured = capture(network.eval(), images).values()
     attention = torch.stack([maps.double().mean(0) for maps in captured if isinstance(maps, Tensor)])
-    side = round(attention.shape[-1] ** 0.5)
+    side = math.isqrt(attention.shape[-1])
+    attention = attention[..., -side * side :, -side * side :]
     places = torch.cartesian_prod(torch.arange(side), torch.arange(side))
     offsets = (places - places[:, None] + side - 1).flatten(0, 1)
     bins = (offsets[:, 0] * (2 * side - 1) + offsets[:, 1]).expand(*attention.shape[:2], -1)

@@ -6,7 +6,7 @@ single pixels and seen 6 times, and changed when the first run had learned nothi
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 START_ARMS = (
     "default",
@@ -44,6 +44,24 @@ START_RATES = (0.005, 0.01)
 """0.02 was tried for the first two arms, and was the worst of three; its rows are in the table."""
 RATE_SEED = 100
 """The seed of the runs that choose the rate of each arm, on a validation split of the training images."""
+
+
+@final
+@dataclass(frozen=True)
+class Task:
+    """What is learned by which network: a data set, pixels along the side of a patch, and whose vision transformer."""
+
+    data: str
+    patch: int
+    library: Literal["torch", "timm"] = "torch"
+
+
+TASKS = {
+    "fashion-mnist": Task("fashion-mnist", 4),
+    "digits": Task("digits", 2),
+    "fashion-mnist/timm": Task("fashion-mnist", 2, "timm"),
+}
+"""By the names in the column `data`: 49 and 16 tokens; 196 and a class token."""
 BATCH = 50
 WEIGHT_DECAY = 0.05
 CLIP = 1.0
@@ -53,7 +71,7 @@ WARM_UP = 0.15
 @final
 @dataclass(frozen=True)
 class TrainingSize:
-    """A training set: the first images of a data set, how often they are seen, by which arms, from which seeds.
+    """A training set: the first images of a task, how often they are seen, by which arms, from which seeds.
 
     Gains are paired by seed: over the default of the same draw, or over each of the `anchors`.
     """
@@ -85,8 +103,20 @@ TRAINING_SIZES = (
     TrainingSize(
         "fashion-mnist", 500, 60, ("default/torch", *CONTROLS[3:]), CONTROL_SEEDS, ("default/torch", "shift-3-2/torch")
     ),
+    TrainingSize(
+        "fashion-mnist/timm",
+        500,
+        20,
+        ("default/torch", "shift-3-2/torch", "image-2/torch"),
+        CONTROL_SEEDS[:3],
+        ("default/torch", "shift-3-2/torch"),
+    ),
 )
 """The training sets in the order of their runs. 10,000 images are seen three times and 60,000 once, by the most telling
 arms, which is what two cores can afford."""
-CHOSEN_AT = {"fashion-mnist": (2000, 10, 4000), "digits": (1000, 40, 437)}
-"""The runs that choose a rate, by data set: training images, epochs, and validation images, the last training ones."""
+CHOSEN_AT = {
+    "fashion-mnist": (2000, 10, 4000),
+    "digits": (1000, 40, 437),
+    "fashion-mnist/timm": (500, 20, 1000),
+}
+"""The runs that choose a rate, by task: training images, epochs, and validation images, the last training ones."""

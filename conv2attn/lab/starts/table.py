@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
+from conv2attn.errors import UsageError
 from conv2attn.extras import optional
 from conv2attn.lab.figures.drawing import draw_curve
 from conv2attn.lab.run_rows import RunRow, add_row, mean_and_error, read_rows
@@ -18,6 +19,7 @@ from conv2attn.lab.starts.starts_plan import (
     START_ARMS,
     START_RATES,
     START_SEEDS,
+    TASKS,
     TRAINING_SIZES,
     TrainingSize,
 )
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEANINGS = {
-    "data": "data set",
+    "data": "data set; /timm: learned by timm's vision transformer with a class token, on patches of 2x2 pixels",
     "images": "training images, the first ones",
     "epochs": "how often they are seen",
     "arm": "the start",
@@ -70,12 +72,14 @@ def best_rate(rows: Sequence[RunRow], data: str, arm: str) -> float | None:
     return max(keys, key=lambda key: accuracies[key.text]).rate
 
 
-def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1) -> Iterator[RunKey]:
+def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1, data: str | None = None) -> Iterator[RunKey]:
     """The runs that are still to be done, in the order of the plan, as far as rates are known; of every parts-th arm,
-    from the part-th on.
+    from the part-th on, and on the data of one name or on all.
     """
     done = accuracies_of(rows)
     for size in TRAINING_SIZES:
+        if data not in (None, size.data):
+            continue
         arms = [arm for arm in size.arms if START_ARMS.index(arm) % parts == part]
         rates = {arm: best_rate(rows, size.data, arm) for arm in arms}
         keys = [key for key in rate_keys(size.data) if key.arm in arms and rates[key.arm] is None]
@@ -85,13 +89,21 @@ def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1) -> Itera
         yield from (key for key in keys if key.text not in done)
 
 
-def complete_starts(path: Path, report: Callable[[str], None], part: int = 0, parts: int = 1) -> "Starts":
+def complete_starts(
+    path: Path, report: Callable[[str], None], part: int = 0, parts: int = 1, data: str | None = None
+) -> "Starts":
     """Makes the missing runs, and appends each row as it ends; a restart continues.
 
     Args:
         part, parts: processes may share the work by arms.
+        data: a name of the column `data`, to do only its runs.
+    Raises:
+        UsageError: there is no such name (C2A002).
     """
-    while (key := next(missing_runs(read_rows(path, START_COLUMNS), part, parts), None)) is not None:
+    if data not in (None, *TASKS):
+        reason = f"--data {data} is not one of {', '.join(TASKS)}"
+        raise UsageError("C2A002", reason, "Pass one of them, or leave --data out.")
+    while (key := next(missing_runs(read_rows(path, START_COLUMNS), part, parts, data), None)) is not None:
         row = run_start(key)
         add_row(path, START_COLUMNS, row)
         report(" ".join((*key.text, f"{row['accuracy']:.4f}", f"{row['seconds']} s")))

@@ -157,6 +157,7 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
     assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00")
     table.complete_starts(path, quiet)
     assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
+    assert not list(table.missing_runs((), data="fashion-mnist"))  # the plan here has digits alone
     path.write_text("a,b\n1,2\n")
     with pytest.raises(CheckpointError, match="C2A303"):
         table.complete_starts(path, quiet)
