@@ -4,11 +4,11 @@ Nothing here needs Coq. `docs/generate.py` writes the page and the picture.
 """
 
 import re
-import tomllib
 from itertools import groupby
 from pathlib import Path
 
 from . import CLAIMS
+from .formal.theorems import formal_claims
 
 FORMAL = Path(__file__).parent / "formal"
 BOX, GAP, ROW = (84, 26), 18, 64
@@ -29,8 +29,7 @@ def joined() -> str:
 
 def statements() -> dict[str, str]:
     """The claim of each name in Statements.v that is the type of a theorem, as claims.toml has them."""
-    sections = tomllib.loads((FORMAL / "claims.toml").read_text())
-    return {type_: claim for claim, part in sections.items() for type_ in part["theorems"].values()}
+    return {theorem.statement: claim.name for claim in formal_claims(FORMAL) for theorem in claim.theorems}
 
 
 def claim_of(theorem: str) -> str:
@@ -71,12 +70,11 @@ def page() -> str:
 
 def uses() -> dict[str, set[str]]:
     """The formal claims that the files of each formal claim require, without those that follow from others."""
-    sections = tomllib.loads((FORMAL / "claims.toml").read_text())
-    names = [name for name in CLAIMS if name in sections]
+    claims = {claim.name: claim for claim in formal_claims(FORMAL)}
+    names = [name for name in CLAIMS if name in claims]
     home = {name: name for name in names}
     for name in names:
-        parts = (*sections[name]["theorems"], *sections[name]["instances"], *sections[name]["mutants"])
-        home |= {each.split(".")[0]: name for each in parts if each.split(".")[0] not in names}
+        home |= dict.fromkeys({theorem.name.split(".")[0] for theorem in claims[name].theorems} - set(names), name)
     found: dict[str, set[str]] = {name: set() for name in names}
     for file, claim in home.items():
         for line in re.findall(r"^From C2A Require(?: Import)? ([^.]+)\.", (FORMAL / f"{file}.v").read_text(), re.M):

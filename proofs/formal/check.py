@@ -1,9 +1,9 @@
 """Compile the formal layer from clean and ask Coq, claim by claim, what was proved and which axioms it rests on.
 
-A claim of `claims.toml` holds if each of its theorems has as its type a name of `Statements.v` and nothing else, each
-of its mutants is the negation of a named proposition that speaks of what its statements speak of, it has an instance
-whose proof uses one of its theorems, and none of these rests on an axiom outside `ALLOWED`. Nothing is left beside the
-sources: the build folder is temporary.
+A claim of `claims.toml` holds if each of its theorems has as its type a name of `Statements.v` and nothing else, an
+instance whose proof uses it, and a mutant: the negation of a named proposition that speaks of what its statement speaks
+of; or a reason to have none, which Coq finds in its statement. None of these rests on an axiom outside `ALLOWED`.
+Nothing is left beside the sources: the build folder is temporary.
 
     python -m proofs.formal.check
 """
@@ -12,14 +12,12 @@ import os
 import shutil
 import sys
 import tempfile
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .answers import Answer, Answers, FormalClaim, FormalRow, answers
+from .answers import Answer, Answers, FormalRow, answers, tests
 from .sources import HERE, compiled, problems_of_sources
-
-KINDS = ("theorems", "instances", "mutants")
+from .theorems import FormalClaim, formal_claims
 
 
 class CoqMissingError(RuntimeError):
@@ -28,19 +26,26 @@ class CoqMissingError(RuntimeError):
 
 def row(claim: FormalClaim, printed: Answers, error: str) -> FormalRow:
     """One claim's row: every name typed as it must be, on allowed axioms, and concerning this claim."""
+    names = tuple(theorem.name for theorem in claim.theorems)
     if error:
-        return FormalRow(claim.name, tuple(claim.theorems), (), (error,))
-    of = {name: printed.of.get(name, Answer(name, "nothing was printed", "")) for name in claim.names()}
+        return FormalRow(claim.name, names, (), (error,))
+    of = {name: printed.of.get(name, Answer(name, "nothing was printed", frozenset(), "")) for name in tests(claim)}
     axioms, unsound = printed.axioms()
     problems = [problem for answer in of.values() for problem in answer.problems()] + unsound
-    notions = set().union(*(of[name].notions for name in claim.theorems))
-    for name in claim.mutants:
-        if not notions & of[name].notions:
-            problems += [f"{name}: the mutant mentions nothing that the statement of {claim.name} mentions"]
-    for name in claim.instances:
-        if not any(map(of[name].uses, claim.theorems)):
-            problems += [f"{name}: the instance does not use a theorem of {claim.name}"]
-    return FormalRow(claim.name, tuple(claim.theorems), tuple(sorted(axioms)), tuple(problems))
+    for theorem in claim.theorems:
+        answer = of[theorem.name]
+        problems += theorem.problems(answer.shapes)
+        problems += [
+            f"{name}: the mutant mentions nothing that the statement of {theorem.name} mentions"
+            for name in theorem.named("mutants")
+            if not answer.notions & of[name].notions
+        ]
+        problems += [
+            f"{name}: the instance does not use {theorem.name}"
+            for name in theorem.named("instances")
+            if not of[name].uses(theorem.name)
+        ]
+    return FormalRow(claim.name, names, tuple(sorted(axioms)), tuple(problems))
 
 
 def rows_of(claims: list[FormalClaim], build: Path) -> list[FormalRow]:
@@ -70,22 +75,17 @@ def check(folder: Path = HERE, formal: frozenset[str] = frozenset(), build: Path
     """
     if not shutil.which("coqc"):
         raise CoqMissingError("formal layer not checked here: coqc missing")
-    sections = tomllib.loads((folder / "claims.toml").read_text())
-    missing = {name: [f"no {kind}" for kind in KINDS if not part.get(kind)] for name, part in sections.items()}
-    complete = [
-        FormalClaim(name, part["theorems"], tuple(part["instances"]), tuple(part["mutants"]))
-        for name, part in sections.items()
-        if not missing[name]
-    ]
+    listed = formal_claims(folder)
+    claims = [claim for claim in listed if claim.theorems]
     disorder = problems_of_sources(folder)
     with tempfile.TemporaryDirectory() as temporary:
         disorder += compiled(folder, build or Path(temporary))
-        rows = [] if disorder else rows_of(complete, build or Path(temporary))
-    missing |= {name: ["a formal claim without a theorem"] for name in sorted(formal - sections.keys())}
-    rows += [FormalRow(name, (), (), tuple(problems)) for name, problems in missing.items() if problems]
-    return sorted(rows, key=lambda r: [*sections, r.claim].index(r.claim)) + [
-        FormalRow("sources", (), (), tuple(disorder))
-    ] * bool(disorder)
+        rows = [] if disorder else rows_of(claims, build or Path(temporary))
+    missing = sorted(({claim.name for claim in listed} | formal) - {claim.name for claim in claims})
+    rows += [FormalRow(name, (), (), ("a formal claim without a theorem",)) for name in missing]
+    order = [claim.name for claim in claims] + missing
+    rows.sort(key=lambda r: order.index(r.claim))
+    return rows + [FormalRow("sources", (), (), tuple(disorder))] * bool(disorder)
 
 
 def main() -> int:

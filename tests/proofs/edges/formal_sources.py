@@ -3,7 +3,6 @@
 import re
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from proofs.deciding import load
 from proofs.formal import check as checker
 from proofs.formal import sources, stamp
 from proofs.formal.independent import problems_of_terms
+from proofs.formal.theorems import MISSING, formal_claims
 from proofs.rendering import header
 
 FORMAL = Path(__file__).parents[3] / "proofs" / "formal"
@@ -22,11 +22,10 @@ Theorem instance : twice 1 = 1 + 1. Proof. pose proof one_is_one. reflexivity. Q
 Definition mutant := twice 1 = 3. Theorem mutant_refuted : ~ mutant. Proof. discriminate. Qed.
 """
 HEADER = "From C2A Require Import Statements.\n"
-STATEMENT = "Definition twice (n : nat) := n + n. Definition Statement := twice 1 = 2."
+STATEMENT = """Definition twice (n : nat) := n + n. Definition Statement := twice 1 = 2.
+Definition Implication := 1 = 1 -> twice 1 = 2."""
 CLAIM = """[C]
-theorems = { "C.one_is_one" = "Statement" }
-instances = ["C.instance"]
-mutants = ["C.mutant_refuted"]
+"C.one_is_one" = ["Statement", "C.instance", "C.mutant_refuted"]
 """
 
 COQC = shutil.which("coqc")
@@ -34,11 +33,11 @@ if not COQC:
     sys.__stdout__.write("formal layer not checked here: coqc missing\n")
 
 
-def claims():
-    return tomllib.loads((FORMAL / "claims.toml").read_text())
+TABLE = {claim.name: claim for claim in formal_claims(FORMAL)}
+THEOREMS = {theorem.name: theorem for claim in TABLE.values() for theorem in claim.theorems}
 
 
-def formal_claims():
+def stated():
     return frozenset(name for name in CLAIMS if not load(name, CLAIMS).formal.startswith("none"))
 
 
@@ -57,11 +56,11 @@ def problems(path, **kwargs):
 
 
 def test_every_formal_claim_of_the_table_has_a_theorem():
-    assert formal_claims() == claims().keys()
+    assert stated() == TABLE.keys()
 
 
 def test_every_file_begins_with_the_words_of_its_claim():
-    for name in claims():
+    for name in TABLE:
         assert (FORMAL / f"{name}.v").read_text().startswith(header(load(name, CLAIMS)))
 
 
@@ -83,13 +82,39 @@ def test_no_two_files_differ_by_case_alone():
     assert len(set(names)) == len(names)
 
 
-def test_every_refuted_mutant_is_asked_of_coq():
-    found = {
+def of_files(pattern):
+    return {
         f"{path.stem}.{name}"
         for path in FORMAL.glob("*.v")
-        for name in re.findall(r"^Theorem (\w+_refuted)\b", path.read_text(), flags=re.M)
+        for name in re.findall(pattern, path.read_text(), flags=re.M)
     }
-    assert found == {name for claim in claims().values() for name in claim["mutants"]}
+
+
+def test_every_refuted_mutant_is_asked_of_coq():
+    assert of_files(r"^Theorem (\w+_refuted)\b") == {
+        name for claim in TABLE.values() for name in claim.named("mutants")
+    }
+
+
+def test_every_theorem_whose_type_is_a_name_stands_in_the_table_once():
+    assert of_files(r"^Theorem (\w+) : [\w.]*\w\.") == THEOREMS.keys()
+    assert sum(len(claim.theorems) for claim in TABLE.values()) == len(THEOREMS)
+
+
+def test_an_omitted_theorem_is_noticed(monkeypatch):
+    monkeypatch.delitem(THEOREMS, "L1.any_map")
+    with pytest.raises(AssertionError):
+        test_every_theorem_whose_type_is_a_name_stands_in_the_table_once()
+
+
+def test_a_mutant_is_of_one_theorem():
+    listed = [name for theorem in THEOREMS.values() for name in theorem.named("mutants")]
+    assert len(listed) == len(set(listed))
+
+
+def test_what_is_missing_only_falls():
+    reasons = [theorem.reason(column) for theorem in THEOREMS.values() for column in ("instances", "mutants")]
+    assert reasons.count(MISSING) == 125
 
 
 def test_the_numbers_of_the_instance_are_pytorchs():
@@ -146,9 +171,9 @@ if COQC and WHY:
     @pytest.mark.slow
     @pytest.mark.timeout(1500)
     def test_every_claim_holds_and_the_independent_checker_agrees(tmp_path):
-        rows = checker.check(formal=formal_claims(), build=tmp_path)
+        rows = checker.check(formal=stated(), build=tmp_path)
         assert [row for row in rows if not row.holds] == []
-        assert {row.claim for row in rows} == claims().keys()
+        assert {row.claim for row in rows} == TABLE.keys()
         for question in tmp_path.glob("Question*.vo"):
             question.unlink()
         assert problems_of_terms(tmp_path, libraries=False) == []
@@ -200,19 +225,27 @@ if COQC:
         "Sections": ("Section S. Hypothesis h : True.\n" + SOUND.replace("exact", "pose proof h; exact") + "End S.",
                      "its type is not a statement"),
         "Mutant": (SOUND.replace("~ mutant", "~ twice 1 = 3"), "Mutant.mutant_refuted: its type is not a statement"),
-        "Unused": (SOUND.replace("pose proof one_is_one. ", ""), "the instance does not use a theorem of Unused"),
+        "Unused": (SOUND.replace("pose proof one_is_one. ", ""), "the instance does not use Unused.one_is_one"),
         "Alien": (SOUND.replace("twice 1 = 1 + 1. Proof. pose proof one_is_one.", "2 + 2 = 4. Proof."),
-                  "the instance does not use a theorem of Alien"),
+                  "the instance does not use Alien.one_is_one"),
         "Absurd": (SOUND.replace("twice 1 = 3", "False").replace("discriminate", "exact (fun x => x)"),
-                   "the mutant mentions nothing that the statement of Absurd mentions"),
-        "Numbers": (SOUND.replace("twice 1 = 3", "1 = 2"), "the mutant mentions nothing that the statement of Numbers"),
-        "Theorems": (SOUND, "no theorems"), "Instances": (SOUND, "no instances"), "Mutants": (SOUND, "no mutants"),
+                   "the mutant mentions nothing that the statement of Absurd.one_is_one"),
+        "Numbers": (SOUND.replace("twice 1 = 3", "1 = 2"),
+                    "the mutant mentions nothing that the statement of Numbers.one_is_one"),
+        "Instances": (SOUND, "Instances.one_is_one: no instances"), "Mutants": (SOUND, "no mutants"),
+        "Theorems": (SOUND, "a formal claim without a theorem"),
+        "Why": (SOUND, "is not 'too long', so it needs mutants"),
+        "Premise": (SOUND.replace("Statement", "Implication").replace("exact", "intros _; exact"),
+                    "is not 'no premises', so it needs instances"),
     }  # fmt: skip
 
     def test_the_checker_rejects_each_wrong_claim_of_a_folder_and_no_right_one(tmp_path):
         sections = {name: CLAIM.replace("[C]", f"[{name}]").replace('"C.', f'"{name}.') for name in ("C", *SOURCES)}
-        for kind in ("theorems", "instances", "mutants"):
-            sections[kind.title()] = re.sub(f"{kind} = .*", "", sections[kind.title()])
+        sections["Theorems"] = "[Theorems]\n"
+        sections["Instances"] = sections["Instances"].replace("Instances.instance", "")
+        sections["Mutants"] = sections["Mutants"].replace("Mutants.mutant_refuted", "")
+        sections["Why"] = sections["Why"].replace("Why.mutant_refuted", "- too long")
+        sections["Premise"] = '[Premise]\n"Premise.one_is_one" = ["Implication", "- no premises", "- missing"]\n'
         files = "".join(f"{name}.v\n" for name in ("Statements", *sections))
         folder_with(tmp_path, claim="".join(sections.values()), project=files)
         for name, (source, _) in SOURCES.items():
