@@ -24,6 +24,8 @@ from conv2attn.equality.fingerprint.residues import (
 )
 from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick, reduce_product
 
+MOST_COMPARED = 1 << 24
+
 
 def add(field: Field, a: Residues, b: Residues) -> Residues:
     """`a + b`; -inf stays where it is added to."""
@@ -171,6 +173,22 @@ def symmetric(field: Field, name: str, a: Residues, b: Residues) -> Residues:
     return Residues(values, unusable(values.shape[1:], a, b), a.finite and b.finite)
 
 
+def unordered(field: Field, name: str, a: Residues, axes: Sequence[int], keep: bool = False) -> Residues:
+    """An oracle of all numbers along some axes, in any order.
+
+    Raises:
+        Undecided: some are not finite, or there are too many.
+    """
+    if a.mark is not None:
+        raise Undecided(f"a number that is not finite in {name}")
+    along = [axis % len(a.shape) - len(a.shape) for axis in axes]
+    if math.prod(a.shape[axis] for axis in along) > MOST_COMPARED:
+        raise Undecided(f"{name} of so many")
+    hashes = lanes(field, f"{name} of", a)
+    hashes = hashes.sum(along, keep) if along else hashes
+    return Residues(finish(field, lanes(field, name, Residues(hashes))), None, a.finite, a.sign)
+
+
 def inverse(field: Field, operand: Residues, constant: Tensor | None = None) -> Residues:
     """`1 / operand`: exactly for one constant, and else an oracle where the operand is known to be positive.
 
@@ -205,23 +223,30 @@ def inverse_root(field: Field, operand: Residues) -> Residues:
     return inverse(field, root(field, operand))
 
 
+def exponentials(field: Field, operand: Residues, axes: Sequence[int], keep: bool) -> tuple[Residues, Residues]:
+    """`exp` and its sum over some axes; -inf weighs nothing.
+
+    Raises:
+        Undecided: numbers are not finite, or all that are summed are -inf.
+    """
+    if not operand.finite or (operand.mark is not None and bool((operand.mark == UNUSABLE).any())):
+        raise Undecided("exponentials of numbers not known to be finite")
+    weights = oracle(field, "exp", operand.but(mark=None), finite=True, sign=POSITIVE)
+    if operand.mark is not None:
+        if bool((operand.mark == MINUS_INFINITY).all(tuple(axes)).any()):
+            raise Undecided("exponentials of a row of -inf")
+        weights = weights.but(values=weights.values * (operand.mark == 0), sign=NOT_NEGATIVE)
+    return weights, total(field, weights, axes, keep).but(sign=POSITIVE)
+
+
 def softmax(field: Field, operand: Residues, axis: int) -> Residues:
     """`exp / sum exp` along an axis; -inf weighs nothing.
 
     Raises:
         Undecided: numbers are not finite, or a whole row is -inf.
     """
-    if not operand.finite:
-        raise Undecided("softmax of numbers not known to be finite")
     if not operand.shape:
         field.usable(operand, "softmax")
         return Residues(torch.ones(field.count, dtype=torch.int64), degree=0)
-    axis = axis % len(operand.shape) - len(operand.shape)
-    weights = oracle(field, "exp", operand.but(mark=None), finite=True, sign=POSITIVE)
-    if operand.mark is not None:
-        if bool((operand.mark == UNUSABLE).any()):
-            raise Undecided("softmax of numbers that are not finite")
-        if bool((operand.mark == MINUS_INFINITY).all(axis).any()):
-            raise Undecided("a softmax of a row of -inf")
-        weights = weights.but(values=weights.values * (operand.mark == 0), sign=NOT_NEGATIVE)
-    return mul(field, weights, inverse(field, total(field, weights, [axis], True).but(sign=POSITIVE)))
+    weights, weight = exponentials(field, operand, [axis], True)
+    return mul(field, weights, inverse(field, weight))

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.families import COMMUTATIVE, MOVES, POLES, REFUSED, TOTAL
+from conv2attn.equality.fingerprint.families import ANY_DTYPE, COMMUTATIVE, MOVES, POLES, REFUSED, TOTAL
 from conv2attn.equality.fingerprint.formulas import lanes, oracle
 from conv2attn.equality.fingerprint.moves import move
 from conv2attn.equality.fingerprint.numbers import is_whole
@@ -70,7 +70,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     if dtype.is_complex:
         raise Undecided("complex numbers")
     rule = RULES.get(base)
-    if rule is not None and (run.numbers.wide(dtype) or base == "_to_copy"):
+    if rule is not None and (run.numbers.wide(dtype) or base in ANY_DTYPE):
         return by_rule(run, func, base, bound, form)
     single = len(returns) == 1 and isinstance(form, Tensor)
     if torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach"):

@@ -123,7 +123,7 @@ class Run(TorchDispatchMode):
     ) -> FieldTensor:
         """`out` with the numbers of the formula."""
         numbers = self.numbers
-        plain = not (dropout_p or enable_gqa) and numbers.wide(out.dtype) and numbers.depends(out)
+        plain = not dropout_p and numbers.wide(out.dtype) and numbers.depends(out)
         if not plain or numbers.depends(attn_mask):
             return out
         mask = None if attn_mask is None else numbers.real(attn_mask)

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from conv2attn.equality.fingerprint.formulas import add, matmul, mul, oracle, softmax, sub, total
+from conv2attn.equality.fingerprint.formulas import add, exponentials, matmul, mul, oracle, softmax, sub, total
 from conv2attn.equality.fingerprint.residues import POSITIVE, Residues
 from conv2attn.equality.fingerprint.ring import Undecided
-from conv2attn.equality.fingerprint.rules.call import Call, rule
+from conv2attn.equality.fingerprint.rules.call import Call, axes_of, rule
 
 
 @rule("_softmax")
@@ -31,6 +31,22 @@ def _(c: Call, self: Any, dim: int, half_to_float: bool) -> Residues:
     return sub(c.field, numbers, oracle(c.field, "log", total(c.field, weights, [dim], True), finite=True))
 
 
+@rule("logsumexp")
+def _(c: Call, self: Any, dim: Any, keepdim: bool = False) -> Residues:
+    numbers = c.operand(self)
+    if 0 in numbers.shape:
+        raise Undecided("the logarithm of an empty sum")
+    return oracle(c.field, "log", exponentials(c.field, numbers, axes_of(numbers, dim), keepdim)[1], finite=True)
+
+
+def shared(numbers: Residues, queries: Residues) -> Residues:
+    """Keys or values with each head repeated for the heads of queries that share it."""
+    if min(len(numbers.shape), len(queries.shape)) < 3:
+        return numbers
+    times = queries.shape[-3] // numbers.shape[-3]
+    return numbers if times <= 1 else numbers.but(values=numbers.values.repeat_interleave(times, -3))
+
+
 @rule("_scaled_dot_product_flash_attention_for_cpu")
 def _(
     c: Call,
@@ -44,7 +60,8 @@ def _(
 ) -> tuple[Residues, None]:
     if dropout_p != 0:
         raise Undecided("dropout")
-    asked, keys, values = c.operand(query), c.operand(key), c.operand(value)
+    asked = c.operand(query)
+    keys, values = (shared(c.operand(each), asked) for each in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = mul(c.field, matmul(c.field, asked, keys.but(values=keys.values.mT)), c.operand(factor))
     if is_causal:

@@ -22,7 +22,6 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule, same_view
 
 HALF_ROOT = 0.70710678118654752440
-LARGEST_POWER = 16
 
 
 @rule("_to_copy")
@@ -106,28 +105,6 @@ def _(c: Call, self: Any, end: Any, weight: Any) -> Residues:
     return add(c.field, start, mul(c.field, share, sub(c.field, stop, start)))
 
 
-@rule("pow")
-def _(c: Call, self: Any, exponent: Any) -> Residues:
-    power = c.constant(exponent).item() if isinstance(exponent, int | float) else None
-    if power is not None and power.is_integer() and 1 <= power <= LARGEST_POWER and isinstance(self, torch.Tensor):
-        base = result = c.operand(self)
-        for _ in range(int(power) - 1):
-            result = mul(c.field, result, base)
-        return result.but(sign=max(result.sign, int(power % 2 == 0))) if result.finite else result
-    if power == 0.5:
-        return root(c.field, c.operand(self))
-    if power == -0.5:
-        return inverse_root(c.field, c.operand(self))
-    if power == -1:
-        return inverse(c.field, c.operand(self))
-    if isinstance(self, int | float) and 0 < c.constant(self).item() < math.inf:
-        name = f"{c.constant(self).item()!r} to the power of"
-        return oracle(c.field, name, c.operand(exponent), finite=True, sign=POSITIVE)
-    if power is not None and power > 0:
-        return oracle(c.field, f"to the power of {power!r}", c.operand(self))
-    raise Undecided("a power with a pole")
-
-
 @rule("sqrt")
 def _(c: Call, self: Any) -> Residues:
     return root(c.field, c.operand(self))
@@ -169,16 +146,25 @@ def _(c: Call, self: Any, beta: Any = 1, threshold: Any = 20) -> Residues:
     return oracle(c.field, name, c.operand(self), finite=True, sign=NOT_NEGATIVE)
 
 
-@rule("abs")
-def _(c: Call, self: Any) -> Residues:
-    operand = c.operand(self)
-    return operand if operand.sign else oracle(c.field, "abs", operand, finite=True, sign=NOT_NEGATIVE)
-
-
 @rule("silu")
 def _(c: Call, self: Any) -> Residues:
     operand = c.operand(self)
     return mul(c.field, operand, oracle(c.field, "sigmoid", operand, finite=True, sign=POSITIVE))
+
+
+@rule("glu")
+def _(c: Call, self: Any, dim: int = -1) -> Residues:
+    numbers = c.operand(self)
+    c.field.usable(numbers, "a gate")
+    along = dim % len(numbers.shape) - len(numbers.shape)
+    first, second = (numbers.but(values=each) for each in numbers.values.chunk(2, along))
+    return mul(c.field, first, oracle(c.field, "sigmoid", second, finite=True, sign=POSITIVE))
+
+
+@rule("log_sigmoid_forward")
+def _(c: Call, self: Any) -> tuple[Residues, None]:
+    share = oracle(c.field, "sigmoid", c.operand(self), finite=True, sign=POSITIVE)
+    return oracle(c.field, "log", share, finite=True), None
 
 
 @rule("gelu")
@@ -229,6 +215,13 @@ def _(c: Call, self: Any, min: Any = None, max: Any = None) -> Residues:
 @rule("hardtanh")
 def _(c: Call, self: Any, min_val: Any = -1, max_val: Any = 1) -> Residues:
     return at_most(c, at_least(c, c.operand(self), min_val), c.operand(max_val))
+
+
+@rule("_prelu_kernel")
+def _(c: Call, self: Any, weight: Any) -> Residues:
+    numbers = c.operand(self)
+    below = mul(c.field, c.operand(weight), at_most(c, numbers, c.operand(0)))
+    return add(c.field, at_least(c, numbers, 0), below)
 
 
 def gate(c: Call, numbers: Residues) -> Residues:

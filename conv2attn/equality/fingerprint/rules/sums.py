@@ -1,19 +1,17 @@
-"""Rules of sums, means, deviations and extremes over axes."""
+"""Rules of sums, means and deviations over axes."""
 
 import math
 from typing import Any
 
 import torch
 
-from conv2attn.equality.fingerprint.formulas import finish, lanes, mean, mul, root, sub, times, total
+from conv2attn.equality.fingerprint.formulas import mean, mul, root, sub, times, total
 from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, axes_of, rule
 
-MOST_COMPARED = 1 << 24
 
-
-@rule("sum")
+@rule("sum", "nansum")
 def _(c: Call, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Residues:
     numbers = c.operand(self)
     return total(c.field, numbers, axes_of(numbers, dim), keepdim)
@@ -54,14 +52,6 @@ def _(c: Call, self: Any, dim: Any = None, correction: Any = None, keepdim: bool
     return spread, mean(c.field, numbers, axes_of(numbers, dim), keepdim)
 
 
-@rule("linalg_vector_norm")
-def _(c: Call, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Residues:
-    if ord != 2:
-        raise Undecided(f"the argument ord = {ord}")
-    numbers = c.operand(self)
-    return root(c.field, total(c.field, mul(c.field, numbers, numbers, True), axes_of(numbers, dim), keepdim))
-
-
 @rule("cumsum")
 def _(c: Call, self: Any, dim: int, dtype: Any = None) -> Residues:
     numbers = c.operand(self)
@@ -72,18 +62,3 @@ def _(c: Call, self: Any, dim: int, dtype: Any = None) -> Residues:
     sums = numbers.values.cumsum(axis)
     values = torch.stack([each % prime for each, prime in zip(sums, c.field.primes, strict=True)])
     return numbers.but(values=values, up=numbers.up + math.log2(max(1, numbers.shape[axis])))
-
-
-@rule("amax", "amin")
-def _(c: Call, self: Any, dim: Any = (), keepdim: bool = False) -> Residues:
-    numbers, name = c.operand(self), c.base[1:]
-    if numbers.mark is not None:
-        raise Undecided("a number that is not finite in a maximum")
-    axes = [axis % len(numbers.shape) + 1 for axis in axes_of(numbers, list(dim))] if numbers.shape else []
-    if math.prod(numbers.shape[axis - 1] for axis in axes) > MOST_COMPARED:
-        raise Undecided("a maximum of so many")
-    hashes = lanes(c.field, f"{name} of", numbers)
-    if not axes:
-        return numbers
-    values = finish(c.field, lanes(c.field, name, Residues(hashes.sum(axes, keepdim))))
-    return Residues(values, None, numbers.finite, numbers.sign)

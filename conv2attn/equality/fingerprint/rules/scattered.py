@@ -1,0 +1,71 @@
+"""Rules of sums into places: several numbers may go to one place, where they are added up."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues, knowledge
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.rules.call import Call, rule
+from conv2attn.equality.fingerprint.rules.pointwise import scaled
+
+MOST_OVERLAPS = 1 << 20
+"""Sums of so many residues are exact in float64."""
+
+
+@rule("col2im")
+def _(c: Call, self: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Residues:
+    numbers = c.operand(self)
+    c.field.usable(numbers, "a sum of windows")
+    terms = math.prod(kernel_size)
+    if terms > MOST_OVERLAPS:
+        raise Undecided(f"windows of {terms} numbers")
+    settings = output_size, kernel_size, dilation, padding, stride
+    sums = torch.stack([torch.ops.aten.col2im(each.double(), *settings) for each in numbers.values])
+    return numbers.but(
+        values=reduced(c, sums.to(torch.int64)),
+        up=numbers.up + math.log2(max(1, terms)),
+        sign=min(numbers.sign, NOT_NEGATIVE),
+    )
+
+
+def reduced(c: Call, sums: Tensor) -> Tensor:
+    """Sums of residues as residues."""
+    return torch.stack([each % prime for each, prime in zip(sums, c.field.primes, strict=True)])
+
+
+def axis_of_both(c: Call, target: Residues, source: Residues, dim: int) -> int:
+    """The axis of the residues along which numbers are added.
+
+    Raises:
+        Undecided: numbers are not finite, or do not have as many axes.
+    """
+    c.field.usable(target, "a sum")
+    c.field.usable(source, "a sum")
+    if not target.shape or len(target.shape) != len(source.shape):
+        raise Undecided("sums into a number without axes")
+    return dim % len(target.shape) + 1
+
+
+def sums_of(c: Call, target: Residues, source: Residues, sums: Tensor, terms: int) -> Residues:
+    """The sums as numbers: of one number of the target and at most so many of the source."""
+    facts = knowledge(target, source)
+    return Residues(reduced(c, sums), None, **{**facts, "up": facts["up"] + math.log2(1 + terms)})
+
+
+@rule("index_add")
+def _(c: Call, self: Any, dim: int, index: Any, source: Any, alpha: Any = 1) -> Residues:
+    target, added, places = c.operand(self), scaled(c, source, alpha), c.numbers.real(index)
+    axis = axis_of_both(c, target, added, dim)
+    sums = target.values.index_add(axis, places, added.values)
+    return sums_of(c, target, added, sums, places.numel())
+
+
+@rule("scatter_add")
+def _(c: Call, self: Any, dim: int, index: Any, src: Any) -> Residues:
+    target, added, places = c.operand(self), c.operand(src), c.numbers.real(index)
+    axis = axis_of_both(c, target, added, dim)
+    sums = target.values.scatter_add(axis, places.expand(len(target.values), *places.shape), added.values)
+    return sums_of(c, target, added, sums, places.numel())

@@ -1,0 +1,224 @@
+"""Operators of torch against the same written by hand, and against the same with one change planted."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from conv2attn.equality.fingerprint import identify
+
+T = torch.tensor
+IMAGES = torch.rand(2, 4, 6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+norm = torch.linalg.vector_norm
+
+
+def positive(x):
+    return x.square() + 1
+
+
+def folded(x):
+    result = torch.zeros(2, 4, 6, 6, dtype=x.dtype)
+    windows = F.unfold(x, 2).reshape(2, 4, 2, 2, 5, 5)
+    for i in range(2):
+        for j in range(2):
+            result[..., i : i + 5, j : j + 5] += windows[:, :, i, j]
+    return result
+
+
+def by_windows(x):
+    rows = x.reshape(2, 4, 3, 2, 6)
+    return torch.stack([rows[..., a : a + 2].amax((3, 4)) for a in (0, 1, 3, 4)], 3)
+
+
+def local_norm(beta):
+    def network(x):
+        squares = F.pad(x.square(), (0, 0, 0, 0, 1, 1))
+        mean = (squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]) / 3
+        return x / (mean * 0.5 + 2.0) ** beta
+
+    return network
+
+
+def grouped(order, causal=False, mask=None):
+    """Two heads of keys and values for four of queries."""
+
+    def network(x):
+        keys, values = (each[:, order] for each in (x[:, :2], x[:, 2:]))
+        scores = x @ keys.mT * (1 / math.sqrt(6))
+        if causal:
+            scores = scores.masked_fill(~torch.ones(6, 6).tril().bool(), -math.inf)
+        return (scores if mask is None else scores + mask).softmax(-1) @ values
+
+    return network
+
+
+def attention(x, **settings: Any):
+    return F.scaled_dot_product_attention(x, x[:, :2], x[:, 2:], enable_gqa=True, **settings)
+
+
+def added(x, places):
+    return torch.stack([x[:, i] + sum(x[:, j] for j, place in enumerate(places) if place == i) for i in range(4)], 1)
+
+
+def scattered(x, place):
+    return x.scatter_add(1, torch.full((2, 1, 6, 6), place), x[:, 3:])
+
+
+MASK = torch.eye(6, dtype=torch.float64)
+BY_HAND = {
+    "adaptive maximum": (
+        lambda x: F.adaptive_max_pool2d(x, (3, 4)),
+        by_windows,
+        lambda x: F.adaptive_max_pool2d(x, (3, 5))[..., [0, 1, 2, 4]],
+    ),
+    "adaptive maximum, three axes": (
+        lambda x: F.adaptive_max_pool3d(x, (2, 1, 1)),
+        lambda x: x.reshape(2, 2, 2, 36).amax((2, 3))[..., None, None],
+        lambda x: F.adaptive_max_pool3d(x.flip(1), (2, 1, 1)),
+    ),
+    "maximum, three axes": (
+        lambda x: F.max_pool3d(x, 2),
+        lambda x: x.reshape(2, 2, 2, 3, 2, 3, 2).amax((2, 4, 6)),
+        lambda x: F.max_pool3d(x, (1, 2, 2))[:, ::2],
+    ),
+    "fold": (lambda x: F.fold(F.unfold(x, 2), (6, 6), 2), folded, lambda x: F.fold(F.unfold(x, 2), 6, 2).mT),
+    "nansum": (lambda x: x.nansum((1, 3)), lambda x: x.sum((1, 3)), lambda x: x.nansum((1, 2))),
+    "logsumexp": (
+        lambda x: x.logsumexp((1, 2)),
+        lambda x: x.exp().sum((1, 2)).log(),
+        lambda x: (x + 1).logsumexp((1, 2)),
+    ),
+    "logsumexp of masked numbers": (
+        lambda x: x.masked_fill(torch.eye(6).bool(), -math.inf).logsumexp(-1),
+        lambda x: (x.exp() * (1 - MASK)).sum(-1).abs().log(),
+        lambda x: x.logsumexp(-1),
+    ),
+    "all": (lambda x: (x > 0).all(1), lambda x: (x > 0).flip(1).all(1), lambda x: (x > 0).any(1)),
+    "all, several axes": (
+        lambda x: (x > 0).all((1, 2)),
+        lambda x: (x > 0).flatten(1, 2).flip(1).all(1),
+        lambda x: (x > 0).any((1, 2)),
+    ),
+    "any": (lambda x: x.any(), lambda x: x.mT.bool().any((0, 1, 2, 3)), lambda x: x.all()),
+    "running product": (
+        lambda x: x.cumprod(1),
+        lambda x: torch.stack([x[:, : i + 1].prod(1) for i in range(4)], 1),
+        lambda x: x.flip(1).cumprod(1),
+    ),
+    "index_add": (
+        lambda x: x.index_add(1, T([2, 2, 0]), x[:, :3]),
+        lambda x: added(x, (2, 2, 0)),
+        lambda x: added(x, (2, 0, 2)),
+    ),
+    "scatter_add": (
+        lambda x: scattered(x, 2),
+        lambda x: torch.cat([x[:, :2], x[:, 2:3] + x[:, 3:], x[:, 3:]], 1),
+        lambda x: scattered(x, 1),
+    ),
+    "local response norm": (
+        lambda x: F.local_response_norm(x, 3, 0.5, 0.75, 2.0),
+        local_norm(0.75),
+        local_norm(0.5),
+    ),
+    "norm of order 3": (
+        lambda x: norm(x, 3, 1),
+        lambda x: x.abs().pow(3).sum(1).pow(1 / 3),
+        lambda x: x.abs().pow(3).sum(1).pow(0.333),
+    ),
+    "norm of order 3, without absolute values": (
+        lambda x: norm(positive(x), 3, 1),
+        lambda x: positive(x).pow(3).sum(1).pow(1 / 3),
+        lambda x: norm(x, 3, 1),
+    ),
+    "norm of order 1": (lambda x: norm(x, 1), lambda x: x.abs().sum(), lambda x: x.sum()),
+    "norm of order 2.5": (
+        lambda x: norm(x, 2.5, (1, 2)),
+        lambda x: x.abs().pow(2.5).sum((1, 2)).pow(1 / 2.5),
+        lambda x: norm(x, 2.25, (1, 2)),
+    ),
+    "norm of order -1": (
+        lambda x: norm(positive(x), -1, 1),
+        lambda x: 1 / (1 / positive(x)).sum(1),
+        lambda x: norm(positive(x), 1, 1),
+    ),
+    "norm of order -1 where numbers may be zero": (
+        lambda x: norm(x, -1, (1, 2)),
+        lambda x: norm(x.flatten(1, 2).flip(1), -1, 1),
+        lambda x: norm(x, -2, (1, 2)),
+    ),
+    "how many are not zero": (lambda x: norm(x, 0, 1), lambda x: norm(x.flip(1), 0, 1), lambda x: norm(x, 0, 2).mT),
+    "largest size": (lambda x: norm(x, math.inf, 1), lambda x: x.abs().amax(1), lambda x: x.amax(1)),
+    "smallest size": (lambda x: norm(x, -math.inf, 1), lambda x: x.abs().amin(1), lambda x: x.abs().amax(1)),
+    "shared heads": (attention, grouped([0, 0, 1, 1]), grouped([0, 1, 0, 1])),
+    "shared heads, causal": (
+        lambda x: attention(x, is_causal=True),
+        grouped([0, 0, 1, 1], causal=True),
+        grouped([0, 0, 1, 1]),
+    ),
+    "shared heads, a mask": (
+        lambda x: attention(x, attn_mask=MASK),
+        grouped([0, 0, 1, 1], mask=MASK),
+        grouped([0, 0, 1, 1], mask=-MASK),
+    ),
+    "maximum along an axis": (lambda x: x.max(1).values, lambda x: x.amax(1), lambda x: x.min(1).values),
+    "statistics of each image": (
+        lambda x: F.instance_norm(x),
+        lambda x: (x - x.mean((2, 3), True)) / (x.var((2, 3), correction=0, keepdim=True) + 1e-5).sqrt(),
+        lambda x: (x - x.mean((2, 3), True)) / (x.var((2, 3), correction=1, keepdim=True) + 1e-5).sqrt(),
+    ),
+    "statistics of a batch": (
+        lambda x: F.batch_norm(x, None, None, training=True),
+        lambda x: (x - x.mean((0, 2, 3), True)) / (x.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt(),
+        lambda x: F.instance_norm(x),
+    ),
+    "a gated half": (
+        lambda x: F.glu(x, 1),
+        lambda x: x[:, :2] * x[:, 2:].sigmoid(),
+        lambda x: x[:, 2:] * x[:, :2].sigmoid(),
+    ),
+    "the logarithm of a sigmoid": (F.logsigmoid, lambda x: x.sigmoid().log(), lambda x: x.tanh().log()),
+    "a slope below zero": (
+        lambda x: F.prelu(x, T([0.1, 0.2, 0.3, 0.4]).double()),
+        lambda x: x.relu() + T([0.1, 0.2, 0.3, 0.4]).double()[:, None, None] * x.clamp(max=0),
+        lambda x: x.relu() + T([0.1, 0.2, 0.4, 0.3]).double()[:, None, None] * x.clamp(max=0),
+    ),
+}
+"""An operator, the same by hand, and another function."""
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_an_operator_and_the_same_by_hand_are_identified(name):
+    first, second, _ = BY_HAND[name]
+    assert identify(first, second, IMAGES - 0.5).reason == ""
+    assert identify(first, second, IMAGES - 0.5).equal is True
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_an_operator_with_a_planted_change_is_told_apart(name):
+    first, _, planted = BY_HAND[name]
+    assert identify(first, planted, IMAGES - 0.5).equal is False
+
+
+CONDITIONS = {
+    "nan that a sum leaves out": lambda x: x.log().nansum(1),
+    "the logarithm of nothing": lambda x: torch.full((6,), -math.inf).where(torch.ones(6).bool(), x).logsumexp(-1),
+    "a negative power of what may be zero": lambda x: x.square() ** -1,
+    "a power of zero": lambda x: x**0,
+    "places that depend on the input": lambda x: x.index_add(1, (x[0, :1, 0, 0] > 0).long(), x[:, :1]),
+    "a product of what may be infinite": lambda x: x.log().cumprod(1),
+    "statistics that change": lambda x: F.batch_norm(x, torch.zeros(4).double(), torch.ones(4).double(), training=True),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_no_rule_beyond_its_condition(name):
+    assert identify(CONDITIONS[name], CONDITIONS[name], IMAGES).equal is None
+
+
+def test_a_norm_in_float32_has_the_exponent_in_float64():
+    """`pow` rounds its exponent to float32: of 1e36, both roots differ by 8e-7."""
+    images = IMAGES.float()
+    assert identify(lambda x: norm(x, 3, 1), lambda x: x.abs().pow(3).sum(1).pow(1 / 3), images).equal is False
+    assert identify(lambda x: norm(x, 4, 1), lambda x: x.pow(4).sum(1).pow(1 / 4), images).equal is True
