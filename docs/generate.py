@@ -4,6 +4,7 @@
 - `docs/*.schema.json`, from the types of the JSON documents;
 - which claims bounds name, in `docs/certificates.md`, from calls of them in `docs/bound_claims.py`;
 - `docs/claims.md` and its picture, from `proofs/formal/Claims.v`;
+- the numbers of heads, in `docs/heads.md`, from `conv2attn/span/graded_facts/fact_table.py`;
 - the kinds of files that are refused, in `docs/files.md`, from `conv2attn/files/kinds.py`;
 - the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
@@ -31,6 +32,7 @@ from conv2attn.lab.starts import Starts
 from conv2attn.lab.starts.table import digest_of, draw_start_curves
 from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
+from conv2attn.span.graded_facts.fact_table import facts_defined
 
 ROOT = Path(__file__).parents[1]
 CURVES = ROOT / "docs" / "starts-curves.svg"
@@ -152,6 +154,19 @@ def refused_files() -> str:
     )
 
 
+def head_numbers() -> str:
+    """The table of facts: the column of each, its field, where it is drawn or explored, its meaning and source."""
+    lines = ["| column | field | unit | curve | explore | meaning |", "| --- | --- | --- | --- | --- | --- |"]
+    for fact in facts_defined():
+        meaning = f"{fact.meaning} ({fact.source})" if fact.source else fact.meaning
+        title = fact.title if fact.columns != "none" or fact.rule is None else "-"
+        field = f"`{fact.name}`" if fact.rule is not None or fact.name == "kind" else "-"
+        marks = ("yes" if each else "-" for each in (fact.curve, fact.explored))
+        cells = (title, field, fact.unit, *marks, meaning)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|').replace('<', '&lt;') for cell in cells)} |")
+    return "\n".join(lines)
+
+
 def write_curves() -> None:
     """Writes the figure of the learning curves; its file carries a digest of them."""
     runs = Starts.read(ROOT / "docs" / "experiments" / "starts.csv")
@@ -175,7 +190,9 @@ def main() -> None:
     (ROOT / "docs" / "claims.svg").write_text(claims_page.picture())
     refused = {"refused": refused_files()}
     claims = {"claims": bound_claims.table()}
+    facts = {"facts": head_numbers()}
     generated = {"experiments": tables(), "house": house.parts(), "files": refused, "certificates": claims}
+    generated["heads"] = facts
     for name, parts in generated.items():
         page = ROOT / "docs" / f"{name}.md"
         page.write_text(filled(page.read_text(), parts))

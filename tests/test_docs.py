@@ -103,6 +103,12 @@ def test_the_kinds_of_files_that_are_refused_are_listed():
     assert GENERATE.filled(page, {"refused": GENERATE.refused_files()}) == page
 
 
+def test_the_numbers_of_heads_are_those_of_the_table():
+    page, table = (DOCS / "heads.md").read_text(), GENERATE.head_numbers()
+    assert GENERATE.filled(page, {"facts": table}) == page
+    assert GENERATE.filled(page, {"facts": table.replace("tokens", "pixels", 1)}) != page
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_has_a_row_on_its_page(engine):
     assert f"\n| `{engine}` |" in (DOCS / "engines.md").read_text()

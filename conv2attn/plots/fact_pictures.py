@@ -1,6 +1,6 @@
 """Pictures of the measures of `heads`: attention by displacement, and curves over the layers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from conv2attn.extras import optional
 from conv2attn.plots.heads import INCHES, MARGIN, plane_of
-from conv2attn.span.graded_facts.facts import HeadsReport, LayerFacts
-from conv2attn.span.graded_facts.facts_document import FIGURES
+from conv2attn.span.graded_facts.fact_table import facts_drawn
+from conv2attn.span.graded_facts.facts import HeadsReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,42 +74,20 @@ def crop_plane(plane: NDArray[np.float64]) -> NDArray[np.float64]:
     return plane
 
 
-def evenness(layer: LayerFacts) -> float | None:
-    """The mean evenness of a layer's heads."""
-    return layer.mean("evenness")
-
-
-def distance(layer: LayerFacts) -> float | None:
-    """The mean attention distance, as a share of the grid's longest side."""
-    mean = layer.mean("distance")
-    return None if mean is None else mean / max(layer.grid)
-
-
-CURVES: dict[str, tuple[Callable[[LayerFacts], float | None], str, str]] = {
-    "relative position": (FIGURES["rel"][0], "tab:blue", "o"),
-    "content": (FIGURES["cont"][0], "tab:green", "v"),
-    "3x3 shifts, by the span": (FIGURES["R2 3x3"][0], "tab:orange", "s"),
-    "layer, by a 3x3 convolution": (FIGURES["conv 3"][0], "black", "^"),
-    "mean distance / side": (distance, "tab:purple", "d"),
-    "keys in use / keys": (evenness, "tab:gray", "x"),
-}
-"""The curves over the layers, each with a colour and a mark. Source of the distance: Raghu et al. 2021, Fig. 1."""
-
-
 def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
-    """Shares, distance and entropy over the layers; of several reports the later ones are fainter."""
+    """The facts of the table that have a curve, over the layers; of several reports the later ones are fainter."""
     figure: Figure = optional("matplotlib.figure").Figure(figsize=(7, 4.2), layout="constrained")
     panel = figure.subplots()
     for place, report in enumerate(reports):
         layers = [layer for layer in report.layers if layer.heads]
-        for name, (measure, colour, mark) in CURVES.items():
-            values = [measure(layer) for layer in layers]
+        for fact, (colour, mark) in facts_drawn():
+            values = [fact.height(layer) for layer in layers]
             heights = [float("nan") if value is None else value for value in values]
-            label = name if not place else None
+            label = fact.label if not place else None
             style, shade = ("--", 0.6) if place else ("-", 1.0)
             panel.plot(range(len(layers)), heights, style, alpha=shade, color=colour, marker=mark, label=label)
-            error = [layer.errors.relative or 0.0 for layer in layers]
-            if name == "relative position" and any(error):
+            error = [getattr(layer.errors, fact.name, None) or 0.0 for layer in layers]
+            if any(error):
                 panel.errorbar(range(len(layers)), heights, yerr=error, fmt="none", ecolor=colour, capsize=2)
     panel.set(ylim=(-0.02, 1.02), xlabel="layer", ylabel="share")
     panel.xaxis.set_major_locator(optional("matplotlib.ticker").MaxNLocator(integer=True))

@@ -1,4 +1,4 @@
-"""The facts of `heads` about a layer, for its page: kinds, shares, distances, and how far the span reaches."""
+"""The facts of `heads` about a layer, for its page: those that the table of facts explores, and the span's reach."""
 
 from functools import reduce
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from conv2attn.lab.explore.packing import PageObject
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.graded_facts.fact_table import facts_explored
 from conv2attn.span.graded_facts.measures import spanned
 from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
@@ -15,7 +16,6 @@ from conv2attn.span.reading import rows_of
 
 FACTS_SIDE = 14
 """Facts of layers by position alone are measured on at most so many rows and columns: they cost the square of these."""
-KEPT = ("kind", "margin", "peak", "peak_mass", "relative", "absolute", "content", "distance", "keys_in_use", "sink")
 
 
 def facts_of_heads(name: str, layer: object, sides: tuple[int, ...], extra: int = 0) -> PageObject:
@@ -28,10 +28,11 @@ def facts_of_heads(name: str, layer: object, sides: tuple[int, ...], extra: int 
     rows = rows_of(name, layer, sides, len(sides), extra, MEMORY_LIMIT)
     facts = facts_of(rows, None, None)
     fits = len(sides) == 2 and min(rows.grid.keys) >= 3
-    whole = reduce(Sums.__add__, sums_of(rows))
+    whole, explored = reduce(Sums.__add__, sums_of(rows)), facts_explored()
     return {
         "grid": [*sides],
-        "heads": [{key: msgspec.to_builtins(getattr(head, key)) for key in KEPT} for head in facts.heads],
+        "columns": [{"name": fact.name, "title": fact.words, "unit": fact.unit} for fact in explored],
+        "heads": [{fact.name: msgspec.to_builtins(fact.of_head(head)) for fact in explored} for head in facts.heads],
         "thumbnails": [thumbnail(each) for each in whole.mass.mean(0) / whole.queries],
         "span": [float(value) for value in spanned(whole, [kernel(3, 1, 2)])(None)] if fits else None,
     }

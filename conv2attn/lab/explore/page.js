@@ -172,10 +172,15 @@ function showKernel() {
     `the weight from input channel ${layer.output.first + channel} to output channel ${layer.output.channel}.`;
 }
 
-const FACTS = [["relative", "position, relative"], ["absolute", "position, absolute"], ["content", "content"]];
-
 function percent(value) {
   return value === null ? "–" : `${Math.round(100 * value)} %`.replace("-0 ", "0 ");
+}
+
+// A fact of a head in its unit, as the columns of the page name it.
+function inUnit(value, unit) {
+  if (unit === "share") return percent(value);
+  if (unit === "displacement") return pair(value);
+  return typeof value === "number" ? digits(value) : value ?? "–";
 }
 
 function line(tag, cells) {
@@ -188,17 +193,17 @@ function line(tag, cells) {
 function showFacts({ facts, heads }) {
   at("facts-section").hidden = !facts;
   if (!facts) return;
-  const held = facts.heads;
-  at("facts-help").textContent = `Shares of the attention's energy that position and content explain, the mean distance in tokens, ` +
-    `and the keys in use, on ${facts.grid.join(" × ")} pixels, at the sharpness of the file. One image does not tell content ` +
-    `from position: – stands for that.`;
+  at("facts-help").textContent = `Shares of the attention's energy that position and content explain, and other facts of each head, ` +
+    `on ${facts.grid.join(" × ")} pixels, at the sharpness of the file. One image does not tell content from position: – stands for that.`;
   at("facts").setAttribute("aria-label", "Measured facts of each head");
   at("facts").replaceChildren(
-    line("th", ["head", "kind", ...FACTS.map(([, name]) => name), "distance", "keys"]),
+    line("th", ["head", ...facts.columns.map(({ title }) => title)]),
     ...Array.from({ length: heads }, (_, head) => {
-      const one = held[head];
-      const row = line("td", [head, one.kind, ...FACTS.map(([key]) => percent(one[key])), one.distance.toFixed(2), one.keys_in_use.toFixed(1)]);
-      FACTS.forEach(([key], place) => (row.children[place + 2].dataset.value = one[key]));
+      const one = facts.heads[head];
+      const row = line("td", [head, ...facts.columns.map(({ name, unit }) => inUnit(one[name], unit))]);
+      facts.columns.forEach(({ name, unit }, place) => {
+        if (unit === "share") row.children[place + 1].dataset.value = one[name];
+      });
       return row;
     }));
   at("span-section").hidden = !facts.span;

@@ -103,7 +103,7 @@ class Replaced(Part, frozen=True):
 
 
 class HeadFacts(Part, frozen=True):
-    """One head: see `COLUMNS` of `facts_document` for the definition and the source of each number.
+    """One head: see `FACTS` of `fact_table` for the definition and the source of each number.
 
     `relative`, `absolute` and `content` are shares of its energy about the mean over the keys that a query may read;
     None where one image cannot tell, or where it attends evenly.

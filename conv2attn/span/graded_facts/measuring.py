@@ -13,6 +13,7 @@ from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.records import Windows
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
+from conv2attn.span.graded_facts.fact_table import numbers_of_head
 from conv2attn.span.graded_facts.facts import (
     NOT_REPLACED,
     Errors,
@@ -37,6 +38,7 @@ from conv2attn.span.graded_facts.measures import (
 )
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
 from conv2attn.span.graded_facts.replacing import Replacing
+from conv2attn.span.graded_facts.summed_head import SummedHead
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
 from conv2attn.span.questions import profiles_of
 from conv2attn.span.reading import reads_of, rows_of_read
@@ -152,44 +154,13 @@ def head_facts(
     head: int, sums: Sums, estimates: Array, peak: int, errors: tuple[Array | None, Array | None]
 ) -> HeadFacts:
     """The facts of one head."""
-    count, shape = sums.images * sums.queries, sums.having.shape
-    mass = sums.mass[:, head].sum(0) / count
-    middle = np.array(shape) // 2
-    at = np.array(np.unravel_index(peak, shape))
-    near = tuple(slice(max(0, x - 1), x + 2) for x in at)
-    lines = [float(mass.sum(tuple(a for a in range(len(shape)) if a != axis)).max()) for axis in range(len(shape))]
-    top = int(sums.argmax[head].argmax())
-    keys = np.exp(sums.entropy[:, head].sum() / count)
-    parts = [number(x) for x in estimates[:, head]]
-    numbers: dict[str, Any] = {
-        "peak_mass": float(mass.ravel()[peak]),
-        "argmax": float(sums.argmax[head].ravel()[top] / count),
-        "itself": float(mass[tuple(middle)]),
-        "around": float(mass[near].sum()),
-        "bar": max(lines) if len(shape) > 1 else None,
-        "distance": float(sums.distance[:, head].sum() / count),
-        "keys_in_use": float(keys),
-        "evenness": float(np.exp(sums.entropy[:, head].sum() / count - sums.room / sums.queries)),
-        "largest": float(sums.largest[:, head].sum() / count),
-        "sink": float((sums.columns[head] / np.maximum(sums.readers, sums.readers.max() / 2)).max()),
-        "extra": float(sums.extra[:, head].sum() / count),
-        "relative": parts[0],
-        "absolute": parts[1],
-        "content": parts[2],
-    }
+    shares = tuple(number(x) for x in estimates[:, head])
+    numbers = numbers_of_head(SummedHead(head, sums, shares, peak))
     kind, margin = kind_of(numbers.get, sums.queries)
     one, two, three = (None,) * 3 if errors[0] is None else map(number, errors[0][:, head])
     mass_error = None if errors[1] is None else number(errors[1][head])
-    places = [tuple(int(x) for x in np.unravel_index(place, shape) - middle) for place in (peak, top)]
-    return HeadFacts(
-        head=head,
-        kind=kind,
-        margin=margin,
-        peak=places[0],
-        argmax_at=places[1],
-        errors=Errors(one, two, three, mass_error),
-        **numbers,
-    )
+    of_head = Errors(one, two, three, mass_error)
+    return HeadFacts(head=head, kind=kind, margin=margin, errors=of_head, **numbers)
 
 
 def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:

@@ -176,9 +176,10 @@ def test_the_facts_are_those_of_heads(browser, tmp_path):
     cells = "return [...document.querySelectorAll(arguments[0])].map((cell) => Number(cell.dataset.value))"
     shares = "return [...document.querySelectorAll('#facts td[data-value]')].map((cell) => cell.dataset.value)"
     told = browser.run(shares)
-    assert [float(each) for each in told[::3]] == pytest.approx([head.relative for head in layer.heads], abs=1e-6)
+    assert [float(each) for each in told[::4]] == pytest.approx([head.peak_mass for head in layer.heads], abs=1e-6)
+    assert [float(each) for each in told[1::4]] == pytest.approx([head.relative for head in layer.heads], abs=1e-6)
     assert [(head.absolute, head.content) for head in layer.heads] == [(None, None)] * 2
-    assert {*told[1::3], *told[2::3]} == {"null"}
+    assert {*told[2::4], *told[3::4]} == {"null"}
     labels = browser.run("return [...document.querySelectorAll('#matrix button')].map((each) => each.ariaLabel)")
     assert [head.kind in label for head, label in zip(layer.heads, labels, strict=True)] == [True] * 2
     browser.click("#matrix button[data-head='1']")

@@ -14,7 +14,7 @@ from torch import nn
 import conv2attn
 from conv2attn import plots
 from conv2attn.cli import main
-from conv2attn.span.graded_facts.facts_document import COLUMNS
+from conv2attn.span.graded_facts.fact_table import FACTS
 
 ROOT = Path(conv2attn.__file__).parent.parent
 
@@ -40,9 +40,9 @@ def test_every_definition_of_a_column_is_whole_at_any_width(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     told = call("heads", "--columns").stdout
     assert max(map(len, told.splitlines())) <= width
-    for name, (formula, source) in COLUMNS.items():
-        assert " ".join(f"{name}: {formula}".split()) in " ".join(told.split())
-        assert source in " ".join(told.split())
+    for fact in FACTS:
+        assert " ".join(f"{fact.title}: {fact.meaning}".split()) in " ".join(told.split())
+        assert fact.source in " ".join(told.split())
 
 
 def test_the_answer_for_a_network_fits_a_screen(monkeypatch):

@@ -12,7 +12,7 @@ from span.cases import with_class
 from conv2attn import check_span, heads
 from conv2attn.report import document
 from conv2attn.span import HeadsReport
-from conv2attn.span.graded_facts.facts_document import shown
+from conv2attn.span.graded_facts.named_facts import Fact
 
 DOUBLED = np.concatenate([soft((4, 5), 1.0, OFFSETS[:4]), soft((4, 5), 1.0, OFFSETS[1:3])])
 VARYING = np.random.default_rng(0).dirichlet(np.full(20, 0.2), (3, 2, 20))
@@ -191,8 +191,8 @@ def test_columns_of_heads_are_the_numbers_of_the_document():
 
 def test_numbers_keep_their_sign_unless_they_are_written_as_nothing():
     for value in (-2.0, -0.4, -0.004, -0.0, 0.0, 0.004, 0.4, 2.0):
-        for form in (".0%", ".1f"):
-            text = shown(value, form)
+        for unit in ("share", "tokens"):
+            text = Fact("planted", "planted", "planted", unit, "planted").written(value)
             assert as_number(text) == pytest.approx(value, abs=0.051)
             assert (text[0] == "-") == (as_number(text) < 0)
 

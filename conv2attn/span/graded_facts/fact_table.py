@@ -1,0 +1,296 @@
+"""`FACTS`: every number of heads and of layers, named once for reports, CSV, JSON, pictures and the page of `explore`.
+
+A new number of a head is a field of `HeadFacts` in `facts.py`, its line here with the rule that computes it, and its
+test.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from conv2attn.span.graded_facts.facts import KIND_RULES, ConvolutionFact, LayerFacts
+from conv2attn.span.graded_facts.named_facts import Curve, Fact
+from conv2attn.span.graded_facts.summed_head import SummedHead
+
+
+def difference(layer: LayerFacts) -> float | None:
+    """The largest difference of the layer from the nearest 3x3 convolution, as a share of the layer."""
+    fact: ConvolutionFact | None = layer.convolution(3)
+    return fact.error / fact.norm if fact is not None and fact.error is not None and fact.norm else None
+
+
+FACTS: tuple[Fact, ...] = (
+    Fact(
+        "kind",
+        "kind",
+        "kind",
+        "word",
+        "; ".join(f"{rule.kind}: {rule.meaning} ({rule.number} >= {rule.threshold:g})" for rule in KIND_RULES)
+        + "; mixed: none of these. The first rule that fits decides; kinds need at least two queries",
+        columns="head",
+        leaves=None,
+        explored=True,
+    ),
+    Fact(
+        "peak",
+        "peak",
+        "peak",
+        "displacement",
+        "argmax over d of m(d) = sum_q A[q, q + d] / queries, over all images; d = key - query",
+        rule=lambda head: head.displacement(head.peak),
+        columns="head",
+        leaves=None,
+        explored=True,
+    ),
+    Fact(
+        "peak_mass",
+        "mass",
+        "attention to the peak",
+        "share",
+        "m(d) at the peak",
+        rule=lambda head: float(head.mass.ravel()[head.peak]),
+        columns="head",
+        leaves=None,
+        explored=True,
+    ),
+    Fact(
+        "argmax",
+        "argmax",
+        "most frequent argmax",
+        "share",
+        "how often a query's largest weight is at the displacement where that is most often so",
+        "Voita et al. 2019, Sec. 4.1, where 90 % make a positional head",
+        rule=lambda head: float(head.sums.argmax[head.head].max() / head.count),
+        columns="head",
+        leaves=4,
+    ),
+    Fact(
+        "relative",
+        "rel",
+        "relative position",
+        "share",
+        "the share of sum (A - mean of the row over the keys that it may read)^2 that the mean by displacement "
+        "explains; by products of different images, without bias. A head that attends evenly has none",
+        "U-statistics: Hoeffding 1948",
+        rule=lambda head: head.shares[0],
+        columns="both",
+        leaves=None,
+        curve=Curve("tab:blue", "o"),
+        explored=True,
+        compared=True,
+    ),
+    Fact(
+        "errors.relative",
+        "se",
+        "error of relative position",
+        "error of a share",
+        "standard error of rel over the images; the JSON has one beside every share",
+        "jackknife: Efron and Stein 1981",
+        layer_rule=lambda layer: layer.errors.relative,
+        columns="both",
+        leaves=7,
+    ),
+    Fact(
+        "absolute",
+        "abs",
+        "other position",
+        "share",
+        "the share of the same sum that the rest of the mean over images explains; one image does not tell it",
+        "U-statistics: Hoeffding 1948",
+        rule=lambda head: head.shares[1],
+        columns="both",
+        leaves=1,
+        explored=True,
+    ),
+    Fact(
+        "content",
+        "cont",
+        "content",
+        "share",
+        "the share of the same sum that varies over images; one image does not tell it",
+        "U-statistics: Hoeffding 1948",
+        rule=lambda head: head.shares[2],
+        columns="both",
+        leaves=6,
+        curve=Curve("tab:green", "v"),
+        explored=True,
+        compared=True,
+    ),
+    Fact(
+        "distance",
+        "dist",
+        "mean distance",
+        "tokens",
+        "sum_q sum_k A[q, k] |k - q| / queries over pixels, in tokens: attention to class tokens counts as 0",
+        "Dosovitskiy et al. 2021, Fig. 7; Raghu et al. 2021, Fig. 1 and Sec. 3, there in pixels",
+        rule=lambda head: head.mean("distance"),
+        columns="both",
+        leaves=5,
+        curve=Curve("tab:purple", "d"),
+        explored=True,
+        compared=True,
+    ),
+    Fact(
+        "keys_in_use",
+        "keys",
+        "keys in use",
+        "keys",
+        "exp of the mean over queries of -sum_k A log A",
+        "entropy: Clark et al. 2019, Sec. 3.2",
+        rule=lambda head: float(np.exp(head.mean("entropy"))),
+        columns="both",
+        leaves=2,
+        explored=True,
+    ),
+    Fact(
+        "sink",
+        "sink",
+        "most read key",
+        "share",
+        "the largest share that one key has of the queries that may read it, at least half as many as read any key",
+        "Xiao et al. 2024",
+        rule=SummedHead.sink,
+        columns="both",
+        leaves=3,
+    ),
+    Fact(
+        "extra",
+        "extra",
+        "leading tokens",
+        "share",
+        "attention to leading tokens that are no pixels",
+        rule=lambda head: head.mean("extra"),
+        columns="head",
+    ),
+    Fact(
+        "argmax_at",
+        "argmax_at",
+        "displacement of the most frequent argmax",
+        "displacement",
+        "the displacement of argmax",
+        rule=lambda head: head.displacement(int(head.sums.argmax[head.head].argmax())),
+    ),
+    Fact(
+        "itself",
+        "itself",
+        "own position",
+        "share",
+        "m(0), attention to the query's own position",
+        rule=lambda head: float(head.mass[tuple(side // 2 for side in head.mass.shape)]),
+    ),
+    Fact(
+        "around",
+        "around",
+        "next to the peak",
+        "share",
+        "the sum of m(d) over the peak and the displacements next to it, diagonals included",
+        rule=SummedHead.around,
+    ),
+    Fact(
+        "bar",
+        "bar",
+        "one row or column",
+        "share",
+        "the largest sum of m(d) over displacements of one row, or of one column",
+        rule=SummedHead.bar,
+    ),
+    Fact(
+        "evenness",
+        "evenness",
+        "keys in use / keys",
+        "share",
+        "keys over the keys that a query may read, both as geometric means over queries",
+        rule=SummedHead.evenness,
+        curve=Curve("tab:gray", "x"),
+    ),
+    Fact(
+        "largest",
+        "largest",
+        "largest weight",
+        "share",
+        "the mean over queries of the largest weight",
+        rule=lambda head: head.mean("largest"),
+    ),
+    Fact(
+        "span",
+        "R2 3x3",
+        "3x3 shifts, by the span",
+        "share",
+        "the mean over 9 shifts E of 1 - |E - span of the heads|^2 / |E|^2, by products of different images; the JSON "
+        "has the centre, the mean and the best of each kernel of 1, 3, 5, 7 with dilations 1 to 3",
+        "Cordonnier et al. 2020, Lemma 3, graded",
+        layer_rule=lambda layer: getattr(layer.span(3), "mean", None),
+        columns="layer",
+        leaves=None,
+        curve=Curve("tab:orange", "s"),
+        compared=True,
+    ),
+    Fact(
+        "convolution",
+        "conv 3",
+        "layer, by a 3x3 convolution",
+        "share",
+        "the share of the map x -> sum_h A_h x (W_out W_val)_h that the nearest zero-padded 3x3 convolution explains, "
+        "in squares, by products of different images; -v and the JSON have K = 1, 3, 5, 7",
+        layer_rule=lambda layer: getattr(layer.convolution(3), "share", None),
+        columns="layer",
+        leaves=None,
+        curve=Curve("black", "^"),
+        compared=True,
+    ),
+    Fact(
+        "replay",
+        "replay",
+        "replay",
+        "ratio",
+        "max |y - (sum_h A_h x M_h^T + b)| over the spread of y over tokens: M_h and b as read, y the output of the "
+        "layer on random tokens under random attention, another in each head",
+        layer_rule=lambda layer: layer.replay,
+        columns="layer",
+    ),
+    Fact(
+        "difference",
+        "|layer - conv|",
+        "layer less a 3x3 convolution",
+        "share",
+        "max_q sum_k |L_qk - C_qk| with Frobenius norms of a key's matrix, as a share of the same of the layer: so far "
+        "apart are outputs at most where no token is longer than 1; with -v",
+        layer_rule=difference,
+    ),
+)
+
+
+def facts_defined() -> tuple[Fact, ...]:
+    """Every fact, in the order of the table."""
+    return FACTS
+
+
+def facts_shown(line: str) -> tuple[Fact, ...]:
+    """The facts that have a column in the lines of the report on each "head", or on each "layer"."""
+    return tuple(fact for fact in FACTS if fact.columns in (line, "both"))
+
+
+def leaving(line: str) -> tuple[str, ...]:
+    """The titles of the columns that may leave where the terminal is narrow, the first to leave first."""
+    spare = [fact for fact in facts_shown(line) if fact.leaves is not None]
+    return tuple(fact.title for fact in sorted(spare, key=lambda fact: fact.leaves or 0))
+
+
+def facts_drawn() -> tuple[tuple[Fact, Curve], ...]:
+    """The facts that have a curve over the layers, each with it."""
+    return tuple((fact, fact.curve) for fact in FACTS if fact.curve is not None)
+
+
+def facts_explored() -> tuple[Fact, ...]:
+    """The facts on the page of `explore`."""
+    return tuple(fact for fact in FACTS if fact.explored)
+
+
+def facts_compared() -> dict[str, Fact]:
+    """By their titles, the facts that `heads --compare` sets side by side."""
+    return {fact.title: fact for fact in FACTS if fact.compared}
+
+
+def numbers_of_head(head: SummedHead) -> dict[str, Any]:
+    """Every number of a head that has a rule, by its name."""
+    return {fact.name: fact.rule(head) for fact in FACTS if fact.rule is not None}

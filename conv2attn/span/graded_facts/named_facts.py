@@ -1,0 +1,84 @@
+"""`Fact`: what a line of the table of facts says of a number, and how its unit is written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, final
+
+from conv2attn.span.graded_facts.facts import HeadFacts, LayerFacts
+from conv2attn.span.graded_facts.summed_head import SummedHead
+
+Unit = Literal["word", "displacement", "share", "tokens", "keys", "error of a share", "ratio"]
+FORMS: dict[Unit, str] = {"share": ".0%", "tokens": ".1f", "keys": ".0f", "error of a share": ".1%", "ratio": ".0e"}
+"""How a number of each unit is written in a report."""
+
+
+class Curve(NamedTuple):
+    """How a fact is drawn over the layers: colour and mark of matplotlib."""
+
+    colour: str
+    mark: str
+
+
+@final
+@dataclass(frozen=True)
+class Fact:
+    """One number of heads or of layers, as all reports, pictures and pages name it.
+
+    Args:
+        name: its field in `HeadFacts`, or of a fact of layers alone in the table.
+        title: its column in reports.
+        words: its name in pictures and on the page of `explore`.
+        unit: in which it is written.
+        meaning, source: its formula, and who defined it.
+        rule: computes it from the sums of a head; None where it follows from other numbers.
+        layer_rule: computes it from the facts of a layer; the mean over the heads where there is none.
+        columns: which lines of the report have it.
+        leaves: where the terminal is narrow, columns with smaller numbers leave first; None stays.
+        curve: its curve over the layers, if it is drawn.
+        explored: whether the page of `explore` has it.
+        compared: whether `heads --compare` has it.
+    """
+
+    name: str
+    title: str
+    words: str
+    unit: Unit
+    meaning: str
+    source: str = ""
+    rule: Callable[[SummedHead], Any] | None = None
+    layer_rule: Callable[[LayerFacts], float | None] | None = None
+    columns: Literal["both", "head", "layer", "none"] = "none"
+    leaves: int | None = 0
+    curve: Curve | None = None
+    explored: bool = False
+    compared: bool = False
+
+    def of_head(self, head: HeadFacts) -> Any:
+        """Its value for a head."""
+        return attrgetter(self.name)(head)
+
+    def of_layer(self, layer: LayerFacts) -> float | None:
+        """Its value for a layer."""
+        return layer.mean(self.name) if self.layer_rule is None else self.layer_rule(layer)
+
+    @property
+    def label(self) -> str:
+        """Its name in the picture of the curves."""
+        return f"{self.words} / side" if self.unit == "tokens" else self.words
+
+    def height(self, layer: LayerFacts) -> float | None:
+        """Its height in the picture of the curves: a share, tokens as a share of the grid's longest side."""
+        value = self.of_layer(layer)
+        return value / max(layer.grid) if value is not None and self.unit == "tokens" else value
+
+    def written(self, value: Any) -> str:
+        """A value as reports write it: "-" for none, and no minus in front of what rounds to 0."""
+        if value is None:
+            return "-"
+        if self.unit == "word":
+            return str(value)
+        if self.unit == "displacement":
+            return ",".join(map(str, value))
+        text = format(value, FORMS[self.unit])
+        return text.removeprefix("-") if not any(digit in "123456789" for digit in text) else text

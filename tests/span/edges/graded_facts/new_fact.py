@@ -1,0 +1,122 @@
+"""A number of a head is named once: what stands in the table of facts is in every report, picture and page."""
+
+import csv
+import json
+
+import msgspec
+import numpy as np
+import pytest
+from attentions import OFFSETS, hard
+from click.testing import CliRunner
+from lab.explore.cases import Transformer, image
+from matplotlib import colors
+
+import conv2attn
+from conv2attn import plots
+from conv2attn.cli import main
+from conv2attn.lab.explore import explore
+from conv2attn.span.graded_facts import fact_table, measuring
+from conv2attn.span.graded_facts.fact_table import FACTS
+from conv2attn.span.graded_facts.facts import HeadFacts, LayerFacts
+from conv2attn.span.graded_facts.named_facts import Curve, Fact
+
+VALUE = 0.4375
+"""What the planted rule gives every head; exact in every format."""
+NOT_NUMBERS = {"head", "margin", "errors", "replaced"}
+"""Fields of a head beside its numbers."""
+
+
+class WithFact(HeadFacts, frozen=True, kw_only=True):
+    """A head with the field that a new fact adds."""
+
+    planted: float
+
+
+PLANTED = Fact(
+    "planted",
+    "plant",
+    "planted fact",
+    "share",
+    "what the law plants",
+    "the law",
+    rule=lambda head: VALUE,
+    columns="both",
+    leaves=None,
+    curve=Curve("tab:red", "*"),
+    explored=True,
+    compared=True,
+)
+
+
+@pytest.fixture(params=[True, False], ids=["planted", "not planted"])
+def planted(request, monkeypatch, tmp_path):
+    """Whether the table has the planted fact; an array of attention in the folder."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("heads.npz", first=hard((5, 5), OFFSETS), second=hard((5, 5), OFFSETS))
+    if request.param:
+        monkeypatch.setattr(fact_table, "FACTS", (*FACTS, PLANTED))
+        monkeypatch.setattr(measuring, "HeadFacts", WithFact)
+    return request.param
+
+
+def call(*arguments):
+    """What a command prints."""
+    result = CliRunner().invoke(main, [*map(str, arguments)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_fact_has_a_column_in_the_lines_of_layers_and_of_heads(planted):
+    text = call("heads", "heads.npz", "-v")
+    headings = [line.split() for line in text.splitlines() if line.startswith("layer ")]
+    assert ["plant" in line for line in headings] == [planted] * 2
+    assert text.count("44%") == planted * (2 + 18)
+    assert ("plant: what the law plants (the law)" in call("heads", "--columns")) == planted
+    assert ("44% > 44%" in call("heads", "heads.npz", "--compare", "heads.npz")) == planted
+
+
+def test_a_fact_is_in_csv_and_json(planted):
+    rows = list(csv.DictReader(call("heads", "heads.npz", "--format", "csv").splitlines()))
+    heads = [
+        head
+        for layer in json.loads(call("heads", "heads.npz", "--format", "json"))["layers"]
+        for head in layer["heads"]
+    ]
+    assert len(rows) == len(heads) == 18
+    assert {row.get("planted") for row in rows} == {str(VALUE) if planted else None}
+    assert {head.get("planted") for head in heads} == {VALUE if planted else None}
+
+
+def test_a_fact_is_drawn(planted):
+    figure = plots.draw_curves([conv2attn.heads(dict(np.load("heads.npz")), grid=(5, 5))])
+    lines = [line for line in figure.axes[0].lines if line.get_label() == "planted fact"]
+    assert len(lines) == planted
+    for line in lines:
+        assert [*line.get_ydata()] == [VALUE, VALUE]
+        assert (line.get_marker(), colors.same_color(line.get_color(), "tab:red")) == ("*", True)
+
+
+def test_a_fact_is_on_the_page_of_explore(planted):
+    html = explore(Transformer(1), image()).html
+    content = json.loads(html.partition('id="data">')[2].partition("</script>")[0])
+    for layer in content["views"][0]["layers"]:
+        columns = {column["name"]: column for column in layer["facts"]["columns"]}
+        assert ("planted" in columns) == planted
+        assert all([*head] == [*columns] for head in layer["facts"]["heads"])
+        if planted:
+            assert columns["planted"] == {"name": "planted", "title": "planted fact", "unit": "share"}
+            assert {head["planted"] for head in layer["facts"]["heads"]} == {VALUE}
+
+
+def test_every_number_of_a_head_stands_in_the_table_once():
+    names = [fact.name for fact in FACTS]
+    assert len({*names}) == len(names) == len({fact.title for fact in FACTS}) == len({fact.words for fact in FACTS})
+    fields = {field.name for field in msgspec.structs.fields(HeadFacts)}
+    of_heads = {fact.name for fact in FACTS if fact.rule is not None}
+    assert of_heads | {"kind"} == fields - NOT_NUMBERS
+
+
+def test_a_number_without_a_rule_is_of_layers_or_follows_from_others():
+    assert {fact.name for fact in FACTS if fact.rule is None and fact.layer_rule is None} == {"kind"}
+    unmeasured = LayerFacts("nothing")
+    assert {fact.of_layer(unmeasured) for fact in FACTS if fact.layer_rule is not None} == {None}
