@@ -251,4 +251,6 @@ def inputs(running: Running, network: nn.Module, reading: Reading) -> dict[str, 
         "images": images,
         "described": described,
         "seed": running.seed,
+        "also_sizes": running.also_size,
+        "also_modes": running.also_mode,
     }

@@ -448,6 +448,8 @@ class Running:
     seed: int = 0
     dtype: str | None = None
     device: str = "cpu"
+    also_size: tuple[Sizes, ...] = ()
+    also_mode: tuple[str, ...] = ()
 
 
 DEVICE = click.option("--device", default="cpu", help="Device to run on.")
@@ -474,6 +476,19 @@ running_options = grouped(
     ),
     INPUTS,
     click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the random images."),
+    click.option(
+        "--also-size",
+        type=Parsed("positive whole numbers with an x between them", parse_image_size, "3x97x101"),
+        metavar="CxHxW",
+        multiple=True,
+        help="Compare at this size too; may be repeated.",
+    ),
+    click.option(
+        "--also-mode",
+        type=click.Choice(["gradients", "inference"]),
+        multiple=True,
+        help="Run both networks with gradients, or in inference mode, too; may be repeated.",
+    ),
     *PLACING,
 )
 

@@ -91,7 +91,7 @@ def between_in_words(certificate: Certificate) -> list[str]:
     where = "between the convolutions " if certificate.rows else ""
     if verdicts.get("structure") is Verdict.HOLDS:
         return [f"{where}both networks are the same code, and equal bit for bit where they ran"]
-    if verdicts.get("formula") is Verdict.HOLDS:
+    if verdicts.get("formula") is Verdict.HOLDS and all(each.verdict is Verdict.HOLDS for each in certificate.between):
         return ["both networks are one formula over a finite ring"]
     return []
 

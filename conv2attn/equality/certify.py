@@ -20,7 +20,8 @@ from conv2attn.equality.bases import a_kind, gradual_underflow
 from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.outputs import is_dense
 from conv2attn.equality.results import Certificate, Finding, unsupported
-from conv2attn.equality.runs import call, copied
+from conv2attn.equality.runs import MODES, call, copied
+from conv2attn.equality.several_sizes import joined
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import ENGINES
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
@@ -43,6 +44,8 @@ def certify(
     labels: Tensor | None = None,
     described: str | None = None,
     seed: int = 0,
+    also_sizes: Sequence[Sequence[int]] = (),
+    also_modes: Sequence[str] = (),
     circumstances: Sequence[tuple[str, str]] = (),
 ) -> Certificate:
     """Whether `network` computes `original`, in the forward pass: layer by layer for every input, and measured on some.
@@ -62,6 +65,8 @@ def certify(
         input_size: (channels, *sides) of seeded random images, if there are no `images`.
         input_range: those images lie within +-input_range, and so do constructed counterexamples.
         images, labels, described: (batch, channels, *sides), their classes, and what to call them in the report.
+        also_sizes: (channels, *sides) of further random images; all is compared at each, and the claim names them.
+        also_modes: "gradients", "inference": further modes in which both are called on the inputs that are run.
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
         UsageError: an argument is of the wrong kind (C2A006); nothing says what to run the networks on (C2A005), it has
@@ -80,6 +85,7 @@ def certify(
         images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
     with uncompiled():
         check_arguments(original, network, images, labels, seed)
+        check_modes(also_modes)
         input_range = not_negative(input_range, "input_range")
         if images is None:
             specimen = random_specimen(original, input_size, input_range, seed)
@@ -95,7 +101,11 @@ def certify(
         if (unread := unreadable(original, network)) is not None:
             return Certificate((), (unread,), circumstances=facts)
         try:
-            certificate = Comparison(original, network, specimen, described, labels, input_range).certificate()
+            compared = [Comparison(original, network, specimen, described, labels, input_range, also_modes)]
+            for size in also_sizes:
+                other = random_specimen(original, size, input_range, seed)
+                compared.append(Comparison(original, network, other, other.described, None, input_range, also_modes))
+            certificate = joined([each.certificate() for each in compared])
         except UnsupportedError as error:
             return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
     return replace(certificate, circumstances=facts)
@@ -164,6 +174,18 @@ def check_arguments(original: Any, network: Any, images: Any, labels: Any, seed:
     if labels is not None and labels.shape != (count,):
         sentence = f"labels are {tuple(labels.shape)}, not one for each of {count} images"
         raise UsageError("C2A007", sentence, "Pass a class an image.")
+
+
+def check_modes(modes: Sequence[str]) -> None:
+    """Refuses names that are no modes of gradients.
+
+    Raises:
+        UsageError: one is none (C2A002).
+    """
+    for each in [modes] if isinstance(modes, str) else modes:
+        if each not in MODES or isinstance(modes, str):
+            known = ", ".join(map(repr, MODES))
+            raise UsageError("C2A002", f"also_modes={modes!r} are not modes of gradients", f"Pass some of {known}.")
 
 
 def not_negative(value: Any, name: str) -> float:

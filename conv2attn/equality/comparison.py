@@ -59,6 +59,7 @@ class Comparison:
         described: str,
         labels: Tensor | None,
         input_range: float,
+        modes: Sequence[str] = (),
     ):
         self.networks, self.described = (original, network), described
         self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
@@ -66,7 +67,8 @@ class Comparison:
         self.walk = Lockstep(original, network)
         self.refused: dict[str, tuple[str, Conv2AttnError]] = {}
         self.pairs = self.paired()
-        self.runs: Runs = run_both(self.networks, self.pairs, self.inputs, described, twins=not self.walk.difference)
+        twins = not self.walk.difference
+        self.runs: Runs = run_both(self.networks, self.pairs, self.inputs, described, twins=twins, modes=modes)
 
     def paired(self) -> dict[str, list[LayerPair]]:
         """The pairs of layers that can be read, by the names of their modules or of the owners of functions."""
@@ -156,6 +158,10 @@ class Comparison:
         """
         if not isinstance(self.inputs, Tensor) or not self.images.is_floating_point():
             return undecided("formula", "C2A409", "as formulas only networks of one tensor of numbers are compared")
+        if self.runs.elsewhere:
+            return undecided(
+                "formula", "C2A409", f"they are compared as formulas without gradients: {self.runs.elsewhere}"
+            )
         one = self.images[:1]
         found = identify(*self.networks, one)
         if not found.equal and self.same and self.walk.difference:

@@ -9,7 +9,7 @@ refuted the kept input is run again.
 import json
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -25,8 +25,8 @@ from conv2attn.equality.comparison import ASSUMPTIONS, state_of
 from conv2attn.equality.fingerprint import Identification, identify
 from conv2attn.equality.numbers import judge_numbers
 from conv2attn.equality.outputs import judge_outputs
-from conv2attn.equality.results import ROOT, SAME_FORMULA, Certificate
-from conv2attn.equality.runs import call_itself, has_attention, with_layers_of_the_first
+from conv2attn.equality.results import ROOT, SAME_FORMULA, Certificate, in_words
+from conv2attn.equality.runs import MODES, call_itself, changes_with_modes, has_attention, with_layers_of_the_first
 from conv2attn.equality.stored_bounds import Objection, too_small
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.layers.attention import set_engine
@@ -52,7 +52,6 @@ MEASURED = {
     "unshown",
 }
 AS_STORED = ("between", "circumstances", "identified", "outputs", "rows")
-LEAST_TRIED, MOST_TRIED = ("no gradients",), ("no gradients", "gradients")  # modes of gradients
 MOST_PIXELS = 32  # a side, of a drawn size
 BITS_OF_CHANCE = 4  # by which secret primes that are drawn anew may change it
 CHARACTERS_SHOWN = 60  # characters of a value in a sentence
@@ -63,17 +62,17 @@ CHARACTERS_SHOWN = 60  # characters of a value in a sentence
 class Recheck(Report):
     """The result for a stored certificate: `wrong` lists contradictions with it, `unknown` what was not decided.
 
-    Both networks are one formula of images of this `size`, but for a chance of 2^`log2_chance`. `shown` says what the
-    kept input of a refutation shows. `as_stored` names the parts of the document that were not derived again.
+    Both networks are one formula of images of these `sizes`, but for a chance of 2^`log2_chance` at each. `shown` says
+    what the kept input of a refutation shows. `as_stored` names the parts of the document that were not derived again.
     """
 
-    schema: ClassVar[str] = "conv2attn.recheck/4"
+    schema: ClassVar[str] = "conv2attn.recheck/5"
     certificate: str
     stored: str
     wrong: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     log2_chance: float | None = None
-    size: tuple[int, ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
     mode: str = ""
     as_stored: tuple[str, ...] = ()
     shown: str = ""
@@ -83,8 +82,9 @@ class Recheck(Report):
         """What was found out here, without the code that made the certificate; empty where nothing was."""
         if self.log2_chance is None:
             return self.shown
-        size = "x".join(map(str, self.size))
-        return f"{SAME_FORMULA} of {size}, {self.mode}, but for a chance of 2^{self.log2_chance:.0f}"
+        each = " at each" if len(self.sizes) > 1 else ""
+        sizes, chance = in_words(self.sizes), f"a chance of 2^{self.log2_chance:.0f}{each}"
+        return f"{SAME_FORMULA} of {sizes}, {self.mode}, but for {chance}"
 
     @property
     def verdict(self) -> Verdict:
@@ -162,10 +162,10 @@ def recheck_certificate(
             return Recheck(path, body["verdict"], (stored,))
         if all(decided_by_formulas(row.name, row.strength) for row in stored.counted):
             every = list(objections(body, networks, stored))
-            found = None if any(each.sure for each in every) else identified_again(networks, stored)
-            if found is None or found.equal:
+            found = [] if any(each.sure for each in every) else identified_again(networks, stored)
+            told = told_apart(found)
+            if not told:
                 return result(path, body, every, found, tuple(name for name in AS_STORED if body[name]))
-            told = found.reason or "they are told apart"
     anew = derive()
     fresh, circumstances = with_stored_chance(anew, body).to_dict(), body.get("circumstances")
     if isinstance(circumstances, dict) and "repeat" in circumstances:  # which names the file of a saved input
@@ -173,11 +173,15 @@ def recheck_certificate(
     every = list(compare_documents(body, fresh))
     here = not any(each.sentence.startswith("circumstances") for each in every)
     every += bounds_too_small(body, networks, anew, here)
-    found = identified_again(networks, anew) if anew and not told else None
-    if told or (found is not None and not found.equal):
-        told = told or (found.reason if found is not None else "") or "they are told apart"
+    found = identified_again(networks, anew) if anew and not told else []
+    if told := told or told_apart(found):
         every.append(Objection(f"that both are one formula: {told}", sure=False))
-    return result(path, body, every, found)
+    return result(path, body, every, [] if told else found)
+
+
+def told_apart(found: Sequence[Identification]) -> str:
+    """Why both networks are not known to be one formula at all sizes; empty where they are."""
+    return next((each.reason or "they are told apart" for each in found if not each.equal), "")
 
 
 def objections(
@@ -186,11 +190,14 @@ def objections(
     """The objections to a document that does not follow from its findings, or is of networks in another state."""
     own = first_weight(networks[0])
     own = torch.empty(0) if own is None else own
-    tried = stored.state.gradients if stored.state.gradients == LEAST_TRIED else MOST_TRIED
+    tried = tuple(mode for mode in MODES if mode == "no gradients" or mode in stored.state.gradients)
     state, here = state_of(networks, str(own.device), stored.state.sizes, tried), machine(networks[0], own)
     same = here.items() <= stored.circumstances.items()
     yield from compare_documents(body, replace(stored, state=state, assumptions=ASSUMPTIONS).to_dict())
     yield from bounds_too_small(body, networks, stored, same)
+    for size in stored.state.sizes if stored.identified is not None and len(tried) > 1 else ():
+        if found := changes_with_modes(networks, torch.rand(1, *size).to(own), tried[1:]):
+            yield Objection(f"state.gradients: {found}", sure=True)
 
 
 def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
@@ -218,7 +225,7 @@ def decoded(body: Mapping[str, Any]) -> Certificate | str:
     except (msgspec.ValidationError, TypeError, UnicodeError) as error:
         return f"it is no document of a certificate: {json.dumps(str(error)[:CHARACTERS_SHOWN])[1:-1]}"
     sizes = certificate.state.sizes
-    if len(sizes) != 1 or not sizes[0] or min(sizes[0]) < 1 or math.prod(sizes[0]) > MOST_NUMBERS:
+    if not sizes or not all(size and min(size) > 0 and math.prod(size) <= MOST_NUMBERS for size in sizes):
         return f"it names no size of images with at most {MOST_NUMBERS} numbers"
     return certificate
 
@@ -248,14 +255,16 @@ def result(
     path: str,
     body: Mapping[str, Any],
     every: list[Objection],
-    found: Identification | None,
+    found: Sequence[Identification],
     as_stored: tuple[str, ...] = (),
 ) -> Recheck:
     """The result that follows from all objections, and from what formulas say."""
     wrong, unknown = (tuple(each.sentence for each in every if each.sure is sure) for sure in (True, False))
-    if found is None or not found.equal:
+    if not found:
         return Recheck(path, body["verdict"], wrong, unknown)
-    return Recheck(path, body["verdict"], wrong, unknown, found.log2_chance, found.size, found.mode, as_stored)
+    chance = max(each.log2_chance for each in found if each.log2_chance is not None)
+    sizes = tuple(each.size for each in found)
+    return Recheck(path, body["verdict"], wrong, unknown, chance, sizes, found[0].mode, as_stored)
 
 
 def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:
@@ -269,8 +278,8 @@ def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificat
     return replace(anew, identified=replace(anew.identified, log2_chance=chance))
 
 
-def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -> Identification:
-    """Whether both are one formula at a drawn size of at most 32 pixels a side, or at the size of the certificate.
+def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -> list[Identification]:
+    """Whether both are one formula at drawn sizes of at most 32 pixels a side, or at the sizes of the certificate.
 
     At a drawn size converted layers are evaluated by the engine `dense`, so that their one-hot rows are checked too.
     Layers whose leak is bounded, and functions, whose bounds and maps are derived anew, are the first's in both.
@@ -278,7 +287,11 @@ def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -
     apart = {row.name for row in anew.rows if not decided_by_formulas(row.name, row.strength)}
     names = {name.partition(":")[0].removeprefix(ROOT) for name in apart}
     first, second = with_layers_of_the_first(networks, names) if names else networks
-    (size,) = anew.state.sizes
+    return [identified_at(size, first, second) for size in anew.state.sizes]
+
+
+def identified_at(size: tuple[int, ...], first: nn.Module, second: nn.Module) -> Identification:
+    """Whether both are one formula at a drawn size no larger than this one, or at this one."""
     own = first_weight(first)
     drawn = (size[0], *(min(side, MOST_PIXELS) - secrets.randbelow(4) for side in size[1:]))
     for each in (drawn, size):

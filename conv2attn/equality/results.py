@@ -1,7 +1,7 @@
 """A certificate as one value: its JSON document, and the schema of that, follow from these types."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, final
 
 from msgspec import field
@@ -257,7 +257,7 @@ class State(Part, frozen=True):
 
     def in_words(self) -> str:
         """The state in one line."""
-        tried = " and ".join(f"with {each}".replace("with no ", "without ") for each in self.gradients)
+        tried = " and ".join(map(in_mode, self.gradients))
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
         return f"{self.mode} mode, {' and '.join(self.dtypes) or 'no weights'}, {self.device}, {threads}, {tried}"
 
@@ -326,10 +326,20 @@ class Certificate(Result, frozen=True, eq=False):
         of = f"; of networks {read}" if read else ""
         if self.identified is not None:
             sizes, chance = in_words(self.identified.sizes), f"a chance of 2^{self.identified.log2_chance:.0f}"
-            return f"{SAME_FORMULA} of {sizes}, {self.identified.mode}, but for {chance}{of}"
+            formula = f"{SAME_FORMULA} of {sizes}, {self.identified.mode}, but for {chance}"
+            return "; ".join([f"{formula}{of}", *self.beside_formulas(mode)])
         if self.strength is Strength.SAMPLED:
             return f"{SAME_MAP_RUN} of {in_words(self.state.sizes)}, {mode}{self.limits}{of}"
         return f"{SAME_MAP}, {mode}{self.limits}{of}"
+
+    def beside_formulas(self, mode: str) -> Iterator[str]:
+        """What holds of the sizes and the modes of gradients in which formulas were not compared."""
+        identified = self.identified.sizes if self.identified else ()
+        if others := [size for size in self.state.sizes if size not in {each[1:] for each in identified}]:
+            yield f"{SAME_MAP_RUN} of {in_words(others)}, {mode}"
+        if len(self.state.gradients) > 1:
+            modes = " and ".join(map(in_mode, self.state.gradients[1:]))
+            yield f"{modes} each returns the same on the inputs that were run"
 
     @property
     def counted(self) -> tuple[Row, ...]:
@@ -350,6 +360,11 @@ class Certificate(Result, frozen=True, eq=False):
 def in_words(sizes: Sequence[Sequence[int]]) -> str:
     """Sizes in words."""
     return " and ".join("x".join(map(str, size)) for size in sizes)
+
+
+def in_mode(gradients: str) -> str:
+    """A mode of gradients in words."""
+    return "in inference mode" if gradients == "inference" else f"with {gradients}".replace("with no ", "without ")
 
 
 def axis_names(axes: int) -> tuple[str, ...]:

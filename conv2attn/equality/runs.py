@@ -10,7 +10,7 @@ looks itself up by its identity may not.
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from conv2attn.arguments import tensors_in
 from conv2attn.equality.failures import blame, reason, without_memory
 from conv2attn.equality.kept import CannotBeKept, Kept
 from conv2attn.equality.layers import own, softened_module, with_weights
+from conv2attn.equality.results import in_mode
 from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.twins import Lockstep, attending, is_layer, modules_outside_layers, same_bits
 from conv2attn.errors import UnsupportedError, UsageError
@@ -41,7 +42,9 @@ LOCK = threading.RLock()
 """Held while both networks run: torch's generators are one for the process."""
 WHICH = ("first", "second")
 BESIDE = ("the first with its layers", "the second")
-FEW = 2  # images on which gradients are tried, as many as batch normalisation in training mode needs
+FEW = 2  # images on which other modes of gradients are tried, as many as batch normalisation in training mode needs
+MODES = {"no gradients": torch.no_grad, "gradients": torch.enable_grad, "inference": torch.inference_mode}
+"""The modes of gradients in which networks are called."""
 
 
 @final
@@ -64,6 +67,7 @@ class Runs:
         first, second: as they are; the layers were measured while a copy of the first ran.
         seen: what code between the layers sees of the second's layers, in words; empty if nothing.
         itself: how one of the networks is not its copy, in words; empty if neither is known to be.
+        elsewhere: how one of the networks returns other numbers in another mode of gradients, in words.
         gradients: the modes of gradients in which both ran.
     """
 
@@ -71,6 +75,7 @@ class Runs:
     second: Returned
     seen: str = ""
     itself: str = ""
+    elsewhere: str = ""
     gradients: tuple[str, ...] = ("no gradients",)
 
 
@@ -101,7 +106,7 @@ def seeded(images: Inputs) -> Iterator[None]:
         yield
 
 
-def call(network: Callable[..., Any], images: Inputs, *, gradients: bool = False) -> Returned:
+def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradients") -> Returned:
     """What a network returns, and what it leaves in the images, or named inputs, that it was given.
 
     Raises:
@@ -109,7 +114,7 @@ def call(network: Callable[..., Any], images: Inputs, *, gradients: bool = False
     """
     given = tree_map_only(Tensor, Tensor.clone, images)
     try:
-        with seeded(images), torch.set_grad_enabled(gradients):
+        with seeded(images), MODES[mode]():
             return Returned(network(**given) if isinstance(given, Mapping) else network(given), given)
     except Exception as error:  # the code of a network may raise anything
         if without_memory(error):
@@ -142,12 +147,14 @@ def run_both(
     described: str,
     *,
     twins: bool,
+    modes: Sequence[str] = (),
 ) -> Runs:
-    """Runs both networks without gradients, copies on a few images with them, and measures the layers.
+    """Runs both networks without gradients, copies on a few images in other modes, and measures the layers.
 
     Args:
         pairs: of the layers, by the names of their modules; of functions by the name of their owner.
         twins: whether both are the same code, so that the copy which is run beside the second stands for both copies.
+        modes: of gradients in which both run beside the usual ones.
     Raises:
         UsageError: the first does not run (C2A009), or there is not enough memory (C2A202).
         UnsupportedError: a copy is not the network (C2A106).
@@ -174,19 +181,45 @@ def run_both(
             continue
         if found := difference(call(copy_network(network), images), result, ("its copy", "it")):
             itself = f"the {which} does something else than its copy, as code does that looks itself up: {found}"
-    tried: tuple[str, ...] = ("no gradients",)
-    if not seen and not itself and not theirs.failure:
-        tried = ("no gradients", "gradients")
-        few: Inputs = tree_map_only(Tensor, itemgetter(slice(FEW)), images)
-        found = difference(call(exchanged, few, gradients=True), call(copies[1], few, gradients=True))
-        if found:  # maybe since one of them was called before: new copies are asked
-            second = copy_network(networks[1])
-            exchanged = Exchanged(copy_network(networks[0]), second, {})
-            found = difference(call(exchanged, few, gradients=True), call(second, few, gradients=True))
-        seen = f"with gradients, {found}" if found else ""
+    asked = tuple(mode for mode in MODES if mode in modes)
+    few: Inputs = tree_map_only(Tensor, itemgetter(slice(FEW)), images)
+    tried, elsewhere = tuple[str, ...](), ""
+    if twins and not seen and not itself and not theirs.failure:
+        tried = tuple(mode for mode in MODES if mode in ("gradients", *asked))
+        changed = ((mode, difference_in_mode(mode, networks, (exchanged, copies[1]), few)) for mode in tried)
+        seen = next((f"{in_mode(mode)}, {found}" for mode, found in changed if found), "")
+    if (seen or not twins) and not itself and not theirs.failure:
+        tried, elsewhere = asked, changes_with_modes(networks, few, asked)
     output = tree_map_only(Tensor, Tensor.detach, ours.output)
     theirs = replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output))
-    return Runs(output, theirs, seen, itself, tried)
+    return Runs(output, theirs, seen, itself, elsewhere, ("no gradients", *tried))
+
+
+def difference_in_mode(
+    mode: str, networks: tuple[nn.Module, nn.Module], called: tuple["Exchanged", nn.Module], images: Inputs
+) -> str:
+    """The difference that code sees in a mode of gradients; new copies are run where those called before differ."""
+    if not difference(call(called[0], images, mode=mode), call(called[1], images, mode=mode)):
+        return ""
+    second = copy_network(networks[1])
+    first = Exchanged(copy_network(networks[0]), second, {})
+    return difference(call(first, images, mode=mode), call(second, images, mode=mode))
+
+
+def changes_with_modes(networks: Sequence[nn.Module], images: Inputs, modes: Sequence[str]) -> str:
+    """How a copy of one of the networks returns other numbers in one of the modes than without gradients, in words."""
+    for which, network in zip(WHICH, networks, strict=True) if modes else ():
+        plain = numbers_of(call(copy_network(network), images))
+        for mode in modes:
+            there = numbers_of(call(copy_network(network), images, mode=mode))
+            if found := difference(plain, there, ("without gradients it", f"the {which}")):
+                return f"{in_mode(mode)}, the {which} returns something else than without: {found}"
+    return ""
+
+
+def numbers_of(returned: Returned) -> Returned:
+    """What was returned, without what gradients need."""
+    return replace(returned, output=tree_map_only(Tensor, Tensor.detach, returned.output), image=None)
 
 
 def with_layers_of_the_first(
@@ -280,7 +313,7 @@ class LayerNumbersOf:
         """The output; the difference of both layers is counted."""
         result: Tensor = type(self.layer).forward(self.layer, input, *rest, **keywords)
         given = input.detach()
-        for pair in self.pairs if not torch.is_grad_enabled() else ():
+        for pair in self.pairs if measuring() else ():
             softened = softened_module(self.other)
             assert softened is not None
             pair.measure(result.detach(), partial(own, softened, given, *rest, **keywords), given)
@@ -301,12 +334,17 @@ class FunctionNumbers:
         result = plain()
         layer = self.calls.layer_for(convolution)
         pair = self.by_geometry.get(geometry_of(convolution))
-        if pair is not None and not torch.is_grad_enabled():
+        if pair is not None and measuring():
             pair.called_with(convolution)
             softened = softened_module(layer)
             assert softened is not None
             pair.measure(result, partial(with_weights, softened, image, convolution), image)
         return with_numbers(result, with_weights(layer, image, convolution)) if self.carrying else result
+
+
+def measuring() -> bool:
+    """Whether layers are measured: in the mode without gradients alone."""
+    return not torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
 
 
 def with_numbers(result: Tensor, numbers: Tensor) -> Tensor:

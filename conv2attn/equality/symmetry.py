@@ -85,8 +85,8 @@ def symmetric(
         input_size: (channels, *sides); that of the images, or the network's own, by default.
         circumstances, options: others of `certify`.
     Raises:
-        UsageError: not exactly one movement is passed (C2A004), it has other axes than the input (C2A007), or nothing
-            says how large an input is (C2A005).
+        UsageError: not exactly one movement is passed, or several sizes (C2A004), it has other axes than the input
+            (C2A007), or nothing says how large an input is (C2A005).
     Examples:
         >>> import torch
         >>> from conv2attn.equality import symmetric
@@ -101,6 +101,10 @@ def symmetric(
     passed = [(kind, value) for kind, value in asked if value is not None and value is not False]
     if len(passed) != 1:
         raise UsageError("C2A004", f"{len(passed)} of shift, flip and permute are passed", "Pass one of them.")
+    if options.get("also_sizes"):
+        raise UsageError(
+            "C2A004", "also_sizes stand beside a movement, which is of one size", "Ask for one size a call."
+        )
     kind, amounts = passed[0]
     images = options.get("images")
     size = input_size or (specimen_size(network) if images is None else images.shape[1:])

@@ -1,0 +1,154 @@
+"""Several sizes and modes of gradients in one certificate: the claim names them, and the worst decides."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from commands import call
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.equality import Certificate, symmetric
+from conv2attn.errors import UsageError
+from conv2attn.verdicts import Strength, Verdict
+
+SIZES = (3, 8, 8), (3, 9, 11)
+BOTH = "1x3x8x8 and 1x3x9x11"
+
+
+class Pooled(nn.Module):
+    """A functional convolution, then the mean over pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 108).reshape(4, 3, 3, 3))
+
+    def forward(self, image: Tensor) -> Tensor:
+        return F.adaptive_avg_pool2d(F.conv2d(image, self.weight), 1)
+
+
+class Mean(Pooled):
+    """The same formula in other words."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return F.conv2d(image, self.weight).mean((2, 3), keepdim=True)
+
+
+class OtherWide(Mean):
+    """Another function of images that are 11 pixels wide."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image) if image.shape[-1] != 11 else F.conv2d(image, self.weight).amax((2, 3), True)
+
+
+class OtherWithGradients(Mean):
+    """Another function where gradients are recorded."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image) * (1 + 1e-5 * torch.is_grad_enabled())
+
+
+class OtherInInference(Mean):
+    """Another function in inference mode."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image) * (1 + 1e-5 * torch.is_inference_mode_enabled())
+
+
+def certify(second: nn.Module, **asked: object) -> Certificate:
+    """The certificate of `Pooled` and another network at the first size."""
+    return conv2attn.certify(Pooled().eval(), second.eval(), input_size=SIZES[0], **asked)  # type: ignore[arg-type]
+
+
+def test_formulas_at_two_sizes_are_claimed_for_both_and_for_no_other() -> None:
+    certificate = certify(Mean(), also_sizes=[SIZES[1]])
+    assert certificate.identified is not None
+    assert f"of {BOTH}, without gradients" in certificate.claim
+    alone = certify(Mean())
+    assert alone.identified is not None
+    assert "1x3x9x11" not in alone.claim
+    assert certificate.identified.log2_chance > alone.identified.log2_chance  # two chances to be wrong
+    assert "gradients each" not in certificate.claim.replace("without gradients", "")
+
+
+def test_a_difference_at_the_second_size_refutes_with_an_input_of_that_size() -> None:
+    assert certify(OtherWide()).verdict is Verdict.HOLDS
+    certificate = certify(OtherWide(), also_sizes=[SIZES[1]])
+    assert certificate.verdict is Verdict.REFUTED
+    assert not certificate.claim
+    assert certificate.input_shown is not None
+    assert certificate.input_shown.shape == SIZES[1]
+    assert "at 3x9x11" in str(certificate)
+    assert "one formula" not in str(certificate)
+
+
+@pytest.mark.parametrize(("second", "mode"), [(OtherWithGradients, "gradients"), (OtherInInference, "inference")])
+def test_formulas_hold_for_the_modes_that_were_run_alone(second: type[nn.Module], mode: str) -> None:
+    assert certify(second()).verdict is Verdict.HOLDS
+    certificate = certify(second(), also_modes=[mode])
+    assert certificate.verdict is Verdict.UNDECIDED
+    assert "returns something else than without" in str(certificate)
+    claim = certify(Mean(), also_modes=["gradients", "inference"]).claim
+    assert claim.endswith("with gradients and in inference mode each returns the same on the inputs that were run")
+
+
+def test_a_conversion_runs_in_inference_mode_and_sees_a_planted_difference() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    converted = conv2attn.convert(network)
+    certificate = conv2attn.certify(
+        network, converted, input_size=SIZES[0], also_sizes=SIZES[1:], also_modes=["inference"]
+    )
+    assert (certificate.verdict, certificate.strength) == (Verdict.HOLDS, Strength.PROVED)
+    assert certificate.state.sizes == SIZES
+    assert certificate.state.gradients == ("no gradients", "gradients", "inference")
+
+
+class LooksInInference(nn.Module):
+    """Asks in inference mode what its layer is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3)
+
+    def forward(self, image: Tensor) -> Tensor:
+        attends = torch.is_inference_mode_enabled() and "Attention" in self.layer.__class__.__name__
+        return self.layer(image) * (2 if attends else 1)
+
+
+def test_code_that_looks_at_its_layers_in_inference_mode_is_seen_where_that_mode_is_run() -> None:
+    network = LooksInInference().eval()
+    converted = conv2attn.convert(network)
+    certificate = conv2attn.certify(network, converted, input_size=SIZES[0], also_modes=["inference"])
+    assert certificate.verdict is Verdict.UNDECIDED
+    assert "in inference mode" in str(certificate)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"also_modes": ["training"]}, {"also_modes": "gradients"}, {"also_sizes": [(3, 0, 4)]}, {"also_sizes": [7]}],
+)
+def test_wrong_sizes_and_modes_end_in_a_sentence(asked: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=r"also_modes|input_size"):
+        certify(Mean(), **asked)
+
+
+def test_a_movement_is_of_one_size() -> None:
+    with pytest.raises(UsageError, match="one size"):
+        symmetric(nn.Conv2d(3, 3, 1), flip=True, input_size=SIZES[0], also_sizes=SIZES[1:])
+
+
+def test_a_certificate_of_several_sizes_is_rechecked_at_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.pt", "b.pt"):
+        torch.save({"0.weight": Mean().weight.detach(), "0.bias": torch.zeros(4)}, name)
+    Path("net.py").write_text("from torch import nn\ndef make():\n    return nn.Sequential(nn.Conv2d(3, 4, 3))\n")
+    arch = ["--arch", "net.py:make"]
+    asked = ["--input-size", "3x8x8", "--also-size", "3x9x11", "--also-mode", "inference", "--report", "c.json"]
+    assert call("verify", "a.pt", "b.pt", *arch, *asked).exit_code == 0
+    assert json.loads(Path("c.json").read_text())["state"]["sizes"] == [[3, 8, 8], [3, 9, 11]]
+    result = call("recheck", "c.json", *arch)
+    assert result.exit_code == 0
+    assert "formula" in result.output
+    assert result.output.count("1x3x") == 2
