@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn import plots
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.cli.options import TokenOptions
+from conv2attn.cli.replace_options import ReplaceOptions
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.examples import example_image
 from conv2attn.files.array_files import arrays_in, holds_attention
 from conv2attn.files.atomic_files import write_atomically, write_text_atomically
+from conv2attn.files.image_labels import read_labels
 from conv2attn.files.inspection import RECOVERED
 from conv2attn.files.reading_options import Reading
 from conv2attn.lab.explore import explore, moving_picture
@@ -29,7 +31,7 @@ from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_span
-from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport, ReplacedBy
+from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport
 from conv2attn.span.graded_facts.facts_document import numbers_of
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
@@ -220,7 +222,7 @@ def facts_in(
     plot: str | None = None,
     curves: str | None = None,
     profiles: bool = False,
-    replace_by: ReplacedBy | None = None,
+    replacing: ReplaceOptions | None = None,
     force: bool = False,
 ) -> HeadsReport:
     """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with pictures.
@@ -228,11 +230,13 @@ def facts_in(
     Raises:
         UsageError: inputs beside an array (C2A004), or names that fit no layer (C2A008); nothing attends (C2A501).
     """
-    report, _ = facts_of_file(path, tokens, reading, only, profiles, replace_by)
+    report, _ = facts_of_file(path, tokens, reading, only, profiles, replacing)
     if plot and any(layer.heads for layer in report.layers):
         plots.write(plots.draw_facts(report), plot, force)
     if curves:
         plots.write(plots.draw_curves([report]), curves, force)
+    if replacing is not None and replacing.bars:
+        plots.write(plots.draw_effects(report), replacing.bars, force)
     return report
 
 
@@ -242,13 +246,17 @@ def facts_of_file(
     reading: Reading,
     only: Patterns,
     profiles: bool = False,
-    replace_by: ReplacedBy | None = None,
+    replacing: ReplaceOptions | None = None,
 ) -> tuple[HeadsReport, Attending]:
     """The facts of a file, and what it holds."""
     attending, images = attending_in(path, tokens, reading)
     with naming_inputs(images), progress() as bar:
         extra, grid = tokens.extra_tokens, tokens.grid
-        options: dict[str, Any] = {"profiles": profiles, "replace": replace_by, "only": only}
+        options: dict[str, Any] = {"profiles": profiles, "only": only}
+        if replacing is not None and replacing.replace:
+            options |= {"replace": replacing.replace, "replaced_heads": replacing.replaced_heads}
+            if replacing.labels and isinstance(images, Tensor):
+                options |= {"labels": read_labels(replacing.labels, tokens.inputs or "", len(images))}
         report = heads(attending, images, grid=grid, extra_tokens=extra, progress=bar, **options)
     return replace(report, read_as=assumed_of(attending if isinstance(attending, nn.Module) else None)), attending
 

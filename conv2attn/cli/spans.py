@@ -28,6 +28,7 @@ from conv2attn.cli.options import (
     tokens,
     tokens_or_positions,
 )
+from conv2attn.cli.replace_options import ReplaceOptions, replacing
 from conv2attn.suffixes import CERTIFICATE_SUFFIXES, PAGE_SUFFIXES, PICTURE_SUFFIXES, TENSOR_SUFFIXES
 
 
@@ -136,13 +137,8 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
     is_flag=True,
     help="Note, with -v, whether the heads of a layer are one convolution, a sparse one, or a mixture.",
 )
-@click.option(
-    "--replace",
-    "replace_by",
-    type=click.Choice(["position", "shift", "mean", "uniform"]),
-    help="Replace each head by its mean attention, by displacement, its nearest shift, or evenly; compare outputs.",
-)
 @click.option("--columns", "defined", is_flag=True, help="Define every column, with its source; reads no file.")
+@replacing
 @tokens
 @CITE
 @reporting
@@ -154,7 +150,7 @@ def heads(
     plot: str | None,
     compare: tuple[str, ...],
     profiles: bool,
-    replace_by: Any,
+    replacing: ReplaceOptions,
     defined: bool,
     cite: bool,
     showing: Showing,
@@ -180,14 +176,14 @@ def heads(
         raise click.UsageError("--plot shows the heads of one model: leave it out beside --compare.")
     if compare and profiles:
         raise click.UsageError("--profiles speaks of one model: leave it out beside --compare.")
-    if compare and replace_by:
+    if compare and replacing.replace:
         raise click.UsageError("--replace speaks of one model: leave it out beside --compare.")
     from conv2attn.cli.attention_files import compared_in, facts_in
 
     if compare:
         report: Any = compared_in((model, *compare), force=showing.force, **arguments)
     else:
-        report = facts_in(model, plot=plot, profiles=profiles, replace_by=replace_by, force=showing.force, **arguments)
+        report = facts_in(model, plot=plot, profiles=profiles, replacing=replacing, force=showing.force, **arguments)
     cited = ""
     if cite:
         from conv2attn.cli.cite import citation

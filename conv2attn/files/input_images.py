@@ -54,10 +54,7 @@ def read_images(
     """
     place, requested = Path(path), Preparation.requested(mean, std)
     if place.is_dir():
-        files = sorted(each for each in place.rglob("*") if each.suffix.lower() in PICTURE_ENDINGS)
-        if not files:
-            raise CheckpointError("C2A303", f"{path} holds no PNG or JPEG files", PASS_IMAGES)
-        pixels = [read_picture(each) for each in files]
+        pixels = [read_picture(each) for each in picture_files(place)]
     elif place.suffix.lower() in PICTURE_ENDINGS:
         pixels = [read_picture(place)]
     else:
@@ -76,6 +73,18 @@ def read_images(
         array = array[None]
     batch, steps = normalise_pixels(array, requested)
     return batch, f"{counted(len(array), 'image' if array.ndim > 2 else 'input')} of {place.name}{steps}"
+
+
+def picture_files(folder: Path) -> list[Path]:
+    """The PNG and JPEG files in a folder and below it, in the order in which they are read.
+
+    Raises:
+        CheckpointError: there are none (C2A303).
+    """
+    files = sorted(each for each in folder.rglob("*") if each.suffix.lower() in PICTURE_ENDINGS)
+    if not files:
+        raise CheckpointError("C2A303", f"{folder} holds no PNG or JPEG files", PASS_IMAGES)
+    return files
 
 
 def read_picture(path: Path) -> Tensor:

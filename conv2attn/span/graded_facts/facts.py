@@ -9,6 +9,7 @@ import numpy as np
 
 from conv2attn.report.result import Part, Result
 from conv2attn.span.attention_rows import Array
+from conv2attn.span.graded_facts.effects import Effect, Replaced, ReplacedTogether
 from conv2attn.verdicts import Strength, Verdict
 
 HeadKind = Literal[
@@ -19,6 +20,7 @@ HeadKind = Literal[
     "local",
     "bar",
     "uniform",
+    "content",
     "varies with the image",
     "mixed",
     "one query",
@@ -44,6 +46,12 @@ KIND_RULES = (
     KindRule("local", "around", 0.5, "half of it goes to the displacements next to its peak, diagonals included"),
     KindRule("bar", "bar", 0.5, "half of it goes to displacements of one row, or of one column, of the grid"),
     KindRule("uniform", "evenness", 0.8, "exp of its entropy is four fifths of the keys that a query may read"),
+    KindRule(
+        "content",
+        "lost",
+        0.5,
+        "if heads are replaced: its mean over images changes the output at least half as much as uniform attention",
+    ),
     KindRule("varies with the image", "content", 0.5, "half of its energy about the mean varies over the images"),
 )
 """Tried one after the other; a head that fits none is mixed. Kinds need at least two queries."""
@@ -78,28 +86,6 @@ class Errors(Part, frozen=True):
     absolute: float | None = None
     content: float | None = None
     peak_mass: float | None = None
-
-
-ReplacedBy = Literal["position", "shift", "mean", "uniform"]
-"""What stands in for the attention of a head: see `conv2attn.span.graded_facts.replacing`."""
-
-
-NOT_REPLACED = "its heads were not replaced: "
-"""So begins the note of a layer whose heads were to be replaced, before the reason."""
-
-
-class Replaced(Part, frozen=True):
-    """What it changes to replace the attention of one head, measured on half of the images, on the others.
-
-    `change` is the mean over these of `|y' - y| / |y|`, y being the output of the network, `uniform` the same with
-    uniform attention in place of the head's; each with its standard error over the images.
-    """
-
-    by: ReplacedBy
-    change: float
-    change_error: float
-    uniform: float
-    uniform_error: float
 
 
 class HeadFacts(Part, frozen=True):
@@ -205,12 +191,14 @@ class HeadsReport(Result, frozen=True, eq=False):
     """Facts of the heads of each layer: numbers, no verdict of a claim. Undecided, with exit code 3, where no layer was
     read.
 
-    `read_as` is what was assumed of the file of the network, in words.
+    `read_as` is what was assumed of the file of the network, in words; `together` is the effect of replacing heads
+    at once.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
     layers: tuple[LayerFacts, ...]
     read_as: str = ""
+    together: ReplacedTogether | None = None
     schema: Literal["conv2attn.heads/4"] = "conv2attn.heads/4"
 
     @property
@@ -236,11 +224,21 @@ class HeadsReport(Result, frozen=True, eq=False):
             for head in layer.heads:
                 body = msgspec.to_builtins(head)
                 errors = {f"{name}_error": value for name, value in body.pop("errors").items()}
-                replaced = body.pop("replaced") or {}
-                errors |= {f"replaced_{name}": value for name, value in replaced.items()}
+                body.pop("replaced")
+                errors |= effect_columns(head.replaced)
                 places = {name: " ".join(map(str, body[name])) for name in ("peak", "argmax_at")}
                 records.append({"layer": layer.name, **body, **places, **errors})
         return records
+
+
+def effect_columns(replaced: Replaced | None) -> dict[str, Any]:
+    """The effects of a replacement as columns of a table."""
+    if replaced is None:
+        return {}
+    parts: dict[str, Effect] = {"": replaced.effect, "uniform_": replaced.uniform}
+    numbers = {f"{part}{key}": x for part, each in parts.items() for key, x in msgspec.to_builtins(each).items()}
+    numbers |= {"by": replaced.by, "lost": replaced.lost, "lost_error": replaced.lost_error}
+    return {f"replaced_{name}": value for name, value in numbers.items()}
 
 
 class Compared(Part, frozen=True):

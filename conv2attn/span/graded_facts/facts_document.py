@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, document, gathered
 from conv2attn.report.document_parts import DocumentPart
+from conv2attn.span.graded_facts.effects import NOT_REPLACED
+from conv2attn.span.graded_facts.effects_document import effect_parts
 from conv2attn.span.graded_facts.fact_table import facts_compared, facts_defined, facts_shown, leaving
 from conv2attn.span.graded_facts.facts import (
-    NOT_REPLACED,
     HeadFacts,
     HeadsComparison,
     HeadsReport,
@@ -62,9 +63,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
         Table(of_layers, tuple(tuple(layer_cells(layer)) for layer in report.layers), ("kinds", *leaving("layer"))),
         Notes(HEADS_LEGEND if all(len(layer.grid) == 2 for layer in read) else HEADS_LEGEND_OF_OTHER_AXES),
     ]
-    effects = [replaced_line(layer, head) for layer in read for head in layer.heads if head.replaced is not None]
-    if effects:
-        parts += [Table(REPLACED, tuple(effects)), Notes((REPLACED_LEGEND,))]
+    parts += effect_parts(report)
     if not verbose:
         kept = ((each.name, note) for each in read for note in each.notes if note.startswith(NOT_REPLACED))
         parts.append(Notes(tuple(gathered(kept))))
@@ -74,21 +73,6 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
         parts.append(Table(of_heads, lines, leaving("head")))
         parts.append(Notes(tuple(line for layer in report.layers for line in layer_remarks(layer))))
     return Document((said,), (*parts, Notes(tuple(unread))))
-
-
-REPLACED = ("layer", "head", "replaced by", "change", "se", "uniform", "se of uniform")
-REPLACED_LEGEND = (
-    "change: mean of |y' - y| / |y| over the half of the images that did not measure the replacement, y the output of "
-    "the network; uniform: the same with uniform attention in place of the head"
-)
-
-
-def replaced_line(layer: LayerFacts, head: HeadFacts) -> tuple[Cell, ...]:
-    """What the replacement of a head changes, beside the control."""
-    effect = head.replaced
-    assert effect is not None
-    figures = (effect.change, effect.change_error, effect.uniform, effect.uniform_error)
-    return (layer.name, head.head, effect.by, *(f"{each:.2e}" for each in figures))
 
 
 def layer_remarks(layer: LayerFacts) -> list[str]:

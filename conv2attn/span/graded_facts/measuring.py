@@ -9,18 +9,18 @@ import numpy as np
 from torch import Tensor
 
 from conv2attn.arguments import Patterns, Selection, renamed
+from conv2attn.errors import UsageError
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.records import Windows
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
+from conv2attn.span.graded_facts.effects import ReplacedBy
 from conv2attn.span.graded_facts.fact_table import numbers_of_head
 from conv2attn.span.graded_facts.facts import (
-    NOT_REPLACED,
     Errors,
     HeadFacts,
     HeadsReport,
     LayerFacts,
-    ReplacedBy,
     Shares,
     SpanFact,
     kind_of,
@@ -53,6 +53,8 @@ def heads(
     extra_tokens: int | Mapping[str, int] | None = None,
     profiles: bool = False,
     replace: ReplacedBy | None = None,
+    replaced_heads: Mapping[str, Sequence[int]] | None = None,
+    labels: Tensor | Sequence[int] | None = None,
     only: Patterns = (),
     skip: Patterns = (),
     memory_limit: int = MEMORY_LIMIT,
@@ -75,14 +77,19 @@ def heads(
         profiles: note of each layer on one grid whether its heads are one convolution, a sparse one, or a mixture; see
             `conv2attn.span.profiles`. Every pair of heads may be compared.
         replace: measure what each head does, by its replacement, on half of the images, with its mean attention
-            ("mean"), that by displacement ("position"), the nearest shift ("shift") or uniform attention, two runs of
-            the network for each head.
+            ("mean"), that by displacement ("position"), the nearest shift ("shift") or uniform attention, two or three
+            runs of the network for each head.
+        replaced_heads: the heads to replace, numbers by name of layer, which are replaced at once too, beside as many
+            drawn at random; every head, each alone, by default.
+        labels: the class of each image, a whole number from 0; then effects have a loss, the cross entropy, and an
+            accuracy.
         only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.
         memory_limit: bytes of temporary arrays.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
         UsageError: not attention (C2A502), nothing attends (C2A501) or no layer of such a name (C2A008), or no grid
-            (C2A503); no network, or fewer than four images, to replace heads in (C2A006).
+            (C2A503); no network, or fewer than four images, to replace heads in, or labels that are no classes of
+            the output (C2A006); heads or labels without `replace` (C2A004).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3, padding=1))
@@ -90,14 +97,20 @@ def heads(
         >>> facts.heads[0].kind, facts.heads[0].peak, facts.heads[0].peak_mass
         ('shift', (-1, -1), 1.0)
     """
-    replacing = None if replace is None else Replacing(model, example_input, replace)
+    if replace is None and (replaced_heads is not None or labels is not None):
+        raise UsageError("C2A004", "heads or labels are named, and nothing is replaced", "Pass replace, or neither.")
+    replacing = None if replace is None else Replacing(model, example_input, replace, replaced_heads, labels)
     reads = reads_of(model, example_input if replacing is None else replacing.batches, grid, Selection.of(only, skip))
+    if replacing is not None:
+        replacing.check(reads)
     facts = []
     for place, read in enumerate(reads, 1):
         if progress is not None:
             progress(place, len(reads), read.name)
         rows = rows_of_read(read, grid, extra_tokens, reads.counts, memory_limit)
         if isinstance(rows, Unread):
+            if replacing is not None:
+                replacing.refuse(read.name, rows.reason)
             facts.append(LayerFacts(read.name, unread=rows.reason, replay=read.replay, notes=read.notes))
             continue
         windows = None if read.tokens is None or grid is not None else read.tokens.windows
@@ -106,15 +119,9 @@ def heads(
         if profiles:
             windowed = "has no profiles: it attends in windows"
             notes += (profiles_of(rows).sentence if windows is None else windowed,)
-        if replacing is not None:
-            in_windows = read.tokens is not None and read.tokens.windows is not None
-            why = replacing.why_not(read.name, read.attention, rows.grid.keys, rows.extra, in_windows)
-            if why:
-                notes += (NOT_REPLACED + why,)
-            else:
-                found = replacing.with_effects(found, rows.grid.keys, rows.extra)
-        facts.append(msgspec.structs.replace(found, replay=read.replay, notes=notes))
-    return HeadsReport(tuple(facts))
+        layer = msgspec.structs.replace(found, replay=read.replay, notes=notes)
+        facts.append(layer if replacing is None else replacing.layer(layer, read, rows))
+    return HeadsReport(tuple(facts), together=None if replacing is None else replacing.together())
 
 
 def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor, Tensor | None] | None) -> LayerFacts:

@@ -1,70 +1,38 @@
-"""What a head does, by replacing its attention while the network runs."""
+"""What heads do, by replacing their attention while the network runs, layer by layer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final, get_args
+from math import prod
+from typing import Any, get_args
 
 import msgspec
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import as_inputs, call_network, running
+from conv2attn.arguments import as_inputs
 from conv2attn.errors import UsageError
-from conv2attn.networks.reading.watch import Watch
-from conv2attn.span.graded_facts.facts import LayerFacts, Replaced, ReplacedBy
+from conv2attn.networks.reading.records import Read, Reads
+from conv2attn.span.attention_rows import AttentionRows
+from conv2attn.span.graded_facts.effects import (
+    NOT_REPLACED,
+    Replaced,
+    ReplacedBy,
+    ReplacedHead,
+    ReplacedTogether,
+)
+from conv2attn.span.graded_facts.facts import HeadFacts, LayerFacts, kind_of
+from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, Maps, effect_of
+from conv2attn.span.graded_facts.replacement_maps import replacement
 from conv2attn.theory.basis import Sides
-from conv2attn.torch_internals import tree_map_only
 
 FEWEST_IMAGES = 4
 """Two to measure the replacement on, and two for a standard error of its effect."""
 SAME = 1e-4
 """Attention of two runs, of all images and of half of them, differs by less, as a share of the largest of its head."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Head:
-    """A head whose attention is replaced by a map (queries, keys)."""
-
-    layer: str
-    head: int
-    by: Tensor
-
-
-def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Tensor:
-    """The map (queries, keys) that stands in for a head of this mean attention over images.
-
-    `mean` is the mean attention itself. `position` is its mean over all pairs of one displacement on the grid, `shift`
-    the key nearest to the displacement with the most attention, `uniform` all keys alike. Keys that a query never
-    reads stay without weight, and rows keep their sums: a query that may not read its shift keeps its mean attention.
-    Leading tokens have no displacement: as queries and as keys they keep their mean attention, except under `uniform`.
-    """
-    read = mean > 0
-    if by == "mean":
-        return mean
-    if by == "uniform":
-        return read / read.sum(-1, keepdim=True).clamp(min=1)
-    cells = np.stack(np.unravel_index(np.arange(int(np.prod(sides))), sides), -1)
-    away = cells[None] - cells[:, None] + np.array(sides) - 1
-    code = torch.from_numpy(np.ravel_multi_index(tuple(np.moveaxis(away, -1, 0)), tuple(2 * n - 1 for n in sides)))
-    grid, pixels = mean[leading:, leading:], read[leading:, leading:]
-    sums = torch.zeros(int(code.max()) + 1, dtype=mean.dtype).index_add(0, code.flatten(), grid.flatten())
-    result = mean.clone()
-    if by == "position":
-        pairs = torch.zeros_like(sums).index_add(0, code.flatten(), pixels.flatten().to(mean))
-        table = sums / pairs.clamp(min=1)
-        part = table[code]
-    else:
-        peak = np.array(np.unravel_index(int(sums.argmax()), tuple(2 * n - 1 for n in sides))) - np.array(sides) + 1
-        target = np.clip(cells + peak, 0, np.array(sides) - 1)
-        part = torch.zeros_like(grid)
-        part[torch.arange(len(cells)), torch.from_numpy(np.ravel_multi_index(tuple(target.T), sides))] = 1
-    part = part * pixels
-    part = torch.where(part.sum(-1, keepdim=True) > 0, part, grid)
-    total = part.sum(-1, keepdim=True)
-    result[leading:, leading:] = part / torch.where(total > 0, total, 1) * grid.sum(-1, keepdim=True)
-    return result
+DRAWS = 10
+"""Draws of random heads: their mean has a standard error of about a third of what one draw varies by."""
+SEED = 0
+ROUNDING = 1e-5
+"""Changes of outputs below this share may be rounding in float32: no share of such a change is told."""
 
 
 class Replacing:
@@ -73,102 +41,187 @@ class Replacing:
     Args:
         network, inputs: a network and a tensor of images, or a loader of such batches.
         by: what stands in for the attention of each head.
+        only: heads to replace, by layer; every head by default. Those that are named are also replaced at once.
+        labels: the class of each image.
     Raises:
-        UsageError: no network, fewer than four images, inputs that are no tensor, an unknown replacement, or an output
-            that holds no tensor of numbers for each image (C2A006).
+        UsageError: no network, fewer than four images, inputs that are no tensor, an unknown replacement, an output
+            that holds no tensor of numbers for each image, or labels that are no classes of it (C2A006).
     """
 
-    def __init__(self, network: Any, inputs: Any, by: ReplacedBy):
+    def __init__(
+        self,
+        network: Any,
+        inputs: Any,
+        by: ReplacedBy,
+        only: Mapping[str, Sequence[int]] | None = None,
+        labels: Tensor | Sequence[int] | None = None,
+    ):
         if by not in get_args(ReplacedBy):
             raise UsageError("C2A006", f"replace={by!r} is unknown", f"Pass one of {', '.join(get_args(ReplacedBy))}.")
         if not isinstance(network, nn.Module) or inputs is None:
             raise UsageError("C2A006", "heads are replaced in a run of a network", "Pass a network and images.")
-        batches = as_inputs(network, inputs)
-        arguments = isinstance(batches, tuple | Mapping)
-        batches = [batches] if isinstance(batches, Tensor) else [] if arguments else list(batches)
-        batches = [each[0] if isinstance(each, list | tuple) and each else each for each in batches]
-        if not batches or not all(isinstance(each, Tensor) for each in batches):
-            raise UsageError(
-                "C2A006", "heads are replaced on one tensor of images", "Pass a tensor or a loader of these."
-            )
-        self.batches, images = batches, torch.cat(batches)
+        self.batches = batches_of(network, inputs)
+        images = torch.cat(self.batches)
         if len(images) < FEWEST_IMAGES:
             reason = (
                 f"replacing needs {FEWEST_IMAGES} images, two to measure and two to compare; there are {len(images)}"
             )
             raise UsageError("C2A006", reason, "Pass more images with --inputs.")
-        self.network, self.by, self.measured, self.held_out = network, by, images[::2], images[1::2]
-        self.means, self.times = self.mean_attention()
-        self.plain = self.outputs({})
-        if not bool((self.plain.norm(dim=-1) > 0).all()) or not bool(self.plain.isfinite().all()):
-            raise UsageError("C2A006", "an output is zero or not finite, so no change is a share of it", "Pass others.")
+        self.by, self.only = by, only
+        self.runs = ForcedRuns(network, images[::2], images[1::2], classes_of(labels, len(images)))
+        self.grids: dict[str, tuple[Sides, int, int]] = {}
 
-    def mean_attention(self) -> tuple[dict[str, Tensor], dict[str, int]]:
-        """The mean attention (heads, queries, keys) of each layer that has it for each image, in float64."""
-        means, times = dict[str, Tensor](), dict[str, int]()
+    def check(self, reads: Reads) -> None:
+        """Refuses heads of layers that are not read.
 
-        def look(name: str, own: Tensor) -> Tensor:
-            times[name] = times.get(name, 0) + 1
-            if own.ndim == 4 and len(own) == len(self.measured):
-                means[name] = own.double().mean(0).cpu()
-            return own
-
-        with running(self.network, self.measured):
-            Watch(self.network, rule=look).run(lambda: call_network(self.network, self.measured))
-        return means, times
-
-    def outputs(self, heads: Mapping[str, Sequence[Head]]) -> Tensor:
-        """The first output, (images, numbers) in float64, with the attention of these heads, by layer, replaced."""
-
-        def rule(name: str, own: Tensor) -> Tensor:
-            if name not in heads:
-                return own
-            attention = own.clone()
-            for each in heads[name]:
-                attention[:, each.head] = each.by.to(own)
-            return attention
-
-        with running(self.network, self.held_out):
-            output = Watch(self.network, rule=rule).run(lambda: call_network(self.network, self.held_out))
-        tensors: list[Tensor] = []
-        tree_map_only(Tensor, tensors.append, output)
-        fitting = [each for each in tensors if each.ndim and len(each) == len(self.held_out)]
-        if not fitting or not fitting[0].is_floating_point():
-            raise UsageError("C2A006", "the output has no tensor of one row for each image", "Pass a network with one.")
-        return fitting[0].flatten(1).double().cpu() if fitting[0].ndim > 1 else fitting[0][:, None].double().cpu()
-
-    def effect(self, heads: Sequence[Head]) -> tuple[float, float]:
-        """The mean over images of |y' - y| / |y|, y the output, with these heads replaced; and its standard error."""
-        by_layer: dict[str, list[Head]] = {}
-        for each in heads:
-            by_layer.setdefault(each.layer, []).append(each)
-        moved = (self.outputs(by_layer) - self.plain).norm(dim=-1) / self.plain.norm(dim=-1)
-        return float(moved.mean()), float(moved.std() / len(moved) ** 0.5)
-
-    def why_not(self, name: str, attention: Any, sides: Sides, leading: int, windowed: bool) -> str:
-        """The reason why the heads of a layer cannot be replaced; empty if they can.
-
-        `attention` is that of all images, (images, heads, queries, keys), in the order of the grid.
+        Raises:
+            UsageError: a layer of this name does not attend, or is left out (C2A008).
         """
-        if windowed:
-            return "it attends in windows"
-        if name not in self.means or f"{name}#2" in self.times or self.times[name] > 1 or "#" in name:
-            return "the run does not show one attention for each image in it"
-        mean = self.means[name]
-        if mean.shape[-2] != mean.shape[-1] or mean.shape[-1] != leading + int(np.prod(sides)):
-            return "its queries and keys are not the tokens of one grid"
-        if not isinstance(attention, Tensor) or attention.shape[1:] != mean.shape:
-            return "its heads are not on the second axis"
-        apart = (attention[::2].double().mean(0).cpu() - mean).abs().amax((1, 2))
-        same = bool((apart <= SAME * mean.amax((1, 2))).all())
-        return "" if same else "its tokens are in another order than its grid"
+        for name in self.only or ():
+            if name not in reads.names:
+                layers = ", ".join(reads.names[:3]) + (", ..." if len(reads.names) > 3 else "")
+                raise UsageError("C2A008", f"no layer that attends is called {name!r}", f"Name one of {layers}.")
 
-    def with_effects(self, layer: LayerFacts, sides: Sides, leading: int) -> LayerFacts:
-        """The layer with what the replacement of each head changes, and what uniform attention in its place does."""
-        found = []
-        for facts, mean in zip(layer.heads, self.means[layer.name], strict=True):
-            kinds: tuple[ReplacedBy, ...] = (self.by, "uniform")
-            maps = [replacement(mean, kind, sides, leading) for kind in kinds]
-            ours, control = (self.effect([Head(layer.name, facts.head, each)]) for each in maps)
-            found.append(msgspec.structs.replace(facts, replaced=Replaced(self.by, *ours, *control)))
-        return msgspec.structs.replace(layer, heads=tuple(found))
+    def layer(self, facts: LayerFacts, read: Read, rows: AttentionRows) -> LayerFacts:
+        """The facts with the effect of each head that is replaced, or with a note that says why none is.
+
+        Raises:
+            UsageError: heads of the layer are named and cannot be replaced, or it has no such head (C2A006).
+        """
+        sides, leading = rows.grid.keys, rows.extra
+        wanted = range(len(facts.heads)) if self.only is None else self.only.get(read.name, ())
+        why, mean = self.mean_of(read, sides, leading)
+        if mean is None:
+            self.refuse(read.name, why)
+            return msgspec.structs.replace(facts, notes=(*facts.notes, NOT_REPLACED + why))
+        self.grids[read.name] = (sides, leading, len(mean))
+        for head in wanted:
+            if not 0 <= head < len(mean):
+                self.refuse(read.name, f"there is no head {head} beside those from 0 to {len(mean) - 1}")
+        found = tuple(
+            self.head(head, read.name, mean[head.head], sides, leading) if head.head in wanted else head
+            for head in facts.heads
+        )
+        return msgspec.structs.replace(facts, heads=found)
+
+    def refuse(self, name: str, why: str) -> None:
+        """Refuses heads that are named and cannot be replaced.
+
+        Raises:
+            UsageError: heads of this layer are named (C2A006).
+        """
+        if self.only and self.only.get(name):
+            raise UsageError("C2A006", f"{name}: heads cannot be replaced: {why}", "Name other heads, or none.")
+
+    def mean_of(self, read: Read, sides: Sides, leading: int) -> tuple[str, Tensor | None]:
+        """The mean attention of a layer on one half of the images; or the reason why it cannot be replaced."""
+        if read.tokens is not None and read.tokens.windows is not None:
+            return "it attends in windows", None
+        mean = self.runs.means({read.name: None}).get(read.name)
+        if mean is None:
+            return "the run does not show one attention for each image in it", None
+        if mean.shape[-2] != mean.shape[-1] or mean.shape[-1] != leading + prod(sides):
+            return "its queries and keys are not the tokens of one grid", None
+        attention = read.attention
+        if not isinstance(attention, Tensor) or attention.shape[1:] != mean.shape:
+            return "its heads are not on the second axis", None
+        total = torch.zeros_like(mean)
+        for image in attention[::2]:
+            total += image.to(total.device)
+        apart = (total / len(attention[::2]) - mean).abs().amax((1, 2))
+        if bool((apart <= SAME * mean.amax((1, 2))).all()):
+            return "", mean
+        return "its tokens are in another order than its grid", None
+
+    def head(self, facts: HeadFacts, layer: str, mean: Tensor, sides: Sides, leading: int) -> HeadFacts:
+        """The facts of a head with the effect of its replacement; its kind is decided anew where content may be."""
+
+        def moved(by: ReplacedBy) -> ByImage:
+            return self.runs.changes({layer: {facts.head: replacement(mean, by, sides, leading)}})
+
+        own, uniform = moved(self.by), moved("uniform")
+        lost = error = None
+        if with_lost(facts, 1.0)[0] == "content":
+            lost, error = share_lost(own if self.by == "mean" else moved("mean"), uniform)
+        kind, margin = with_lost(facts, lost)
+        replaced = Replaced(self.by, effect_of(own), effect_of(uniform), lost, error)
+        return msgspec.structs.replace(facts, kind=kind, margin=margin, replaced=replaced)
+
+    def together(self) -> ReplacedTogether | None:
+        """The effect of replacing all named heads at once, beside random heads; None where none are named."""
+        heads = [(layer, head) for layer, numbers in (self.only or {}).items() for head in sorted(set(numbers))]
+        if not heads:
+            return None
+        every = [(layer, head) for layer, (_, _, count) in self.grids.items() for head in range(count)]
+        effect, uniform = (effect_of(self.runs.changes(self.maps(heads, by))) for by in (self.by, "uniform"))
+        random, draws = None, DRAWS if len(heads) < len(every) else 0
+        generator = torch.Generator().manual_seed(SEED)
+        if draws:
+            drawn = []
+            for _ in range(draws):
+                places = torch.randperm(len(every), generator=generator)[: len(heads)].tolist()
+                drawn.append(self.runs.changes(self.maps([every[place] for place in places], self.by)))
+            random = effect_of(ByImage.means(drawn))
+        named = tuple(ReplacedHead(layer, head) for layer, head in heads)
+        return ReplacedTogether(self.by, named, effect, uniform, random, draws, SEED)
+
+    def maps(self, heads: Sequence[tuple[str, int]], by: ReplacedBy) -> Maps:
+        """The maps of some heads, by layer; nothing is kept of other heads."""
+        wanted: dict[str, list[int]] = {}
+        for layer, head in heads:
+            wanted.setdefault(layer, []).append(head)
+        means = self.runs.means(wanted)
+        return {
+            layer: {
+                head: replacement(mean, by, *self.grids[layer][:2])
+                for head, mean in zip(numbers, means[layer], strict=True)
+            }
+            for layer, numbers in wanted.items()
+        }
+
+
+def batches_of(network: nn.Module, inputs: Any) -> list[Tensor]:
+    """The batches of images of a tensor or a loader, each drawn once.
+
+    Raises:
+        UsageError: a batch is no tensor (C2A006).
+    """
+    batches = as_inputs(network, inputs)
+    arguments = isinstance(batches, tuple | Mapping)
+    batches = [batches] if isinstance(batches, Tensor) else [] if arguments else list(batches)
+    batches = [each[0] if isinstance(each, list | tuple) and each else each for each in batches]
+    if not batches or not all(isinstance(each, Tensor) for each in batches):
+        raise UsageError("C2A006", "heads are replaced on one tensor of images", "Pass a tensor or a loader of these.")
+    return batches
+
+
+def classes_of(labels: Tensor | Sequence[int] | None, count: int) -> Tensor | None:
+    """The labels of the images that are compared, every other one.
+
+    Raises:
+        UsageError: they are not one whole number for each image (C2A006).
+    """
+    if labels is None:
+        return None
+    numbers = torch.as_tensor(labels)
+    if numbers.is_floating_point() or numbers.shape != (count,):
+        shape = "x".join(map(str, numbers.shape)) or "one"
+        reason = f"labels are {shape} numbers of {numbers.dtype}, and there are {count} images"
+        raise UsageError("C2A006", reason, "Pass one class, a whole number from 0, for each image.")
+    return numbers[1::2].long().cpu()
+
+
+def with_lost(facts: HeadFacts, lost: float | None) -> tuple[Any, float]:
+    """The kind of a head of more than one query that loses this share with what varies over the images."""
+    if facts.kind == "one query":
+        return facts.kind, facts.margin
+    return kind_of(lambda name: lost if name == "lost" else getattr(facts, name), 2)
+
+
+def share_lost(mean: ByImage, uniform: ByImage) -> tuple[float | None, float | None]:
+    """The change under the mean over images as a share of that under uniform attention; its standard error."""
+    if float(uniform.change.mean()) <= ROUNDING:
+        return None, None
+    ratio = mean.change.mean() / uniform.change.mean()
+    residuals = (mean.change - ratio * uniform.change) / uniform.change.mean()
+    return float(ratio), float(residuals.std() / len(residuals) ** 0.5)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from conv2attn import heads
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
+from conv2attn.span.graded_facts import forced_runs
 
 SIDES = (3, 4)
 HEADS, WIDTH = 2, 12
@@ -61,7 +62,7 @@ class Transformer(nn.Module):
 
 
 def by_loops(network, image, replaced=None):
-    """The output for one image, and the attention of all blocks and heads as lists of rows."""
+    """The output for one image, and the attention of all blocks and heads; `replaced` are maps by block and head."""
     tokens = torch.cat([network.extra[0], network.stem(image[None])[0].flatten(1).T]) + network.at[0]
     every = []
     for number, block in enumerate(network.blocks):
@@ -70,10 +71,10 @@ def by_loops(network, image, replaced=None):
         for head in range(HEADS):
             query, key, value = (projected[:, (i * HEADS + head) * size :][:, :size] for i in range(3))
             scores = query @ key.T / size**0.5
-            weights = scores.exp() / scores.exp().sum(1, keepdim=True)
+            scores = (scores - scores.max(1, keepdim=True).values).exp()
+            weights = scores / scores.sum(1, keepdim=True)
             every.append(weights)
-            if replaced is not None and replaced[:2] == (number, head):
-                weights = replaced[2]
+            weights = (replaced or {}).get((number, head), weights)
             joined.append(weights @ value)
         tokens = tokens + torch.cat(joined, 1) @ block.proj.weight.T + block.proj.bias
     return network.head(tokens.mean(0)), every
@@ -101,6 +102,35 @@ def stand_in(mean, by):
     return result
 
 
+def moments(values):
+    """The mean of some numbers, and its standard error."""
+    mean, count = sum(values) / len(values), len(values)
+    return mean, (sum((x - mean) ** 2 for x in values) / (count - 1) / count) ** 0.5
+
+
+def agrees(effect, network, images, replaced, labels=None):
+    """Asserts that an effect is that of maps by block and head, image by image."""
+    moved, losses, right = [], [], []
+    for number, image in enumerate(images[1::2]):
+        plain, forced = by_loops(network, image)[0], by_loops(network, image, replaced)[0]
+        moved.append(float((forced - plain).norm() / plain.norm()))
+        if labels is not None:
+            label = labels[1::2][number]
+            losses.append(float((plain.softmax(0)[label] / forced.softmax(0)[label]).log()))
+            right.append(float(forced.argmax() == label) - float(plain.argmax() == label))
+    wanted = {"change": moved} if labels is None else {"change": moved, "loss": losses, "accuracy": right}
+    for name, values in wanted.items():
+        mean, error = moments(values)
+        assert getattr(effect, name) == pytest.approx(mean, rel=1e-3, abs=1e-6)
+        assert getattr(effect, f"{name}_error") == pytest.approx(error, rel=1e-3, abs=1e-6)
+
+
+def mean_maps(network, images, block, head, by):
+    """The replacement of a head, from every other image."""
+    runs = [by_loops(network, image)[1][block * HEADS + head] for image in images[::2]]
+    return stand_in(torch.stack(runs).mean(0), by)
+
+
 @pytest.fixture(scope="module")
 def images():
     return torch.randn(7, 3, 12, 16, generator=torch.Generator().manual_seed(1))
@@ -118,23 +148,12 @@ def test_replacing_a_head_changes_what_a_loop_says(by, how, images):
     runs = [by_loops(network, image)[1] for image in images[::2]]
     for block, head in itertools.product(range(2), range(HEADS)):
         mean = torch.stack([run[block * HEADS + head] for run in runs]).mean(0)
-        effect = report.layers[block].heads[head].replaced
-        assert effect.by == by
-        for kind, change, error in (
-            (by, effect.change, effect.change_error),
-            ("uniform", effect.uniform, effect.uniform_error),
-        ):
-            moved = []
-            for image in images[1::2]:
-                plain, forced = (
-                    by_loops(network, image)[0],
-                    by_loops(network, image, (block, head, stand_in(mean, kind)))[0],
-                )
-                moved.append(float((forced - plain).norm() / plain.norm()))
-            average = sum(moved) / 3
-            assert change == pytest.approx(average, rel=1e-4, abs=1e-6)
-            assert error == pytest.approx((sum((x - average) ** 2 for x in moved) / 2 / 3) ** 0.5, rel=1e-3, abs=1e-6)
-            assert change > 1e-3
+        replaced = report.layers[block].heads[head].replaced
+        assert replaced.by == by
+        for kind, effect in ((by, replaced.effect), ("uniform", replaced.uniform)):
+            agrees(effect, network, images, {(block, head): stand_in(mean, kind)})
+            assert effect.change > 1e-3
+            assert (effect.loss, effect.accuracy) == (None, None)
 
 
 def test_a_head_that_ignores_the_image_loses_nothing_to_its_mean(images):
@@ -143,7 +162,7 @@ def test_a_head_that_ignores_the_image_loses_nothing_to_its_mean(images):
     for block in network.blocks:
         block.qkv.weight.data[: 2 * WIDTH] = 0
     for layer in heads(network, images, replace="mean").layers:
-        assert all(head.replaced.change < 1e-6 for head in layer.heads)
+        assert all(head.replaced.effect.change < 1e-6 for head in layer.heads)
 
 
 class Reordered(Transformer):
@@ -193,5 +212,169 @@ def test_the_command_prints_the_effect_beside_the_control(images, tmp_path):
     told = json.loads(result.stdout)["layers"][0]["heads"][1]["replaced"]
     effect = heads(network, images, replace="shift").layers[0].heads[1].replaced
     assert told["by"] == "shift"
-    assert told["change"] == pytest.approx(effect.change, rel=1e-4)
-    assert f"{effect.change:.2e}" in CliRunner().invoke(main, [*call]).stdout
+    assert told["effect"]["change"] == pytest.approx(effect.effect.change, rel=1e-4)
+    assert f"{effect.effect.change:.2e}" in CliRunner().invoke(main, [*call]).stdout
+
+
+@torch.no_grad()
+def test_named_heads_are_replaced_at_once_beside_as_many_at_random(images):
+    torch.manual_seed(0)
+    network, labels = Transformer().eval(), [0, 3, 1, 4, 2, 0, 1]
+    named = {"blocks.0": [1], "blocks.1": [0, 0]}
+    report = heads(network, images, replace="position", replaced_heads=named, labels=labels)
+    assert [[each.replaced is not None for each in layer.heads] for layer in report.layers] == [
+        [False, True],
+        [True, False],
+    ]
+    every = {
+        (block, head): mean_maps(network, images, block, head, "position")
+        for block, head in itertools.product(range(2), range(HEADS))
+    }
+    together = report.together
+    assert [(each.layer, each.head) for each in together.heads] == [("blocks.0", 1), ("blocks.1", 0)]
+    agrees(together.effect, network, images, {key: every[key] for key in ((0, 1), (1, 0))}, labels)
+    agrees(report.layers[0].heads[1].replaced.effect, network, images, {(0, 1): every[0, 1]}, labels)
+    even = torch.full((COUNT, COUNT), 1 / COUNT)
+    agrees(together.uniform, network, images, {(0, 1): even, (1, 0): even}, labels)
+    generator, drawn = torch.Generator().manual_seed(together.seed), []
+    for _ in range(together.draws):
+        chosen = [list(every)[place] for place in torch.randperm(4, generator=generator)[:2].tolist()]
+        pairs = [
+            (by_loops(network, x)[0], by_loops(network, x, {k: every[k] for k in chosen})[0]) for x in images[1::2]
+        ]
+        drawn.append(sum(float((b - a).norm() / a.norm()) for a, b in pairs) / 3)
+    mean, error = moments(drawn)
+    assert together.random.change == pytest.approx(mean, rel=1e-3)
+    assert together.random.change_error == pytest.approx(error, rel=1e-3)
+    assert "2 heads at random (10 draws)" in report.to_text()
+
+
+def test_all_heads_have_no_random_ones_beside_them(images):
+    network = Transformer().eval()
+    named = {"blocks.0": [0, 1], "blocks.1": [0, 1]}
+    assert heads(network, images, replace="mean", replaced_heads=named).together.random is None
+    assert heads(network, images, replace="mean").together is None
+
+
+@torch.no_grad()
+def test_the_kind_content_is_decided_by_the_mean_in_place_of_the_head(images):
+    torch.manual_seed(1)
+    network = Transformer().eval()
+    for block in network.blocks:
+        block.qkv.weight.data[: 2 * WIDTH] *= 1.5
+    network.blocks[1].qkv.weight.data[-WIDTH // 2 :] *= 1e-9  # head 1 of block 1 attends to nothing that differs
+    plain, replaced = heads(network, images), heads(network, images, replace="position")
+    kinds = {head.kind for layer in plain.layers for head in layer.heads}
+    assert "content" not in kinds
+    assert "varies with the image" in kinds
+    for block, head in itertools.product(range(2), range(HEADS)):
+        before, after = (report.layers[block].heads[head] for report in (plain, replaced))
+        if before.kind not in ("varies with the image", "mixed"):
+            assert after.kind == before.kind
+            continue
+        if (block, head) == (1, 1):
+            assert (after.replaced.lost, after.kind) == (None, before.kind)
+            continue
+        changes = []
+        for kind in ("mean", "uniform"):
+            forced = {(block, head): mean_maps(network, images, block, head, kind)}
+            pairs = [(by_loops(network, x)[0], by_loops(network, x, forced)[0]) for x in images[1::2]]
+            changes.append(sum(float((b - a).norm() / a.norm()) for a, b in pairs))
+        assert after.replaced.lost == pytest.approx(changes[0] / changes[1], rel=1e-3)
+        assert (after.kind == "content") == (changes[0] >= changes[1] / 2)
+    assert "content" in {head.kind for layer in replaced.layers for head in layer.heads}
+
+
+@pytest.mark.parametrize("at_once", [1, 2**28])
+def test_as_many_images_run_at_once_as_memory_allows_with_the_same_effects(at_once, images, monkeypatch):
+    torch.manual_seed(0)
+    network, sizes = Transformer().eval(), []
+    wanted = [head.replaced for layer in heads(network, images, replace="mean").layers for head in layer.heads]
+    monkeypatch.setattr(forced_runs, "AT_ONCE", at_once)
+    runs = forced_runs.ForcedRuns(network, images[::2], images[1::2], None)
+    network.head.register_forward_hook(lambda module, args, output: sizes.append(len(output)))
+    mean = runs.means({"blocks.0": None})
+    assert sizes == ([2, 2] if at_once == 1 else [4])
+    assert list(mean) == ["blocks.0"]
+    sizes.clear()
+    runs.outputs({})
+    assert sizes == [3]
+    effects = [head.replaced for layer in heads(network, images, replace="mean").layers for head in layer.heads]
+    for one, other in zip(wanted, effects, strict=True):
+        assert one.effect.change == pytest.approx(other.effect.change, rel=1e-4, abs=1e-6)
+
+
+def test_no_more_than_one_layer_is_kept(images, monkeypatch):
+    """The planted error: maps of all layers are measured at once."""
+    network, asked = Transformer().eval(), []
+    means = forced_runs.ForcedRuns.means
+    monkeypatch.setattr(
+        forced_runs.ForcedRuns, "means", lambda self, wanted: asked.append([*wanted]) or means(self, wanted)
+    )
+    heads(network, images, replace="mean")
+    assert asked == [["blocks.0"], ["blocks.1"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"replaced_heads": {"blocks.7": [0]}}, "C2A008 no layer that attends is called 'blocks.7'"),
+        ({"replaced_heads": {"blocks.0": [2]}}, "C2A006 blocks.0: heads cannot be replaced: there is no head 2 beside"),
+        ({"labels": [0, 1]}, "C2A006 labels are 2 numbers of torch.int64, and there are 7 images"),
+        ({"labels": [0.5] * 7}, "C2A006 labels are 7 numbers of torch.float32"),
+        ({"labels": [5] * 7}, "C2A006 labels from 5 to 5 are no classes of 5 outputs"),
+        ({"labels": [0] * 7, "replace": None}, "C2A004 heads or labels are named, and nothing is replaced"),
+    ],
+)
+def test_heads_and_labels_that_do_not_fit_are_refused(options, said, images):
+    with pytest.raises(UsageError, match=said):
+        heads(Transformer().eval(), images, **{"replace": "mean"} | options)
+
+
+def test_named_heads_that_cannot_be_replaced_are_refused(images):
+    with pytest.raises(UsageError, match=r"blocks\.1: heads cannot be replaced: its tokens are in another order"):
+        heads(Reordered().eval(), images, replace="position", replaced_heads={"blocks.1": [0]})
+
+
+def test_the_command_takes_heads_and_labels_and_draws_bars(images, tmp_path):
+    torch.manual_seed(0)
+    network, labels = Transformer().eval(), [0, 3, 1, 4, 2, 0, 1]
+    torch.save(network.state_dict(), tmp_path / "network.pt")
+    np.save(tmp_path / "images.npy", images.numpy())
+    table = "file,label\n" + "".join(f"{place},{label}\n" for place, label in reversed([*enumerate(labels)]))
+    (tmp_path / "labels.csv").write_text(table)
+    call = ["heads", str(tmp_path / "network.pt"), "--inputs", str(tmp_path / "images.npy"), "--replace", "mean"]
+    call += ["--arch", f"{__file__}:Transformer", "--labels", str(tmp_path / "labels.csv")]
+    call += ["--heads", "blocks.0:1", "--heads", "blocks.1:0", "--bars", str(tmp_path / "bars.svg")]
+    result = CliRunner().invoke(main, [*call, "--format", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    named = {"blocks.0": [1], "blocks.1": [0]}
+    report = heads(network, images, replace="mean", replaced_heads=named, labels=labels)
+    for key in ("change", "loss", "accuracy"):
+        assert told["together"]["effect"][key] == pytest.approx(getattr(report.together.effect, key), rel=1e-4)
+        assert told["together"]["random"][key] == pytest.approx(getattr(report.together.random, key), rel=1e-4)
+    assert "<svg" in (tmp_path / "bars.svg").read_text()
+    text = CliRunner().invoke(main, [*call, "--force", "--wide"]).stdout
+    assert f"{report.together.effect.loss:.2e} ± {report.together.effect.loss_error:.0e}" in text
+    assert report.records()[1]["replaced_loss"] == report.layers[0].heads[1].replaced.effect.loss
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--heads", "blocks.0:1"], "--heads is about replaced heads"),
+        (["--labels", "labels.csv"], "--labels is about replaced heads"),
+        (["--replace", "mean", "--heads", "blocks.0"], "blocks.0"),
+        (["--replace", "mean", "--heads", "all", "--heads", "blocks.0:1"], "--heads names heads beside all of them"),
+    ],
+)
+def test_options_on_heads_that_do_not_fit_are_refused(options, said, images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(Transformer().state_dict(), "network.pt")
+    np.save("images.npy", images.numpy())
+    (tmp_path / "labels.csv").write_text("file,label\n")
+    call = ["heads", "network.pt", "--inputs", "images.npy", "--arch", f"{__file__}:Transformer", *options]
+    result = CliRunner().invoke(main, call)
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())

@@ -1,0 +1,81 @@
+"""The options of `heads` on replacing heads."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import click
+
+from conv2attn.cli.options import Parsed, Read, Written, grouped
+from conv2attn.errors import UsageError
+from conv2attn.suffixes import PICTURE_SUFFIXES
+
+ALL = "all"
+
+
+@final
+@dataclass(frozen=True)
+class ReplaceOptions:
+    """What stands in for heads, which heads, the classes of the images, and a picture of the effects."""
+
+    replace: Any
+    replace_heads: tuple[tuple[str, tuple[int, ...]], ...]
+    labels: str | None
+    bars: str | None
+
+    def __post_init__(self) -> None:
+        others = {"--heads": self.replace_heads, "--labels": self.labels, "--bars": self.bars}
+        for option, value in others.items():
+            if value and not self.replace:
+                raise click.UsageError(f"{option} is about replaced heads: pass --replace too.")
+
+    @property
+    def replaced_heads(self) -> dict[str, tuple[int, ...]] | None:
+        """The heads by layer; None for all.
+
+        Raises:
+            UsageError: some are named beside all of them (C2A004).
+        """
+        names = [name for name, _ in self.replace_heads]
+        if ALL in names and len(names) > 1:
+            raise UsageError("C2A004", "--heads names heads beside all of them", "Pass --heads all alone.")
+        if not names or names == [ALL]:
+            return None
+        return {name: sum((heads for each, heads in self.replace_heads if each == name), ()) for name in names}
+
+
+def parse_heads(text: str) -> tuple[str, tuple[int, ...]]:
+    """A layer and the numbers of its heads.
+
+    Raises:
+        UsageError: it is neither `all` nor of the form layer:head,head (C2A006).
+    """
+    if text == ALL:
+        return ALL, ()
+    layer, _, numbers = text.rpartition(":")
+    if not layer or not all(each.strip().isdecimal() for each in numbers.split(",")):
+        raise UsageError("C2A006", f"--heads {text} names no heads of a layer", "Write blocks.0.attn:0,3, say.")
+    return layer, tuple(map(int, numbers.split(",")))
+
+
+replacing = grouped(
+    "replacing",
+    ReplaceOptions,
+    "Replace heads",
+    click.option(
+        "--replace",
+        type=click.Choice(["position", "shift", "mean", "uniform"]),
+        help="Replace each head by its mean attention, by displacement, its nearest shift, or evenly; compare outputs.",
+    ),
+    click.option(
+        "--heads",
+        "replace_heads",
+        type=Parsed("a layer and its heads", parse_heads, "blocks.0.attn:0,3"),
+        metavar="LAYER:HEADS",
+        multiple=True,
+        help="Heads to replace, alone and at once, beside as many at random; repeatable; all, each alone, by default.",
+    ),
+    click.option(
+        "--labels", type=Read(), metavar="FILE", help="Table file,label of the inputs: compare losses and accuracy too."
+    ),
+    click.option("--bars", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw what each replacement changes."),
+)

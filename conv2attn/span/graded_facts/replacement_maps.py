@@ -1,0 +1,43 @@
+"""The fixed maps that stand in for the attention of a head."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conv2attn.span.graded_facts.effects import ReplacedBy
+from conv2attn.theory.basis import Sides
+
+
+def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Tensor:
+    """The map (queries, keys) that stands in for a head of this mean attention over images.
+
+    `mean` is the mean attention itself. `position` is its mean over all pairs of one displacement on the grid, `shift`
+    the key nearest to the displacement with the most attention, `uniform` all keys alike. Keys that a query never
+    reads stay without weight, and rows keep their sums: a query that may not read its shift keeps its mean attention.
+    Leading tokens have no displacement: as queries and as keys they keep their mean attention, except under `uniform`.
+    """
+    read = mean > 0
+    if by == "mean":
+        return mean
+    if by == "uniform":
+        return read / read.sum(-1, keepdim=True).clamp(min=1)
+    cells = np.stack(np.unravel_index(np.arange(int(np.prod(sides))), sides), -1)
+    away = cells[None] - cells[:, None] + np.array(sides) - 1
+    code = torch.from_numpy(np.ravel_multi_index(tuple(np.moveaxis(away, -1, 0)), tuple(2 * n - 1 for n in sides)))
+    grid, pixels = mean[leading:, leading:], read[leading:, leading:]
+    sums = torch.zeros(int(code.max()) + 1, dtype=mean.dtype).index_add(0, code.flatten(), grid.flatten())
+    result = mean.clone()
+    if by == "position":
+        pairs = torch.zeros_like(sums).index_add(0, code.flatten(), pixels.flatten().to(mean))
+        table = sums / pairs.clamp(min=1)
+        part = table[code]
+    else:
+        peak = np.array(np.unravel_index(int(sums.argmax()), tuple(2 * n - 1 for n in sides))) - np.array(sides) + 1
+        target = np.clip(cells + peak, 0, np.array(sides) - 1)
+        part = torch.zeros_like(grid)
+        part[torch.arange(len(cells)), torch.from_numpy(np.ravel_multi_index(tuple(target.T), sides))] = 1
+    part = part * pixels
+    part = torch.where(part.sum(-1, keepdim=True) > 0, part, grid)
+    total = part.sum(-1, keepdim=True)
+    result[leading:, leading:] = part / torch.where(total > 0, total, 1) * grid.sum(-1, keepdim=True)
+    return result
