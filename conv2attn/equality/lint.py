@@ -1,7 +1,9 @@
 """Usual questions of a network's own code about its layers, such as `isinstance(self.conv, nn.Conv2d)`: a lint.
 
-The forward of each module is read, with the methods that it calls on itself. A name stands for the modules that it may
-hold. No scan finds all questions, so none found proves nothing: the premise of a certificate stands all the same.
+The forward of each module is read, with the methods that it calls and the functions to which it hands modules. A name
+stands for the modules that it may hold.
+
+No scan finds all questions, so none found proves nothing: the premise of a certificate stands all the same.
 """
 
 import ast
@@ -25,8 +27,9 @@ HOLDING = (ast.For, ast.comprehension, ast.Assign, ast.NamedExpr)
 
 def question_about_layers(network: nn.Module) -> str:
     """The first usual question that the code of a network asks about its layers, with its line; empty if none."""
-    modules = modules_outside_layers(network).values()
-    return next((told for module in modules for told in Reading(module).questions("forward", set())), "")
+    read = set[tuple[Any, ...]]()
+    forwards = ((type(each).forward, {"self": [each]}) for each in modules_outside_layers(network).values())
+    return next((told for function, names in forwards for told in Reading(function, names, read).questions()), "")
 
 
 @lru_cache(maxsize=1024)
@@ -40,17 +43,20 @@ def code_of(function: Callable[..., Any]) -> tuple[list[ast.AST], str]:
 
 @final
 class Reading:
-    """The code of one module, in which each name is known by the modules that it may hold."""
+    """The code of one function, in which each name is known by the modules that it may hold."""
 
-    def __init__(self, module: nn.Module):
-        self.module, self.names = module, {"self": [module]}
+    def __init__(self, function: Any, names: dict[str, list[nn.Module]], read: set[tuple[Any, ...]]):
+        self.function, self.names, self.read = function, dict(names), read
+        self.key = function, *((name, *map(id, held)) for name, held in names.items())
 
-    def questions(self, method: str, read: set[str]) -> Iterator[str]:
-        """The questions that a method asks, and those that it calls on itself."""
-        function = getattr(type(self.module), method, None)
-        if method in read or not inspect.isfunction(function) or str(function.__module__).split(".")[0] == "torch":
+    def questions(self) -> Iterator[str]:
+        """The questions that the function asks, and those of the functions to which it hands modules."""
+        function = self.function
+        if not inspect.isfunction(function) or str(function.__module__).split(".")[0] == "torch":
             return
-        read.add(method)
+        if self.key in self.read:
+            return
+        self.read.add(self.key)
         try:
             nodes, file = code_of(function)
         except (OSError, TypeError, SyntaxError, ValueError):  # code without a file
@@ -63,15 +69,34 @@ class Reading:
                     self.hold(target, self.held(node.value))
         for node in nodes:
             if told := self.question(node):
-                yield f"{type(self.module).__name__}.{method} asks {told} of a layer at {file}:{vars(node)['lineno']}"
-            func = node.func if isinstance(node, ast.Call) else None
-            if isinstance(func, ast.Attribute) and self.held(func.value) == [self.module]:
-                yield from self.questions(func.attr, read)
+                yield f"{function.__qualname__} asks {told} of a layer at {file}:{vars(node)['lineno']}"
+            if isinstance(node, ast.Call):
+                for called, names in self.called(node):
+                    yield from Reading(called, names, self.read).questions()
+
+    def called(self, node: ast.Call) -> Iterator[tuple[Any, dict[str, list[nn.Module]]]]:
+        """The functions that a call may run, each with the modules that its names hold: methods, and what takes one."""
+        handed, named = (
+            [self.held(each) for each in node.args],
+            {each.arg: self.held(each.value) for each in node.keywords},
+        )
+        runs = list[tuple[Any, list[list[nn.Module]]]]()
+        match node.func:
+            case ast.Attribute(value=place, attr=name):
+                for owner in (each for each in self.held(place) if not is_layer(each)):
+                    own = vars(owner).get(name)
+                    runs.append((own, handed) if own else (getattr(type(owner), name, None), [[owner], *handed]))
+            case ast.Name(id=name):
+                runs.append((self.function.__globals__.get(name), handed))
+        for function, values in runs:
+            if inspect.isfunction(function) and any([*values, *named.values()]):
+                names = [*inspect.signature(function).parameters]
+                yield function, dict(zip(names, values, strict=False)) | {str(key): named[key] for key in named}
 
     def hold(self, target: ast.expr, modules: list[nn.Module]) -> None:
         """Notes what the names in a target may hold."""
         for node in ast.walk(target) if modules else ():
-            if isinstance(node, ast.Name) and node.id != "self":
+            if isinstance(node, ast.Name):
                 self.names[node.id] = [*self.names.get(node.id, []), *modules]
 
     def held(self, node: ast.AST) -> list[nn.Module]:
