@@ -4,7 +4,7 @@ With `v.r = -alpha |delta - Delta|^2` and `q.r = 2 alpha o(x_q).delta`, for offs
 channels, the score is `-alpha |delta - (Delta + o(x_q))|^2` and a term of the query alone, which the softmax drops.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -31,7 +31,8 @@ def deformable_as_attention(
 
     Args:
         offsets: a 1x1 convolution from the input to `axes * taps` channels; its stride is the convolution's.
-        convolution: weight, bias, and geometry; torch.nn.Conv2d, or another number of axes.
+        convolution: weight, bias, and geometry; torch.nn.Conv2d, or another number of axes, or torchvision's
+            DeformConv2d.
         alpha: sharpness of all heads, or "auto": a power of two at which attention is one-hot in the weight's dtype.
         trainable: let gradients reach centres and sharpness too; those of the offsets are always trained.
     Raises:
@@ -48,7 +49,7 @@ def deformable_as_attention(
     Source: Dai et al. 2017, Eq. (2); Cordonnier et al. 2020, Eq. (8), its second and fourth term; claim DEFORM of
     proofs/.
     """
-    mover, sampled = read_convolution(offsets), read_convolution(convolution)
+    mover, sampled = read_convolution(offsets), sampled_convolution(convolution)
     check_deformable(mover, sampled)
     axes, weight = len(sampled.kernel_size), sampled.weight
     centers = torch.tensor(sampled.offsets, device=weight.device, dtype=position_dtype(weight.dtype))
@@ -76,6 +77,26 @@ def deformable_as_attention(
     layer.weight = nn.Parameter(plain_copy(weight))
     layer.bias = None if sampled.bias is None else nn.Parameter(plain_copy(sampled.bias))
     return layer
+
+
+def is_deformable(module: nn.Module) -> bool:
+    """Whether it is torchvision's DeformConv2d, which need not be importable."""
+    kind = type(module)
+    return (kind.__module__, kind.__qualname__) == ("torchvision.ops.deform_conv", "DeformConv2d")
+
+
+def sampled_convolution(module: nn.Module) -> Convolution:
+    """The convolution of which a deformable one moves the taps: one of torch.nn, or torchvision's DeformConv2d.
+
+    Raises:
+        UnsupportedError, UsageError: as `read_convolution`.
+    """
+    if not is_deformable(module):
+        return read_convolution(module)
+    layer: Any = module
+    return Convolution(
+        layer.weight, layer.bias, layer.stride, layer.dilation, Padding(layer.padding, layer.padding), layer.groups
+    )
 
 
 def check_deformable(mover: Convolution, sampled: Convolution) -> None:

@@ -15,6 +15,7 @@ from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
+from conv2attn.networks.conversion.deformed import attend_in_pairs
 from conv2attn.networks.conversion.functional import record
 from conv2attn.networks.conversion.outcomes import (
     CONVERTED,
@@ -98,6 +99,10 @@ def convert(
     hooks, buffers and attributes; everything else in the network stays as it is. So the state dict of the network is
     that of `model`, and either loads the other's. What became of each convolution is `conversion_of(network)`.
 
+    torchvision's DeformConv2d becomes attention in a module of its own with the 1x1 convolution of its offsets, if a
+    run on `example_input` shows `deform(x, offset(x))` and offsets at whole pixels; then `query` and `query_bias` take
+    the place of the layer of offsets. Between pixels attention is not bilinear, so other offsets are refused.
+
     Args:
         model: a convolution layer, or any network.
         example_input: what the network can be called with: a tensor, positional or named arguments; or
@@ -150,7 +155,9 @@ def convert(
     network = copy_network(model if patch is None else on_patches(model, patch))
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
     selection, names = Selection.of(only, skip), module_names(network)
-    rows, refused = attend_in_layers(network, names, settings, selection)
+    network, pair_rows, refused = attend_in_pairs(network, names, settings, selection, example_input)
+    layer_rows, layer_errors = attend_in_layers(network, names, settings, selection)
+    rows, refused = pair_rows | layer_rows, refused | layer_errors
     recorder = record(copy_network(network), example_input) if example_input is not None else None
     call_names = {call: [*names[call.owner], call.name] for call in (recorder.calls.values() if recorder else ())}
     all_names = (*map(names.__getitem__, rows), *call_names.values())
@@ -164,10 +171,10 @@ def convert(
         reasons = filter(None, (rows[name].reason, f"{caller} asks for its class, which is no convolution's"))
         rows[name] = replace(rows[name], reason="; ".join(reasons))
     owners = {call.owner for call in call_names}
-    layer_rows = (row for name, row in rows.items() if name not in owners)
+    own_rows = (row for name, row in rows.items() if name not in owners)
     call_rows = (row_of_call(call, call in converted_calls, settings) for call in call_names)
     functional_calls = CHECKED if recorder else "not looked for, without an example input"
-    remember(network, Conversion((*unreadable, *layer_rows, *call_rows), functional_calls))
+    remember(network, Conversion((*unreadable, *own_rows, *call_rows), functional_calls))
     for warning in warnings_about(network, settings):
         warnings.warn(warning, stacklevel=3)  # above the decorator
     return network
