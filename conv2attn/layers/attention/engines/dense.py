@@ -5,8 +5,9 @@ Heads with full covariances take queries in boxes that read only the keys with w
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -15,12 +16,29 @@ from torch.utils.checkpoint import checkpoint
 
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention.engines.channels import joined, project
-from conv2attn.layers.attention.engines.profiles import Block
 from conv2attn.layers.attention.recipe import Evaluation, Question, score_dtype
 from conv2attn.theory.basis import AttentionGrid, Basis, Sites, cut_softmax
 from conv2attn.theory.basis.operators.softmax import cut_depth
 
 Part = partial[Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class Block:
+    """Queries `start` to `stop` of an axis read the keys `first` to `last`; both ends are exclusive."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+    def read(self, keys: Tensor, axis: int) -> Tensor:
+        """The keys that the block reads."""
+        count = self.last - self.first
+        return keys if count == keys.shape[axis] else keys.narrow(axis, self.first, count)
+
+
 Boxes = tuple[tuple[Block, ...], ...]
 BOX_SIDE = 8  # measured: queries of a box along an axis
 SCORE_COPIES = 4  # scores, a term being added to them, their softmax, and its cast to the dtype of the image

@@ -9,15 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from conv2attn.layers.attention.engines.profiles import KeysRead, Profiles, Tiling, along, profiles_of
-from conv2attn.layers.attention.engines.smoothed import crops_of, decide_smoothed, keys_of
+from conv2attn.layers.attention.engines.mixing import Mixing
+from conv2attn.layers.attention.engines.smoothed import decide_smoothed
 from conv2attn.layers.attention.recipe import DEPENDS_ON_CONTENT, DROPS_WEIGHTS, Evaluation, Question
 from conv2attn.layers.attention.storage import channels_are_last
-from conv2attn.theory.basis import AttentionGrid, Basis, Sides, Weights
+from conv2attn.theory.basis import Basis, Weights
 
 HALVES = (torch.bfloat16, torch.float16)
-Tilings = tuple[Tiling, ...] | None
-"""For each axis; one product along each where nothing is known of the grid."""
 
 
 def decide(question: Question) -> Evaluation | str:
@@ -34,50 +32,20 @@ def decide(question: Question) -> Evaluation | str:
         return "its scores are not a sum over the axes"
     if (run := decide_smoothed(question)) is not None:
         return run
-    basis, sides, tilings, kept = question.basis, question.shape[2:], None, None
-    if not question.traced:
-        reading = KeysRead.of(question, question.grid)
-        crops = enumerate(crops_of(basis, sides))
-        tilings = tuple(reading.tiling(range(operators.heads), axis, crop) for axis, crop in crops)
+    mixing, kept = Mixing.of(question, question.basis.sites, range(operators.heads)), None
     if question.keeps_profiles:
         with torch.no_grad():
-            kept = all_profiles(tilings, basis, sides, question.dtype, question.device)
-    return partial(run_heads, tilings=tilings, kept=kept)
+            kept = mixing.profiles(operators, slice(None), question.dtype)
+    return partial(run_heads, mixing=mixing, kept=kept)
 
 
-def all_profiles(
-    tilings: Tilings, basis: Basis, sides: Sides, dtype: torch.dtype, device: torch.device
-) -> list[Profiles]:
-    """The profiles of all heads along every axis."""
-    grid = AttentionGrid(basis.padding.sides(tuple(sides)), basis.sites, device)
-    every_axis, heads = enumerate(crops_of(basis, sides)), slice(None)
-    return [
-        profiles_of(basis.operators, grid, axis, tiling_of(tilings, grid, axis), heads, dtype, crop)
-        for axis, crop in every_axis
-    ]
-
-
-def tiling_of(tilings: Tilings, grid: AttentionGrid, axis: int) -> Tiling:
-    """How the axis is mixed."""
-    return Tiling.whole(grid, axis) if tilings is None else tilings[axis]
-
-
-def run_heads(basis: Basis, image: Tensor, tilings: Tilings, kept: list[Profiles] | None) -> Tensor:
+def run_heads(basis: Basis, image: Tensor, mixing: Mixing, kept: list[Tensor] | None) -> Tensor:
     """The layer head by head: its products along the axes, in the order in which the image is stored, then channels."""
-    sides = tuple(image.shape[2:])
-    grid = AttentionGrid(basis.padding.sides(sides), basis.sites, image.device)
-    profiles = kept or all_profiles(tilings, basis, sides, image.dtype, image.device)
-    keys, crops = keys_of(basis, image), crops_of(basis, sides)
+    profiles = kept or mixing.profiles(basis.operators, slice(None), image.dtype)
     last = channels_are_last(image)
-    keys, first = (keys.movedim(1, -1).contiguous(), 1) if last else (keys.contiguous(), 2)
-
-    def mixed(head: int) -> Tensor:
-        tokens = keys
-        for axis, (blocks, crop) in enumerate(zip(profiles, crops, strict=True)):
-            tokens = along(tokens, first + axis, tiling_of(tilings, grid, axis), [each[head] for each in blocks], crop)
-        return tokens.flatten(1, -2).mT if last else tokens.flatten(2)
-
-    return sum_of_heads(map(mixed, range(basis.operators.heads)), basis.weights).unflatten(2, grid.queries)
+    lines = mixing.laid_out(image, last)
+    heads = (mixing.mixed(lines, head, last) for head in zip(*(weights.unbind(0) for weights in profiles), strict=True))
+    return mixing.image_of(sum_of_heads(heads, basis.weights), last)
 
 
 def sum_of_heads(mixed: Iterator[Tensor], weights: Weights) -> Tensor:
@@ -92,7 +60,7 @@ def sum_of_heads(mixed: Iterator[Tensor], weights: Weights) -> Tensor:
         matrix = weights.taps().permute(1, 0, 2).flatten(1).unflatten(0, (groups, -1))
         result = (matrix @ whole).flatten(1, 2)
         return result if bias is None else result + bias
-    matrices = weights.taps().unflatten(1, (groups, -1))
+    matrices = weights.taps().contiguous().unflatten(1, (groups, -1))
     total = torch.zeros_like(matrices[0, :, :, :1]) if bias is None else bias.unflatten(0, (groups, -1))
     if matrices.shape[3] == 1:  # one channel a group: its products are no products of matrices
         for tokens, matrix in zip(mixed, matrices, strict=True):
@@ -101,8 +69,10 @@ def sum_of_heads(mixed: Iterator[Tensor], weights: Weights) -> Tensor:
     result, batch = None, 0
     for tokens, matrix in zip(mixed, matrices, strict=True):
         batch = tokens.shape[0]
-        start = total.expand(batch, -1, -1, -1).flatten(0, 1) if result is None else result
-        taken = matrix.expand(batch, -1, -1, -1).flatten(0, 1)
-        result = torch.baddbmm(start, taken, tokens.unflatten(1, (groups, -1)).flatten(0, 1))
+        taken, read = matrix.expand(batch, -1, -1, -1).flatten(0, 1), tokens.unflatten(1, (groups, -1)).flatten(0, 1)
+        if result is None:
+            result = torch.baddbmm(total.expand(batch, -1, -1, -1).flatten(0, 1), taken, read)
+        else:
+            result = result.baddbmm_(taken, read)
     assert result is not None, "a layer has heads"
     return result.view(batch, weights.d_out, result.shape[2])

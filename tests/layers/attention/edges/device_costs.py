@@ -9,7 +9,7 @@ from imitated_device import DEVICE, counting, imitated
 from torch import nn
 
 from conv2attn import convert, set_engine
-from conv2attn.layers.attention.engines import profiles
+from conv2attn.layers.attention.engines import mixing
 from conv2attn.report.markup import markdown_table
 
 PAGE = Path(__file__).parents[4] / "docs" / "engines.md"
@@ -73,11 +73,11 @@ HEAD = ("heads", "operators, forward", "bytes, forward", "operators, backward", 
 
 def test_a_loop_over_images_is_found(monkeypatch):
     """Planted: one product for each image of the batch."""
-    right = profiles.product
+    right = mixing.product
 
     def wrong(weights, lines):
         return torch.cat([right(weights, part) for part in lines.split(4 * 40)])
 
-    monkeypatch.setattr(profiles, "product", wrong)
+    monkeypatch.setattr(mixing, "product", wrong)
     with pytest.raises(AssertionError, match="frozen, alpha 5, short axes"):
         row_of("frozen, alpha 5, short axes")

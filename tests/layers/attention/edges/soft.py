@@ -11,11 +11,12 @@ from layers.attention.cases import SOFT_ENGINES
 from oracles import convolve, rounding_allowed, soft_allowed
 
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
-from conv2attn.layers.attention.engines import dense, profiles, separable, smoothed
+from conv2attn.layers.attention.engines import dense, profiles
+from conv2attn.layers.attention.engines.mixing import Mixing
 from conv2attn.layers.attention.recipe import OperatorFacts
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
-from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Sites, evaluate
+from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Sites, cut_softmax, evaluate
 from conv2attn.theory.basis.numbers import ScoreEllipse
 
 
@@ -142,20 +143,14 @@ def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, tiles):
     assert_same(layer(image), expected, float(soft_allowed(layer, image)))
     way, settings = run_of(layer)
     assert way == ("run_heads" if name.startswith("apart") else "run_smoothed")
-    tilings = settings["tilings"] if way == "run_heads" else settings["smoothing"].tilings
-    tiled = any(tiling.count > 1 for tiling in tilings)
-    assert tiled == (tiles == "tiles" and max(image.shape[2:]) > 9)
+    mixing = settings["mixing"] if way == "run_heads" else settings["smoothing"].mixing
+    assert mixing.in_tiles == (tiles == "tiles" and max(image.shape[2:]) > 9)
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_each_way_takes_a_batch_without_images(name):
     layer, image = build(name)
     assert layer(image[:0]).shape == (0, *layer(image).shape[1:])
-
-
-def a_key_left_out(monkeypatch, layer):
-    right = profiles.KeysRead.keys
-    monkeypatch.setattr(profiles.KeysRead, "keys", lambda *args: (right(*args)[0], right(*args)[1] - 1))
 
 
 def a_profile_kept(monkeypatch, layer):
@@ -173,28 +168,32 @@ def heads_in_another_order(monkeypatch, layer):
 
 
 def columns_of_another_head(monkeypatch, layer):
-    right = separable.all_profiles
+    right = Mixing.profiles
 
     def wrong(*args):
         *rows, columns = right(*args)
-        return [*rows, tuple(block.roll(1, 0) for block in columns)]
+        return [*rows, columns.roll(1, 0)]
 
-    monkeypatch.setattr(separable, "all_profiles", wrong)
+    monkeypatch.setattr(Mixing, "profiles", wrong)
 
 
 def a_smoothed_image_one_pixel_off(monkeypatch, layer):
-    right = smoothed.along
-    monkeypatch.setattr(smoothed, "along", lambda image, dim, *args: right(image, dim, *args).roll(1, dim))
+    right = Mixing.image_of
+    monkeypatch.setattr(Mixing, "image_of", lambda *args: right(*args).roll(1, 2))
 
 
-def a_pixel_beside_the_padding_left_out(monkeypatch, layer):
-    right = profiles.within
+def margins_one_key_off(monkeypatch, layer):
+    right = profiles.Tiling.margins
 
-    def later(block, crop):
-        skipped, count = right(block, crop)
-        return (skipped + 1, count - 1) if count and block.first < crop[0] else (skipped, count)
+    def wrong(*args):
+        before, behind = right(*args)
+        return before - 1, behind + 1
 
-    monkeypatch.setattr(profiles, "within", later)
+    monkeypatch.setattr(profiles.Tiling, "margins", wrong)
+
+
+def keys_beyond_the_grid_that_weigh(monkeypatch, layer):
+    monkeypatch.setattr(profiles, "cut_softmax", lambda scores: cut_softmax(scores.nan_to_num(neginf=-1.0)))
 
 
 def tiles_that_step_one_key_too_short(monkeypatch, layer):
@@ -210,15 +209,14 @@ def tiles_without_their_last_keys(monkeypatch, layer):
 @pytest.mark.parametrize(
     ("name", "plant"),
     [
-        ("apart", a_key_left_out),
         ("apart", a_profile_kept),
         ("apart", columns_of_another_head),
         ("apart", tiles_without_their_last_keys),
-        ("smoothed", a_key_left_out),
         ("smoothed", a_profile_kept),
         ("smoothed", heads_in_another_order),
         ("smoothed", a_smoothed_image_one_pixel_off),
-        ("smoothed", a_pixel_beside_the_padding_left_out),
+        ("smoothed", margins_one_key_off),
+        ("smoothed", keys_beyond_the_grid_that_weigh),
         ("smoothed", tiles_that_step_one_key_too_short),
         ("smoothed", tiles_without_their_last_keys),
     ],
@@ -291,14 +289,14 @@ def test_boxes_that_are_too_narrow_are_found(end, monkeypatch):
         test_boxes_keep_every_weight([0])
 
 
-def most_left_out(dtype, alpha, center, side, queries):
-    """The largest sum of softmax weights, over some queries, of the keys that frozen heads do not read."""
+def most_left_out(dtype, alpha, center, side):
+    """The largest sum of softmax weights, over all queries, of the keys that frozen heads do not read."""
     grid = AttentionGrid((side,), Sites.everywhere(1))
     reading = profiles.KeysRead(HeadNumbers(((center,),), (alpha,)), grid, dtype, every=False)
-    first, last = reading.keys(alpha, center, (queries[0], queries[1] - 1), side)
-    scores = [[-alpha * (key - query - center) ** 2 for key in range(side)] for query in range(*queries)]
-    weights = torch.softmax(torch.tensor(scores, dtype=torch.float64), -1)
-    weights[:, first:last] = 0
+    first, last = reading.ends([0], 0)
+    displacement = torch.arange(side) - torch.arange(side)[:, None]
+    weights = torch.softmax(-alpha * (displacement - center).double().square(), -1)
+    weights[(displacement >= first) & (displacement <= last)] = 0
     return weights.sum(-1).max().item() / (profiles.LEFT_OUT * torch.finfo(dtype).eps)
 
 
@@ -307,18 +305,17 @@ def most_left_out(dtype, alpha, center, side, queries):
     st.sampled_from([1e-6, 0.003, 0.1, 1.0, 5.0, 23.0, 46.0, 500.0]),
     st.floats(-30, 30),
     st.integers(1, 60),
-    st.data(),
 )
-def test_what_frozen_heads_do_not_read_weighs_less_than_rounding(dtype, alpha, center, side, data):
-    start = data.draw(st.integers(0, side - 1))
-    assert most_left_out(dtype, alpha, center, side, (start, data.draw(st.integers(start + 1, side)))) <= 1
+def test_what_frozen_heads_do_not_read_weighs_less_than_rounding(dtype, alpha, center, side):
+    assert most_left_out(dtype, alpha, center, side) <= 1
 
 
-def test_a_reading_that_is_too_narrow_is_found(monkeypatch):
+@pytest.mark.parametrize("center", [0.0, 20.0])
+def test_a_reading_that_is_too_narrow_is_found(center, monkeypatch):
     """Planted: one key less on each side."""
-    right = profiles.KeysRead.keys
-    monkeypatch.setattr(profiles.KeysRead, "keys", lambda *args: (right(*args)[0] + 1, right(*args)[1] - 1))
-    assert most_left_out(torch.float32, 1.0, 0.0, 60, (20, 40)) > 1
+    right = profiles.KeysRead.ends
+    monkeypatch.setattr(profiles.KeysRead, "ends", lambda *args: (right(*args)[0] + 1, right(*args)[1] - 1))
+    assert most_left_out(torch.float32, 1.0, center, 60) > 1
 
 
 @pytest.mark.parametrize("groups", [1, 4])

@@ -1,0 +1,127 @@
+"""An image mixed by one head: one product of matrices along each axis.
+
+The windows that the tiles of an axis read are one strided view of a tensor's first axis, or of its last. So where axes
+are tiled the image is laid out as (first side, batch, channels, ..., last side), and no window is copied. The tiles of
+the last axis stay apart until an image is put together again.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conv2attn.layers.attention.engines.profiles import Crop, KeysRead, Tiling, profiles_of
+from conv2attn.layers.attention.engines.windows import Windows
+from conv2attn.layers.attention.recipe import Question
+from conv2attn.theory.basis import AttentionGrid, Operator, Padding, Sides, Sites
+
+Profiles = Sequence[Tensor]
+"""For each axis, (tiles, queries, keys) of one head; or of several, (heads, tiles, queries, keys)."""
+
+
+@final
+@dataclass(frozen=True)
+class Mixing:
+    """How an image is mixed.
+
+    Args:
+        padding: of the image.
+        grid: its keys, padding included, and the queries.
+        crops: the keys that an image holds where zeros of the padding add nothing to a sum, for each axis.
+        tilings: of the axes.
+    """
+
+    padding: Padding
+    grid: AttentionGrid
+    crops: tuple[Crop, ...]
+    tilings: tuple[Tiling, ...]
+
+    @classmethod
+    def of(cls, question: Question, sites: Sites, heads: Sequence[int]) -> "Mixing":
+        """In tiles along axes that are long against what `heads` read; not in a graph, whose images have any size."""
+        padding, sides = question.basis.padding, tuple(question.shape[2:])
+        grid, crops = AttentionGrid(padding.sides(sides), sites, question.device), crops_of(padding, sides)
+        if question.traced:
+            return cls(padding, grid, crops, tuple(Tiling.whole(grid, axis) for axis in range(len(sides))))
+        reading = KeysRead.of(question, grid)
+        return cls(padding, grid, crops, tuple(reading.tiling(heads, axis, crop) for axis, crop in enumerate(crops)))
+
+    def profiles(self, operators: Operator, heads: slice, dtype: torch.dtype) -> list[Tensor]:
+        """The profiles of `heads`, (heads, tiles, queries, keys) for each axis."""
+        each = enumerate(zip(self.tilings, self.crops, strict=True))
+        return [profiles_of(operators, self.grid, axis, tiling, heads, dtype, crop) for axis, (tiling, crop) in each]
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether an axis has several tiles."""
+        return any(tiling.count > 1 for tiling in self.tilings)
+
+    def laid_out(self, image: Tensor, last: bool) -> Tensor:
+        """The keys of an image as `mixed` reads them; `last` says whether it has its channels innermost."""
+        keys = image if holds_all(self.padding) else self.padding.pad(image)
+        if not self.in_tiles:
+            return (keys.movedim(1, -1) if last else keys).contiguous()
+        margins = [tiling.margins(crop) for tiling, crop in zip(self.tilings, self.crops, strict=True)]
+        none = [(0, 0), (0, 0)]
+        first, others = (margins[:1], margins[1:]) if len(margins) > 1 else ([], margins)
+        zeros = [zeros for pair in reversed([*first, *none, *others]) for zeros in pair]
+        return F.pad(keys.movedim(2, 0) if first else keys, zeros).contiguous()
+
+    def mixed(self, lines: Tensor, profiles: Profiles, last: bool) -> Tensor:
+        """The keys mixed by the profiles of one head: (batch, channels, tokens), a tile of a row a batch in tiles."""
+        if not self.in_tiles:
+            for axis, weights in enumerate(profiles):
+                lines = along(lines, axis + (1 if last else 2), weights[0])
+            return lines.flatten(1, -2).mT if last else lines.flatten(2)
+        for axis, (tiling, weights) in enumerate(zip(self.tilings[:-1], profiles[:-1], strict=True)):
+            if axis:
+                lines = lines.movedim(2 + axis, 0).contiguous()
+            keys: Any = Windows.apply(lines.flatten(1), 0, weights.shape[2], tiling.step)
+            lines = weights.bmm(keys.mT).flatten(0, 1).unflatten(1, lines.shape[1:])
+        keys = Windows.apply(lines.flatten(0, -2), 1, profiles[-1].shape[2], self.tilings[-1].step)
+        return keys.transpose(0, 1).bmm(profiles[-1].mT).unflatten(1, (-1, lines.shape[-2])).flatten(0, 1)
+
+    def image_of(self, tokens: Tensor, last: bool) -> Tensor:
+        """The image, (batch, channels, *queries), of tokens as `mixed` returns them, its channels `last` or not."""
+        *queries, end = self.grid.queries
+        if not self.in_tiles:
+            return tokens.unflatten(2, self.grid.queries)
+        sides = [tiling.count * tiling.queries for tiling in self.tilings]
+        axes, first = len(sides), 1 if last else 2
+        blocks = tokens.unflatten(0, (self.tilings[-1].count, *reversed(sides[:-1]), -1))
+        order = [axes, *range(axes - 1, 0, -1), 0, axes + 2]  # of (tiles, ..., first side, batch, channels, tokens)
+        order.insert(len(order) if last else 1, axes + 1)
+        image = blocks.permute(order)
+        for axis, side in enumerate(queries):
+            image = image.narrow(first + axis, 0, side)
+        image = image.flatten(first + axes - 1, first + axes)
+        image = image.movedim(-1, 1) if last else image
+        return image if sides[-1] == end else image.narrow(-1, 0, end)
+
+
+def along(image: Tensor, dim: int, weights: Tensor) -> Tensor:
+    """Axis `dim` of `image`, which is stored row-major, mixed by one product with `weights`, (queries, keys)."""
+    lead, rest = image.shape[:dim], image.shape[dim + 1 :]
+    lines = image.reshape(math.prod(lead), image.shape[dim], *([math.prod(rest)] if rest else []))
+    return product(weights, lines).view(*lead, weights.shape[0], *rest)
+
+
+def product(weights: Tensor, lines: Tensor) -> Tensor:
+    """`weights`, (queries, keys), times each of `lines`, (lines, keys) or (lines, keys, rest)."""
+    return lines @ weights.mT if lines.ndim == 2 else weights.expand(lines.shape[0], -1, -1).bmm(lines)
+
+
+def holds_all(padding: Padding) -> bool:
+    """Whether an image holds all keys that are not 0, in their order."""
+    return padding.mode == "zeros" and min(padding.before + padding.after) >= 0 and max(padding.spacing) == 1
+
+
+def crops_of(padding: Padding, sides: Sides) -> tuple[Crop, ...]:
+    """For each axis the keys that are read: those of the image where the padding's zeros add nothing to a sum."""
+    if holds_all(padding):
+        return tuple((before, before + side) for before, side in zip(padding.before, sides, strict=True))
+    return tuple((0, side) for side in padding.sides(sides))

@@ -1,0 +1,56 @@
+"""Windows of an axis against torch's unfold: values, derivatives of both orders and directions, and under vmap."""
+
+import pytest
+import torch
+
+from conv2attn.layers.attention.engines import windows
+from conv2attn.layers.attention.engines.windows import Windows
+from conv2attn.testing import assert_same
+
+SHAPES = {
+    "overlapping": ((3, 29, 2), 1, 11, 4),
+    "behind the last one": ((2, 40, 3), 1, 8, 8),
+    "with gaps": ((29, 5), 0, 3, 5),
+    "one": ((29, 5), 0, 29, 1),
+    "on the last axis": ((3, 29), 1, 11, 4),
+    "with numbers left over": ((30, 2), 0, 11, 4),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_windows_have_the_values_and_derivatives_of_unfold(case):
+    shape, *how = SHAPES[case]
+    lines = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    expected, found = lines.unfold(*how), Windows.apply(lines, *how)
+    assert_same(found.detach(), expected.detach())
+    weights = torch.randn(found.shape, dtype=torch.float64)
+    got, wanted = (torch.autograd.grad((each * weights).sum(), lines)[0] for each in (found, expected))
+    assert_same(got, wanted, 1e-12)
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(lambda x: Windows.apply(x, *how).square(), (lines,))
+
+
+def test_windows_are_a_view():
+    lines = torch.randn(29)
+    assert Windows.apply(lines, 0, 5, 2).data_ptr() == lines.data_ptr()
+
+
+def test_windows_follow_torch_func():
+    lines, tangents = torch.randn(4, 9), torch.randn(4, 9)
+
+    def run(line):
+        return Windows.apply(line, 0, 3, 2).square()
+
+    _, found = torch.vmap(lambda *pair: torch.func.jvp(run, pair[:1], pair[1:]))(lines, tangents)
+    assert_same(found, 2 * lines.unfold(1, 3, 2) * tangents.unfold(1, 3, 2))
+    each = torch.vmap(torch.func.grad(lambda line: run(line).sum()))(lines)
+    visits = torch.tensor([1, 1, 2, 1, 2, 1, 2, 1, 1])
+    assert_same(each, 2 * visits * lines, 1e-6)
+
+
+def test_a_gradient_without_what_overlaps_is_found(monkeypatch):
+    """Planted: a window gives its first numbers back, up to where the next one begins."""
+    right = windows.overlapped
+    monkeypatch.setattr(windows, "overlapped", lambda parts, dim, step, side: right(parts[..., :step], dim, step, side))
+    with pytest.raises(AssertionError):
+        test_windows_have_the_values_and_derivatives_of_unfold("overlapping")
