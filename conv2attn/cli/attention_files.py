@@ -26,7 +26,7 @@ from conv2attn.networks import attention_layers
 from conv2attn.networks.positions import PositionAttention, Unread
 from conv2attn.networks.provenance import assumed_of, published_size
 from conv2attn.networks.reading.records import Read, Reads
-from conv2attn.networks.specimens import Inputs, with_others
+from conv2attn.networks.specimens import Inputs, wanted_inputs, with_others
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attention_rows import AttentionRows
@@ -258,7 +258,10 @@ def facts_of_file(
             if replacing.labels and isinstance(images, Tensor):
                 options |= {"labels": read_labels(replacing.labels, tokens.inputs or "", len(images))}
         report = heads(attending, images, grid=grid, extra_tokens=extra, progress=bar, **options)
-    return replace(report, read_as=assumed_of(attending if isinstance(attending, nn.Module) else None)), attending
+    if not isinstance(attending, nn.Module):
+        return report, attending
+    needed = f"--inputs {wanted_inputs(attending)[1]}" if report.needed else ""
+    return replace(report, read_as=assumed_of(attending), needed=needed), attending
 
 
 def compared_in(

@@ -135,6 +135,16 @@ def with_others(network: nn.Module, main: Tensor, described: str) -> Specimen:
     return Specimen(main, name, batch, described)
 
 
+def wanted_inputs(network: nn.Module) -> tuple[str, str]:
+    """What a network runs on, in a word, and a name of a file or folder with it: ("waves", "waves.npy")."""
+    if takes_ids(network):
+        return "ids", "ids.npy"
+    if (word := {WAVES: "waves", SPECTRA: "spectra"}.get(main_input(network))) is not None:
+        return word, f"{word}.npy"
+    pictures = any(isinstance(each, nn.Conv2d) for each in network.modules())
+    return ("images", "images") if pictures else ("inputs", "inputs.npy")
+
+
 def takes_ids(network: nn.Module) -> bool:
     """Whether a network may be called with ids of tokens: its library says so, or says nothing and it embeds."""
     name = main_input(network)

@@ -19,6 +19,7 @@ from conv2attn.networks.positions import PositionAttention, Unread, position_att
 from conv2attn.networks.positions.position_attention import ATTENDS
 from conv2attn.networks.reading.phase import own_sides, read_network
 from conv2attn.networks.reading.records import Read, Reads, Tokens
+from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
 from conv2attn.span.grids import as_sides, axes_named, sides_among
@@ -203,7 +204,7 @@ def needs_inputs(network: nn.Module) -> None:
     raise UsageError(
         "C2A502",
         f"attention of the {kind} depends on its inputs",
-        "Pass --inputs, or ask for positions alone with --position-only.",
+        f"Pass {wanted_inputs(network)[0]} with --inputs, or ask for positions alone with --position-only.",
     )
 
 

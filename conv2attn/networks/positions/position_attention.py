@@ -124,5 +124,5 @@ def undetermined_layers(
             reason = next((reasons[each] for each in around if each in reasons), None)
             yield (
                 place.name,
-                Unread(reason or f"there is no rule that reads positions alone off a {forward_kind(place.module)}"),
+                Unread(reason or f"no rule reads positions alone from a {forward_kind(place.module)}"),
             )

@@ -191,14 +191,15 @@ class HeadsReport(Result, frozen=True, eq=False):
     """Facts of the heads of each layer: numbers, no verdict of a claim. Undecided, with exit code 3, where no layer was
     read.
 
-    `read_as` is what was assumed of the file of the network, in words; `together` is the effect of replacing heads
-    at once.
+    `read_as` is what was assumed of the file of the network, in words, `needed` what to pass so that layers that were
+    not read are, in the words of the caller; `together` is the effect of replacing heads at once.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
     layers: tuple[LayerFacts, ...]
     read_as: str = ""
     together: ReplacedTogether | None = None
+    needed: str = ""
     schema: Literal["conv2attn.heads/4"] = "conv2attn.heads/4"
 
     @property

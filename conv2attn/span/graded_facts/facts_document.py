@@ -72,6 +72,8 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
         lines = tuple(tuple(head_cells(layer, head)) for layer in report.layers for head in layer.heads)
         parts.append(Table(of_heads, lines, leaving("head")))
         parts.append(Notes(tuple(line for layer in report.layers for line in layer_remarks(layer))))
+    if report.needed:
+        unread.append(f"pass {report.needed}, and attention is captured as the network runs")
     return Document((said,), (*parts, Notes(tuple(unread))))
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, renamed
 from conv2attn.errors import UsageError
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.records import Windows
+from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.graded_facts.effects import ReplacedBy
@@ -121,7 +122,12 @@ def heads(
             notes += (profiles_of(rows).sentence if windows is None else windowed,)
         layer = msgspec.structs.replace(found, replay=read.replay, notes=notes)
         facts.append(layer if replacing is None else replacing.layer(layer, read, rows))
-    return HeadsReport(tuple(facts), together=None if replacing is None else replacing.together())
+    without = isinstance(model, nn.Module) and example_input is None and any(layer.unread for layer in facts)
+    return HeadsReport(
+        tuple(facts),
+        needed=f"example_input={wanted_inputs(model)[0]}" if without else "",
+        together=None if replacing is None else replacing.together(),
+    )
 
 
 def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor, Tensor | None] | None) -> LayerFacts:

@@ -159,3 +159,30 @@ def test_the_title_of_a_picture_is_not_cut(kernel):
 def test_images_that_are_not_finite_are_refused_as_images():
     np.save("images.npy", np.full((2, 2, 4, 4), np.nan, np.float32))
     refused("heads", "layer.pt", "--inputs", "images.npy", match="images.npy holds numbers that are not finite")
+
+
+@pytest.mark.parametrize(
+    ("front", "word", "file"),
+    [
+        (nn.Embedding(9, 8), "ids", "ids.npy"),
+        (nn.Conv2d(3, 8, 1), "images", "images"),
+        (nn.Linear(3, 8), "inputs", "inputs.npy"),
+    ],
+)
+def test_a_network_that_was_not_read_says_what_to_pass_in_the_words_of_the_caller(front, word, file):
+    network = nn.Sequential(front, nn.MultiheadAttention(8, 2, batch_first=True)).eval()
+    said = str(conv2attn.heads(network))
+    assert f"pass example_input={word}, and attention is captured as the network runs" in " ".join(said.split())
+    assert "--" not in said
+    torch.save(network, "network.pt")
+    found = call("heads", "network.pt")
+    assert found.exit_code == 3
+    assert f"pass --inputs {file}, and attention is captured as the network runs" in " ".join(found.stdout.split())
+    assert "example_input" not in found.stdout
+    refused("check-span", "network.pt", match=f"Pass {word} with --inputs")
+
+
+def test_a_network_that_was_read_is_not_told_what_to_pass():
+    network = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    assert not conv2attn.heads(network, torch.rand(2, 9, 8), grid=(3, 3)).needed
+    assert "example_input" not in str(conv2attn.heads(hard((6, 6), OFFSETS)))
