@@ -2,20 +2,23 @@
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from conv2attn.extras import optional
 from conv2attn.generators import generators_kept
-from conv2attn.lab.data import Augmentation, accuracy, normalised_images, read_images_of
-from conv2attn.lab.starts.arms import Faster, begin
-from conv2attn.lab.starts.starts_plan import BATCH, CLIP, TASKS, WARM_UP, WEIGHT_DECAY
-from conv2attn.lab.starts.task_networks import network_of
+from conv2attn.lab.data import Augmentation, LabelledImages, accuracy, normalised_images, read_images_of
+from conv2attn.lab.starts.arms import ARMS, begin, faster
+from conv2attn.lab.starts.starts_plan import BATCH, CLIP, TASKS, TIMM_SIZES, WARM_UP, WEIGHT_DECAY, Task
 from conv2attn.networks.capture import capture
 from conv2attn.networks.starts import Start
+from conv2attn.networks.starts.start import draw_as_torch
+from conv2attn.networks.zoo.transformer import TransformerPlan, VisionTransformer
 
 HEAD_IMAGES = 64
 """Images on which heads are measured, and which fix the scale of a start."""
@@ -45,49 +48,26 @@ class RunKey:
 
 
 def run_start(key: RunKey) -> dict[str, Any]:
-    """Trains one network by its seed, and returns its row: see `train_start`."""
-    with generators_kept(seed=key.seed):
-        return train_start(key)
+    """Trains one network by its seed, and returns its row.
 
-
-def train_start(key: RunKey) -> dict[str, Any]:
-    """Trains one network and returns its row.
-
-    Trained by AdamW on the first images, mirrored at random where that keeps the class, with a rate that rises and
-    falls once (Smith and Topin 2019). Evaluated on the test images, or on the last `held_out` training images.
+    Evaluated on the test images, or on the last `held_out` training images.
     """
     start_time = time.process_time()
     task = TASKS[key.data]
     images = read_images_of(task.data)
     mean, deviation = images.statistics()
-    pixels, labels = images.pixels[: key.images], images.labels[: key.images]
     test, truth = images.test_pixels, images.test_labels
     if key.held_out:
         test, truth = images.pixels[-key.held_out :], images.labels[-key.held_out :]
     test = normalised_images(test, mean, deviation)
+    shown_images = normalised_images(images.pixels[: min(key.images, HEAD_IMAGES)], mean, deviation)
     start_name, _, torch_drawn = key.arm.partition("/")
-    network = network_of(task, images.shape[1], "torch" if torch_drawn else "vit", key.seed)
-    shown_images = normalised_images(pixels[:HEAD_IMAGES], mean, deviation)
-    start = begin(network, start_name, key.seed, shown_images)
-    before = displacements(network, shown_images)
-    optimiser = torch.optim.AdamW(network.parameters(), key.rate, weight_decay=WEIGHT_DECAY, fused=True)
-    steps = key.images // BATCH
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, key.rate, key.epochs * steps, pct_start=WARM_UP)
-    generator = torch.Generator().manual_seed(key.seed)
-    augment = Augmentation(0, images.mirrors)
-    curve, loss, faster = [], torch.tensor(0.0), Faster.of(start_name)
-    for _ in range(key.epochs):
-        network.train()
-        for chosen in torch.randperm(len(pixels), generator=generator)[: steps * BATCH].split(BATCH):
-            batch = normalised_images(augment(pixels[chosen], generator), mean, deviation)
-            loss = cross_entropy(network(batch), labels[chosen])
-            optimiser.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(network.parameters(), CLIP)
-            with faster.step(network):
-                optimiser.step()
-            schedule.step()
-        curve.append(accuracy(network.eval(), test[:CURVE], truth[:CURVE]))
+    with generators_kept(seed=key.seed):
+        network = network_of(task, images.shape[1], "torch" if torch_drawn else "vit", key.seed)
+        start = begin(network, start_name, key.seed, shown_images)
+        before = displacements(network, shown_images)
+        epochs = trained(network, key, images.first(key.images), mean, deviation, ARMS[start_name].factor)
+        curve = [accuracy(network.eval(), test[:CURVE], truth[:CURVE]) for _ in epochs]
     after = displacements(network, shown_images)
     return {
         **dict(zip(RunKey.__dataclass_fields__, key.text, strict=True)),
@@ -96,6 +76,50 @@ def train_start(key: RunKey) -> dict[str, Any]:
         "seconds": round(time.process_time() - start_time),
         "curve": " ".join(f"{share:.3f}" for share in curve),
     }
+
+
+def network_of(task: Task, side: int, drawn: Literal["vit", "torch"], seed: int) -> nn.Module:
+    """A fresh network for square images, from the current generator.
+
+    Args:
+        drawn: "vit" draws linear layers with deviation 0.02, "torch" by their widths.
+        seed: of the second draw of timm's network, where "torch" replaces the first.
+    Raises:
+        UsageError: timm cannot be imported (C2A003).
+    """
+    if task.library == "torch":
+        return VisionTransformer(TransformerPlan(side=side, patch=task.patch, drawn=drawn))
+    timm = optional("timm.models.vision_transformer", "the start of timm's network")
+    network: nn.Module = timm.VisionTransformer(img_size=side, patch_size=task.patch, **TIMM_SIZES)
+    if drawn == "torch":
+        draw_as_torch(network, seed)
+    return network
+
+
+def trained(
+    network: nn.Module, key: RunKey, images: LabelledImages, mean: Tensor, deviation: Tensor, factor: float
+) -> Iterator[None]:
+    """Trains a network, and yields after each epoch.
+
+    By AdamW, on images mirrored at random where that keeps the class, with a rate that rises and falls once (Smith and
+    Topin 2019); queries and keys move by `factor` times what each step moves them.
+    """
+    steps, generator = key.images // BATCH, torch.Generator().manual_seed(key.seed)
+    augment = Augmentation(0, images.mirrors)
+    optimiser = torch.optim.AdamW(network.parameters(), key.rate, weight_decay=WEIGHT_DECAY, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, key.rate, key.epochs * steps, pct_start=WARM_UP)
+    for _ in range(key.epochs):
+        network.train()
+        for chosen in torch.randperm(len(images.pixels), generator=generator)[: steps * BATCH].split(BATCH):
+            batch = normalised_images(augment(images.pixels[chosen], generator), mean, deviation)
+            loss = cross_entropy(network(batch), images.labels[chosen])
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+            with faster(network, factor):
+                optimiser.step()
+            schedule.step()
+        yield
 
 
 def displacements(network: nn.Module, images: Tensor) -> Tensor:

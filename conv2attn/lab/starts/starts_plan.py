@@ -30,13 +30,8 @@ START_ARMS = (
     "strong-3/torch",
     "faster-5/torch",
 )
-"""Starts, the most telling of the first plan first. `default` draws linear layers with deviation 0.02, as vision
-transformers do; `/torch` as torch does, by their widths. shift-K-ALPHA is `start_at_convolution`; `written` is
-shift-3-2 with the zeroed rows of what writes to tokens left as drawn; `positions` has its position channels and
-zeroed rows, and drawn heads. far-ALPHA turns the heads of shift-3-ALPHA to offsets outside the kernel; in random-
-ALPHA they read the same waves by random matrices of the same norm; image-ALPHA is `start_at_convolution` over all
-offsets, with values that do not read the waves, and queries and keys that read content as drawn; strong-F multiplies
-drawn queries and keys by F, and faster-F what each step moves them by."""
+"""Starts, the most telling of the first plan first; `arms.ARMS` says what each does. `default` draws linear layers
+with deviation 0.02, as vision transformers do; `/torch` as torch does, by their widths."""
 START_SEEDS = (0, 1, 2, 3, 4)
 CONTROL_SEEDS = (5, 6, 7, 8, 9)
 """Seeds of the controls: image-2 was put together after runs with four of the first seeds had been seen."""
@@ -62,6 +57,8 @@ TASKS = {
     "fashion-mnist/timm": Task("fashion-mnist", 2, "timm"),
 }
 """By the names in the column `data`: 49 and 16 tokens; 196 and a class token."""
+TIMM_SIZES = {"embed_dim": 64, "depth": 3, "num_heads": 4, "mlp_ratio": 2, "in_chans": 1, "num_classes": 10}
+"""Three layers of four heads of 16 numbers: with 196 tokens a run costs about three times one with 49."""
 BATCH = 50
 WEIGHT_DECAY = 0.05
 CLIP = 1.0
@@ -82,6 +79,11 @@ class TrainingSize:
     arms: tuple[str, ...] = START_ARMS
     seeds: tuple[int, ...] = START_SEEDS
     anchors: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As the tables have it."""
+        return f"{self.data} {self.images} x {self.epochs}"
 
 
 CORE, REST = START_ARMS[:4], START_ARMS[4:12]

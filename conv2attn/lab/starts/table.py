@@ -4,6 +4,7 @@ import hashlib
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
@@ -18,7 +19,6 @@ from conv2attn.lab.starts.starts_plan import (
     RATE_SEED,
     START_ARMS,
     START_RATES,
-    START_SEEDS,
     TASKS,
     TRAINING_SIZES,
     TrainingSize,
@@ -53,9 +53,9 @@ START_COLUMNS = tuple(MEANINGS)
 def rate_keys(data: str) -> list[RunKey]:
     """The runs that choose the rate of each arm that is trained on a data set."""
     images, epochs, held_out = CHOSEN_AT[data]
-    trained = {arm for size in TRAINING_SIZES if size.data == data for arm in size.arms}
-    arms = [arm for arm in START_ARMS if arm in trained]
-    return [RunKey(data, images, epochs, arm, rate, RATE_SEED, held_out) for arm in arms for rate in START_RATES]
+    arms = {arm for size in TRAINING_SIZES if size.data == data for arm in size.arms}
+    every = product(sorted(arms, key=START_ARMS.index), START_RATES)
+    return [RunKey(data, images, epochs, arm, rate, RATE_SEED, held_out) for arm, rate in every]
 
 
 def accuracies_of(rows: Sequence[RunRow]) -> dict[tuple[str, ...], float]:
@@ -130,70 +130,66 @@ class Starts(Report):
         rows = (row for row in self.rows if tuple(row[name] for name in names) == values)
         return {row["seed"]: row for row in rows if row["seed"] in seeds}
 
+    def accuracies(self, size: TrainingSize, arm: str) -> dict[str, float]:
+        """The accuracy of each run of an arm at a size in per cent, by seed."""
+        return {seed: 100 * float(row["accuracy"]) for seed, row in self.runs_of(size, arm).items()}
+
+    def gain(self, size: TrainingSize, arm: str, anchor: str) -> str:
+        """Mean and standard error of the gain of an arm over another, seed by seed."""
+        if arm == anchor:
+            return "-"
+        mine, theirs = self.accuracies(size, arm), self.accuracies(size, anchor)
+        return mean_and_error([mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs)])
+
 
 @document.register
 def _(starts: Starts, verbose: bool = False) -> Document:
     """A row for each arm and size, and the accuracies by which rates were chosen; verbose: rows and columns too."""
-    columns = ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept")
-    rows = tuple(arm_cells(starts, size, arm) for size in TRAINING_SIZES for arm in size.arms if not size.anchors)
-    controls = tuple(control_cells(starts, size, arm) for size in TRAINING_SIZES for arm in size.arms if size.anchors)
-    done = sum(len(starts.runs_of(size, arm)) for size in TRAINING_SIZES for arm in size.arms)
-    planned = sum(len(size.arms) * len(size.seeds) for size in TRAINING_SIZES)
-    compared = sum(cell != "-" for row in controls for cell in row[4:])
+    arms = [(size, arm) for size in TRAINING_SIZES for arm in size.arms]
+    controls = tuple(control_cells(starts, size, arm) for size, arm in arms if size.anchors)
+    done, planned = sum(len(starts.runs_of(*each)) for each in arms), sum(len(size.seeds) for size, _ in arms)
     summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
-    notes = (
-        "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
-        "shifts: heads with a quarter of their attention at one displacement, before > after training.",
-        "kept: planted heads that attend most at their offset after training.",
-    )
-    accuracies, keys = accuracies_of(starts.rows), [key for data in CHOSEN_AT for key in rate_keys(data)]
-    shares = {key: accuracies.get(key.text) for key in keys}
-    cells = {key: "-" if share is None else f"{100 * share:.2f}" for key, share in shares.items()}
-    rates = tuple(
-        (data, arm, *(cell for key, cell in cells.items() if (key.data, key.arm) == (data, arm)))
-        for data in CHOSEN_AT
-        for arm in START_ARMS
-        if any((key.data, key.arm) == (data, arm) for key in keys)
-    )
-    rate_table = Table(("data", "start", *(f"validation at {rate:g}" for rate in START_RATES)), rates)
+    accuracies = accuracies_of(starts.rows)
+    shares = {key.text: accuracies.get(key.text) for data in CHOSEN_AT for key in rate_keys(data)}
+    rates: dict[tuple[str, str], list[str]] = {}
+    for (data, _, _, arm, *_), share in shares.items():
+        rates.setdefault((data, arm), []).append("-" if share is None else f"{100 * share:.2f}")
     tested, chosen = sum(row["held_out"] == "0" for row in starts.rows), sum(s is not None for s in shares.values())
     counts = f"{tested} on the test images, {chosen} that chose a rate, {len(starts.rows) - tested - chosen} of rates"
-    details = (
-        Notes((f"{len(starts.rows)} rows: {counts} dropped",)),
-        Table(("column", "what it is"), (*MEANINGS.items(),)),
-    )
-    return Document(
-        (summary,),
-        (
-            Table(columns, rows, ("runs", "kept", "shifts")),
-            Notes(notes),
-            *([Table(("images x epochs", "start", "runs", "accuracy", *OVER), controls)] if controls else []),
-            *([Notes((f"over: gain over this start, seed by seed; {compared} comparisons.",))] if controls else []),
-            rate_table,
-            *(details if verbose else ()),
+    compared = sum(cell != "-" for row in controls for cell in row[4:])
+    blocks: list[Table | Notes] = [
+        Table(
+            ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept"),
+            tuple(arm_cells(starts, size, arm) for size, arm in arms if not size.anchors),
+            ("runs", "kept", "shifts"),
         ),
-    )
+        Notes(TABLE_NOTES),
+        *([Table(("images x epochs", "start", "runs", "accuracy", *OVER), controls)] if controls else []),
+        *([Notes((f"over: gain over this start, seed by seed; {compared} comparisons.",))] if controls else []),
+        Table(
+            ("data", "start", *(f"validation at {rate:g}" for rate in START_RATES)),
+            tuple((*each, *cells) for each, cells in rates.items()),
+        ),
+    ]
+    if verbose:
+        blocks.append(Notes((f"{len(starts.rows)} rows: {counts} dropped",)))
+        blocks.append(Table(("column", "what it is"), (*MEANINGS.items(),)))
+    return Document((summary,), tuple(blocks))
 
 
+TABLE_NOTES = (
+    "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
+    "shifts: heads with a quarter of their attention at one displacement, before > after training.",
+    "kept: planted heads that attend most at their offset after training.",
+)
 OVER = tuple(f"over {anchor}" for anchor in ANCHORS)
 
 
 def control_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
     """The row of an arm beside the anchors of its size: training set, arm, runs, accuracy, gain over each anchor."""
-    shares = {
-        each: {seed: 100 * float(row["accuracy"]) for seed, row in starts.runs_of(size, each).items()}
-        for each in (arm, *size.anchors)
-    }
-    gains = [
-        mean_and_error(
-            [shares[arm][seed] - shares[anchor][seed] for seed in sorted(shares[arm].keys() & shares[anchor])]
-        )
-        if anchor != arm and anchor in size.anchors
-        else "-"
-        for anchor in ANCHORS
-    ]
-    runs = f"{len(shares[arm])} of {len(size.seeds)}"
-    return (f"{size.data} {size.images} x {size.epochs}", arm, runs, mean_and_error([*shares[arm].values()]), *gains)
+    gains = [starts.gain(size, arm, anchor) if anchor in size.anchors else "-" for anchor in ANCHORS]
+    shares = [*starts.accuracies(size, arm).values()]
+    return (size.text, arm, f"{len(shares)} of {len(size.seeds)}", mean_and_error(shares), *gains)
 
 
 def arm_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
@@ -201,23 +197,19 @@ def arm_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
 
     Shifts are mean counts of heads, before and after training; kept counts planted heads that kept their offset.
     """
-    default = "default" + "".join(arm.partition("/")[1:])
-    runs, plain = starts.runs_of(size, arm), starts.runs_of(size, default)
-    head = (f"{size.data} {size.images} x {size.epochs}", arm)
+    runs = [*starts.runs_of(size, arm).values()]
+    done = f"{len(runs)} of {len(size.seeds)}"
     if not runs:
-        return (*head, "-", f"0 of {len(START_SEEDS)}", "-", "-", "-", "-")
-    first = next(iter(runs.values()))
-    accuracies = {seed: 100 * float(row["accuracy"]) for seed, row in runs.items()}
-    both = sorted(runs.keys() & plain.keys()) if arm != default else []
-    gains = [accuracies[seed] - 100 * float(plain[seed]["accuracy"]) for seed in both]
-    before, after = (
-        statistics.fmean(float(row[f"shifts_{when}"]) for row in runs.values()) for when in ("before", "after")
+        return (size.text, arm, "-", done, "-", "-", "-", "-")
+    shifts = " > ".join(
+        f"{statistics.fmean(float(row[column]) for row in runs):.0f}" for column in ("shifts_before", "shifts_after")
     )
-    planted = [float(row["kept"]) for row in runs.values() if row["kept"]]
-    kept = f"{statistics.fmean(planted):.0f} of {first['heads']}" if planted else "-"
-    rate = f"{first['rate']} "  # as text: numbers are cut to two digits
-    means = mean_and_error([*accuracies.values()]), mean_and_error(gains)
-    return (*head, rate, f"{len(runs)} of {len(START_SEEDS)}", *means, f"{before:.0f} > {after:.0f}", kept)
+    planted = [float(row["kept"]) for row in runs if row["kept"]]
+    kept = f"{statistics.fmean(planted):.0f} of {runs[0]['heads']}" if planted else "-"
+    rate = f"{runs[0]['rate']} "  # as text: numbers are cut to two digits
+    accuracy = mean_and_error([*starts.accuracies(size, arm).values()])
+    gain = starts.gain(size, arm, "default" + "".join(arm.partition("/")[1:]))
+    return (size.text, arm, rate, done, accuracy, gain, shifts, kept)
 
 
 def mean_curves(starts: Starts, size: TrainingSize) -> dict[str, list[float]]:

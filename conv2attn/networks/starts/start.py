@@ -1,52 +1,40 @@
 """A transformer of stock modules whose heads begin as soft shifts: nothing of its code or shapes changes."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import product
-from typing import Any, Literal, final
+from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from conv2attn.arguments import Selection
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
-from conv2attn.networks.reading.phase import literally, read_network
+from conv2attn.networks.conversion.replacement import evaluating
 from conv2attn.networks.starts import kernel
 from conv2attn.networks.starts.parts import (
     Parts,
+    StartLayer,
     attending_layers,
+    default_writers,
+    named_writers,
+    table_of,
+)
+from conv2attn.networks.starts.shifts import Offset, Shifts, check_finite, dealt
+from conv2attn.networks.starts.start_report import Start
+from conv2attn.networks.starts.start_values import blind_values, check_convolution, take_values
+from conv2attn.networks.starts.table_heads import bias_tables, common_window, start_on_biases, start_on_positions
+from conv2attn.networks.starts.trace import (
     check_grid_tokens,
     check_same_tokens,
-    default_writers,
     layers_on_table,
-    named_writers,
     start_inputs,
-    table_of,
+    token_sides,
     trace_run,
 )
-from conv2attn.networks.starts.start_heads import (
-    SHARE,
-    blind_values,
-    check_convolution,
-    check_finite,
-    odds_of,
-    sides_of_table,
-    silence,
-    start_channels,
-    start_on_table,
-    start_tables,
-    tables_of,
-    take_values,
-    write_positions,
-)
-from conv2attn.networks.starts.start_report import Start
+from conv2attn.networks.starts.wave_heads import silence, start_on_waves, write_waves
 
-MOST_LEADING = 16
-"""Class tokens and registers in front of the pixels, at most."""
-OTHER_DRAW = 2**31 - 1
-"""The seed of a second run, in which tokens that are dropped at random are others."""
 HARDEST = 128.0
 """The largest alpha: there heads are one-hot in float32, and queries and keys have no gradient."""
 
@@ -113,23 +101,19 @@ def start_at_convolution(
     Source: Zheng et al. 2025 (arXiv 2505.19985) for heads that begin as shifts; docs/theory.md for this construction.
     """
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= HARDEST:
-        raise AlphaError(
-            "C2A130",
-            f"alpha={alpha!r} is not a number above 0 and at most {HARDEST:g}",
-            "Pass a number within these limits.",
-        )
+        reason = f"alpha={alpha!r} is not a number above 0 and at most {HARDEST:g}"
+        raise AlphaError("C2A130", reason, "Pass a number within these limits.")
     if type(seed) is not int or not 0 <= seed < 2**63:
-        raise UsageError(
-            "C2A001",
-            f"seed={seed!r} is not a whole number from 0 to 2^63 - 1",
-            "Pass a whole number within these limits.",
-        )
-    if positions not in ("waves", "given"):
-        raise UsageError("C2A002", f"positions={positions!r} is neither 'waves' nor 'given'", "Pass one of both.")
-    if content not in ("silent", "drawn"):
-        raise UsageError("C2A002", f"content={content!r} is neither 'silent' nor 'drawn'", "Pass one of both.")
-    if draw not in ("kept", "torch"):
-        raise UsageError("C2A002", f"draw={draw!r} is neither 'kept' nor 'torch'", "Pass one of both.")
+        reason = f"seed={seed!r} is not a whole number from 0 to 2^63 - 1"
+        raise UsageError("C2A001", reason, "Pass a whole number within these limits.")
+    for name, value, choices in (
+        ("positions", positions, ("waves", "given")),
+        ("content", content, ("silent", "drawn")),
+        ("draw", draw, ("kept", "torch")),
+    ):
+        if value not in choices:
+            reason = f"{name}={value!r} is neither {choices[0]!r} nor {choices[1]!r}"
+            raise UsageError("C2A002", reason, "Pass one of both.")
     if not isinstance(values, nn.Module) and values not in ("kept", "blind"):
         reason = f"values={values!r} is not 'kept', 'blind' or a convolution"
         raise UsageError("C2A002", reason, "Pass one of them.")
@@ -137,35 +121,71 @@ def start_at_convolution(
         raise UsageError("C2A006", f"parts={parts!r} is not a Parts(...)", "Pass conv2attn.networks.starts.Parts(...).")
     if not isinstance(network, nn.Module):
         raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass the network itself.")
-    network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
+    network, parts = getattr(network, "_orig_mod", network), parts or Parts()  # what torch.compile wraps
     with restored_on_failure(network):
         if draw == "torch":
             draw_as_torch(network, seed)
-        reading = Reading(content == "drawn", values == "blind", values if isinstance(values, nn.Module) else None)
-        return start_weights(
-            network, kernel_size, float(alpha), seed, positions == "given", reading, example_input, parts
-        )
+        layers = attending_layers(network, parts.heads)
+        inputs = start_inputs(network, example_input)
+        trace = trace_run(network, layers, inputs)
+        tables = bias_tables(network, layers)
+        if (content, values) != ("silent", "kept") and (tables or positions == "given"):
+            reason = (
+                "values='blind' or of a convolution, and content='drawn', need positions='waves' and a table of them"
+            )
+            raise UsageError("C2A004", reason, "Pass positions='waves', or leave them out.")
+        if tables:
+            notes = tuple(f"{name} is left alone: it has no table of biases" for name in sorted({*layers} - {*tables}))
+            sides, layers = common_window(tables), {name: layers[name] for name in tables}
+            offsets = dealt(kernel_offsets(kernel_size, sides), layers, seed)
+            shifts = Shifts(network, inputs, layers, offsets, sides, alpha)
+            return Start(start_on_biases(shifts, tables), notes=notes)
+        check_same_tokens(network, layers, inputs, trace)
+        layers, notes = layers_on_table(network, layers, trace)
+        first = next(iter(layers))
+        tokens, width = trace.tokens[first].shape[1:]
+        table_name, table = table_of(network, parts.positions, tokens, width)
+        check_finite(first, trace.tokens[first])
+        sides = token_sides(network, inputs, first, len(table), tokens, parts.sides)
+        check_grid_tokens(network, layers, inputs, trace, math.prod(sides))
+        if positions == "given":
+            offsets = dealt(kernel_offsets(kernel_size, sides), layers, seed)
+            rows, residuals = start_on_positions(Shifts(network, inputs, layers, offsets, sides, alpha))
+            return Start(rows, notes=notes + residuals)
+        count = waves_of(layers, sides, alpha, width)
+        channels = 2 * len(sides) * count
+        if isinstance(values, nn.Module):
+            kernel_size = check_convolution(values, width - channels, len(sides))
+        taps = kernel_offsets(kernel_size, sides)
+        shifts = Shifts(network, inputs, layers, dealt(taps, layers, seed), sides, alpha)
+        if isinstance(values, nn.Module):
+            take_values(shifts, taps, values)
+        writers = named_writers(network, parts.writers) or [*default_writers(network, layers, trace.order, width)]
+        writers = [name for name in writers if not table_name.startswith(f"{name}.")]
+        for name in writers:
+            silence(network.get_submodule(name), channels)
+        waves = write_waves(shifts, table, count, tokens > shifts.tokens)
+        if values == "blind":
+            blind_values(shifts, channels)
+        rows = start_on_waves(shifts, waves, count, content == "drawn")
+        return Start(rows, channels, count, tuple(writers), notes)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """What heads read beside the waves at the start.
+def waves_of(layers: Mapping[str, StartLayer], sides: tuple[int, ...], alpha: float, width: int) -> int:
+    """The waves of each axis, as many as the narrowest heads can read.
 
-    Args:
-        content: queries and keys read the other channels as drawn.
-        blind: values do not read the waves.
-        convolution: its taps are the values and outputs.
+    Raises:
+        UnsupportedError: heads are too narrow, or tokens (C2A604).
     """
-
-    content: bool
-    blind: bool
-    convolution: nn.Module | None
-
-    @property
-    def plain(self) -> bool:
-        """Whether it says nothing that needs position channels of their own."""
-        return not (self.content or self.blind) and self.convolution is None
+    narrowest = min(layers.values(), key=lambda layer: layer.width)
+    if narrowest.width < 2 * len(sides):
+        reason = f"{narrowest.name}: heads of {narrowest.width} numbers are narrower than {2 * len(sides)}"
+        raise UnsupportedError("C2A604", reason, "Take fewer heads.")
+    count = kernel.fitting_count(sides, alpha, min(narrowest.width, width // 2))
+    if (channels := 2 * len(sides) * count) >= width:
+        reason = f"{channels} position channels leave none of {width} to content"
+        raise UnsupportedError("C2A604", reason, "Take a wider network, or fewer waves.")
+    return count
 
 
 def draw_as_torch(network: nn.Module, seed: int) -> None:
@@ -194,201 +214,55 @@ def restored_on_failure(network: nn.Module) -> Iterator[None]:
     """
     weights = [*network.parameters()]
     dtypes = {str(value.dtype).removeprefix("torch.") for value in weights} - {"float32", "float64"}
-    if dtypes:
-        found = f"its parameters are {', '.join(sorted(dtypes))}"
-        raise UsageError("C2A006", found, "Start the network in float32, and cast it afterwards.")
-    if any(tensor.is_meta for tensor in weights):
-        raise UsageError("C2A006", "its parameters are on meta", "Give them values first: network.to_empty(...).")
-    if any(tensor.is_inference() for tensor in weights):
-        raise UsageError("C2A006", "its parameters are of inference mode", "Build it outside of inference mode.")
-    tensors = [tensor.detach() for tensor in (*network.parameters(), *network.buffers()) if not is_lazy(tensor)]
+    for refused, reason, remedy in (
+        (dtypes, ", ".join(sorted(dtypes)), "Start the network in float32, and cast it afterwards."),
+        (any(each.is_meta for each in weights), "on meta", "Give them values first: network.to_empty(...)."),
+        (any(each.is_inference() for each in weights), "of inference mode", "Build it outside of inference mode."),
+    ):
+        if refused:
+            raise UsageError("C2A006", f"its parameters are {reason}", remedy)
+    tensors = [each.detach() for each in (*weights, *network.buffers()) if not is_lazy(each)]
     state = [(tensor, tensor.clone()) for tensor in tensors]
-    modes = {module: module.training for module in network.modules()}
-    try:
+
+    def restore() -> None:
         for tensor, value in state:
             tensor.copy_(value)
-        network.eval()
-    except (RuntimeError, NotImplementedError) as error:
-        message = str(error).partition(".")[0]
-        remedy = "Pass a module whose weights are its own, and that has code of its own."
-        raise UsageError(
-            "C2A006", f"it cannot be written in place or put in evaluation mode ({message})", remedy
-        ) from error
-    fastpath = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it would not call the modules that are watched
-    try:
-        with torch.autocast(tensors[0].device.type if tensors else "cpu", enabled=False):
-            yield
-    except BaseException:
-        for tensor, value in state:
-            tensor.copy_(value)
-        raise
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fastpath)
-        for module, mode in modes.items():
-            module.training = mode
+
+    device = tensors[0].device.type if tensors else "cpu"
+    with ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)  # it rounds otherwise than attention that is captured
+        try:
+            restore()
+            stack.enter_context(evaluating(network))
+        except (RuntimeError, NotImplementedError) as error:
+            reason = f"it cannot be written in place or put in evaluation mode ({str(error).partition('.')[0]})"
+            remedy = "Pass a module whose weights are its own, and that has code of its own."
+            raise UsageError("C2A006", reason, remedy) from error
+        try:
+            with torch.autocast(device, enabled=False):
+                yield
+        except BaseException:
+            restore()
+            raise
 
 
-def start_weights(
-    network: nn.Module,
-    kernel_size: int | Sequence[int] | Literal["image"],
-    alpha: float,
-    seed: int,
-    keep_table: bool,
-    reading: Reading,
-    example_input: Any,
-    parts: Parts | None,
-) -> Start:
-    """Sets the weights of a network in evaluation mode."""
-    parts = parts or Parts()
-    layers = attending_layers(network, parts.heads)
-    inputs = start_inputs(network, example_input)
-    trace = trace_run(network, layers, inputs)
-    tables = tables_of(network, layers)
-    if not reading.plain and (tables or keep_table):
-        raise UsageError(
-            "C2A004",
-            "values='blind' or of a convolution, and content='drawn', need positions='waves' and a table of positions",
-            "Pass positions='waves', or leave them out.",
-        )
-    if tables:
-        windows = {sides_of_table(part) for part in tables.values()}
-        if len(windows) > 1:
-            raise UnsupportedError(
-                "C2A604",
-                f"its windows have {len(windows)} sizes",
-                "Pass a larger image if the last windows are cut, or take another network.",
-            )
-        offsets = kernel_offsets(kernel_size, windows.pop())
-        head_offsets = dict(
-            zip(tables, deal_offsets(offsets, [layers[name].heads for name in tables], seed), strict=True)
-        )
-        notes = tuple(f"{name} is left alone: it has no table of biases" for name in sorted({*layers} - {*tables}))
-        return Start(tuple(start_tables(network, inputs, tables, layers, head_offsets, alpha)), notes=notes)
-    check_same_tokens(network, trace, trace_run(network, layers, inputs, OTHER_DRAW))
-    layers, notes = layers_on_table(layers, trace)
-    if not layers:
-        raise UnsupportedError(
-            "C2A604",
-            f"no layer of {type(network).__name__} attends among (images, tokens, width)",
-            "Name the parts with parts=Parts(...), or pass an example_input of that form.",
-        )
-    first = next(iter(layers.values()))
-    tokens, width = trace.tokens[first.name].shape[1:]
-    table_name, table = table_of(network, parts.positions, tokens, width)
-    check_finite(first.name, trace.tokens[first.name])
-    sides = token_sides(network, inputs, first.name, len(table), tokens, parts.sides)
-    check_grid_tokens(network, layers, trace, inputs, math.prod(sides))
-    offsets, heads = kernel_offsets(kernel_size, sides), [layer.heads for layer in layers.values()]
-    if keep_table:
-        head_offsets = dict(zip(layers, deal_offsets(offsets, heads, seed), strict=True))
-        rows, residuals = start_on_table(network, inputs, [*layers.values()], head_offsets, sides, alpha)
-        return Start(tuple(rows), notes=notes + residuals)
-    writers = named_writers(network, parts.writers) or list(default_writers(network, layers, trace, width))
-    writers = [name for name in writers if not table_name.startswith(f"{name}.")]
-    narrowest = min(layers.values(), key=lambda layer: layer.width)
-    if narrowest.width < 2 * len(sides):
-        reason = f"{narrowest.name}: heads of {narrowest.width} numbers are narrower than {2 * len(sides)}"
-        raise UnsupportedError("C2A604", reason, "Take fewer heads.")
-    count = kernel.fitting_count(sides, alpha, min(narrowest.width, width // 2))
-    channels = 2 * len(sides) * count
-    if channels >= width:
-        raise UnsupportedError(
-            "C2A604",
-            f"{channels} position channels leave none of {width} to content",
-            "Take a wider network, or fewer waves.",
-        )
-    values = reading.convolution
-    if values is not None:
-        offsets = kernel_offsets(check_convolution(values, width - channels, len(sides)), sides)
-    head_offsets = dict(zip(layers, deal_offsets(offsets, heads, seed), strict=True))
-    if values is not None:
-        take_values(network, layers, head_offsets, offsets, values)
-    for name in writers:
-        silence(network.get_submodule(name), channels)
-    waves = kernel.waves(sides, count)
-    write_positions(network, table, waves, tokens - len(waves))
-    waves = waves * math.sqrt(SHARE / (1 - SHARE) / odds_of(network, inputs, first, waves))
-    write_positions(network, table, waves, tokens - len(waves))
-    if reading.blind:
-        blind_values(network, layers, channels)
-    started_rows = start_channels(
-        network, inputs, [*layers.values()], head_offsets, waves, sides, count, alpha, content=reading.content
-    )
-    return Start(tuple(started_rows), channels, count, tuple(writers), notes)
-
-
-def is_lazy(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has no numbers yet."""
-    return isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer)
-
-
-def token_sides(
-    network: nn.Module, inputs: Any, layer: str, rows: int, tokens: int, sides_argument: tuple[int, ...] | None
-) -> tuple[int, ...]:
-    """The sides of the grid of a layer's tokens: `sides_argument`, or read from a run.
-
-    Raises:
-        UsageError: nothing tells them, or the rows of the table or the tokens are not a grid and leading ones (C2A503).
-        UnsupportedError: the run shows that the tokens are not leading tokens and a grid (C2A604).
-    """
-    sides = sides_argument or ()
-    if sides_argument is None:
-        (read,) = read_network(network, inputs, Selection((literally(layer),)))
-        if read.tokens is None:
-            raise UnsupportedError("C2A604", f"{layer}: {read.unread or read.unplaced}", "Take another network.")
-        sides = read.tokens.sides
-    if not sides or not all(0 <= count - math.prod(sides) <= MOST_LEADING for count in (rows, tokens)):
-        grid = "x".join(map(str, sides)) or "no"
-        reason = f"{rows} positions, {tokens} tokens, and {grid} tokens on a grid"
-        raise UsageError("C2A503", reason, "Name it: parts=Parts(sides=...).")
-    return tuple(sides)
-
-
-def kernel_offsets(
-    kernel_size: int | Sequence[int] | Literal["image"], sides: tuple[int, ...]
-) -> list[tuple[int, ...]]:
+def kernel_offsets(kernel_size: int | Sequence[int] | Literal["image"], sides: tuple[int, ...]) -> list[Offset]:
     """The offsets of a kernel's taps, or all between two tokens of the grid.
 
     Raises:
         UsageError: a size below 1, or whose taps lie off a grid with these sides (C2A001, C2A006, C2A007).
     """
-    if kernel_size == "image":
-        kernel_size = [2 * side - 1 for side in sides]
-    sizes = [kernel_size] * len(sides) if isinstance(kernel_size, int) else kernel_size
+    largest = [2 * side - 1 for side in sides]
+    sizes = largest if kernel_size == "image" else kernel_size
+    sizes = [sizes] * len(sides) if isinstance(sizes, int) else sizes
     if not isinstance(sizes, Sequence) or not all(type(size) is int for size in sizes):
-        raise UsageError(
-            "C2A006",
-            f"kernel_size={kernel_size!r} is not a whole number for each axis",
-            "Pass a positive whole number, or one for each axis.",
-        )
+        reason = f"kernel_size={kernel_size!r} is not a whole number for each axis"
+        raise UsageError("C2A006", reason, "Pass a positive whole number, or one for each axis.")
     if len(sizes) != len(sides):
-        raise UsageError(
-            "C2A007",
-            f"kernel_size={kernel_size} is not one number for each of {len(sides)} axes",
-            "Pass one number for each axis.",
-        )
-    if any(size < 1 or size // 2 >= side for size, side in zip(sizes, sides, strict=True)):
-        grid = "x".join(map(str, sides))
-        raise UsageError(
-            "C2A001",
-            f"kernel_size={kernel_size} does not fit a grid of {grid} tokens",
-            f"Pass sizes of at least 1 and at most {'x'.join(str(2 * side - 1) for side in sides)}.",
-        )
+        reason = f"kernel_size={kernel_size} is not one number for each of {len(sides)} axes"
+        raise UsageError("C2A007", reason, "Pass one number for each axis.")
+    if not all(1 <= size <= most for size, most in zip(sizes, largest, strict=True)):
+        reason = f"kernel_size={kernel_size} does not fit a grid of {'x'.join(map(str, sides))} tokens"
+        raise UsageError("C2A001", reason, f"Pass sizes of at least 1 and at most {'x'.join(map(str, largest))}.")
     return list(product(*(range(-((size - 1) // 2), size - (size - 1) // 2) for size in sizes)))
-
-
-def deal_offsets(
-    offsets: Sequence[tuple[int, ...]], heads: Sequence[int], seed: int
-) -> Iterator[list[tuple[int, ...]]]:
-    """The offsets of the heads of each layer: the least used ones first, in random order among equals."""
-    generator = torch.Generator().manual_seed(seed)
-    times = [0] * len(offsets)
-    for count in heads:
-        chosen_offsets: list[tuple[int, ...]] = []
-        while len(chosen_offsets) < count:
-            order = torch.randperm(len(offsets), generator=generator).tolist()
-            for index in sorted(order, key=times.__getitem__)[: count - len(chosen_offsets)]:
-                times[index] += 1
-                chosen_offsets.append(offsets[index])
-        yield chosen_offsets

@@ -28,6 +28,11 @@ class TransformerPlan:
     classes: int = 10
     drawn: Literal["vit", "torch"] = "vit"
 
+    @property
+    def input_size(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of an image."""
+        return self.channels, self.side, self.side
+
 
 class VisionTransformer(nn.Module):
     """A linear embedding of patches, positions, pre-norm layers of attention, the mean over tokens, and a classifier.

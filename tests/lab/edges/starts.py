@@ -10,7 +10,7 @@ from lab.cases import quiet
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.lab.starts import START_COLUMNS, Starts, runs, table
 from conv2attn.lab.starts import starts_plan as plan
-from conv2attn.lab.starts.arms import Faster, begin
+from conv2attn.lab.starts.arms import ARMS, begin, faster
 from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
 from conv2attn.report import document
 
@@ -74,7 +74,7 @@ def test_controls_read_the_same_waves_with_the_same_norms():
 def test_faster_queries_and_keys_move_by_the_factor():
     network = fresh(layers=1)
     before = {name: value.detach().clone() for name, value in network.named_parameters()}
-    with torch.no_grad(), Faster.of("faster-5").step(network):
+    with torch.no_grad(), faster(network, ARMS["faster-5"].factor):
         for value in network.parameters():
             value.add_(1.0)
     for name, value in network.named_parameters():
@@ -83,7 +83,8 @@ def test_faster_queries_and_keys_move_by_the_factor():
         if name.endswith("in_proj_weight"):
             expected[:128] = 5.0
         assert torch.allclose(moved, expected, atol=1e-5), name
-    assert Faster.of("shift-3-2").factor == 1
+    assert ARMS["shift-3-2"].factor == 1
+    assert {arm.partition("/")[0] for arm in plan.START_ARMS} == {*ARMS}
 
 
 def test_gains_over_each_anchor_are_paired_by_the_seeds_of_the_controls():

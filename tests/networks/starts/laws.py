@@ -373,11 +373,11 @@ def test_unsupported_models_are_refused_and_unchanged():
         ({"parts": "where"}, "parts='where' is not"),
         ({"kernel_size": 0}, r"at least 1 and at most \(13, 13\)"),
         ({"parts": Parts(sides=(7,))}, "49 positions, 49 tokens, and 7 tokens"),
-        ({"example_input": (1, -28, 28)}, "is no size of an image"),
+        ({"example_input": (1, -28, 28)}, "has a side below 1"),
         ({"example_input": torch.zeros(0, 1, 28, 28)}, "or there are none"),
         ({"alpha": "2"}, "alpha='2' is not"),
         ({"positions": "x"}, "neither 'waves' nor 'given'"),
-        ({"example_input": torch.randn(1, 3, 28, 28)}, "fails on its input"),
+        ({"example_input": torch.randn(1, 3, 28, 28)}, "does not run on images of 1x3x28x28"),
         ({"example_input": torch.full((1, 1, 28, 28), math.nan)}, "are not finite"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -1,0 +1,129 @@
+"""Heads that begin as shifts by a table that stays or that each layer adds: of positions, or of relative biases.
+
+Swin's `relative_position_bias_table` for windows of 7x7 tokens has 169 rows, one per displacement key - query from
+(6, 6) to (-6, -6), and a column per head. BEiT's has three more rows: a class token as query, as key, and as both.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.errors import UnsupportedError
+from conv2attn.networks.starts import kernel
+from conv2attn.networks.starts.parts import StartLayer
+from conv2attn.networks.starts.shifts import Shifts
+from conv2attn.networks.starts.start_report import StartedHead
+
+TABLE = "relative_position_bias_table"
+CLASS = -10.0
+"""The score of a class token for a query whose target has 0: less than 1e-4 of its attention if that is on the grid."""
+
+
+def start_on_positions(shifts: Shifts) -> tuple[tuple[StartedHead, ...], tuple[str, ...]]:
+    """Sets queries and keys so that `q . k` is nearest to `-alpha |k - q - offset|^2` on the mean tokens of noise.
+
+    Keys give `(k, |k|^2)` and queries `(2 alpha (q + offset), -alpha)`: axes + 1 numbers of each head. Where the mean
+    tokens have full row rank both are met exactly; content that arrives with them is read as well.
+
+    Returns:
+        A row for each head, with a bound that is measured, and for each layer a sentence with the largest error of such
+        a score on the mean tokens, as a share of their spread.
+    Raises:
+        UnsupportedError: heads narrower than axes + 1 (C2A604).
+    """
+    notes, alpha = list[str](), shifts.alpha
+    positions = kernel.grid_positions(shifts.sides)
+    positions = positions - positions.mean(0)
+    keys = torch.cat([positions, positions.square().sum(1, keepdim=True)], 1)
+
+    def fit(layer: StartLayer, tokens: Tensor) -> None:
+        if layer.width < keys.shape[1]:
+            reason = f"{layer.name}: heads of {layer.width} numbers are narrower than {keys.shape[1]}"
+            raise UnsupportedError("C2A604", reason, "Take fewer heads.")
+        mean, root, worst = tokens.mean(0), layer.width**0.25, 0.0
+        for bias in layer.biases:
+            bias.zero_()
+        for offset, query_rows, key_rows in shifts.heads(layer):
+            shifted = positions + torch.tensor(offset)
+            queries = torch.cat([2 * alpha * shifted, torch.full_like(shifted[:, :1], -alpha)], 1)
+            balance = (queries.norm() / keys.norm()).sqrt()
+            products = []
+            for rows, wanted in ((query_rows, root * queries / balance), (key_rows, root * keys * balance)):
+                solution = torch.linalg.lstsq(mean, wanted, driver="gelsd").solution.T
+                rows.zero_()
+                rows[: len(solution)] = solution.to(rows)
+                products.append(mean @ solution.T)
+            wanted = queries @ keys.T
+            error = products[0] @ products[1].T / root**2 - wanted
+            error = error - error.mean(1, keepdim=True)  # a softmax does not see what depends on the query alone
+            worst = max(worst, float(error.abs().max() / wanted.std()))
+        notes.append(f"{layer.name}: scores on mean tokens are off by {worst:.2g}")
+
+    shifts.run(fit)
+    return shifts.rows(), tuple(notes)
+
+
+def bias_tables(network: nn.Module, layers: Mapping[str, StartLayer]) -> dict[str, Any]:
+    """The modules with a table of biases for each displacement, by the layer that adds it.
+
+    Raises:
+        UnsupportedError: several layers add the same table, so that their heads cannot take offsets apart (C2A604).
+    """
+    modules: dict[str, Any] = {}
+    for name, part in network.named_modules():
+        if isinstance(table := getattr(part, TABLE, None), Tensor):
+            around = name if name in layers else name.rpartition(".")[0]
+            layer_names = [each for each in layers if f"{each}.".startswith(f"{around}." if around else "")]
+            if len(layer_names) > 1 or any(each in modules for each in layer_names):
+                reason = f"{name}: {len(layer_names)} layers add the same table of biases"
+                remedy = "Give each layer a table of its own, or take another network."
+                raise UnsupportedError("C2A604", reason, remedy)
+            if layer_names and len(table) - math.prod(2 * side - 1 for side in window_sides(part)) in (0, 3):
+                modules[layer_names[0]] = part
+    return modules
+
+
+def window_sides(part: Any) -> tuple[int, ...]:
+    """The sides of the window whose displacements a table has."""
+    window = getattr(part, "window_size", None)
+    side = (math.isqrt(len(getattr(part, TABLE))) + 1) // 2  # torchvision's MaxViT does not say it
+    return tuple(window) if isinstance(window, Sequence) else (side, side)
+
+
+def common_window(tables: Mapping[str, Any]) -> tuple[int, ...]:
+    """The sides of the windows of all layers.
+
+    Raises:
+        UnsupportedError: they have several (C2A604).
+    """
+    windows = {window_sides(part) for part in tables.values()}
+    if len(windows) > 1:
+        reason = f"its windows have {len(windows)} sizes"
+        remedy = "Pass a larger image if the last windows are cut, or take another network."
+        raise UnsupportedError("C2A604", reason, remedy)
+    return windows.pop()
+
+
+def start_on_biases(shifts: Shifts, tables: Mapping[str, Any]) -> tuple[StartedHead, ...]:
+    """Sets each bias to `-alpha |displacement - offset|^2`, and queries to 0, so that content begins at nothing.
+
+    Returns:
+        A row for each head in the first window, which no mask cuts.
+    Raises:
+        UnsupportedError: its attention differs from the formula by more than rounding (C2A604).
+    """
+    places = kernel.grid_positions([2 * side - 1 for side in shifts.sides])
+    displacements = torch.tensor(shifts.sides) - 1 - places  # key - query
+    for name, holder in tables.items():
+        table, layer = getattr(holder, TABLE).detach(), shifts.layers[name]
+        for head, offset in enumerate(shifts.offsets[name]):
+            distances = (displacements - torch.tensor(offset)).square().sum(-1)
+            table[: len(distances), head] = (-shifts.alpha * distances).to(table)
+        if len(table) > len(displacements):
+            table[-2] = CLASS
+        for part in (layer.query, *layer.biases[:1]):
+            part.zero_()
+    return shifts.rows(lambda _, offset: kernel.quadratic(shifts.sides, offset, shifts.alpha)[None], CLASS, images=1)

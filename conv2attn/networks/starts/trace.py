@@ -1,0 +1,157 @@
+"""A run of a transformer before its weights are set: which modules run when, and the tokens of each layer."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import Selection, call_network, is_size, running
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.networks.provenance import input_size_of
+from conv2attn.networks.reading.phase import literally, read_network
+from conv2attn.networks.starts.parts import StartLayer, Writer
+from conv2attn.torch_internals import tree_map_only
+
+MOST_LEADING = 16
+"""Class tokens and registers in front of the pixels, at most."""
+OTHER_DRAW = 2**31 - 1
+"""The seed of a second run, in which tokens that are dropped at random are others."""
+
+
+class Trace(NamedTuple):
+    """The names of the modules that make vectors, in the order of a run, and the tokens that each layer takes."""
+
+    order: list[str]
+    tokens: dict[str, Tensor]
+
+
+def start_inputs(network: nn.Module, example: Any) -> Any:
+    """The inputs for a run: the example, or two images of noise of its size or of the size read from the network.
+
+    Raises:
+        UsageError: nothing tells a size (C2A005), or it is not one (C2A001, C2A006).
+    """
+    if example is not None and not is_size(example):
+        return example
+    first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
+    holders = [each for module in network.modules() for each in (module, getattr(module, "config", None))]
+    found = [getattr(holder, name, None) for holder in holders for name in ("image_size", "img_size")]
+    sides = next(((each,) * 2 if isinstance(each, int) else tuple(each) for each in found if each), ())
+    size = example or ((first.in_channels, *sides) if first is not None and sides else input_size_of(network))
+    if not size:
+        reason = f"{type(network).__name__} does not tell the size of its images"
+        raise UsageError("C2A005", reason, "Pass an example_input.")
+    return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(next(network.parameters()))
+
+
+def trace_run(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any, seed: int | None = None) -> Trace:
+    """Runs a network and records the order of its modules; what it draws begins at the seed.
+
+    Raises:
+        UsageError: it fails (C2A009).
+        UnsupportedError: a layer runs twice (C2A604).
+    """
+    trace, names = Trace([], {}), {module: name for name, module in network.named_modules()}
+
+    def record_order(module: nn.Module, args: Any, output: Tensor) -> None:
+        trace.order.append(names[module])
+
+    def record_tokens(layer: nn.Module, args: Any, kwargs: Any) -> None:
+        if names[layer] in trace.tokens:
+            reason = f"{names[layer]} runs twice, on tokens of two depths"
+            raise UnsupportedError("C2A604", reason, "Take a network in which each layer runs once.")
+        trace.tokens[names[layer]] = tokens_in(layer, args, kwargs).detach().clone()
+
+    hooks = [module.register_forward_hook(record_order) for module in names if isinstance(module, Writer)]
+    hooks += [layer.module.register_forward_pre_hook(record_tokens, with_kwargs=True) for layer in layers.values()]
+    try:
+        with running(network, inputs):
+            call_network(network, inputs, seed)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return trace
+
+
+def tokens_in(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    """The first tensor that a module was called with, as (batch, tokens, width)."""
+    first = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+    return first.transpose(0, 1) if getattr(module, "batch_first", True) is False else first
+
+
+def check_same_tokens(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any, trace: Trace) -> None:
+    """Raises: UnsupportedError: two runs on one input have other tokens, so that no table tells where they are."""
+    second = trace_run(network, layers, inputs, OTHER_DRAW).tokens
+    pairs = [(tokens, second[name]) for name, tokens in trace.tokens.items() if name in second]
+    if not all(a.shape == b.shape and torch.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in pairs):
+        reason = f"{type(network).__name__} drops or shuffles tokens at random, as masked autoencoders do"
+        remedy = "Keep all of them (mask_ratio=0), and pass an example_input that fixes their order: ViTMAE's noise."
+        raise UnsupportedError("C2A604", reason, remedy)
+
+
+def check_grid_tokens(
+    network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any, trace: Trace, count: int
+) -> None:
+    """Raises: UnsupportedError: one of the last `count` tokens is not on the grid: other images leave it as it is."""
+    generator = torch.Generator().manual_seed(1)  # not that of `start_inputs`
+
+    def with_noise(tensor: Tensor) -> Tensor:
+        noise = torch.randn(tensor.shape, generator=generator)
+        return tensor + noise.to(tensor) if tensor.is_floating_point() and tensor.ndim > 2 else tensor
+
+    name = next(iter(layers))
+    other = trace_run(network, layers, tree_map_only(Tensor, with_noise, inputs)).tokens[name]
+    changed = (trace.tokens[name] != other).any(2).any(0)
+    if changed.any() and not changed[-count:].all():
+        reason = f"{name}: {int((~changed[-count:]).sum())} of its last {count} tokens do not depend on the images"
+        raise UnsupportedError("C2A604", reason, "Take a network whose last tokens are its grid, row by row.")
+
+
+def layers_on_table(
+    network: nn.Module, layers: Mapping[str, StartLayer], trace: Trace
+) -> tuple[dict[str, StartLayer], tuple[str, ...]]:
+    """The layers whose tokens have the most common shape, and a sentence for each other layer.
+
+    Raises:
+        UnsupportedError: there is none (C2A604).
+    """
+    shapes = {
+        name: tuple(tokens.shape[1:])
+        for name, tokens in trace.tokens.items()
+        if tokens.ndim == 3 and tokens.shape[2] == layers[name].query.shape[1]
+    }
+    if not shapes:
+        reason = f"no layer of {type(network).__name__} attends among (images, tokens, width)"
+        remedy = "Name the parts with parts=Parts(...), or pass an example_input of that form."
+        raise UnsupportedError("C2A604", reason, remedy)
+    usual, _ = Counter(shapes.values()).most_common(1)[0]
+    notes = []
+    for name in sorted(name for name in layers if shapes.get(name) != usual):
+        shape = "x".join(map(str, trace.tokens[name].shape[1:])) if name in trace.tokens else ""
+        notes.append(f"{name} is left alone: " + (f"it asks from {shape} numbers" if shape else "it did not run"))
+    return {name: layer for name, layer in layers.items() if shapes.get(name) == usual}, tuple(notes)
+
+
+def token_sides(
+    network: nn.Module, inputs: Any, layer: str, rows: int, tokens: int, sides_argument: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    """The sides of the grid of a layer's tokens: `sides_argument`, or read from a run.
+
+    Raises:
+        UsageError: nothing tells them, or the rows of the table or the tokens are not a grid and leading ones (C2A503).
+        UnsupportedError: the run shows that the tokens are not leading tokens and a grid (C2A604).
+    """
+    sides = sides_argument or ()
+    if sides_argument is None:
+        (read,) = read_network(network, inputs, Selection((literally(layer),)))
+        if read.tokens is None:
+            raise UnsupportedError("C2A604", f"{layer}: {read.unread or read.unplaced}", "Take another network.")
+        sides = read.tokens.sides
+    if not sides or not all(0 <= count - math.prod(sides) <= MOST_LEADING for count in (rows, tokens)):
+        grid = "x".join(map(str, sides)) or "no"
+        reason = f"{rows} positions, {tokens} tokens, and {grid} tokens on a grid"
+        raise UsageError("C2A503", reason, "Name it: parts=Parts(sides=...).")
+    return tuple(sides)

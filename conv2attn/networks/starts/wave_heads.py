@@ -1,0 +1,111 @@
+"""Heads that begin as shifts by sines and cosines in the table of positions, the waves.
+
+With 64 numbers a token, 8 heads of 8 numbers and 7x7 tokens: 2 waves an axis, so that `channels` is 8. These numbers of
+a token hold the waves alone, and the other 56 its content.
+"""
+
+import math
+from typing import Any
+
+from torch import Tensor, nn
+
+from conv2attn.errors import UnsupportedError
+from conv2attn.networks.starts import kernel
+from conv2attn.networks.starts.parts import StartLayer
+from conv2attn.networks.starts.shifts import Offset, Shifts
+from conv2attn.networks.starts.start_report import StartedHead
+
+SHARE = 2 / 3
+"""The share of the waves in the squared norm of the first layer's tokens. With a smaller share, changes in the norm of
+content blur the heads; with a larger one, a layer norm leaves little content. Chosen on a validation split of
+Fashion-MNIST among 0.3, 2/3, 0.9."""
+WRITTEN = 1e-3
+"""The share of position channels that may come from elsewhere: rounding; content is at least a hundred times that."""
+
+
+def write_waves(shifts: Shifts, table: Tensor, count: int, leading: bool) -> Tensor:
+    """Puts waves of `SHARE` of the first layer's tokens into the last rows of a table of positions, and returns them.
+
+    Every row has mean zero. Leading tokens get no waves.
+    """
+    waves = kernel.waves(shifts.sides, count)
+    write_positions(shifts.network, table, waves, leading)
+    odds = list[float]()
+
+    def measure(layer: StartLayer, tokens: Tensor) -> None:
+        part = scale_of(tokens[..., : waves.shape[1]], waves).square() * waves.square().sum(-1)
+        odds.append(float(part.mean() / (tokens.square().sum(-1) - part).mean()))
+
+    shifts.run(measure)
+    waves = waves * math.sqrt(SHARE / (1 - SHARE) / odds[0])
+    write_positions(shifts.network, table, waves, leading)
+    return waves
+
+
+def write_positions(network: nn.Module, table: Tensor, waves: Tensor, leading: bool) -> None:
+    """Puts the waves into the last rows of a table; every row has mean zero, and leading tokens no waves."""
+    tokens, channels = waves.shape
+    table[-tokens:, :channels] = waves.to(table)
+    table[-tokens:, channels:] = (-waves.sum(1, keepdim=True) / (table.shape[1] - channels)).to(table)
+    named = [p.detach() for name, p in network.named_parameters() if leading and "token" in name.rpartition(".")[2]]
+    for rows in (table[:-tokens], *named):
+        if rows.shape[-1] == table.shape[1]:
+            rows[..., :channels] = 0
+            rows[..., channels:] -= rows[..., channels:].mean(-1, keepdim=True)
+
+
+def silence(module: Any, channels: int) -> None:
+    """Zeroes what a module writes into the first channels, and centres what it writes into the others."""
+    weight = module.weight.detach()
+    weight = weight.T if isinstance(module, nn.Embedding) else weight
+    for part in (weight, *([] if getattr(module, "bias", None) is None else [module.bias.detach()])):
+        part[:channels] = 0
+        part[channels:] -= part[channels:].mean(0)
+
+
+def scale_of(tokens: Tensor, waves: Tensor) -> Tensor:
+    """The amplitude of the waves in the position channels of each token, (images, tokens)."""
+    return (tokens * waves).sum(-1) / waves.square().sum(-1)
+
+
+def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool) -> tuple[StartedHead, ...]:
+    """Sets queries and keys to read the waves, layer by layer; with `content` they read the other channels as drawn.
+
+    Returns:
+        A row for each head; with content its bound is measured on the inputs.
+    Raises:
+        UnsupportedError: a layer's position channels hold something else than scaled waves, or a head attends elsewhere
+            than its queries and keys say (C2A604).
+    """
+    scales = dict[str, Tensor]()  # by which the waves of each token are scaled, (images, tokens), over their mean
+    channels = waves.shape[1]
+    size = float(waves[0].norm() / (channels / 2) ** 0.5)  # of one wave: a sine and its cosine have norm 1
+
+    def set_heads(layer: StartLayer, tokens: Tensor) -> None:
+        here = tokens[..., :channels]
+        scale = scale_of(here, waves)
+        strange = float((here - scale[..., None] * waves).norm() / here.norm())
+        if not strange <= WRITTEN or not scale.min() > 0:
+            reason = f"{layer.name}: {strange:.0%} of its position channels is not positions"
+            raise UnsupportedError(
+                "C2A604", reason, "Name the parts that write positions with parts=Parts(writers=[...])."
+            )
+        mean = float(scale.mean())
+        scales[layer.name] = scale / mean
+        gain = layer.width**0.25 / (mean * size)
+        for bias in layer.biases:
+            bias.zero_()
+        columns = slice(channels if content else None)
+        for offset, query_rows, key_rows in shifts.heads(layer):
+            query, key = kernel.readers(shifts.sides, count, offset, shifts.alpha)
+            query_rows[:, columns] = 0
+            query_rows[:channels, :channels] = (gain * query).to(query_rows)
+            key_rows[:channels, columns] = 0
+            key_rows[:channels, :channels] = (gain * key).to(key_rows)
+
+    def scores(name: str, offset: Offset) -> Tensor:
+        norm_factors = scales[name][:, :, None] * scales[name][:, None]
+        return norm_factors * kernel.scores(shifts.sides, count, offset, shifts.alpha)
+
+    shifts.run(set_heads)
+    return shifts.rows(None if content else scores)
