@@ -16,7 +16,7 @@ from conv2attn.lab.data import Augmentation, LabelledImages, accuracy, normalise
 from conv2attn.lab.starts.arms import ARMS, begin, faster
 from conv2attn.lab.starts.starts_plan import BATCH, CLIP, TASKS, TIMM_SIZES, WARM_UP, WEIGHT_DECAY, Task
 from conv2attn.networks.capture import capture
-from conv2attn.networks.starts import Start
+from conv2attn.networks.starts import Start, kernel
 from conv2attn.networks.starts.start import draw_as_torch
 from conv2attn.networks.zoo.transformer import TransformerPlan, VisionTransformer
 
@@ -131,8 +131,7 @@ def displacements(network: nn.Module, images: Tensor) -> Tensor:
     attention = torch.stack([maps.double().mean(0) for maps in captured if isinstance(maps, Tensor)])
     side = math.isqrt(attention.shape[-1])
     attention = attention[..., -side * side :, -side * side :]
-    places = torch.cartesian_prod(torch.arange(side), torch.arange(side))
-    offsets = (places - places[:, None] + side - 1).flatten(0, 1)
+    offsets = (kernel.grid_of((side, side)).displacements() + side - 1).flatten(0, 1)
     bins = (offsets[:, 0] * (2 * side - 1) + offsets[:, 1]).expand(*attention.shape[:2], -1)
     zeros = attention.new_zeros(*attention.shape[:2], (2 * side - 1) ** 2)
     counts = zeros.scatter_add(-1, bins, torch.ones_like(bins, dtype=torch.float64))

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from conv2attn.theory.basis.grid import AttentionGrid, Sites
+
 KEPT_SHARE = 0.95
 """The share of a quadratic head's attention that the cosine kernel must keep. More frequencies make smaller scores,
 which depend less on the norms of tokens, and keep less of it."""
 
 
-def grid_positions(sides: Sequence[int]) -> Tensor:
-    """The tokens of a grid, (tokens, axes) in float64, row-major."""
-    axes = torch.meshgrid(*(torch.arange(side, dtype=torch.float64) for side in sides), indexing="ij")
-    return torch.stack([axis.flatten() for axis in axes], 1)
+def grid_of(sides: Sequence[int]) -> AttentionGrid:
+    """The grid on which every token is a query and a key."""
+    return AttentionGrid(tuple(sides), Sites.everywhere(len(sides)))
 
 
 def frequencies(side: int, count: int) -> Tensor:
@@ -28,7 +29,8 @@ def frequencies(side: int, count: int) -> Tensor:
 
 def waves(sides: Sequence[int], count: int) -> Tensor:
     """The position channels (tokens, axes * 2 count): for each axis all sines, then all cosines."""
-    angles = [p[:, None] * frequencies(side, count) for p, side in zip(grid_positions(sides).T, sides, strict=True)]
+    places = grid_of(sides).key_coordinates().double().T
+    angles = [place[:, None] * frequencies(side, count) for place, side in zip(places, sides, strict=True)]
     return torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], 1)
 
 
@@ -54,16 +56,12 @@ def scores(sides: Sequence[int], count: int, offset: Sequence[int], alpha: float
 
 def quadratic(sides: Sequence[int], offset: Sequence[int], alpha: float) -> Tensor:
     """`-alpha |key - query - offset|^2`: (queries, keys)."""
-    distances = grid_positions(sides) - grid_positions(sides)[:, None] - torch.tensor(offset)
-    return -alpha * distances.square().sum(-1)
+    return -alpha * grid_of(sides).squared_distance(tuple(offset)).double()
 
 
 def attention_at_offset(attention: Tensor, sides: Sequence[int], offset: Sequence[int]) -> Tensor:
     """The attention (..., queries, keys) at query + offset, for each query for which that is on the grid."""
-    targets = grid_positions(sides).long() + torch.tensor(offset)
-    inside = ((targets >= 0) & (targets < torch.tensor(sides))).all(1)
-    strides = torch.tensor([math.prod(sides[axis + 1 :]) for axis in range(len(sides))])
-    return attention[..., inside, (targets[inside] * strides).sum(1)]
+    return attention[..., grid_of(sides).squared_distance(tuple(offset)) == 0]
 
 
 def fitting_count(sides: Sequence[int], alpha: float, numbers: int) -> int:

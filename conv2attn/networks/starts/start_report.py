@@ -1,5 +1,6 @@
 """The report of a start: a row for each head, with its attention beside the quadratic head's."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -58,7 +59,7 @@ def started_heads(
     Raises:
         UnsupportedError: the attention is not seen, or not the expected one up to rounding (C2A604).
     """
-    tokens = len(kernel.grid_positions(sides))
+    tokens = math.prod(sides)
     if not isinstance(attention, Tensor) or attention.shape[1] != len(offsets) or attention.shape[-2] < tokens:
         found = attention.reason if isinstance(attention, Unread) else f"{attention.shape[1]} of {attention.shape[-2]}"
         raise UnsupportedError(

@@ -35,7 +35,7 @@ def start_on_positions(shifts: Shifts) -> tuple[tuple[StartedHead, ...], tuple[s
         UnsupportedError: heads narrower than axes + 1 (C2A604).
     """
     notes, alpha = list[str](), shifts.alpha
-    positions = kernel.grid_positions(shifts.sides)
+    positions = kernel.grid_of(shifts.sides).key_coordinates().double()
     positions = positions - positions.mean(0)
     keys = torch.cat([positions, positions.square().sum(1, keepdim=True)], 1)
 
@@ -115,7 +115,7 @@ def start_on_biases(shifts: Shifts, tables: Mapping[str, Any]) -> tuple[StartedH
     Raises:
         UnsupportedError: its attention differs from the formula by more than rounding (C2A604).
     """
-    places = kernel.grid_positions([2 * side - 1 for side in shifts.sides])
+    places = kernel.grid_of([2 * side - 1 for side in shifts.sides]).key_coordinates().double()
     displacements = torch.tensor(shifts.sides) - 1 - places  # key - query
     for name, holder in tables.items():
         table, layer = getattr(holder, TABLE).detach(), shifts.layers[name]
