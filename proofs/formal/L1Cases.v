@@ -74,7 +74,8 @@ Theorem instance_transposed (q : box two) :
     (@stuff 1 one two two one one zero integers _ (@ones integers)) q' ord0
   = if q ord0 == 0 :> nat then 1%Z else 10%Z.
 Proof.
-have [_ [same [[back sameK backK] _ says]]] := @transposed integers 1 one two two one one zero sizes.
+have [_ [same [[back sameK backK] _ says]]] :=
+  @transposed integers 1 one two two one one zero sizes.
 exists (back q); have := says 1 1 1 _ _ id (@up_heads integers) _ _ _ zeros (same_bijective _)
   (fun _ _ _ => erefl) (up_merged (1%Z : integers) (10%Z : integers) (@flipped 1 two))
   (@ones integers) (back q) ord0 => ->.
@@ -133,7 +134,8 @@ have [_ [same [[back sameK backK] place says]]] :=
   @transposed integers 1 one two two one one zero sizes.
 pose turned := up_weight (10%Z : integers) (1%Z : integers).
 have E h c o : merged (up_values (1%Z : integers) (10%Z : integers) (@flipped 1 two))
-    (@up_outputs integers) h c o = if c %/ 1 == o %/ 1 then turned c (o %% 1) h else Statements.zero.
+    (@up_outputs integers) h c o
+    = if c %/ 1 == o %/ 1 then turned c (o %% 1) h else Statements.zero.
   rewrite up_merged /turned /up_weight /flipped ffunE /=; case: ifP => // _.
   by case: (h ord0) => [[|[|//]] ?].
 pose q : box two := [ffun _ => ord0].

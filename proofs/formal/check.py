@@ -38,7 +38,7 @@ def row(claim: FormalClaim, printed: Answers, error: str) -> FormalRow:
         problems += [
             f"{name}: the mutant mentions nothing that the statement of {theorem.name} mentions"
             for name in theorem.named("mutants")
-            if not answer.notions & of[name].notions
+            if (spoken := answer.notions - {theorem.statement}) and not spoken & of[name].notions
         ]
         problems += [
             f"{name}: the instance does not use {theorem.name}"
