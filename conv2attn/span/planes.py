@@ -112,9 +112,10 @@ def worst_planes(before: list[Plane], portion: Portion, left: Array, sizes: Arra
 @final
 @dataclass(eq=False)
 class Programme:
-    """Planes of one target, in the variables x of `phi = start + frame x`, with what is left in units of `unit`.
+    """Planes of one target, in the variables of `phi = start + frame x + bound idle z`, with what is left in `unit`s.
 
-    Some best x has entries of at most `box`.
+    Some best x has entries of at most `box`. `idle` are directions (heads, count) that move no row: they serve to keep
+    the norm within its bound, and entries of z are at most 2.
     """
 
     start: Array
@@ -122,6 +123,7 @@ class Programme:
     unit: float
     bound: float
     box: Array
+    idle: Array
     planes: list[Plane] = field(default_factory=list)
     at: list[Array] = field(default_factory=list)
 
@@ -138,29 +140,37 @@ class Programme:
         self.planes += planes
         self.at += [mixing] * len(planes)
 
+    @property
+    def binds(self) -> bool:
+        """Whether the bound on the norm is near enough to the norm of the start to matter."""
+        return self.bound < LARGE_BOUND * max(1.0, float(np.abs(self.start).sum()))
+
     def matrices(self) -> tuple[Array, Array, int]:
-        """Rows, right sides and number of free variables: `rows z <= side`, z the variables, then what is left."""
+        """Rows, right sides and the number of entries of x: `rows v <= side`, v being x, then what is left, then z."""
         slopes = np.array([plane.slopes for plane in self.planes])
         rows = slopes @ self.frame / self.unit
         moved = ((np.array(self.at) - self.start) * slopes).sum(-1)
         left = (np.array([plane.left for plane in self.planes]) + moved) / self.unit
         (heads, columns), count = self.frame.shape, len(rows)
         matrix, side = np.hstack([-rows, -np.ones((count, 1))]), -left
-        if self.bound >= LARGE_BOUND * max(1.0, float(np.abs(self.start).sum())):
+        if not self.binds:
             return matrix, side, columns
         eye, none = np.eye(heads), np.zeros((heads, 1))
         frame, start = self.frame / self.bound, self.start / self.bound
         blocks = [
-            np.hstack([matrix, np.zeros((count, heads))]),
-            np.hstack([frame, none, -eye]),
-            np.hstack([-frame, none, -eye]),
-            np.hstack([np.zeros((1, columns + 1)), np.ones((1, heads))]),
+            np.hstack([matrix, np.zeros((count, self.idle.shape[1] + heads))]),
+            np.hstack([frame, none, self.idle, -eye]),
+            np.hstack([-frame, none, -self.idle, -eye]),
+            np.hstack([np.zeros((1, columns + 1 + self.idle.shape[1])), np.ones((1, heads))]),
         ]
         return np.concatenate(blocks), np.concatenate([side, -start, start, np.ones(1)]), columns
 
     def mixing(self, variables: Array) -> Array:
         """The mixing of these variables, within the norm."""
-        mixing: Array = self.start + self.frame @ variables
+        columns = self.frame.shape[1]
+        mixing: Array = self.start + self.frame @ variables[:columns]
+        if self.binds:
+            mixing = mixing + self.bound * self.idle @ variables[columns + 1 :][: self.idle.shape[1]]
         size = float(np.abs(mixing).sum())
         return mixing * (self.bound * (1 - 1e-15) / size) if size > self.bound else mixing
 
@@ -188,13 +198,15 @@ def solve(programmes: Sequence[Programme]) -> list[tuple[Array, float, Array] | 
     for at, each, (_, _, columns) in zip(starts, programmes, parts, strict=False):
         costs[at + columns] = 1
         limits[at : at + columns] = [(-most, most) for most in each.box.tolist()]
+        if each.binds:
+            limits[at + columns + 1 : at + columns + 1 + each.idle.shape[1]] = [(-2.0, 2.0)] * each.idle.shape[1]
     matrix = block_diag([rows for rows, _, _ in parts], format="csr")
     solution = linprog(costs, A_ub=matrix, b_ub=np.concatenate([s for _, s, _ in parts]), bounds=limits, method="highs")
     if solution.status != 0:
         return [answer for each in programmes for answer in solve([each])] if len(programmes) > 1 else [None]
     answers: list[tuple[Array, float, Array] | None] = []
     for place, (each, (_, _, columns)) in enumerate(zip(programmes, parts, strict=True)):
-        x = solution.x[starts[place] : starts[place] + columns + 1]
+        x = solution.x[starts[place] : starts[place + 1]]
         weights = -solution.ineqlin.marginals[tops[place] : tops[place] + len(each.planes)]
-        answers.append((each.mixing(x[:columns]), float(x[columns]) * each.unit, np.maximum(weights, 0.0)))
+        answers.append((each.mixing(x), float(x[columns]) * each.unit, np.maximum(weights, 0.0)))
     return answers

@@ -28,6 +28,8 @@ from conv2attn.theory.basis import Sides
 
 MOST_ZEROS = 2**24
 """Largest image of zeros, in numbers, that is run to find the grids of the layers of a network."""
+TAKEN_FOR = "tokens are taken for"
+"""In the note of a layer whose class token and grid were guessed from the number of its tokens."""
 UNDERFLOW = 746.0
 """Scores so far below the largest have a weight of exactly zero in float64."""
 
@@ -237,7 +239,7 @@ def leading_of(counts: Sequence[int]) -> tuple[int, tuple[str, ...]]:
     count, side = counts[0], math.isqrt(counts[0])
     if side**2 == count or side**2 != count - 1 or side < 2:
         return 0, ()
-    return 1, (f"{count} tokens are taken for 1 + {side}x{side}: a class token and a square",)
+    return 1, (f"{count} {TAKEN_FOR} 1 + {side}x{side}: a class token and a square",)
 
 
 def rows_of_read(

@@ -252,9 +252,10 @@ def search_targets(
     wide = np.sqrt(rows) / factors.singular[factors.kept]
     lengths = np.minimum(wide, limits.max_phi)
     frame = (factors.directions[factors.kept] * lengths[:, None]).T
+    idle = factors.directions[~factors.kept].T
     searches = []
     for j in wanted:
-        programme = Programme(factors.bounded[j], frame, 1.0, limits.max_phi, wide / lengths)
+        programme = Programme(factors.bounded[j], frame, 1.0, limits.max_phi, wide / lengths, idle)
         largest = float(targets.largest[j])
         start = Search(j, programme, limits, np.zeros(attention.heads), largest, holds=largest <= limits.allowed(0.0))
         start.points = with_integers(factors.bounded[j])

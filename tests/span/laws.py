@@ -132,6 +132,25 @@ def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, pass
     assert np.mean(in_each) <= 4
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("condition", ["per-query", "joint"])
+def test_heads_that_depend_on_each_other_keep_a_norm_that_binds(condition, seed):
+    """More heads than keys, or copies of mixtures: of all mixings of one map, the one of least norm counts."""
+    rng = np.random.default_rng(seed)
+    attention = rng.dirichlet(np.ones(5), (7, 5))
+    if condition == "joint":
+        attention = np.einsum("hg,gqk->hqk", rng.dirichlet(np.ones(3), 7), attention[:3])
+    asked, bound = np.eye(5), float(10 ** rng.uniform(0, 1.5))
+    rows = rows_of(attention, (5,))
+    targets, groups = shift_targets(rows.grid, [(0,)]), groups_of(condition, attention, 0)
+    best = max(optimum(attention[:, list(g)], asked[list(g)], bound) for g in groups)
+    if best < 1e-4:
+        assert check(condition, rows, targets, Limits(1e-4, bound)).verdict is Verdict.HOLDS
+        return
+    for margin, verdict in ((0.01, Verdict.HOLDS), (-0.01, Verdict.REFUTED)):
+        assert check(condition, rows, targets, Limits(best * (1 + margin), bound)).verdict is verdict
+
+
 def tampered(target):
     """The target with other evidence, which shows nothing."""
     evidence = target.evidence

@@ -13,6 +13,7 @@ from conv2attn.span.graded_facts.facts import (
     HeadsReport,
     LayerFacts,
 )
+from conv2attn.span.reading import TAKEN_FOR
 
 HEADS_LEGEND = (
     "rel, abs, cont: shares of displacement, other position, content; se: error of rel",
@@ -65,7 +66,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     ]
     parts += effect_parts(report)
     if not verbose:
-        kept = ((each.name, note) for each in read for note in each.notes if note.startswith(NOT_REPLACED))
+        kept = ((each.name, note) for each in read for note in each.notes if NOT_REPLACED in note or TAKEN_FOR in note)
         parts.append(Notes(tuple(gathered(kept))))
     if verbose:
         of_heads = ("layer", "head", *(fact.title for fact in facts_shown("head")))

@@ -9,7 +9,7 @@ from attentions import OFFSETS, hard, soft
 from click.testing import CliRunner
 from torch import nn
 
-from conv2attn import check_span
+from conv2attn import check_span, heads
 from conv2attn.cli import main
 
 SHIFTS, SOFT = (torch.from_numpy(each) for each in (hard((4, 4), OFFSETS), soft((4, 4), 0.5)))
@@ -101,4 +101,5 @@ def test_an_array_of_a_square_and_one_more_is_read_behind_a_class_token_and_says
     behind[:, 0, 0] = 1
     report = check_span(behind)
     assert (report.verdict.value, report.rows[0].grid) == ("holds", (4, 4))
-    assert "17 tokens are taken for 1 + 4x4" in report.to_text()
+    for said in (report, heads([behind[None], behind[None]])):
+        assert "17 tokens are taken for 1 + 4x4" in " ".join(said.to_text().split())
