@@ -61,7 +61,8 @@ proofs: .venv/.installed
 
 attack: .venv/.installed-dev
 	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q -o timeout=7200 tests/proofs/edges/core_attack.py \
-		tests/equality/fingerprint/edges/random_programs.py tests/equality/fingerprint/edges/swept_arguments.py
+		tests/equality/fingerprint/edges/random_programs.py tests/equality/fingerprint/edges/swept_arguments.py \
+		tests/equality/fingerprint/edges/torch_samples.py
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

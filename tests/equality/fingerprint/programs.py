@@ -11,6 +11,11 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from conv2attn.equality.fingerprint import Undecided
+from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint.identify import fingerprint
+from conv2attn.torch_internals import tree_leaves
+
 GENERATOR = torch.Generator().manual_seed(5)
 
 
@@ -306,8 +311,32 @@ def gap(first, second, dtype=torch.float64, images=IMAGES):
 
 
 def result_of(function, image):
-    """What a function returns for an image, in float64; None if it raises."""
+    """What a function returns for an image, in float64, several results one after the other; None if it raises."""
     try:
-        return function(image).double()
+        result = function(image)
+        if isinstance(result, torch.Tensor):
+            return result.double()
+        return torch.cat([torch.as_tensor(each).double().flatten() for each in tree_leaves(result)])
     except Exception:
         return None
+
+
+def disagreements(calls, network, images, dtype, tolerance):
+    """The pairs of calls with equal residues and different numbers, and how many pairs and groups there are."""
+    field, groups, pairs, wrong = Field(2), {}, 0, []
+    for call in calls:
+        try:
+            form, values = fingerprint(network(call), images[0].to(dtype), field)
+        except Undecided:
+            continue
+        if any(each.mark is not None for each in values):
+            continue
+        key = repr(form), *(each.values.contiguous().numpy().tobytes() for each in values)
+        groups.setdefault(key, []).append(call)
+    for first, *others in groups.values():
+        for other in others:
+            difference = gap(network(first), network(other), dtype, images)
+            pairs += 1
+            if difference is not None and difference > tolerance:
+                wrong.append((first, other, difference))
+    return wrong, pairs, len(groups)

@@ -8,11 +8,10 @@ import random
 
 import pytest
 import torch
-from equality.fingerprint import pointwise, programs, sweeps
+from equality.fingerprint import pointwise, sweeps
+from equality.fingerprint.programs import disagreements
 
-from conv2attn.equality.fingerprint import Undecided, operators
-from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.identify import fingerprint
+from conv2attn.equality.fingerprint import operators
 from conv2attn.equality.fingerprint.rules import RULES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -42,27 +41,6 @@ KINDS = {
 def drawn_calls(draw, source, count):
     """Calls without repetition; 1, 1.0 and True are three arguments."""
     return list({repr(call): call for call in (draw(source) for _ in range(count))}.values())
-
-
-def disagreements(calls, network, images, dtype, tolerance):
-    """The pairs of calls with equal residues and different numbers, and how many pairs and groups there are."""
-    field, groups, pairs, wrong = Field(2), {}, 0, []
-    for call in calls:
-        try:
-            form, values = fingerprint(network(call), images[0].to(dtype), field)
-        except Undecided:
-            continue
-        if any(each.mark is not None for each in values):
-            continue
-        key = repr(form), *(each.values.contiguous().numpy().tobytes() for each in values)
-        groups.setdefault(key, []).append(call)
-    for first, *others in groups.values():
-        for other in others:
-            difference = programs.gap(network(first), network(other), dtype, images)
-            pairs += 1
-            if difference is not None and difference > tolerance:
-                wrong.append((first, other, difference))
-    return wrong, pairs, len(groups)
 
 
 @pytest.mark.parametrize("name", sweeps.GEOMETRY)
