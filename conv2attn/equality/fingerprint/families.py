@@ -11,7 +11,7 @@ TEMPLATES = {
 VIEWS = {
     *("view", "as_strided", "permute", "transpose", "select", "slice", "expand", "unsqueeze", "squeeze", "split"),
     *("split_with_sizes", "unbind", "diagonal", "unfold", "detach", "alias", "_reshape_alias", "t", "lift_fresh"),
-    "_unsafe_view",
+    *("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes"),
 }
 METADATA = {
     *("is_same_size", "result_type", "can_cast", "is_floating_point", "is_complex", "is_signed", "dim", "numel"),

@@ -22,6 +22,7 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule, same_view
 
 HALF_ROOT = 0.70710678118654752440
+GELU_SLOPE = math.sqrt(2 / math.pi)
 
 
 @rule("_to_copy")
@@ -170,10 +171,20 @@ def _(c: Call, self: Any) -> tuple[Residues, None]:
 @rule("gelu")
 def _(c: Call, self: Any, approximate: str = "none") -> Residues:
     operand = c.operand(self)
-    if approximate != "none":
-        return oracle(c.field, f"gelu {approximate}", operand, finite=True)
-    erf = oracle(c.field, "erf", mul(c.field, operand, c.operand(HALF_ROOT)), finite=True)
-    return mul(c.field, times(c.field, operand, 1, 2), add(c.field, c.operand(1), erf))
+    if approximate == "none":
+        share = oracle(c.field, "erf", mul(c.field, operand, c.operand(HALF_ROOT)), finite=True)
+    else:
+        cubed = mul(c.field, mul(c.field, operand, operand), operand)
+        inner = add(c.field, operand, mul(c.field, cubed, c.operand(0.044715)))
+        share = oracle(c.field, "tanh", mul(c.field, inner, c.operand(GELU_SLOPE)), finite=True)
+    return mul(c.field, times(c.field, operand, 1, 2), add(c.field, c.operand(1), share))
+
+
+@rule("mish")
+def _(c: Call, self: Any) -> Residues:
+    operand = c.operand(self)
+    powers = oracle(c.field, "exp", operand, finite=True, sign=POSITIVE)
+    return mul(c.field, operand, oracle(c.field, "tanh", oracle(c.field, "log1p", powers, finite=True), finite=True))
 
 
 def at_least(c: Call, numbers: Residues, bound: Any) -> Residues:

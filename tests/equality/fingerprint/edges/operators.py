@@ -179,6 +179,21 @@ BY_HAND = {
         lambda x: x[:, 2:] * x[:, :2].sigmoid(),
     ),
     "the logarithm of a sigmoid": (F.logsigmoid, lambda x: x.sigmoid().log(), lambda x: x.tanh().log()),
+    "GELU by tanh": (
+        lambda x: F.gelu(x, approximate="tanh"),
+        lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.0447 * x**3))),
+    ),
+    "mish": (
+        F.mish,
+        lambda x: x * torch.tanh(torch.log1p(x.exp())),
+        lambda x: x * torch.tanh(F.softplus(x)),  # which is x itself beyond 20
+    ),
+    "parts of an axis": (
+        lambda x: torch.unsafe_split(x, 2, 1)[1] * 1,
+        lambda x: x[:, 2:] * 1,
+        lambda x: torch.unsafe_split(x, 2, 1)[0] * 1,
+    ),
     "a slope below zero": (
         lambda x: F.prelu(x, T([0.1, 0.2, 0.3, 0.4]).double()),
         lambda x: x.relu() + T([0.1, 0.2, 0.3, 0.4]).double()[:, None, None] * x.clamp(max=0),
