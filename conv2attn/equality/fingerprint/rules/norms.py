@@ -38,12 +38,12 @@ def _(
     momentum: float,
     eps: float,
 ) -> tuple[Any, ...]:
-    if running_mean is None:
+    if training and running_mean is None:
         numbers = c.operand(input)
         result = normalised(c, numbers, [0, *range(2, len(numbers.shape))], eps)[0]
         return affine(c, result, weight, bias, [-1] + [1] * (len(numbers.shape) - 2)), None, None
-    if training:
-        raise Undecided("batch norm in training, which changes its statistics")
+    if training or running_mean is None:
+        raise Undecided("batch norm in training, which changes its statistics, or without any")
     return batch_norm(c, input, weight, bias, running_mean, running_var, eps), NOTHING, NOTHING
 
 
