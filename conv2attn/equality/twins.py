@@ -305,13 +305,13 @@ class Lockstep:
         self.state(ours, theirs)
 
     def graph(self, first: fx.GraphModule, second: fx.GraphModule) -> None:
-        """Compares the code of two graphs."""
+        """Compares the code of two networks that torch.fx traced."""
         nodes = [list(side.graph.nodes) for side in (first, second)]
         if first.code != second.code or len(nodes[0]) != len(nodes[1]):
-            raise Different("code of a graph")
+            raise Different("the code of a network that torch.fx traced")
         for mine, other in zip(*nodes, strict=True):
             if mine.op != other.op or not (mine.target is other.target or mine.target == other.target):
-                raise Different(f"{mine} of a graph")
+                raise Different(f"{mine} of a network that torch.fx traced")
 
     def rebuilt(self, first: Any, second: Any) -> None:
         """Compares two objects by what a copy of them is rebuilt from."""

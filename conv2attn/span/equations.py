@@ -104,7 +104,7 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
     places = np.full((int(counts.sum()), grid.shape[0]), -1)
     places[(np.cumsum(counts) - counts)[pairs[0, order]] + slot, query[order]] = key[order]
     coefficients = np.repeat(kinds.reshape(-1, len(matrices)), counts, axis=0).T
-    labels = tuple(f"operator {term}" for term in range(len(matrices)))
+    labels = tuple(f"structure[{term}]" for term in range(len(matrices)))
     return Targets(((),) * len(places), places, np.ascontiguousarray(coefficients), labels)
 
 

@@ -186,7 +186,7 @@ def test_what_attends_unknown_is_named_and_not_passed_over():
         ("0", Verdict.UNDECIDED),
         ("1.blocks.0", Verdict.REFUTED),
     ]
-    assert "0, interior: not read: there is no rule" in report.to_text()
+    assert "0, interior: not read: no rule" in report.to_text()
     assert "undecided" in report.to_markdown()
     assert '"verdict": "undecided"' in report.to_json()
     nothing = check_span(network[0], position_only=True)

@@ -16,7 +16,7 @@ from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.run import Run
 from conv2attn.equality.fingerprint.state import alike, state_of, taken_apart
-from conv2attn.equality.fingerprint.trace import Log
+from conv2attn.equality.fingerprint.trace import Log, spoken
 from conv2attn.networks.conversion.replacement import copy_network
 from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
@@ -215,7 +215,7 @@ def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, li
     if run.failures:
         raise Undecided(run.failures[0])
     if len(run.trace.log) != len(run.plan):
-        missing = run.plan[len(run.trace.log)][0]
+        missing = spoken(run.plan[len(run.trace.log)][0])
         raise Undecided(f"the network stops before {missing}, which it calls in a plain run")
     if not alike(before, state_of(network)):
         raise Undecided("the network changes itself")

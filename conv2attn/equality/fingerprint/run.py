@@ -16,7 +16,7 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules import RULES
 from conv2attn.equality.fingerprint.rules.call import Call
 from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid, without_numbers
-from conv2attn.equality.fingerprint.trace import Trace
+from conv2attn.equality.fingerprint.trace import Trace, spoken
 from conv2attn.torch_internals import (
     DisableTorchDispatch,
     DisableTorchFunctionSubclass,
@@ -57,7 +57,9 @@ class Run(TorchDispatchMode):
                 break
             frame = frame.f_back  # type: ignore[assignment]
         words = str(error) if isinstance(error, Undecided) else f"{type(error).__name__}: {first_line(error)}"
-        self.failures.append(f"{what}: {words}{place}")
+        if isinstance(error, NotImplementedError):
+            words = "torch does not tell the shape of its result without the numbers"
+        self.failures.append(f"{spoken(what)}: {words}{place}")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.guarded(func, args, kwargs or {}, main=True)
@@ -81,13 +83,13 @@ class Run(TorchDispatchMode):
         inputs, sources = self.trace.entry(func, args, kwargs), self.trace.sources(args, kwargs)
         plan = self.plan[place] if place < len(self.plan) else None
         if plan is None or plan[:2] != inputs:
-            there = "nothing" if plan is None else plan[0]
-            other = "the same with other arguments" if there == inputs[0] else inputs[0]
+            there = "nothing" if plan is None else spoken(plan[0])
+            other = "the same with other arguments" if plan and plan[0] == inputs[0] else spoken(inputs[0])
             raise Undecided(f"the network calls other functions than in a plain run: there {there}, here {other}")
         out = self.relaid(self.handle(func, args, kwargs), plan[2])
         self.trace.result(func, inputs, out, sources)
         if self.trace.log[place] != plan:
-            raise Undecided(f"{func} returns another shape or dtype than in a plain run")
+            raise Undecided(f"{spoken(func)} returns another shape or dtype than in a plain run")
         return out
 
     def relaid(self, out: Any, plan: Any) -> Any:

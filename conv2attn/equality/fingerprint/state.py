@@ -70,7 +70,7 @@ def reachable(network: Any, found: dict[int, Any] | None = None, depth: int = 0)
     elif isinstance(network, FunctionType):
         found[id(network)] = network
         for value in (*globals_of(network), *cells_of(network), *(network.__defaults__ or ())):
-            if isinstance(value, FOLLOWED) and not getattr(value, "__module__", "").startswith("torch."):
+            if isinstance(value, FOLLOWED) and not (getattr(value, "__module__", None) or "").startswith("torch."):
                 reachable(value, found, depth + 1)
     return found
 

@@ -22,6 +22,17 @@ KERNELS = (
 """Where torch.library may replace a kernel."""
 
 
+SPOKEN = {"_local_scalar_dense": "item", "_to_copy": "to", "_unique2": "unique"}
+"""Operators of torch that users call by another name."""
+
+
+def spoken(operator: object) -> str:
+    """An operator as users call it: "sort" for aten.sort.default; one that is not torch's by its full name."""
+    space, _, name = str(operator).partition(".")
+    base = name.partition(".")[0]
+    return SPOKEN.get(base, base.strip("_")) if space == "aten" else str(operator)
+
+
 class Trace:
     """The operators of one call; storages are numbered in the order of their making."""
 
@@ -108,5 +119,5 @@ class Log(TorchDispatchMode):
             self.trace.result(func, inputs, out, sources)
             return out
         except Exception as error:
-            self.failures.append(f"{func}: {error}")
+            self.failures.append(f"{spoken(func)}: {error}")
             raise
