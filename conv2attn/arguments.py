@@ -83,7 +83,7 @@ def near_miss(pattern: str, names: Sequence[str]) -> str:
 
 
 def check_network(network: Any, name: str = "network") -> None:
-    """Refuses what is not a network.
+    """Checks that a value is a network.
 
     Raises:
         UsageError: it is not an `nn.Module` (C2A006).

@@ -48,12 +48,12 @@ class Strength(Enum):
 
 
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict that decides a report: refuted, then unsupported, undecided, holds; undecided if there is none."""
+    """The verdict that decides a report: refuted, then unsupported, undecided, holds; undecided for no parts."""
     order = [Verdict.HOLDS, Verdict.UNDECIDED, Verdict.UNSUPPORTED, Verdict.REFUTED]
     return max(verdicts, key=order.index, default=Verdict.UNDECIDED)
 
 
 def weakest_strength(strengths: Iterable[Strength]) -> Strength:
-    """The strength of a conjunction: that of its weakest part; sampled if there is none."""
+    """The strength of a conjunction: that of its weakest part; sampled if it has no parts."""
     order = list(Strength)
     return max(strengths, key=order.index, default=Strength.SAMPLED)

@@ -215,7 +215,7 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
     """A `verify` command in its usual form, and its options by name, without those that write.
 
     Raises:
-        UsageError: it is none (C2A303).
+        UsageError: it is another command (C2A303).
     """
     try:
         program, name, *words = shlex.split(command)

@@ -29,7 +29,7 @@ Decorator = Callable[[Any], Any]
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]
-    """A value that `read` makes of a text; the refusal of another text says what it is not, and shows an example."""
+    """A value that `read` makes of a text; any other text is refused in a sentence with an example."""
 
     def __init__(self, name: str, read: Callable[[str], Any], example: str):
         self.name, self.read, self.example = name, read, example
@@ -141,7 +141,7 @@ def check_paths(context: click.Context) -> None:
 
 
 def check_readable(path: str) -> None:
-    """Refuses what is neither a file nor a folder (C2A301), such as a pipe, which may never end."""
+    """Refuses anything but a file or a folder (C2A301): a pipe may never end."""
     if not os.path.exists(path):
         raise unknown_path(path)
     if not os.path.isfile(path) and not os.path.isdir(path):

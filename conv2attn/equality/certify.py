@@ -153,7 +153,7 @@ SEED_RANGE = range(-(1 << 63), 1 << 64)  # what a generator of torch takes
 
 
 def check_arguments(original: Any, network: Any, images: Any, labels: Any, seed: Any) -> None:
-    """Refuses what is no network with numbers, no seed, no images or no classes of them.
+    """Checks that networks have numbers, and that seed, images and labels are of the right kind and shape.
 
     Raises:
         UsageError: one of them is of another kind (C2A001, C2A006, C2A007).
@@ -189,10 +189,10 @@ def check_modes(modes: Sequence[str]) -> None:
 
 
 def not_negative(value: Any, name: str) -> float:
-    """A finite real number of at least 0 as a float; truth values are none.
+    """A finite real number of at least 0 as a float; a bool is refused.
 
     Raises:
-        UsageError: it is none (C2A001).
+        UsageError: it is anything else (C2A001).
     """
     number = math.nan
     if isinstance(value, Real) and not isinstance(value, bool):
@@ -228,7 +228,7 @@ def check_images(images: Any, ids: bool) -> None:
     """Refuses images that are no dense tensor of floating-point numbers, or ids of tokens, with a batch.
 
     Raises:
-        UsageError: they are none (C2A006, C2A007).
+        UsageError: they are something else (C2A006, C2A007).
     """
     if not is_dense(images) or not images.numel():
         kind = "an empty, sparse, quantised or nested tensor" if isinstance(images, Tensor) else a_kind(images)

@@ -147,7 +147,7 @@ class Comparison:
 
     @property
     def refuted_layers(self) -> bool:
-        """Whether a conversion has layers that are other maps, so that both are not one formula."""
+        """Whether a converted layer differs from its original, so that the networks are not one formula."""
         return any(row.verdict is Verdict.REFUTED for row in self.compared.values()) and not self.unseen
 
     def formula(self) -> Finding:
@@ -183,7 +183,7 @@ class Comparison:
         return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")
 
     def modes(self) -> list[Finding]:
-        """The finding on networks of which only one is in training mode."""
+        """A finding if only one of the networks is in training mode."""
         first, second = map(mode_of, self.networks)
         if first == second or not self.walk.difference:
             return []
@@ -237,7 +237,7 @@ class Comparison:
 
     @cached_property
     def refuting(self) -> Numbers | None:
-        """The numbers in float64 of networks of which some layers are other maps; None where there are none such."""
+        """The outputs in float64 where some layers differ; None where none do."""
         wrong = any(row.verdict is Verdict.REFUTED for row in self.compared.values())
         if not wrong or self.bare or self.runs.second.failure:
             return None
@@ -245,7 +245,7 @@ class Comparison:
 
     @cached_property
     def unseen(self) -> str:
-        """The reason why layers that are other maps do not refute; empty if they do.
+        """Why layers that differ do not refute; empty if they do.
 
         Layers of two networks of which none was converted may differ and the networks be equal: channels in another
         order, factors moved from one layer to the next. Then only numbers refute.
@@ -273,7 +273,7 @@ class Comparison:
 
     @property
     def image_of_layers(self) -> Counterexample | None:
-        """The image on which layers that are other maps make a difference to the outputs."""
+        """The image on which layers that differ change the outputs."""
         numbers = self.refuting
         if numbers is None or numbers.gap is None or self.unseen:
             return None
@@ -346,7 +346,7 @@ def mode_of(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:
 
 
 def unseen_row(row: Row, why: str) -> Row:
-    """A row whose layers are other maps, which refutes nothing."""
+    """The row of layers that differ, made undecided."""
     findings = (
         replace(each, verdict=Verdict.UNDECIDED, sentence=f"{each.sentence}; {why}")
         if each.verdict is Verdict.REFUTED

@@ -1,4 +1,4 @@
-"""Two layers compared: for all inputs as values of `Basis`, and measured beside a bound on the inputs met."""
+"""Two layers compared: as values of `Basis` for all inputs, and by errors beside a bound on the inputs run."""
 
 import math
 from collections.abc import Callable
@@ -99,7 +99,7 @@ class LayerPair:
 
     @cached_property
     def maps(self) -> list[Finding]:
-        """The findings on geometry, weights and leak: one each, or one that says why none is asked."""
+        """The findings on geometry, weights and leak: one each, or a single one if the layers cannot be compared."""
         with gradual_underflow():
             original, converted = self.first.basis, self.second.basis
             geometry_and_weights = compare_maps(original, converted)

@@ -80,7 +80,7 @@ class Runs:
 
 
 def copied(network: nn.Module, which: str) -> nn.Module:
-    """A copy on which a network is run, so that the caller's stays as it is.
+    """A copy to run, so that the caller's network stays as it is.
 
     Raises:
         UnsupportedError: the copy is another network, since it still holds objects of this one (C2A106).

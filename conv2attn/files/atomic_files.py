@@ -65,7 +65,7 @@ def open_for_torch(path: Path) -> Iterator[ErrorKeepingFile]:
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
-    """Writes text in UTF-8 whole or not at all, bytes of names that are none escaped; see `write_atomically`."""
+    """Writes text in UTF-8 whole or not at all; bytes that are not UTF-8 are escaped; see `write_atomically`."""
     write_bytes_atomically(path, text.encode(errors="backslashreplace"), force)
 
 

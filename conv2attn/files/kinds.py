@@ -90,7 +90,7 @@ def kind_of_file(file: IO[bytes], size: int) -> Kind:
     """The kind of an open file of `size` bytes. Only its head, or its list of entries, is read.
 
     Raises:
-        zipfile.BadZipFile: it begins like a zip archive and is none.
+        zipfile.BadZipFile: it begins like a zip archive, but is not one.
     """
     file.seek(0)
     head = file.read(512)
@@ -184,7 +184,7 @@ def kind_of_path(path: Path) -> Kind:
 
     Raises:
         CheckpointError: there is none, or it cannot be read (C2A301).
-        zipfile.BadZipFile: it begins like a zip archive and is none.
+        zipfile.BadZipFile: it begins like a zip archive, but is not one.
     """
     if path.is_dir():
         return FOLDER

@@ -140,7 +140,7 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
 
 
 def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]]) -> str:
-    """The first thing in a module that no constructor of its class makes, in words; empty if there is none."""
+    """The first attribute that no constructor makes of a module of this class, in words; empty if there is none."""
     kind = classes[type(module)]
     attributes = {name: each for name, each in vars(module).items() if name not in INTERNALS and "hook" not in name}
     for name, value in vars(module).items():

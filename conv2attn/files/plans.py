@@ -259,7 +259,7 @@ def calls_of_plan(calls: Mapping[str, Any]) -> AttendingCalls:
     """The attention that `calls_plan` described; each call brings its weights.
 
     Raises:
-        KeyError, TypeError, UsageError: it is no such data.
+        KeyError, TypeError, UsageError: the data are not those of a plan.
     """
     attending = AttendingCalls(Settings(**calls["settings"]), calls["untouched"])
     attending.geometries = [as_tuples(geometry) for geometry in calls["geometries"]]

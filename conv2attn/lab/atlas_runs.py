@@ -86,7 +86,7 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
     """The models of a list, each followed by its twin, and the thresholds.
 
     Raises:
-        CheckpointError: there is no such file (C2A301), or it is no such list (C2A303).
+        CheckpointError: the file is missing (C2A301), or is not a list of models (C2A303).
     """
     try:
         listing = tomllib.loads(path.read_text(encoding="utf-8"))

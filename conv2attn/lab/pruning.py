@@ -130,7 +130,7 @@ def plan_of(network: nn.Module) -> ClassifierPlan:
 
 
 def shapes_of(layer: MultiHeadSelfAttention, heads: int) -> dict[str, torch.Size]:
-    """The shapes of the parameters of such a layer with this number of heads."""
+    """The shapes of the parameters of a layer with this number of heads."""
     plan = to_plan(layer)
     plan["positions"] = [heads, *plan["positions"][1:]]
     return {name: tensor.shape for name, tensor in from_plan(plan).state_dict().items()}

@@ -170,7 +170,7 @@ def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> N
 
 @singledispatch
 def check_sums(operator: Operator, matrix: Tensor) -> None:
-    """Checks the sums that the rows of the matrix of such an operator have."""
+    """Checks the row sums of an operator's matrix."""
 
 
 @check_sums.register(Shift)

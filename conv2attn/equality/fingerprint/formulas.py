@@ -158,7 +158,7 @@ def finish(field: Field, hashes: Tensor) -> Tensor:
 
 
 def oracle(field: Field, name: str, *operands: Residues, finite: bool = False, sign: int = ANY_SIGN) -> Residues:
-    """A function of this name that nothing is known of but what is said here."""
+    """An unknown function of this name, of which only the sign and whether it is finite are known."""
     values = finish(field, lanes(field, name, *operands))
     mark, sound = unusable(values.shape[1:], *operands), all(each.finite for each in operands)
     kept = values if mark is None else torch.where(mark > 0, 0, values)

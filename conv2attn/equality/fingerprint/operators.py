@@ -1,4 +1,4 @@
-"""New tensors of operators: by a rule, by moving places, by an oracle, or taken apart into others."""
+"""The result of an operator: by a rule, by moving places, by an oracle, or by the operators that it is made of."""
 
 import math
 from typing import Any

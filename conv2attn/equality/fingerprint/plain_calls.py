@@ -15,8 +15,8 @@ from conv2attn.equality.fingerprint.state import alike, taken_apart
 from conv2attn.networks.conversion.replacement import copy_network
 
 FAR = 0.02
-"""Two functions differ for certain if some output differs by this share of the largest of both: no rounding does that
-to one function, or hardly ever."""
+"""Two networks count as different if an output differs by this share of the larger of both: rounding hardly ever
+changes one function that much."""
 Network = Callable[[Tensor], Any]
 
 
@@ -29,7 +29,7 @@ def called(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
 
 
 def both_ways(first: Network, second: Network, images: Tensor) -> list[tuple[Any, list[Tensor]]]:
-    """What both return.
+    """What both return, called in either order.
 
     Raises:
         Undecided: a second call returns something else.
@@ -41,7 +41,7 @@ def both_ways(first: Network, second: Network, images: Tensor) -> list[tuple[Any
 
 
 def fresh_copy(network: Any) -> Any:
-    """A copy that was never called; None for what is no module or cannot be copied."""
+    """A copy that was never called; None for a function, and for a module that cannot be copied."""
     try:
         return copy_network(network) if isinstance(network, nn.Module) else None
     except Exception:

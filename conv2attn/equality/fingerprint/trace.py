@@ -49,7 +49,7 @@ class Trace:
         return storage, storage._cdata
 
     def reference(self, value: Any) -> Any:
-        """A tensor by its storage and form, one that nothing here made by its numbers, anything else by its words.
+        """A tensor by its storage and form, or its numbers if made elsewhere; any other value by its `repr`.
 
         Raises:
             Undecided: it is no dense tensor of torch, or was made where this trace could not see it.
@@ -91,7 +91,7 @@ class Trace:
         return (str(func), tree_map(self.reference, (args, kwargs)))
 
     def sources(self, args: Any, kwargs: Any) -> set[int]:
-        """The storages of the operands that nothing here made."""
+        """The storages of operands that this trace did not make."""
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         return {key for _, key in map(self.owner, tensors) if key not in self.made}
 

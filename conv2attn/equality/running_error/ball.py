@@ -16,9 +16,9 @@ from conv2attn.torch_internals import decomposition_table, tree_leaves, tree_map
 
 aten = torch.ops.aten
 SECOND_ORDER = 64
-"""Roundoffs that an error grows by for what rounding changes in itself, and in this bound as it is computed."""
+"""An error grows by this many roundoffs, for terms of second order and for the rounding of this bound itself."""
 LEAST = {2.0**-24: 2.0**-126, 2.0**-8: 2.0**-126, 2.0**-11: 2.0**-24, 2.0**-53: 2.0**-1022}
-"""By the unit roundoff of a format, what a result near 0 may lose: all of it, or in float16 what a subnormal rounds."""
+"""By the unit roundoff of a format, what a result near 0 may lose: all of it, or in float16 the least subnormal."""
 RULES: dict[str, Callable[..., Any]] = {}
 """The rule of each operator by its name: (operator, args, kwargs, unit roundoff) -> result."""
 

@@ -98,7 +98,7 @@ def complete_starts(
         part, parts: processes may share the work by arms.
         data: a name of the column `data`, to do only its runs.
     Raises:
-        UsageError: there is no such name (C2A002).
+        UsageError: the name is unknown (C2A002).
     """
     if data not in (None, *TASKS):
         reason = f"--data {data} is not one of {', '.join(TASKS)}"

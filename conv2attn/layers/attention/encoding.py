@@ -52,7 +52,7 @@ class Encoding(nn.Module):
             vectors: whether its heads have vectors of their own.
 
         Raises:
-            KeyError, TypeError: there is no such family, or something is not what a plan has there.
+            KeyError, TypeError: there is no such family, or a value of the plan is of another type.
         """
         encoding = cls(FAMILIES[family].of_sizes(sizes))
         if not vectors:

@@ -171,7 +171,7 @@ class MultiHeadSelfAttention(nn.Module):
         """The order of evaluation.
 
         Raises:
-            UsageError: it is set to what is no engine (C2A002).
+            UsageError: there is no such engine (C2A002).
         """
         return self._engine
 

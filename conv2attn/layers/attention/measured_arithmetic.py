@@ -169,7 +169,7 @@ def stores_products(dtype: torch.dtype, device: str) -> bool:
 
 
 def read(image: Tensor, centers: list[list[float]], alpha: float, dtype: torch.dtype, device: str) -> Tensor:
-    """The sum of what heads read of all channels by the engine `separable`."""
+    """The sum over heads and channels, computed by the engine `separable`."""
     encoding = Encoding.of("quadratic", centers, alpha)
     layer = MultiHeadSelfAttention(
         image.shape[1], 1, encoding, d_head=image.shape[1], value=False, bias=False, engine="separable"

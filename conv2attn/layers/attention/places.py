@@ -44,7 +44,7 @@ class SinusoidalPlaces(nn.Module):
         width: of a token; a multiple of twice the number of axes.
         dimensions: axes of the grid.
     Raises:
-        HeadSizeError: the width is no such multiple (C2A105).
+        HeadSizeError: the width is not a multiple (C2A105).
     Source: Vaswani et al. 2017, Sec. 3.5.
     """
 

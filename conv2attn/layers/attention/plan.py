@@ -40,7 +40,7 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
     """A layer with these arguments, its parameters on the meta device: load a state dict into it by assignment.
 
     Raises:
-        UsageError: a number of the plan is none, or out of range (C2A001, C2A007), or the layer cannot be so.
+        UsageError: a value of the plan is no number or out of range (C2A001, C2A007), or no layer has these settings.
         KeyError, TypeError: something is missing from the plan, or not what a plan has there.
     """
     arguments = {key: plan[key] for key in (*PLAN_NUMBERS, *PLAN_PARTS, "terms", "affine", "transposed")}
@@ -64,7 +64,7 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
 
 
 def whole_per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:
-    """A whole number for each axis; at least 1 of what is a step."""
+    """One whole number per axis; steps are at least 1."""
     if len(numbers) != axes:
         raise UsageError(
             "C2A007", f"{key}={numbers!r} is not a number for each of {axes} axes", "Pass one number for each axis."

@@ -38,7 +38,7 @@ def deformable_as_attention(
     Raises:
         UnsupportedError: offsets of a wider kernel, which are no function of the query's channels, or padding other
             than by zeros and half a kernel, where queries do not stand on their output's pixel (C2A101).
-        UsageError: the channels do not fit (C2A007), or alpha is none (C2A130).
+        UsageError: the channels do not fit (C2A007), or alpha is not positive and finite (C2A130).
     Examples:
         >>> import torch
         >>> from conv2attn.layers.theorem import deformable_as_attention
@@ -100,7 +100,7 @@ def sampled_convolution(module: nn.Module) -> Convolution:
 
 
 def check_deformable(mover: Convolution, sampled: Convolution) -> None:
-    """Refuses what is no deformable convolution whose offsets are a function of the query's channels.
+    """Checks that the offsets of a deformable convolution are a function of the query's channels.
 
     Raises:
         UnsupportedError, UsageError: as `deformable_as_attention`.

@@ -109,7 +109,7 @@ def positive_combination(rows: Sequence[Sequence[Fraction]]) -> list[Fraction] |
     HiGHS proposes both for rows scaled by powers of two, which keeps all signs; the support of its y is solved exactly.
 
     Raises:
-        UnsupportedError: neither of what it proposes is right (C2A110).
+        UnsupportedError: neither of its two candidates is right (C2A110).
     """
     from scipy.optimize import linprog
 

@@ -104,7 +104,7 @@ def attention_of_pair(
     Raises:
         UnsupportedError: it is no pair, or none as the run shows, is hooked or shared, or samples between pixels
             (C2A101); the settings are not those of moving heads, or the layers have code of their own (C2A106).
-        UsageError: alpha is none (C2A130).
+        UsageError: alpha is not positive and finite (C2A130).
     """
     pair = pair_in(owner)
     if (reason := why_no_pair(owner, pair, shared, settings, observed)) or pair is None:

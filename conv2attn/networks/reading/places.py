@@ -21,7 +21,7 @@ from conv2attn.networks.reading.watch import Attended, Running, Watch, silence
 EPSILON = 1e-5
 """Size of the noise: in float64, far above rounding, and so small that the response is linear."""
 SILENT = 1e-13
-"""A response whose square is below this share of the largest is none."""
+"""A response counts as zero if its square is below this share of the largest."""
 FLAT = 0.01
 """A spread below this share of a block is that of one block."""
 OFF_BLOCK = 0.05
@@ -168,7 +168,7 @@ def responding(response: Response, base: Tensor, draws: int) -> Tensor:
 
 
 def tells(response: Response, axis: int, live: Tensor) -> bool:
-    """Whether an axis of the input tells tokens apart: their centres differ by more than what each depends on.
+    """Whether tokens differ in their place along an axis: their centres are further apart than each spreads.
 
     All channels of an image reach each of its tokens, so that their axis does not.
     """
@@ -225,7 +225,8 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
 
 
 def conclude(roles: dict[str, Places]) -> None:
-    """Tokens that nothing reaches have no place, if others of their attention have one; attention between channels."""
+    """Tokens that do not depend on the input have no place, if others of the same attention have one; nor has attention
+    between channels."""
     channels = roles.pop("channels", None)
     placed = [each for each in roles.values() if bool(((each.kind == Kind.EXACT) | (each.kind == Kind.LATTICE)).any())]
     for role, each in roles.items():

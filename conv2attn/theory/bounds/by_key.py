@@ -183,7 +183,7 @@ def any_mean_bound(keys: int, arithmetic: Arithmetic) -> RoundingBound:
     """Bound on |computed mean| - max |x| for any scores; beside a leak of 1 it bounds what the mean is from any x.
 
     Raises:
-        UsageError: there are so many keys that nothing can be said.
+        UsageError: there are too many keys for the bound.
     """
     inner, storage = accumulator_of(arithmetic.format), storage_of(arithmetic.format)
     with ctx.workprec(BALL_PRECISION):

@@ -34,7 +34,7 @@ def as_graph(source: Any) -> Graph:
     """A `Graph` from a graph, an edge_index (its largest node is the last), or data of torch_geometric.
 
     Raises:
-        UsageError: it is none of these (C2A006).
+        UsageError: it is another layer (C2A006).
         GeometryError: edges, weights and nodes do not fit together (C2A122).
     """
     if isinstance(source, Graph):
