@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from conv2attn.arguments import check_kind, check_network
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.networks.conversion.replacement import evaluating
 from conv2attn.networks.starts import kernel
@@ -117,10 +118,8 @@ def start_at_convolution(
     if not isinstance(values, nn.Module) and values not in ("kept", "blind"):
         reason = f"values={values!r} is not 'kept', 'blind' or a convolution"
         raise UsageError("C2A002", reason, "Pass one of them.")
-    if not isinstance(parts, Parts | None):
-        raise UsageError("C2A006", f"parts={parts!r} is not a Parts(...)", "Pass conv2attn.networks.starts.Parts(...).")
-    if not isinstance(network, nn.Module):
-        raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass the network itself.")
+    check_kind(parts, "parts", Parts | None, "Pass conv2attn.networks.starts.Parts(...).")
+    check_network(network)
     network, parts = getattr(network, "_orig_mod", network), parts or Parts()  # what torch.compile wraps
     with restored_on_failure(network):
         if draw == "torch":

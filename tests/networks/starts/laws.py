@@ -370,7 +370,7 @@ def test_unsupported_models_are_refused_and_unchanged():
         ({"seed": 1.5}, "seed=1.5"),
         ({"seed": True}, "seed=True"),
         ({"alpha": 1e3}, "at most 128"),
-        ({"parts": "where"}, "parts='where' is not"),
+        ({"parts": "where"}, "parts is 'where', of class str"),
         ({"kernel_size": 0}, r"at least 1 and at most \(13, 13\)"),
         ({"parts": Parts(sides=(7,))}, "49 positions, 49 tokens, and 7 tokens"),
         ({"example_input": (1, -28, 28)}, "has a side below 1"),
@@ -389,7 +389,7 @@ def test_unsupported_models_are_refused_and_unchanged():
     repeated = vit()
     repeated.positions = nn.Parameter(repeated.positions[:1].detach().expand(49, 64))
     for network, message in (
-        ("vit", "str is not"),
+        ("vit", "network is the name 'vit', not a torch.nn.Module"),
         (vit().bfloat16(), "are bfloat16"),
         (vit().to("meta"), "on meta"),
         (inferring, "of inference mode"),
