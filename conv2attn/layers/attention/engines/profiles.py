@@ -12,8 +12,8 @@ from conv2attn.layers.attention.recipe import Question, score_dtype
 from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Operator, cut_softmax
 from conv2attn.theory.basis.operators.softmax import cut_depth
 
-TILES = {"cpu": 32}  # measured: most queries of a tile
-TILE = 64  # chosen for other devices: on an H100 one product was as fast as tiles up to a side of about 112
+TILES = {"cpu": (16, 3)}  # measured: most queries of a tile, and the fewest windows that an axis in tiles is long
+TILE = (64, 2)  # chosen for other devices: on an H100 one product was as fast as tiles up to a side of about 112
 LEFT_OUT = 2.0**-10  # chosen: what frozen heads leave out along an axis is far below the rounding of one product
 
 
@@ -94,8 +94,8 @@ class KeysRead:
     def tiling(self, heads: Sequence[int], axis: int, crop: Crop) -> Tiling:
         """One product along an axis that is short against what `heads` read, and tiles along a longer one."""
         queries, stride, ends = self.grid.queries[axis], self.grid.sites.stride[axis], self.ends(heads, axis)
-        size = TILES.get(torch.device(self.grid.device).type, TILE)
-        if ends is None or crop[1] - crop[0] <= 2 * (size * stride + ends[1] - ends[0]):
+        size, fewest = TILES.get(torch.device(self.grid.device).type, TILE)
+        if ends is None or crop[1] - crop[0] <= fewest * (size * stride + ends[1] - ends[0]):
             return Tiling.whole(self.grid, axis)
         count = -(-queries // size)
         tile = -(-queries // count)

@@ -5,10 +5,12 @@ claim L2d. Heads that see one smoothed image leave the rest to `smoothed`.
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
 
+from conv2attn.layers.attention.engines.channels import joined
 from conv2attn.layers.attention.engines.mixing import Mixing
 from conv2attn.layers.attention.engines.smoothed import decide_smoothed
 from conv2attn.layers.attention.recipe import DEPENDS_ON_CONTENT, DROPS_WEIGHTS, Evaluation, Question
@@ -16,6 +18,7 @@ from conv2attn.layers.attention.storage import channels_are_last
 from conv2attn.theory.basis import Basis, Weights
 
 HALVES = (torch.bfloat16, torch.float16)
+TERMS = 64  # measured: in tiles, heads of few channels are summed by one product of so many terms
 
 
 def decide(question: Question) -> Evaluation | str:
@@ -45,14 +48,14 @@ def run_heads(basis: Basis, image: Tensor, mixing: Mixing, kept: list[Tensor] | 
     last = channels_are_last(image)
     lines = mixing.laid_out(image, last)
     heads = (mixing.mixed(lines, head, last) for head in zip(*(weights.unbind(0) for weights in profiles), strict=True))
-    return mixing.image_of(sum_of_heads(heads, basis.weights), last)
+    return mixing.image_of(sum_of_heads(heads, basis.weights, TERMS if mixing.in_tiles else 1), last)
 
 
-def sum_of_heads(mixed: Iterator[Tensor], weights: Weights) -> Tensor:
+def sum_of_heads(mixed: Iterator[Tensor], weights: Weights, terms: int) -> Tensor:
     """`sum_h M_h x_h + b` for the mixed tokens of the heads, (batch, d_in, tokens) each: (batch, d_out, tokens).
 
-    One head after the other, so that no more than one is held where there are no gradients; in half precision by one
-    product of all, which is rounded once.
+    One head after the other, or as many as one product of `terms` terms sums, so that no more are held where there are
+    no gradients; in half precision by one product of all, which is rounded once.
     """
     groups, bias = weights.groups, None if weights.bias is None else weights.bias[:, None]
     if weights.stored.dtype in HALVES:
@@ -60,18 +63,20 @@ def sum_of_heads(mixed: Iterator[Tensor], weights: Weights) -> Tensor:
         matrix = weights.taps().permute(1, 0, 2).flatten(1).unflatten(0, (groups, -1))
         result = (matrix @ whole).flatten(1, 2)
         return result if bias is None else result + bias
-    matrices = weights.taps().contiguous().unflatten(1, (groups, -1))
-    total = torch.zeros_like(matrices[0, :, :, :1]) if bias is None else bias.unflatten(0, (groups, -1))
+    matrices = weights.taps().unflatten(1, (groups, -1)).permute(1, 2, 0, 3).contiguous()  # groups first, heads third
+    start = torch.zeros_like(matrices[:, :, 0, :1]) if bias is None else bias.unflatten(0, (groups, -1))
     if matrices.shape[3] == 1:  # one channel a group: its products are no products of matrices
-        for tokens, matrix in zip(mixed, matrices, strict=True):
+        total = start[None]
+        for tokens, matrix in zip(mixed, matrices.unbind(2), strict=True):
             total = torch.addcmul(total, tokens[:, :, None], matrix)
         return total.flatten(1, 2)
     result, batch = None, 0
-    for tokens, matrix in zip(mixed, matrices, strict=True):
-        batch = tokens.shape[0]
-        taken, read = matrix.expand(batch, -1, -1, -1).flatten(0, 1), tokens.unflatten(1, (groups, -1)).flatten(0, 1)
+    for matrix in matrices.split(max(1, terms // matrices.shape[3]), 2):
+        read = joined([tokens.unflatten(1, (groups, -1)) for tokens in islice(mixed, matrix.shape[2])], 2)
+        batch = read.shape[0]
+        taken, read = matrix.flatten(2).expand(batch, -1, -1, -1).flatten(0, 1), read.flatten(0, 1)
         if result is None:
-            result = torch.baddbmm(total.expand(batch, -1, -1, -1).flatten(0, 1), taken, read)
+            result = torch.baddbmm(start.expand(batch, -1, -1, -1).flatten(0, 1), taken, read)
         else:
             result = result.baddbmm_(taken, read)
     assert result is not None, "a layer has heads"

@@ -97,7 +97,7 @@ WAYS = {
 """Heads whose centres are unevenly spaced mix the image each for itself; others read one smoothed image."""
 
 
-TILES = {"one product": 1000, "tiles": 4}
+TILES = {"one product": (1000, 2), "tiles": (4, 2)}
 
 
 @pytest.fixture(params=TILES)
