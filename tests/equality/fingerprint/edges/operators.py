@@ -220,6 +220,7 @@ CONDITIONS = {
     "nan that a sum leaves out": lambda x: x.log().nansum(1),
     "the logarithm of nothing": lambda x: torch.full((6,), -math.inf).where(torch.ones(6).bool(), x).logsumexp(-1),
     "a negative power of what may be zero": lambda x: x.square() ** -1,
+    "a pole where no window reaches": lambda x: 1 / F.fold(F.unfold(x.exp(), 1, stride=2), (6, 6), 1, stride=2),
     "a power of zero": lambda x: x**0,
     "places that depend on the input": lambda x: x.index_add(1, (x[0, :1, 0, 0] > 0).long(), x[:, :1]),
     "a product of what may be infinite": lambda x: x.log().cumprod(1),
@@ -230,6 +231,11 @@ CONDITIONS = {
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_no_rule_beyond_its_condition(name):
     assert identify(CONDITIONS[name], CONDITIONS[name], IMAGES).equal is None
+
+
+def test_a_root_of_what_may_be_negative_is_not_taken_for_a_number():
+    assert identify(lambda x: 0 * x**1.5, lambda x: 0 * x, IMAGES).equal is False
+    assert identify(lambda x: 0 * x.abs() ** 1.5, lambda x: 0 * x, IMAGES).equal is True
 
 
 def test_a_norm_in_float32_has_the_exponent_in_float64():
