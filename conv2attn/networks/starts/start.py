@@ -120,7 +120,8 @@ def start_at_convolution(
         raise UsageError("C2A002", reason, "Pass one of them.")
     check_kind(parts, "parts", Parts | None, "Pass conv2attn.networks.starts.Parts(...).")
     check_network(network)
-    network, parts = getattr(network, "_orig_mod", network), parts or Parts()  # what torch.compile wraps
+    network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
+    parts, alpha = parts or Parts(), float(alpha)
     with restored_on_failure(network):
         if draw == "torch":
             draw_as_torch(network, seed)
@@ -129,10 +130,8 @@ def start_at_convolution(
         trace = trace_run(network, layers, inputs)
         tables = bias_tables(network, layers)
         if (content, values) != ("silent", "kept") and (tables or positions == "given"):
-            reason = (
-                "values='blind' or of a convolution, and content='drawn', need positions='waves' and a table of them"
-            )
-            raise UsageError("C2A004", reason, "Pass positions='waves', or leave them out.")
+            reason = "values='blind' or of a convolution, and content='drawn', need positions='waves'"
+            raise UsageError("C2A004", f"{reason} and a table of positions", "Pass that, or leave them out.")
         if tables:
             notes = tuple(f"{name} is left alone: it has no table of biases" for name in sorted({*layers} - {*tables}))
             sides, layers = common_window(tables), {name: layers[name] for name in tables}
