@@ -21,7 +21,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -176,7 +175,7 @@ def run(function, args, kwargs):
     if lands and target is not None:
         inner_kwargs["device"] = torch.device("cpu")
     with drawn_there() if lands and torch.Tag.nondeterministic_seeded in function.tags else nullcontext():
-        result = function(*inner_args, **inner_kwargs)
+        result = FUSED.get(packet, function)(*inner_args, **inner_kwargs)
     if not lands:
         return result
     for tensor in there:
@@ -191,6 +190,30 @@ def run(function, args, kwargs):
             counts.bytes_read += sum(map(bytes_of, there))
             counts.bytes_written += sum(map(bytes_of, written))
     return result
+
+
+def lstm_cell(from_input, from_hidden, cell, *biases):
+    """One step of an LSTM, for which torch asks a device for one kernel; the CPU has none."""
+    summed = sum((bias for bias in biases if bias is not None), from_input + from_hidden)
+    enter, keep, new, out = summed.chunk(4, 1)
+    gates = [enter.sigmoid(), keep.sigmoid(), new.tanh(), out.sigmoid()]
+    enter, keep, new, out = gates
+    after = keep * cell + enter * new
+    return out * after.tanh(), after, torch.cat(gates, 1)
+
+
+def lstm_cell_backward(by_hidden, by_cell, before, after, gates, has_bias):
+    """The gradients by the sums of all gates, by the cell before, and by each bias."""
+    enter, keep, new, out = gates.chunk(4, 1)
+    by_hidden = torch.zeros_like(after) if by_hidden is None else by_hidden
+    inner = by_hidden * out * (1 - after.tanh() ** 2) + (0 if by_cell is None else by_cell)
+    slopes = [inner * new * enter * (1 - enter), inner * before * keep * (1 - keep), inner * enter * (1 - new**2)]
+    summed = torch.cat([*slopes, by_hidden * after.tanh() * out * (1 - out)], 1)
+    return summed, inner * keep, summed.sum(0) if has_bias else None
+
+
+FUSED = {aten._thnn_fused_lstm_cell: lstm_cell, aten._thnn_fused_lstm_cell_backward_impl: lstm_cell_backward}
+"""Kernels that torch has on devices alone."""
 
 
 def landing(packet, args, there, target):
@@ -296,24 +319,9 @@ class Dispatched(TorchDispatchMode):
         return NotImplemented if of_another_class(types) else run(function, args, kwargs or {})
 
 
-class Called(TorchFunctionMode):
-    """What C++ does with Python's numbers before it dispatches: lists as indices, and tensors of lists."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and isinstance(args[0], There):
-            index = args[1] if isinstance(args[1], tuple) else (args[1],)
-            args = (args[0], tuple(map(as_index, index)), *args[2:])
-        return function(*args, **kwargs)
-
-
 def has_float64(device: torch.device) -> bool:
     """Whether `device` computes in float64: MPS does not, and neither does one imitated without."""
     return device.type != "mps" and (device.type != NAME or Module.float64)
-
-
-def as_index(value):
-    return torch.as_tensor(value, device="cpu") if isinstance(value, list | range | np.ndarray) else value
 
 
 @contextmanager
@@ -322,7 +330,7 @@ def imitated(float64: bool = True) -> Iterator[None]:
     before, Module.float64 = torch.__future__.get_overwrite_module_params_on_conversion(), float64
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
-        with Called(), Dispatched(), mock.patch.object(torch.accelerator, "synchronize", torch.imitated.synchronize):
+        with Dispatched(), mock.patch.object(torch.accelerator, "synchronize", torch.imitated.synchronize):
             yield
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(before)

@@ -165,6 +165,18 @@ def test_a_network_computes_and_trains_there_as_on_the_cpu():
         assert torch.equal(tensor.cpu(), network.state_dict()[name])
 
 
+def test_a_recurrent_layer_computes_and_trains_there_as_on_the_cpu():
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(3, 4, num_layers=2, bidirectional=True).double(), torch.randn(5, 2, 3, dtype=torch.float64)
+    moved = copy.deepcopy(layer).to(DEVICE)
+    outputs = layer(x)[0], moved(x.to(DEVICE))[0]
+    for output in outputs:
+        output.square().sum().backward()
+    assert torch.allclose(outputs[1].cpu(), outputs[0], rtol=1e-12)
+    for ours, theirs in zip(moved.parameters(), layer.parameters(), strict=True):
+        assert torch.allclose(ours.grad.cpu(), theirs.grad, rtol=1e-12)
+
+
 def test_its_random_numbers_are_its_own():
     torch.manual_seed(3)
     first, state = torch.randn(4, device=DEVICE), torch.get_rng_state()

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import first_weight
-from conv2attn.equality.fingerprint import identify
 from conv2attn.equality.layers import function_layers, read_layer
 from conv2attn.equality.lint import question_about_layers
 from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, first_of, judge_numbers
+from conv2attn.equality.one_formula import one_formula
 from conv2attn.equality.outputs import compare_outputs, findings_returned, judge_outputs
 from conv2attn.equality.results import (
     ROOT,
@@ -30,7 +30,7 @@ from conv2attn.equality.results import (
     unsupported,
 )
 from conv2attn.equality.rows import LayerPair
-from conv2attn.equality.runs import Runs, has_attention, run_both, with_layers_of_the_first
+from conv2attn.equality.runs import Runs, has_attention, run_both
 from conv2attn.equality.twins import Lockstep, hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.layers.theorem import STOCK
@@ -163,11 +163,10 @@ class Comparison:
                 "formula", "C2A409", f"they are compared as formulas without gradients: {self.runs.elsewhere}"
             )
         one = self.images[:1]
-        found = identify(*self.networks, one)
-        if not found.equal and self.same and self.walk.difference:
-            first, second = with_layers_of_the_first(self.networks, self.same)
-            if not InFloat64(self.networks, self.same, one, itself=True).numbers().apart:
-                found = identify(first, second, one)
+        found = one_formula(self.networks, one)
+        again = not found.equal and self.same and self.walk.difference
+        if again and not InFloat64(self.networks, self.same, one, itself=True).numbers().apart:
+            found = one_formula(self.networks, one, self.same)
         if found.equal and found.log2_chance is not None:
             self.identified = Identified(
                 found.log2_chance,

@@ -9,7 +9,7 @@ refuted the kept input is run again.
 import json
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -22,11 +22,12 @@ from torch import Tensor, nn
 from conv2attn.arguments import first_weight
 from conv2attn.equality.certify import MOST_NUMBERS, machine
 from conv2attn.equality.comparison import ASSUMPTIONS, state_of
-from conv2attn.equality.fingerprint import Identification, identify
+from conv2attn.equality.fingerprint import Identification
 from conv2attn.equality.numbers import judge_numbers
+from conv2attn.equality.one_formula import one_formula
 from conv2attn.equality.outputs import judge_outputs
 from conv2attn.equality.results import ROOT, SAME_FORMULA, Certificate, in_words
-from conv2attn.equality.runs import MODES, call_itself, changes_with_modes, has_attention, with_layers_of_the_first
+from conv2attn.equality.runs import MODES, call_itself, changes_with_modes, has_attention
 from conv2attn.equality.stored_bounds import Objection, too_small
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.layers.attention import set_engine
@@ -286,12 +287,14 @@ def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -
     """
     apart = {row.name for row in anew.rows if not decided_by_formulas(row.name, row.strength)}
     names = {name.partition(":")[0].removeprefix(ROOT) for name in apart}
-    first, second = with_layers_of_the_first(networks, names) if names else networks
-    return [identified_at(size, first, second) for size in anew.state.sizes]
+    return [identified_at(size, networks, names) for size in anew.state.sizes]
 
 
-def identified_at(size: tuple[int, ...], first: nn.Module, second: nn.Module) -> Identification:
+def identified_at(
+    size: tuple[int, ...], networks: tuple[nn.Module, nn.Module], names: Collection[str]
+) -> Identification:
     """Whether both are one formula at a drawn size no larger than this one, or at this one."""
+    first, second = networks
     own = first_weight(first)
     drawn = (size[0], *(min(side, MOST_PIXELS) - secrets.randbelow(4) for side in size[1:]))
     for each in (drawn, size):
@@ -299,10 +302,11 @@ def identified_at(size: tuple[int, ...], first: nn.Module, second: nn.Module) ->
             continue
         images = torch.rand(1, *each).to(torch.empty(0) if own is None else own.detach())
         shown = set_engine(copy_network(second), "dense") if each is drawn and has_attention(second) else second
-        found = identify(first, shown, images)
+        found = one_formula((first, shown), images, names)
         if found.equal is not None:
             return found
-    return identify(first, second, torch.rand(1, *size).to(torch.empty(0) if own is None else own.detach()))
+    images = torch.rand(1, *size).to(torch.empty(0) if own is None else own.detach())
+    return one_formula(networks, images, names)
 
 
 def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -172,7 +172,7 @@ def multiplied(module, args, output, factor):
 def noisy():
     """A hook with noise of its own."""
     generator = torch.Generator().manual_seed(0)
-    return lambda module, args, output: output + torch.rand(output.shape, generator=generator)
+    return lambda module, args, output: output + torch.rand(output.shape, generator=generator).to(output)
 
 
 def hooked(module):
@@ -191,6 +191,11 @@ def everywhere(chosen):
     nn.modules.module.register_module_forward_hook(
         lambda module, args, output: output * 2 if chosen(module) else output
     )
+
+
+def forget_hooks_on_all_modules():
+    """Hooks on all modules are of the process; a test that registered some ends with them."""
+    nn.modules.module._global_forward_hooks.clear()
 
 
 ERRORS = {
@@ -251,7 +256,7 @@ ERRORS = {
 TWINS = {
     "nothing": (Functional, lambda net: None),
     "save and load": (Functional, lambda net: net.load_state_dict(copy.deepcopy(net.state_dict()))),
-    "heads permuted": (Functional, lambda net: permuted(net.first)),
+    "heads permuted": (Functional, lambda net: (permuted(net.first), conv2attn.set_engine(net, "auto"))),
     "another engine": (Functional, lambda net: conv2attn.set_engine(net, "gather")),
     "a graph module": (traced, lambda net: None),
     "a recurrent layer": (recurrent, lambda net: None),

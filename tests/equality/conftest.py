@@ -1,10 +1,10 @@
 """Hooks on all modules end with the test that registered them."""
 
 import pytest
-from torch import nn
+from equality.cases import forget_hooks_on_all_modules
 
 
 @pytest.fixture(autouse=True)
 def no_hooks_on_all_modules():
     yield
-    nn.modules.module._global_forward_hooks.clear()
+    forget_hooks_on_all_modules()

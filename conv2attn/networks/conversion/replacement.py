@@ -239,3 +239,12 @@ def copy_network(network: nn.Module) -> Any:
     for module, empty in emptied.items():
         vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
     return copy.deepcopy(network, memo)
+
+
+def move(network: nn.Module, device: torch.device, *, double: bool = False) -> nn.Module:
+    """Moves a network, in float64 if `double`; its parameters keep attributes where torch makes them anew."""
+    attributes = {name: vars(each) for name, each in network.named_parameters(remove_duplicate=False)}
+    network = network.to(device).double() if double else network.to(device)
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        vars(parameter).update(attributes[name])
+    return network
