@@ -1,13 +1,14 @@
 """The private parts of torch that the package uses, each with what is lost in a version of torch without it.
 
 Importing the package never fails for a part that is gone: the part answers for the general case, where there is one,
-or raises an error that says what is lost, when it is called.
+or raises an error that says what is lost, when it is called. `ATTRIBUTES` are read where they are needed.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -24,7 +25,7 @@ GONE: dict[str, str] = {}
 def internal(module: str, name: str, lost: str, instead: Any = None) -> Any:
     """The private part `name` of a module of torch; if it is gone, `instead`, or a function that raises C2A003."""
     try:
-        return getattr(import_module(module), name)
+        return attrgetter(name)(import_module(module))
     except (ImportError, AttributeError):
         GONE[f"{module}.{name}"] = lost
         return partial(refuse, f"{module}.{name}", lost) if instead is None else instead
@@ -61,6 +62,8 @@ mkldnn_enabled = internal("torch._C", "_get_mkldnn_enabled", "probes asked again
 DisableTorchFunction = internal("torch._C", "DisableTorchFunction", "the capture of flex_attention")
 assert_async = internal("torch", "_assert_async", "converted layers in graphs and on accelerators")
 check_size = internal("torch", "_check", "the engine sdpa in graphs")
+unsafe_view = internal("torch", "ops.aten._unsafe_view", "results of layers that are written to in place")
+has_any_global_hook = internal("torch.nn.modules.module", "_has_any_global_hook", "tables that compare layers")
 any_convolution = internal("torch", "_convolution", "conversion of calls of torch._convolution")
 disable_dynamo: Callable[[Callable[..., Any]], Callable[..., Any]] = internal(
     "torch._compile", "_disable_dynamo", "torch.compile of graph attention", undecorated
@@ -85,3 +88,28 @@ TensorBase = internal("torch._C", "TensorBase", "fingerprints", torch.Tensor)
 has_kernel = internal("torch._C", "_dispatch_has_kernel_for_dispatch_key", "fingerprints")
 registered_operators = internal("torch.library", "_impls", "fingerprints where operators of torch were replaced", set())
 decomposition_table = internal("torch._decomp", "decomposition_table", "error bounds of composed operators", {})
+
+TRACED = "torch._subclasses."
+"""Where the classes of tensors are with which torch traces; elsewhere they would count as a user's own."""
+COMPILED = "torch._dynamo.eval_frame"
+"""Where the class of compiled modules is; elsewhere they would be taken for plain ones."""
+ATTRIBUTES = {
+    **dict.fromkeys(("_modules", "_parameters", "_buffers"), "reading, converting and comparing networks"),
+    **dict.fromkeys(("_apply", "_non_persistent_buffers_set"), "moving and loading layers"),
+    **dict.fromkeys(("_forward_hooks", "_forward_pre_hooks"), "refusing or keeping hooks of layers"),
+    **dict.fromkeys(("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs"), "keeping hooks of layers"),
+    "_forward_hooks_always_called": "keeping hooks of layers",
+    **dict.fromkeys(("_global_forward_hooks", "_global_forward_pre_hooks"), "comparing under hooks on all modules"),
+    "_global_forward_hooks_always_called": "comparing under hooks on all modules",
+    **dict.fromkeys(("_compiled_call_impl", "_orig_mod", "_torchdynamo_orig_callable"), "refusing compiled code"),
+    **dict.fromkeys(("_call_impl", "_wrapped_call_impl", "_conv_forward", "_output_padding"), "refusing own forwards"),
+    "_reversed_padding_repeated_twice": "refusing convolutions whose padding was changed",
+    **dict.fromkeys(("_graph", "_code", "_lineno_map", "_prologue_start"), "comparing graph modules"),
+    "_metadata": "the versions of modules in state dicts",
+    "_is_view": "results of layers that are written to in place",
+    "_make_wrapper_subclass": "fingerprints and bounds on rounding",
+    "_cdata": "which tensors share memory",
+    **dict.fromkeys(("_typed_storage", "_make_subclass", "_to_sparse", "_view_func"), "refusals of fingerprints"),
+    **dict.fromkeys(("_schema", "_overloadname", "_can_decompose"), "fingerprints and bounds on rounding"),
+}
+"""Private attributes of torch's modules, tensors and operators, each with what is lost without it."""

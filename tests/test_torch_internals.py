@@ -1,9 +1,13 @@
 """Private parts of torch are named in one module, with what is lost without them, and this torch has them all."""
 
 import ast
+import re
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
+from torch import fx, nn
 
 from conv2attn import torch_internals
 from conv2attn.errors import UsageError
@@ -14,15 +18,34 @@ PACKAGE = Path(torch_internals.__file__).parent
 def is_private(dotted: str) -> bool:
     """Whether a name of torch has a part that begins with one underscore."""
     first, *parts = dotted.split(".")
-    return (
-        first == "torch"
-        and parts[:1] != ["ops"]
-        and any(part.startswith("_") and not part.startswith("__") for part in parts)
-    )
+    return first == "torch" and any(part.startswith("_") and not part.startswith("__") for part in parts)
+
+
+def objects_of_torch() -> list[object]:
+    """Objects of torch whose private attributes the package might read."""
+    tensor, network = torch.empty(0), nn.Sequential(nn.ConvTranspose2d(1, 1, 1))
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of what torch imports of its own
+        compiled = torch.compile(network), torch.compiler.disable(torch.relu)
+    parts = fx.symbolic_trace(network), nn.modules.module, torch.ops.aten.add.Tensor
+    return [tensor, tensor.untyped_storage(), network[0], network.state_dict(), *compiled, *parts]
+
+
+OBJECTS = objects_of_torch()
+
+
+def private_attributes(source: str) -> set[str]:
+    """The private attributes of torch's objects that `source` reads, or names in a string."""
+    nodes = [*ast.walk(ast.parse(source))]
+    pieces = {id(piece) for node in nodes if isinstance(node, ast.JoinedStr) for piece in node.values}
+    nodes = [node for node in nodes if id(node) not in pieces]
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    private = {name for name in names if re.fullmatch(r"_[a-z]\w*", name)}
+    return {name for name in private if any(hasattr(each, name) for each in OBJECTS)}
 
 
 def private_uses(source: str) -> set[str]:
-    """The private names of torch that `source` imports or reads."""
+    """The private names of torch that `source` imports, reads, or has in a string."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -31,6 +54,8 @@ def private_uses(source: str) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Attribute):
             names.add(ast.unparse(node))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"torch\.[\w.]+$", node.value):
+            names.add(node.value)
     return {name for name in names if is_private(name)}
 
 
@@ -41,6 +66,8 @@ def private_uses(source: str) -> set[str]:
         "import torch._dynamo",
         "from torch.utils import _pytree",
         "y = torch._C.x(1)",
+        "y = torch.ops.aten._unsafe_view(x, (2,))",
+        "kind.__module__ == 'torch._dynamo.eval_frame'",
     ],
 )
 def test_a_private_use_is_seen(source):
@@ -52,6 +79,37 @@ def test_no_other_module_uses_private_parts_of_torch():
     files = [file for file in PACKAGE.rglob("*.py") if file.name != "torch_internals.py"]
     uses = {file.relative_to(PACKAGE).as_posix(): private_uses(file.read_text()) for file in files}
     assert {file: names for file, names in uses.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "layer._backward_hooks.clear()",
+        "layer.weight._version",
+        "getattr(layer, '_state_dict_hooks')",
+        "operator._handle",
+        "storage._shared_incref",
+        "nn.modules.module._global_backward_hooks",
+        "graph._tracer_cls",
+    ],
+)
+def test_a_private_attribute_is_seen(source):
+    assert private_attributes(source) - torch_internals.ATTRIBUTES.keys()
+    assert private_attributes("layer.weight.shape; self._own_name; sys._getframe(1); f'{x}_y'") == set()
+
+
+def test_private_attributes_of_torch_s_objects_are_named_with_what_is_lost():
+    files = [file for file in PACKAGE.rglob("*.py") if file.name != "torch_internals.py"]
+    used = {file.relative_to(PACKAGE).as_posix(): private_attributes(file.read_text()) for file in files}
+    unnamed = {file: names - torch_internals.ATTRIBUTES.keys() for file, names in used.items()}
+    assert {file: names for file, names in unnamed.items() if names} == {}
+    assert torch_internals.ATTRIBUTES.keys() == set().union(*used.values())
+
+
+def test_no_attribute_is_gone():
+    """The failure prints the attributes that this torch's objects lack, each with what is lost."""
+    gone = {name for name in torch_internals.ATTRIBUTES if not any(hasattr(each, name) for each in OBJECTS)}
+    assert {name: torch_internals.ATTRIBUTES[name] for name in gone} == {}
 
 
 def test_no_part_is_gone():

@@ -31,6 +31,7 @@ from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.provenance import assumed_of_both, published_size
 from conv2attn.networks.specimens import Specimen, specimen_of, specimen_size, takes_ids, with_others
 from conv2attn.theory.bounds import worst
+from conv2attn.torch_internals import COMPILED
 
 
 def certify(
@@ -135,7 +136,7 @@ def unreadable(original: nn.Module, network: nn.Module) -> Finding | None:
     """The finding on the first module that runs as compiled code or has no weights yet, if there is one."""
     for side, which in ((original, "first"), (network, "second")):
         for name, module in side.named_modules():
-            dynamo = type(module).__module__ == "torch._dynamo.eval_frame"
+            dynamo = type(module).__module__ == COMPILED
             wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
             if wrapped or vars(module).get("_compiled_call_impl") is not None:
                 sentence = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.theory.basis import Basis
-from conv2attn.torch_internals import is_batchedtensor
+from conv2attn.torch_internals import is_batchedtensor, unsafe_view
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -41,7 +41,7 @@ def stored(result: Tensor, form: torch.memory_format) -> Tensor:
         return result.contiguous() if is_batchedtensor(result) else result.contiguous(memory_format=form)
     if result.stride() != strides(result.shape, form):
         return result.clone(memory_format=form)
-    return torch.ops.aten._unsafe_view(result, result.shape) if result._is_view() else result
+    return unsafe_view(result, result.shape) if result._is_view() else result
 
 
 def strides(sizes: torch.Size, form: torch.memory_format) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theory.basis import Sides, Weights, as_basis, as_matrix, moved_to, output_sides
 from conv2attn.theory.basis.basis import field
 from conv2attn.theory.bounds import gamma
+from conv2attn.torch_internals import has_any_global_hook
 from conv2attn.verdicts import Strength, Verdict
 
 UNIT_ROUNDOFF, SMALLEST = 2.0**-53, 2.0**-1074
@@ -26,7 +27,7 @@ def check_no_hooks(layer: Any) -> None:
         UnsupportedError: it has hooks (C2A106).
     """
     modules = [*layer.modules()] if isinstance(layer, nn.Module) else []
-    on_all = bool(modules and nn.modules.module._has_any_global_hook())
+    on_all = bool(modules and has_any_global_hook())
     if on_all or any(module._forward_hooks or module._forward_pre_hooks for module in modules):
         reason = f"{type(layer).__name__} has hooks, and what they do is not among its parameters"
         raise UnsupportedError("C2A106", reason, "Remove them, or compare whole networks with certify.")

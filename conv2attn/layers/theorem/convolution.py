@@ -13,6 +13,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theory.basis import Basis, Offset, Padding, Shift, Sites, Weights, as_basis, kernel_taps, turned
+from conv2attn.torch_internals import TRACED
 
 STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTION_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -270,5 +271,5 @@ def overrides_torch(kind_of_tensor: type) -> bool:
     names = ("__torch_function__", "__torch_dispatch__")
     defaults = (None, nn.Parameter.__torch_function__, Tensor.__torch_dispatch__)
     kinds = [each for each in kind_of_tensor.__mro__ if each not in (Tensor, nn.Parameter)]
-    traced = kind_of_tensor.__module__.startswith("torch._subclasses.")
+    traced = kind_of_tensor.__module__.startswith(TRACED)
     return not traced and any(vars(each).get(name) not in defaults for each in kinds for name in names)
