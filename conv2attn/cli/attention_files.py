@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn import plots
-from conv2attn.arguments import Patterns, Selection
+from conv2attn.arguments import Patterns, Selection, as_inputs
 from conv2attn.cli.options import TokenOptions
 from conv2attn.cli.replace_options import ReplaceOptions
 from conv2attn.errors import CheckpointError, UsageError
@@ -34,7 +34,7 @@ from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_sp
 from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport
 from conv2attn.span.graded_facts.facts_document import numbers_of
 from conv2attn.span.graded_facts.measuring import heads
-from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
+from conv2attn.span.reading import needs_inputs, own_alone, reads_of, rows_of_read
 from conv2attn.span.recover import Recovered, nearest_in
 
 Attending = nn.Module | dict[str, Any]
@@ -54,15 +54,18 @@ def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Att
         UsageError: inputs are given for attention itself, or their size without them (C2A004).
         CheckpointError: a file cannot be read.
     """
-    if tokens.input_size and not tokens.inputs:
-        reason = "--input-size is of the images of --inputs, and there are none"
-        raise UsageError("C2A004", reason, "Pass --inputs, or the sides of the images alone with --grid.")
     if reading.arch is None and holds_attention(path):
-        if tokens.inputs:
-            reason = f"--inputs runs a network, and {path} holds attention itself"
+        if tokens.inputs or tokens.input_size:
+            option = "--inputs" if tokens.inputs else "--input-size"
+            reason = f"{option} runs a network, and {path} holds attention itself"
             raise UsageError("C2A004", reason, "Leave it out.")
         return arrays(path), None
     network = reading.load(path)
+    if tokens.input_size and not tokens.inputs:
+        if not own_alone(network):
+            reason = "--input-size is of the images of --inputs, and there are none"
+            raise UsageError("C2A004", reason, "Pass --inputs: attention of this network may depend on them.")
+        return network, as_inputs(network, tuple(tokens.input_size))
     return network, inputs_for(network, tokens.inputs, tokens.input_size, reading) if tokens.inputs else None
 
 

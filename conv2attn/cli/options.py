@@ -407,7 +407,7 @@ TOKENS = (
         "--grid",
         type=Parsed("positive whole numbers with an x between them", parse_sizes, "14x14"),
         metavar="HxW",
-        help="Grid of tokens, where neither the file nor the run says it; of a converted network, sides of its images.",
+        help="Grid of the tokens of a layer, in place of what the file or the run says.",
     ),
     click.option(
         "--extra-tokens",

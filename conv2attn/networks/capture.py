@@ -133,7 +133,7 @@ def joined(pieces: list[Captured]) -> Captured:
         return next(piece for piece in pieces if isinstance(piece, Unread))
     if len({piece.shape[1:] for piece in tensors}) > 1:
         return Unread(f"its calls attend to {len({piece.shape[1:] for piece in tensors})} different grids")
-    return torch.cat(tensors)
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
 def batch_of(place: Running, attention: Tensor) -> int | None:

@@ -155,7 +155,8 @@ def reads_of(
         reads = as_reads(model)
     elif isinstance(model, nn.Module):
         own = {n or "(root)": each for n, each in attention_layers(model).items() if not each.has_content}
-        sides = sides_without_inputs(model, own, grid) if own else {}
+        asked = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
+        sides = {name: each for name, each in asked.items() if each} or sides_without_inputs(model, own)
         others = {} if sides and own_alone(model) else position_attention(model, as_sides(grid, 2))
         ours = [own_read(name, own[name], Tokens(each)) for name, each in sides.items()]
         reads = Reads.of([*(own_read(name, each) for name, each in others.items() if name not in sides), *ours])
@@ -210,21 +211,15 @@ def needs_inputs(network: nn.Module) -> None:
     )
 
 
-def sides_without_inputs(
-    model: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], grid: Sequence[int] | int | None
-) -> dict[str, Sides]:
-    """The sides that reach layers of this project in a run on an image of zeros; none where the network does not run.
+def sides_without_inputs(model: nn.Module, layers: Mapping[str, MultiHeadSelfAttention]) -> dict[str, Sides]:
+    """The sides that reach layers of this project in a run on an image of zeros, of the size of the network's plan.
 
-    The image has these sides, or the size of the network's plan.
+    None where there is no plan, or the network does not run.
     """
-    first = next(iter(layers.values()))
-    sides = as_sides(grid, first.dimensions)
     size: Sides | None = getattr(getattr(model, "plan", None), "input_size", None)
-    channels = next((p.shape[1] for p in model.parameters() if p.ndim > 2), first.d_in)
-    shape = size if sides is None else (channels, *sides)
-    if shape is None or math.prod(shape) > MOST_ZEROS:
+    if not layers or size is None or math.prod(size) > MOST_ZEROS:
         return {}
-    image = torch.zeros(1, *shape).to(next(model.parameters()))
+    image = torch.zeros(1, *size).to(next(model.parameters()))
     try:
         with running(model, image):
             return {name: each for name, each in own_sides(model, image).items() if name in layers}
@@ -263,8 +258,8 @@ def rows_of_read(
         if extra_tokens and not isinstance(extra_tokens, Mapping):
             raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
         sides = None if tokens is None else tokens.sides
-        if isinstance(layer, MultiHeadSelfAttention) and sides is None:
-            sides = as_sides(grid, layer.dimensions)
+        if isinstance(layer, MultiHeadSelfAttention):
+            sides = as_sides(grid, layer.dimensions) or sides
         return rows_of(name, layer, sides, memory_limit=memory_limit, **options)
     if read.unplaced and grid is None:
         return Unread(read.unplaced)

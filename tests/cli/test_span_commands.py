@@ -41,6 +41,18 @@ def test_a_converted_layer_holds(folder):
     assert (missing.exit_code, "--grid" in missing.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("option", "grids"),
+    [(("--input-size", "2x8x10"), [[10, 12], [6, 7]]), (("--grid", "4x5"), [[6, 7], [6, 7]])],
+)
+def test_a_size_is_that_of_the_images_and_a_grid_that_of_the_tokens_of_each_layer(option, grids, folder):
+    network = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1, stride=2), nn.Conv2d(2, 2, 3, padding=1))
+    conv2attn.save(conv2attn.convert(network, (2, 8, 10)), "net.pt")
+    for command in ("heads", "check-span"):
+        report = json.loads(call(command, "net.pt", *option, "--format", "json").stdout)
+        assert [layer["grid"] for layer in report["layers"]] == grids
+
+
 @pytest.mark.parametrize("form", ["npy", "npz", "safetensors"])
 def test_arrays(folder, form):
     assert (HEADS[4] == np.eye(30)).all()

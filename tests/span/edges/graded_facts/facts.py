@@ -307,9 +307,16 @@ def test_converted_layers_in_a_container_are_read_from_their_parameters():
     network = nn.Sequential(*layers, nn.Sequential(conv2attn.convert(nn.Conv2d(2, 2, 3, stride=2))))
     network[0].register_forward_pre_hook(lambda layer, given: given[0] * network.scale)
     network._parameters = {"scale": nn.Parameter(torch.ones(8, 9)), **network._parameters}
-    for given in ({"grid": (8, 9)}, {"example_input": torch.randn(2, 2, 8, 9)}):
+    by_size = [("0", (10, 11)), ("2", (8, 9)), ("3.0", (8, 7))]
+    by_tokens = [("0", (10, 11)), ("2", (8, 9)), ("3.0", (8, 9))]
+    for given, grids in (
+        ({"grid": (8, 9)}, by_tokens),
+        ({"example_input": torch.randn(2, 2, 8, 9)}, by_size),
+        ({"example_input": (2, 8, 9)}, by_size),
+        ({"example_input": (2, 8, 9), "grid": (8, 9)}, by_tokens),
+    ):
         report = conv2attn.check_span(network, **given)
-        assert [(row.name, row.grid) for row in report.rows] == [("0", (10, 11)), ("2", (8, 9)), ("3.0", (8, 7))]
+        assert [(row.name, row.grid) for row in report.rows] == grids
         assert [row.verdict.value for row in report.rows] == ["holds", "refuted", "holds"]
         assert all("from parameters, positions alone" in " ".join(row.notes) for row in report.rows)
     with pytest.raises(conv2attn.errors.UsageError, match=r"C2A503 0: .* every grid. Pass the sides"):
