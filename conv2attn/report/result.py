@@ -12,7 +12,7 @@ import msgspec
 
 from conv2attn.extras import optional
 from conv2attn.report import markup, text
-from conv2attn.report.document_parts import Document, Table
+from conv2attn.report.document_parts import Document, Table, for_python
 from conv2attn.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -112,13 +112,13 @@ class Report(ABC):
         return markup.records(whole.tables[0] if whole.tables else sentences)
 
     def __str__(self) -> str:
-        return self.to_text(shutil.get_terminal_size().columns).rstrip("\n")
+        return text.to_text(for_python(document(self)), shutil.get_terminal_size().columns).rstrip("\n")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        return markup.to_html(document(self))
+        return markup.to_html(for_python(document(self)))
 
 
 def plain(item: Any) -> Any:

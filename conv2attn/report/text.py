@@ -92,7 +92,9 @@ def show_on(console: "Console", document: Document, width: int | None) -> None:
                 table, dropped = fitted(part, width)
                 console.print(rich_table(table, width is not None and total(widths(table).values()) > width))
                 if dropped:
-                    for line in wrapped(f"not shown at this width: {', '.join(dropped)} (--wide)", width):
+                    for line in wrapped(
+                        f"not shown at this width: {', '.join(dropped)} ({document.all_columns})", width
+                    ):
                         console.print(Text(line, style="dim"), soft_wrap=True)
             case Notes(lines) if lines:
                 console.print()

@@ -213,3 +213,15 @@ def test_every_result_has_its_rule_where_its_module_alone_is_imported():
     bare = [*results, "conv2attn.report:Report"]
     run = subprocess.run([sys.executable, "-c", LACKS_A_RULE, *bare], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["conv2attn.report:Report"]
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_what_python_prints_has_no_option_of_the_command_line(name, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    report = report_of(name)
+    options = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+    asked = " ".join(report.to_text(width).split()).partition("to repeat it:")[0]
+    for printed in (str(report), report._repr_html_()):
+        assert options.findall(re.sub(r"<[^>]*>", " ", printed)) == [], printed
+    assert ("--wide" in asked) == ("to_text() has them" in " ".join(str(report).split()))

@@ -69,7 +69,11 @@ def test_a_report_is_its_golden_text(name, form):
 def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert [bool(each) for each in CERTIFICATES.values()] == [False, True, False, False, True, False]
-    assert all(str(each) == each.to_text(80).rstrip("\n") for each in CERTIFICATES.values())
+    for each in CERTIFICATES.values():
+        printed, text = (" ".join(words.split()) for words in (str(each), each.to_text(80)))
+        assert "(in full with -v)" not in printed
+        assert "--wide" not in printed
+        assert printed.replace("to_text(verbose=True)", "-v").replace("to_text() has them", "--wide") == text
 
 
 def test_the_verdict_comes_first():
