@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from . import CLAIMS
-from .formal.theorems import formal_claims
+from .formal.theorems import COLUMNS, formal_claims
 
 FORMAL = Path(__file__).parent / "formal"
 BOX, GAP, ROW = (84, 26), 18, 64
@@ -30,6 +30,15 @@ def joined() -> str:
 def statements() -> dict[str, str]:
     """The claim of each name in Statements.v that is the type of a theorem, as claims.toml has them."""
     return {theorem.statement: claim.name for claim in formal_claims(FORMAL) for theorem in claim.theorems}
+
+
+def concrete(theorem: str) -> str:
+    """A sentence on the instances and the mutants of a theorem of Claims.v, or on why it has none."""
+    of = {each.statement.split(".")[-1]: each for claim in formal_claims(FORMAL) for each in claim.theorems}
+    tied = [of[name.split(".")[-1]] for name in ties()[theorem]]
+    names = {column: ", ".join(f"`{name}`" for each in tied for name in each.named(column)) for column in COLUMNS}
+    none = {column: tied[0].reason(column) for column in COLUMNS}
+    return "; ".join(f"{column}: {names[column] or f'none ({none[column]})'}" for column in COLUMNS)
 
 
 def claim_of(theorem: str) -> str:
@@ -64,7 +73,15 @@ def page() -> str:
             continue
         ends = re.split(r"^(Lemma (\w+)E : .*)$", piece, flags=re.M)
         for code, _, name in zip(ends[::3], ends[1::3], ends[2::3], strict=False):
-            lines += ["```coq", code.strip(), "```", "", f"Claim {claim_of(name)}: `{', '.join(ties()[name])}`.", ""]
+            lines += [
+                "```coq",
+                code.strip(),
+                "```",
+                "",
+                f"Claim {claim_of(name)}: `{', '.join(ties()[name])}`;",
+                f"{concrete(name)}.",
+                "",
+            ]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -1,6 +1,6 @@
 """claims.toml: each theorem of each claim with the name of Statements.v that is its type, its instances, its mutants.
 
-    "STR.pooling" = ["STR_pooling", "Strides.instance", "STR.mutant_any_weights_refuted"]
+    "STR.pooling" = ["STR_pooling", "AttentionCases.STR_instance", "STR.mutant_any_weights_refuted"]
 
 An instance is a theorem whose proof uses this one on numbers, so that its premises are met together; a mutant is a near
 miss of it, whose negation is proved. Several names are separated by spaces; in place of either may stand a reason.
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-MISSING = "missing"
 COLUMNS = ("instances", "mutants")
 
 
@@ -46,7 +45,7 @@ class Theorem:
         return found + [
             f"{self.name}: its statement is not '{self.reason(column)}', so it needs {column}"
             for column, fitting in reasons(shapes).items()
-            if self.reason(column) not in ("", MISSING, fitting)
+            if self.reason(column) not in ("", fitting)
         ]
 
 
