@@ -85,7 +85,7 @@ def test_no_other_module_uses_private_parts_of_torch():
     "source",
     [
         "layer._backward_hooks.clear()",
-        "layer.weight._version",
+        "layer.weight._base",
         "getattr(layer, '_state_dict_hooks')",
         "operator._handle",
         "storage._shared_incref",
