@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -232,3 +233,59 @@ def test_others_run_the_same_two_commands_with_pinned_actions():
     used = [use for file in (folder / "workflows").iterdir() for use in re.findall(r"uses: (.*)", file.read_text())]
     assert [use for use in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", use)] == []
     assert {"bug.yml", "false-verdict.yml"} <= {each.name for each in (folder / "ISSUE_TEMPLATE").iterdir()}
+
+
+WORKFLOWS = ROOT / ".github" / "workflows"
+TARGETS = set(re.findall(r"(?m)^([\w./-]+):", (ROOT / "Makefile").read_text()))
+
+
+def faults_of_workflow(text):
+    """What cannot run in a workflow: targets that make lacks, files that are not there, jobs that may run for ever."""
+    jobs = yaml.safe_load(text)["jobs"]
+    faults = [f"{name} has no timeout" for name, job in jobs.items() if "timeout-minutes" not in job]
+    for name, job in jobs.items():
+        made = set()
+        for line in filter(None, "\n".join(step.get("run", "") for step in job["steps"]).splitlines()):
+            made |= set(re.findall(r"> (\S+)$", line))
+            words = line.replace("${{ matrix.room }}", "layers").split()
+            options = [word for word in words if "=" in word]
+            if words[0] == "make":
+                faults += [f"{name}: make {word}" for word in words[1:] if word not in TARGETS and word not in options]
+            named = [word for word in words if re.match(r"(tests|\.ci)/|\w+\.(txt|toml)$", word)]
+            named += [option.partition("=")[2] for option in options if option.startswith(("CONSTRAINTS=", "DRAWN="))]
+            faults += [f"{name}: {file}" for file in named if file not in made and not (ROOT / file).exists()]
+    return faults
+
+
+@pytest.mark.parametrize("file", sorted(WORKFLOWS.iterdir()), ids=lambda file: file.name)
+def test_a_workflow_names_what_is_there(file):
+    assert faults_of_workflow(file.read_text()) == []
+
+
+def test_a_fault_of_a_workflow_is_seen():
+    text = (WORKFLOWS / "test.yml").read_text()
+    planted = {
+        "run: make oldest": "run: make eldest",
+        "sudo .ci/install": "sudo .ci/instal",
+        "-c constraints.txt": "-c constrains.txt",
+        "tests/theory/bounds ": "tests/theory/bound ",
+        "CONSTRAINTS=older.txt": "CONSTRAINTS=old.txt",
+        "    timeout-minutes: 360\n": "",
+    }
+    for right, wrong in planted.items():
+        assert right in text
+        assert faults_of_workflow(text.replace(right, wrong)), wrong
+
+
+def test_the_workflow_runs_the_pythons_that_are_declared_and_the_oldest_with_the_oldest_versions():
+    jobs = yaml.safe_load((WORKFLOWS / "test.yml").read_text())["jobs"]
+    declared = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if " :: 3." in each]
+    assert jobs["test"]["strategy"]["matrix"]["python"] == declared
+    pythons = [
+        step["with"]["python-version"] for step in jobs["oldest"]["steps"] if "python-version" in step.get("with", {})
+    ]
+    assert pythons == [PROJECT["requires-python"].removeprefix(">=")]
+    oldest = re.search(r"(?m)^torch==(.*)$", (ROOT / ".ci" / "oldest.txt").read_text())[1]
+    older = jobs["torch"]["strategy"]["matrix"]["torch"]
+    numbers = [tuple(map(int, each.split("."))) for each in (*older, oldest)]
+    assert numbers == sorted(set(numbers)), "versions below the oldest that is promised"
