@@ -1,4 +1,4 @@
-"""Figures 2 to 14 of the paper from runs: learning curves, centres of heads, attention.
+"""Figures 2 to 14 of the paper from runs: learning curves, centres of heads, attention, factors.
 
 Heads differ by colour (Okabe and Ito, readable by colour-blind people) and by number.
 """
@@ -25,6 +25,7 @@ from conv2attn.lab.figures.ellipses import (
     reading_order,
     snapshots,
 )
+from conv2attn.lab.figures.factors import factors_figure
 from conv2attn.lab.training.run_folder import TrainingRun
 from conv2attn.networks import attention_layers
 from conv2attn.plots import check_drawable, write
@@ -116,7 +117,10 @@ def figures_of_attention(
     inputs = normalised_images(pixels, *images.statistics())
     attention = attention_of_query(network, inputs.to(next(network.parameters()).dtype), query)
     mean = {name: each[:average].mean(0) for name, each in attention.items()}
-    figures = {"attention": attention_figure(mean, query, zoom)}
+    layer = [*mean][min(3, len(mean) - 1)]  # as `figures_of_heads`
+    rows, columns = mean[layer].shape[1:]
+    factors = factors_figure(attention_layers(network)[layer], mean[layer], query or (rows // 2, columns // 2))
+    figures = {"attention": attention_figure(mean, query, zoom), "factors": factors}
     named = {f"attention-image-{example + 1}": example for example in range(examples)}
     named |= {f"attention-{Path(picture).stem}": place - len(pictures) for place, picture in enumerate(pictures)}
     for name, example in named.items():

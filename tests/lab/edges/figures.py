@@ -39,7 +39,7 @@ def test_attention_on_pictures_has_figures_of_their_names(runs, tmp_path):
     result = call("figures", runs["learned"].folder, "-o", tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
     names = {path.stem for path in (tmp_path / "out").iterdir()}
-    assert names == {"accuracy", "attention", "attention-image-1", "attention-cat", "attention-dog"}
+    assert names == {"accuracy", "attention", "factors", "attention-image-1", "attention-cat", "attention-dog"}
     assert pixels_of(tmp_path / "cat.png", (1, 8, 8)).shape == (1, 1, 8, 8)
     grey = np.full((6, 6), 77, np.uint8)
     Image.fromarray(grey).save(tmp_path / "grey.png")
@@ -109,7 +109,7 @@ def test_figures_are_written_for_every_kind(runs, tmp_path, kind, suffix):
     drawn = call("figures", runs[kind].folder, "-o", tmp_path / "out", "--suffix", suffix, "--examples", "1")
     assert drawn.exit_code == 0, drawn.output
     names = {file.name.removesuffix(f".{suffix}") for file in (tmp_path / "out").iterdir()}
-    centers, attention = {"centers", "centers-over-training"}, {"attention", "attention-image-1"}
+    centers, attention = {"centers", "centers-over-training"}, {"attention", "attention-image-1", "factors"}
     expected = {"quadratic": centers | attention, "learned": attention, "resnet": set()}[kind]
     assert names == {"accuracy"} | expected
     assert all(file.stat().st_size > 1000 for file in (tmp_path / "out").iterdir())
@@ -118,7 +118,8 @@ def test_figures_are_written_for_every_kind(runs, tmp_path, kind, suffix):
 def test_each_of_several_runs_has_its_heads(runs, tmp_path):
     both = [runs["quadratic"], runs["learned"]]
     names = {path.name for path in draw_figures(both, tmp_path / "out", average=1, examples=0)}
-    expected = {"quadratic-centers", "quadratic-centers-over-training", "quadratic-attention", "learned-attention"}
+    expected = {f"{run}-{name}" for run in ("quadratic", "learned") for name in ("attention", "factors")}
+    expected |= {"quadratic-centers", "quadratic-centers-over-training"}
     assert names == {f"{name}.png" for name in expected | {"accuracy"}}
 
 
