@@ -43,7 +43,7 @@ def factors_of_layer(layer: nn.Module, attention: FloatArray) -> Factors:
     return Factors(matrices.reshape(len(matrices), -1).T, attention.reshape(len(attention), -1))
 
 
-def nearest_convolution(factors: Factors, sides: tuple[int, int], query: tuple[int, int], kernel: int) -> Factors:
+def nearest_convolution(factors: Factors, sides: tuple[int, ...], query: tuple[int, int], kernel: int) -> Factors:
     """W_conv and E_q of the kernel x kernel convolution that is nearest to a layer at this query.
 
     Rows of E_q are orthonormal, so its weights are the columns of the layer's V at the query's neighbours.
