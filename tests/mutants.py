@@ -227,19 +227,19 @@ MUTANTS = {
         "equality/twins.py",
         "if bits and self.numbers and not same_bits(first, second):",
         "if False:",
-        "tests/equality/laws.py::test_a_changed_context_never_holds[running statistics]",
+        "tests/equality/laws.py::test_a_changed_context_never_holds[cpu-running statistics]",
     ),
     "attributes not compared": Mutant(
         "equality/twins.py",
         "if not (first is second or first == second):",
         "if False:",
-        f"{ELSEWHERE}[a branch that small images do not take]",
+        f"{ELSEWHERE}[cpu-a branch that small images do not take]",
     ),
     "hooks not compared": Mutant(
         "equality/twins.py",
         "self.parts(ours, theirs)",
         "pass",
-        f"{ELSEWHERE}[code for certain batch sizes]",
+        f"{ELSEWHERE}[cpu-code for certain batch sizes]",
     ),
     "networks are not run beside each other": Mutant(
         "equality/comparison.py",

@@ -73,6 +73,15 @@ SOME = (
 )
 
 
+@pytest.mark.float64
+@pytest.mark.parametrize("name", [each for each in SOME if each in LAYERS])
+def test_a_planted_error_is_refuted_by_its_part_on_every_device(name, device):
+    error = LAYERS[name]
+    original, converted, images = (each.to(device) for each in layers(error.plant, error.layer))
+    (row,) = certify(original, converted, images=images).rows
+    assert (row.verdict, row.part(error.part).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
+
+
 SMALL = (
     "an unrelated layer by one ulp",
     "a buffer by one ulp",

@@ -65,6 +65,7 @@ from conv2attn.theory.basis import (
     entries,
     evaluate,
     merge_terms,
+    moved_to,
     output_sides,
     terms,
 )
@@ -103,6 +104,20 @@ def test_operators_obey_the_laws(kind, law):
         operator = data.draw(KINDS[kind](sides))
         image = data.draw(integer_tensors((2, *sides), torch.float64, 8))
         law(operator, sides, image)
+
+    check()
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_drawn_operator_computes_where_its_image_is(kind, device):
+    @given(st.data(), LINES)
+    def check(data, sides):
+        operator = data.draw(KINDS[kind](sides))
+        image = data.draw(integer_tensors((2, *sides), torch.float64, 8))
+        output = apply(moved_to(operator, device), image.to(device), sides)
+        assert output.device == image.to(device).device
+        assert_same(output.cpu(), apply(operator, image, sides), 1e-12)
 
     check()
 
