@@ -18,7 +18,7 @@ SECTIONS = {
     "Train, and the paper's experiments": ("soften", "train", "prune", "figures", "reproduce"),
     "Look up": ("inspect", "explain", "prove"),
 }
-HEADINGS = ("Options", FILES, RUNS, "Network", "Data", "Optimisation", "Report")
+HEADINGS = ("Options", FILES, RUNS, "Replace heads", "Network", "Data", "Optimisation", "Report")
 OLD_NAMES = {"--images": ("--train-images", "--inputs"), "--image": ("--inputs",)}
 """Options as release 0.2.0 named them, each with its names of today; a command has one of these at most."""
 

@@ -32,7 +32,7 @@ def draw_effects(report: HeadsReport) -> "Figure":
                 pairs.append((layer.name, str(head.head), each.effect, each.uniform))
                 by = each.by
     if not pairs:
-        raise UsageError("C2A006", "no head was replaced, so there is nothing to draw", "Leave out --bars.")
+        raise UsageError("C2A006", "no head was replaced, and nothing is drawn", "Pass --replace to heads.")
     if (together := report.together) is not None:
         pairs.append((f"{len(together.heads)} at once", "", together.effect, together.uniform))
         if together.random is not None:
