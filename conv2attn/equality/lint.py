@@ -85,7 +85,11 @@ class Reading:
             case ast.Attribute(value=place, attr=name):
                 for owner in (each for each in self.held(place) if not is_layer(each)):
                     own = vars(owner).get(name)
-                    runs.append((own, handed) if own else (getattr(type(owner), name, None), [[owner], *handed]))
+                    runs.append(
+                        (own, handed)
+                        if inspect.isfunction(own)
+                        else (getattr(type(owner), name, None), [[owner], *handed])
+                    )
             case ast.Name(id=name):
                 runs.append((self.function.__globals__.get(name), handed))
         for function, values in runs:

@@ -165,12 +165,23 @@ class OfNumbers(Blocks):
         return self.more[0](image).to(dtype) if known and isinstance(self.more[1], nn.ReLU) else image
 
 
+class CallsATensor(Blocks):
+    """Reads a method of a tensor that is an attribute of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.ones(2)
+
+    def forward(self, image):
+        return self.through(image) * self.gain.max() if self.gain.numel() else self.gain(image)
+
+
 class Plain(Blocks):
     def forward(self, image):
         return self.through(image)
 
 
-@pytest.mark.parametrize("kind", [Plain, OfNumbers])
+@pytest.mark.parametrize("kind", [Plain, OfNumbers, CallsATensor])
 def test_other_questions_narrow_nothing(kind):
     original = kind()
     if kind is OfNumbers:
