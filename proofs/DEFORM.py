@@ -26,12 +26,12 @@ CLAIM = Claim(
     r"\Bigr|^2 + q^\top W\Delta + \tfrac{|W^\top q|^2}{4\alpha}",
     conditions=(
         "alpha > 0; no content-content term, which does not depend on the displacement alone",
-        "for the leak: the moved centre is a key of the grid",
+        "for the leak: the moved centre is a whole pixel; beyond a box of keys the key nearest to it is read",
     ),
     source="this project; Cordonnier et al. 2020, Eq. (8) and Sec. 6; Dai et al. 2017, deformable convolutions",
     not_shown="Offsets that a wider layer computes; the rounding of moved centres, which floats do not hold exactly.",
     licenses={},
-    formal="none: decided in Python alone; the leak around a centre is L2c, which is formal",
+    formal="part: that the leak tends to 0 as alpha grows, which is L2b",
     steps=(
         step(
             "For n axes, with m = W'q / (2 alpha): completing the square leaves a constant of the query.",

@@ -251,6 +251,36 @@ Definition Moving_centres := forall n (K : finType) (pos : K -> 'I_n -> R) (alph
       * \sum_b ((pos j b - centre b) * (pos j b - centre b)))) (fun k => pos k a) y)%R.
 Lemma Moving_centresE : Moving_centres = GRAD_centre. Proof. reflexivity. Qed.
 
+(** * Centres that move with the content
+
+    With the second and fourth terms of Eq. (8), q.r + v.r, where the query weighs the displacement
+    and not its square, a quadratic head has the centre [Delta + W q / (2 alpha)]: up to what the
+    softmax drops, the score is [- alpha] times the squared distance to it. *)
+Definition Moved_centre := forall n (Cin : finType) (alpha : R) (offset : 'I_n -> R)
+    (Wqry : Cin -> 'I_n -> R) (xq xk : Cin -> R) (delta : 'I_n -> R), (0 < alpha)%R ->
+  score (S := reals) (fun c p => if p is Some a then Wqry c a else 0%R) (fun _ _ => 0%R) identity
+    (fun _ => 0%R) (direction (S := reals) alpha offset) xq xk (encoding (S := reals) delta)
+  = centred_square (S := reals) alpha
+      (fun a => offset a + (\sum_c xq c * Wqry c a) / (2 * alpha))%R delta.
+Lemma Moved_centreE : Moved_centre = DEFORM. Proof. reflexivity. Qed.
+(** One head for each tap, moved by an offset field [Wmove] that is linear in the query's channels:
+    where the field is whole, the layer is a deformable convolution with nearest sampling, up to the
+    leak of Lemma 2. Beyond the padded grid the key nearest to the moved centre is read. *)
+Definition Deformable_convolution := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
+    (b : 'I_(G * co) -> reals),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall alpha, (0 < alpha)%R ->
+  forall (Wmove : taps g -> 'I_(G * ci) -> 'I_n -> R) (Xq : queries g -> 'I_(G * ci) -> R)
+    (Z : keys g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  (forall c k k', Rabs (Z k c - Z k' c) <= range c)%R ->
+  forall q o moved, (forall t a, (\sum_c Xq q c * Wmove t c a)%R = IZR (moved t a)) ->
+  (Rabs (mhsa (moving_heads alpha f Wmove Xq Z : H -> _ -> _ -> reals) Wval Wout b Z q o
+      - deformable_conv weight b Z moved q o)
+  <= (1 - / (1 + 2 / (exp alpha - 1)) ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o))%R.
+Lemma Deformable_convolutionE : Deformable_convolution = DEFORM_layer. Proof. reflexivity. Qed.
+
 (** * As computed
 
     The weight [e^-alpha] of a neighbour is 0 from these multiples of [ln 2] on, and not before: not

@@ -1774,6 +1774,87 @@ Definition moves_by (slope : R -> R -> R) :=
 Definition GRAD_centre := moves_by (fun alpha covariance => 2 * alpha * covariance).
 End Gradients.
 
+(** * DEFORM: heads whose centre moves with the content *)
+Section MovingCentres.
+Local Open Scope R_scope.
+(** Eq. (8) with its second and fourth terms: the query's channels weigh the displacement, by
+    [Wqry], and not its square. *)
+Definition moving_score n (Cin : finType) (alpha : R) (offset : 'I_n -> R)
+    (Wqry : Cin -> 'I_n -> R) (xq xk : Cin -> R) (delta : 'I_n -> R) : R :=
+  @score reals Cin _ _ (fun c p => if p is Some a then Wqry c a else 0) (fun _ _ => 0) identity
+    (fun _ => 0) (@direction reals n alpha offset) xq xk (@encoding reals n delta).
+Definition pushed n (Cin : finType) (Wqry : Cin -> 'I_n -> R) (xq : Cin -> R) (a : 'I_n) : R :=
+  \sum_c xq c * Wqry c a.
+(** That is the score of a quadratic head whose centre is this function of alpha, the offset and
+    what the query pushes, axis by axis. *)
+Definition scores_around (centre : R -> R -> R -> R)
+    (expected : forall n, R -> ('I_n -> R) -> ('I_n -> R) -> R) :=
+  forall n (Cin : finType) (alpha : R) offset (Wqry : Cin -> 'I_n -> R) xq xk delta, 0 < alpha ->
+  moving_score alpha offset Wqry xq xk delta
+    = expected n alpha (fun a => centre alpha (offset a) (pushed Wqry xq a)) delta.
+Definition moved_by alpha offset push := offset + push / (2 * alpha).
+Definition DEFORM := scores_around moved_by (@centred_square reals).
+(** So its attention is a Gaussian of the keys around the moved centre, at whole pixels or not. *)
+Definition moving_head n (K Cin : finType) (pos : K -> point n) alpha offset
+    (Wqry : Cin -> 'I_n -> R) xq (X : K -> Cin -> R) (query : point n) : K -> R :=
+  softmax (fun k => moving_score alpha offset Wqry xq (X k) (fun a => IZR (pos k a - query a))).
+Definition attends_as (shape : forall (K : finType) n, (K -> point n) -> R -> ('I_n -> R) -> K -> R)
+  := forall n (K Cin : finType) (pos : K -> point n) alpha offset (Wqry : Cin -> 'I_n -> R) xq X
+    (query : point n) k, 0 < alpha ->
+  moving_head pos alpha offset Wqry xq X query k = shape K n pos alpha
+    (fun a => IZR (query a) + moved_by alpha (offset a) (pushed Wqry xq a)) k.
+Definition gaussian (K : finType) n (pos : K -> point n) alpha (centre : 'I_n -> R) : K -> R :=
+  softmax (fun k => - alpha * \sum_a (IZR (pos k a) - centre a) * (IZR (pos k a) - centre a)).
+Definition DEFORM_gaussian := attends_as gaussian.
+(** If the moved centre is a whole pixel, the key there has the share of L2c; beyond a box of keys,
+    its clamp. *)
+Definition share_around (at_pixel : R -> Z -> Prop) (inverse : nat -> R -> R) :=
+  forall n (alpha : R), 0 < alpha ->
+  forall (lo hi : point n) (K : finType) (pos : K -> point n), grid pos ->
+    (forall k, inside lo hi (pos k)) ->
+  forall (Cin : finType) offset (Wqry : Cin -> 'I_n -> R) xq X (query m : point n) nearest,
+  (forall a, at_pixel (IZR (query a) + moved_by alpha (offset a) (pushed Wqry xq a)) (m a)) ->
+  pos nearest =1 clamp lo hi m ->
+  / inverse n alpha <= moving_head pos alpha offset Wqry xq X query nearest.
+Definition DEFORM_leak :=
+  share_around (fun centre m => centre = IZR m) (fun n alpha => theta_bound alpha ^ n).
+(** The deformable convolution at output [q], where tap [t] reads the key [moved t] away from its
+    own, or the nearest one of the padded grid: with a border of zeros, zero beyond the image. *)
+Definition last_key n (g : geometry n) : point n := fun a => (Z.of_nat (padded g a) - 1)%Z.
+Definition reads_moved n (g : geometry n) (q : queries g) (t : taps g) (moved : point n)
+    (k : keys g) :=
+  [forall a, Z.eqb (position k a)
+    (clamp (fun _ => 0%Z) (last_key g) (fun a => site q a + offset t a + moved a)%Z a)].
+Definition deformable_conv n (g : geometry n) (G ci co : nat)
+    (weight : 'I_(G * co) -> nat -> taps g -> R) (b : 'I_(G * co) -> R)
+    (Z : keys g -> 'I_(G * ci) -> R) (moved : taps g -> point n) (q : queries g) (o : 'I_(G * co))
+    : R :=
+  \sum_t \sum_c (\big[Rplus/0]_(k | reads_moved q t (moved t) k) Z k c)
+    * @tap n g reals G ci co weight t c o + b o.
+(** One head for each tap, whose query weights are [2 alpha] times an offset field [Wmove], linear
+    in the query's channels: where that field is whole, the layer is within the leak of the
+    deformable convolution that it moves. *)
+Definition moving_heads n (g : geometry n) (alpha : R) (H Cin : finType) (f : H -> taps g)
+    (Wmove : taps g -> Cin -> 'I_n -> R) (Xq : queries g -> Cin -> R) (X : keys g -> Cin -> R)
+    (h : H) (q : queries g) : keys g -> R :=
+  moving_head (@position n g) alpha (fun a => IZR (offset (f h) a))
+    (fun c a => 2 * alpha * Wmove (f h) c a) (Xq q) X (site q).
+Definition deforms_within (leak : R -> nat -> R) := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
+    (b : 'I_(G * co) -> reals),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall alpha, 0 < alpha ->
+  forall (Wmove : taps g -> 'I_(G * ci) -> 'I_n -> R) (Xq : queries g -> 'I_(G * ci) -> R)
+    (Z : keys g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  (forall c k k', Rabs (Z k c - Z k' c) <= range c) ->
+  forall q o moved, (forall t a, pushed (Wmove t) (Xq q) a = IZR (moved t a)) ->
+  Rabs (mhsa (moving_heads alpha f Wmove Xq Z : H -> _ -> _ -> reals) Wval Wout b Z q o
+        - deformable_conv weight b Z moved q o)
+  <= leak alpha n * \sum_t \sum_c range c * Rabs (tap weight t c o).
+Definition DEFORM_layer := deforms_within (fun alpha n => 1 - / theta_bound alpha ^ n).
+End MovingCentres.
+
 (** * SPAN: certificates that the checker confirms *)
 Section Span.
 Local Open Scope R_scope.
