@@ -178,20 +178,20 @@ by rewrite !big_ord_recl !big_ord0 /moved_by /pushed !rsum_unitE /=; field.
 Qed.
 Lemma ln4_gt0 : 0 < ln 4. Proof. by apply: ln_gt0; lra. Qed.
 (** Two pixels, and a centre at [u] between them. *)
-Lemma two_pixels alpha u : 0 < alpha ->
-  moving_head pixel alpha (fun _ => u) (fun (_ : unit) _ => 0) (fun _ => 0) (fun _ _ => 0)
-    (fun _ => 0%Z) true = / (1 + exp (alpha * (1 - 2 * u))).
+Lemma two_pixels alpha (centre : 'I_1 -> R) u : (forall a, centre a = u) ->
+  gaussian pixel alpha centre true = / (1 + exp (alpha * (1 - 2 * u))).
 Proof.
-move=> a0; rewrite gaussian_head // /gaussian /moved_by /pushed rsum_unitE.
-rewrite -(softmax_shift _ (alpha * ((1 - u) * (1 - u)))) -slope_shareE; apply: softmax_ext.
-by case; rewrite big_ord_recl big_ord0 /pixel /slope /=; field; lra.
+move=> at_u; rewrite /gaussian -(softmax_shift _ (alpha * ((1 - u) * (1 - u)))) -slope_shareE.
+by apply: softmax_ext; case; rewrite big_ord_recl big_ord0 at_u /pixel /slope /=; ring.
 Qed.
 Theorem instance_gaussian : moving_head pixel (2 * ln 4) (fun _ => / 4) (fun (_ : unit) _ => 0)
   (fun _ => 0) (fun _ _ => 0) (fun _ => 0%Z) true = / 5.
 Proof.
-rewrite two_pixels; last by have := ln4_gt0; lra.
-have -> : 2 * ln 4 * (1 - 2 * / 4) = ln 4 by field.
-by rewrite exp_ln; [congr (/ _) | ]; lra.
+have a0 : 0 < 2 * ln 4 by have := ln4_gt0; lra.
+rewrite gaussian_head // (two_pixels _ (u := / 4)).
+  have -> : 2 * ln 4 * (1 - 2 * / 4) = ln 4 by field.
+  by rewrite exp_ln; [congr (/ _) | ]; lra.
+by move=> a; rewrite /moved_by /pushed rsum_unitE; field; lra.
 Qed.
 Theorem instance : forall (lo hi : point 2) (K : finType) (pos : K -> point 2), grid pos ->
   (forall k, inside lo hi (pos k)) -> forall (query named : point 2) target (X : K -> 'I_2 -> R),
@@ -260,7 +260,8 @@ have inj : grid pixel by move=> [] [] // /(_ ord0).
 have ins k : inside (fun _ => 0%Z) (fun _ => 1%Z) (pixel k) by case: k => a; rewrite /pixel; lia.
 move=> /(_ 1%N _ ln4_gt0 _ _ _ _ inj ins _ (fun _ => / 2) (fun (_ : unit) _ => 0) (fun _ => 0)
   (fun _ _ => 0) (fun _ => 0%Z) (fun _ => 1%Z) true).
-rewrite two_pixels; last exact: ln4_gt0.
+have l4 := ln4_gt0; rewrite gaussian_head // (two_pixels _ (u := / 2)); last first.
+  by move=> a; rewrite /moved_by /pushed rsum_unitE; field; lra.
 have -> : ln 4 * (1 - 2 * / 2) = 0 by field.
 rewrite exp_0 /theta_bound exp_ln; last lra.
 have half a : Rabs (0 + moved_by (ln 4) (/ 2) (pushed (fun (_ : unit) (_ : 'I_1) => 0)
