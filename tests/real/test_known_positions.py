@@ -268,7 +268,7 @@ UNKNOWN = {
     "has a _pos_embed of its own": lambda: Moved(**SMALL),
     "are not plain linear layers": lambda: vit_with(lambda vit: setattr(vit.blocks[0].attn, "qkv", Adapted(12, 36))),
     "Dropout has hooks": lambda: vit_with(lambda vit: hooked(vit.pos_drop)),
-    "there is no rule": lambda: ViTModel(ViTConfig(**SIZES)).layers[0],
+    "no rule reads positions alone": lambda: ViTModel(ViTConfig(**SIZES)).layers[0],
 }
 
 
