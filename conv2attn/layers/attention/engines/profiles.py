@@ -95,9 +95,9 @@ class KeysRead:
         """One product along an axis that is short against what `heads` read, and tiles along a longer one."""
         queries, stride, ends = self.grid.queries[axis], self.grid.sites.stride[axis], self.ends(heads, axis)
         size, fewest = TILES.get(torch.device(self.grid.device).type, TILE)
-        if ends is None or crop[1] - crop[0] <= fewest * (size * stride + ends[1] - ends[0]):
-            return Tiling.whole(self.grid, axis)
         count = -(-queries // size)
+        if ends is None or count == 1 or crop[1] - crop[0] <= fewest * (size * stride + ends[1] - ends[0]):
+            return Tiling.whole(self.grid, axis)
         tile = -(-queries // count)
         keys = (tile - 1) * stride + ends[1] - ends[0] + 1
         return Tiling(count, tile, keys, self.grid.sites.before[axis] + ends[0], tile * stride)

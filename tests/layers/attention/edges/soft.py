@@ -16,7 +16,7 @@ from conv2attn.layers.attention.engines.mixing import Mixing
 from conv2attn.layers.attention.recipe import OperatorFacts
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
-from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Sites, cut_softmax, evaluate
+from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Padding, Sites, cut_softmax, evaluate
 from conv2attn.theory.basis.numbers import ScoreEllipse
 
 
@@ -34,6 +34,20 @@ def soft_layers(draw, axes, dtype=torch.float64):
     groups = draw(st.integers(1, 2))
     layer = MultiHeadSelfAttention(2, 2, encoding, groups=groups, padding=padding, sites=sites, dtype=dtype)
     return layer.requires_grad_(False), sides
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("queries", [1, 12, 16, 17, 40])
+def test_few_queries_on_a_long_side_are_the_dense_softmax(queries, trained):
+    """One tile of queries reads the whole side."""
+    encoding = Encoding.of("quadratic", torch.tensor([[0.3]], dtype=torch.float64), torch.tensor([46.0]).double())
+    padding, sites = Padding((0,), (3,), "zeros"), Sites((1,), (0,), (103 - queries,))
+    layer = MultiHeadSelfAttention(2, 2, encoding, padding=padding, sites=sites, dtype=torch.float64)
+    layer.requires_grad_(trained)
+    image = torch.linspace(-1, 1, 200, dtype=torch.float64).reshape(1, 2, 100)
+    expected = set_engine(layer, "dense")(image)
+    assert expected.shape[-1] == queries
+    assert_same(set_engine(layer, "separable")(image), expected, 1e-12)
 
 
 @pytest.mark.parametrize("engine", ["auto", "separable", "sdpa"])
