@@ -21,7 +21,7 @@ from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.outputs import is_dense
 from conv2attn.equality.results import Certificate, Finding, unsupported
 from conv2attn.equality.runs import MODES, call, copied
-from conv2attn.equality.several_sizes import joined
+from conv2attn.equality.several_sizes import at_all_sizes
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import ENGINES
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
@@ -106,7 +106,7 @@ def certify(
             for size in also_sizes:
                 other = random_specimen(original, size, input_range, seed)
                 compared.append(Comparison(original, network, other, other.described, None, input_range, also_modes))
-            certificate = joined([each.certificate() for each in compared])
+            certificate = at_all_sizes([each.certificate() for each in compared])
         except UnsupportedError as error:
             return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
     return replace(certificate, circumstances=facts)

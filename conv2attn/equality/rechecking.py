@@ -165,6 +165,8 @@ def recheck_certificate(
             every = list(objections(body, networks, stored))
             found = [] if any(each.sure for each in every) else identified_again(networks, stored)
             told = told_apart(found)
+            if found and stored.identified is not None and found[0].mode != stored.identified.mode:
+                every.append(Objection(f"identified.mode is {found[0].mode!r} when derived anew", sure=True))
             if not told:
                 return result(path, body, every, found, tuple(name for name in AS_STORED if body[name]))
     anew = derive()
@@ -199,6 +201,12 @@ def objections(
     for size in stored.state.sizes if stored.identified is not None and len(tried) > 1 else ():
         if found := changes_with_modes(networks, torch.rand(1, *size).to(own), tried[1:]):
             yield Objection(f"state.gradients: {found}", sure=True)
+    if stored.identified is not None:
+        run, identified = set(stored.state.sizes), {size[1:] for size in stored.identified.sizes}
+        for size in identified - run:
+            yield Objection(f"identified.sizes names {in_words([size])}, which state.sizes does not", sure=True)
+        for size in run - identified:
+            yield Objection(f"that both return the same bits at {in_words([size])}", sure=False)
 
 
 def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:

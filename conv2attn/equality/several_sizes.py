@@ -9,7 +9,7 @@ from conv2attn.equality.results import Certificate, Identified, Row, in_words
 from conv2attn.verdicts import Strength, weakest_strength, worst_verdict
 
 
-def joined(certificates: Sequence[Certificate]) -> Certificate:
+def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
     """The certificate that holds where all of them do: the worst row of each layer, and every finding.
 
     What was measured is that of the first; a sentence on another names its size.

@@ -102,9 +102,7 @@ def symmetric(
     if len(passed) != 1:
         raise UsageError("C2A004", f"{len(passed)} of shift, flip and permute are passed", "Pass one of them.")
     if options.get("also_sizes"):
-        raise UsageError(
-            "C2A004", "also_sizes stand beside a movement, which is of one size", "Ask for one size a call."
-        )
+        raise UsageError("C2A004", "a movement is of one size, and more are passed", "Ask for one size a call.")
     kind, amounts = passed[0]
     images = options.get("images")
     size = input_size or (specimen_size(network) if images is None else images.shape[1:])

@@ -1,8 +1,12 @@
 """Several sizes and modes of gradients in one certificate: the claim names them, and the worst decides."""
 
+import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import torch
 from commands import call
@@ -12,6 +16,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.equality import Certificate, symmetric
 from conv2attn.errors import UsageError
+from conv2attn.report.result import without_derived
 from conv2attn.verdicts import Strength, Verdict
 
 SIZES = (3, 8, 8), (3, 9, 11)
@@ -152,3 +157,43 @@ def test_a_certificate_of_several_sizes_is_rechecked_at_each(tmp_path: Path, mon
     assert result.exit_code == 0
     assert "formula" in result.output
     assert result.output.count("1x3x") == 2
+
+
+CODE = """import torch
+from torch import nn
+from torch.nn import functional as F
+class Pooled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 3, 3, 3))
+    def forward(self, image):
+        return F.conv2d(image, self.weight).mean((2, 3))
+"""
+FORGED = {
+    "nothing": (lambda body: None, 0),
+    "a size that was not run": (lambda body: body["identified"]["sizes"].append([1, 3, 20, 20]), 1),
+    "another size": (lambda body: body["identified"].update(sizes=[[1, 3, 20, 20]]), 1),
+    "another mode": (lambda body: body["identified"].update(mode="with gradients, in training mode"), 1),
+    "a size where only the bits are claimed": (lambda body: body["state"]["sizes"].append([3, 10, 10]), 3),
+}
+
+
+def rewritten(body: dict[str, Any], forge: Callable[[dict[str, Any]], None]) -> str:
+    """A document with a change in its findings, from which all that is derived follows."""
+    changed = copy.deepcopy(body)
+    forge(changed)
+    return msgspec.convert(without_derived(Certificate, changed), Certificate).to_json()
+
+
+def test_recheck_refutes_what_formulas_were_not_compared_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(CODE)
+    for name in ("a.pt", "b.pt"):
+        torch.save({"weight": Mean().weight.detach()}, name)
+    arch = ["--arch", "net.py:Pooled"]
+    asked = ["--input-size", "3x8x8", "--also-size", "3x9x11", "--report", "c.json"]
+    assert call("verify", "a.pt", "b.pt", *arch, *asked).exit_code == 0
+    body = json.loads(Path("c.json").read_text())
+    for name, (forge, code) in FORGED.items():
+        Path("forged.json").write_text(rewritten(body, forge))
+        assert call("recheck", "forged.json", *arch).exit_code == code, name
