@@ -1,6 +1,5 @@
 """Errors planted in a converted network, each with the layer and the part of the certificate that has to refute it."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -40,9 +39,8 @@ def network(seed: int = 0) -> Small:
     return made
 
 
-@functools.cache
 def original() -> Small:
-    """A `Small` with some zero weights, which no test changes."""
+    """A `Small` with some zero weights, made anew for each test, which may move it to a device."""
     small = network()
     with torch.no_grad():
         for layer in (small.square, small.oblong, small.border):
