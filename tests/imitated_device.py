@@ -8,7 +8,8 @@
 
 Tensors of two devices cannot be mixed, except for CPU numbers of no dimension. Like MPS, `imitated(float64=False)` has
 no float64, and no assertions. Random numbers come from a generator of the device's own, which `torch.manual_seed`
-seeds. Autocast casts products as on a GPU.
+seeds. Autocast casts products as on a GPU. torch.export traces programs there, and they run there; torch.compile does
+not, since it compiles nothing while operators are intercepted.
 """
 
 import sys
@@ -16,14 +17,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import torch
+from torch.fx.experimental import proxy_tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 import conv2attn
 
@@ -212,7 +215,34 @@ def lstm_cell_backward(by_hidden, by_cell, before, after, gates, has_bias):
     return summed, inner * keep, summed.sum(0) if has_bias else None
 
 
-FUSED = {aten._thnn_fused_lstm_cell: lstm_cell, aten._thnn_fused_lstm_cell_backward_impl: lstm_cell_backward}
+def gru_cell(from_input, from_hidden, hidden, input_bias=None, hidden_bias=None):
+    """One step of a GRU, and what its gradients need, as torch asks a device for them."""
+    reset, keep, new = (from_input if input_bias is None else from_input + input_bias).chunk(3, 1)
+    other_reset, other_keep, from_hidden = (from_hidden if hidden_bias is None else from_hidden + hidden_bias).chunk(
+        3, 1
+    )
+    reset, keep = (reset + other_reset).sigmoid(), (keep + other_keep).sigmoid()
+    new = (new + reset * from_hidden).tanh()
+    return new + keep * (hidden - new), torch.cat([reset, keep, new, hidden, from_hidden], 1)
+
+
+def gru_cell_backward(by_hidden, workspace, has_bias):
+    """The gradients by the sums of input and of hidden state, by the hidden state before, and by each bias."""
+    reset, keep, new, hidden, from_hidden = workspace.chunk(5, 1)
+    by_new = by_hidden * (1 - keep) * (1 - new**2)
+    by_keep = by_hidden * (hidden - new) * keep * (1 - keep)
+    by_reset = by_new * from_hidden * reset * (1 - reset)
+    by_sums = [torch.cat([by_reset, by_keep, last], 1) for last in (by_new, by_new * reset)]
+    by_biases = [each.sum(0) if has_bias else None for each in by_sums]
+    return *by_sums, by_hidden * keep, *by_biases
+
+
+FUSED = {
+    aten._thnn_fused_lstm_cell: lstm_cell,
+    aten._thnn_fused_lstm_cell_backward_impl: lstm_cell_backward,
+    aten._thnn_fused_gru_cell: gru_cell,
+    aten._thnn_fused_gru_cell_backward: gru_cell_backward,
+}
 """Kernels that torch has on devices alone."""
 
 
@@ -313,10 +343,17 @@ def drawn_there():
 
 
 class Dispatched(TorchDispatchMode):
-    """Operators without a tensor of the device, such as `torch.zeros(3, device=DEVICE)`."""
+    """Operators without a tensor of the device, such as `torch.zeros(3, device=DEVICE)`.
+
+    While a program is traced, its operators compute shapes alone, as those of any device do.
+    """
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        return NotImplemented if of_another_class(types) else run(function, args, kwargs or {})
+        arguments = (args, kwargs or {})
+        if (tracing := torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)) is not None:
+            args, kwargs = tree_map_only(There, partial(tracing.from_tensor, static_shapes=True), arguments)
+            return function(*args, **kwargs)
+        return NotImplemented if of_another_class(types) else run(function, *arguments)
 
 
 def has_float64(device: torch.device) -> bool:
@@ -329,8 +366,9 @@ def imitated(float64: bool = True) -> Iterator[None]:
     """The device exists inside; modules that move to it get new parameters, as their type is another."""
     before, Module.float64 = torch.__future__.get_overwrite_module_params_on_conversion(), float64
     torch.__future__.set_overwrite_module_params_on_conversion(True)
+    traced = mock.patch.object(proxy_tensor, "HANDLED_TYPES", (*proxy_tensor.HANDLED_TYPES, There))
     try:
-        with Dispatched(), mock.patch.object(torch.accelerator, "synchronize", torch.imitated.synchronize):
+        with Dispatched(), mock.patch.object(torch.accelerator, "synchronize", torch.imitated.synchronize), traced:
             yield
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(before)

@@ -165,9 +165,12 @@ def test_a_network_computes_and_trains_there_as_on_the_cpu():
         assert torch.equal(tensor.cpu(), network.state_dict()[name])
 
 
-def test_a_recurrent_layer_computes_and_trains_there_as_on_the_cpu():
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_a_recurrent_layer_computes_and_trains_there_as_on_the_cpu(kind, bias):
     torch.manual_seed(0)
-    layer, x = nn.LSTM(3, 4, num_layers=2, bidirectional=True).double(), torch.randn(5, 2, 3, dtype=torch.float64)
+    layer = kind(3, 4, num_layers=2, bidirectional=True, bias=bias).double()
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
     moved = copy.deepcopy(layer).to(DEVICE)
     outputs = layer(x)[0], moved(x.to(DEVICE))[0]
     for output in outputs:

@@ -13,6 +13,11 @@ from conv2attn.layers.attention import ENGINES
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same
 
+EXPORTED = {
+    "hard, auto": lambda: hard_layer("plain", "auto"),
+    "hard, gather": lambda: hard_layer("strided", "gather"),
+    "soft, separable": lambda: soft_layer("separable").requires_grad_(False),
+}
 TIMED = {name for name, engine in ENGINES.items() if engine.choose and name != "auto"}
 """Rules that run engines to choose one, and so wait for the device."""
 
@@ -107,6 +112,40 @@ def test_a_layer_on_a_device_refuses_a_frozen_centre_that_moved(float64):
             layer(image)
         expected = copy.deepcopy(layer).to("cpu")(image.detach().cpu())
         assert_same(layer.prepare()(image).detach().cpu(), expected.detach(), 1e-4)
+
+
+@pytest.mark.parametrize("kind", EXPORTED)
+def test_a_program_exported_on_a_device_is_the_layer_at_every_size_and_refuses_a_centre_that_moved(kind):
+    layer = EXPORTED[kind]().to(DEVICE)
+    free = dict.fromkeys((0, 2, 3), torch.export.Dim.AUTO)
+    image = image_for(layer).detach()
+    program = torch.export.export(layer, (image,), dynamic_shapes=(free,), strict=False).module()
+    for each in (image, image[:1, :, :7, 2:]):
+        expected = copy.deepcopy(layer).to("cpu")(each.cpu())
+        assert program(each).device == DEVICE
+        assert_same(program(each).cpu(), expected, 1e-4)
+    with torch.no_grad():
+        dict(program.named_parameters() if kind.startswith("soft") else program.named_buffers())["encoding.center"] += 1
+    with pytest.raises(RuntimeError, match="centres or sharpness moved"):
+        program(image)
+
+
+def test_a_device_without_assertions_runs_no_exported_program():
+    """Its eager calls read the comparison; a program cannot, and says what the device lacks."""
+    with imitated(float64=False):
+        layer = hard_layer("plain", "auto").to(DEVICE)
+        image = image_for(layer).detach()
+        program = torch.export.export(layer, (image,), strict=False).module()
+        with pytest.raises(NotImplementedError, match="_assert_async"):
+            program(image)
+
+
+def test_torch_compiles_nothing_on_the_imitated_device():
+    """So laws of torch.compile run on the CPU alone. The control is a convolution of torch, which it refuses too."""
+    for layer in (hard_layer("plain", "auto"), nn.Conv2d(3, 8, 3)):
+        compiled = torch.compile(layer.to(DEVICE), backend="eager", fullgraph=True)
+        with pytest.raises(RuntimeError, match="non-infra torch dispatch mode present"):
+            compiled(torch.ones(1, 3, 5, 6, device=DEVICE))
 
 
 def test_heads_that_trained_on_a_device_are_read_again_once_they_are_frozen():
