@@ -40,18 +40,21 @@ class Field:
         self.powers: dict[torch.dtype, list[Tensor]] = {}
         self.kept: dict[tuple[bytes, torch.dtype, tuple[int, ...]], Residues] = {}
         self.kept_numbers = 0
-        self.oracle_values, self.degree, self.up, self.down, self.odd = 0, 0, 0.0, 0.0, 1
+        self.oracle_values, self.degree = 0, 0
+        self.size_bits, self.halvings, self.odd_divisor = 0.0, 0.0, 1
 
     def note(self, *operands: Residues) -> None:
-        """Counts what the chance of a wrong answer depends on."""
+        """Keeps the largest degree, size and denominator so far, on which the chance of a wrong answer depends."""
         for each in operands:
-            self.degree, self.odd = max(self.degree, each.degree), max(self.odd, each.odd)
-            self.up, self.down = max(self.up, each.up), max(self.down, each.down)
+            self.degree = max(self.degree, each.degree)
+            self.size_bits = max(self.size_bits, each.size_bits)
+            self.halvings = max(self.halvings, each.halvings)
+            self.odd_divisor = max(self.odd_divisor, each.odd_divisor)
 
     @property
     def height(self) -> float:
         """Bits of the largest coefficient of a difference of two numbers that were compared."""
-        return self.up + self.down + 2 * math.log2(self.odd) + 2
+        return self.size_bits + self.halvings + 2 * math.log2(self.odd_divisor) + 2
 
     def input(self, shape: Sequence[int]) -> Tensor:
         """The residues of the input with this shape, (k, *shape): the same for both networks."""
@@ -96,13 +99,14 @@ class Field:
     def encode_anew(self, numbers: Tensor) -> Residues:
         """Real numbers as residues."""
         if not numbers.is_floating_point():
-            sign, up = ANY_SIGN, 0
+            sign, size_bits = ANY_SIGN, 0
             if numbers.numel():
                 least, most = int(numbers.min()), int(numbers.max())
-                up = max(abs(least), abs(most)).bit_length()
+                size_bits = max(abs(least), abs(most)).bit_length()
                 sign = POSITIVE if least > 0 else NOT_NEGATIVE if least == 0 else ANY_SIGN
             whole = numbers.to(torch.int64)
-            return Residues(torch.stack([whole % prime for prime in self.primes]), None, True, sign, 0, up)
+            values = torch.stack([whole % prime for prime in self.primes])
+            return Residues(values, sign=sign, degree=0, size_bits=size_bits)
         mark = None
         if not bool(numbers.isfinite().all()):
             infinite = torch.where(numbers == -math.inf, 1, 2)
@@ -143,18 +147,18 @@ class Field:
         if not numbers.numel():
             return Residues(values, mark, degree=0)
         sign = POSITIVE if lowest > 0 else NOT_NEGATIVE if lowest == 0 else ANY_SIGN
-        up, down = max(0, most - bias + bits + 1), max(0, bias - least) if least < top else 0
-        return Residues(values, mark, True, sign, 0, up, down)
+        size_bits, halvings = max(0, most - bias + bits + 1), max(0, bias - least) if least < top else 0
+        return Residues(values, mark, sign=sign, degree=0, size_bits=size_bits, halvings=halvings)
 
     def rational(self, numerator: int, denominator: int) -> Residues:
         """A fraction, as one number."""
-        odd, twos = abs(denominator), 0
-        while odd % 2 == 0:
-            odd, twos = odd // 2, twos + 1
+        odd_divisor, halvings = abs(denominator), 0
+        while odd_divisor % 2 == 0:
+            odd_divisor, halvings = odd_divisor // 2, halvings + 1
         residues = torch.tensor([numerator * pow(denominator, -1, prime) % prime for prime in self.primes])
         sign = POSITIVE if numerator * denominator > 0 else int(numerator == 0)
-        up = max(0, abs(numerator).bit_length() - abs(denominator).bit_length() + 1)
-        return Residues(residues, None, True, sign, 0, up, twos, odd)
+        size_bits = max(0, abs(numerator).bit_length() - abs(denominator).bit_length() + 1)
+        return Residues(residues, None, True, sign, 0, size_bits, halvings, odd_divisor)
 
     def each(self, function: Callable[..., Any], *operands: Residues) -> Tensor:
         """`function(prime, *blocks of operands, block of the result)` on every block of every prime."""

@@ -43,13 +43,17 @@ def add(field: Field, a: Residues, b: Residues) -> Residues:
         mark = torch.stack(marks).amax(0)
         values = torch.where(mark > 0, 0, values)
     sign = POSITIVE if a.sign and b.sign and POSITIVE in (a.sign, b.sign) else min(a.sign, b.sign)
-    return Residues(values, mark, **{**facts, "sign": sign, "up": facts["up"] + 1})
+    return Residues(values, mark, **{**facts, "sign": sign, "size_bits": facts["size_bits"] + 1})
 
 
 def product_facts(a: Residues, b: Residues, terms: int = 1) -> dict[str, Any]:
     """Degree and height of sums of so many products."""
-    up = a.up + b.up + math.log2(max(1, terms))
-    return {"degree": a.degree + b.degree, "up": up, "down": a.down + b.down, "odd": a.odd * b.odd}
+    return {
+        "degree": a.degree + b.degree,
+        "size_bits": a.size_bits + b.size_bits + math.log2(max(1, terms)),
+        "halvings": a.halvings + b.halvings,
+        "odd_divisor": a.odd_divisor * b.odd_divisor,
+    }
 
 
 def mul(field: Field, a: Residues, b: Residues, square: bool = False) -> Residues:
@@ -95,7 +99,8 @@ def total(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) ->
         raise Undecided("a sum of so many")
     sums = a.values.sum(along, keep)
     values = torch.stack([each % prime for each, prime in zip(sums, field.primes, strict=True)])
-    return a.but(values=values, up=a.up + math.log2(max(1, terms)), sign=a.sign if terms else ANY_SIGN)
+    size_bits = a.size_bits + math.log2(max(1, terms))
+    return a.but(values=values, size_bits=size_bits, sign=a.sign if terms else ANY_SIGN)
 
 
 def mean(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) -> Residues:

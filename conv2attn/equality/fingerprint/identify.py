@@ -1,8 +1,6 @@
 """Are two networks the same formula of the input? One call of each over a product of secret prime fields."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,20 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.chance import FEWEST, MOST, log2_chance, primes_needed
+from conv2attn.equality.fingerprint.evaluation import Network, fingerprint, same_outputs
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.plain_calls import after_another, both_ways, far_apart, fresh_copy
-from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
-from conv2attn.equality.fingerprint.run import Run
-from conv2attn.equality.fingerprint.state import alike, state_of, taken_apart
-from conv2attn.equality.fingerprint.trace import Log, spoken
+from conv2attn.equality.fingerprint.state import alike, state_of
 from conv2attn.networks.conversion.replacement import copy_network
-from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
-STANCE = threading.RLock()
-"""Held while it is changed how torch compiles, which is one setting for the process."""
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-Network = Callable[[Tensor], Any]
 Progress = Callable[[str], None]
 
 
@@ -163,100 +155,3 @@ def watch(first: Network, second: Network, images: Tensor) -> list[Any]:
         if unused is None or not alike(result, after_another(unused, images)):
             raise Undecided("what a network computes depends on its first call")
     return results
-
-
-@contextmanager
-def eagerly() -> Iterator[None]:
-    """While active, code that compiles itself, as torch.cond does, runs uncompiled.
-
-    An error within compiled code, such as that of an operator without a rule, keeps it from running ever after.
-    """
-    with STANCE, torch.compiler.set_stance("force_eager"):
-        yield
-
-
-def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, list[Residues]]:
-    """The structure of the outputs, and the residues of the outputs and of what became of the input.
-
-    Raises:
-        Undecided: an operator has no sound rule, or code does something else than with real numbers.
-    """
-    before = state_of(network)
-    bare: list[Tensor] = []
-    noted: list[Tensor] = []
-    leaves: list[Tensor] = []
-    seen, log = images.clone(), Log()
-    log.trace.make(seen)
-    try:
-        with torch.no_grad():
-            form = taken_apart(network(images.clone()), bare)
-        with torch.no_grad(), eagerly(), log:
-            again = taken_apart(network(seen), noted)
-        if log.failures:
-            raise Undecided(log.failures[0])
-        wires = [log.trace.reference(each) for each in noted]
-    except Undecided:
-        raise
-    except Exception as error:
-        raise Undecided(f"the network raises {type(error).__name__}: {str(error)[:80]}") from error
-    if again != form or not alike([each.detach() for each in bare], [each.detach() for each in noted]):
-        raise Undecided("two plain calls are not the same")
-    single = torch.finfo(images.dtype).eps <= torch.finfo(torch.float32).eps
-    run = Run(field, images.dtype if single else torch.float32, log.trace.log)
-    like = torch.empty_strided(images.size(), images.stride(), dtype=images.dtype, device="meta")
-    given = run.numbers.fresh(like, Residues(field.input(images.shape)))
-    run.trace.make(given)
-    try:
-        with torch.no_grad(), eagerly(), run:
-            out = network(given)
-    except Exception as error:
-        words = f"the network raises {type(error).__name__}: {str(error)[:80]}"
-        raise Undecided(run.failures[0] if run.failures else words) from error
-    if run.failures:
-        raise Undecided(run.failures[0])
-    if len(run.trace.log) != len(run.plan):
-        missing = spoken(run.plan[len(run.trace.log)][0])
-        raise Undecided(f"the network stops before {missing}, which it calls in a plain run")
-    if not alike(before, state_of(network)):
-        raise Undecided("the network changes itself")
-    if taken_apart(out, leaves) != form or forms(leaves) != forms(bare):
-        raise Undecided("outputs of another form than with real numbers")
-    values = []
-    with DisableTorchFunctionSubclass():
-        if [run.trace.reference(each) for each in leaves] != wires:
-            raise Undecided("other outputs than with real numbers")
-        for each, real in zip((*leaves, given), (*noted, seen), strict=True):
-            if run.numbers.depends(each):
-                values.append(run.numbers.residues(each))  # type: ignore[arg-type]
-            elif not alike(run.numbers.real(each).detach(), real.detach()):
-                raise Undecided("constants that are not the same with real numbers")
-            else:
-                values.append(field.encode(run.numbers.real(each)))
-    field.note(*values)
-    field.oracle_values += sum(each.values[0].numel() for each in values)
-    return (form, forms(leaves)), values
-
-
-def forms(tensors: list[Tensor]) -> list[Any]:
-    """Dtypes and shapes."""
-    return [(each.dtype, tuple(each.shape)) for each in tensors]
-
-
-def same_outputs(first: tuple[Any, list[Residues]], second: tuple[Any, list[Residues]]) -> bool:
-    """Whether structure and residues agree.
-
-    Raises:
-        Undecided: they do, and some output is not finite.
-    """
-    if first[0] != second[0]:
-        return False
-    for a, b in zip(first[1], second[1], strict=True):
-        if a.shape != b.shape or (a.mark is None) != (b.mark is None):
-            return False
-        if a.mark is not None and b.mark is not None and not torch.equal(a.mark, b.mark):
-            return False
-        if not torch.equal(a.values, b.values):
-            return False
-    if any(each.mark is not None for each in first[1]):
-        raise Undecided("outputs that are not finite")
-    return True

@@ -1,4 +1,8 @@
-"""Operators that only move numbers: the same operator is run on the places of the numbers, and place 0 is a zero."""
+"""Operators that only move numbers: the same operator is run on the places of the numbers, and place 0 is a zero.
+
+An example: the operands of `cat((a, b, c), (d,))` have the places (1, 2, 3) and (4). Torch concatenates these to
+(1, 2, 3, 4), which says where each residue of the result is. Padding (a, b) by a zero gives the places (0, 1, 2, 0).
+"""
 
 import math
 from typing import Any
@@ -15,7 +19,7 @@ from conv2attn.torch_internals import tree_leaves, tree_map
 
 aten = torch.ops.aten
 SCATTERED = {"index_put": "values", "scatter": "src", "index_copy": "source"}
-"""Moves to places that are given, and the argument with the numbers."""
+"""Moves to places that an argument names, and which argument has the numbers."""
 
 
 class Places:
@@ -48,7 +52,7 @@ class Places:
         return places
 
     def table(self) -> tuple[Tensor, Tensor | None]:
-        """The numbers and the marks of all places."""
+        """The residues of all places, (k, 1 + places), and their marks; None where no number has one."""
         count = self.numbers.field.count
         zero = torch.zeros(count, 1, dtype=torch.int64)
         values = torch.cat([zero, *(each.values.reshape(count, -1) for each in self.pool)], 1)

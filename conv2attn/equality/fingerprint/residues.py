@@ -1,4 +1,20 @@
-"""Numbers as residues modulo several primes at once, and what is known of them as real numbers."""
+"""Numbers as residues modulo several primes at once, and what is known of them as real numbers.
+
+An example, with two small primes: modulo 7 and 11, the constant 1.5 = 3 / 2 has the residues 3 * 4 = 5 and 3 * 6 = 7,
+since 4 and 6 are what 1 / 2 is there. Known of it: it is positive, of degree 0, at most 2^1 in size, and whole once it
+is doubled (`halvings`). Times the input it is of degree 1; times 1 / 3, whole only once it is tripled too
+(`odd_divisor`), since nothing is cancelled. `exp` of it is an oracle: a hash of "exp", 5 and 7, of which no more is
+known than that it is positive and finite. A mask of attention (0, -inf) has the residues 0 and 0, and the `mark` (0, 1)
+says that the second is -inf.
+
+>>> from conv2attn.equality.fingerprint.field import Field
+>>> field = Field(2)
+>>> number = field.encode(torch.tensor([1.5]))
+>>> number.sign == POSITIVE, number.degree, number.size_bits
+(True, 0, 1)
+>>> field.rational(3, 2).halvings, field.rational(1, 6).odd_divisor
+(1, 3)
+"""
 
 import math
 from collections.abc import Sequence
@@ -22,8 +38,10 @@ class Residues:
         mark: int8 (*shape), where a number is -inf (1) or must not be used (2); None where all may be.
         finite: whether all others are finite as real formulas, for every finite input.
         sign: 2 where all are positive, 1 where none is negative, 0 where nothing is known.
-        degree, up, down, odd: as a polynomial of the oracles before: degree, and a coefficient of at most `2^up` over
-            a denominator `odd * 2^down`. They bound the chance of a wrong answer.
+        degree: as a polynomial of the input and of the oracles that it was computed from.
+        size_bits, halvings, odd_divisor: each coefficient of that polynomial is at most `2^size_bits` in size, and
+            whole once it is multiplied by `odd_divisor * 2^halvings`. With `degree` they bound the chance of a wrong
+            answer.
     """
 
     values: Tensor
@@ -31,9 +49,9 @@ class Residues:
     finite: bool = True
     sign: int = ANY_SIGN
     degree: int = 1
-    up: float = 0.0
-    down: float = 0.0
-    odd: int = 1
+    size_bits: float = 0.0
+    halvings: float = 0.0
+    odd_divisor: int = 1
 
     def __post_init__(self) -> None:
         if self.mark is not None and self.sign:
@@ -66,9 +84,9 @@ def knowledge(*operands: Residues) -> dict[str, Any]:
         "finite": all(each.finite for each in operands),
         "sign": min(each.sign for each in operands),
         "degree": max(each.degree for each in operands),
-        "up": max(each.up for each in operands),
-        "down": max(each.down for each in operands),
-        "odd": math.lcm(*(each.odd for each in operands)),
+        "size_bits": max(each.size_bits for each in operands),
+        "halvings": max(each.halvings for each in operands),
+        "odd_divisor": math.lcm(*(each.odd_divisor for each in operands)),
     }
 
 

@@ -1,4 +1,15 @@
-"""One call of a network over a field: each operator is a view, a move, a constant, a rule, or undecided."""
+"""One call of a network over a field: each operator is a view, a move, a constant, a rule, or undecided.
+
+An example: the operators of `torch.exp(x.T @ w) + torch.ones(3)`, where x is the input.
+
+    t     a view: another size and stride of the store of x
+    mm    a rule: sums of products of residues, modulo each prime
+    exp   an oracle: a hash of the name and of all residues of each number
+    ones  a constant, made with real numbers
+    add   a rule
+
+An operator of higher order, random numbers, or a write to a weight leave the answer undecided.
+"""
 
 import math
 import os
@@ -11,11 +22,18 @@ from torch import Tensor
 from conv2attn.equality.fingerprint.families import METADATA, TEMPLATES, VIEWS
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.numbers import Numbers
+from conv2attn.equality.fingerprint.operand_checks import (
+    check_apart,
+    check_bits,
+    keeps_view,
+    refuse_unsound,
+    scramble,
+)
 from conv2attn.equality.fingerprint.operators import bind, compute, written
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules import RULES
 from conv2attn.equality.fingerprint.rules.call import Call
-from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid, without_numbers
+from conv2attn.equality.fingerprint.tensors import FieldTensor, laid, without_numbers
 from conv2attn.equality.fingerprint.trace import Trace, spoken
 from conv2attn.torch_internals import (
     DisableTorchDispatch,
@@ -106,8 +124,11 @@ class Run(TorchDispatchMode):
         return self.numbers.fresh(like, self.numbers.residues(out))
 
     def attention(self, out: FieldTensor, *args: Any, **kwargs: Any) -> FieldTensor:
-        """What attention is documented to be, where torch splits the scale into two rounded roots; its operators were
-        followed one by one all the same."""
+        """The result `out` of torch's attention, with the numbers of the formula in torch's documentation.
+
+        Torch multiplies queries and keys each by a rounded root of the scale; the formula has the scale itself. All
+        operators of this call were followed before, one by one.
+        """
         with DisableTorchDispatch():
             return self.documented_attention(out, *args, **kwargs)
 
@@ -123,7 +144,7 @@ class Run(TorchDispatchMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> FieldTensor:
-        """`out` with the numbers of the formula."""
+        """`out` with the numbers of the formula, where it has no dropout and its mask is a constant."""
         numbers = self.numbers
         plain = not dropout_p and numbers.wide(out.dtype) and numbers.depends(out)
         if not plain or numbers.depends(attn_mask):
@@ -143,29 +164,19 @@ class Run(TorchDispatchMode):
         """An operator by its family.
 
         Raises:
-            Undecided: it is in none, or its operands are not dense tensors on the CPU.
+            Undecided: it is in none, or not sound on its operands.
         """
         if not isinstance(func, OpOverload):
             raise Undecided("an operator of higher order")
+        name = func._schema.name.split("::")[1]
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-        for each in tensors:
-            check_operand(each)
-        space, name = func._schema.name.split("::")
-        targets, numbers = written(func, args, kwargs), self.numbers
-        seeded = torch.Tag.nondeterministic_seeded in func.tags and not (space == "aten" and name in RULES)
-        if seeded or kwargs.get("generator") is not None:
-            raise Undecided("random numbers")
+        targets = written(func, args, kwargs)
         if name == "as_strided_" and type(args[0]) is FieldTensor and keeps_view(args):
             return args[0]
-        if torch.Tag.inplace_view in func.tags:
-            raise Undecided("changes the shape of a tensor in place")
-        if any(type(each) is not FieldTensor for each in targets):
-            raise Undecided("writes to a tensor of the network")
-        if space != "aten":
-            raise Undecided("an operator that is not torch's")
+        refuse_unsound(func, kwargs, tensors, targets)
         in_place = bool(targets) and name.endswith("_") and not name.startswith("__")
         base = name[:-1] if in_place else name
-        if not any(map(numbers.depends, tensors)) or (name in TEMPLATES and not targets):
+        if not any(map(self.numbers.depends, tensors)) or (name in TEMPLATES and not targets):
             return self.constants(func, name, args, kwargs, targets)
         if name in METADATA:
             return func(*tree_map(without_numbers, args), **kwargs)
@@ -180,7 +191,7 @@ class Run(TorchDispatchMode):
     def in_place(self, func: Any, base: str, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         """An operator that writes to its first argument."""
         target, numbers = args[0], self.numbers
-        apart(target, tensors)
+        check_apart(target, tensors)
         if base in ("copy", "fill", "zero"):
             bound = bind(func, args, kwargs)
             source = bound.get("src", bound.get("value", 0))
@@ -259,62 +270,3 @@ class Run(TorchDispatchMode):
 def first_line(error: BaseException) -> str:
     """The first line of an error's words."""
     return str(error).splitlines()[0] if str(error) else ""
-
-
-def check_operand(tensor: Tensor) -> None:
-    """Refuses operands that are not dense tensors of torch on the CPU.
-
-    Raises:
-        Undecided: it is none.
-    """
-    if type(tensor) is FieldTensor:
-        return
-    if type(tensor) not in PLAIN:
-        raise Undecided(f"a tensor of type {type(tensor).__name__}")
-    odd = tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.is_nested
-    if tensor.layout != torch.strided or tensor.device.type != "cpu" or odd:
-        raise Undecided(f"a tensor that is {tensor.layout}, {tensor.dtype}, on {tensor.device}")
-
-
-def check_bits(view: Tensor, dtype: torch.dtype) -> None:
-    """Refuses a view that reads bits as something else.
-
-    Raises:
-        Undecided: it does.
-    """
-    if view.dtype != dtype or view.is_conj() or view.is_neg():
-        raise Undecided("bits read as another dtype")
-
-
-def keeps_view(args: Any) -> bool:
-    """Whether `as_strided_` leaves a tensor as it is."""
-    size, stride, offset = args[0].field_view
-    same = tuple(args[1]) == size and laid(args[1], args[2]) == laid(size, stride)
-    return same and (len(args) < 4 or args[3] == offset)
-
-
-def scramble(tensor: Tensor) -> None:
-    """Fills a tensor that nothing has written to with what no formula may rest on."""
-    if tensor.is_floating_point():
-        tensor.fill_(math.nan)
-    elif tensor.numel():
-        words = torch.frombuffer(bytearray(os.urandom(8 * tensor.numel())), dtype=torch.int64)
-        tensor.copy_(words.reshape(tensor.shape).to(tensor.dtype))
-
-
-def apart(target: FieldTensor, tensors: list[Tensor]) -> None:
-    """Refuses operands that overlap the target without being it.
-
-    Raises:
-        Undecided: one does.
-    """
-    count = target.field_store.numel()
-    for each in tensors:
-        if not isinstance(each, FieldTensor) or each.field_store is not target.field_store:
-            continue
-        if each.field_view == target.field_view:
-            continue
-        read = torch.zeros(count, dtype=torch.bool)
-        read[torch.arange(count).as_strided(*each.field_view).flatten()] = True
-        if bool(read[torch.arange(count).as_strided(*target.field_view).flatten()].any()):
-            raise Undecided("a write that overlaps what is read")

@@ -1,4 +1,9 @@
-"""What a network holds and returns, taken apart so that it can be compared: bits of tensors, plain values, code."""
+"""What a network holds and returns, taken apart so that it can be compared: bits of tensors, plain values, code.
+
+An example: the output `{"logits": y, "loss": None}` is the structure `(dict, [], ((str, "'logits'"), ("tensor",)),
+((str, "'loss'"), (NoneType, "None")))`, and `[y]` are its tensors. The state of a network is a dictionary by the `id`
+of each module, tensor and function that it reaches: a change of a buffer, of an attribute or of a global list between
+two calls shows in it."""
 
 import dataclasses
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -12,8 +17,11 @@ from conv2attn.equality.fingerprint.tensors import CODE, PLAIN, FieldTensor
 
 SCRIPTED = (torch.jit.ScriptFunction, torch.jit.ScriptModule)
 FOLLOWED = (nn.Module, Tensor, FunctionType, MethodType, torch.jit.ScriptFunction)
+"""What is followed from a function: anything else that it names is not the network's."""
 OURS = ("field_run", "field_store", "field_view")
+"""The attributes of tensors over a field, which an output of real numbers has not."""
 DEEPEST, LONGEST = 6, 1000
+"""Values nested deeper, and collections with more members, count as the same while they are the same object."""
 
 
 def taken_apart(output: Any, leaves: list[Tensor]) -> Any:

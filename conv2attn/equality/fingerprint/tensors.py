@@ -1,6 +1,9 @@
 """Tensors without memory: views of a store, which holds real numbers while constant and residues once they depend on
 the input. Whatever reads their memory (numpy, tolist, pickling, a data pointer) makes the run undecided for good.
-"""
+
+An example: of an input `x` of shape (2, 3), the store holds 6 residues for each prime. `x.T` is another view of the
+same store, with size (3, 2), stride (1, 3) and offset 0, so that a write to it is seen in `x`. `torch.ones(3)` has a
+store of three real numbers; once 2 x is written into it, the store holds residues instead."""
 
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -25,8 +28,7 @@ MEMORY = {
 }
 """What reads or changes the memory of a tensor."""
 WORDS = ("tolist", "__repr__", "__format__", "__str__")
-
-
+"""What turns numbers into Python's: allowed while they are real."""
 DATA: Any = vars(TensorBase)["data"].__get__
 """How `tensor.data` is read."""
 
@@ -37,7 +39,7 @@ class Store:
     def __init__(self, dtype: torch.dtype, real: Tensor | None = None, residues: Residues | None = None):
         self.dtype, self.real = dtype, real
         self.residues = None
-        if residues is not None:  # a rule may hand on a slice of what others hold
+        if residues is not None:  # a rule may return a slice of residues that another store holds
             self.residues = residues.but(values=owned(residues.values), mark=owned(residues.mark))
 
     def numel(self) -> int:
@@ -49,7 +51,7 @@ class Store:
 
 
 def owned(tensor: Tensor | None) -> Any:
-    """A tensor whose places are its own."""
+    """A tensor that shares no memory: itself if it is the whole of its storage, otherwise a copy."""
     if tensor is None or (tensor.is_contiguous() and not tensor.storage_offset()):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
@@ -119,5 +121,5 @@ def without_numbers(tensor: Any) -> Any:
 
 
 def laid(size: Any, stride: Any) -> tuple[int, ...]:
-    """Strides, without those of axes of one number, which mean nothing."""
+    """Strides, with 0 for axes of length one, whose strides mean nothing."""
     return tuple(0 if side == 1 else step for side, step in zip(size, stride, strict=True))

@@ -1,7 +1,18 @@
 """The operators of a call, written down: names, numbers, and which storages they read and make.
 
-Both a plain call and the run over the field leave a trace. They must be the same, so that nothing that code can see of
-tensors without memory goes unnoticed; the plain one also tells the true strides of new tensors.
+Both a plain call and the run over the field leave a trace. They must be the same: code that behaves otherwise on
+tensors without memory is noticed. The plain trace also has the strides that torch gives to new tensors.
+
+An example: `x.relu()` of a new x leaves one entry, whose first part is the operator, the second its operands and the
+third its results. x was made first (storage 0), and the result is the next storage; each has its size, strides, dtype
+and offset.
+
+>>> with Log() as log:
+...     x = torch.ones(2)
+...     out = x.relu()
+>>> operator, ((operand,), _), result = log.trace.log[-1]
+>>> operator, operand[0], result[:3]
+('aten.relu.default', 0, (1, (2,), (1,)))
 """
 
 import hashlib

@@ -1,4 +1,8 @@
-"""The values of a family of softmax operators as Python numbers, from which engines decide."""
+"""The values of a family of softmax operators as Python numbers, from which engines decide.
+
+Two quadratic heads of sharpness 5 at the pixels above and below the query are `HeadNumbers(centers=((-1.0, 0.0), (1.0,
+0.0)), alphas=(5.0, 5.0))`. A generalised head has an ellipse instead: one at the query itself that is twice as wide
+along columns is `ScoreEllipse(center=(0.0, 0.0), variances=(1.0, 4.0), sharpest=1.0)`."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +20,7 @@ class ScoreEllipse:
     """Scores of a head are `-1/2 d^T P d` at a key that is d away from its `center`.
 
     Args:
-        variances: the diagonal of the inverse of P; infinite where there is none.
+        variances: the diagonal of the inverse of P; infinite where P has no inverse.
         sharpest: the largest eigenvalue of P.
     """
 
@@ -24,11 +28,12 @@ class ScoreEllipse:
     variances: tuple[float, ...]
     sharpest: float
 
-    def reach(self, axis: int, depth: float) -> tuple[float, float]:
-        """The displacements along `axis` beyond which scores are below the largest of any query by more than `depth`.
+    def interval(self, axis: int, depth: float) -> tuple[float, float]:
+        """The first and the last displacement along `axis` at which a score may be within `depth` of a query's largest.
 
-        A key is at most half a pixel from the target along each axis, or as far as the centre is from the grid beside
-        it; along an axis, d is at most sqrt(variance times the square form of d).
+        The key nearest to the centre is at most half a pixel away along each axis or, at the border, as far as the
+        centre is from the query; so the largest score is at least `-1/2 sharpest` times the sum of these squares. And
+        `d_axis^2 <= variance d^T P d` for every d.
         """
         gaps = sum((0.5 + abs(x)) ** 2 for x in self.center)
         far = math.sqrt(self.variances[axis] * (2 * depth + self.sharpest * gaps))
@@ -38,12 +43,14 @@ class ScoreEllipse:
 @final
 @dataclass(frozen=True)
 class HeadNumbers:
-    """The centre and the sharpness of each head; none of either where scores are not distances to a pixel.
+    """What is known of the heads of a family; a field stays empty or 0 where its scores have no such number.
 
     Args:
-        axes, reach, sharpness: of heads whose scores are quadratic forms in that many axes, the largest coordinate of
-            a centre, and an alpha whose isotropic scores are at least as large; 0 otherwise.
-        ellipses: one for each of these heads.
+        centers, alphas: of quadratic heads, for each head.
+        axes: of the grid, where scores are quadratic forms of the displacement.
+        reach: the largest coordinate of a centre of such forms, in pixels.
+        sharpness: an alpha; the products that add up to such a score are at most those of a head with `-alpha |d|^2`.
+        ellipses: of generalised heads, for each head.
     """
 
     centers: tuple[Center, ...] = ()

@@ -86,15 +86,16 @@ def _(
     padded = any(around)
     sums = windows(numbers.values, *where)
     values = torch.stack([each % prime for each, prime in zip(sums, c.field.primes, strict=True)])
-    up, sign = numbers.up + math.log2(math.prod(kernel)), min(numbers.sign, NOT_NEGATIVE if padded else POSITIVE)
-    summed = numbers.but(values=values, up=up, sign=sign)
+    size_bits = numbers.size_bits + math.log2(math.prod(kernel))
+    sign = min(numbers.sign, NOT_NEGATIVE if padded else POSITIVE)
+    summed = numbers.but(values=values, size_bits=size_bits, sign=sign)
     if divisor_override or count_include_pad or not padded:
         return times(c.field, summed, 1, divisor_override or math.prod(kernel))
     counts = windows(torch.ones(1, *numbers.shape[-axes:], dtype=torch.int64), *where)[0]
     inverses = [[pow(n, -1, prime) if n else 0 for n in range(int(counts.max()) + 1)] for prime in c.field.primes]
     shares = torch.stack([torch.tensor(each)[counts] for each in inverses])
-    odd = math.lcm(*counts.unique().tolist())
-    return mul(c.field, summed, Residues(shares, None, True, POSITIVE, 0, 0, 0, odd))
+    odd_divisor = math.lcm(*counts.unique().tolist())
+    return mul(c.field, summed, Residues(shares, sign=POSITIVE, degree=0, odd_divisor=odd_divisor))
 
 
 def adaptive(c: Call, numbers: Residues, axis: int) -> list[tuple[int, int]]:

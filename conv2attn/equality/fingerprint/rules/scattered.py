@@ -1,4 +1,7 @@
-"""Rules of sums into places: several numbers may go to one place, where they are added up."""
+"""Rules of sums into places: several numbers may go to one place, where they are added up.
+
+An example: `scatter_add` of (5, 6, 7) at the places (0, 0, 2) of (1, 1, 1) is (12, 1, 8). Residues are summed in the
+same places and taken modulo each prime; each result is a sum of at most 1 + 3 numbers, which bounds its size."""
 
 import math
 from typing import Any
@@ -26,7 +29,7 @@ def _(c: Call, self: Any, output_size: Any, kernel_size: Any, dilation: Any, pad
     sums = torch.stack([torch.ops.aten.col2im(each.double(), *settings) for each in numbers.values])
     return numbers.but(
         values=reduced(c, sums.to(torch.int64)),
-        up=numbers.up + math.log2(max(1, terms)),
+        size_bits=numbers.size_bits + math.log2(max(1, terms)),
         sign=min(numbers.sign, NOT_NEGATIVE),
     )
 
@@ -50,9 +53,10 @@ def axis_of_both(c: Call, target: Residues, source: Residues, dim: int) -> int:
 
 
 def sums_of(c: Call, target: Residues, source: Residues, sums: Tensor, terms: int) -> Residues:
-    """The sums as numbers: of one number of the target and at most so many of the source."""
+    """`sums` as residues; each is a sum of one number of the target and at most `terms` of the source."""
     facts = knowledge(target, source)
-    return Residues(reduced(c, sums), None, **{**facts, "up": facts["up"] + math.log2(1 + terms)})
+    facts["size_bits"] += math.log2(1 + terms)
+    return Residues(reduced(c, sums), None, **facts)
 
 
 @rule("index_add")

@@ -61,4 +61,4 @@ def _(c: Call, self: Any, dim: int, dtype: Any = None) -> Residues:
     axis = dim % len(numbers.shape) - len(numbers.shape)
     sums = numbers.values.cumsum(axis)
     values = torch.stack([each % prime for each, prime in zip(sums, c.field.primes, strict=True)])
-    return numbers.but(values=values, up=numbers.up + math.log2(max(1, numbers.shape[axis])))
+    return numbers.but(values=values, size_bits=numbers.size_bits + math.log2(max(1, numbers.shape[axis])))

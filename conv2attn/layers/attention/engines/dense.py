@@ -89,7 +89,7 @@ def boxes_for(question: Question) -> Boxes | None:
         return None
     depth = cut_depth(question.score_dtype) + 1
     for axis, side in enumerate(grid.keys):
-        ends = [ellipse.reach(axis, depth) for ellipse in numbers.ellipses]
+        ends = [ellipse.interval(axis, depth) for ellipse in numbers.ellipses]
         low, high = min(low for low, _ in ends), max(high for _, high in ends)
         before, stride, queries = grid.sites.before[axis], grid.sites.stride[axis], grid.queries[axis]
         blocks = []

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 
 from conv2attn.equality.fingerprint import Undecided, identify
 from conv2attn.equality.fingerprint.chance import log2_chance, primes_needed
+from conv2attn.equality.fingerprint.evaluation import fingerprint, same_outputs
 from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.identify import fingerprint, same_outputs
 from conv2attn.equality.fingerprint.ring import is_prime
 
 DRAWS = 250
@@ -115,11 +115,11 @@ def test_numbers_contradict_a_wrong_equal():
 
 def test_more_values_degree_or_height_need_more_primes():
     field = Field(1)
-    field.oracle_values, field.degree, field.up = 1000, 2, 30.0
+    field.oracle_values, field.degree, field.size_bits = 1000, 2, 30.0
     assert primes_needed(field) == 3
     chances = [log2_chance(field, count) for count in range(1, 9)]
     assert chances == sorted(chances, reverse=True)
-    field.oracle_values, field.degree, field.up = 10**7, 300, 12000.0
+    field.oracle_values, field.degree, field.size_bits = 10**7, 300, 12000.0
     assert 4 < primes_needed(field) <= 8
     field.degree = 2**31
     assert primes_needed(field) is None
@@ -253,7 +253,7 @@ def test_degree_and_height_bound_exact_polynomials(part):
             at = zip(points, field.primes, strict=True)
             assert residues == [polynomial.at(point, p) for point, p in at]
             assert polynomial.degree <= found.degree
-            assert not polynomial.terms or math.log2(polynomial.size) <= found.up + 1e-9
-            assert (found.odd * 2 ** math.ceil(found.down)) % polynomial.denominator == 0
+            assert not polynomial.terms or math.log2(polynomial.size) <= found.size_bits + 1e-9
+            assert (found.odd_divisor * 2 ** math.ceil(found.halvings)) % polynomial.denominator == 0
         checked += 1
     assert checked > 10

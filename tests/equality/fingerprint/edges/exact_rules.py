@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from conv2attn.equality.fingerprint import identify
+from conv2attn.equality.fingerprint.evaluation import fingerprint
 from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.identify import fingerprint
 from conv2attn.equality.fingerprint.ring import is_prime, limbs_for, reduce_product, remainder
 
 GENERATOR = torch.Generator().manual_seed(3)

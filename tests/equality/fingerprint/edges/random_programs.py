@@ -11,8 +11,8 @@ import torch
 from equality.fingerprint.programs import IMAGES, gap, mutant, network, new_program
 
 from conv2attn.equality.fingerprint import Undecided, identify
+from conv2attn.equality.fingerprint.evaluation import fingerprint
 from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.identify import fingerprint
 
 PARTS = range(10)
 ASKED = int(os.environ.get("CONV2ATTN_ATTACK", "0"))

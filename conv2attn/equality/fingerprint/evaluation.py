@@ -1,0 +1,166 @@
+"""The outputs of a network over a field: a plain call with real numbers first, and then the same call with residues.
+
+An example: of `torch.square` and an input of 3 numbers, the plain call leaves one operator in its trace, `aten.pow`.
+The run over the field must call it too, and returns the squares of the residues of the input, modulo each prime.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint.residues import Residues
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.run import Run
+from conv2attn.equality.fingerprint.state import alike, state_of, taken_apart
+from conv2attn.equality.fingerprint.trace import Log, spoken
+from conv2attn.torch_internals import DisableTorchFunctionSubclass
+
+STANCE = threading.RLock()
+"""Held while it is changed how torch compiles, which is one setting for the process."""
+Network = Callable[[Tensor], Any]
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """While active, code that compiles itself, as torch.cond does, runs uncompiled.
+
+    An error within compiled code, such as that of an operator without a rule, keeps it from running ever after.
+    """
+    with STANCE, torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PlainRun:
+    """A call of a network with real numbers, which its run over a field must repeat.
+
+    Args:
+        form: the structure of the outputs; see `state.taken_apart`.
+        outputs: their tensors.
+        image: the input after the call, to which the code may have written.
+        log: the operators, in their order; see `trace`.
+        references: of each output, its storage and form in that log.
+    """
+
+    form: Any
+    outputs: list[Tensor]
+    image: Tensor
+    log: list[tuple[Any, ...]]
+    references: list[Any]
+
+
+def plain_run(network: Network, images: Tensor) -> PlainRun:
+    """Calls a network twice with real numbers: alone, and with its operators written down.
+
+    Raises:
+        Undecided: it raises, its operators cannot be written down, or both calls return different numbers.
+    """
+    alone, outputs = list[Tensor](), list[Tensor]()
+    image, log = images.clone(), Log()
+    log.trace.make(image)
+    try:
+        with torch.no_grad():
+            form = taken_apart(network(images.clone()), alone)
+        with torch.no_grad(), eagerly(), log:
+            again = taken_apart(network(image), outputs)
+        if log.failures:
+            raise Undecided(log.failures[0])
+        references = [log.trace.reference(each) for each in outputs]
+    except Undecided:
+        raise
+    except Exception as error:
+        raise Undecided(raised(error)) from error
+    same = again == form and forms(alone) == forms(outputs)
+    if not same or not alike([each.detach() for each in alone], [each.detach() for each in outputs]):
+        raise Undecided("two plain calls are not the same")
+    return PlainRun(form, outputs, image, log.trace.log, references)
+
+
+def raised(error: Exception) -> str:
+    """An error of a network in words."""
+    return f"the network raises {type(error).__name__}: {str(error)[:80]}"
+
+
+def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, list[Residues]]:
+    """The structure of the outputs, and the residues of the outputs and of the input after the call.
+
+    Raises:
+        Undecided: an operator has no sound rule, or the code does not do what it does with real numbers.
+    """
+    before, plain = state_of(network), plain_run(network, images)
+    single = torch.finfo(images.dtype).eps <= torch.finfo(torch.float32).eps
+    run = Run(field, images.dtype if single else torch.float32, plain.log)
+    like = torch.empty_strided(images.size(), images.stride(), dtype=images.dtype, device="meta")
+    image = run.numbers.fresh(like, Residues(field.input(images.shape)))
+    run.trace.make(image)
+    try:
+        with torch.no_grad(), eagerly(), run:
+            output = network(image)
+    except Exception as error:
+        raise Undecided(run.failures[0] if run.failures else raised(error)) from error
+    if run.failures:
+        raise Undecided(run.failures[0])
+    if len(run.trace.log) != len(run.plan):
+        missing = spoken(run.plan[len(run.trace.log)][0])
+        raise Undecided(f"the network stops before {missing}, which it calls in a plain run")
+    if not alike(before, state_of(network)):
+        raise Undecided("the network changes itself")
+    leaves: list[Tensor] = []
+    if taken_apart(output, leaves) != plain.form or forms(leaves) != forms(plain.outputs):
+        raise Undecided("outputs of another form than with real numbers")
+    values = residues_of(run, plain, leaves, image)
+    field.note(*values)
+    field.oracle_values += sum(each.values[0].numel() for each in values)
+    return (plain.form, forms(leaves)), values
+
+
+def residues_of(run: Run, plain: PlainRun, outputs: list[Tensor], image: Tensor) -> list[Residues]:
+    """The residues of the outputs and of the input after a run.
+
+    Raises:
+        Undecided: an output is another one than in the plain run, or a constant that is not the same.
+    """
+    values = []
+    with DisableTorchFunctionSubclass():
+        if [run.trace.reference(each) for each in outputs] != plain.references:
+            raise Undecided("other outputs than with real numbers")
+        for each, real in zip((*outputs, image), (*plain.outputs, plain.image), strict=True):
+            if run.numbers.depends(each):
+                values.append(run.numbers.residues(each))  # type: ignore[arg-type]
+            elif not alike(run.numbers.real(each).detach(), real.detach()):
+                raise Undecided("constants that are not the same with real numbers")
+            else:
+                values.append(run.field.encode(run.numbers.real(each)))
+    return values
+
+
+def forms(tensors: list[Tensor]) -> list[Any]:
+    """Dtypes and shapes."""
+    return [(each.dtype, tuple(each.shape)) for each in tensors]
+
+
+def same_outputs(first: tuple[Any, list[Residues]], second: tuple[Any, list[Residues]]) -> bool:
+    """Whether structure and residues agree.
+
+    Raises:
+        Undecided: they do, and some output is not finite.
+    """
+    if first[0] != second[0]:
+        return False
+    for a, b in zip(first[1], second[1], strict=True):
+        if a.shape != b.shape or (a.mark is None) != (b.mark is None):
+            return False
+        if a.mark is not None and b.mark is not None and not torch.equal(a.mark, b.mark):
+            return False
+        if not torch.equal(a.values, b.values):
+            return False
+    if any(each.mark is not None for each in first[1]):
+        raise Undecided("outputs that are not finite")
+    return True

@@ -1,0 +1,94 @@
+"""What operators and their operands must be so that a run is sound."""
+
+import math
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.rules import RULES
+from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid
+
+
+def refuse_unsound(func: Any, kwargs: Any, tensors: list[Tensor], targets: list[Tensor]) -> None:
+    """Refuses operators that are not functions of their operands, or that change more than tensors of the run.
+
+    Args:
+        tensors: the operands that are tensors.
+        targets: those among them that it writes to.
+    Raises:
+        Undecided: it draws random numbers, changes a shape, writes to the network, or is not torch's.
+    """
+    for each in tensors:
+        check_operand(each)
+    space, name = func._schema.name.split("::")
+    seeded = torch.Tag.nondeterministic_seeded in func.tags and not (space == "aten" and name in RULES)
+    if seeded or kwargs.get("generator") is not None:
+        raise Undecided("random numbers")
+    if torch.Tag.inplace_view in func.tags:
+        raise Undecided("changes the shape of a tensor in place")
+    if any(type(each) is not FieldTensor for each in targets):
+        raise Undecided("writes to a tensor of the network")
+    if space != "aten":
+        raise Undecided("an operator that is not torch's")
+
+
+def check_operand(tensor: Tensor) -> None:
+    """Refuses operands that are not dense tensors of torch on the CPU.
+
+    Raises:
+        Undecided: it is none.
+    """
+    if type(tensor) is FieldTensor:
+        return
+    if type(tensor) not in PLAIN:
+        raise Undecided(f"a tensor of type {type(tensor).__name__}")
+    odd = tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.is_nested
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or odd:
+        raise Undecided(f"a tensor that is {tensor.layout}, {tensor.dtype}, on {tensor.device}")
+
+
+def check_bits(view: Tensor, dtype: torch.dtype) -> None:
+    """Refuses a view that reads bits as something else.
+
+    Raises:
+        Undecided: it does.
+    """
+    if view.dtype != dtype or view.is_conj() or view.is_neg():
+        raise Undecided("bits read as another dtype")
+
+
+def keeps_view(args: Any) -> bool:
+    """Whether `as_strided_` leaves a tensor as it is."""
+    size, stride, offset = args[0].field_view
+    same = tuple(args[1]) == size and laid(args[1], args[2]) == laid(size, stride)
+    return same and (len(args) < 4 or args[3] == offset)
+
+
+def scramble(tensor: Tensor) -> None:
+    """Fills a tensor that nothing has written to: NaN, or random whole numbers, so that no formula can rest on them."""
+    if tensor.is_floating_point():
+        tensor.fill_(math.nan)
+    elif tensor.numel():
+        words = torch.frombuffer(bytearray(os.urandom(8 * tensor.numel())), dtype=torch.int64)
+        tensor.copy_(words.reshape(tensor.shape).to(tensor.dtype))
+
+
+def check_apart(target: FieldTensor, tensors: list[Tensor]) -> None:
+    """Refuses operands that overlap the target without being it.
+
+    Raises:
+        Undecided: one does.
+    """
+    count = target.field_store.numel()
+    for each in tensors:
+        if not isinstance(each, FieldTensor) or each.field_store is not target.field_store:
+            continue
+        if each.field_view == target.field_view:
+            continue
+        read = torch.zeros(count, dtype=torch.bool)
+        read[torch.arange(count).as_strided(*each.field_view).flatten()] = True
+        if bool(read[torch.arange(count).as_strided(*target.field_view).flatten()].any()):
+            raise Undecided("a write that overlaps what is read")
