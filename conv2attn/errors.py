@@ -9,7 +9,7 @@ SIZE_TEXT = re.compile(r"\b\d+(?:x\d+)+\b")
 """A size as the command line has it, 3x224x224."""
 OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")
 """An option of the command line, in the advice of an error."""
-ARGUMENTS = {"inputs": "example_input"}
+ARGUMENTS = {"inputs": "example_input", "run": "runs"}
 """Arguments of Python whose option has another name."""
 
 

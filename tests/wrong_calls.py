@@ -96,7 +96,7 @@ CALLS = {
     "verify net.pt net.pt": "C2A005 nothing says how large an image the networks take. Pass --input-size",
     "verify net.pt net.pt --input-size 3x2x2": "C2A009",
     # what to run on
-    "verify net.pt net.pt --input-size 224": "C2A009 the original does not run on 1 random input 224",
+    "verify net.pt net.pt --input-size 224": "C2A009 net.pt does not run on 1 random input 224",
     "convert net.pt --input-size 3x0x5": "C2A006",
     "heads net.pt --inputs pixels.npy --input-size 3by4": "Write 3x224x224, say",
     "convert net.pt --input-size 3x9999999x9999999": "C2A001 an image 3x9999999x9999999 has more than 2^26 numbers",
@@ -108,8 +108,8 @@ CALLS = {
     "verify net.pt net.pt --inputs object.npy": "C2A303 object.npy does not hold",
     "verify net.pt net.pt --inputs complex.npy": "C2A303 complex.npy holds 1x3x8x8 numbers of",
     "verify net.pt net.pt --inputs none.npy": "C2A303 none.npy holds 0x3x8x8 numbers",
-    "verify net.pt net.pt --inputs flat.npy": "C2A009 the original does not run on 8 inputs of flat.npy",
-    "verify net.pt net.pt --inputs flat.pt": "C2A009 the original does not run on 8 inputs of flat.pt",
+    "verify net.pt net.pt --inputs flat.npy": "C2A009 net.pt does not run on 8 inputs of flat.npy",
+    "verify net.pt net.pt --inputs flat.pt": "C2A009 net.pt does not run on 8 inputs of flat.pt",
     # this ran on 12x12, and the report did not say so
     "verify net.pt net.pt --inputs pixels.npy --input-size 3x8x8": "C2A007 pixels.npy holds numbers 3x12x12",
     "heads net.attn.pt --inputs pixels.npy --input-size 3x8x8": "C2A007 pixels.npy holds numbers 3x12x12",

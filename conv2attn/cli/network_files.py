@@ -1,10 +1,10 @@
 """The work of convert, verify, recheck and demo, between the files and the certificate."""
 
+import dataclasses
 import math
 import shlex
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from conv2attn.arguments import Selection
 from conv2attn.cli.options import Running
 from conv2attn.equality import Certificate, certify, symmetric
 from conv2attn.equality.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
+from conv2attn.equality.results import with_names
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.examples import demo_files
 from conv2attn.files import load, save
@@ -60,7 +61,7 @@ def convert_file(
         raise nothing_to_convert(model, original)
     if rows and all(row.outcome == SKIPPED for row in rows):
         raise UsageError("C2A008", f"every convolution of {model} is skipped", "Leave one in.")
-    certificate = certify(original, network, **inputs(running, original, reading))
+    certificate = certify_with((original, network), [("original", model)], reading, running)
     refuted = certificate.verdict is Verdict.REFUTED
     if not refuted or keep_refuted:
         about = program_options(destination, engine, certificate, running)
@@ -142,7 +143,10 @@ def symmetric_file(
     network = prepared(reading.load(model), running)
     about = [("model", model), ("sha256", sha256(Path(model)))]
     asked: dict[str, Any] = {"shift": shift, "flip": flip, "permute": running.seed if permute else None}
-    return symmetric(network, **asked, circumstances=about, **inputs(running, network, reading))
+    try:
+        return symmetric(network, **asked, circumstances=about, **inputs(running, network, reading))
+    except UsageError as error:
+        raise type(error)(error.code, with_names(error.found, model, model), error.remedy) from error
 
 
 def savez(path: Path, **arrays: Any) -> None:
@@ -154,8 +158,17 @@ def savez(path: Path, **arrays: Any) -> None:
 def certify_with(
     networks: Any, circumstances: Sequence[tuple[str, str]], reading: Reading, running: Running
 ) -> Certificate:
-    """The certificate of two networks, on the inputs that the options on running name."""
-    return certify(*networks, **inputs(running, networks[0], reading), circumstances=circumstances)
+    """The certificate of two networks, on the inputs that the options on running name.
+
+    Raises:
+        UsageError: of `certify`, with the name of the file.
+    """
+    try:
+        return certify(*networks, **inputs(running, networks[0], reading), circumstances=circumstances)
+    except UsageError as error:
+        names = dict(circumstances)
+        found = with_names(error.found, names["original"], names.get("converted", "the converted network"))
+        raise type(error)(error.code, found, error.remedy) from error
 
 
 def recheck_file(
@@ -188,7 +201,7 @@ def recheck_file(
         what = "is not the file that the certificate is of: its sha256 is another"
         return Recheck(certificate, body["verdict"], tuple(f"{path} {what}" for path in changed))
     stored_reading = Reading(**{name: options.pop(name) for name in vars(reading)})
-    running = Running(**{each.name: options.pop(each.name) for each in fields(Running)})
+    running = Running(**{each.name: options.pop(each.name) for each in dataclasses.fields(Running)})
     if stored_reading != reading:
         reason = f"{certificate} was written with other options on reading its files: {command}"
         raise UsageError("C2A004", reason, "Give recheck the same: --arch and what else it names.")
@@ -201,7 +214,8 @@ def recheck_file(
 
     kept = parsed(stored["repeat"])[1]["inputs"] if isinstance(stored.get("repeat"), str) else None
     shown = reading.images(kept, first, None)[0].to(running.device) if kept and is_regular(kept) else None
-    return recheck_certificate(certificate, body, (first, second), derive, shown)
+    recheck = recheck_certificate(certificate, body, (first, second), derive, shown)
+    return dataclasses.replace(recheck, shown=with_names(recheck.shown, *files.values()))
 
 
 def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from conv2attn.equality.outputs import in_axes
-from conv2attn.equality.results import Certificate, Gap, Outputs, Row
+from conv2attn.equality.results import MOVED, Certificate, Gap, Outputs, Row, with_names
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, document, gathered, show
 from conv2attn.verdicts import Verdict
 
@@ -14,12 +14,26 @@ SPARE_COLUMNS = ("grid", "alpha", "convolution", "heads", "strength")
 
 @document.register
 def _(certificate: Certificate, verbose: bool = False) -> Document:
-    """The verdict, the rows, and what was found, measured and assumed."""
+    """The verdict, the rows, and what was found, measured and assumed; the networks have their callers' names."""
+    first, second = names_of(certificate)
     table = Table(LAYER_COLUMNS, tuple(map(row_cells, certificate.rows)), SPARE_COLUMNS)
     if certificate.outputs and not certificate.rows:
         table = Table(OUTPUT_COLUMNS, tuple(map(gap_cells, certificate.outputs.gaps)), OUTPUT_COLUMNS[3:])
-    notes = Notes((*findings(certificate, verbose), *closing_notes(certificate, verbose)))
-    return Document(verdict_lines(certificate), (table, notes, Verbatim(repeating(certificate))), certificate.verdict)
+    lines = (*findings(certificate, verbose), *closing_notes(certificate, verbose))
+    answer, notes = (
+        tuple(with_names(line, first, second) for line in each) for each in (verdict_lines(certificate), lines)
+    )
+    return Document(answer, (table, Notes(notes), Verbatim(repeating(certificate))), certificate.verdict)
+
+
+def names_of(certificate: Certificate) -> tuple[str, str]:
+    """What the caller calls both networks: files, what a movement moves, or first and second."""
+    circumstances = certificate.circumstances
+    if MOVED in circumstances:
+        return "the network on the moved input", "the network with its output moved"
+    first = circumstances.get("original", "the first network")
+    converted = "the converted network" if "original" in circumstances else "the second network"
+    return first, circumstances.get("converted", converted)
 
 
 def row_cells(row: Row) -> tuple[Cell, ...]:

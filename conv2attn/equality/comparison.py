@@ -121,10 +121,10 @@ class Comparison:
         """The findings on what stands between the layers, and on what is returned."""
         second, found = self.runs.second, list[Finding]()
         if second.failure and second.fault:
-            sentence = f"the second does not run, by an error of {second.fault}: {second.failure}"
+            sentence = f"the second network does not run, by an error of {second.fault}: {second.failure}"
             return [*self.modes(), self.structure, undecided("outputs", "C2A407", sentence)]
         if second.failure:
-            sentence = f"the second does not run where the first does: {second.failure}"
+            sentence = f"the second network does not run where the first network does: {second.failure}"
             return [*self.modes(), self.structure, refuted("outputs", "C2A407", sentence)]
         found.append(judge_outputs(self.runs.first, second.output, self.overflow))
         found += findings_returned(self.runs.first, second.output)
@@ -186,7 +186,8 @@ class Comparison:
         first, second = map(mode_of, self.networks)
         if first == second or not self.walk.difference:
             return []
-        return [undecided("modes", "C2A405", f"the first is in {first} mode, and the second in {second} mode")]
+        sentence = f"the first network is in {first} mode, and the second network in {second} mode"
+        return [undecided("modes", "C2A405", sentence)]
 
     @cached_property
     def structure(self) -> Finding:

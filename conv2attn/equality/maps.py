@@ -36,9 +36,13 @@ from conv2attn.verdicts import Strength
 def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     """The findings on geometry and weights: one of each, or one that says why neither is asked."""
     if not are_finite(original.weights):
-        return [unsupported("C2A408", "a weight of the original is not finite: there is no map to compare with")]
+        return [unsupported("C2A408", "a weight of the first network is not finite: there is no map to compare with")]
     if not are_finite(converted.weights):
-        return [refuted("weights", "C2A402", "a weight is not finite, and the original's all are")]
+        return [
+            refuted(
+                "weights", "C2A402", "a weight of the second network is not finite, and all of the first network are"
+            )
+        ]
     form = compare_forms(original, converted)
     if form is not None:
         return [form]
@@ -120,7 +124,7 @@ def refused_sides(original: Basis, converted: Basis) -> str:
     for axis in range(len(original.form.stride)):
         ours, theirs = (smallest_side(side, axis) for side in (original, converted))
         if theirs > ours:
-            return f"{converted.padding.mode} padding refuses a side of {ours} pixels, which the original takes"
+            return f"{converted.padding.mode} padding refuses a side of {ours} pixels, which the first network takes"
     return ""
 
 
@@ -364,7 +368,7 @@ def check_leaks(original: Basis, converted: Basis) -> tuple[Finding, Claimed]:
         return holds("leak"), leak
     if own <= leak:
         return theirs, leak
-    return msgspec.structs.replace(ours, sentence=ours.sentence and f"in the original, {ours.sentence}"), own
+    return msgspec.structs.replace(ours, sentence=ours.sentence and f"in the first network, {ours.sentence}"), own
 
 
 @gradual_underflow()

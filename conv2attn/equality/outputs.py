@@ -74,7 +74,7 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
     """
     ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if not ours:
-        return undecided("outputs", "C2A407", f"the first returns {type(first).__name__} without any tensor")
+        return undecided("outputs", "C2A407", f"the first network returns {type(first).__name__} without any tensor")
     if list(ours) != list(theirs):
         missing, more = [k for k in ours if k not in theirs], [k for k in theirs if k not in ours]
         sentences = [f"{k} is missing" for k in missing] + [f"{k} is new" for k in more] or [
@@ -89,16 +89,16 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
         if tensor.numel() == 0:
             return undecided("outputs", "C2A407", f"{where} is empty in both: there is nothing to compare")
         if math.isnan(difference):
-            return undecided("outputs", "C2A407", f"{where} of the first is not finite on these inputs")
+            return undecided("outputs", "C2A407", f"{where} of the first network is not finite on these inputs")
         if difference == math.inf:
             bad = (~wide(other).isfinite()).nonzero().tolist()
-            many = f"{where}: {counted(len(bad), 'number')} of the second"
+            many = f"{where}: {counted(len(bad), 'number')} of the second network"
             if overflow:
                 return undecided("outputs", "C2A407", f"{many} overflow; {overflow}")
             if not bad:
                 return refuted("outputs", "C2A407", f"{where}: the difference is beyond float64")
             at = in_axes(bad[0])
-            return refuted("outputs", "C2A407", f"{many} not finite{at and f', the first at {at}'}")
+            return refuted("outputs", "C2A407", f"{many} not finite{at and f', beginning at {at}'}")
     return holds("outputs", Strength.SAMPLED)
 
 

@@ -219,7 +219,7 @@ def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
     if isinstance(ours, str) or isinstance(theirs, str) or ours.failure or theirs.fault:
         return ""
     if theirs.failure:
-        return f"on the kept input the second does not run, where the first does: {theirs.failure}"
+        return f"on the kept input the second network does not run, where the first network does: {theirs.failure}"
     kinds = judge_outputs(ours.output, theirs.output, "")
     if kinds.verdict is Verdict.REFUTED:
         return f"on the kept input {kinds.sentence}"

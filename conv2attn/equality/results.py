@@ -12,9 +12,13 @@ from conv2attn.report import counted
 from conv2attn.report.result import Number, Part, Result
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
-SAME_MAP = "the second is the same map as the first in the forward pass, for all finite inputs that are not empty"
+SAME_MAP = (
+    "the second network is the same map as the first network in the forward pass, for all finite inputs that are not "
+    "empty"
+)
 SAME_FORMULA = "both networks are one formula in real arithmetic, for all finite inputs"
 SAME_MAP_RUN = "the layers are the same maps, and the networks are equal bit for bit on the inputs that were run,"
+MOVED = "the first"  # what becomes of the input, in the circumstances of a comparison with a moved one
 ROOT = "(root)"  # the label of a network that is a layer
 WHOLE_NETWORK = "(network)"  # in place of a layer's name
 GRID = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
@@ -355,6 +359,15 @@ class Certificate(Result, frozen=True, eq=False):
     def __bool__(self) -> bool:
         """Whether it holds; an undecided certificate is not true."""
         return self.verdict is Verdict.HOLDS
+
+
+def with_names(sentence: str, first: str, second: str) -> str:
+    """A sentence with the names by which a caller knows the two networks.
+
+    >>> with_names("the second network does not run where the first network does", "a.pt", "b.pt")
+    'b.pt does not run where a.pt does'
+    """
+    return sentence.replace("the first network", first).replace("the second network", second)
 
 
 def in_words(sizes: Sequence[Sequence[int]]) -> str:

@@ -144,7 +144,7 @@ def overflow(pair: Pair, side: int, input_range: float) -> str:
     if largest * ROUNDED <= limit:
         return ""
     reached = f"sums of inputs within +-{input_range:.3g} reach {largest:.3g}, and {kind} ends at {limit:.3g}"
-    whose = ("the original", "the second")[side]
+    whose = ("the first network", "the second network")[side]
     return f"{whose} can overflow at this range: {reached}"
 
 

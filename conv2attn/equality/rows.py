@@ -146,7 +146,7 @@ class LayerPair:
         if self.first.module is None:  # the attention has no weights of its own to ask with
             return ""
         why = layer.why_engine(measured.like.new_zeros(1, layer.d_in, *measured.sides))[layer.engine]
-        return "" if why == "exact" else f"the second refuses by its engine {layer.engine}: {why}"
+        return "" if why == "exact" else f"in the second network, the engine {layer.engine} refuses: {why}"
 
     @property
     def padded_sides(self) -> tuple[int, ...]:
@@ -308,13 +308,15 @@ def judge_measured(measured: Measured, bound: float | None, same: bool, beyond: 
     if measured.refused or (beyond and not measured.trouble):
         return undecided("measured", "C2A404", measured.refused or beyond)
     if math.isnan(measured.max_error):
-        return undecided("measured", "C2A404", "the original's output is not finite on the inputs met")
+        return undecided(
+            "measured", "C2A404", "the output of the first network is not finite on the inputs that were run"
+        )
     if measured.max_error == math.inf:
         what = measured.trouble or "an output is not finite"
-        return refuted("measured", "C2A404", f"on an input on which the original runs, {what}")
+        return refuted("measured", "C2A404", f"on an input on which the first network runs, {what}")
     if measured.spread > 0:
         trace = f"a pixel of {SPIKE:g} changes outputs that do not see it by {measured.spread:.2g}"
-        sentence = f"the original is no direct sum on this device, so no bound is given: {trace}"
+        sentence = f"the first network's layer is no direct sum on this device, so no bound is given: {trace}"
         if bound is None or not measured.max_error <= bound:
             return undecided("measured", "C2A404", f"{sentence}, and |error| {measured.max_error:.3g} was measured")
         return Finding("measured", Verdict.HOLDS, Strength.SAMPLED, "C2A404", sentence)
@@ -328,6 +330,6 @@ def judge_measured(measured: Measured, bound: float | None, same: bool, beyond: 
     if indirect:
         return undecided("measured", "C2A404", f"{sentence}, which does not hold here: {indirect}")
     if measured.like is not None and measured.like.device.type == "cpu" and measured.like.dtype in HALF:
-        fault = f"of which kernels for {measured.like.dtype} on a CPU, the original's too, are not always within"
+        fault = f"and kernels for {measured.like.dtype} on a CPU, convolutions too, are not always within it"
         return undecided("measured", "C2A404", f"{sentence}, {fault}")
     return refuted("measured", "C2A404", sentence)

@@ -41,7 +41,7 @@ from conv2attn.torch_internals import tree_map_only
 LOCK = threading.RLock()
 """Held while both networks run: torch's generators are one for the process."""
 WHICH = ("first", "second")
-BESIDE = ("the first with its layers", "the second")
+BESIDE = ("the first network with its layers", "the second network")
 FEW = 2  # images on which other modes of gradients are tried, as many as batch normalisation in training mode needs
 MODES = {"no gradients": torch.no_grad, "gradients": torch.enable_grad, "inference": torch.inference_mode}
 """The modes of gradients in which networks are called."""
@@ -168,19 +168,23 @@ def run_both(
     if ours.failure:
         reason_why = ours.failure.partition(": ")[2]
         remedy = "Pass images that the network takes: their size with --input-size, or --inputs."
-        raise UsageError("C2A009", f"the original does not run on {described}: {reason_why}", remedy)
+        raise UsageError("C2A009", f"the first network does not run on {described}: {reason_why}", remedy)
     same = all(pair.same for each in pairs.values() for pair in each)
     if not same:  # measured beside each other, so that what follows a layer reads the first's numbers
         call(Exchanged(copy_network(networks[0]), copies[1], pairs, carrying=False), images)
     exchanged = Exchanged(copies[0], copies[1], pairs if same else {})
     carrying = call(exchanged, images)
-    itself = next((f"the {which} {why}" for which, why in zip(WHICH, called, strict=True) if isinstance(why, str)), "")
+    itself = next(
+        (f"the {which} network {why}" for which, why in zip(WHICH, called, strict=True) if isinstance(why, str)), ""
+    )
     seen = difference(carrying, theirs)
     for which, network, result in zip(WHICH, networks, (ours, theirs), strict=True):
         if itself or (twins and same and not difference(carrying, result)):
             continue
         if found := difference(call(copy_network(network), images), result, ("its copy", "it")):
-            itself = f"the {which} does something else than its copy, as code does that looks itself up: {found}"
+            itself = (
+                f"the {which} network does something else than its copy, as code does that looks itself up: {found}"
+            )
     asked = tuple(mode for mode in MODES if mode in modes)
     few: Inputs = tree_map_only(Tensor, itemgetter(slice(FEW)), images)
     tried, elsewhere = tuple[str, ...](), ""
@@ -212,7 +216,7 @@ def changes_with_modes(networks: Sequence[nn.Module], images: Inputs, modes: Seq
         plain = numbers_of(call(copy_network(network), images))
         for mode in modes:
             there = numbers_of(call(copy_network(network), images, mode=mode))
-            if found := difference(plain, there, ("without gradients it", f"the {which}")):
+            if found := difference(plain, there, ("without gradients it", f"the {which} network")):
                 return f"{in_mode(mode)}, the {which} returns something else than without: {found}"
     return ""
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import check_network
 from conv2attn.equality.certify import certify
-from conv2attn.equality.results import Certificate
+from conv2attn.equality.results import MOVED, Certificate
 from conv2attn.errors import UsageError
 from conv2attn.networks.specimens import specimen_size
 
@@ -119,6 +119,6 @@ def symmetric(
     before.train(network.training)
     after.train(network.training)
     words = " ".join(map(str, amounts))
-    about = [("the first", f"moves the input ({kind} {words})"), ("the second", f"moves the output ({kind} {words})")]
+    about = [(MOVED, f"moves the input ({kind} {words})"), ("the second", f"moves the output ({kind} {words})")]
     options["input_size"] = size if images is None else None
     return certify(before, after, circumstances=[*circumstances, *about], **options)

@@ -132,7 +132,7 @@ def _(tables: Tables, verbose: bool = False) -> Document:
     )
     notes = (
         "accuracy, parameters, FLOPs: the numbers that Cordonnier et al. 2020 print, for CIFAR-10.",
-        "ours: the accuracy of a run (--run). exact: the number of parameters, counted.",
+        "ours: the last test accuracy of each training run that is passed as --run. exact: the parameters, counted.",
         "weights alone: FLOPs of products with weights, 2 per multiply-add; the paper counts these.",
         f"all products: FLOPs of these and of attention by the engine {tables.engine}.",
         "whose terms: the terms of Eq. (8) in the network counted, and whose they are.",

@@ -73,4 +73,4 @@ def test_an_annotation_is_one_line():
     certificate = conv2attn.certify(first, conv2attn.convert(first).train(), input_size=(3, 6, 7))
     last = certificate.to_github().splitlines()[-1]
     assert last.startswith("::warning title=conv2attn undecided::undecided")
-    assert "%0Athe first is in evaluation mode" in last
+    assert "%0Athe first network is in evaluation mode" in last

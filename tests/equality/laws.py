@@ -79,7 +79,7 @@ def test_a_changed_context_never_holds(name, device):
     assert all(finding.sentence for finding in report.between if finding.verdict is not Verdict.HOLDS)
     if name == "a check of values" and not has_float64(device):
         assert report.verdict is Verdict.REFUTED
-        assert "the second does not run where the first does" in report.to_text()
+        assert "the second network does not run where the first network does" in report.to_text()
     else:
         assert (report.verdict, report.strength) == expected, report.to_text()
 

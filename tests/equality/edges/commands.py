@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 
 import pytest
@@ -104,6 +105,16 @@ def test_a_folder_that_takes_no_files_is_refused_before_any_work(files, monkeypa
     monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
     told = "C2A301 r.json cannot be written: its folder takes no files from this user"
     refused("verify", "net.pt", "right.pt", *SIZE, "--report", "r.json", match=told)
+
+
+def test_a_report_names_the_files_and_no_first_or_second_network(files):
+    claim = call("verify", "net.pt", "right.pt", *SIZE).stdout
+    assert "right.pt is the same map as net.pt in the forward pass" in " ".join(claim.split())
+    assert "the converted network is the same map as net.pt" in " ".join(
+        call("convert", "net.pt", *SIZE).stdout.split()
+    )
+    for second in ("right.pt", "wrong.pt", "between.pt", "soft.pt"):
+        assert not re.search("(first|second) network", call("verify", "net.pt", second, *SIZE, "-v").stdout)
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_the_softer_side_decides(rows, original, converted):
     expected, row = SIDES[original, converted], rows["sides", original, converted]
     if expected is Verdict.REFUTED:
         assert (row.verdict, row.part("leak").verdict) == (expected, expected)
-        assert row.part("leak").sentence.startswith("in the original, ") is ((original or 99) < (converted or 99))
+        assert row.part("leak").sentence.startswith("in the first network, ") is ((original or 99) < (converted or 99))
     else:
         assert (row.verdict, row.strength) == (Verdict.HOLDS, Strength(expected))
     assert (row.leak > 0) is (min(original or 128, converted or 128) < 128)

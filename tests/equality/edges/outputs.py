@@ -120,7 +120,9 @@ def test_outputs_are_compared_by_place_and_kind(name):
 def test_the_place_of_what_is_not_finite_is_named_by_its_axes():
     second = torch.ones(2, 2, 2, 2).index_fill(2, torch.tensor([1]), math.inf)
     told = judged(compared(torch.ones(2, 2, 2, 2), second)).sentence
-    assert told == "output: 8 numbers of the second not finite, the first at image 0, channel 0, row 1, column 0"
+    assert (
+        told == "output: 8 numbers of the second network not finite, beginning at image 0, channel 0, row 1, column 0"
+    )
 
 
 NUMBERS = {

@@ -27,8 +27,11 @@ def test_another_mode_is_the_first_thing_said(mode, convert):
     second = conv2attn.convert(second) if convert else second
     certificate = conv2attn.certify(network(), second, input_size=(3, 6, 7))
     assert certificate.verdict is Verdict.UNDECIDED
-    assert document(certificate).answer[1] == f"the first is in evaluation mode, and the second in {mode} mode"
-    assert certificate.to_text().count("the first is in evaluation mode") == 1
+    assert (
+        document(certificate).answer[1]
+        == f"the first network is in evaluation mode, and the second network in {mode} mode"
+    )
+    assert certificate.to_text().count("the first network is in evaluation mode") == 1
 
 
 def test_a_claim_made_in_training_mode_names_it():

@@ -108,6 +108,29 @@ def test_a_mode_of_a_module_of_torch_is_not_placed_in_our_code():
     assert GRAPH_WORDS.search(certificate.to_text()) is None
 
 
+CALLERS = {
+    (): ("the first network is in evaluation mode", "and the second network in training mode"),
+    (("original", "a.pt"), ("converted", "b.pt")): ("a.pt is in evaluation mode", "and b.pt in training mode"),
+    (("original", "a.pt"),): ("a.pt is in evaluation mode", "and the converted network in training mode"),
+}
+
+
+@pytest.mark.parametrize("circumstances", CALLERS, ids=["python", "verify", "convert"])
+def test_a_sentence_names_the_networks_as_its_reader_does_and_the_document_is_the_same(circumstances):
+    ours = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    theirs = conv2attn.convert(ours).train()
+    certificate = conv2attn.certify(ours, theirs, input_size=(3, 6, 7), circumstances=circumstances)
+    assert ", ".join(CALLERS[circumstances]) in " ".join(certificate.to_text().split())
+    assert ", ".join(CALLERS[()]) in [each["sentence"] for each in certificate.to_dict()["between"]]
+
+
+def test_the_networks_of_a_movement_are_named_by_what_is_moved():
+    conv = nn.Conv2d(1, 2, 3, padding=1)
+    nn.init.constant_(conv.weight, torch.inf)
+    text = conv2attn.equality.symmetric(conv, shift=True, input_size=(1, 6, 7)).to_text()
+    assert "the network on the moved input is not finite" in " ".join(text.split())
+
+
 def test_planted_words_are_found():
     assert GRAPH_WORDS.search("C2A409 operator 4: opaque")
     assert GRAPH_WORDS.search("aten.add at net.py:163")
