@@ -67,8 +67,8 @@ class Weights:
 
         If `transposed`, as that of a transposed convolution, (d_in, d_out / groups, *sides).
         """
-        if order is None and "source" in vars(self) and self.transposed == transposed:
-            kernel: Tensor = vars(self)["source"][0]
+        if order is None and (source := vars(self).get("source")) is not None and source[2] == transposed:
+            kernel: Tensor = source[0]
             if kernel.shape[2:] == sides:
                 return kernel
         taps = self.taps()
