@@ -22,7 +22,7 @@ class Table:
         """The table without some columns."""
         columns_left = [place for place, name in enumerate(self.columns) if name not in columns]
         rows = tuple(tuple(row[place] for place in columns_left) for row in self.rows)
-        return Table(tuple(self.columns[place] for place in columns_left), rows)
+        return Table(tuple(self.columns[place] for place in columns_left), rows, self.spare)
 
     def right(self, place: int) -> bool:
         """Whether a column is of numbers, which are flush right."""

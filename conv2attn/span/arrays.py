@@ -16,7 +16,7 @@ from conv2attn.errors import UsageError
 from conv2attn.networks.positions.position_rules import leading_note
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 from conv2attn.span.grids import grid_of, noted
-from conv2attn.theory.basis import Sides
+from conv2attn.theory.basis import AttentionGrid, Sides
 from conv2attn.theory.bounds import gamma
 from conv2attn.theory.bounds.dyadic import over_power_of_two
 
@@ -39,7 +39,7 @@ def read_array(
     name: str,
     attention: Any,
     *,
-    grid: Sides | None,
+    grid: Sides | AttentionGrid | None,
     dimensions: int,
     extra_tokens: int = 0,
     memory_limit: int,
@@ -73,8 +73,13 @@ def read_array(
         check_rows(name, stack, roundoff)
         narrower = came_in != dtype and dtype in ROUNDOFF
         notes = [f"its numbers came in {came_in}, and count as such"] if narrower else []
-    on = grid_of(name, *pixels_of(name, stack, extra_tokens), grid, dimensions)
-    notes += [*leading_note(extra_tokens), *([] if exact else noted(on, grid is None))]
+    known = isinstance(grid, AttentionGrid)
+    on = (
+        grid
+        if isinstance(grid, AttentionGrid)
+        else grid_of(name, *pixels_of(name, stack, extra_tokens), grid, dimensions)
+    )
+    notes += [*leading_note(extra_tokens), *([] if exact or known else noted(on, grid is None))]
     images, heads, _, keys = stack.shape
     asking = stack[:, :, extra_tokens:]
     blocks = (block for image in asking for block in image)

@@ -54,6 +54,7 @@ class AttentionRows:
         sampled: attention depends on the input, and these images are samples.
         d_head: width of the heads, where known.
         notes: what was done to the attention before.
+        centers: (images, heads, queries, axes), where content moves the centres of quadratic heads.
         extra: keys that are no pixels (class tokens, registers): the last columns, of which targets ask for nothing.
     """
 
@@ -73,6 +74,7 @@ class AttentionRows:
     notes: tuple[str, ...] = ()
     hot: Whole | None = None
     axes: tuple[Array, ...] | None = None
+    centers: Array | None = None
     extra: int = 0
 
     @property

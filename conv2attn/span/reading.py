@@ -24,7 +24,7 @@ from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, 
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
 from conv2attn.span.grids import as_sides, axes_named, sides_among
 from conv2attn.span.layers import read_layer
-from conv2attn.theory.basis import Sides
+from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 MOST_ZEROS = 2**24
 """Largest image of zeros, in numbers, that is run to find the grids of the layers of a network."""
@@ -43,8 +43,11 @@ def rows_of(
     memory_limit: int = MEMORY_LIMIT,
     sampled: bool | None = None,
     exact: bool = False,
+    sites: Sites | None = None,
 ) -> AttentionRows:
-    """The attention rows of a layer on a grid, by position alone, or of an array; `exact` declares its numbers exact.
+    """The attention rows of a layer on a grid, by position alone, or of an array.
+
+    `exact` declares the numbers of an array exact; `sites` are where its queries stand on its keys, if that is known.
 
     Raises:
         UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none, or a model that is
@@ -71,10 +74,11 @@ def rows_of(
         mistake = f"{name} is of class {type(attention).__name__}, a network and not the attention of one layer"
         raise UsageError("C2A502", mistake, "Pass one layer, or what conv2attn.capture returns for it.")
     dimensions = dimensions or axes_named(grid) or 2
+    sides = as_sides(grid, dimensions)
     return read_array(
         name,
         attention,
-        grid=as_sides(grid, dimensions),
+        grid=sides if sites is None or sides is None else AttentionGrid(sides, sites),
         dimensions=dimensions,
         extra_tokens=extra_tokens,
         memory_limit=memory_limit,
@@ -268,6 +272,7 @@ def rows_of_read(
     extra, sides = whole_number(leading or 0, "extra_tokens"), as_sides(grid, dimensions)
     if sides is None and tokens is not None and leading in (None, tokens.leading):
         extra, sides, dimensions = tokens.leading, tokens.sides or None, len(tokens.sides) or 1
+        options |= {"sites": tokens.sites}
     elif leading is None and tokens is not None:
         extra = tokens.leading
     if tokens is not None and tokens.windows is not None and not tokens.sides and grid is None:
@@ -279,7 +284,8 @@ def rows_of_read(
     others = [tuple(count - extra for count in each) for each in counts.values()]
     try:
         rows = rows_of(name, layer, sides_among(sides, own, others), dimensions, extra, memory_limit, **options)
-        return replace(rows, notes=(*inferred, *rows.notes))
+        centers = None if read.centers is None else read.centers.numpy()
+        return replace(rows, notes=(*inferred, *rows.notes), centers=centers)
     except UsageError as error:
         apart = len(own) == 2 and own[0] != own[1] and error.code == "C2A503"
         if tokens is None and not read.unplaced and not apart:

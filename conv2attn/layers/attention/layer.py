@@ -433,6 +433,17 @@ class MultiHeadSelfAttention(nn.Module):
         operators: Any = basis.operators
         return {name: replace(operators, terms=ScoreTerms.of(name)).scores(*about) for name in self.terms.names}
 
+    def moved_centers(self, image: Tensor) -> Tensor | None:
+        """Where the content of each query moves its heads' centres: displacements, (batch, heads, queries, axes).
+
+        None where no q.r with a quadratic r_delta moves them; see `ContentSoftmax.moved_centers`.
+        """
+        operators: Any = self.operators()
+        if not self.has_content:
+            return None
+        padded = self.image_padding.pad(self.batched(image))
+        return operators.moved_centers(AttentionGrid(tuple(padded.shape[2:]), self.basis().sites, image.device), padded)
+
     def checked_sides(self, sides: Any) -> Sides:
         """`sides`, if it is one whole number per axis.
 

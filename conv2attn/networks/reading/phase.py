@@ -100,10 +100,10 @@ class Reading:
         for group in groups(names, self.sizes):
             replays = {name: self.replay(perturbed, name, calls, shapes) for name in group if name in others}
             axes = {name: axis for name, each in replays.items() if (axis := head_axis(each, shapes.get(name, ())))}
-            captured = self.captured([name for name in group if not self.ideal(name)], axes)
+            captured, centers = self.captured([name for name in group if not self.ideal(name)], axes)
             for name in group:
                 if name in self.layers:
-                    yield self.own_record(name, captured)
+                    yield self.own_record(name, captured, centers)
                 elif name in self.unseen:
                     yield Read(name, self.unseen[name])
                 else:
@@ -147,27 +147,38 @@ class Reading:
         except FAILURES as error:
             return Replayed(why=f"it does not run alone ({(str(error) or type(error).__name__).splitlines()[0]})")
 
-    def captured(self, names: Sequence[str], axes: Mapping[str, HeadAxis]) -> dict[str, Captured]:
-        """The attention of these layers on all batches."""
-        if not names:
-            return {}
+    def captured(
+        self, names: Sequence[str], axes: Mapping[str, HeadAxis]
+    ) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
+        """The attention of these layers on all batches, and the moved centres of those that have some."""
         pieces: dict[str, list[Captured]] = {}
-        for batch in self.batches:
+        centers: dict[str, list[Tensor]] = {}
+        for batch in self.batches if names else ():
             kept = Kept(Selection(tuple(map(literally, names))), axes)
+
+            def see(attended: Attended, run: Running, kept: Kept = kept) -> None:
+                kept.see(attended, run)
+                layer = self.layers.get(attended.name) if attended.name in names else None
+                moved = None if layer is None or run.first is None else layer.moved_centers(run.first)
+                if moved is not None:
+                    centers.setdefault(attended.name, []).append(moved.detach().cpu())
+
             with running(self.network, batch):
-                Watch(self.network, kept.see).run(partial(call_network, self.network, batch))
+                Watch(self.network, see).run(partial(call_network, self.network, batch))
             for name in names:
                 pieces.setdefault(name, []).append(joined(kept.attention[name]) if kept.attention[name] else UNSEEN)
-        return {name: joined(each) for name, each in pieces.items()}
+        return {name: joined(each) for name, each in pieces.items()}, centers
 
-    def own_record(self, name: str, captured: dict[str, Captured]) -> Read:
+    def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
         """The record of a layer of this project: its grid and its weights are its own."""
         layer, sides = self.layers[name], tuple(self.own[name])
         bias = None if layer.bias is None else layer.bias.detach().cpu().double()
         weights = (layer.weights.dense().detach().cpu().double(), bias)
         if not layer.has_content:
             return Read(name, layer, Tokens(sides), weights)
-        return Read(name, captured[name], Tokens(layer.image_padding.sides(sides)), weights)
+        moved = torch.cat(centers[name]) if name in centers else None
+        tokens = Tokens(layer.image_padding.sides(sides), sites=layer.basis().sites)
+        return Read(name, captured[name], tokens, weights, centers=moved)
 
 
 ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"

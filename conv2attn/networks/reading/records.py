@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.networks.positions.position_rules import Unread
-from conv2attn.theory.basis import AttentionGrid, Sides
+from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 
 @final
@@ -28,12 +28,13 @@ class Tokens:
     """The tokens of a layer, row by row: `sides` of the grid of its keys, and how many tokens are `leading` it.
 
     With `windows`, one image is several rows of the batch, and `sides` are those of one window: none where its tokens
-    are in no order of rows and columns.
+    are in no order of rows and columns. `sites` are where queries stand on the keys; None where numbers alone tell it.
     """
 
     sides: Sides
     leading: int = 0
     windows: Windows | None = None
+    sites: Sites | None = None
 
 
 @final
@@ -44,7 +45,8 @@ class Read:
     `attention` is a tensor or array (images, heads, queries, keys), a layer of this project, positions alone, or the
     reason why it is unread. `tokens` and `weights` are None where they are unknown; `replay` is how far the formula is
     from the output of the layer, over the output's spread, None where nothing was replayed. `unplaced` is why nothing
-    is known of its tokens.
+    is known of its tokens. `centers` are where content moves the centre of each query in a quadratic head, (images,
+    heads, queries, axes), None where it moves none.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Read:
     replay: float | None = None
     notes: tuple[str, ...] = ()
     unplaced: str = ""
+    centers: Tensor | None = None
 
     @property
     def unread(self) -> str:

@@ -4,13 +4,26 @@ A new number of a head is a field of `HeadFacts` in `facts.py`, its line here wi
 test.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from conv2attn.span.graded_facts.facts import KIND_RULES, ConvolutionFact, LayerFacts
+from conv2attn.span.graded_facts.measures import Estimate
 from conv2attn.span.graded_facts.named_facts import Curve, Fact
+from conv2attn.span.graded_facts.patterns import (
+    REDUNDANT,
+    anisotropy,
+    horizontal,
+    likeness,
+    moved,
+    of_patterns,
+    overlap,
+    vertical,
+)
 from conv2attn.span.graded_facts.summed_head import SummedHead
+from conv2attn.span.graded_facts.sums import Sums
 
 
 def difference(layer: LayerFacts) -> float | None:
@@ -154,6 +167,68 @@ FACTS: tuple[Fact, ...] = (
         leaves=3,
     ),
     Fact(
+        "horizontal",
+        "hor",
+        "horizontal symmetry",
+        "share",
+        "sum_d min(p(d), p(d')): p = m / sum m over pixels, d' the mirror image of d from left to right",
+        "Cordonnier et al. 2020, Sec. 4.3: horizontally symmetric patterns",
+        estimate=of_patterns(horizontal),
+        columns="head",
+    ),
+    Fact(
+        "vertical",
+        "ver",
+        "vertical symmetry",
+        "share",
+        "sum_d min(p(d), p(d')) with d' the mirror image of d from top to bottom; none on a line",
+        "Cordonnier et al. 2020, Sec. 4.3: vertical symmetry is rarer",
+        estimate=of_patterns(vertical),
+        columns="head",
+    ),
+    Fact(
+        "anisotropy",
+        "aniso",
+        "anisotropy",
+        "share",
+        "1 - smallest / largest variance of p along its principal axes; none on a line, or of one displacement",
+        "Cordonnier et al. 2020, App. E: isotropic and anisotropic heads",
+        estimate=of_patterns(anisotropy),
+        columns="head",
+    ),
+    Fact(
+        "overlap",
+        "over",
+        "overlap with a head",
+        "share",
+        "the largest sum_d min(p(d), p_g(d)) over the other heads g of the layer; none of a head alone",
+        "Cordonnier et al. 2020, Sec. 4.2: heads do not overlap",
+        estimate=of_patterns(overlap),
+        columns="head",
+    ),
+    Fact(
+        "likeness",
+        "like",
+        "likeness to a head",
+        "share",
+        "the largest <A, A_g> / |A| |A_g| over the other heads g, by all queries, keys and images; none of one head",
+        "Cordonnier et al. 2020, Sec. 4.3: redundant heads",
+        estimate=likeness,
+        columns="head",
+    ),
+    Fact(
+        "moved",
+        "moved",
+        "spread of a moving centre",
+        "tokens",
+        "sqrt(mean_q |c(x_q) - mean c|^2) with c(x_q) = Delta + (W q) / (2 alpha), where the terms of positions score "
+        "highest; none without q.r of quadratic heads",
+        "claim DEFORM; Dai et al. 2017",
+        estimate=moved,
+        columns="both",
+        if_any=True,
+    ),
+    Fact(
         "extra",
         "extra",
         "leading tokens",
@@ -239,6 +314,26 @@ FACTS: tuple[Fact, ...] = (
         compared=True,
     ),
     Fact(
+        "coverage",
+        "cover",
+        "displacements covered",
+        "number",
+        "displacements that the heads use together: exp of the entropy of the mean of p over the heads",
+        "Cordonnier et al. 2020, Sec. 4.2: heads cover the input space",
+        layer_rule=lambda layer: layer.coverage,
+        columns="layer",
+    ),
+    Fact(
+        "redundant_pairs",
+        "pairs",
+        "redundant pairs",
+        "number",
+        f"pairs of heads whose <A, A_g> / |A| |A_g| is at least {REDUNDANT:g}; the error is that of like",
+        "Cordonnier et al. 2020, Sec. 4.3: redundant heads",
+        layer_rule=lambda layer: layer.redundant_pairs,
+        columns="layer",
+    ),
+    Fact(
         "replay",
         "replay",
         "replay",
@@ -289,6 +384,11 @@ def facts_explored() -> tuple[Fact, ...]:
 def facts_compared() -> dict[str, Fact]:
     """By their titles, the facts that `heads --compare` sets side by side."""
     return {fact.title: fact for fact in FACTS if fact.compared}
+
+
+def estimates_of_heads() -> dict[str, Callable[[Sums], Estimate]]:
+    """The facts that are estimated for all heads of a layer at once, each with a standard error, by name."""
+    return {fact.name: fact.estimate for fact in FACTS if fact.estimate is not None}
 
 
 def numbers_of_head(head: SummedHead) -> dict[str, Any]:

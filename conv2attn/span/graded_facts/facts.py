@@ -86,6 +86,12 @@ class Errors(Part, frozen=True):
     absolute: float | None = None
     content: float | None = None
     peak_mass: float | None = None
+    horizontal: float | None = None
+    vertical: float | None = None
+    anisotropy: float | None = None
+    overlap: float | None = None
+    likeness: float | None = None
+    moved: float | None = None
 
 
 class HeadFacts(Part, frozen=True):
@@ -114,6 +120,12 @@ class HeadFacts(Part, frozen=True):
     relative: float | None
     absolute: float | None
     content: float | None
+    horizontal: float | None = None
+    vertical: float | None = None
+    anisotropy: float | None = None
+    overlap: float | None = None
+    likeness: float | None = None
+    moved: float | None = None
     errors: Errors = Errors()
     replaced: Replaced | None = None
 
@@ -149,10 +161,10 @@ class ConvolutionFact(Part, frozen=True, eq=False):
 class LayerFacts(Part, frozen=True, eq=False):
     """One layer: its heads, what their span reaches, and the convolutions nearest to it, where its weights are read.
 
-    `grid` is that of the keys. A layer that is `unread` has none of it. `means` and `errors` are those of the shares
-    over its heads. The document has neither `mass`, attention by displacement as a mean over queries and images (heads,
-    *(2 side - 1)), nor the layer's `bias`, where its weights are read. `replay` is how far the layer's output is from
-    what its weights and attention give, over the output's spread over tokens.
+    `grid` is that of the keys. A layer that is `unread` has none of it. `means` are those of the shares over its heads,
+    `errors` those of means over its heads. `replay` is how far the layer's output is from what its weights and
+    attention give, over the output's spread over tokens. The document has neither `mass`, attention by displacement as
+    a mean over queries and images (heads, *(2 side - 1)), nor the layer's `bias`, where its weights are read.
     """
 
     name: str
@@ -166,6 +178,9 @@ class LayerFacts(Part, frozen=True, eq=False):
     errors: Errors = Errors()
     unread: str = ""
     replay: float | None = None
+    coverage: float | None = None
+    coverage_error: float | None = None
+    redundant_pairs: int | None = None
     notes: tuple[str, ...] = ()
     mass: Array | None = None
     bias: Array | None = None

@@ -52,16 +52,19 @@ def head_cells(layer: LayerFacts, head: HeadFacts) -> list[Cell]:
 def _(report: HeadsReport, verbose: bool = False) -> Document:
     """How many layers were read, a line for each, and for each head where `verbose`."""
     read = [layer for layer in report.layers if not layer.unread]
-    count = sum(len(layer.heads) for layer in read)
+    heads = [head for layer in read for head in layer.heads]
     layers = counted(len(report.layers), "layer")
-    said = f"measured {counted(count, 'head')} in {len(read)} of {layers}"
+    said = f"measured {counted(len(heads), 'head')} in {len(read)} of {layers}"
     images = sorted({layer.images for layer in read})
     said += f", on {' or '.join(map(str, images))} images" if images and images[-1] > 1 else ""
     said += f"; network {report.read_as}" if report.read_as else ""
     unread = gathered((layer.name, f"was not read: {layer.unread}") for layer in report.layers if layer.unread)
+    rare = [fact for fact in facts_defined() if fact.if_any]
+    absent = {fact.title for fact in rare if all(fact.of_head(head) is None for head in heads)}
     of_layers = ("layer", "heads", *(fact.title for fact in facts_shown("layer")), "kinds")
+    cells = tuple(tuple(layer_cells(layer)) for layer in report.layers)
     parts: list[DocumentPart] = [
-        Table(of_layers, tuple(tuple(layer_cells(layer)) for layer in report.layers), ("kinds", *leaving("layer"))),
+        Table(of_layers, cells, ("kinds", *leaving("layer"))).without(absent),
         Notes(HEADS_LEGEND if all(len(layer.grid) == 2 for layer in read) else HEADS_LEGEND_OF_OTHER_AXES),
     ]
     parts += effect_parts(report)
@@ -71,7 +74,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     if verbose:
         of_heads = ("layer", "head", *(fact.title for fact in facts_shown("head")))
         lines = tuple(tuple(head_cells(layer, head)) for layer in report.layers for head in layer.heads)
-        parts.append(Table(of_heads, lines, leaving("head")))
+        parts.append(Table(of_heads, lines, leaving("head")).without(absent))
         parts.append(Notes(tuple(line for layer in report.layers for line in layer_remarks(layer))))
     if report.needed:
         unread.append(f"pass {report.needed}, and attention is captured as the network runs")

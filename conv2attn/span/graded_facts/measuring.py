@@ -16,7 +16,7 @@ from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.graded_facts.effects import ReplacedBy
-from conv2attn.span.graded_facts.fact_table import numbers_of_head
+from conv2attn.span.graded_facts.fact_table import estimates_of_heads, numbers_of_head
 from conv2attn.span.graded_facts.facts import (
     Errors,
     HeadFacts,
@@ -38,6 +38,7 @@ from conv2attn.span.graded_facts.measures import (
     spanned,
 )
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
+from conv2attn.span.graded_facts.patterns import coverage, of_patterns, redundant_pairs
 from conv2attn.span.graded_facts.replacing import Replacing
 from conv2attn.span.graded_facts.summed_head import SummedHead
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
@@ -138,10 +139,12 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
     estimates = estimated(parts, lambda sums: shares(sums, rows.by_position))
     peaks = total.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
     masses = estimated(parts, lambda sums: mass_at(sums, peaks))
-    of_heads = (error_of(estimates), error_of(masses))
-    found = tuple(head_facts(head, total, estimates[0], int(peaks[head]), of_heads) for head in range(rows.heads))
-    means = estimates.mean(-1)
-    errors = error_of(means)
+    named = {"relative": estimates[:, 0], "absolute": estimates[:, 1], "content": estimates[:, 2]}
+    named |= {name: estimated(parts, estimate) for name, estimate in estimates_of_heads().items()}
+    found = tuple(
+        head_facts(head, total, named | {"peak_mass": masses}, int(peaks[head])) for head in range(rows.heads)
+    )
+    covered = estimated(parts, of_patterns(coverage))
     return LayerFacts(
         rows.name,
         grid.keys,
@@ -150,8 +153,11 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
         found,
         span_facts(parts),
         () if weights is None else nearest_convolutions(rows, parts, weights[0].numpy(), windows),
-        Shares(*map(number, means[0])),
-        Errors(*(() if errors is None else map(number, errors))),
+        Shares(*map(number, estimates[0].mean(-1))),
+        Errors(**{name: error_number(each.mean(-1)) for name, each in named.items()}),
+        coverage=number(covered[0]),
+        coverage_error=error_number(covered),
+        redundant_pairs=redundant_pairs(total),
         mass=total.mass.mean(0) / total.queries,
         bias=None if weights is None or weights[1] is None else weights[1].numpy(),
     )
@@ -163,17 +169,19 @@ def mass_at(sums: Sums, places: Array) -> Estimate:
     return lambda left_out: mean_of(mass, left_out) / sums.queries
 
 
-def head_facts(
-    head: int, sums: Sums, estimates: Array, peak: int, errors: tuple[Array | None, Array | None]
-) -> HeadFacts:
-    """The facts of one head."""
-    shares = tuple(number(x) for x in estimates[:, head])
-    numbers = numbers_of_head(SummedHead(head, sums, shares, peak))
+def head_facts(head: int, sums: Sums, estimates: Mapping[str, Array], peak: int) -> HeadFacts:
+    """The facts of one head; `estimates` are (1 + replicates, heads)."""
+    values = {name: number(each[0, head]) for name, each in estimates.items()}
+    shares = tuple(values[name] for name in ("relative", "absolute", "content"))
+    numbers = values | numbers_of_head(SummedHead(head, sums, shares, peak))
     kind, margin = kind_of(numbers.get, sums.queries)
-    one, two, three = (None,) * 3 if errors[0] is None else map(number, errors[0][:, head])
-    mass_error = None if errors[1] is None else number(errors[1][head])
-    of_head = Errors(one, two, three, mass_error)
-    return HeadFacts(head=head, kind=kind, margin=margin, errors=of_head, **numbers)
+    errors = Errors(**{name: error_number(each[:, head]) for name, each in estimates.items()})
+    return HeadFacts(head=head, kind=kind, margin=margin, errors=errors, **numbers)
+
+
+def error_number(replicates: Array) -> float | None:
+    """The standard error of a number from its replicates; None where they do not tell it."""
+    return number(error_of(replicates))
 
 
 def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
@@ -188,6 +196,6 @@ def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
         replicates = reached[:, start : start + len(offsets)]
         start += len(offsets)
         center = float(replicates[0, offsets.index((0,) * len(shape))])
-        error = number(error_of(replicates.mean(-1)))
+        error = error_number(replicates.mean(-1))
         facts.append(SpanFact(size, step, center, float(replicates[0].mean()), float(replicates[0].max()), error))
     return tuple(facts)

@@ -6,10 +6,19 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, final
 
 from conv2attn.span.graded_facts.facts import HeadFacts, LayerFacts
+from conv2attn.span.graded_facts.measures import Estimate
 from conv2attn.span.graded_facts.summed_head import SummedHead
+from conv2attn.span.graded_facts.sums import Sums
 
-Unit = Literal["word", "displacement", "share", "tokens", "keys", "error of a share", "ratio"]
-FORMS: dict[Unit, str] = {"share": ".0%", "tokens": ".1f", "keys": ".0f", "error of a share": ".1%", "ratio": ".0e"}
+Unit = Literal["word", "displacement", "share", "tokens", "keys", "error of a share", "ratio", "number"]
+FORMS: dict[Unit, str] = {
+    "share": ".0%",
+    "tokens": ".1f",
+    "keys": ".0f",
+    "error of a share": ".1%",
+    "ratio": ".0e",
+    "number": ".0f",
+}
 """How a number of each unit is written in a report."""
 
 
@@ -32,9 +41,11 @@ class Fact:
         unit: in which it is written.
         meaning, source: its formula, and who defined it.
         rule: computes it from the sums of a head; None where it follows from other numbers.
+        estimate: computes it for all heads of a layer at once, without an image: its field in `Errors` is its error.
         layer_rule: computes it from the facts of a layer; the mean over the heads where there is none.
         columns: which lines of the report have it.
         leaves: where the terminal is narrow, columns with smaller numbers leave first; None stays.
+        if_any: whether its columns are left out where no head has it.
         curve: its curve over the layers, if it is drawn.
         explored: whether the page of `explore` has it.
         compared: whether `heads --compare` has it.
@@ -47,9 +58,11 @@ class Fact:
     meaning: str
     source: str = ""
     rule: Callable[[SummedHead], Any] | None = None
+    estimate: Callable[[Sums], Estimate] | None = None
     layer_rule: Callable[[LayerFacts], float | None] | None = None
     columns: Literal["both", "head", "layer", "none"] = "none"
     leaves: int | None = 0
+    if_any: bool = False
     curve: Curve | None = None
     explored: bool = False
     compared: bool = False

@@ -43,6 +43,7 @@ class Sums:
         argmax: of all images, how often the largest weight has a displacement.
         columns, readers: of all images, attention to each key, and how many queries may attend to it.
         room: the sum over queries of the logarithm of how many keys each may attend to.
+        centers: sums over queries of a moved centre and of its square, (images, heads, axes + 1).
     """
 
     queries: int
@@ -64,6 +65,7 @@ class Sums:
     columns: Array
     readers: Array
     room: float
+    centers: Array | None = None
 
     @property
     def images(self) -> int:
@@ -207,7 +209,14 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         columns,
         readers,
         float(np.log(width + rows.extra).sum()),
+        None if rows.centers is None else sums_of_centers(rows.centers[images][:, :, queries]),
     )
+
+
+def sums_of_centers(centers: Array) -> Array:
+    """Sums over queries of centres (images, heads, queries, axes) and of their squares."""
+    squares = np.square(centers).sum(-1, keepdims=True)
+    return np.concatenate([centers, squares], -1).sum(2)
 
 
 def factor_of_products(first: Array, second: Array) -> Array:

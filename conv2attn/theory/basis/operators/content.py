@@ -109,6 +109,19 @@ class ContentSoftmax(Operator):
                 asking.append(positions.directed_features(self.toward(asked), grid))
         return sum(asking[1:], asking[0]), keys
 
+    def moved_centers(self, grid: AttentionGrid, image: Tensor) -> Tensor | None:
+        """Where the terms of positions score highest for each query on the padded `image`, as a displacement.
+
+        For quadratic heads `c(x_q) = Delta + (W q) / (2 alpha)`: (batch, heads, queries, axes) in float64, NaN where
+        they have no largest score. None where no q.r moves a centre, or r_delta is not quadratic.
+
+        Source: claim DEFORM of proofs/.
+        """
+        if not (self.positions.has_features and self.terms.qr):
+            return None
+        asked = self.queries_of(grid, grid.every_query(), image.double())
+        return self.positions.moved_centers(self.toward(asked))
+
     def numbers_on(self, image: Tensor) -> HeadNumbers | None:
         """Bounds on the part of positions in the scores on the padded `image`; None of other families.
 

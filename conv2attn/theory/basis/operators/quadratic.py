@@ -122,6 +122,13 @@ class QuadraticSoftmax(Centered):
         """The coefficient of `|delta|^2` and those of delta."""
         return toward[..., :1], toward[..., 1:]
 
+    def moved_centers(self, toward: Tensor) -> Tensor:
+        """`(2 alpha center + b) / 2 (alpha - a)` for `toward = (a, b)`, where alpha exceeds a: the claim DEFORM."""
+        squares, linear = self.split(toward)
+        alpha = self.alpha.to(toward)[:, None, None]
+        sharpness, pull = alpha - squares, 2 * alpha * self.center.to(toward)[:, None] + linear
+        return torch.where(sharpness > 0, pull / (2 * sharpness), math.nan)
+
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """`(b - 2 a q, a)` for `toward = (a, b)` at the query q: the width is axes + 1."""
         sites = grid.centred()[0].to(toward)

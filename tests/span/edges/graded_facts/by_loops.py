@@ -140,6 +140,42 @@ def layer_rows(layer):
     return product(range(layer.images), range(layer.queries))
 
 
+@cache
+def patterns(layer):
+    """Of each head the attention to pixels by displacement, as shares of all its attention to pixels."""
+    totals = layer.whole.sum(0)
+    sums = [{d: sum(own[q, k] for q, k in pairs) for d, pairs in layer.places_of.items()} for own in totals]
+    return [{d: value / sum(found.values()) for d, value in found.items()} for found in sums]
+
+
+def mirrored(found, axis):
+    """What a pattern has in common with itself turned round along an axis."""
+    turned = {tuple(-x if a == axis else x for a, x in enumerate(d)): value for d, value in found.items()}
+    return sum(min(value, turned.get(d, 0.0)) for d, value in found.items())
+
+
+def of_patterns(layer, head):
+    """The measures of a head's pattern, beside those of the other heads."""
+    own, axes = patterns(layer)[head], len(layer.sides)
+    others = [each for each in range(layer.heads) if each != head]
+    mean = [sum(d[a] * value for d, value in own.items()) for a in range(axes)]
+    second = [
+        [sum((d[a] - mean[a]) * (d[b] - mean[b]) * value for d, value in own.items()) for a in range(axes)]
+        for b in range(axes)
+    ]
+    variances = sorted(np.roots(np.poly(np.array(second))).real)
+    flat = [layer.whole[:, each].ravel() for each in range(layer.heads)]
+    alike = [flat[head] @ flat[g] / np.sqrt((flat[head] @ flat[head]) * (flat[g] @ flat[g])) for g in others]
+    common = [sum(min(value, patterns(layer)[g][d]) for d, value in own.items()) for g in others]
+    return {
+        "horizontal": mirrored(own, axes - 1),
+        "vertical": mirrored(own, axes - 2) if axes > 1 else None,
+        "anisotropy": 1 - variances[0] / variances[-1] if axes > 1 and variances[-1] > 1e-12 else None,
+        "overlap": max(common, default=None),
+        "likeness": max(alike, default=None),
+    }
+
+
 def shares(layer, head):
     """Shares of relative position, of other position and of content; NaN for none."""
     centred = np.zeros((layer.images, layer.queries, len(layer.places)))
@@ -242,6 +278,31 @@ def test_shares_and_their_errors_are_means_over_pairs_of_images_and_spreads_with
             sum(each.whole[:, number, q, k].sum() for q, k in at_offset(each, head.peak)) / each.rows for each in least
         ]
         agree(head.errors.peak_mass, error_of(np.array(masses)) if least else None, "peak_mass")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_patterns_and_their_errors_are_those_of_sums_by_displacement(name):
+    layer, found = Layer(name), measured(name)
+    least = layer.replicates(name)
+    every_head = [of_patterns(layer, head) for head in range(layer.heads)]
+    without = [[of_patterns(each, head) for head in range(layer.heads)] for each in least]
+    for what in every_head[0]:
+        for number, (head, expected) in enumerate(zip(found.heads, every_head, strict=True)):
+            agree(getattr(head, what), expected[what], what)
+            known = least and None not in [each[number][what] for each in without]
+            error = error_of(np.array([each[number][what] for each in without])) if known else None
+            agree(getattr(head.errors, what), error, what)
+        known = least and None not in [each[what] for image in without for each in image]
+        error = error_of(np.array([np.mean([each[what] for each in image]) for image in without])) if known else None
+        agree(getattr(found.errors, what), error, what)
+    agree(found.coverage, covered(layer), "coverage")
+    agree(found.coverage_error, error_of(np.array([covered(each) for each in least])) if least else None, "coverage")
+
+
+def covered(layer):
+    """exp of the entropy of the mean of the heads' patterns."""
+    mean = [np.mean([each[d] for each in patterns(layer)]) for d in layer.places_of]
+    return np.exp(-sum(x * np.log(x) for x in mean if x))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -17,7 +17,7 @@ from conv2attn.cli import main
 from conv2attn.lab.explore import explore
 from conv2attn.span.graded_facts import fact_table, measuring
 from conv2attn.span.graded_facts.fact_table import FACTS
-from conv2attn.span.graded_facts.facts import HeadFacts, LayerFacts
+from conv2attn.span.graded_facts.facts import Errors, HeadFacts, LayerFacts
 from conv2attn.span.graded_facts.named_facts import Curve, Fact
 
 VALUE = 0.4375
@@ -32,31 +32,46 @@ class WithFact(HeadFacts, frozen=True, kw_only=True):
     planted: float
 
 
-PLANTED = Fact(
-    "planted",
-    "plant",
-    "planted fact",
-    "share",
-    "what the law plants",
-    "the law",
-    rule=lambda head: VALUE,
-    columns="both",
-    leaves=None,
-    curve=Curve("tab:red", "*"),
-    explored=True,
-    compared=True,
-)
+class WithError(Errors, frozen=True, kw_only=True):
+    """The errors of a head with that of a new fact."""
+
+    planted: float | None = None
 
 
-@pytest.fixture(params=[True, False], ids=["planted", "not planted"])
+COMPUTED = {
+    "by a rule": {"rule": lambda head: VALUE},
+    "by an estimate": {"estimate": lambda sums: lambda left_out: np.full(sums.mass.shape[1], VALUE)},
+}
+
+
+def fact(how):
+    """The planted fact."""
+    return Fact(
+        "planted",
+        "plant",
+        "planted fact",
+        "share",
+        "what the law plants",
+        "the law",
+        columns="both",
+        leaves=None,
+        curve=Curve("tab:red", "*"),
+        explored=True,
+        compared=True,
+        **COMPUTED[how],
+    )
+
+
+@pytest.fixture(params=[*COMPUTED, None])
 def planted(request, monkeypatch, tmp_path):
     """Whether the table has the planted fact; an array of attention in the folder."""
     monkeypatch.chdir(tmp_path)
     np.savez("heads.npz", first=hard((5, 5), OFFSETS), second=hard((5, 5), OFFSETS))
     if request.param:
-        monkeypatch.setattr(fact_table, "FACTS", (*FACTS, PLANTED))
+        monkeypatch.setattr(fact_table, "FACTS", (*FACTS, fact(request.param)))
         monkeypatch.setattr(measuring, "HeadFacts", WithFact)
-    return request.param
+        monkeypatch.setattr(measuring, "Errors", WithError)
+    return request.param is not None
 
 
 def call(*arguments):
@@ -112,11 +127,19 @@ def test_every_number_of_a_head_stands_in_the_table_once():
     names = [fact.name for fact in FACTS]
     assert len({*names}) == len(names) == len({fact.title for fact in FACTS}) == len({fact.words for fact in FACTS})
     fields = {field.name for field in msgspec.structs.fields(HeadFacts)}
-    of_heads = {fact.name for fact in FACTS if fact.rule is not None}
+    of_heads = {fact.name for fact in FACTS if fact.rule is not None or fact.estimate is not None}
     assert of_heads | {"kind"} == fields - NOT_NUMBERS
 
 
 def test_a_number_without_a_rule_is_of_layers_or_follows_from_others():
-    assert {fact.name for fact in FACTS if fact.rule is None and fact.layer_rule is None} == {"kind"}
+    ruled = {fact.name for fact in FACTS if (fact.rule, fact.estimate, fact.layer_rule) != (None, None, None)}
+    assert {fact.name for fact in FACTS} - ruled == {"kind"}
+
+
+def test_an_estimated_number_has_an_error_in_every_head_and_layer():
+    estimated = {fact.name for fact in FACTS if fact.estimate is not None}
+    fields = {field.name for field in msgspec.structs.fields(Errors)}
+    assert fields - estimated == {"relative", "absolute", "content", "peak_mass"}
+    assert estimated < fields
     unmeasured = LayerFacts("nothing")
     assert {fact.of_layer(unmeasured) for fact in FACTS if fact.layer_rule is not None} == {None}

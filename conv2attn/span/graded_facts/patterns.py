@@ -1,0 +1,118 @@
+"""Measures of the heads' patterns: their symmetry and shape, and how those of one layer overlap and cover the grid.
+
+The pattern of a head is its attention to pixels by displacement, a mean over queries and images, divided by its sum.
+Two patterns share `sum_d min(p(d), p'(d))`: 1 where they are equal, 0 where no displacement has weight in both.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from conv2attn.span.attention_rows import Array
+from conv2attn.span.graded_facts.measures import LEVEL, Estimate, mean_of
+from conv2attn.span.graded_facts.sums import Sums
+
+REDUNDANT = 0.9
+"""Chosen: heads are redundant where their attention has at least this cosine; the best multiple of one then leaves at
+most 19 % of the other's squares."""
+
+
+def of_patterns(measure: Callable[[Array], Array]) -> Callable[[Sums], Estimate]:
+    """A measure of the patterns of all heads, (heads, *displacements); NaN of a head that gives nothing to pixels."""
+
+    def statistic(sums: Sums) -> Estimate:
+        total = sums.mass.sum(0)
+
+        def without(left_out: int | None) -> Array:
+            mass = total if left_out is None else total - sums.mass[left_out]
+            whole = mass.sum(tuple(range(1, mass.ndim)), keepdims=True)
+            return measure(np.divide(mass, whole, out=np.full_like(mass, np.nan), where=whole > 0))
+
+        return without
+
+    return statistic
+
+
+def horizontal(patterns: Array) -> Array:
+    """What each pattern shares with its mirror image from left to right, along the last axis."""
+    return shared(patterns, np.flip(patterns, -1))
+
+
+def vertical(patterns: Array) -> Array:
+    """What each pattern shares with its mirror image from top to bottom; NaN on a line."""
+    return shared(patterns, np.flip(patterns, -2)) if patterns.ndim > 2 else np.full(len(patterns), np.nan)
+
+
+def anisotropy(patterns: Array) -> Array:
+    """1 less the smallest over the largest variance of a pattern along its principal axes.
+
+    NaN on a line, and of a pattern that is one displacement.
+    """
+    flat, axes = patterns.reshape(len(patterns), -1), patterns.ndim - 1
+    places = np.stack(np.unravel_index(np.arange(flat.shape[1]), patterns.shape[1:]), -1).astype(float)
+    away = places[None] - (flat @ places)[:, None]
+    covariance = np.einsum("hd,hdi,hdj->hij", flat, away, away)
+    known = np.isfinite(covariance).all((1, 2))
+    variances = np.linalg.eigvalsh(np.where(known[:, None, None], covariance, 0.0))
+    extended = known & (variances[:, -1] > LEVEL) & (axes > 1)
+    ratio = np.divide(variances[:, 0], variances[:, -1], out=np.full(len(flat), np.nan), where=extended)
+    return np.asarray(1 - np.maximum(ratio, 0.0))
+
+
+def overlap(patterns: Array) -> Array:
+    """The most that each pattern shares with that of another head; NaN of a head alone."""
+    return largest_other(np.array([shared(patterns, own[None]) for own in patterns]))
+
+
+def coverage(patterns: Array) -> Array:
+    """Displacements in use by all heads: exp of the entropy of the mean of their patterns."""
+    mean = patterns.mean(0)
+    return np.asarray(np.exp(-(mean * np.log(np.where(mean == 0, 1.0, mean))).sum()))
+
+
+def likeness(sums: Sums) -> Estimate:
+    """The largest cosine of the attention of each head, over all queries, keys and images, with that of another."""
+    inner = products(sums)
+    total = inner.sum(0)
+    return lambda left_out: largest_other(cosines(total if left_out is None else total - inner[left_out]))
+
+
+def redundant_pairs(sums: Sums) -> int:
+    """How many pairs of heads have attention of at least the cosine `REDUNDANT`."""
+    return int((np.triu(cosines(products(sums).sum(0)), 1) >= REDUNDANT).sum())
+
+
+def moved(sums: Sums) -> Estimate:
+    """The root of the mean squared distance of moved centres from their mean; NaN where content moves none."""
+
+    def without(left_out: int | None) -> Array:
+        if sums.centers is None:
+            return np.full(sums.mass.shape[1], np.nan)
+        mean = mean_of(sums.centers, left_out) / sums.queries
+        variance = mean[:, -1] - np.square(mean[:, :-1]).sum(-1)
+        return np.asarray(np.sqrt(np.where(variance < LEVEL * mean[:, -1], 0.0, variance)))
+
+    return without
+
+
+def products(sums: Sums) -> Array:
+    """The inner products of the attention of every two heads in each image, (images, heads, heads)."""
+    return np.einsum("nrh,nrg->nhg", sums.factor, sums.factor)
+
+
+def cosines(inner: Array) -> Array:
+    """Cosines from inner products, (heads, heads)."""
+    norms = np.sqrt(np.diag(inner))
+    return np.asarray(inner / np.outer(norms, norms))
+
+
+def shared(patterns: Array, others: Array) -> Array:
+    """What each pattern shares with another, (heads)."""
+    return np.asarray(np.minimum(patterns, others).reshape(len(patterns), -1).sum(-1))
+
+
+def largest_other(pairs: Array) -> Array:
+    """The largest of each row beside the diagonal; NaN where there is no other."""
+    if len(pairs) < 2:
+        return np.full(len(pairs), np.nan)
+    return np.asarray(np.where(np.eye(len(pairs), dtype=bool), -np.inf, pairs).max(-1))

@@ -1,0 +1,152 @@
+"""Symmetry, shape, overlap and coverage of planted heads, and the spread of centres that content moves."""
+
+import numpy as np
+import pytest
+import torch
+from attentions import OFFSETS, hard, soft
+from torch import nn
+
+import conv2attn
+from conv2attn import heads
+from conv2attn.layers.attention import Encoding
+from conv2attn.layers.theorem import deformable_as_attention
+from conv2attn.span.graded_facts import patterns
+
+BESIDE = np.stack([hard((1, 60), [(0, 0)])[0], hard((1, 60), [(0, 1)])[0]]).mean(0)
+
+
+def shapes(rows, columns):
+    """Attention (1, tokens, tokens) on a grid 5x7, even over the keys in some rows and columns of it."""
+    keys = np.zeros((5, 7))
+    keys[rows, columns] = 1
+    return np.broadcast_to(keys.ravel() / keys.sum(), (1, 35, 35))
+
+
+def facts(attention, grid):
+    return heads(attention, grid=grid).layers[0]
+
+
+def test_a_head_around_its_query_is_symmetric_and_one_beside_it_is_so_along_the_other_axis():
+    around, right, below = facts(soft((6, 6), 1.0, [(0, 0), (0, 2), (2, 0)]), (6, 6)).heads
+    assert (around.horizontal, around.vertical) == pytest.approx((1, 1))
+    assert right.vertical == pytest.approx(1)
+    assert below.horizontal == pytest.approx(1)
+    assert right.horizontal == pytest.approx(below.vertical)
+    taps = facts(conv2attn.convert(nn.Conv2d(1, 1, 3)), (6, 7)).heads
+    assert [(tap.horizontal, tap.vertical) for tap in taps] == [(j == 0, i == 0) for i, j in OFFSETS]
+
+
+def test_half_of_the_attention_to_the_right_is_half_a_symmetry():
+    (half,) = facts(BESIDE[None], (1, 60)).heads
+    assert half.horizontal == pytest.approx(half.itself)
+    assert half.itself == pytest.approx(0.5, abs=0.02)
+    assert facts(BESIDE[None], (60,)).heads[0].vertical is None
+
+
+@pytest.mark.parametrize(("rows", "columns", "sides"), [(2, slice(None), (0, 48)), (slice(1, 4), slice(2, 5), (8, 8))])
+def test_anisotropy_is_known_of_boxes_of_keys(rows, columns, sides):
+    """Displacements are differences of places of keys and of queries: variances (n^2 - 1) / 12 of sides n add up."""
+    (head,) = facts(shapes(rows, columns), (5, 7)).heads
+    of_axes = [(own + n**2 - 1) / 12 for own, n in zip(sides, (5, 7), strict=True)]
+    assert head.anisotropy == pytest.approx(1 - min(of_axes) / max(of_axes))
+
+
+def test_an_isotropic_head_has_no_anisotropy_a_bar_has_all_and_one_displacement_none():
+    along = np.kron(np.eye(6), np.full((6, 6), 1 / 6))
+    isotropic, bar = facts(np.stack([soft((6, 6), 0.5, [(0, 0)])[0], along]), (6, 6)).heads
+    assert (isotropic.anisotropy, bar.anisotropy) == pytest.approx((0, 1))
+    assert facts(conv2attn.convert(nn.Conv2d(1, 1, 3)), (5, 6)).heads[0].anisotropy is None
+    assert facts(hard((9,), [(0,), (1,)]), (9,)).heads[1].anisotropy is None
+
+
+def test_heads_that_tile_a_kernel_cover_it_without_overlap_and_equal_heads_cover_one_of_it():
+    tiling = facts(conv2attn.convert(nn.Conv2d(1, 1, 3)), (6, 7))
+    assert tiling.coverage == pytest.approx(9)
+    assert [(head.overlap, head.likeness) for head in tiling.heads] == [(0, 0)] * 9
+    assert tiling.redundant_pairs == 0
+    one = conv2attn.convert(nn.Conv2d(1, 1, 1))
+    twice = np.concatenate([facts_attention(one)] * 3, 1)
+    equal = facts(twice, (5, 6))
+    assert (equal.coverage, equal.redundant_pairs) == (pytest.approx(1), 3)
+    assert [(head.overlap, head.likeness) for head in equal.heads] == [pytest.approx((1, 1))] * 3
+    alone = facts(hard((5, 6), OFFSETS[:1]), (5, 6))
+    assert (alone.heads[0].overlap, alone.heads[0].likeness, alone.redundant_pairs) == (None, None, 0)
+
+
+def facts_attention(layer):
+    return layer.attention(sides=(5, 6)).detach().numpy()
+
+
+def test_pairs_are_redundant_where_their_cosine_says_so(monkeypatch):
+    """Of two heads that differ in a part of their weight the cosine is known."""
+    shift, other = hard((4, 5), [(0, 0), (1, 1)])
+    mixed = np.stack([shift, 0.75 * shift + 0.25 * np.roll(shift, 7, 1), other])
+    layer = facts(mixed, (4, 5))
+    cosine = 0.75 / np.hypot(0.75, 0.25)
+    assert layer.heads[1].likeness == pytest.approx(cosine)
+    assert layer.redundant_pairs == 1
+    monkeypatch.setattr(patterns, "REDUNDANT", cosine + 1e-6)
+    assert facts(mixed, (4, 5)).redundant_pairs == 0
+
+
+def spread(centers):
+    """The root of the mean squared distance from the mean, of centres (places, axes)."""
+    return float((centers - centers.mean(0)).square().sum(-1).mean().sqrt())
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_the_spread_of_moving_centres_is_that_of_the_offsets(images):
+    torch.manual_seed(0)
+    offsets, conv = nn.Conv2d(3, 18, 1), nn.Conv2d(3, 4, 3, padding=1)
+    batch = torch.randn(images, 3, 5, 6)
+    report = heads(nn.Sequential(deformable_as_attention(offsets, conv)), batch)
+    moves = offsets(batch).detach().double().unflatten(1, (9, 2)).movedim(2, -1)
+    (layer,) = report.layers
+    for number, head in enumerate(layer.heads):
+        own = moves[:, number]
+        assert head.moved == pytest.approx(spread(own.flatten(0, 2)), rel=1e-5)
+        assert (head.errors.moved is None) == (images == 1)
+        if images > 2:
+            rest = [spread(torch.cat([own[:i], own[i + 1 :]]).flatten(0, 2)) for i in range(images)]
+            jackknife = np.sqrt((images - 1) / images * ((rest - np.mean(rest)) ** 2).sum())
+            assert head.errors.moved == pytest.approx(jackknife * 4.6041 / 3, rel=1e-3)
+    assert "moved" in report.to_text(verbose=True)
+
+
+@pytest.mark.parametrize("terms", ["qr+vr", "qk+qr+vr", "qr"])
+@pytest.mark.parametrize("family", ["quadratic", "generalised"])
+def test_moved_centres_are_the_vertices_of_the_scores(family, terms):
+    """A quadratic form is fitted to the scores of positions over the keys of each query."""
+    torch.manual_seed(1)
+    encoding = (
+        Encoding.of(family, [[0.5, -1.0], [1.0, 0.25]])
+        if family == "generalised"
+        else Encoding.of(family, [[0.5, -1.0], [1.0, 0.25]], 0.7)
+    )
+    layer = conv2attn.MultiHeadSelfAttention(3, 4, encoding, terms=terms, dtype=torch.float64)
+    image = torch.randn(1, 3, 4, 5, dtype=torch.float64)
+    scores = layer.term_scores(image)
+    found = layer.moved_centers(image)
+    total = scores["qr"] + scores.get("vr", 0)
+    places = torch.cartesian_prod(torch.arange(4), torch.arange(5)).double()
+    for head in range(2):
+        for query, place in enumerate(places):
+            row, column = (places - place).unbind(-1)
+            form = torch.stack([row**2, column**2, row * column, row, column, torch.ones(20)], -1)
+            a, b, c, d, e, _ = torch.linalg.lstsq(form, total[0, head, query, :, None]).solution[:, 0].tolist()
+            bent = np.array([[2 * a, c], [c, 2 * b]])
+            if np.linalg.eigvalsh(bent).max() < -1e-9:
+                expected = np.linalg.solve(bent, [-d, -e])
+                assert found[0, head, query].tolist() == pytest.approx(expected, rel=1e-6)
+            else:
+                assert found[0, head, query].isnan().all()
+
+
+def test_heads_that_no_content_moves_have_no_spread_and_no_column():
+    layer = conv2attn.convert(nn.Conv2d(3, 4, 3, padding=1))
+    learned = conv2attn.MultiHeadSelfAttention(3, 4, Encoding.of("learned", 2, (5, 5), 4), terms="qr")
+    image = torch.randn(2, 3, 5, 5)
+    for network in (layer, learned):
+        report = heads(network, image)
+        assert {head.moved for head in report.layers[0].heads} == {None}
+        assert "moved" not in report.to_text(verbose=True)
