@@ -31,6 +31,7 @@ CALLS = {
     "convert https://site.org/net.pt": "C2A301 https://site.org/net.pt is an address. Nothing is downloaded",
     "convert hf:org/name": "Nothing is downloaded: pass a file or folder of it",
     "convert net.pt --no-such-option": "C2A006 No such option",
+    "convert net.pt --output": "C2A006 Option '--output' requires an argument. See conv2attn convert --help",
     "demo extra": "C2A006 Got unexpected extra argument",
     "explain C2A999": "C2A002 'C2A999' is not a code",
     "explain ''": "C2A002 '' is not a code",

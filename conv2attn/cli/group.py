@@ -40,7 +40,11 @@ class Command(click.Command):
             if today is not None:
                 click.echo(f"{name} is {today} now, and the name {name} goes with the next release", err=True)
                 words[place] = f"{today}{mark}{value}"
-        return super().parse_args(context, words)
+        try:
+            return super().parse_args(context, words)
+        except click.UsageError as error:
+            error.ctx = error.ctx or context  # click leaves it out where an option has no argument
+            raise
 
     def invoke(self, context: click.Context) -> Any:
         """Checks the files that the call names, and runs the command."""

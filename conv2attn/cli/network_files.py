@@ -119,7 +119,8 @@ def verify_files(
     running: Running,
 ) -> Certificate:
     """The certificate of the networks in two files; an input that shows what is refuted is kept in `save_input`."""
-    networks = tuple(prepared(reading.load(path), running) for path in (original, converted))
+    loaded = reading.load(original)
+    networks = tuple(prepared(each, running) for each in (loaded, reading.load(converted, loaded)))
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
     circumstances = [*files.items(), *hashes.items(), ("command", command)]
@@ -206,7 +207,9 @@ def recheck_file(
         reason = f"{certificate} was written with other options on reading its files: {command}"
         raise UsageError("C2A004", reason, "Give recheck the same: --arch and what else it names.")
     elsewhere = "Recheck it where that device is, or write it again: conv2attn verify A B --report FILE."
-    first, second = (prepared(reading.load(path), running, elsewhere) for path in files.values())
+    loaded = reading.load(files["original"])
+    both = loaded, reading.load(files["converted"], loaded)
+    first, second = (prepared(each, running, elsewhere) for each in both)
     circumstances = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
 
     def derive() -> Certificate:

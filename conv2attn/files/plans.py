@@ -37,6 +37,17 @@ REGISTRIES = ("torchvision:", "timm:")
 GIVE_MODEL = "Pass --arch file.py:factory, or in Python that network as model."
 
 
+def full_name(kind: type) -> str:
+    """A class by its module and name: `torch.nn.modules.container.Sequential`."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+class NotBuiltError(CheckpointError):
+    """A file holds a converted network of a class that only its own code builds (C2A304)."""
+
+    kind = ""
+
+
 @final
 @dataclass(frozen=True)
 class Foreign:
@@ -56,11 +67,11 @@ class Foreign:
         plain = all(isinstance(each, (int, float)) and "pretrained" not in key for key, each in self.arguments.items())
         return self.config is not None or (self.name.startswith(REGISTRIES) and plain)
 
-    def architecture(self) -> Architecture:
-        """The architecture, if a library builds it.
+    def architecture(self, path: Path | None) -> Architecture:
+        """The architecture of the network in the file at `path`, if a library builds it.
 
         Raises:
-            CheckpointError: it is not (C2A304).
+            NotBuiltError: it does not (C2A304).
         """
         if self.config is not None:
             return configured_architecture(self.name, self.config)
@@ -68,7 +79,9 @@ class Foreign:
             return architecture(self.name, self.arguments)
         builder = f", built by {self.name}, which is code, and no file makes it run" if self.name else ""
         remedy = f"Pass --arch {self.name}, or in Python the network as model." if ":" in self.name else GIVE_MODEL
-        raise CheckpointError("C2A304", f"the converted network is a {self.kind}{builder}", remedy)
+        error = NotBuiltError("C2A304", f"{path}: the converted network is a {self.kind}{builder}", remedy)
+        error.kind = self.kind
+        raise error
 
     def matches_architecture(self, requested: Architecture) -> bool:
         """Whether the user's architecture is this one: equal names, and no other arguments.
@@ -197,7 +210,7 @@ def rebuild(
             architecture_argument, arguments={**foreign.arguments, **architecture_argument.arguments}
         )
     try:
-        network = with_layers(skeleton(plan, architecture_argument, model), plan.layers)
+        network = with_layers(skeleton(plan, path, architecture_argument, model), plan.layers)
         redirect_owners(network, {owner: calls_of_plan(owner_plan) for owner, owner_plan in plan.calls.items()})
         network = with_tensors(network, plan, tensors)
     except (*PLAN_ERRORS, RuntimeError, Conv2AttnError) as error:
@@ -210,7 +223,9 @@ def rebuild(
     return remember(network, plan.conversion) if plan.conversion else network
 
 
-def skeleton(plan: SavedPlan, architecture_argument: Architecture | None, model: nn.Module | None) -> nn.Module:
+def skeleton(
+    plan: SavedPlan, path: Path | None, architecture_argument: Architecture | None, model: nn.Module | None
+) -> nn.Module:
     """The network of the plan before its layers are put into it; for a single layer, a placeholder."""
     if model is not None:
         return deepcopy(model)
@@ -219,7 +234,7 @@ def skeleton(plan: SavedPlan, architecture_argument: Architecture | None, model:
     if plan.architecture is None:
         return nn.Identity()
     if isinstance(plan.architecture, Foreign):
-        return plan.architecture.architecture().build()
+        return plan.architecture.architecture(path).build()
     with torch.device("meta"):
         network: nn.Module = next(
             build for plans, build in ARCHITECTURES.values() if isinstance(plan.architecture, plans)

@@ -13,7 +13,8 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files.architectures import parse_arguments
 from conv2attn.files.input_images import Preparation, read_images
 from conv2attn.files.loading import load
-from conv2attn.networks.provenance import provenance_of, with_provenance
+from conv2attn.files.plans import NotBuiltError, full_name
+from conv2attn.networks.provenance import Provenance, provenance_of, with_provenance
 from conv2attn.networks.specimens import takes_ids
 
 GIB = 1 << 30
@@ -59,11 +60,22 @@ class Reading:
         """
         return parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std")
 
-    def load(self, path: str) -> nn.Module:
-        """The network in a file, with the user's mean and deviation in its provenance."""
+    def load(self, path: str, original: nn.Module | None = None) -> nn.Module:
+        """The network in a file, with the user's mean and deviation in its provenance.
+
+        Args:
+            original: a network whose code serves a converted network of the same class, which no library builds.
+        """
         if self.trust_pickle:
             print(f"--trust-pickle: running the code that {path} names", file=sys.stderr)
-        network = load(path, **self.options())
+        try:
+            network = load(path, **self.options())
+        except NotBuiltError as error:
+            if original is None or self.arch is not None or error.kind != full_name(type(original)):
+                raise
+            network = load(path, model=original, **self.options())
+            source = Provenance(path, "network of conv2attn", error.kind, ("its code is that of the first network",))
+            with_provenance(network, source)
         source, (mean, std) = provenance_of(network), self.normalisation()
         return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
 

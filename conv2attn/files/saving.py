@@ -23,6 +23,7 @@ from conv2attn.files.plans import (
     Foreign,
     SavedPlan,
     calls_plan,
+    full_name,
     plan_as_data,
     rebuild,
     recognise_plan,
@@ -184,7 +185,7 @@ def architecture_of(network: nn.Module) -> Any:
         return None
     if (chain := chain_of(network)) is not None:
         return chain
-    kind, source = f"{type(network).__module__}.{type(network).__qualname__}", provenance_of(network)
+    kind, source = full_name(type(network)), provenance_of(network)
     if source is None:
         return Foreign(kind)
     return Foreign(kind, source.architecture, source.arguments, source.config)

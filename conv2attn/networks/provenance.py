@@ -59,7 +59,9 @@ def assumed_of_both(original: nn.Module, network: nn.Module) -> str:
     first, second = assumed_of(original), assumed_of(network)
     if first == second:
         return first
-    parts = [f"the {which} is {assumed}" for which, assumed in (("first", first), ("second", second)) if assumed]
+    parts = [
+        f"the {which} network is {assumed}" for which, assumed in (("first", first), ("second", second)) if assumed
+    ]
     return f"of which {' and '.join(parts)}"
 
 

@@ -171,7 +171,7 @@ def test_a_converted_network_of_a_library_needs_no_model_to_be_loaded(build):
         assert torch.equal(load(path)(image)[0], network(image)[0])
     network.changed = 3
     save(network, "changed.pt")
-    with pytest.raises(CheckpointError, match="C2A304 the converted network is a t"):
+    with pytest.raises(CheckpointError, match=r"C2A304 .*: the converted network is a t"):
         load("changed.pt")
 
 

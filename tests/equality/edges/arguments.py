@@ -90,7 +90,7 @@ def test_assumptions_say_of_which_file_they_are():
         for each, name in ((first, "one"), (second, "two"))
     )
     read = [certify(first, each, images=IMAGES).circumstances["read as"] for each in (first, second)]
-    both = "of which the first is read as one (guessed) and the second is read as two (guessed)"
+    both = "of which the first network is read as one (guessed) and the second network is read as two (guessed)"
     assert read == ["read as one (guessed)", both]
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -115,6 +116,21 @@ def test_a_report_names_the_files_and_no_first_or_second_network(files):
     )
     for second in ("right.pt", "wrong.pt", "between.pt", "soft.pt"):
         assert not re.search("(first|second) network", call("verify", "net.pt", second, *SIZE, "-v").stdout)
+
+
+def test_the_conversion_of_a_network_of_ones_own_is_verified_with_the_code_of_its_original(tmp_path, monkeypatch):
+    """Once `verify` asked for --arch, which a pickled network does not have."""
+    monkeypatch.chdir(tmp_path)
+    layers = OrderedDict(stem=torch.nn.Conv2d(3, 4, 3), body=torch.nn.Conv2d(4, 3, 3))
+    torch.save(torch.nn.Sequential(layers), "net.pt")
+    assert call("convert", "net.pt", *SIZE).exit_code == 0
+    result = call("verify", "net.pt", "net.attn.pt", *SIZE, "--report", "certificate.json")
+    assert result.exit_code == 0, result.stderr
+    told = "and net.attn.pt is read as torch.nn.modules.container.Sequential (its code is that of net.pt)"
+    assert told in " ".join(result.stdout.split())
+    assert call("recheck", "certificate.json").exit_code == 0
+    torch.save(torch.nn.ModuleList([torch.nn.Conv2d(3, 4, 3)]), "other.pt")
+    refused("verify", "other.pt", "net.attn.pt", *SIZE, match="C2A304 net.attn.pt: the converted network is a torch")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_chain_that_does_more_than_its_layers_needs_its_network(tmp_path):
     network = convert(nn.Conv2d(3, 4, 3, padding=1), patch=4)
     network.register_forward_hook(lambda module, inputs, output: 2 * output)
     save(network, tmp_path / "chain.pt")
-    with pytest.raises(CheckpointError, match="C2A304 the converted network is a "):
+    with pytest.raises(CheckpointError, match=r"C2A304 .*: the converted network is a "):
         load(tmp_path / "chain.pt")
 
 
