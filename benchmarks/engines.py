@@ -51,7 +51,7 @@ def networks(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
     side = 32 if quick else 224
     image = torch.randn(1, 3, side, side)
     torch.manual_seed(0)
-    model = ResNet(ResNetPlan()).eval()
+    model = ResNet(ResNetPlan(depths=(1,), width=8) if quick else ResNetPlan()).eval()
     ways: list[Way] = [
         ("conv", "itself", attention_of(model, "conv"), 1.03),
         ("gather", QUICKEST, attention_of(model, "gather"), 1.4),
@@ -61,8 +61,9 @@ def networks(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
     ]
     yield "ResNet-18", image, model, ways
     models = torchvision_models()
-    for name, builder in (("MobileNetV2", models.mobilenet_v2), ("ConvNeXt-Tiny", models.convnext_tiny)):
-        model = builder(weights=None).eval()
+    tiny = models.ConvNeXt([models.convnext.CNBlockConfig(8, None, 2)]) if quick else models.convnext_tiny()
+    mobile = models.mobilenet_v2(width_mult=0.1 if quick else 1.0)
+    for name, model in (("MobileNetV2", mobile.eval()), ("ConvNeXt-Tiny", tiny.eval())):
         soft = attention_of(model, "separable", 5.0)
         yield (
             name,

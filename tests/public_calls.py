@@ -65,7 +65,7 @@ CALLS = {
     ),
     "softened": (layer, lambda it, at, file: conv2attn.softened(it, alpha=5).__enter__()),
     "start_at_convolution": (
-        lambda: VisionTransformer(TransformerPlan(side=28, patch=4, width=64, heads=8, layers=4)),
+        lambda: VisionTransformer(TransformerPlan(side=16, patch=4, width=32, heads=8, layers=1)),
         lambda it, at, file: conv2attn.start_at_convolution(it, kernel_size=3),
     ),
     "to_mha": (layer, lambda it, at, file: conv2attn.to_mha(it, side=8)),
