@@ -14,7 +14,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
     "Convert and verify": ("demo", "convert", "verify", "symmetric", "recheck"),
-    "See what attention does": ("heads", "explore", "atlas", "check-span", "recover"),
+    "See what attention does": ("heads", "explore", "atlas", "check-span", "recover", "distil"),
     "Train, and the paper's experiments": ("soften", "train", "prune", "figures", "reproduce"),
     "Look up": ("inspect", "explain", "prove"),
 }

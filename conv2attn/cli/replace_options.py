@@ -1,5 +1,6 @@
 """The options of `heads` on replacing heads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -9,7 +10,8 @@ from conv2attn.cli.options import Parsed, Read, Written, grouped
 from conv2attn.errors import UsageError
 from conv2attn.suffixes import PICTURE_SUFFIXES
 
-ALL = "all"
+ALL = ("all", "auto")
+"""Words for all heads, of `heads` and of `distil`."""
 
 
 @final
@@ -30,27 +32,33 @@ class ReplaceOptions:
 
     @property
     def replaced_heads(self) -> dict[str, tuple[int, ...]] | None:
-        """The heads by layer; None for all.
+        """The heads by layer; None for all."""
+        return by_layer(self.replace_heads)
 
-        Raises:
-            UsageError: some are named beside all of them (C2A004).
-        """
-        names = [name for name, _ in self.replace_heads]
-        if ALL in names and len(names) > 1:
-            raise UsageError("C2A004", "--heads names heads beside all of them", "Pass --heads all alone.")
-        if not names or names == [ALL]:
-            return None
-        return {name: sum((heads for each, heads in self.replace_heads if each == name), ()) for name in names}
+
+def by_layer(named: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]] | None:
+    """Heads by layer; None for all.
+
+    Raises:
+        UsageError: some are named beside all of them (C2A004).
+    """
+    names = [name for name, _ in named]
+    every = [name for name in names if name in ALL]
+    if every and len(names) > 1:
+        raise UsageError("C2A004", "--heads names heads beside all of them", f"Pass --heads {every[0]} alone.")
+    if not names or every:
+        return None
+    return {name: sum((heads for each, heads in named if each == name), ()) for name in names}
 
 
 def parse_heads(text: str) -> tuple[str, tuple[int, ...]]:
     """A layer and the numbers of its heads.
 
     Raises:
-        UsageError: it is neither `all` nor of the form layer:head,head (C2A006).
+        UsageError: it is neither a word of `ALL` nor of the form layer:head,head (C2A006).
     """
-    if text == ALL:
-        return ALL, ()
+    if text in ALL:
+        return text, ()
     layer, _, numbers = text.rpartition(":")
     if not layer or not all(each.strip().isdecimal() for each in numbers.split(",")):
         raise UsageError("C2A006", f"--heads {text} names no heads of a layer", "Write blocks.0.attn:0,3, say.")

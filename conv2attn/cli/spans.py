@@ -1,4 +1,4 @@
-"""The commands on attention of any network: check-span, heads, recover, explore, atlas."""
+"""The commands on attention of any network: check-span, heads, recover, distil, explore, atlas."""
 
 import shutil
 import sys
@@ -28,8 +28,8 @@ from conv2attn.cli.options import (
     tokens,
     tokens_or_positions,
 )
-from conv2attn.cli.replace_options import ReplaceOptions, replacing
-from conv2attn.suffixes import CERTIFICATE_SUFFIXES, PAGE_SUFFIXES, PICTURE_SUFFIXES, TENSOR_SUFFIXES
+from conv2attn.cli.replace_options import ReplaceOptions, parse_heads, replacing
+from conv2attn.suffixes import CERTIFICATE_SUFFIXES, NETWORK_SUFFIXES, PAGE_SUFFIXES, PICTURE_SUFFIXES, TENSOR_SUFFIXES
 
 
 def parse_kernel(text: str) -> int | tuple[int, ...]:
@@ -213,6 +213,48 @@ def recover(model: str, output: str, kernel_size: str, showing: Showing, **argum
 
     report = write_recovered(model, output, kernel_size=int(kernel_size), force=showing.force, **arguments)
     showing.finish(report, f"wrote {output}")
+
+
+@main.command("distil", example="conv2attn distil vit.pt -o out.pt --inputs images.pt --max-loss 0.01")
+@click.argument("model", type=Read())
+@output_option("Where to write the network.", NETWORK_SUFFIXES)
+@options(
+    click.option(
+        "--max-loss",
+        type=Parsed("a positive number", float, "0.01"),
+        metavar="E",
+        required=True,
+        help="What the replaced heads may cost at once: the change of the output, or with --labels of the loss.",
+    ),
+    click.option(
+        "--heads",
+        type=Parsed("a layer and its heads", parse_heads, "blocks.0.attn:0,3"),
+        default=("auto",),
+        metavar="LAYER:HEADS",
+        multiple=True,
+        help="Heads that may be replaced; repeatable; auto, all of them, by default.",
+    ),
+    click.option(
+        "--kernel-size", type=int, default=7, metavar="K", help="Tokens a side that a convolution reads: odd."
+    ),
+    click.option("--labels", type=Read(), metavar="FILE", help="Table file,label of the inputs: measure the loss."),
+    heading="Replace heads",
+)
+@choosing("Distil")
+@options(INPUTS, INPUT_SIZE, heading=RUNS)
+@reading_images
+@reporting
+def distil(model: str, output: str, showing: Showing, **arguments: Any) -> None:
+    """Write MODEL with heads as convolutions where that costs little.
+
+    A third of the images measures the mean attention by displacement of each head, a third chooses heads, and on the
+    last third the loss is measured. Nothing is written where no head is replaced.
+    """
+    from conv2attn.cli.distil_file import distil_file
+
+    report = distil_file(model, output, force=showing.force, **arguments)
+    written = any(layer.convolved for layer in report.layers)
+    showing.finish(report, f"wrote {output}" if written else f"{output} was not written: no head was replaced")
 
 
 @main.command(example="conv2attn explore resnet18.pt -o page.html")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from conv2attn.arguments import export_shapes
+from conv2attn.arguments import FAILURES, export_shapes
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
 from conv2attn.extras import optional
 from conv2attn.files.atomic_files import open_for_torch
@@ -72,7 +72,7 @@ def export(
         images.append(noise((3, size[0], *(side + SIZE_STEP for side in size[1:])), parameter))
         try:
             expected.append(run_network(network, images[1]))
-        except (RuntimeError, ValueError):
+        except FAILURES:
             images[1] = noise((3, *size), parameter)
             expected.append(run_network(network, images[1]))
         with warnings.catch_warnings(action="ignore"):

@@ -15,6 +15,7 @@ from conv2attn.errors import CheckpointError, Conv2AttnError, first_line
 from conv2attn.files import kinds
 from conv2attn.files.architectures import Architecture, architecture, configured_architecture
 from conv2attn.files.contents import Contents
+from conv2attn.layers.attention.distilled import from_distilled_plan
 from conv2attn.layers.attention.plan import from_plan, to_plan
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks import attention_layers
@@ -108,6 +109,7 @@ class SavedPlan:
         tied: groups of names of one parameter.
         frozen: names of the parameters that do not train.
         calls: the attention of functional convolutions, by the name of the module that calls them.
+        distilled: the sizes of layers some of whose heads became convolutions, by name.
     """
 
     architecture: Any
@@ -118,6 +120,7 @@ class SavedPlan:
     frozen: tuple[str, ...] = ()
     source: Provenance | None = None
     calls: dict[str, Any] = field(default_factory=dict)
+    distilled: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -211,6 +214,8 @@ def rebuild(
         )
     try:
         network = with_layers(skeleton(plan, path, architecture_argument, model), plan.layers)
+        for name, sizes in plan.distilled.items():
+            network.set_submodule(name, from_distilled_plan(sizes))
         redirect_owners(network, {owner: calls_of_plan(owner_plan) for owner, owner_plan in plan.calls.items()})
         network = with_tensors(network, plan, tensors)
     except (*PLAN_ERRORS, RuntimeError, Conv2AttnError) as error:

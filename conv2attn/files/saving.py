@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from conv2attn.files.plans import (
 )
 from conv2attn.files.registries import models_of_class
 from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.attention.distilled import DistilledAttention
 from conv2attn.layers.attention.plan import to_plan
 from conv2attn.networks import attention_layers
 from conv2attn.networks.conversion.outcomes import remembered
@@ -134,7 +135,10 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
     layers = {name: each for name, each in attention_layers(network).items() if CHILD not in name.split(".")}
     owners = {name: each for name, each in network.named_modules() if isinstance(each, AttendingCalls)}
     calls = {name.rpartition(CHILD)[0].removesuffix("."): calls_plan(each) for name, each in owners.items()}
-    if not layers and not calls and getattr(network, "plan", None) is None:
+    distilled = {
+        name: asdict(each.plan) for name, each in network.named_modules() if isinstance(each, DistilledAttention)
+    }
+    if not layers and not calls and not distilled and getattr(network, "plan", None) is None:
         raise CheckpointError(
             "C2A306",
             f"{type(network).__name__} has no attention layers, and is not known here",
@@ -153,6 +157,7 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
         tuple(name for name, parameter in network.named_parameters() if not parameter.requires_grad),
         source,
         calls,
+        distilled,
     )
 
 

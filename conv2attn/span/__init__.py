@@ -2,6 +2,8 @@
 
 from conv2attn.span import span_document as span_document  # registers its rule
 from conv2attn.span.checking import CONDITIONS, check_span
+from conv2attn.span.distillation import distil
+from conv2attn.span.distillation_report import Distillation, DistilledLayer
 from conv2attn.span.express import Expression, express, expression, fit_heads
 from conv2attn.span.graded_facts import facts_document as facts_document  # registers its rules
 from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
@@ -23,6 +25,8 @@ __all__ = [
     "Condition",
     "ConvolutionFact",
     "Counting",
+    "Distillation",
+    "DistilledLayer",
     "Ends",
     "Evidence",
     "Expression",
@@ -39,6 +43,7 @@ __all__ = [
     "SpanRow",
     "Target",
     "check_span",
+    "distil",
     "express",
     "expression",
     "fit_heads",

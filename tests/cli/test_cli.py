@@ -236,7 +236,7 @@ OPTIONS = {name: set(options_of(each)) for name, each in COMMANDS.items()}
 def test_options_mean_the_same_in_every_command():
     """What a network runs on is --inputs or --input-size, and layers are chosen by --only and --skip."""
     assert {name for name, own in OPTIONS.items() if "--only" in own} == {
-        *("convert", "soften", "explore", "heads", "check-span", "recover", "train")
+        *("convert", "soften", "explore", "heads", "check-span", "recover", "distil", "train")
     }
     assert all(("--skip" in own) == ("--only" in own) for own in OPTIONS.values())
     assert all(("--inputs" in own) == ("--input-size" in own) for own in OPTIONS.values())

@@ -141,7 +141,10 @@ class ForcedRuns:
 
     def changes(self, maps: Maps) -> ByImage:
         """What these maps change, for each compared image."""
-        forced = self.outputs(maps)
+        return self.changed(self.outputs(maps))
+
+    def changed(self, forced: Tensor) -> ByImage:
+        """What changes for each compared image where these are the outputs."""
         moved = (forced - self.plain).flatten(1).norm(dim=-1) / self.plain.flatten(1).norm(dim=-1)
         if self.labels is None:
             return ByImage(moved)

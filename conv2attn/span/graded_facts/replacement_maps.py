@@ -21,17 +21,13 @@ def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Ten
         return mean
     if by == "uniform":
         return read / read.sum(-1, keepdim=True).clamp(min=1)
-    cells = np.stack(np.unravel_index(np.arange(int(np.prod(sides))), sides), -1)
-    away = cells[None] - cells[:, None] + np.array(sides) - 1
-    code = torch.from_numpy(np.ravel_multi_index(tuple(np.moveaxis(away, -1, 0)), tuple(2 * n - 1 for n in sides)))
-    grid, pixels = mean[leading:, leading:], read[leading:, leading:]
-    sums = torch.zeros(int(code.max()) + 1, dtype=mean.dtype).index_add(0, code.flatten(), grid.flatten())
+    code, grid, pixels = displacements(sides), mean[leading:, leading:], read[leading:, leading:]
+    sums, table = by_displacement(grid, code)
     result = mean.clone()
     if by == "position":
-        pairs = torch.zeros_like(sums).index_add(0, code.flatten(), pixels.flatten().to(mean))
-        table = sums / pairs.clamp(min=1)
         part = table[code]
     else:
+        cells = np.stack(np.unravel_index(np.arange(int(np.prod(sides))), sides), -1)
         peak = np.array(np.unravel_index(int(sums.argmax()), tuple(2 * n - 1 for n in sides))) - np.array(sides) + 1
         target = np.clip(cells + peak, 0, np.array(sides) - 1)
         part = torch.zeros_like(grid)
@@ -41,3 +37,17 @@ def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Ten
     total = part.sum(-1, keepdim=True)
     result[leading:, leading:] = part / torch.where(total > 0, total, 1) * grid.sum(-1, keepdim=True)
     return result
+
+
+def displacements(sides: Sides) -> Tensor:
+    """The place of `key - query` in the box of all displacements, row by row, for each (query, key) of a grid."""
+    cells = np.stack(np.unravel_index(np.arange(int(np.prod(sides))), sides), -1)
+    away = cells[None] - cells[:, None] + np.array(sides) - 1
+    return torch.from_numpy(np.ravel_multi_index(tuple(np.moveaxis(away, -1, 0)), tuple(2 * n - 1 for n in sides)))
+
+
+def by_displacement(grid: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of attention (queries, keys) over pairs of each displacement, and its mean over those that are read."""
+    sums = torch.zeros(int(code.max()) + 1, dtype=grid.dtype).index_add(0, code.flatten(), grid.flatten())
+    pairs = torch.zeros_like(sums).index_add(0, code.flatten(), (grid > 0).flatten().to(grid))
+    return sums, sums / pairs.clamp(min=1)

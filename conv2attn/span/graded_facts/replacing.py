@@ -68,7 +68,8 @@ class Replacing:
             )
             raise UsageError("C2A006", reason, "Pass more images with --inputs.")
         self.by, self.only = by, only
-        self.runs = ForcedRuns(network, images[::2], images[1::2], classes_of(labels, len(images)))
+        classes = checked_labels(labels, len(images))
+        self.runs = ForcedRuns(network, images[::2], images[1::2], None if classes is None else classes[1::2])
         self.grids: dict[str, tuple[Sides, int, int]] = {}
 
     def check(self, reads: Reads) -> None:
@@ -195,8 +196,8 @@ def batches_of(network: nn.Module, inputs: Any) -> list[Tensor]:
     return batches
 
 
-def classes_of(labels: Tensor | Sequence[int] | None, count: int) -> Tensor | None:
-    """The labels of the images that are compared, every other one.
+def checked_labels(labels: Tensor | Sequence[int] | None, count: int) -> Tensor | None:
+    """The labels of `count` images.
 
     Raises:
         UsageError: they are not one whole number for each image (C2A006).
@@ -208,7 +209,7 @@ def classes_of(labels: Tensor | Sequence[int] | None, count: int) -> Tensor | No
         shape = "x".join(map(str, numbers.shape)) or "one"
         reason = f"labels are {shape} numbers of {numbers.dtype}, and there are {count} images"
         raise UsageError("C2A006", reason, "Pass one class, a whole number from 0, for each image.")
-    return numbers[1::2].long().cpu()
+    return numbers.long().cpu()
 
 
 def with_lost(facts: HeadFacts, lost: float | None) -> tuple[Any, float]:

@@ -1,0 +1,174 @@
+"""The scores of a layer that attends, asked of the run: which module takes its tokens, and the q and k of each head."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.replay import MOST_RESIDUAL, Call, difference, fresh, parent
+from conv2attn.networks.reading.watch import Attended, Running, Watch
+from conv2attn.torch_internals import tree_map, tree_map_only
+
+SAME_ATTENTION = 1e-6
+"""Largest difference of a weight of attention in float64 from the softmax of the scores as read."""
+NOT_PRODUCTS = "the scores of some heads are no inner products of maps of its tokens"
+RANK = 1e-9
+"""Singular values below this share of the largest are rounding in float64."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AffineScores:
+    """`softmax(q k^T)` of each head, `q = Q x + q0` and `k = K x + k0`.
+
+    Weights are (heads, width, d_in), biases (heads, width).
+    """
+
+    query: Tensor
+    query_bias: Tensor
+    key: Tensor
+    key_bias: Tensor
+
+    def attention(self, tokens: Tensor) -> Tensor:
+        """The attention (batch, heads, queries, keys) on tokens (batch, tokens, channels)."""
+        return self.products(tokens).softmax(-1)
+
+    def products(self, tokens: Tensor) -> Tensor:
+        """The scores."""
+        query = torch.einsum("bnc,hkc->bhnk", tokens, self.query) + self.query_bias[:, None]
+        key = torch.einsum("bnc,hkc->bhnk", tokens, self.key) + self.key_bias[:, None]
+        return query @ key.mT
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sublayer:
+    """A module from tokens to tokens, (batch, tokens, channels), that is `y = sum_h A_h x M_h^T + b`.
+
+    `returned` is 0 if it returns a tensor, else the length of its tuple of one tensor and Nones. `unread` are the heads
+    whose attention is not the softmax of `scores`, all of them where `scores` is None, for the reason `why`.
+    """
+
+    name: str
+    returned: int
+    scores: AffineScores | None
+    unread: tuple[int, ...] = ()
+    why: str = ""
+
+
+def sublayer_of(perturbed: Perturbed, name: str, matrices: Tensor, count: int) -> Sublayer | str:
+    """The module around the attention `name` that maps `count` tokens to tokens by these matrices; or why none does."""
+    modules = {each or "(root)": module for each, module in perturbed.network.named_modules()}
+    names = [each for each in (name, parent(name)) if each in modules and each != "(root)"]
+    calls = dict[str, Call]()
+    handles = [
+        modules[each].register_forward_pre_hook(
+            lambda _, args, kwargs, each=each: calls.setdefault(each, Call(*fresh((args, kwargs)))) and None,
+            with_kwargs=True,
+        )
+        for each in names
+    ]
+    try:
+        perturbed.run(Watch(perturbed.network))
+    finally:
+        for handle in handles:
+            handle.remove()
+    why = "no module around it takes its tokens and returns its output"
+    for each in names:
+        found = as_sublayer(each, modules[each], calls[each], matrices, count) if each in calls else why
+        if isinstance(found, Sublayer):
+            return found
+        why = found if found else why
+    return why
+
+
+def as_sublayer(name: str, module: nn.Module, call: Call, matrices: Tensor, count: int) -> Sublayer | str:
+    """The module as a sublayer; empty, or a reason, where it is none."""
+    tensors: list[Tensor] = []
+    tree_map_only(Tensor, tensors.append, (call.args, call.kwargs))
+    heads, d_out, d_in = matrices.shape
+    first = next(iter(tensors), None)
+    if first is None or first.shape[1:] != (count, d_in):
+        return ""
+    if any(each is not first for each in tensors):
+        return "its module takes more than its tokens"
+    result, every = run_alone(module, call, first, first)
+    output, *others = result if isinstance(result, tuple) else (result,)
+    returned = len(result) if isinstance(result, tuple) else 0
+    if any(each is not None for each in others):
+        return "its module returns more than its tokens"
+    if not isinstance(output, Tensor) or output.shape != (*first.shape[:2], d_out) or len(every) != 1:
+        return ""
+    (attended,) = every
+    if attended.attention.shape != (len(first), heads, count, count):
+        return "its attention is not (images, heads, queries, keys)"
+    expected = torch.einsum("bhqk,bkc,hdc->bqd", attended.attention, first, matrices)
+    if not difference(output, expected)[0] <= MOST_RESIDUAL:
+        return ""
+    scores = scores_of(module, call, first, attended)
+    if isinstance(scores, str):
+        return Sublayer(name, returned, None, tuple(range(heads)), scores)
+    apart = torch.zeros(heads, dtype=first.dtype)
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.randn(first.shape, generator=generator, dtype=first.dtype) * first.std()
+    for tokens in (first, spread):
+        own = run_alone(module, call, first, tokens)[1][0].attention
+        apart = apart.maximum((own - scores.attention(tokens)).abs().amax((0, 2, 3)))
+    unread = tuple((~(apart <= SAME_ATTENTION)).nonzero().flatten().tolist())
+    return Sublayer(name, returned, scores, unread, NOT_PRODUCTS if unread else "")
+
+
+def run_alone(module: nn.Module, call: Call, first: Tensor, tokens: Tensor) -> tuple[Any, list[Attended]]:
+    """The result of a module on other tokens than the `first` of a call, and what attended in it."""
+    every: list[Attended] = []
+
+    def see(attended: Attended, _: Running) -> None:
+        every.append(attended)
+
+    args, kwargs = tree_map(lambda each: tokens if each is first else each, (call.args, call.kwargs))
+    watch = Watch(module, see, rule=lambda _, own: own)
+    return watch.run(lambda: module(*args, **kwargs)), every
+
+
+def scores_of(module: nn.Module, call: Call, tokens: Tensor, attended: Attended) -> AffineScores | str:
+    """The queries and keys as affine maps of the tokens; or why they are not known.
+
+    The module answers zeros by the biases and unit vectors by the columns.
+    """
+    width, count = tokens.shape[-1], tokens.shape[-2]
+    if attended.query is None or attended.key is None:
+        return "its queries and keys were not seen"
+    chunks = -(-width // count)
+    units = torch.zeros(1 + chunks, count, width, dtype=tokens.dtype)
+    units[1:].view(-1, width)[:width] = torch.eye(width, dtype=tokens.dtype)
+    answer = run_alone(module, call, tokens, units)[1][0]
+    shape = attended.attention.shape[1:3]
+    maps: list[Tensor] = []
+    for each in (answer.query, answer.key):
+        if each is None or each.shape[:3] != (1 + chunks, *shape):
+            return "its queries and keys are not (images, heads, tokens, channels)"
+        bias = each[0, :, 0]
+        columns = each[1:].transpose(1, 2).flatten(0, 1)[:width] - bias
+        maps += [columns.permute(1, 2, 0), bias]
+    scores = AffineScores(*maps)
+    scale = score_scale(scores.products(tokens), attended.attention)
+    return AffineScores(scores.query * scale[:, None, None], scores.query_bias * scale[:, None], *maps[2:])
+
+
+def score_scale(products: Tensor, attention: Tensor) -> Tensor:
+    """For each head the factor by which the products explain the logarithms of attention best, row by row."""
+    logs = attention.clamp(min=torch.finfo(attention.dtype).tiny).log()
+    logs, products = (each - each.mean(-1, keepdim=True) for each in (logs, products))
+    size = (products * products).sum((0, 2, 3))
+    return torch.where(size > 0, (products * logs).sum((0, 2, 3)) / size, 1.0)
+
+
+def parts_of_matrices(matrices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Values and outputs of each head, `M_h = W_out W_val`, both of the largest rank of a head."""
+    left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
+    rank = max(1, int((sizes > RANK * sizes.amax(-1, keepdim=True)).sum(-1).max()))
+    for u, s, v in zip(left[..., :rank], sizes[..., :rank].sqrt(), right[..., :rank, :], strict=True):
+        yield s[:, None] * v, u * s

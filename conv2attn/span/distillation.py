@@ -1,0 +1,300 @@
+"""Heads become convolutions where that costs little: the way back of the theorem, with its loss measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from numbers import Real
+from statistics import median
+from time import perf_counter
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import Patterns, Selection, call_network, check_network, first_weight
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.layers.attention.distilled import DistilledAttention, DistilledPlan
+from conv2attn.networks.conversion.network import Network
+from conv2attn.networks.conversion.replacement import copy_network, evaluating
+from conv2attn.networks.positions import Unread
+from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.records import Read, Reads
+from conv2attn.networks.reading.replay import MOST_RESIDUAL
+from conv2attn.networks.reading.sublayers import Sublayer, parts_of_matrices, sublayer_of
+from conv2attn.span.distillation_report import Distillation, DistilledLayer
+from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, effect_of
+from conv2attn.span.graded_facts.replacing import Replacing, batches_of, checked_labels
+from conv2attn.span.kernel_heads import KernelHead, kernel_head
+from conv2attn.span.reading import reads_of, rows_of_read
+from conv2attn.theory.basis import Sides
+
+FEWEST_IMAGES = 6
+"""Two to measure tables, two to choose heads, and two that are held out, for a standard error."""
+ROUNDS = 5
+"""Runs of each network, one after the other, of which the median time is given."""
+KERNEL_PARTS = ("kernel", "scale", "from_leading", "by_leading")
+SCORE_PARTS = ("query", "query_bias", "key", "key_bias")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A layer whose heads may become convolutions: its parts, the heads as convolutions, and what each costs alone."""
+
+    name: str
+    sides: Sides
+    leading: int
+    weights: tuple[Tensor, Tensor | None]
+    sublayer: Sublayer
+    heads: dict[int, KernelHead]
+    costs: dict[int, float]
+    note: str
+
+    @property
+    def groups(self) -> list[tuple[int, ...]]:
+        """Heads that are replaced together: those whose scores are not read first, then each of the others.
+
+        None where a head whose scores are not read cannot be replaced.
+        """
+        unread = self.sublayer.unread
+        if not set(unread) <= self.heads.keys():
+            return []
+        return [*([unread] if unread else []), *((head,) for head in self.heads if head not in unread)]
+
+
+Group = tuple[Candidate, tuple[int, ...]]
+
+
+def distil(
+    network: Network,
+    example_input: Any,
+    *,
+    max_loss: float,
+    kernel_size: int = 7,
+    heads: Mapping[str, Sequence[int]] | None = None,
+    labels: Tensor | Sequence[int] | None = None,
+    only: Patterns = (),
+    skip: Patterns = (),
+) -> Distillation[Network]:
+    """A copy of a network in which heads are depthwise convolutions, as many as cost at most `max_loss` together.
+
+    The table of a head is its mean attention by displacement over a third of the images, cut to a kernel. A second
+    third chooses: heads that cost at most `max_loss` alone are tried in the order of their costs, and the largest
+    number of them that costs at most `max_loss` at once is kept. What the copy loses is measured on the last third.
+    A cost is the mean of `|y' - y| / |y|` over images, y being the first tensor of the output; with labels, the
+    increase of the cross entropy.
+
+    A layer can be distilled if its module maps tokens (batch, tokens, channels) on one grid to tokens by
+    `sum_h A_h x M_h^T + b`, and the attention of heads that stay is a softmax of inner products of affine maps of x.
+    Other layers stay. The copy takes images of the same size only.
+
+    Args:
+        example_input: a tensor of six images at least, or a loader of such batches.
+        max_loss: positive and finite.
+        kernel_size: odd, of all axes.
+        heads: those that may be replaced, by layer; all by default.
+        labels: the class of each image.
+        only, skip: glob patterns of the names of layers that may be distilled, or are left.
+    Raises:
+        UsageError: an argument is of another kind (C2A006) or out of range (C2A001), there are fewer than six images,
+            or no layer or head has such a name (C2A006, C2A008).
+        UnsupportedError: the copy does not compute what the network computes under the maps of its convolutions
+            (C2A122).
+    Source: the reverse of Cordonnier et al. 2020, Theorem 1; a table in place of attention: docs/heads.md.
+    """
+    check_network(network)
+    check_options(max_loss, kernel_size)
+    images = torch.cat(batches_of(network, example_input))
+    if len(images) < FEWEST_IMAGES:
+        reason = f"distilling needs {FEWEST_IMAGES} images, a third of them held out; there are {len(images)}"
+        raise UsageError("C2A006", reason, "Pass more images with --inputs.")
+    classes = checked_labels(labels, len(images))
+    held = torch.arange(len(images)) % 3 == 2
+    chosen_by, held_classes = (None if classes is None else classes[each] for each in (~held, held))
+    replacing = Replacing(network, images[~held], "position", heads, chosen_by)
+    reads = reads_of(network, images[~held], only=Selection.of(only, skip))
+    replacing.check(reads)
+    candidates = candidates_of(network, reads, replacing, images[~held], kernel_size)
+    chosen = chosen_groups([each for each in candidates if isinstance(each, Candidate)], replacing.runs, max_loss)
+    layers = tuple(row_of(each, chosen) for each in candidates)
+    if not chosen:
+        return Distillation(network, layers, kernel_size, max_loss, int(held.sum()))
+    distilled = with_layers_distilled(network, chosen)
+    effect = effect_of(changes_held_out(network, distilled, chosen, images[held], held_classes))
+    seconds = median_times((network, distilled), images[held])
+    return Distillation(distilled, layers, kernel_size, max_loss, int(held.sum()), effect, seconds)
+
+
+def check_options(max_loss: Any, kernel_size: Any) -> None:
+    """Refuses a loss that is not positive and finite, and a kernel that is not odd (C2A001)."""
+    number = isinstance(max_loss, Real) and not isinstance(max_loss, bool)
+    if not number or not 0 < float(max_loss) < float("inf"):
+        raise UsageError("C2A001", f"max_loss={max_loss!r} is not a positive finite number", "Pass 0.01, say.")
+    if type(kernel_size) is not int or kernel_size < 1 or kernel_size % 2 == 0:
+        raise UsageError("C2A001", f"kernel_size={kernel_size!r} is not an odd number from 1", "Pass 7, say.")
+
+
+def candidates_of(
+    network: nn.Module, reads: Reads, replacing: Replacing, images: Tensor, kernel_size: int
+) -> list[Candidate | DistilledLayer]:
+    """Each layer with what its heads cost, or with the reason why it stays."""
+    found: list[Candidate | DistilledLayer] = []
+    perturbed = Perturbed(network, images)
+    for read in reads:
+        candidate = candidate_of(read, reads, perturbed, replacing, kernel_size)
+        if isinstance(candidate, Candidate):
+            found.append(candidate)
+            continue
+        replacing.refuse(read.name, candidate)
+        count = read.attention.shape[1] if isinstance(read.attention, Tensor) else 0
+        found.append(DistilledLayer(read.name, count, (), (None,) * count, candidate))
+    return found
+
+
+def candidate_of(
+    read: Read, reads: Reads, perturbed: Perturbed, replacing: Replacing, kernel_size: int
+) -> Candidate | str:
+    """A layer with what each of its heads costs as a convolution, or the reason why it stays."""
+    rows = rows_of_read(read, None, None, reads.counts)
+    if isinstance(rows, Unread):
+        return rows.reason
+    if read.weights is None:
+        return read.notes[0]
+    sides, leading = rows.grid.keys, rows.extra
+    why, mean = replacing.mean_of(read, sides, leading)
+    if mean is None:
+        return why
+    sublayer = sublayer_of(perturbed, read.name, read.weights[0], leading + prod(sides))
+    if isinstance(sublayer, str):
+        return sublayer
+    wanted = range(len(mean)) if replacing.only is None else replacing.only.get(read.name, ())
+    heads, costs, notes = dict[int, KernelHead](), dict[int, float](), [sublayer.why] if sublayer.why else []
+    for head in sorted(set(wanted)):
+        if not 0 <= head < len(mean):
+            replacing.refuse(read.name, f"there is no head {head} beside those from 0 to {len(mean) - 1}")
+        found = kernel_head(mean[head], sides, leading, kernel_size)
+        if isinstance(found, str):
+            notes.append(found)
+            continue
+        heads[head] = found
+        costs[head] = cost(replacing.runs.changes({read.name: {head: found.map}}))
+    note = "; ".join(dict.fromkeys(notes))
+    return Candidate(read.name, sides, leading, read.weights, sublayer, heads, costs, note)
+
+
+def cost(values: ByImage) -> float:
+    """The increase of the cross entropy, or without labels the change of the output; a mean over images."""
+    return float((values.change if values.loss is None else values.loss).mean())
+
+
+def chosen_groups(candidates: Sequence[Candidate], runs: ForcedRuns, max_loss: float) -> list[Group]:
+    """The largest number of groups, in the order of their costs, that costs at most this at once."""
+    alone: list[tuple[float, Group]] = []
+    for candidate in candidates:
+        least = 0.0
+        for group in candidate.groups:
+            one: Group = (candidate, group)
+            own = candidate.costs[group[0]] if len(group) == 1 else cost(runs.changes(maps_of([one])))
+            least = max(least, own) if group == candidate.sublayer.unread else least
+            alone.append((max(least, own), one))
+    order = [group for least, group in sorted(alone, key=lambda each: each[0]) if least <= max_loss]
+    fits, most = 0, len(order)
+    while fits < most:
+        middle = (fits + most + 1) // 2
+        if cost(runs.changes(maps_of(order[:middle]))) <= max_loss:
+            fits = middle
+        else:
+            most = middle - 1
+    return order[:fits]
+
+
+def maps_of(groups: Sequence[Group]) -> dict[str, dict[int, Tensor]]:
+    """The maps of heads by layer."""
+    maps: dict[str, dict[int, Tensor]] = {}
+    for candidate, heads in groups:
+        maps.setdefault(candidate.name, {}).update({head: candidate.heads[head].map for head in heads})
+    return maps
+
+
+def row_of(candidate: Candidate | DistilledLayer, chosen: Sequence[Group]) -> DistilledLayer:
+    """What became of a layer."""
+    if isinstance(candidate, DistilledLayer):
+        return candidate
+    count = len(candidate.weights[0])
+    convolved = tuple(sorted(maps_of(chosen).get(candidate.name, {})))
+    costs = tuple(candidate.costs.get(head) for head in range(count))
+    return DistilledLayer(candidate.name, count, convolved, costs, candidate.note)
+
+
+def with_layers_distilled(network: Network, chosen: Sequence[Group]) -> Network:
+    """A copy of the network with these heads as convolutions."""
+    distilled: Network = copy_network(network).eval()
+    for name, heads in maps_of(chosen).items():
+        candidate = next(each for each, _ in chosen if each.name == name)
+        path = candidate.sublayer.name
+        like = first_weight(distilled.get_submodule(path))
+        assert like is not None
+        parent, _, child = path.rpartition(".")
+        setattr(distilled.get_submodule(parent), child, distilled_layer(candidate, sorted(heads), like))
+    return distilled
+
+
+def distilled_layer(candidate: Candidate, convolved: Sequence[int], like: Tensor) -> DistilledAttention:
+    """The layer with these heads as convolutions, in the dtype and on the device of `like`."""
+    matrices, bias = candidate.weights
+    attending = [head for head in range(len(matrices)) if head not in convolved]
+    values, outputs = zip(*parts_of_matrices(matrices[[*attending, *convolved]]), strict=True)
+    heads, scores = [candidate.heads[head] for head in convolved], candidate.sublayer.scores
+    d_out, d_in = matrices.shape[1:]
+    parts = {
+        "value": torch.cat(values),
+        "output": torch.cat(outputs, 1),
+        "bias": torch.zeros(d_out) if bias is None else bias,
+        **{name: torch.stack([getattr(head, name) for head in heads]) for name in KERNEL_PARTS},
+    }
+    d_key = 0
+    for name in SCORE_PARTS:
+        part = torch.empty(0, *([d_in] if name in ("query", "key") else []))
+        if attending:
+            assert scores is not None
+            part, d_key = getattr(scores, name)[attending].flatten(0, 1), scores.query.shape[1]
+        parts[name] = part
+    sizes = (len(attending), len(convolved), d_in, d_key, len(values[0]), d_out)
+    kernel_size = tuple(heads[0].kernel.shape)
+    layer = DistilledAttention(
+        DistilledPlan(candidate.sides, candidate.leading, *sizes, kernel_size, candidate.sublayer.returned)
+    ).to(like)
+    for name, part in parts.items():
+        layer.get_parameter(name).data = part.to(like).contiguous()
+    return layer.eval()
+
+
+def changes_held_out(
+    network: nn.Module, distilled: nn.Module, chosen: Sequence[Group], images: Tensor, labels: Tensor | None
+) -> ByImage:
+    """What the copy changes on images that were held out.
+
+    Raises:
+        UnsupportedError: its outputs are not those of the network under the maps of its convolutions (C2A122).
+    """
+    runs = ForcedRuns(network, images, images, labels)
+    forced = runs.outputs(maps_of(chosen)).flatten(1)
+    outputs = ForcedRuns(distilled, images, images, None).plain
+    apart = float(((outputs.flatten(1) - forced).norm(dim=-1) / forced.norm(dim=-1)).max())
+    if not apart <= MOST_RESIDUAL:
+        reason = f"the distilled network is {apart:.1e} off the network under the same maps"
+        raise UnsupportedError("C2A122", reason, "Leave layers out with --skip.")
+    return runs.changed(outputs)
+
+
+def median_times(networks: Sequence[nn.Module], images: Tensor) -> tuple[float, float]:
+    """The median time of a run of each of two networks on these images, in seconds, one after the other."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for round_ in range(ROUNDS + 1):
+        for network, taken in zip(networks, times, strict=True):
+            start = perf_counter()
+            with evaluating(network), torch.no_grad():
+                call_network(network, images)
+            if round_:
+                taken.append(perf_counter() - start)
+    return median(times[0]), median(times[1])

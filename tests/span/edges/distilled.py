@@ -1,0 +1,301 @@
+"""Heads that became convolutions compute what the heads computed; the others stay; the loss is that of a loop."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.layers.attention.distilled import DistilledAttention
+from conv2attn.span import distil, distillation
+from conv2attn.span.graded_facts.replacement_maps import replacement
+from conv2attn.span.kernel_heads import kernel_head
+
+SIDES, HEADS, WIDTH = (4, 5), 3, 12
+CELLS = list(itertools.product(*map(range, SIDES)))
+WEIGHTS = [[0.02, 0.05, 0.1], [0.2, 0.15, 0.03], [0.04, 0.06, 0.08]]
+"""The table of head 0, by rows and columns of the displacement from -1; the class token has the rest."""
+
+
+def table_of_head_0():
+    """A map (queries, keys) of the class token and the grid, pair by pair."""
+    table = torch.zeros(1 + len(CELLS), 1 + len(CELLS))
+    table[0] = 1 / (1 + len(CELLS))
+    for (q, at), (k, to) in itertools.product(enumerate(CELLS, 1), repeat=2):
+        down, right = to[0] - at[0] + 1, to[1] - at[1] + 1
+        if 0 <= down <= 2 and 0 <= right <= 2:
+            table[q, k] = WEIGHTS[down][right]
+    table[1:, 0] = 1 - table[1:].sum(1)
+    return table
+
+
+class Attention(nn.Module):
+    """Head 0 reads a fixed table by displacement, the others content."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.qkv.weight.data *= 4
+        self.register_buffer("logs", table_of_head_0().log())
+
+    def forward(self, tokens):
+        query, key, value = self.qkv(tokens).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        scores = query @ key.mT / (WIDTH // HEADS) ** 0.5
+        fixed = self.logs.expand(tokens.shape[0], 1, -1, -1)
+        scores = torch.cat([fixed, scores[:, 1:]], 1)
+        return self.proj((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))
+
+
+class Network(nn.Module):
+    """A class token, 4x5 patches, and one or more sublayers of attention with residuals."""
+
+    def __init__(self, depth=1, attention=Attention):
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, WIDTH, 2, 2), nn.Linear(WIDTH, 4)
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(depth))
+        self.layers = nn.ModuleList(attention() for _ in range(depth))
+        self.extra, self.at = nn.Parameter(torch.randn(1, 1, WIDTH)), nn.Parameter(torch.randn(1, 21, WIDTH))
+
+    def forward(self, image):
+        tokens = self.stem(image).flatten(2).mT
+        tokens = torch.cat([self.extra.expand(image.shape[0], -1, -1), tokens], 1) + self.at
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            tokens = tokens + layer(norm(tokens))
+        return self.head(tokens.mean(1))
+
+
+def network_of(depth=1, attention=Attention):
+    torch.manual_seed(0)
+    return Network(depth, attention).eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.randn(9, 3, 8, 10, generator=torch.Generator().manual_seed(1))
+
+
+@torch.no_grad()
+def test_a_head_by_position_becomes_its_convolution_and_heads_by_content_stay(images):
+    network = network_of()
+    before = network(images)
+    result = distil(network, images, max_loss=1e-4, kernel_size=3)
+    (layer,) = result.layers
+    assert layer.convolved == (0,)
+    assert layer.costs[0] < 1e-6 < 1e-4 < min(layer.costs[1:])
+    found = result.network.layers[0]
+    assert isinstance(found, DistilledAttention)
+    assert torch.allclose(found.kernel[0] * found.scale[0].mean(), torch.tensor(WEIGHTS), atol=1e-6)
+    assert torch.allclose(result.network(images), before, atol=1e-5)
+    assert torch.equal(network(images), before)
+    assert (result.exit_code, result.effect.change < 1e-5) == (0, True)
+
+
+@torch.no_grad()
+def test_the_loss_is_that_of_a_loop_on_the_images_held_out(images):
+    """Every head is replaced; each map is formed pair by pair from the first, fourth, seventh of the images."""
+    network, labels = network_of(), [0, 1, 2, 3, 0, 1, 2, 3, 0]
+    result = distil(network, images, max_loss=100, kernel_size=3, labels=labels)
+    assert result.layers[0].convolved == (0, 1, 2)
+    measured = [place for place in range(9) if place % 3 != 2][::2]
+    maps = mean_maps(network, images[measured])
+    moved, losses = [], []
+    for place in (2, 5, 8):
+        plain, forced = network(images[place : place + 1])[0], by_maps(network, images[place], maps)
+        moved.append(float((forced - plain).norm() / plain.norm()))
+        losses.append(float((plain.softmax(0)[labels[place]] / forced.softmax(0)[labels[place]]).log()))
+    assert result.effect.change == pytest.approx(np.mean(moved), rel=1e-3)
+    assert result.effect.loss == pytest.approx(np.mean(losses), rel=1e-2, abs=1e-4)
+    assert result.effect.change > 0.01
+
+
+def attention_of(layer, tokens):
+    """The attention of each head on the tokens of one image."""
+    query, key, value = (layer.qkv(tokens)[:, i * WIDTH :][:, :WIDTH].split(WIDTH // HEADS, 1) for i in range(3))
+    maps = [table_of_head_0(), *(torch.softmax(q @ k.T / 2, 1) for q, k in zip(query[1:], key[1:], strict=True))]
+    return maps, value
+
+
+def tokens_of(network, image):
+    patches = network.stem(image[None])[0].flatten(1).T
+    return torch.cat([network.extra[0], patches]) + network.at[0]
+
+
+def mean_maps(network, images):
+    """For each head the mean by displacement within 3x3, in rows that keep their sums."""
+    found = []
+    every = [attention_of(network.layers[0], network.norms[0](tokens_of(network, image)))[0] for image in images]
+    for head in range(HEADS):
+        mean = sum(maps[head] for maps in every) / len(every)
+        sums = {}
+        for (q, at), (k, to) in itertools.product(enumerate(CELLS, 1), repeat=2):
+            sums.setdefault((to[0] - at[0], to[1] - at[1]), []).append(float(mean[q, k]))
+        result = mean.clone()
+        for q, at in enumerate(CELLS, 1):
+            row = torch.zeros(len(CELLS))
+            for k, to in enumerate(CELLS):
+                away = (to[0] - at[0], to[1] - at[1])
+                row[k] = sum(sums[away]) / len(sums[away]) if max(map(abs, away)) <= 1 else 0
+            result[q, 1:] = row / row.sum() * mean[q, 1:].sum()
+        found.append(result)
+    return found
+
+
+def by_maps(network, image, maps):
+    tokens = tokens_of(network, image)
+    _, value = attention_of(network.layers[0], network.norms[0](tokens))
+    mixed = torch.cat([each @ v for each, v in zip(maps, value, strict=True)], 1)
+    return network.head((tokens + network.layers[0].proj(mixed)).mean(0))
+
+
+class Fused(Attention):
+    """Content alone, by torch's fused attention, with a tuple behind it."""
+
+    def forward(self, tokens):
+        query, key, value = self.qkv(tokens).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        return self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+@torch.no_grad()
+def test_more_heads_are_replaced_the_more_they_may_cost_and_at_once_they_cost_no_more(images):
+    network, counts = network_of(2, Fused), []
+    for max_loss in (1e-3, 0.1, 0.2, 0.4, 100):
+        result = distil(network, images, max_loss=max_loss)
+        counts.append(sum(len(layer.convolved) for layer in result.layers))
+        assert all(layer.costs[head] <= max_loss for layer in result.layers for head in layer.convolved)
+    assert counts == sorted(counts)
+    assert counts[0] == 0 < counts[2] < counts[-1] == 6
+
+
+def test_where_nothing_is_replaced_the_result_says_so(images):
+    result = distil(network_of(1, Fused), images, max_loss=1e-6)
+    assert (result.exit_code, result.effect, result.seconds) == (3, None, None)
+    assert str(result).startswith("0 of 3 heads became convolutions")
+
+
+@torch.no_grad()
+def test_named_heads_alone_are_replaced(images):
+    result = distil(network_of(2, Fused), images, max_loss=100, heads={"layers.1": [2]})
+    assert [layer.convolved for layer in result.layers] == [(), (2,)]
+
+
+@pytest.mark.parametrize("planted", ["transposed kernel", "scale of another query", "heads exchanged"])
+def test_a_wrong_table_is_caught(planted, images, monkeypatch):
+    own = distillation.distilled_layer
+
+    def wrong(*arguments):
+        layer = own(*arguments)
+        if planted == "transposed kernel":
+            layer.kernel.data = layer.kernel.data.mT.contiguous()
+        elif planted == "scale of another query":
+            layer.scale.data = layer.scale.data.roll(1, 1)
+        else:
+            layer.kernel.data = layer.kernel.data.flip(0)
+        return layer
+
+    monkeypatch.setattr(distillation, "distilled_layer", wrong)
+    with pytest.raises(UnsupportedError, match="C2A122 the distilled network is"):
+        distil(network_of(), images, max_loss=100, kernel_size=3)
+
+
+def test_a_kernel_of_the_whole_grid_is_the_replacement_by_position():
+    attention = torch.rand(21, 21, generator=torch.Generator().manual_seed(3)).softmax(-1).double()
+    found = kernel_head(attention, SIDES, 1, 9)
+    assert torch.allclose(found.map.double(), replacement(attention, "position", SIDES, 1), atol=1e-7)
+
+
+class Scored(Attention):
+    """Scores with a fixed part of their own in head 1, and a mask beside the tokens in the call."""
+
+    def forward(self, tokens):
+        query, key, value = self.qkv(tokens).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        scores = query @ key.mT / 2
+        bias = torch.zeros(1, HEADS, 21, 21, dtype=scores.dtype)
+        bias[:, 1] = torch.linspace(0, 3, 21, dtype=scores.dtype)
+        return self.proj(((scores + bias).softmax(-1) @ value).transpose(1, 2).flatten(2))
+
+
+@torch.no_grad()
+def test_a_head_whose_scores_are_not_read_becomes_a_convolution_before_any_other(images):
+    network = network_of(1, Scored)
+    for max_loss in (0.05, 0.1, 0.2, 0.3, 100):
+        (layer,) = distil(network, images, max_loss=max_loss).layers
+        assert not layer.convolved or 1 in layer.convolved
+        assert "no inner products" in layer.note
+    assert layer.convolved == (0, 1, 2)
+
+
+class Normed(Attention):
+    """A norm behind the output: the module is no sum over heads."""
+
+    def forward(self, tokens):
+        return F.layer_norm(super().forward(tokens), [WIDTH])
+
+
+def test_a_module_that_does_more_than_attend_stays_with_the_reason(images):
+    result = distil(network_of(1, Normed), images, max_loss=100)
+    assert result.layers[0].convolved == ()
+    assert "takes its tokens and returns its output" in result.layers[0].note
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_loss": 0}, "C2A001 max_loss=0 is not a positive finite number"),
+        ({"max_loss": float("nan")}, "C2A001 max_loss=nan"),
+        ({"max_loss": 1, "kernel_size": 4}, "C2A001 kernel_size=4 is not an odd number"),
+        ({"max_loss": 1, "heads": {"layers.7": [0]}}, "C2A008 no layer that attends is called 'layers.7'"),
+        ({"max_loss": 1, "heads": {"layers.0": [9]}}, "C2A006 layers.0: heads cannot be replaced: there is no head 9"),
+        ({"max_loss": 1, "labels": [0, 1]}, "C2A006 labels are 2 numbers"),
+    ],
+)
+def test_wrong_arguments_are_refused(options, said, images):
+    with pytest.raises(UsageError, match=said):
+        distil(network_of(), images, **options)
+
+
+def test_few_images_are_refused(images):
+    with pytest.raises(UsageError, match="distilling needs 6 images, a third of them held out; there are 5"):
+        distil(network_of(), images[:5], max_loss=1)
+
+
+def test_a_distilled_layer_refuses_other_tokens_and_masks(images):
+    layer = distil(network_of(), images, max_loss=1e-4, kernel_size=3).network.layers[0]
+    for call in (lambda: layer(torch.ones(1, 22, WIDTH)), lambda: layer(torch.ones(1, 21, WIDTH), torch.ones(21))):
+        with pytest.raises(UsageError, match="C2A120 a distilled layer of 21x12 tokens is called with"):
+            call()
+
+
+@torch.no_grad()
+def test_the_command_writes_a_network_that_is_loaded_bit_for_bit(images, tmp_path):
+    torch.save(network_of().state_dict(), tmp_path / "network.pt")
+    np.save(tmp_path / "images.npy", images.numpy())
+    call = ["distil", tmp_path / "network.pt", "-o", tmp_path / "out.pt", "--inputs", tmp_path / "images.npy"]
+    call = [str(each) for each in [*call, "--kernel-size", "3", "--arch", f"{__file__}:network_of"]]
+    refused = CliRunner().invoke(main, [*call, "--max-loss", "1e-9", "--format", "json"])
+    assert (refused.exit_code, (tmp_path / "out.pt").exists()) == (3, False)
+    result = CliRunner().invoke(main, [*call, "--max-loss", "1e-4", "--heads", "auto", "--format", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["layers"][0]["convolved"] == [0]
+    assert told["effect"]["change"] < 1e-5
+    wanted = distil(network_of(), images, max_loss=1e-4, kernel_size=3).network
+    again = conv2attn.load(tmp_path / "out.pt", model=network_of())
+    assert torch.equal(again(images), wanted(images))
+    assert CliRunner().invoke(main, [*call, "--max-loss", "1e-4"]).exit_code == 2
+    assert CliRunner().invoke(main, [*call, "--max-loss", "1e-4", "--force"]).exit_code == 0
+
+
+def test_programs_compute_the_distilled_network(images, tmp_path):
+    result = distil(network_of(), images, max_loss=1e-4, kernel_size=3)
+    conv2attn.save(result.network, tmp_path / "out.pt2", example_input=images)
+    program = torch.export.load(tmp_path / "out.pt2").module()
+    with torch.no_grad():
+        assert torch.allclose(program(images), result.network(images), atol=1e-6)
