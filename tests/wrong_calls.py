@@ -202,6 +202,10 @@ CALLS = {
     f"{TRAIN} --arch x": "C2A004",
     f"{TRAIN} --terms q.k": "C2A002 terms='q.k' is not a sum of qk, qr, uk and vr. Write vr, qr, qk+qr",
     f"{TRAIN} --absolute none --attention-dropout 1": "C2A001 attention_dropout=1.0 is not at least 0 and less than 1",
+    # these changed nothing
+    "train resnet --data digits -o run --heads 9": "C2A004 --heads changes nothing in a resnet. Leave it out",
+    "train quadratic --data digits -o run --alpha 3": "C2A004 --alpha changes nothing without --only or --skip",
+    f"{HYBRID} --width 8 --only stem": "C2A004 --width changes nothing in the network of net.pt",
     # this converted nothing
     f"{HYBRID} --only ''": "C2A008 the pattern '' fits no convolution",
     f"{HYBRID} --only ' '": "C2A008 the pattern ' ' fits no convolution",
@@ -209,6 +213,7 @@ CALLS = {
     "figures empty -o new": "C2A301 empty/metrics.csv does not exist",
     "figures empty -o new --query 1": "C2A006 --query '1' is not a row and a column. Write 3,4, say",
     "reproduce tables --run quadratic": "C2A006 --run 'quadratic' is not MODEL=FOLDER",
+    "reproduce tables --run quadratic=nothing": "C2A301 nothing is not a folder. Pass the folder of a run",
     "reproduce tables --run nothing=empty": "C2A002 'nothing' is no model of the tables",
     "reproduce starts new.csv --part 3/2": "C2A006 --part '3/2' is not one of several shares",
     "reproduce starts new.csv --data cifar": "C2A002 --data cifar is not one of fashion-mnist, digits,",

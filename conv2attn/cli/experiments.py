@@ -29,7 +29,7 @@ from conv2attn.cli.options import (
     reading_options,
     reporting,
 )
-from conv2attn.errors import UsageError
+from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.lab.training_recipe import NETWORK_KINDS, TrainingRecipe
 from conv2attn.suffixes import NETWORK_SUFFIXES
 
@@ -99,6 +99,11 @@ def train(
                     "C2A004", f"{option_of(name)} changes nothing beside --resume", "Leave out one of both."
                 )
     recipe = None if kind is None else TrainingRecipe(kind, **arguments)
+    for name in recipe.unused if recipe else ():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            network = f"in the network of {recipe.start}" if recipe and recipe.start else "in a resnet"
+            where = "without --only or --skip" if name == "alpha" else network
+            raise UsageError("C2A004", f"{option_of(name)} changes nothing {where}", "Leave it out.")
     folder = next(each for each in (resume, output, f"runs/{kind}-{Path(arguments['data']).name}") if each is not None)
     from conv2attn.lab.training import train as run_training
 
@@ -237,8 +242,14 @@ def reproduce() -> None:
 
 
 def parse_model_run(text: str) -> tuple[str, Path]:
-    """`quadratic=runs/quadratic-cifar` as the name of a model and the folder of its run; a ValueError otherwise."""
+    """`quadratic=runs/quadratic-cifar` as the name of a model and the folder of its run; a ValueError otherwise.
+
+    Raises:
+        CheckpointError: the folder is not there (C2A301).
+    """
     model, folder = text.split("=", 1)
+    if not Path(folder).is_dir():
+        raise CheckpointError("C2A301", f"{folder or repr(folder)} is not a folder", "Pass the folder of a run.")
     return model, Path(folder)
 
 

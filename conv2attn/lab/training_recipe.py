@@ -7,6 +7,10 @@ from typing import Any, Self, final
 from conv2attn.errors import UsageError
 from conv2attn.theory.score_terms import ScoreTerms
 
+OF_CLASSIFIERS = (
+    "width", "heads", "layers", "hidden", "patch", "terms", "absolute", "positions", "dropout", "attention_dropout",
+)  # fmt: skip
+"""The settings of a fresh attention classifier."""
 NETWORK_KINDS = ("quadratic", "generalised", "learned", "resnet")
 OF_NETWORK, OF_DATA, OF_OPTIMISATION = "Network", "Data", "Optimisation"
 
@@ -154,6 +158,16 @@ class TrainingRecipe:
         if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
             reason = f"milestones={self.milestones} are not epochs from 1 on in rising order"
             raise UsageError("C2A001", reason, "Write the epochs in rising order, such as 80,150,250.")
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The settings that change nothing beside the others.
+
+        >>> TrainingRecipe("resnet").unused[:3], TrainingRecipe("learned").unused
+        (('heads', 'layers', 'hidden'), ('alpha',))
+        """
+        of_network = OF_CLASSIFIERS if self.start else OF_CLASSIFIERS[1:] if self.kind == "resnet" else ()
+        return (*of_network, *(() if self.only or self.skip else ("alpha",)))
 
     @property
     def classifier_width(self) -> int:
