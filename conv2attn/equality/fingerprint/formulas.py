@@ -2,6 +2,9 @@
 
 An oracle of the name "exp" gives equal numbers for equal arguments, and unforeseeable ones otherwise: it hashes all
 residues of all operands together, so that two different arguments look alike only if they agree modulo every prime.
+
+A maximum does not depend on the order of its numbers, and neither may its oracle: `max(a, b)` is the hash of the sum of
+two hashes, those of "max of" and a, and of "max of" and b. So `max(b, a)` is the same number, and `max(a, c)` another.
 """
 
 import math
@@ -128,8 +131,8 @@ def matmul(field: Field, a: Residues, b: Residues) -> Residues:
     return Residues(values, None, True, min(NOT_NEGATIVE, a.sign, b.sign), **product_facts(a, b, terms))
 
 
-def lanes(field: Field, name: str, *operands: Residues) -> Tensor:
-    """k independent keyed hashes of all residues of all operands, 64 bits each, (k, *shape)."""
+def keyed_hashes(field: Field, name: str, *operands: Residues) -> Tensor:
+    """One hash for each prime of all residues of all operands, by independent keys: 64 bits each, (k, *shape)."""
     shape = torch.broadcast_shapes(*(each.shape for each in operands))
     operands = tuple(each.with_axes(len(shape)) for each in operands)
     result = torch.empty(field.count, *shape, dtype=torch.int64)
@@ -151,7 +154,7 @@ def lanes(field: Field, name: str, *operands: Residues) -> Tensor:
     return result
 
 
-def finish(field: Field, hashes: Tensor) -> Tensor:
+def hashes_as_residues(field: Field, hashes: Tensor) -> Tensor:
     """63 bits of each hash as a residue, almost uniformly."""
 
     def block(prime: int, x: Tensor, out: Tensor) -> None:
@@ -164,7 +167,7 @@ def finish(field: Field, hashes: Tensor) -> Tensor:
 
 def oracle(field: Field, name: str, *operands: Residues, finite: bool = False, sign: int = ANY_SIGN) -> Residues:
     """An unknown function of this name, of which only the sign and whether it is finite are known."""
-    values = finish(field, lanes(field, name, *operands))
+    values = hashes_as_residues(field, keyed_hashes(field, name, *operands))
     mark, sound = unusable(values.shape[1:], *operands), all(each.finite for each in operands)
     kept = values if mark is None else torch.where(mark > 0, 0, values)
     return Residues(kept, mark, finite and sound, sign if sound else ANY_SIGN)
@@ -173,8 +176,8 @@ def oracle(field: Field, name: str, *operands: Residues, finite: bool = False, s
 def symmetric(field: Field, name: str, a: Residues, b: Residues) -> Residues:
     """An oracle of two numbers in any order."""
     axes = max(len(a.shape), len(b.shape))
-    both = lanes(field, f"{name} of", a.with_axes(axes)) + lanes(field, f"{name} of", b.with_axes(axes))
-    values = finish(field, lanes(field, name, Residues(both)))
+    both = keyed_hashes(field, f"{name} of", a.with_axes(axes)) + keyed_hashes(field, f"{name} of", b.with_axes(axes))
+    values = hashes_as_residues(field, keyed_hashes(field, name, Residues(both)))
     return Residues(values, unusable(values.shape[1:], a, b), a.finite and b.finite)
 
 
@@ -189,9 +192,9 @@ def unordered(field: Field, name: str, a: Residues, axes: Sequence[int], keep: b
     along = [axis % len(a.shape) - len(a.shape) for axis in axes]
     if math.prod(a.shape[axis] for axis in along) > MOST_COMPARED:
         raise Undecided(f"{name} of so many")
-    hashes = lanes(field, f"{name} of", a)
+    hashes = keyed_hashes(field, f"{name} of", a)
     hashes = hashes.sum(along, keep) if along else hashes
-    return Residues(finish(field, lanes(field, name, Residues(hashes))), None, a.finite, a.sign)
+    return Residues(hashes_as_residues(field, keyed_hashes(field, name, Residues(hashes))), None, a.finite, a.sign)
 
 
 def inverse(field: Field, operand: Residues, constant: Tensor | None = None) -> Residues:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.families import ANY_DTYPE, COMMUTATIVE, MOVES, POLES, REFUSED, TOTAL
-from conv2attn.equality.fingerprint.formulas import lanes, oracle
+from conv2attn.equality.fingerprint.formulas import keyed_hashes, oracle
 from conv2attn.equality.fingerprint.moves import move
 from conv2attn.equality.fingerprint.numbers import is_whole
 from conv2attn.equality.fingerprint.residues import Residues, unusable
@@ -145,7 +145,7 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
     finite = base in TOTAL and all(map(math.isfinite, scalars)) and plain
     if base in COMMUTATIVE and len(operands) == 2 and bound["self"].dtype == bound["other"].dtype:
         name = f"{base} operand {bound['self'].dtype}"
-        hashes = [lanes(run.field, name, each.with_axes(out.dim())) for each in operands]
+        hashes = [keyed_hashes(run.field, name, each.with_axes(out.dim())) for each in operands]
         mark, sound = unusable(tuple(out.size()), *operands), all(each.finite for each in operands)
         operands, words = [Residues(hashes[0] + hashes[1], mark, sound)], ["both"]
     name = f"{func._schema.name.removesuffix('_')}.{func._overloadname}({', '.join(words)}) -> {out.dtype}"

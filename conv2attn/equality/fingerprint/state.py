@@ -3,7 +3,8 @@
 An example: the output `{"logits": y, "loss": None}` is the structure `(dict, [], ((str, "'logits'"), ("tensor",)),
 ((str, "'loss'"), (NoneType, "None")))`, and `[y]` are its tensors. The state of a network is a dictionary by the `id`
 of each module, tensor and function that it reaches: a change of a buffer, of an attribute or of a global list between
-two calls shows in it."""
+two calls shows in it.
+"""
 
 import dataclasses
 from types import CellType, FunctionType, MethodType, ModuleType

@@ -3,7 +3,8 @@ the input. Whatever reads their memory (numpy, tolist, pickling, a data pointer)
 
 An example: of an input `x` of shape (2, 3), the store holds 6 residues for each prime. `x.T` is another view of the
 same store, with size (3, 2), stride (1, 3) and offset 0, so that a write to it is seen in `x`. `torch.ones(3)` has a
-store of three real numbers; once 2 x is written into it, the store holds residues instead."""
+store of three real numbers; once 2 x is written into it, the store holds residues instead.
+"""
 
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any

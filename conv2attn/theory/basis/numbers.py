@@ -2,7 +2,8 @@
 
 Two quadratic heads of sharpness 5 at the pixels above and below the query are `HeadNumbers(centers=((-1.0, 0.0), (1.0,
 0.0)), alphas=(5.0, 5.0))`. A generalised head has an ellipse instead: one at the query itself that is twice as wide
-along columns is `ScoreEllipse(center=(0.0, 0.0), variances=(1.0, 4.0), sharpest=1.0)`."""
+along columns is `ScoreEllipse(center=(0.0, 0.0), variances=(1.0, 4.0), sharpest=1.0)`.
+"""
 
 import math
 from dataclasses import dataclass

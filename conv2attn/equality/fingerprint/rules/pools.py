@@ -1,4 +1,8 @@
-"""Rules of pooling: sums and maxima over windows."""
+"""Rules of pooling: sums and maxima over windows.
+
+An example: an average over the windows of two of (a, b, c) is the sums (a + b, b + c), each times the inverse of 2
+modulo each prime. A maximum is an oracle of the sums of two hashes, whose order does not count; see `formulas`.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.formulas import finish, lanes, mul, times, total
+from conv2attn.equality.fingerprint.formulas import hashes_as_residues, keyed_hashes, mul, times, total
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, POSITIVE, Residues, knowledge
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule
@@ -61,8 +65,8 @@ def _(
     inside = windows(torch.ones(1, *numbers.shape[-axes:], dtype=torch.int64), *where)
     if bool((inside == 0).any()):
         raise Undecided("a pool over nothing but padding")
-    hashes = windows(lanes(c.field, "max of", numbers), *where)
-    values = finish(c.field, lanes(c.field, "max", Residues(hashes)))
+    hashes = windows(keyed_hashes(c.field, "max of", numbers), *where)
+    values = hashes_as_residues(c.field, keyed_hashes(c.field, "max", Residues(hashes)))
     return Residues(values, None, numbers.finite, numbers.sign), None
 
 
@@ -129,9 +133,9 @@ def _(c: Call, self: Any, output_size: Any) -> tuple[Residues, None]:
     numbers = c.operand(self)
     if numbers.mark is not None:
         raise Undecided("a number that is not finite in a pool")
-    hashes = lanes(c.field, "max of", numbers)
+    hashes = keyed_hashes(c.field, "max of", numbers)
     for axis in range(-axes_of_pool(c), 0):
         parts = [hashes.narrow(axis, *window).sum(axis, keepdim=True) for window in adaptive(c, numbers, axis)]
         hashes = torch.cat(parts, axis)
-    values = finish(c.field, lanes(c.field, "max", Residues(hashes)))
+    values = hashes_as_residues(c.field, keyed_hashes(c.field, "max", Residues(hashes)))
     return Residues(values, None, numbers.finite, numbers.sign), None

@@ -1,7 +1,8 @@
 """Rules of sums into places: several numbers may go to one place, where they are added up.
 
 An example: `scatter_add` of (5, 6, 7) at the places (0, 0, 2) of (1, 1, 1) is (12, 1, 8). Residues are summed in the
-same places and taken modulo each prime; each result is a sum of at most 1 + 3 numbers, which bounds its size."""
+same places and taken modulo each prime; each result is a sum of at most 1 + 3 numbers, which bounds its size.
+"""
 
 import math
 from typing import Any
