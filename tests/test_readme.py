@@ -27,6 +27,11 @@ def test_it_fits_two_screens_and_each_of_three_results_stands_behind_its_block()
     assert languages == ["sh", "", "sh", "", "python", ""]
 
 
+def test_the_landing_page_has_the_same_commands_and_results():
+    page = (ROOT / "docs" / "index.md").read_text()
+    assert [block for _, block in BLOCKS] == [block for _, block in re.findall(r"```(\w*)\n(.*?)```", page, re.S)]
+
+
 def test_commands_run_in_their_order_and_say_what_the_readme_says(tmp_path):
     """In this process, which spares the start of Python: tests/test_packaging.py runs the installed command."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
