@@ -21,7 +21,10 @@ from conv2attn.networks.reading.token_grids import Placed, placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
 AT_ONCE = 2**28
-"""Bytes of attention that are kept at once: layers are captured in as few runs as that allows, one at least in each."""
+"""Bytes of attention that are kept at once, and of the largest attention of a run.
+
+Layers are captured in as few runs as that allows, one layer and two images at least in each.
+"""
 
 
 def read_network(network: nn.Module, example_input: Any, selection: Selection) -> Reads:
@@ -38,20 +41,39 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
     if not batches:
         raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
     sizes, counts = dict[str, int](), dict[str, tuple[int, ...]]()
+    first = batches[0][:2] if holds_images(batches[0]) else batches[0]
+    times = sum(map(len, batches)) / len(first) if all(map(holds_images, batches)) else float(len(batches))
 
     def see(attended: Attended, _: Running) -> None:
         count = attended.attention.numel() * attended.attention.element_size()
-        sizes[attended.name] = sizes.get(attended.name, 0) + count * len(batches)
+        sizes[attended.name] = sizes.get(attended.name, 0) + int(count * times)
         counts[attended.name] = tuple(attended.attention.shape[-2:])
 
-    with running(network, batches[0]):
-        Watch(network, see).run(lambda: call_network(network, batches[0]))
-        own = own_sides(network, batches[0])
+    with running(network, first):
+        Watch(network, see).run(lambda: call_network(network, first))
+        own = own_sides(network, first)
+    most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
+    batches = [part for batch in batches for part in parts_of(batch, most)]
     every = dict.fromkeys([*sizes, *own])
     named = chosen(network, {name: Unread("") for name in every if selection.wants(name)}, every, selection)
     unseen = {name: each for name, each in named.items() if name not in every}
     reading = Reading(network, batches, sizes, counts, own, unseen)
     return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
+
+
+def holds_images(batch: Any) -> bool:
+    """Whether a batch is a tensor of images, or of videos, whose first axis counts them."""
+    return isinstance(batch, Tensor) and batch.ndim >= 4 and len(batch) > 0
+
+
+def parts_of(batch: Any, most: int) -> list[Any]:
+    """A batch of images in parts of so many, two images at least in each; other inputs whole."""
+    if not holds_images(batch) or len(batch) <= most:
+        return [batch]
+    parts = list(batch.split(most))
+    if len(parts[-1]) == 1:
+        parts = [*parts[:-2], torch.cat(parts[-2:])]
+    return parts
 
 
 def own_sides(network: nn.Module, inputs: Any) -> dict[str, tuple[int, ...]]:

@@ -47,7 +47,8 @@ def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> A
 def error_of(replicates: Array) -> Array | None:
     """The standard error of an estimate from its replicates; None where there are none.
 
-    Of few replicates it is enlarged to what Student's distribution asks for, so that three errors cover 99 of 100.
+    Of few replicates it is enlarged as Student's distribution asks, for a coverage of 99 % by three errors;
+    docs/heads.md has the coverage that was measured.
     """
     count = len(replicates) - 1
     if not count:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from conv2attn import heads
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
+from conv2attn.networks.reading import phase
 from conv2attn.span.graded_facts import forced_runs
 
 SIDES = (3, 4)
@@ -378,3 +379,38 @@ def test_options_on_heads_that_do_not_fit_are_refused(options, said, images, tmp
     result = CliRunner().invoke(main, call)
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
+
+
+def test_reading_runs_as_many_images_at_once_as_memory_allows_with_the_same_facts(images, monkeypatch):
+    """Planted: parts in which an image is left out, or comes twice, change the facts."""
+    torch.manual_seed(0)
+    network, sizes = Transformer().eval(), []
+    wanted = heads(network, images)
+    network.head.register_forward_hook(lambda module, args, output: sizes.append(len(output)))
+    monkeypatch.setattr(phase, "AT_ONCE", 1)
+    found = heads(network, images)
+    assert max(sizes) == 3
+    assert [size for size in sizes if size > 1] == [2, *[2, 2, 3] * 2]
+    for one, other in zip(wanted.layers, found.layers, strict=True):
+        assert (one.images, one.grid) == (other.images, other.grid) == (7, SIDES)
+        for before, after in zip(one.heads, other.heads, strict=True):
+            assert after.relative == pytest.approx(before.relative, abs=1e-6)
+            assert after.distance == pytest.approx(before.distance, abs=1e-6)
+    parts = phase.parts_of
+    for planted in (lambda batch, most: parts(batch, most)[:-1], lambda batch, most: [*parts(batch, most), batch[:2]]):
+        monkeypatch.setattr(phase, "parts_of", planted)
+        assert heads(network, images).layers[0].images != 7
+
+
+@pytest.mark.parametrize(("count", "most", "parts"), [(7, 2, [2, 2, 3]), (3, 2, [3]), (4, 2, [2, 2]), (5, 9, [5])])
+def test_no_part_of_a_batch_is_a_single_image(count, most, parts):
+    batch = torch.arange(count)[:, None, None, None].expand(count, 3, 2, 2)
+    found = phase.parts_of(batch, most)
+    assert [len(each) for each in found] == parts
+    assert torch.equal(torch.cat(found), batch)
+
+
+def test_tokens_are_never_split():
+    """Their first axis need not count inputs: (tokens, batch, channels) has another."""
+    tokens = torch.zeros(9, 2, 4)
+    assert phase.parts_of(tokens, 2) == [tokens]
