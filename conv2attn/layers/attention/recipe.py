@@ -21,7 +21,7 @@ from conv2attn.layers.attention.storage import output_format, stored
 from conv2attn.theory.basis import AttentionGrid, Basis, HeadNumbers, Offset, Operator, Padding, Sites
 from conv2attn.torch_internals import assert_async
 
-POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
+POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting; freeze them"
 DEPENDS_ON_CONTENT = "its attention depends on the content"
 MOVED = "centres or sharpness moved: decide the engine again"
 DROPS_WEIGHTS = "it drops weights of its attention in training, each for itself"

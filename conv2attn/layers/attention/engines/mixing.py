@@ -98,9 +98,11 @@ class Mixing:
         image = blocks.permute(order)
         for axis, side in enumerate(queries):
             image = image.narrow(first + axis, 0, side)
-        image = image.flatten(first + axes - 1, first + axes)
-        image = image.movedim(-1, 1) if last else image
-        return image if sides[-1] == end else image.narrow(-1, 0, end)
+        tiled = first + axes - 1
+        *tiles, last_tile = image.unbind(tiled)
+        kept = end - len(tiles) * self.tilings[-1].queries
+        image = torch.cat([*tiles, last_tile.narrow(tiled, 0, kept)], tiled)
+        return image.movedim(-1, 1) if last else image
 
 
 def along(image: Tensor, dim: int, weights: Tensor) -> Tensor:
