@@ -107,6 +107,21 @@ def check_kind(argument: Any, name: str, kinds: Any, remedy: str) -> None:
         raise UsageError("C2A006", f"{name} is {str(argument)[:60]!r}, of class {type(argument).__name__}", remedy)
 
 
+def check_choice(argument: Any, name: str, choices: Iterable[str]) -> None:
+    """Refuses a word that is not one of those to choose from.
+
+    Raises:
+        UsageError: it is none of `choices` (C2A002).
+    Examples:
+        >>> check_choice("rows", "order", ("mixing", "channels"))
+        Traceback (most recent call last):
+        conv2attn.errors.UsageError: C2A002 order='rows' is not one of mixing, channels. Pass one of these.
+    """
+    names = tuple(choices)
+    if not isinstance(argument, str) or argument not in names:
+        raise UsageError("C2A002", f"{name}={argument!r} is not one of {', '.join(names)}", "Pass one of these.")
+
+
 def as_inputs(network: nn.Module, example_input: Any) -> Any:
     """The arguments of a network's call: a tensor, positional or named arguments; of a size, seeded noise in [-1, 1].
 

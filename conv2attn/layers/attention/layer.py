@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter, index
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import torch
 from torch import Tensor, fx, nn
 
+from conv2attn.arguments import check_choice
 from conv2attn.choices import StrideBy
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
 from conv2attn.layers.attention.encoding import Encoding
@@ -103,10 +104,7 @@ class MultiHeadSelfAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        if stride_by not in ("queries", "pooling"):
-            raise UsageError(
-                "C2A002", f"stride_by={stride_by!r} is neither 'queries' nor 'pooling'", "Pass one of both."
-            )
+        check_choice(stride_by, "stride_by", get_args(StrideBy))
         self.d_in, self.d_out, self.groups, self.stride_by = d_in, d_out, groups, stride_by
         self.d_head = min(d_in, d_out) if d_head is None else d_head
         self.d_key = encoding.d_position if d_key is None else d_key

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import check_choice
 from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError, real_number, whole_number
 from conv2attn.layers.attention import MultiHeadSelfAttention
@@ -91,11 +92,8 @@ def heads_for(
     Raises:
         AlphaError, UsageError: as `attention_for`.
     """
-    if content not in ("none", "silent"):
-        raise UsageError("C2A002", f"content={content!r} is neither 'none' nor 'silent'", "Pass one of both.")
-    hard = [name for name, family in FAMILIES.items() if family.sharpens]
-    if encoding not in hard:
-        raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(hard)}", "Pass one of these.")
+    check_choice(content, "content", ("none", "silent"))
+    check_choice(encoding, "encoding", (name for name, family in FAMILIES.items() if family.sharpens))
     weight = convolution.weight
     targets = torch.tensor(offsets, device="cpu")
     centers = targets.to(position_dtype(weight.dtype))

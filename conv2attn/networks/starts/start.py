@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from conv2attn.arguments import check_kind, check_network
+from conv2attn.arguments import check_choice, check_kind, check_network
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.networks.conversion.replacement import evaluating
 from conv2attn.networks.starts import kernel
@@ -107,14 +107,9 @@ def start_at_convolution(
     if type(seed) is not int or not 0 <= seed < 2**63:
         reason = f"seed={seed!r} is not a whole number from 0 to 2^63 - 1"
         raise UsageError("C2A001", reason, "Pass a whole number within these limits.")
-    for name, value, choices in (
-        ("positions", positions, ("waves", "given")),
-        ("content", content, ("silent", "drawn")),
-        ("draw", draw, ("kept", "torch")),
-    ):
-        if value not in choices:
-            reason = f"{name}={value!r} is neither {choices[0]!r} nor {choices[1]!r}"
-            raise UsageError("C2A002", reason, "Pass one of both.")
+    check_choice(positions, "positions", ("waves", "given"))
+    check_choice(content, "content", ("silent", "drawn"))
+    check_choice(draw, "draw", ("kept", "torch"))
     if not isinstance(values, nn.Module) and values not in ("kept", "blind"):
         reason = f"values={values!r} is not 'kept', 'blind' or a convolution"
         raise UsageError("C2A002", reason, "Pass one of them.")

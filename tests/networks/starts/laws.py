@@ -164,8 +164,8 @@ def test_a_draw_of_torch_is_torchs_and_leaves_the_generator_alone():
 
 def test_options_that_do_not_go_together_are_refused():
     for options, words in (
-        ({"content": "loud"}, "content='loud' is neither"),
-        ({"draw": "mine"}, "draw='mine' is neither"),
+        ({"content": "loud"}, "content='loud' is not one of silent, drawn"),
+        ({"draw": "mine"}, "draw='mine' is not one of kept, torch"),
         ({"values": "deaf"}, "values='deaf' is not"),
         ({"values": None}, "values=None is not"),
         ({"kernel_size": "picture"}, "kernel_size='picture' is not"),
@@ -376,7 +376,7 @@ def test_unsupported_models_are_refused_and_unchanged():
         ({"example_input": (1, -28, 28)}, "has a side below 1"),
         ({"example_input": torch.zeros(0, 1, 28, 28)}, "or there are none"),
         ({"alpha": "2"}, "alpha='2' is not"),
-        ({"positions": "x"}, "neither 'waves' nor 'given'"),
+        ({"positions": "x"}, "positions='x' is not one of waves, given"),
         ({"example_input": torch.randn(1, 3, 28, 28)}, "does not run on images of 1x3x28x28"),
         ({"example_input": torch.full((1, 1, 28, 28), math.nan)}, "are not finite"),
     ):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from conv2attn.arguments import check_choice
 from conv2attn.errors import GeometryError, UsageError
 from conv2attn.theory.basis.grid import AttentionGrid, Sides
 from conv2attn.theory.basis.operators.softmax import Positions, additive_scores
@@ -138,10 +139,7 @@ class LearnedSoftmax(Positions):
                 f"sides={sides} is not a positive number for each of {self.dimensions} axes",
                 "Pass one positive number for each axis.",
             )
-        if how not in ("grow", "interpolate"):
-            raise UsageError(
-                "C2A002", f"how={how!r} is neither 'grow' nor 'interpolate'", "Pass how='grow' or how='interpolate'."
-            )
+        check_choice(how, "how", ("grow", "interpolate"))
         resize = grown if how == "grow" else stretched
         pairs = zip(self.tables, sides, strict=True)
         return replace(self, tables=tuple(resize(table, max(1, side - 1)) for table, side in pairs))
