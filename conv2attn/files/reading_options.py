@@ -74,8 +74,8 @@ class Reading:
             if original is None or self.arch is not None or error.kind != full_name(type(original)):
                 raise
             network = load(path, model=original, **self.options())
-            source = Provenance(path, "network of conv2attn", error.kind, ("its code is that of the first network",))
-            with_provenance(network, source)
+            assumed = ("its code is that of the first network",)
+            with_provenance(network, Provenance(path, "network of conv2attn", error.kind, assumed))
         source, (mean, std) = provenance_of(network), self.normalisation()
         return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
 
