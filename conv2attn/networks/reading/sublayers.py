@@ -7,6 +7,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import FAILURES
+from conv2attn.errors import first_line
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.replay import MOST_RESIDUAL, Call, difference, fresh, parent
 from conv2attn.networks.reading.watch import Attended, Running, Watch
@@ -78,10 +80,15 @@ def sublayer_of(perturbed: Perturbed, name: str, matrices: Tensor, count: int) -
             handle.remove()
     why = "no module around it takes its tokens and returns its output"
     for each in names:
-        found = as_sublayer(each, modules[each], calls[each], matrices, count) if each in calls else why
+        if each not in calls:
+            continue
+        try:
+            found = as_sublayer(each, modules[each], calls[each], matrices, count)
+        except FAILURES as error:
+            found = f"it does not run alone on other tokens ({first_line(error)})"
         if isinstance(found, Sublayer):
             return found
-        why = found if found else why
+        why = found or why
     return why
 
 

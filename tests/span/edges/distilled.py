@@ -245,6 +245,21 @@ def test_a_module_that_does_more_than_attend_stays_with_the_reason(images):
     assert "takes its tokens and returns its output" in result.layers[0].note
 
 
+class Fragile(Fused):
+    """No batch of two in float64."""
+
+    def forward(self, tokens):
+        if tokens.dtype == torch.float64 and len(tokens) == 2:
+            raise RuntimeError("no such batch")
+        return super().forward(tokens)
+
+
+def test_a_module_that_does_not_run_alone_stays_with_the_reason(images):
+    result = distil(network_of(1, Fragile), images, max_loss=100)
+    assert result.layers[0].convolved == ()
+    assert "does not run alone on other tokens (no such batch)" in result.layers[0].note
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
