@@ -100,7 +100,8 @@ def symmetric(
     asked: list[tuple[Kind, Any]] = [("shift", shift), ("flip", flip), ("permute", permute)]
     passed = [(kind, value) for kind, value in asked if value is not None and value is not False]
     if len(passed) != 1:
-        raise UsageError("C2A004", f"{len(passed)} of shift, flip and permute are passed", "Pass one of them.")
+        count = f"{len(passed)} of shift, flip and permute are" if passed else "none of shift, flip and permute is"
+        raise UsageError("C2A004", f"{count} passed", "Pass one of them.")
     if options.get("also_sizes"):
         raise UsageError("C2A004", "a movement is of one size, and more are passed", "Ask for one size a call.")
     kind, amounts = passed[0]

@@ -162,7 +162,7 @@ def test_a_network_that_flips_like_its_input_is_symmetric(tmp_path):
 def test_symmetric_wants_one_movement_of_as_many_axes_as_the_input(tmp_path):
     torch.save(torch.nn.Conv2d(1, 2, 3), tmp_path / "net.pt")
     file, size = tmp_path / "net.pt", ("--input-size", "1x6x7")
-    refused("symmetric", file, *size, match="C2A004 0 of shift, flip and permute are passed")
+    refused("symmetric", file, *size, match="C2A004 none of shift, flip and permute is passed")
     refused("symmetric", file, *size, "--flip", "--permute", match="C2A004 2 of shift, flip and permute")
     refused("symmetric", file, *size, "--shift", "1", match="is not a number for each of 2 axes")
     refused("symmetric", file, *size, "--shift", "1;0", match="is not whole numbers with a comma between them")

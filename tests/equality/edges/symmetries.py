@@ -86,7 +86,7 @@ def test_attention_without_positions_commutes_with_permutations_and_with_positio
 def test_questions_that_make_no_sense_are_refused():
     conv = nn.Conv2d(2, 3, 3, 2, **CIRCULAR)
     for moved, words in (
-        ({}, "C2A004 0 of shift, flip and permute"),
+        ({}, "C2A004 none of shift, flip and permute is passed"),
         ({"shift": (1, 0), "flip": (0, 1)}, "C2A004 2 of shift, flip and permute"),
         ({"shift": (1,)}, r"C2A007 shift=\(1,\) is not a number for each of 2 axes"),
     ):
