@@ -17,7 +17,7 @@ from conv2attn.errors import UsageError
 from conv2attn.networks.capture import capture
 from conv2attn.networks.starts.parts import StartLayer
 from conv2attn.networks.starts.start_report import StartedHead, started_heads
-from conv2attn.networks.starts.trace import tokens_in
+from conv2attn.networks.starts.trace import before_layers
 
 Offset = tuple[int, ...]
 
@@ -58,19 +58,14 @@ class Shifts:
         Raises:
             UsageError: they are none, or not finite (C2A009).
         """
-        by_module = {layer.module: layer for layer in self.layers.values()}
 
-        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-            here = tokens_in(module, args, kwargs)[:, -self.tokens :].cpu().double()
-            check_finite(by_module[module].name, here)
-            action(by_module[module], here)
+        def before(layer: StartLayer, tokens: Tensor) -> None:
+            here = tokens[:, -self.tokens :].cpu().double()
+            check_finite(layer.name, here)
+            action(layer, here)
 
-        hooks = [module.register_forward_pre_hook(before, with_kwargs=True) for module in by_module]
-        try:
+        with before_layers(self.layers, before):
             call_network(self.network, self.inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def rows(
         self,

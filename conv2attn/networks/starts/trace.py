@@ -2,7 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -59,27 +61,35 @@ def trace_run(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any,
     def record_order(module: nn.Module, args: Any, output: Tensor) -> None:
         trace.order.append(names[module])
 
-    def record_tokens(layer: nn.Module, args: Any, kwargs: Any) -> None:
-        if names[layer] in trace.tokens:
-            reason = f"{names[layer]} runs twice, on tokens of two depths"
+    def record_tokens(layer: StartLayer, tokens: Tensor) -> None:
+        if layer.name in trace.tokens:
+            reason = f"{layer.name} runs twice, on tokens of two depths"
             raise UnsupportedError("C2A604", reason, "Take a network in which each layer runs once.")
-        trace.tokens[names[layer]] = tokens_in(layer, args, kwargs).detach().clone()
+        trace.tokens[layer.name] = tokens.detach().clone()
 
-    hooks = [module.register_forward_hook(record_order) for module in names if isinstance(module, Writer)]
-    hooks += [layer.module.register_forward_pre_hook(record_tokens, with_kwargs=True) for layer in layers.values()]
-    try:
-        with running(network, inputs):
-            call_network(network, inputs, seed)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks, running(network, inputs):
+        for module in names:
+            if isinstance(module, Writer):
+                hooks.enter_context(module.register_forward_hook(record_order))
+        hooks.enter_context(before_layers(layers, record_tokens))
+        call_network(network, inputs, seed)
     return trace
 
 
-def tokens_in(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    """The first tensor that a module was called with, as (batch, tokens, width)."""
-    first = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-    return first.transpose(0, 1) if getattr(module, "batch_first", True) is False else first
+@contextmanager
+def before_layers(layers: Mapping[str, StartLayer], action: Callable[[StartLayer, Tensor], None]) -> Iterator[None]:
+    """Within the block `action` is called before each layer with the tokens that it takes, (images, tokens, width)."""
+
+    def before(layer: StartLayer, module: nn.Module, args: Any, kwargs: Any) -> None:
+        first = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        batch_second = getattr(module, "batch_first", True) is False
+        action(layer, first.transpose(0, 1) if batch_second else first)
+
+    with ExitStack() as hooks:
+        for layer in layers.values():
+            hook = layer.module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
+            hooks.enter_context(hook)
+        yield
 
 
 def check_same_tokens(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any, trace: Trace) -> None:
