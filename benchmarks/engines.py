@@ -226,9 +226,9 @@ def rows_of(name: str, image: Tensor, native: nn.Module, ways: list[Way], run: A
 
 TEXT = """Float32, batch 1, milliseconds of the processor, the functions of a row in turn; a ratio is the median of
 those of the rounds. "before" is the ratio on the page that this one replaces. A step is forward and backward. Heads of
-one alpha on a lattice, as a conversion makes them, cost two products and a convolution. A call takes some 16 us more
-than one of nn.Conv2d, for comparing centres with those that the recipe was decided for; MobileNetV2 makes 52 calls. A
-depthwise layer is little work beside two products over its image."""
+one alpha on a lattice, as a conversion makes them, cost two products and a convolution. The rows "a call" show what a
+call takes beside one of nn.Conv2d, for comparing centres with those that the recipe was decided for; MobileNetV2 makes
+52 calls. A depthwise layer is little work beside two products over its image."""
 HEAD = ("work", "way", "median, ms", "ratio to native", "before", "wanted at most", "what a user would take instead")
 
 

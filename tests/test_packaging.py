@@ -123,7 +123,9 @@ def test_wheel_is_complete(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert {name.partition("/")[0] for name in held if ".dist-info/" not in name} == {"conv2attn"}
     assert [name for name in held if "__pycache__" in name] == []
-    assert [name for name in held if name.startswith("conv2attn/docs/") and name.endswith(".py")] == []
+    assert [
+        name for name in held if name.startswith("conv2attn/docs/") and name.endswith((".py", ".png", ".svg"))
+    ] == []
 
 
 def test_installed_copy_has_its_examples_and_proofs(wheel, tmp_path):
