@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from conv2attn.errors import CheckpointError
@@ -128,10 +129,34 @@ def test_means_have_the_standard_error_over_models():
 
 
 def test_the_page_of_the_documentation_is_the_one_that_was_measured():
-    page, measured = (ROOT / "docs/atlas.md").read_text(), (ROOT / "examples/atlas/results/index.md").read_text()
+    page, results = (ROOT / "docs/atlas.md").read_text(), ROOT / "examples/atlas/results"
+    measured = [line for name in ("index.md", "controls.md") for line in (results / name).read_text().splitlines()]
     rows = [line for line in page.splitlines() if line.startswith("| ")]
-    assert len(rows) > 25
-    assert not [row for row in rows if row not in measured.splitlines()]
+    assert len(rows) > 45
+    assert not [row for row in rows if row not in measured]
     held, stated = (ROOT / "examples/atlas/atlas.toml").read_text(), entries_of(ROOT / "examples/atlas/atlas.toml")[1]
     assert stated == {"shift": 0.5, "partial": 0.25, "convolution": 0.5, "kernels": [3, 7], "early": 0.3334}
     assert held.count("[[model]]") == 10
+
+
+def test_the_controls_are_those_of_their_runs():
+    """Means, deviations, Student's t and Holm's correction, formed anew from each run."""
+    found = json.loads((ROOT / "examples/atlas/results/controls.json").read_text())
+    values = {}
+    for name, runs in found["controls"].items():
+        assert len(runs) == 10
+        for measure, own in found["trained"].items():
+            numbers = [run[measure] for run in runs]
+            mean = sum(numbers) / 10
+            spread = (sum((x - mean) ** 2 for x in numbers) / 9) ** 0.5
+            stated = found["compared"][f"{name}, {measure}"]
+            assert stated[:2] == pytest.approx([mean, spread], rel=1e-4, abs=1e-6)
+            if spread:
+                values[name, measure] = 2 * stats.t.sf(abs(own - mean) / (spread * 1.1**0.5), 9)
+            else:
+                assert stated[2] is None
+    for (name, measure), value in values.items():
+        smaller = [other for other in values.values() if other <= value]
+        holm = max(min(1, other * sum(each >= other for each in values.values())) for other in smaller)
+        assert found["compared"][f"{name}, {measure}"][2] == pytest.approx(holm, rel=1e-2, abs=1e-12)
+    assert found["entropy apart"] < 1e-3
