@@ -8,6 +8,7 @@ from imitated_device import DEVICE, counting, imitated
 from layers.attention.cases import CONVOLUTIONS, hard_layer, soft_layer
 from torch import nn
 
+from conv2attn import convert, set_engine
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import ENGINES
 from conv2attn.layers.theorem import attention_for, read_convolution
@@ -52,6 +53,18 @@ def test_a_step_of_a_converted_layer_reads_nothing_and_copies_nothing(name, engi
     assert not counts.reads
     assert not counts.copies
     assert layer.weight.grad.device == DEVICE
+
+
+@pytest.mark.parametrize("alpha", [None, 5.0])
+@pytest.mark.parametrize("engine", ["auto", "separable", "dense"])
+def test_a_step_of_a_converted_network_reads_nothing_and_copies_nothing(engine, alpha):
+    parts = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3, stride=2, groups=2)
+    options = {} if alpha is None else {"alpha": alpha}
+    network = set_engine(convert(nn.Sequential(*parts), **options), engine).to(DEVICE)
+    image = torch.randn(2, 3, 9, 12).to(DEVICE).requires_grad_()
+    counts = step(network, image)
+    assert not counts.reads
+    assert not counts.copies
 
 
 @pytest.mark.parametrize("engine", ["auto", "separable", "dense"])
