@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from imitated_device import DEVICE, imitated
+from click.testing import CliRunner
+from imitated_device import DEVICE, counting, imitated
 from public_calls import CALLS
 from torch import nn
 
+from conv2attn.cli import main
 from conv2attn.errors import Conv2AttnError
 
 PAGE = Path(__file__).parent.parent / "docs" / "engines.md"
@@ -69,3 +71,38 @@ def test_tensors_are_found_in_all_that_is_returned():
     made = {name: call(build(), "cpu", None) for name, (build, call) in CALLS.items() if name not in ("load", "save")}
     with_tensors = {name for name, result in made.items() if tensors_of(result)}
     assert with_tensors >= {"as_basis", "capture", "convert", "express", "from_mha", "recover", "to_mha", "to_torch"}
+
+
+BUILD = "from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 1))\n"
+COMMANDS = {
+    "convert": ["net.pt", "--arch", "net.py:build", "--input-size", "2x5x6", "-o", "new.pt"],
+    "symmetric": ["net.pt", "--arch", "net.py:build", "--input-size", "2x5x6", "--flip"],
+    "train": ["quadratic", "--data", "digits", "--layers", "1", "--width", "9", "--epochs", "1", "-o", "run"],
+    "verify": ["net.pt", "net.pt", "--arch", "net.py:build", "--input-size", "2x5x6"],
+}
+"""Arguments of the commands that take --device; `reproduce experiments` trains as `train` does, for days."""
+
+
+def commands_with_a_device(command, *names):
+    """The commands below this one that have an option --device."""
+    below = getattr(command, "commands", {})
+    found = [each for name, sub in below.items() for each in commands_with_a_device(sub, *names, name)]
+    return [*found, " ".join(names)] if any("--device" in each.opts for each in command.params) else found
+
+
+def test_the_page_names_the_commands_that_take_a_device():
+    named = re.search(r"The commands (.*) take `--device`", PAGE.read_text())[1]
+    assert re.findall(r"`([\w ]+)`", named) == sorted(commands_with_a_device(main))
+    assert sorted({*COMMANDS, "reproduce experiments"}) == sorted(commands_with_a_device(main))
+
+
+@pytest.mark.parametrize("float64", [True, False])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_runs_on_the_device(name, float64, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(BUILD)
+    torch.save(nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 1)).state_dict(), "net.pt")
+    with imitated(float64), counting() as counts:
+        done = CliRunner().invoke(main, [name, *COMMANDS[name], "--device", DEVICE.type])
+    assert done.exit_code == (1 if name == "symmetric" else 0), done.output
+    assert counts.operators

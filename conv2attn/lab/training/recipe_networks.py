@@ -17,6 +17,7 @@ from conv2attn.lab.training_recipe import TrainingRecipe
 from conv2attn.layers.attention import EngineName, set_engine
 from conv2attn.networks import attention_layers, convert, soften
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+from conv2attn.theory.basis import moved_to
 from conv2attn.theory.score_terms import ScoreTerms
 
 PARAMETER_COPIES = 4
@@ -152,9 +153,9 @@ def head_parameters(network: nn.Module) -> dict[str, Tensor]:
     for name, layer in attention_layers(network).items():
         if not layer.terms.vr:
             continue
-        heads = layer.encoding.operators()
+        heads = moved_to(layer.encoding.operators(), "cpu")  # where there is float64
         center, precision = heads.centers, heads.precision()
         if center is not None and precision is not None:
-            parameters[f"{name}:center"] = center.detach().cpu().double().clone()
-            parameters[f"{name}:precision"] = precision.detach().cpu()
+            parameters[f"{name}:center"] = center.detach().double().clone()
+            parameters[f"{name}:precision"] = precision.detach()
     return parameters
