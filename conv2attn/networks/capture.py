@@ -127,13 +127,24 @@ def chosen(
 
 
 def joined(pieces: list[Captured]) -> Captured:
-    """The attention of all calls of a module as one batch; an `Unread` if one call is unread or the grids differ."""
+    """The attention of all calls of a module as one batch; an `Unread` if one call is unread or the grids differ.
+
+    The list is emptied piece by piece, so that attention never stands in memory twice.
+    """
     tensors = [piece for piece in pieces if isinstance(piece, Tensor)]
     if len(tensors) < len(pieces):
         return next(piece for piece in pieces if isinstance(piece, Unread))
     if len({piece.shape[1:] for piece in tensors}) > 1:
         return Unread(f"its calls attend to {len({piece.shape[1:] for piece in tensors})} different grids")
-    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+    if len(tensors) == 1:
+        return tensors[0]
+    whole, start = tensors[0].new_empty((sum(map(len, tensors)), *tensors[0].shape[1:])), 0
+    pieces.clear()
+    while tensors:
+        piece = tensors.pop(0)
+        whole[start : start + len(piece)] = piece
+        start += len(piece)
+    return whole
 
 
 def batch_of(place: Running, attention: Tensor) -> int | None:
