@@ -35,9 +35,9 @@ CLAIM = Claim(
         "the sides of the image are whole patches",
     ),
     source="Li et al. 2021, arXiv 2111.01353, for sufficiency; necessity is this project's",
-    not_shown="How many heads one given convolution needs. That n axes are n such statements is read by a person.",
+    not_shown="How many heads one given convolution needs.",
     licenses={},
-    formal="none: decided in Python alone",
+    formal="whole",
     steps=(
         step(
             "Pixel a of a patch reads, through a tap d <= r = (K - 1) / 2, the token tau with tau P <= a + d. As "

@@ -9,7 +9,7 @@ from conv2attn.theory.bounds.row import ONE, OutputChannel, Setting, SoftHeads, 
 
 from .claim import Claim, refutation, step
 from .core import finite, identity, less, sign
-from .domain import FLAG, ULPS, Domain, Each, Floats, Integers, Many, anything
+from .domain import FLAG, FORMATS, ULPS, Domain, Floats, Integers, Many, anything
 
 p, w, m, x, y, c = symbols("p w m x y c", real=True)
 e, S, f1, f2, a1, a2, size, d1, d2, d3 = symbols("e S f_1 f_2 a_1 a_2 M d_1 d_2 d_3", real=True)
@@ -54,8 +54,9 @@ CLAIM = Claim(
     formula=r"\mathrm{bound}(z) \ge |\hat y_{\mathrm{MHSA}} - \hat y_{\mathrm{conv}}|",
     conditions=(
         "no overflow, infinity or NaN; sums are formed directly",
-        "soft heads: every target is a key; round to nearest, or flushing; the exponential of the nearest key is 1, "
-        "and none exceeds 2",
+        "soft heads: every target is a key; the softmax rounds to nearest, or flushes; the exponential of the nearest "
+        "key is 1, and none exceeds 2; sums of the mean round to nearest, or truncate where every weight beyond the "
+        "reach is 0",
     ),
     source="this project; the formulas are those of FLOAT and SOFT",
     not_shown="That the numbers of a row are those of a layer and of a device; fused attention. The twin in Python, "
@@ -67,7 +68,7 @@ CLAIM = Claim(
                 "alpha": Floats(0.05, 40.0),
                 "shifts": Many(Floats(2.0**-20, 0.5, zero=True), 1, 3),
                 "keys": Many(Integers(1, 150), 1, 3),
-                "format": Each(("float64", "float32", "bfloat16", "float16")),
+                "format": FORMATS,
                 "exp_ulps": ULPS,
                 "by_axis": FLAG,
             },

@@ -55,7 +55,8 @@ CLAIM = Claim(
     name="SOFT",
     title="Heads that are not exactly one-hot, as computed",
     words="A sum in any order of which N summands count is off by gamma_N of these, and by twice what the others "
-    "weigh, however many they are. A softmax as computed, from exponentials off by a fraction D of their sum over the "
+    "weigh, however many they are; where sums truncate, the others must weigh nothing. A softmax as computed, from "
+    "exponentials off by a fraction D of their sum over the "
     "N keys that count, each divided by the sum, or multiplied with the reciprocal, and stored, is within ((v + g)(1 "
     "+ D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + N mu, in all, of its real value, g = gamma_N, v = (1 + u)^2 "
     "(1 + u') - 1, and what the other keys weigh as computed, and twice as they are. For scores s off by c |s| and "

@@ -45,7 +45,7 @@ Lemma exp_gt z k : Balls.sign_strict (Balls.neg (gap z k)) = Xlt -> 1 < exp (IZR
 Proof. by move=> sign; have := sign_strict_lt0 _ _ sign (Balls.neg_correct _ _ (gap_correct z k));
   rewrite /=; lra. Qed.
 
-Theorem integers : A46_integers.
+Theorem integer_alphas : A46_integers.
 Proof. by do ![split];
   ((apply: exp_lt; vm_compute; reflexivity) || (apply: exp_gt; vm_compute; reflexivity)). Qed.
 
@@ -58,7 +58,7 @@ Hypothesis p0 : (0 < p)%Z.
 Hypothesis half : (emin - 1 = - Z.pos k)%Z.
 Lemma half_power : exp (- (IZR (Z.pos k) * ln 2)) = bpow radix2 (emin - 1).
 Proof. by rewrite half bpow_exp opp_IZR; congr exp; rewrite /=; ring. Qed.
-Lemma below x : Rabs x < bpow radix2 (emin - 1) -> rounded emin p x = 0.
+Lemma below_is_zero x : Rabs x < bpow radix2 (emin - 1) -> rounded emin p x = 0.
 Proof.
 move=> lt; case: (Req_dec x 0) => [->|x0]; first by apply: round_0.
 apply: (round_N_small radix2 (FLT_exp emin p) _ x (mag radix2 x)).
@@ -95,7 +95,7 @@ split=> [zero|].
   apply: Rnot_lt_le => lt; apply: (rounded_neq0 (exp (- alpha))) zero; rewrite -half_power;
     apply: exp_increasing; lra.
 case=> [lt|<-]; last by rewrite half_power; exact: rounded_tie0.
-apply: below; rewrite Rabs_pos_eq; last exact: Rlt_le (exp_pos _).
+apply: below_is_zero; rewrite Rabs_pos_eq; last exact: Rlt_le (exp_pos _).
 by rewrite -half_power; apply: exp_increasing; lra.
 Qed.
 End Threshold.
@@ -149,7 +149,7 @@ Theorem instance : float_softmax (fun k : bool => if k then 0 else - 104) [:: tr
   /\ float_softmax (fun k : bool => if k then 0 else - 104) [:: true; false] false = 0.
 Proof.
 have low (k : bool) : k != true -> (if k then 0 else - 104) <= - (150 * ln 2).
-  case: k => // _; have [_ [[lt _] _]] := integers; suff : 150 * ln 2 < 104 by lra.
+  case: k => // _; have [_ [[lt _] _]] := integer_alphas; suff : 150 * ln 2 < 104 by lra.
   apply: exp_lt_inv; have -> : exp (150 * ln 2) = IZR (2 ^ 150).
     have -> : IZR (2 ^ 150) = bpow radix2 150 by [].
     by rewrite bpow_exp; congr exp; rewrite /=; ring.

@@ -419,7 +419,10 @@ have farK : \big[Rplus/0]_(k : K | ~~ fw k) Rabs (along (w a) q k) <= far i.
     j))).
   rewrite [LHS]big_mkcond [RHS]big_mkcond; apply: eq_bigr => k _; rewrite /fw /along.
   by case: [forall b, _]; [case: (few a (k a)) | rewrite /= Rabs_R0].
-have M := mixing as_a nearA cntK ge0 one offK farK reach.
+have mayK : may_count (way i) fw (along (w a) q).
+  case: nearA => [near|[cut0 none]]; [by left | right; split=> // k; rewrite /fw /along].
+  by case: [forall b, _] => //= /none.
+have M := mixing as_a mayK cntK ge0 one offK farK reach.
 have step := mean_stepE n size p X a q; rewrite -/p in step.
 have moved : Rabs (\big[Rplus/0]_(k : K) (along (p a) q k * y i k) - mean n size p X i.+1 q) <= e.
   rewrite -step rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _.

@@ -24,19 +24,20 @@ Proof. exact: (EQV.attention_shuffled _ EQV.bij_negb). Qed.
 
 (** ** STR: the weights 2 and -1 *)
 Definition two_minus_one (q' : unit) (q : bool) : integers := if q then 2%Z else (-1)%Z.
-Definition ones (_ _ _ : unit) : integers := 1%Z.
+Definition unit_integers (_ _ _ : unit) : integers := 1%Z.
 Theorem STR_instance (P : unit -> bool -> unit -> integers) (X : unit -> unit -> integers) :
-  (\sum_q two_minus_one tt q * mhsa P ones ones (fun _ => 3%Z : integers) X q tt
-   = mhsa (fun h q' k => \sum_q two_minus_one q' q * P h q k) ones ones (fun _ => 3%Z : integers) X
+  (\sum_q two_minus_one tt q * mhsa P unit_integers unit_integers (fun _ => 3%Z : integers) X q tt
+   = mhsa (fun h q' k => \sum_q two_minus_one q' q * P h q k) unit_integers unit_integers (fun _ =>
+     3%Z : integers) X
      tt tt)%num.
 Proof.
-apply: (@STR.pooling integers _ _ _ _ _ _ _ two_minus_one P ones ones _ X tt tt).
+apply: (@STR.pooling integers _ _ _ _ _ _ _ two_minus_one P unit_integers unit_integers _ X tt tt).
 by rewrite sum_bool.
 Qed.
 
 (** ** AND: one of two inputs is masked *)
 Definition half_masked (k : bool) : option R := if k then None else Some 0.
-Theorem AND_instance : masked_softmax half_masked true = 0 /\
+Theorem AND_instance_masks : masked_softmax half_masked true = 0 /\
   masked_softmax (fun k => rectified (half_masked k)) true <> 0.
 Proof.
 have [zero never] := Masks.masks half_masked 1; split; last exact: never.
@@ -46,7 +47,7 @@ Qed.
 (** ** POS: two positions give any scores; content moves the scores of two tokens by 1 at most; and
     positions that are all zero give no head *)
 Theorem POS_instance_features : exists Wqry Wkey : bool -> unit -> R, forall q k,
-  stock_score Wqry Wkey 3 (token POS.position POS.nothing (fun _ _ => 0)) q k = 5.
+  stock_score Wqry Wkey 3 (token POS.basis_position POS.nothing (fun _ _ => 0)) q k = 5.
 Proof.
 have three : 3 <> 0 by lra.
 have [Wqry [Wkey E]] := POS.any_features (conj POS.free three) (fun _ (_ : unit) => 1)
@@ -82,7 +83,7 @@ Qed.
 
 (** ** GRAD: one pixel of value 1 whose weight is the time *)
 Definition bright (_ : pixels one_pixel) (_ : 'I_(1 * 1)) : reals := 1.
-Theorem GRAD_instance : derivable_pt_lim (fun t : R => mhsa (attention (1 : reals))
+Theorem GRAD_instance : derivable_pt_lim (fun t : R => mhsa (full_attention (1 : reals))
   (times (t : reals)) (@OnePixel.output reals) (bias (0 : reals)) (zero_pad bright)
   (here _) ord0) 0 1.
 Proof.

@@ -36,7 +36,7 @@ move=> /(_ exact 1%N (Zero _) 1 (fun _ => 0) (fun _ => 1) exact_sound erefl Rle_
 rewrite /score_error /score_lost /= gamma0 !big_ord_recl !big_ord0.
 by rewrite /Rabs; case: Rcase_abs => ?; lra.
 Qed.
-Lemma one_axis : INR 1 * roundoff (gradual 0 2) < 1.
+Lemma one_axis_small : INR 1 * roundoff (gradual 0 2) < 1.
 Proof. by change (1 * / 4 < 1); lra. Qed.
 Theorem instance_integer_scores : Rabs (evaluate (gradual 0 2) (gradual 0 2) id (fun _ => 1)
   (fun a : 'I_1 => axis_score (gradual 0 2) 1 (IZR 0) (IZR 2)) 0 axis_only - - 1 * 4) <= 10 / 3.
@@ -44,7 +44,7 @@ Proof.
 have p1 : (1 < 2)%Z by []. have e0 : (0 <= 0)%Z by [].
 have small (a : 'I_1) : (Z.abs (2 - 0) * Z.abs (2 - 0) <= 2 ^ 2)%Z by [].
 have := @integer_scores 0%Z 2%Z p1 e0 1%N axis_only 1 (fun _ => 0%Z) (fun _ => 2%Z)
-  (@small_integer 1 ltac:(lia)) Rle_0_1 small one_axis (axis_once _ _) erefl isT.
+  (@small_integer 1 ltac:(lia)) Rle_0_1 small one_axis_small (axis_once _ _) erefl isT.
 rewrite big_ord_recl big_ord0 => le; apply: Rle_trans le _; right.
 rewrite /integer_error /gamma; change (roundoff (gradual 0 2)) with (/ 4).
 by change (loss (gradual 0 2)) with (/ 2); rewrite /=; field.
@@ -63,7 +63,7 @@ Proof.
 have p1 : (1 < 2)%Z by []. have e0 : (0 <= 0)%Z by [].
 have small (a : 'I_1) : (Z.abs (2 - 0) * Z.abs (2 - 0) <= 2 ^ 2)%Z by [].
 move=> /(_ 0%Z 2%Z p1 e0 1%N (Zero _) 1 (fun _ => 0%Z) (fun _ => 2%Z)
-  (@small_integer 1 ltac:(lia)) Rle_0_1 small one_axis erefl isT).
+  (@small_integer 1 ltac:(lia)) Rle_0_1 small one_axis_small erefl isT).
 rewrite big_ord_recl big_ord0 /integer_error /gamma; change (roundoff (gradual 0 2)) with (/ 4).
 change (loss (gradual 0 2)) with (/ 2); rewrite /= Rabs_pos_eq; lra.
 Qed.

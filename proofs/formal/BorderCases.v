@@ -74,7 +74,7 @@ Definition mutant_any_heads := forall (S : numbers) n (g : geometry n), fits g -
   (forall t c o, tap weight t c o = (\sum_h B h t * merged Wval Wout h c o)%num) /\ b' =1 b.
 Theorem mutant_any_heads_refuted : ~ mutant_any_heads.
 Proof.
-move=> /(_ integers _ _ one_pixel_fits 1 1 1 _ _ (fun _ _ => 1%Z) (attention (0%Z : integers))
+move=> /(_ integers _ _ one_pixel_fits 1 1 1 _ _ (fun _ _ => 1%Z) (full_attention (0%Z : integers))
   (times (1%Z : integers)) (@output integers) (weighs (1%Z : integers)) (bias (0%Z : integers))
   (bias (0%Z : integers))) [_ says].
 have := says (conj _ (fun _ => erefl)) (fun _ _ => 1%Z) (here _) ord0.

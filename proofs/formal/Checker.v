@@ -19,10 +19,10 @@ Record certificate := Certificate {
   weight_scale : Z; weights : list Z; queries : list query }.
 
 (** ** Arithmetic on rows *)
-Definition total (x : list Z) : Z := fold_right Z.add 0 x.
-Definition size1 (x : list Z) : Z := total (map Z.abs x).
+Definition sum_of (x : list Z) : Z := fold_right Z.add 0 x.
+Definition size1 (x : list Z) : Z := sum_of (map Z.abs x).
 Definition largest (x : list Z) : Z := fold_right (fun a m => Z.max (Z.abs a) m) 0 x.
-Fixpoint dot (x y : list Z) : Z := match x, y with a :: x, b :: y => a * b + dot x y | _,
+Fixpoint list_dot (x y : list Z) : Z := match x, y with a :: x, b :: y => a * b + list_dot x y | _,
   _ => 0 end.
 Fixpoint less (p : Z) (a x : list Z) : list Z := match a, x with b :: a,
   c :: x => (c - p * b) :: less p a x | _, _ => [] end.
@@ -49,10 +49,11 @@ Definition check_holds (c : certificate) : bool :=
   let norm := size1 (weights c) in
   ((bound c <? 0) || (norm * limit_scale c <=? bound c * weight_scale c)) &&
     forallb (leaves_nothing c norm) (queries c).
-Definition gain (c : certificate) : Z := total (map (fun q => dot (target q) (dual q)) (queries c)).
-Definition peak (c : certificate) : Z := total (map (fun q => largest (dual q)) (queries c)).
+Definition gain (c : certificate) : Z := sum_of (map (fun q => list_dot (target q) (dual q))
+  (queries c)).
+Definition peak (c : certificate) : Z := sum_of (map (fun q => largest (dual q)) (queries c)).
 Definition met (c : certificate) : list Z :=
-  fold_right (fun q sums => plus (map (fun row => dot row (dual q)) (rows q)) sums)
+  fold_right (fun q sums => plus (map (fun row => list_dot row (dual q)) (rows q)) sums)
     (repeat 0 (heads c)) (queries c).
 Definition check_refuted (c : certificate) : bool :=
   let reach := largest (met c) in
@@ -97,11 +98,11 @@ Definition parse_query (refutes : bool) (h k : nat) (x : list Z) : option (query
     | None => None end
   | None => None end.
 (** No count exceeds the length of what follows: as a program, [nat] is a machine integer. *)
-Definition counts (x : list Z) (z : Z) : bool := (0 <=? z) && (z <=? Z.of_nat (length x)).
+Definition at_most_length (x : list Z) (z : Z) : bool := (0 <=? z) && (z <=? Z.of_nat (length x)).
 Definition parse (x : list Z) : option (certificate * list Z) :=
   match x with
   | 1 :: kind :: h :: n :: k :: s :: e :: r :: b :: l :: x =>
-    if forallb (counts x) [h; n; k] && (1 <=? k) && ((kind =? 0) || (kind =? 1)) then
+    if forallb (at_most_length x) [h; n; k] && (1 <=? k) && ((kind =? 0) || (kind =? 1)) then
       let refutes := kind =? 1 in let h := Z.to_nat h in let k := Z.to_nat k in
       match (if refutes then Some ([0], x) else split (S h) x) with
       | Some (p :: w, x) => match many (parse_query refutes h k) (Z.to_nat n) x with

@@ -209,6 +209,23 @@ Definition Two_dimensions := forall (D : eqType) (t : D -> R), injective t ->
   (alpha * (2 * t target) * t d - alpha * (t d * t d)
     < alpha * (2 * t target) * t target - alpha * (t target * t target))%R.
 Lemma Two_dimensionsE : Two_dimensions = D2. Proof. reflexivity. Qed.
+(** On tokens that are patches of pixels, one hard head for each displacement of tokens up to the
+    radius of the kernel over the side of a patch, rounded up, serves every convolution of stride 1:
+    channel [(u, o)] of token [k] is channel [o] of the pixel at [u] of its patch. *)
+Definition Patch_tokens := forall (S : numbers) n (sides patch radius : 'I_n -> nat),
+  (forall a, 0 < sides a /\ 0 < patch a) ->
+  let g := patched_image sides patch radius in
+  let tokens := token_grid sides (fun a => (radius a + (patch a).-1) %/ patch a) in
+  forall (G ci co : nat) (H : finType) (f : H -> taps tokens)
+    (P : H -> queries tokens -> keys tokens -> S), bijective f -> hard f P ->
+  forall (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  exists (Wval : H -> box patch * 'I_(G * ci) -> box patch * 'I_(G * ci) -> S)
+    (Wout : H -> box patch * 'I_(G * ci) -> box patch * 'I_(G * co) -> S)
+    (b' : box patch * 'I_(G * co) -> S),
+  forall X (k : queries tokens) (u : box patch) (q : queries g) o,
+  (forall a, q a = k a * patch a + u a :> nat) ->
+  mhsa P Wval Wout b' (zero_pad (patches X)) k (u, o) = torch_conv weight b X q o.
+Lemma Patch_tokensE : Patch_tokens = PATCH. Proof. reflexivity. Qed.
 (** Attention without positions is equivariant under shuffling, not invariant (E16). *)
 Definition Equivariance := forall (H K D Cin Cout : finType)
     (s : H -> (Cin -> R) -> (Cin -> R) -> R) (Wval : H -> Cin -> D -> reals)

@@ -68,7 +68,7 @@ Proof.
 move=> a0 whole k; rewrite gaussian_head //; apply: softmax_ext => j; congr (_ * _).
 by rewrite IZR_sum; apply: eq_bigr => a _; rewrite whole mult_IZR minus_IZR.
 Qed.
-Theorem leak : DEFORM_leak.
+Theorem moved_leak : DEFORM_leak.
 Proof.
 move=> n alpha a0 lo hi K pos inj ins Cin offset Wqry xq X query m nearest whole E.
 by rewrite (whole_centreE pos X a0 whole) /=; exact: (share_of_clamp a0 inj ins E).
@@ -102,7 +102,7 @@ Qed.
 End Layer.
 (** Head by head: it leaks as the head of L2c does, around the key that its moved tap reads, and
     [T1.leak_le] adds the leaks up. *)
-Theorem layer : DEFORM_layer.
+Theorem moving_layer : DEFORM_layer.
 Proof.
 move=> n g ok G ci co H D f Wval Wout weight b bij W alpha a0 Wmove Xq Z range spread q o moved
   whole.
@@ -112,7 +112,7 @@ pose target h := nearest_key ok (moved_to q (f h) (moved (f h))).
 have Es : mhsa (moving_heads alpha f Wmove Xq Z : H -> _ -> _ -> reals) Wval Wout b Z q o
   = soft p w Z + b o.
   by rewrite mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W.
-have Eh : deformable_conv weight b Z moved q o = sharp target w Z + b o.
+have Eh : deformable_conv weight b Z moved q o = sharp_layer target w Z + b o.
   rewrite /deformable_conv [X in X + _](reindex f) /=; last exact: onW_bij.
   congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _.
   by rewrite (big_pred1 (target h)) => [|k]; last exact: reads_movedE.
@@ -125,7 +125,7 @@ rewrite big_distrr /=; apply: rsum_le => h _; apply: Rmult_le_compat_r.
   apply: rsum_ge0 => c _; apply: Rmult_le_pos; last exact: Rabs_pos.
   by apply: Rle_trans (spread c (target h) (target h)); exact: Rabs_pos.
 suff : / theta_bound alpha ^ n <= p h (target h) by lra.
-apply: (leak a0 (@keys_grid n g) (@in_box n g) Z (m := moved_to q (f h) (moved (f h))));
+apply: (moved_leak a0 (@keys_grid n g) (@in_box n g) Z (m := moved_to q (f h) (moved (f h))));
   last exact: nearest_keyE.
 move=> a; rewrite /moved_to /moved_by !plus_IZR -whole.
 have -> : pushed (fun c a' => 2 * alpha * Wmove (f h) c a') (Xq q) a
@@ -176,7 +176,6 @@ Proof.
 rewrite (moved_square _ _ _ _ _ Rlt_0_2) /centred_square /squared_norm.
 by rewrite !big_ord_recl !big_ord0 /moved_by /pushed !rsum_unitE /=; field.
 Qed.
-Lemma ln4_gt0 : 0 < ln 4. Proof. by apply: ln_gt0; lra. Qed.
 (** Two pixels, and a centre at [u] between them. *)
 Lemma two_pixels alpha (centre : 'I_1 -> R) u : (forall a, centre a = u) ->
   gaussian pixel alpha centre true = / (1 + exp (alpha * (1 - 2 * u))).
@@ -201,7 +200,7 @@ Theorem instance : forall (lo hi : point 2) (K : finType) (pos : K -> point 2), 
 Proof.
 move=> lo hi K pos inj ins query named target X E; have l3 : 0 < ln 3 by apply: ln_gt0; lra.
 have -> : 4 = theta_bound (ln 3) ^ 2 by rewrite /theta_bound exp_ln; [field | lra].
-apply: (leak l3 inj ins X (m := fun a => (query a + named a)%Z)) E => a.
+apply: (moved_leak l3 inj ins X (m := fun a => (query a + named a)%Z)) E => a.
 rewrite plus_IZR /moved_by /pushed (bigD1 a) //= eqxx big1 => [|c /negbTE ->]; last by ring.
 by field; lra.
 Qed.
@@ -223,7 +222,7 @@ have l3 : 0 < ln 3 by apply: ln_gt0; lra.
 have two (t : taps g) (a : 'I_2) : pushed (fun (_ : 'I_(1 * 1)) (_ : 'I_2) => 1) (fun _ => 2) a
   = IZR ((fun (_ : taps g) (_ : 'I_2) => 2%Z) t a).
   by rewrite /pushed big_ord_recl big_ord0 /=; ring.
-have := layer ok b bij W l3 spread o (q := q) (Xq := fun _ _ => 2) two.
+have := moving_layer ok b bij W l3 spread o (q := q) (Xq := fun _ _ => 2) two.
 rewrite /theta_bound exp_ln; last lra.
 by have -> : 1 - / (1 + 2 / (3 - 1)) ^ 2 = 3 / 4 by field.
 Qed.

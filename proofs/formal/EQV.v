@@ -33,34 +33,37 @@ Qed.
 Definition own_score (_ : unit) (x y : unit -> R) : R :=
   if Rle_dec (x tt) (y tt) then if Rle_dec (y tt) (x tt) then ln 2 else 0 else 0.
 Definition tokens (k : bool) (_ : unit) : reals := if k then 1 else 0.
-Definition ones (_ _ _ : unit) : reals := 1.
-Definition output (X : bool -> unit -> reals) (q : bool) : R :=
-  mhsa (D := [finType of unit]) (token_attention own_score X) ones ones
+Definition unit_weights (_ _ _ : unit) : reals := 1.
+Definition output_of (X : bool -> unit -> reals) (q : bool) : R :=
+  mhsa (D := [finType of unit]) (token_attention own_score X) unit_weights unit_weights
     (fun _ : unit => 0 : reals) X q tt.
-Lemma outputE X q : output X q = softmax (fun k => own_score tt (X q) (X k)) true * X true tt
+Lemma outputE X q : output_of X q = softmax (fun k => own_score tt (X q) (X k)) true * X true tt
   + softmax (fun k => own_score tt (X q) (X k)) false * X false tt.
-Proof. by rewrite /output /mhsa /= !rsum_unitE big_bool /ones /token_attention /=; ring. Qed.
+Proof. by rewrite /output_of /mhsa /= !rsum_unitE big_bool /unit_weights /token_attention /=; ring.
+  Qed.
 Lemma bij_negb : bijective negb. Proof. by exists negb; case. Qed.
-Lemma first_outputE : output tokens false = 1 / 3.
+Lemma first_outputE : output_of tokens false = 1 / 3.
 Proof.
 rewrite outputE /softmax !big_bool /own_score /tokens; repeat (case: Rle_dec => ?; try lra).
 by rewrite /= exp_0 exp_ln; lra.
 Qed.
-Lemma second_outputE : output tokens true = 2 / 3.
+Lemma second_outputE : output_of tokens true = 2 / 3.
 Proof.
 rewrite outputE /softmax !big_bool /own_score /tokens; repeat (case: Rle_dec => ?; try lra).
 by rewrite /= exp_0 exp_ln; lra.
 Qed.
-Theorem instance : output (fun k => tokens (negb k)) true = 1 / 3 /\
-  output (fun k => tokens (negb k)) false = 2 / 3.
-Proof. by rewrite /output !(equivariant own_score ones ones _ bij_negb) -!/(output _ _)
+Theorem instance : output_of (fun k => tokens (negb k)) true = 1 / 3 /\
+  output_of (fun k => tokens (negb k)) false = 2 / 3.
+Proof. by rewrite /output_of !(equivariant own_score unit_weights unit_weights _ bij_negb)
+  -!/(output_of _ _)
   first_outputE
   second_outputE. Qed.
 
 Theorem not_invariant : EQV_not_invariant.
 Proof.
 exists own_score, tokens, negb; split; first exact: bij_negb.
-move=> one_head Y H; have : output (fun k => tokens (negb k)) true = output tokens true by exact: H.
+move=> one_head Y H; have : output_of (fun k => tokens (negb k)) true = output_of tokens true by
+  exact: H.
 by have [-> _] := instance; rewrite second_outputE; lra.
 Qed.
 
@@ -71,8 +74,8 @@ Qed.
 Definition mutant := outputs_move (fun K shuffle q => q).
 Theorem mutant_refuted : ~ mutant.
 Proof.
-move=> H; have : output (fun k => tokens (negb k)) true = output tokens true.
-  exact: (H _ _ _ _ _ own_score ones ones (fun _ => 0) _ bij_negb tokens true tt).
+move=> H; have : output_of (fun k => tokens (negb k)) true = output_of tokens true.
+  exact: (H _ _ _ _ _ own_score unit_weights unit_weights (fun _ => 0) _ bij_negb tokens true tt).
 by have [-> _] := instance; rewrite second_outputE; lra.
 Qed.
 Definition reads_key (_ : unit) (_ y : unit -> R) : R := ln 2 * y tt.

@@ -7,11 +7,9 @@ Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive
 Local Open Scope R_scope.
 
 (** ** D2: two numbers; two axes of displacements below 2; the two ends of two *)
-Definition bit (k : bool) : R := if k then 1 else 0.
-Lemma bit_injective : injective bit.
-Proof. by move=> [] []; rewrite /bit // => E; exfalso; lra. Qed.
-Theorem D2_instance : enumerated_score 1 (bit true) (bit false) < enumerated_score 1 1 (bit true).
-Proof. exact: (D2.two_suffice bit_injective Rlt_0_1 (isT : false != true)). Qed.
+Theorem D2_instance : enumerated_score 1 (D2.bit true) (D2.bit false) < enumerated_score 1 1 (D2.bit
+  true).
+Proof. exact: (D2.two_suffice D2.bit_injective Rlt_0_1 (isT : false != true)). Qed.
 Theorem D2_instance_axes (d d' : nat -> Z) :
   (forall a, (Z.abs (d a) < 2 /\ Z.abs (d' a) < 2)%Z) ->
   (d 0%N * 3 + d 1%N = d' 0%N * 3 + d' 1%N)%Z -> d 0%N = d' 0%N.
@@ -20,8 +18,9 @@ move=> small E; have wide (a : nat) : (2 * 2 - 1 <= 3)%Z by [].
 have same : mixed_radix (fun _ => 3%Z) d 2 = mixed_radix (fun _ => 3%Z) d' 2 by rewrite /=; lia.
 exact: (D2.any_axes (W := fun _ => 2%Z) wide small same (isT : 0 < 2)%N).
 Qed.
-Theorem D2_instance_extremes : exists v v', (forall d, d != true -> v * bit d < v * bit true) /\
-  forall d, d != false -> v' * bit d < v' * bit false.
+Theorem D2_instance_extremes : exists v v', (forall d, d != true -> v * D2.bit d < v * D2.bit true)
+  /\
+  forall d, d != false -> v' * D2.bit d < v' * D2.bit false.
 Proof. by apply: D2.extremes => -[] //= _; lra. Qed.
 Definition D2_mutant_number := forall W M : Z, (2 * W - 2 <= M)%Z -> forall d1 d2 d1' d2',
   (Z.abs d2 < W)%Z -> (Z.abs d2' < W)%Z -> (M * d1 + d2 = M * d1' + d2')%Z -> d1 = d1' /\ d2 = d2'.
@@ -86,4 +85,4 @@ by rewrite /one_hot eqxx => says; have := says ltac:(case); lra.
 Qed.
 Definition A46_mutant_integers := exp (-745) * IZR (2 ^ 1075) < 1.
 Theorem A46_mutant_integers_refuted : ~ A46_mutant_integers.
-Proof. by have [[_ gt] _] := A46.integers; rewrite /A46_mutant_integers; lra. Qed.
+Proof. by have [[_ gt] _] := A46.integer_alphas; rewrite /A46_mutant_integers; lra. Qed.

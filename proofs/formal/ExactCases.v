@@ -85,7 +85,8 @@ Qed.
 (** ** The mean with a weight of 1; operands that are halved *)
 Theorem instance_mixing x : evaluate exact exact id (one_hot tt) (fun _ => x) 0 only = x.
 Proof.
-exact (@FLOAT.mixing exact exact id exact_sound exact_sound erefl erefl _ (fun _ => x) tt only
+exact (@FLOAT.one_hot_mixing exact exact id exact_sound exact_sound erefl erefl _ (fun _ => x) tt
+  only
   (only_once _ _) I I).
 Qed.
 Definition mutant_halved := forall A T cut, sound A -> sound T -> cut 0 = 0 ->

@@ -556,7 +556,7 @@ rewrite [X in _ <= X](bigID (mem (summands t))) /= -[X in X <= _]Rplus_0_r; appl
   by case: i {ini} => [k|] /=; rewrite ?Rmult_1_l; lra.
 by apply: rsum_ge0 => -[k|] _; [exact: e_ge0 | lra].
 Qed.
-Lemma gamma_ge0 : 0 <= gamma N (power (- p)).
+Lemma gamma_nearest_ge0 : 0 <= gamma N (power (- p)).
 Proof.
 have u0 := power_gt0 (- p); apply: Rmult_le_pos; first by apply: Rmult_le_pos;
   [exact: pos_INR | lra].
@@ -598,7 +598,7 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
   rewrite IHt // 1?Rplus_comm ?rounded_less_unitE ?(leqW sz) //;
     have ne : i != target by apply: contra new => /eqP ->.
   split; first exact: ge0.
-  have : e i <= rest; last by have := Rmult_le_pos _ _ gamma_ge0 rest_ge0; lra.
+  have : e i <= rest; last by have := Rmult_le_pos _ _ gamma_nearest_ge0 rest_ge0; lra.
   rewrite /rest (bigD1 i) //=; rewrite -[X in X <= _]Rplus_0_r; apply: Rplus_le_compat_l.
   by apply: rsum_ge0 => k /andP [/ge0].
 - by move=> us ins sz; rewrite /value /= -/(value t) IHt.
@@ -636,11 +636,11 @@ have -> : (if reciprocal then rounded emin p (e k * rounded emin p (1 / 1)) else
 rewrite /one_hot; case: (eqVneq k target) => [->|ne].
   by rewrite top; apply: rounded_idE => //; apply: format_1; lia.
 have [low0 [lt|->]] := low k ne.
-- by apply: (A46.below _ _ 1%positive); [lia | rewrite Rabs_pos_eq].
+- by apply: (A46.below_is_zero _ _ 1%positive); [lia | rewrite Rabs_pos_eq].
 - by apply: (A46.rounded_tie0 _ _ 1%positive); lia.
 Qed.
 
-Theorem scores : FLOAT_scores.
+Theorem rounded_scores : FLOAT_scores.
 Proof.
 move=> emin p p1 e0 alpha fa a0 d d1.
 have one_le : 1 <= rounded emin p (IZR d).
@@ -651,7 +651,7 @@ by rewrite -[X in _ <= X](rounded_idE fo); apply: rounded_le => //; nra.
 Qed.
 
 (** ** The mean with one-hot weights *)
-Theorem mixing : FLOAT_mixing.
+Theorem one_hot_mixing : FLOAT_mixing.
 Proof.
 move=> A T cut [_ [zero _ keep _ _]] [_ [zeroT _ keepT _ _]] cut0 cut1 K x target t [us out] fA fT.
 have one i : fl A (cut (one_hot target i) * cut (x i)) = if i == target then cut (x target) else 0.
@@ -690,7 +690,7 @@ Qed.
 (** ** The layers *)
 (** The weights are exactly one-hot, so each token as computed is the pixel that its tap reads. Both
     layers then sum the same products, over heads or over taps; each is near that sum. *)
-Theorem layer_and_convolution : FLOAT.
+Theorem one_hot_layer : FLOAT.
 Proof.
 move=> n g ok emin p emin' p' pp ee range G ci co H f weight b X bij A T fX e reciprocal over
   once_over fe at_tap few tiny attention mix
@@ -717,7 +717,7 @@ have read h c : token h q c = seen X q (f h) c.
   have once : each_once (one_hot (key ok q (f h))) (fun k => zero_pad X k c) 0 (mix h q c).
     have [us out] := once_mix h q c; split=> // i /out.
     by case: i => //= k; rewrite hot.
-  rewrite (mixing (gradual_sound emin p1) (gradual_sound emin' p1') (erefl (id 0))
+  rewrite (one_hot_mixing (gradual_sound emin p1) (gradual_sound emin' p1') (erefl (id 0))
     (erefl (id 1)) once fA fT).
   exact: (@zero_pad_key reals n g ok _ X q (f h) c).
 have ev0 := evaluation_ext (fun i => read i.1 i.2) ev.
@@ -786,7 +786,7 @@ move=> /(_ _ _ _ _ _ _ _ ok _ _ _ _ _ _ ev);
   rewrite /magnitude /growth !(bigD1 (tt : unit) (P := xpredT)) //= !big1 => [|[]|[]] //.
 have small : power (-100) * power (-100) = power (-200) by rewrite /power -bpow_plus.
 rewrite (Rabs_pos_eq (power (-100))); last exact: Rlt_le (power_gt0 _).
-rewrite small (A46.below _ _ 1%positive) //; last by rewrite Rabs_pos_eq;
+rewrite small (A46.below_is_zero _ _ 1%positive) //; last by rewrite Rabs_pos_eq;
   [exact: bpow_lt | exact: Rlt_le (power_gt0 _)].
 have p200 := power_gt0 (-200); rewrite Rabs_R0 !Rplus_0_r Rminus_0_l Rabs_Ropp Rabs_pos_eq;
   last exact: Rlt_le.

@@ -32,7 +32,7 @@ Proof.
 have E k : exp (s k - m') = exp (s k - m) * exp (m - m') by rewrite -exp_plus; congr exp; ring.
 by split; rewrite /L /O big_distrl /=; apply: eq_bigr => k _; rewrite E; ring.
 Qed.
-Lemma near_sum_le (A : K -> R) block (F G : K -> R) : (forall k, Rabs (F k - G k) <= A k) ->
+Lemma sums_near_le (A : K -> R) block (F G : K -> R) : (forall k, Rabs (F k - G k) <= A k) ->
   Rabs (\big[Rplus/0]_(k <- block) F k - \big[Rplus/0]_(k <- block) G k)
     <= \big[Rplus/0]_(k <- block) A k.
 Proof.
@@ -83,13 +83,13 @@ have Ocat : O (keys ++ block) m' = O keys m * a + O block m' by rewrite /O big_c
 have L0 := L_ge0 keys m; have S0 := L_ge0 block m'.
 have La0 : 0 <= L keys m * a by nra.
 have sumE : Rabs (\big[Rplus/0]_(k <- block) e k - L block m') <= d * L block m'.
-  by rewrite /L [d * _]big_distrr /=; apply: near_sum_le.
+  by rewrite /L [d * _]big_distrr /=; apply: sums_near_le.
 have eW k : Rabs (e k * x k - exp (s k - m') * x k) <= d * range * exp (s k - m').
   have -> : e k * x k - exp (s k - m') * x k = (e k - exp (s k - m')) * x k by ring.
   rewrite Rabs_mult; have -> : d * range * exp (s k - m') = d * exp (s k - m') * range by ring.
   by apply: Rmult_le_compat; [exact: Rabs_pos | exact: Rabs_pos | exact: near_e | exact: small].
 have sumT : Rabs (\big[Rplus/0]_(k <- block) (e k * x k) - O block m') <= d * range * L block m'.
-  by rewrite /L [_ * \big[_/_]_(k <- block) _]big_distrr /=; apply: near_sum_le.
+  by rewrite /L [_ * \big[_/_]_(k <- block) _]big_distrr /=; apply: sums_near_le.
 have [W1 W2] := rescaled_le g0 (Rlt_le _ _ a0) near_c (Req_le _ _ (Rabs_pos_eq _ L0)) IHW.
 rewrite -/q in W1.
 have close (y y' z bound b : R) : Rabs (y - z) <= r * b -> Rabs (z - y') <= q * bound ->

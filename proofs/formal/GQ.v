@@ -95,7 +95,7 @@ split=> [k ne|theta total].
 have axis N := axis_le_total N total.
 have Z0 : 0 < \sum_k exp (s k) by apply: (rsum_gt0 target) => j; exact: exp_pos.
 rewrite /softmax top exp_0 /Rdiv Rmult_1_l; apply: Rinv_le_contravar => //.
-apply: Rle_trans (partition_le axis inj (pos target)); apply: rsum_le => k _; rewrite /weight.
+apply: Rle_trans (partition_le axis inj (pos target)); apply: rsum_le => k _; rewrite /key_weight.
 by case: (le k) => [/exp_increasing|->]; lra.
 Qed.
 

@@ -186,7 +186,7 @@ have [||] := @heads_of_pattern F t p (\rank W) (col_base W) (row_base W) x (row_
 by move=> B; rewrite mulmx_base; exists B.
 Qed.
 
-Theorem one_is_not_enough : HEADS_edge.
+Theorem one_head_is_not_enough : HEADS_edge.
 Proof.
 split.
   apply/eqP; rewrite eqn_leq (leq_trans (rank_leq_col _)) //= lt0n mxrank_eq0.
@@ -210,7 +210,7 @@ Theorem instance : edge = (\matrix_(h < 2, t < 3) (if h == 0 then 3%:R^-1 else (
   *m \col_(h < 2) (if h == 0 then - 6%:R else 6%:R)
   /\ forall (B : 'M[rat]_(1, 3)) M, attends B -> edge <> B^T *m M.
 Proof.
-split; last by have [_ no] := one_is_not_enough.
+split; last by have [_ no] := one_head_is_not_enough.
 apply/matrixP => i j; rewrite !mxE !big_ord_recl big_ord0 !mxE /=.
 by case: i => [[|[|[|//]]] lt]; apply/eqP; vm_compute.
 Qed.
@@ -223,7 +223,7 @@ Lemma no_head (pattern : forall (F : realFieldType) t p, 'M[F]_(t, p) -> Prop) :
   pattern [realFieldType of rat] 3%N 1%N edge -> ~ rank_serves_iff pattern.
 Proof.
 move=> serves /(_ _ _ _ edge) [_ /(_ serves)].
-by have [rank1 no] := one_is_not_enough; rewrite rank1 => -[B [att [M E]]]; exact: no att E.
+by have [rank1 no] := one_head_is_not_enough; rewrite rank1 => -[B [att [M E]]]; exact: no att E.
 Qed.
 Lemma edge_row i : row i edge != 0 -> edge i ord0 != 0.
 Proof. by apply: contraNN => /eqP e; apply/eqP/rowP => j; rewrite (ord1 j) mxE e mxE. Qed.

@@ -73,7 +73,7 @@ Theorem instance_few : Rabs (computed plain (fun _ : unit => 3) (fun _ => 5) 0 o
   - \big[Rplus/0]_(i : unit | xpredT i) (3 * 5)) <= 0.
 Proof.
 have one : (#|(xpredT : pred unit)| <= 1 <= terms plain)%N by rewrite card_unit.
-have := few_sums (only_plain (fun _ => 3) (fun _ => 5)) exact_nearest one.
+have := few_sums (only_plain (fun _ => 3) (fun _ => 5)) (or_introl exact_nearest) one.
 by rewrite few_bound0 rsum_no_key Rmult_0_r.
 Qed.
 Definition mutant_free := forall s (I : finType) (few : pred I) (w x : I -> R) t N,

@@ -9,7 +9,7 @@ Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive
 Theorem instance_total (t : taps (small 2)) : exists! k, reads (@small_query 2 1 isT) t k.
 Proof. exact: total (@small_fits 2 isT) _ t. Qed.
 Theorem instance_any (Z : keys one_pixel -> 'I_(1 * 1) -> integers) q :
-  mhsa (attention (1%Z : integers)) (times (7%Z : integers)) (@output integers)
+  mhsa (full_attention (1%Z : integers)) (times (7%Z : integers)) (@output integers)
     (bias (5%Z : integers)) Z q ord0 = (Z (here _) ord0 * 7 + 5)%Z.
 Proof.
 have := any_map one_pixel_fits (bias (5%Z : integers)) (same_bijective _) (@attention_hard integers)
@@ -108,7 +108,7 @@ pose g : geometry 1 := Geometry (fun _ => 1) (fun _ => 1) (fun _ => 1) (fun _ =>
 have ok : fits g by [].
 pose q : queries g := [ffun _ => ord0].
 move=> /(_ integers 1 g ok 1 1 1 (fun _ _ _ => 1%Z) (fun _ => 0%Z) 1%Z q ord0).
-rewrite (TapHeads.convE ok) /TapHeads.applied (@sum_line integers 1 xpredT) /tap.
+rewrite (TapHeads.conv_of_keys_tapE ok) /TapHeads.applied (@sum_line integers 1 xpredT) /tap.
 rewrite !big_ord_recl !big_ord0 /= /torch_conv big1 => [|t _]; first by [].
 apply: big1 => c _; rewrite big_pred0 => [|i]; first by [].
 apply/negP => /forallP /(_ ord0); rewrite ffunE /=.

@@ -25,7 +25,7 @@ Lemma hundredth : 0 < / 100. Proof. lra. Qed.
 Theorem instance_uniform : exists alpha0 : R, forall alpha, alpha0 < alpha ->
   Rabs (quadratic_head ends alpha (ends None) None - 1) <= / 100.
 Proof.
-have [alpha0 says] := uniform 1%N hundredth; exists alpha0 => alpha lt.
+have [alpha0 says] := uniform_limit 1%N hundredth; exists alpha0 => alpha lt.
 exact: (says alpha lt _ _ ends_grid None None).
 Qed.
 Lemma ln5_gt0 : 0 < ln 5. Proof. by apply: ln_gt0; lra. Qed.

@@ -71,11 +71,12 @@ Qed.
 (** ** Instance
 
     Alpha = 3, Delta = (1, -2), delta = (2, 1): - 3 (1 + 9 - 5) = -15, whatever the tokens *)
-Definition pair_of (x y : Z) (a : 'I_2) : integers := if a == ord0 then x else y.
+Definition integer_pair (x y : Z) (a : 'I_2) : integers := if a == ord0 then x else y.
 Theorem instance (Cin : finType) (xq xk : Cin -> integers) :
-  quadratic_score (3%Z : integers) (pair_of 1 (-2)) xq xk (pair_of 2 1) = (-15)%Z.
+  quadratic_score (3%Z : integers) (integer_pair 1 (-2)) xq xk (integer_pair 2 1) = (-15)%Z.
 Proof.
-have [E _] := quadratic; rewrite [LHS](E integers 2 Cin 3%Z (pair_of 1 (-2)) (pair_of 2 1)).
+have [E _] := quadratic; rewrite [LHS](E integers 2 Cin 3%Z (integer_pair 1 (-2)) (integer_pair 2
+  1)).
 by rewrite /centred_square /squared_norm !big_ord_recl !big_ord0.
 Qed.
 

@@ -40,7 +40,7 @@ have := HM alpha (Rle_lt_trans _ _ _ (Rmax_r 0 M) lt); rewrite /= Rabs_minus_sym
 by move/Rabs_def2; lra.
 Qed.
 
-Theorem uniform : L2b.
+Theorem uniform_limit : L2b.
 Proof.
 move=> n eps e0; have [alpha0 [pos0 small]] := leak_small_le n e0.
 exists alpha0 => alpha lt K pos inj target; apply: softmax_close_le.

@@ -118,16 +118,16 @@ Hypothesis axis : forall N, \big[Rplus/0]_(m < (N + N).+1) exp
   (- alpha * IZR ((Z.of_nat m - Z.of_nat N) * (Z.of_nat m - Z.of_nat N))) <= theta.
 Variables (n : nat) (K : finType) (pos : K -> point n).
 Hypothesis pos_inj : grid pos.
-Definition weight (x target : point n) := exp (- alpha * IZR (distance x target)).
-Lemma weight_diag1 x target : x =1 target -> weight x target = 1.
-Proof. by move=> E; rewrite /weight /distance big1 ?Rmult_0_r ?exp_0 // => i _;
+Definition key_weight (x target : point n) := exp (- alpha * IZR (distance x target)).
+Lemma weight_diag1 x target : x =1 target -> key_weight x target = 1.
+Proof. by move=> E; rewrite /key_weight /distance big1 ?Rmult_0_r ?exp_0 // => i _;
   rewrite E Z.sub_diag. Qed.
-Lemma partition_le (target : point n) : \sum_k weight (pos k) target <= theta ^ n.
+Lemma partition_le (target : point n) : \sum_k key_weight (pos k) target <= theta ^ n.
 Proof.
 have -> : theta ^ n = \big[Rmult/1]_(i < n) theta by rewrite big_const_ord; elim: n => //= k ->.
 apply: Rle_trans
   (box_sum_le (s := fun _ z => - alpha * IZR (z * z)) (fun _ => axis) pos_inj target); right.
-by apply: eq_bigr => k _; rewrite /weight IZR_sum big_distrr.
+by apply: eq_bigr => k _; rewrite /key_weight IZR_sum big_distrr.
 Qed.
 
 (** A key [nearest] of which all others are farther by at least their own squared distance from
@@ -145,9 +145,9 @@ have c0 : 0 < theta ^ n.
   by apply: Rlt_le_trans (partition_le (pos nearest)); apply: (rsum_gt0 nearest) => j;
     exact: exp_pos.
 have Hle : Z <= e * theta ^ n.
-  apply: (Rle_trans _ (e * \sum_k weight (pos k) (pos nearest))); last first.
+  apply: (Rle_trans _ (e * \sum_k key_weight (pos k) (pos nearest))); last first.
     by apply: Rmult_le_compat_l; [lra | exact: partition_le].
-  rewrite big_distrr /=; apply: rsum_le => k _; rewrite /e /weight -exp_plus.
+  rewrite big_distrr /=; apply: rsum_le => k _; rewrite /e /key_weight -exp_plus.
   have H : - alpha * IZR (distance (pos k) target)
       <= - alpha * IZR (distance (pos nearest) target) + - alpha * IZR
         (distance (pos k) (pos nearest)).

@@ -67,7 +67,7 @@ rewrite exp_rsumE; congr (_ / _); rewrite (prod_sumE (fun a i => exp (s a i)) k)
 by apply: eq_bigr => j _; exact: exp_rsumE.
 Qed.
 
-Theorem mixing : L2d_mixing.
+Theorem mixing_by_axis : L2d_mixing.
 Proof.
 move=> K1 K2 s1 s2 X; have P (k : K1 * K2) : softmax (fun k => s1 k.1 + s2 k.2) k
   = softmax s1 k.1 * softmax s2 k.2.
@@ -105,18 +105,18 @@ move=> H1 H2 H3 H4; have : (f true * g true) * (f false * g false)
   = (f true * g false) * (f false * g true) by ring.
 by rewrite -H1 -H2 -H3 -H4; lra.
 Qed.
-Definition last_key (k : unit * bool) : R := if k.2 then 1 else 0.
+Definition last_of_two (k : unit * bool) : R := if k.2 then 1 else 0.
 Ltac on_two_axes :=
-  rewrite rsum_pair rsum_bool !rsum_unitE /softmax !rsum_bool ?rsum_pair ?rsum_unitE /last_key /=
+  rewrite rsum_pair rsum_bool !rsum_unitE /softmax !rsum_bool ?rsum_pair ?rsum_unitE /last_of_two /=
   ?Rplus_0_l ?Rplus_0_r ?Rminus_0_r ?Rminus_0_l ?Rmult_0_l ?(proj1 exp_ln2E) ?(proj2 exp_ln2E)
     ?exp_0;
   lra.
 Definition mutant_product := mixes_apart Rmult softmax.
 Theorem mutant_product_refuted : ~ mutant_product.
-Proof. by move=> /(_ _ _ (fun _ => 0) (slope (ln 2)) last_key); on_two_axes. Qed.
+Proof. by move=> /(_ _ _ (fun _ => 0) (slope (ln 2)) last_of_two); on_two_axes. Qed.
 Definition mutant_difference := mixes_apart Rminus softmax.
 Theorem mutant_difference_refuted : ~ mutant_difference.
-Proof. by move=> /(_ _ _ (fun _ => 0) (slope (ln 2)) last_key); on_two_axes. Qed.
+Proof. by move=> /(_ _ _ (fun _ => 0) (slope (ln 2)) last_of_two); on_two_axes. Qed.
 Definition mutant_unnormalised := mixes_apart Rplus (fun K s k => exp (s k)).
 Theorem mutant_unnormalised_refuted : ~ mutant_unnormalised.
 Proof. by move=> /(_ _ _ (fun _ => ln 2) (slope 0) (fun _ : unit * bool => 1)); on_two_axes. Qed.

@@ -20,7 +20,7 @@ rewrite /square_score rsum_optionE /= /dot !big_distrr -!big_split /=; apply: eq
 by rewrite /shift; ring.
 Qed.
 
-Theorem centred : L2e_centred.
+Theorem centred_features : L2e_centred.
 Proof.
 move=> n K pos alpha q offset m k; rewrite !absolute; apply: softmax_ext => j.
 rewrite /square_score; congr (_ * _).

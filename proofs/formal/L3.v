@@ -60,7 +60,7 @@ Lemma sufficient : minn ci co <= d -> spans_jointly P -> expresses_all P ci co d
 Proof.
 rewrite -{1}[ci]mul1n -{1}[co]mul1n => le_d [Phi joint] weight b.
 pose M h c o := \sum_t Phi t h * @tap n g S 1 ci co weight t c o.
-exists (@value S _ _ _ d M), (@output S _ _ _ d M), b => X q o.
+exists (@wide_value S _ _ _ d M), (@wide_output S _ _ _ d M), b => X q o.
 rewrite mhsaE torch_convE; congr (_ + _).
 under eq_bigr do under eq_bigr do rewrite factoredE //.
 under [RHS]eq_bigr do under eq_bigr do rewrite shiftE.
@@ -214,10 +214,10 @@ move=> n g H P ci co d le_d Phi weight b.
 pose W t c o : R := @tap n g reals 1 ci co weight t c o.
 pose M h c o : reals := \sum_t Phi t h * W t c o.
 rewrite -{1}[ci]mul1n -{1}[co]mul1n in le_d.
-exists (@T1.value reals _ _ _ d M), (@T1.output reals _ _ _ d M).
+exists (@wide_value reals _ _ _ d M), (@wide_output reals _ _ _ d M).
 split=> [h c o|q eps small X range range0 lim o]; first by rewrite T1.factoredE.
 pose r t i : R := shift (S := reals) t q i - \sum_h Phi t h * P h q i.
-have -> : mhsa P (@T1.value reals _ _ _ d M) (@T1.output reals _ _ _ d M) b X q o
+have -> : mhsa P (@wide_value reals _ _ _ d M) (@wide_output reals _ _ _ d M) b X q o
     - torch_conv weight b X q o
     = - \sum_c \sum_i X i c * \sum_t r t i * W t c o.
   rewrite mhsaE torch_convE.

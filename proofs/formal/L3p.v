@@ -157,7 +157,7 @@ Proof.
 rewrite /content_head /softmax rsum_bool; case: h; last by rewrite exp_0; field.
 rewrite /image; case: q; case: k; by rewrite !(exp_ln2_powerE (esym (mult_IZR _ _))).
 Qed.
-Theorem content : L3p_content.
+Theorem content_heads : L3p_content.
 Proof.
 split; [|split].
 - by exists (5 / 3), (- (2 / 3)) => q k; rewrite !(content_tableE 1 (-1)) /one_hot; case: q;

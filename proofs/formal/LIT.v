@@ -72,12 +72,12 @@ Qed.
 Definition mutant := forall (K : finType) (s : K -> R) (target : K), softmax s target < 1.
 Theorem mutant_refuted : ~ mutant.
 Proof. by move=> /(_ _ (fun _ : unit => 0) tt); rewrite /softmax rsum_unitE exp_0; lra. Qed.
-Definition mutant_half := below (/ 2).
+Definition mutant_half := every_weight_below (/ 2).
 Theorem mutant_half_refuted : ~ mutant_half.
 Proof.
 by move=> /(_ _ (slope (- ln 2)) true false isT); rewrite slope_shareE (proj2 exp_ln2E); lra.
 Qed.
-Definition mutant_uniform := exists c, c < 1 /\ below c.
+Definition mutant_uniform := exists c, c < 1 /\ every_weight_below c.
 Theorem mutant_uniform_refuted : ~ mutant_uniform.
 Proof.
 move=> [c [c1 /(_ _ (slope (ln ((1 - c) / 2))) true false isT)]]; rewrite slope_shareE exp_ln;

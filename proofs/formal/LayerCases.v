@@ -107,7 +107,8 @@ have half h k : P h q k = / 2.
   rewrite /P /softmax (@sum_line reals 2 xpredT) !big_ord_recl big_ord0 /=.
   set e := exp _; have e0 : 0 < e by exact: exp_pos.
   by field; lra.
-rewrite mhsaE (TapHeads.convE ok) /TapHeads.applied !(@sum_line reals 1 xpredT) !big_ord_recl
+rewrite mhsaE (TapHeads.conv_of_keys_tapE ok) /TapHeads.applied !(@sum_line reals 1 xpredT)
+  !big_ord_recl
   !big_ord0 !(@sum_line reals 2 xpredT) !big_ord_recl !big_ord0 !half merged1 /tap /weight /none.
 rewrite /Z !ffunE /= /theta_bound exp_ln; last lra.
 have -> : (q ord0 * 1 + line (ord0 : 'I_1) ord0 * 1)%N = 0%N by rewrite /q /line !ffunE.
@@ -144,13 +145,14 @@ have [q1 [place says]] := PAD.crop integers (@small_fits 1 isT) (fun _ => erefl)
   (fun _ => 1%N) q.
 by exists q1; split; [exact: place | exact: says].
 Qed.
-Theorem HEADS_instance (weight : 'I_(1 * 1) -> nat -> taps one_pixel -> integers) b b' :
-  (forall Z q o, mhsa (attention (1%Z : integers)) (times (7%Z : integers)) (@output integers) b' Z
+Theorem HEADS_instance_layer (weight : 'I_(1 * 1) -> nat -> taps one_pixel -> integers) b b' :
+  (forall Z q o, mhsa (full_attention (1%Z : integers)) (times (7%Z : integers)) (@output integers)
+    b' Z
     q o = conv_of_keys weight b Z q o) <->
   (forall t c o, tap weight t c o = (\sum_h (if h == t then one else zero)
     * merged (times (7%Z : integers)) (@output integers) h c o)%num) /\ b' =1 b.
 Proof.
-have on : on_taps (fun h t => if h == t then one else zero) (attention (1%Z : integers)).
+have on : on_taps (fun h t => if h == t then one else zero) (full_attention (1%Z : integers)).
   move=> h q k; rewrite (big_pred1 (here _)) => [|t]; last by rewrite all_read (hereE t) /= eqxx.
   by rewrite (hereE h) eqxx.
 exact: (@TapHeads.layer _ _ _ one_pixel_fits 1%N 1%N 1%N _ _ _ _ _ _ weight b b' on).

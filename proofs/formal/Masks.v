@@ -27,7 +27,7 @@ Qed.
 Theorem masks : AND_masks.
 Proof.
 move=> K s slope; split=> k E; first by rewrite /masked_softmax /leaky !E /= /Rdiv !Rmult_0_l.
-rewrite /masked_softmax /weight /rectified E; apply: Rgt_not_eq; apply: Rdiv_lt_0_compat;
+rewrite /masked_softmax /masked_weight /rectified E; apply: Rgt_not_eq; apply: Rdiv_lt_0_compat;
   first exact: exp_pos.
 by apply: (rsum_gt0 k) => j; exact: exp_pos.
 Qed.

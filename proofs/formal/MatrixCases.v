@@ -17,7 +17,7 @@ Qed.
 Theorem T1p_instance_convolution (d : nat) :
   (exists (Wval : taps one_pixel -> 'I_(1 * 1) -> 'I_d -> of_ring rat_fieldType)
     (Wout : taps one_pixel -> 'I_d -> 'I_(1 * 1) -> of_ring rat_fieldType) b',
-   forall X q o, mhsa (attention (one : of_ring rat_fieldType)) Wval Wout b' (zero_pad X) q o
+   forall X q o, mhsa (full_attention (one : of_ring rat_fieldType)) Wval Wout b' (zero_pad X) q o
      = torch_conv (weighs (one : of_ring rat_fieldType)) (bias zero) X q o)
   <-> forall t : taps one_pixel, (\rank (\matrix_(c < 1 * 1, o < 1 * 1)
     (tap (weighs (one : of_ring rat_fieldType)) t c o : rat)) <= d)%N.
@@ -104,7 +104,8 @@ Definition HEADS_mutant_rank := forall (F : realFieldType) (t p : nat) (W : 'M[F
 Theorem HEADS_mutant_rank_refuted : ~ HEADS_mutant_rank.
 Proof.
 move=> /(_ [realFieldType of rat] 2%N 1%N edge) [B [att [_ [M E]]]].
-by have [rank1 no] := HEADS.one_is_not_enough; move: B att M E; rewrite rank1 => B att M; exact: no.
+by have [rank1 no] := HEADS.one_head_is_not_enough; move: B att M E; rewrite rank1 => B att M;
+  exact: no.
 Qed.
 Definition HEADS_mutant_any := \rank edge = 1%N /\ forall (B : 'M[rat]_(1, 3)) M, edge <> B^T *m M.
 Theorem HEADS_mutant_any_refuted : ~ HEADS_mutant_any.

@@ -56,8 +56,9 @@ rewrite mhsaE (sum_here (size := kernel one_pixel)) sum_one_channel merged_times
 by rewrite (sum_here (size := padded one_pixel)) /tap /=.
 Qed.
 (** The attention that reads the one key; scaled, where it should not. *)
-Definition attention (p : S) (h : taps one_pixel) (q : queries one_pixel) (k : keys one_pixel) : S
+Definition full_attention (p : S) (h : taps one_pixel) (q : queries one_pixel) (k : keys one_pixel)
+  : S
   := p.
-Lemma attention_hard : hard id (attention 1).
+Lemma attention_hard : hard id (full_attention 1).
 Proof. by move=> h q k; rewrite all_read. Qed.
 End Layers.

@@ -43,7 +43,7 @@ by have := @lohi i; have := Hy i; rewrite /clamp; nia.
 Qed.
 End Clamp.
 
-Theorem nearest : PAD.
+Theorem nearest_key_of_box : PAD.
 Proof.
 split=> [n lo hi lohi x|n lo hi lohi x y Hy|n lo hi lohi x y Hy le i]; first exact: clamp_inside.
   by have := clamp_gap_le lohi (x := x) Hy; have := @distance_ge0 n y (clamp lo hi x); lia.
@@ -94,12 +94,12 @@ Qed.
 
 (** The form 5 u^2 + 9 u v + 5 v^2, the column [x_1 = 0], the target (1, 0): (0, 1) is nearer than
     the clamp (0, 0). *)
-Theorem covariance : PAD_covariance.
+Theorem full_covariance : PAD_covariance.
 Proof. by exists 5, 9, 5, 0, 0, (-1), 1, 1, 0, 0, 1; do ![split]; lia. Qed.
 
 (** The numbers 5 d_1 + d_2 of a grid of width 3: (0, 0) is nearer to the target (-1, 2) than its
     clamp (0, 2). *)
-Theorem enumerated : PAD_enumerated.
+Theorem enumerated_border : PAD_enumerated.
 Proof. by exists 5, 0, 0, 0, 2, (-1), 2, 0, 0; rewrite /=; lia. Qed.
 
 Section MorePadding.
@@ -145,7 +145,7 @@ have E : clamp (pair_of 0 0) (pair_of 1 2) (pair_of (-4) 7) =1 pair_of 0 2.
 have d : distance (pair_of 0 2) (pair_of (-4) 7) = 41 by rewrite /distance !big_ord_recl !big_ord0.
 split=> //; split=> //; split; first by rewrite /distance !big_ord_recl !big_ord0.
 have lohi a : pair_of 0 0 a <= pair_of 1 2 a by rewrite /pair_of; case: eqP.
-have [_ near _] := nearest; move=> y /(near _ _ _ lohi (pair_of (-4) 7)).
+have [_ near _] := nearest_key_of_box; move=> y /(near _ _ _ lohi (pair_of (-4) 7)).
 by rewrite (distance_ext E (fun _ => erefl)) d.
 Qed.
 

@@ -122,7 +122,7 @@ have -> : \sum_e (\sum_d token position content a q d * weights (fun q e => scal
   by rewrite big_distrr /=; apply: eq_bigr => e _; rewrite !read; ring.
 by field.
 Qed.
-Theorem quadratic_head : POS.
+Theorem any_quadratic_head : POS.
 Proof.
 move=> n K I D position content free place alpha scale offset s0.
 have [Wqry [Wkey E]] := any_features (conj free s0) (fun q => query_feature alpha (place q) offset)
@@ -165,21 +165,22 @@ Qed.
     Two tokens at places 0 and 1, of positions (1, 1) and (1, 2) and no content: some weights give
     the head that looks one to the right with alpha = ln 2, of which token 0 gives token 1 two
     thirds *)
-Definition position (k d : bool) : R := if k && d then 2 else 1.
+Definition basis_position (k d : bool) : R := if k && d then 2 else 1.
 Definition nothing (i : void) (d : bool) : R := 0.
-Lemma free : linearly_independent (either position nothing).
+Lemma free : linearly_independent (either basis_position nothing).
 Proof.
 move=> a E; have at_k k : a (inl k) = 0; last by case=> [k|[]]; exact: at_k.
-have both d : a (inl true) * position true d + a (inl false) * position false d = 0.
+have both d : a (inl true) * basis_position true d + a (inl false) * basis_position false d = 0.
   rewrite -(E d) (bigD1 (inl true)) //= (bigD1 (inl false)) //= big1 => [|[[]|[]]] //; ring.
-by case: k; have := both true; have := both false; rewrite /position /=; lra.
+by case: k; have := both true; have := both false; rewrite /basis_position /=; lra.
 Qed.
 Theorem instance : exists Wqry Wkey : bool -> option 'I_1 -> R,
-  softmax (stock_score Wqry Wkey 3 (token position nothing (fun _ _ => 0)) false) true
+  softmax (stock_score Wqry Wkey 3 (token basis_position nothing (fun _ _ => 0)) false) true
     = / (1 + / 2).
 Proof.
 have three : 3 <> 0 by lra.
-have [Wqry [Wkey E]] := quadratic_head free (fun (k : bool) (_ : 'I_1) => if k then 1 else 0) (ln 2)
+have [Wqry [Wkey E]] := any_quadratic_head free (fun (k : bool) (_ : 'I_1) => if k then 1 else 0)
+  (ln 2)
   (fun _ => 1) three.
 exists Wqry, Wkey; rewrite E /softmax big_bool /dot !big_ord_recl !big_ord0.
 have -> : - ln 2 * ((1 - 0 - 1) * (1 - 0 - 1) + 0) = 0 by ring.

@@ -18,14 +18,14 @@ Definition SPAN_mutant_right := forall n x answers, Checker.answers n x = Some a
   exists cs, x = List.concat (List.map Checker.written cs) /\ answers = List.map (fun _ => true) cs.
 Theorem SPAN_mutant_right_refuted : ~ SPAN_mutant_right.
 Proof. by move=> /(_ _ _ _ three_answers) [[|a [|b [|c cs]]] []]. Qed.
-Definition nothing : Rows.setting := Rows.Setting 0 0 0 0 0 0 0 0 0 0.
-Definition negative : Rows.row := Rows.Row (-1) 0 0 nothing nothing None.
+Definition no_setting : Rows.setting := Rows.Setting 0 0 0 0 0 0 0 0 0 0.
+Definition negative : Rows.row := Rows.Row (-1) 0 0 no_setting no_setting None.
 Lemma negative_answers : Rows.answers 1 (Rows.written negative) = Some [:: None].
 Proof. by vm_compute. Qed.
 Theorem ROW_instance : exists rows,
   Rows.written negative = List.concat (List.map Rows.written rows) /\
   [:: None] = List.map Rows.answer rows.
-Proof. by have [rows [read [answered _]]] := ROW.reading negative_answers; exists rows. Qed.
+Proof. by have [rows [read [answered _]]] := ROW.row_reading negative_answers; exists rows. Qed.
 Definition ROW_mutant_any := forall n x answers, Rows.answers n x = Some answers -> exists rows,
   x = List.concat (List.map Rows.written rows) /\
   answers = List.map (fun r => Some (Rows.bound r)) rows.
@@ -37,16 +37,16 @@ Section Far.
 Variable z : Z.
 Definition alleged := Checker.Certificate true 1 1 1 0 0 (-1) 1 1 [:: 1]%Z
   [:: Checker.Query [:: 1]%Z [:: [:: z]%Z] [:: 1]%Z].
-Definition one_head (h : nat) (_ : queries one_pixel) (_ : pixels one_pixel) : reals :=
+Definition alleged_head (h : nat) (_ : queries one_pixel) (_ : pixels one_pixel) : reals :=
   if h == 0%N then IZR z else 0.
-Lemma alleged_speaks (t : taps one_pixel) : speaks_of one_head t (fun _ => True) alleged.
+Lemma alleged_speaks (t : taps one_pixel) : speaks_of alleged_head t (fun _ => True) alleged.
 Proof.
 exists (fun _ => ord0); first by exists (fun _ => here _) => i; rewrite ?(hereE i) ?(ord1 i) //;
   exact/esym/hereE.
 have same q (i : pixels one_pixel) : span_entry alleged [:: 1]%Z (ord0 : 'I_1)
     = shift (S := reals) t q i /\
-    forall h, span_entry alleged (List.nth h [:: [:: z]%Z] nil) (ord0 : 'I_1) = one_head h q i.
-  rewrite /shift all_see /span_entry /one_head /=; split; first by field.
+    forall h, span_entry alleged (List.nth h [:: [:: z]%Z] nil) (ord0 : 'I_1) = alleged_head h q i.
+  rewrite /shift all_see /span_entry /alleged_head /=; split; first by field.
   by case=> [|[|h]] /=; field.
 split=> [q _|r [<-|[]]].
   by exists (Checker.Query [:: 1]%Z [:: [:: z]%Z] [:: 1]%Z); [left | exact: same].
@@ -55,7 +55,7 @@ Qed.
 End Far.
 Theorem SPAN_instance_far (t : taps one_pixel) :
   exists (X : pixels one_pixel -> 'I_(1 * 1) -> reals) q o,
-  0 < Rabs (mhsa (fun h : 'I_1 => one_head 0 h : _ -> _ -> reals) (fun _ _ (_ : 'I_1) => 1)
+  0 < Rabs (mhsa (fun h : 'I_1 => alleged_head 0 h : _ -> _ -> reals) (fun _ _ (_ : 'I_1) => 1)
     (fun _ _ _ => 1) (fun _ => 3) X q o - torch_conv (one_tap t) (fun _ => 4) X q o).
 Proof.
 have ok : Checker.check (alleged 0) = true by vm_compute.
@@ -76,7 +76,7 @@ Proof.
 move=> /(_ _ _ _ (here _) _ (alleged 1) erefl (alleged_speaks 1 (here _)) 1%N (fun _ _ _ => 1)
   (fun _ _ _ => 1) (fun _ => 0) (fun _ => 0)) [X [q [o [_ _]]]].
 rewrite (ord1 o) (@convE reals) /one_tap eqxx mhsaE big_ord_recl big_ord0 sum_one_channel.
-rewrite (@sum_here reals (side one_pixel)) /merged big_ord_recl big_ord0 /one_head /=.
+rewrite (@sum_here reals (side one_pixel)) /merged big_ord_recl big_ord0 /alleged_head /=.
 set x := X _ _; have -> : 1 * x * (1 * 1 + 0) + 0 + 0 - (x * 1 + 0) = 0 by ring.
 by rewrite Rabs_R0; lra.
 Qed.

@@ -74,7 +74,7 @@ Qed.
 Lemma below_add x y a b : below x a -> below y b -> below (x + y) (a + b).
 Proof. by move=> [x0 xa] [y0 yb]; rewrite /below valD; lra. Qed.
 Lemma below_le x y a : below y a -> 0 <= x <= y -> below x a. Proof. by rewrite /below; lra. Qed.
-Lemma below_one : below 1 Rows.one. Proof. by rewrite /below val1; lra. Qed.
+Lemma one_below : below 1 Rows.one. Proof. by rewrite /below val1; lra. Qed.
 Lemma below_sub1 x a : below x a -> 1 <= x -> below (x - 1) (a - Rows.one).
 Proof. by rewrite /below valB val1; lra. Qed.
 Lemma below_nat k n x a : (Z.of_nat k <= n)%Z -> below x a -> below (INR k * x) (n * a).
@@ -118,9 +118,6 @@ Proof.
 move=> ua kn lt; have nu := below_nat kn ua; rewrite /gamma /Rdiv /Rows.gamma.
 exact: below_mul nu (below_geom nu lt).
 Qed.
-Lemma gamma_ge0 k u n a : below u a -> (Z.of_nat k <= n)%Z -> (n * a < Rows.one)%Z ->
-  0 <= gamma k u.
-Proof. by move=> ua kn lt; case: (below_gamma ua kn lt). Qed.
 
 (** ** Sums of products *)
 Section Settings.
@@ -154,7 +151,7 @@ Qed.
 Lemma below_growth N n : (Z.of_nat N <= n <= Rows.terms z)%Z ->
   below (growth_of (among s N)) (Rows.one + Rows.cost z n).
 Proof.
-move=> /below_cost /(below_add below_one); rewrite /cost.
+move=> /below_cost /(below_add one_below); rewrite /cost.
 by have -> : 1 + (growth_of (among s N) - 1) = growth_of (among s N) by ring.
 Qed.
 Lemma terms_le : (Z.of_nat (terms s) <= Rows.terms z <= Rows.terms z)%Z.
@@ -577,20 +574,20 @@ Let two x a : below x a -> below (2 * x) (2 * a). Proof. by move=> [x0 xa]; rewr
 Lemma below_D : below D (Rows.key_error hd t nn).
 Proof.
 have [c1 lt] := lost_range ok; rewrite /D /key_error /Rows.key_error.
-have E1 := below_mul (below_exp1 (self c1) lt) (below_add below_one mz).
+have E1 := below_mul (below_exp1 (self c1) lt) (below_add one_below mz).
 have ge1 : 1 <= exp c0 * (1 + m).
   have : 1 <= exp c0 by rewrite -exp_0; apply: exp_le; exact: val_ge0.
   by case: mz => m0 _; nra.
-have G := below_mul (below_add below_one (self (ulps_ge0 ok))) (below_sub1 E1 ge1).
+have G := below_mul (below_add one_below (self (ulps_ge0 ok))) (below_sub1 E1 ge1).
 have L := below_mul (self (ulps_ge0 ok)) (self leak0).
-apply: below_add (below_mul (below_add G L) (below_add below_one (self far_ge0))) _.
+apply: below_add (below_mul (below_add G L) (below_add one_below (self far_ge0))) _.
 exact: below_nat fewN (self (exp_lost_ge0 ok)).
 Qed.
 Lemma below_F : below F (Rows.far_exponentials hd t nn).
 Proof.
 have [c1 lt] := lost_range ok; apply: below_add;
   last exact: below_nat keysK (self (exp_lost_ge0 ok)).
-apply: below_mul (self far_ge0); apply: below_mul (below_add below_one (self (ulps_ge0 ok))) _.
+apply: below_mul (self far_ge0); apply: below_mul (below_add one_below (self (ulps_ge0 ok))) _.
 exact: below_exp1 (self c1) lt.
 Qed.
 Let u := roundoff A.
@@ -602,8 +599,8 @@ Proof. exact: below_gamma uz fewN (count_small ok). Qed.
 Lemma below_total_lost : below (total_lost A #|few| #|K| F) (Rows.total_lost hd t nn).
 Proof.
 have [[[sA _ _] _ _] [[_ ll sl] _]] := dev; have [[_ s0' l0] _] := sA.
-apply: below_mul (below_add below_one below_gN) _; apply: two.
-apply: below_mul (below_add below_one (below_gamma uz keysK (keys_small ok))) _;
+apply: below_mul (below_add one_below below_gN) _; apply: two.
+apply: below_mul (below_add one_below (below_gamma uz keysK (keys_small ok))) _;
   rewrite -Z.add_assoc.
 exact: below_add below_F (below_add (below_nat keysK (conj l0 ll)) (below_nat keysK (conj s0' sl))).
 Qed.
@@ -661,7 +658,7 @@ have num : below (((1 + u) ^ 2 * (1 + roundoff T) - 1 + gN) * (1 + D) + 2 * D + 
     + Rows.gamma (Rows.count hd nn) (Rows.roundoff (Rows.softmax hd)))
       (Rows.one + Rows.key_error hd t nn)
       + 2 * Rows.key_error hd t nn + Rows.total_lost hd t nn).
-  exact: below_add (below_add (below_mul q (below_add below_one below_D)) (two below_D))
+  exact: below_add (below_add (below_mul q (below_add one_below below_D)) (two below_D))
     below_total_lost.
 have dz : below (gN + D + lam) (Rows.doubt hd t nn) by exact: below_add
   (below_add below_gN below_D) below_total_lost.
@@ -672,7 +669,7 @@ have mu : below (INR #|few| * ((1 + roundoff T) * (3 + 2 * u) * loss A + loss T)
       (3 * Rows.one + 2 * Rows.roundoff (Rows.softmax hd))) (Rows.loss (Rows.softmax hd))
        + Rows.cast_loss (Rows.softmax hd))).
   apply: (below_nat fewN); apply: below_add (conj t0 tl).
-  apply: below_mul (conj l0 ll); apply: below_mul (below_add below_one (conj v0 vl)) _.
+  apply: below_mul (conj l0 ll); apply: below_mul (below_add one_below (conj v0 vl)) _.
   by apply: below_add (two uz); rewrite /below valM val1; lra.
 rewrite /computed_bound /softmax_bound -/u -/gN -/lam /Rows.off -/t.
 have quotient : (((1 + u) ^ 2 * (1 + roundoff T) - 1 + gN) * (1 + D) + 2 * D + lam) /
@@ -686,29 +683,6 @@ have -> : dyadic (x + y + Rows.far_weights hd t nn + 2 * Rows.far t nn)
   = dyadic x + dyadic y + dyadic (Rows.far_weights hd t nn) + 2 * dyadic (Rows.far t nn)
     by rewrite -valM -!valD.
 lra.
-Qed.
-Lemma weights_ge0 : 0 <= dyadic (Rows.off hd t nn) /\ 0 <= dyadic (Rows.far_weights hd t nn).
-Proof.
-have [W farW] := weights_off; split; [apply: Rle_trans W | apply: Rle_trans farW];
-  apply: rsum_ge0 => k _; exact: Rabs_pos.
-Qed.
-(** The mean. *)
-Lemma mean_below way x range z (over' : order K) : setting_within way (Rows.mean hd) ->
-  nearest (sums way) ->
-  as_set way (computed_softmax A T reciprocal e over) x 0 over' -> (#|few| <= terms way)%N ->
-    below range z ->
-  below (mixing_bound way #|few| (dyadic (Rows.off hd t nn))
-    (dyadic (Rows.far_weights hd t nn)) range) (Rows.mean_error hd t nn z).
-Proof.
-move=> within nA [lim _] cnt rz; have [o0 f0] := weights_ge0.
-have oz : below (dyadic (Rows.off hd t nn)) (Rows.off hd t nn) by split=> //; exact: Rle_refl.
-have fz : below (dyadic (Rows.far_weights hd t nn)) (Rows.far_weights hd t nn) by split=> //;
-  exact: Rle_refl.
-have Nn : (Z.of_nat #|few| <= Rows.count hd nn <= Rows.terms (Rows.mean hd))%Z by split=> //;
-  exact: count_terms ok.
-rewrite /mixing_bound /Rows.mean_error -/t; apply: below_add (below_mul (below_add oz fz) rz) _.
-exact: (below_few lim within (mean_setting ok) Nn (below_mul (below_add below_one oz) rz)
-  (below_mul fz rz)).
 Qed.
 End Weights.
 
@@ -884,7 +858,7 @@ have far_z : 0 <= \big[Rplus/0]_(k | ~~ cube near r k) exp (flat k) <= dyadic (R
     apply: eq_bigr => a _; congr (_ * _); rewrite prod_constE; congr (theta ^ _).
     by have := cardC1 a; rewrite card_ord => <-; apply: eq_card => b'; rewrite !inE.
   have px : below (theta ^ n.-1) (Rows.one + Rows.power (Rows.others t) n.-1).
-    by have := below_add below_one (powz n.-1); have -> : 1 + (theta ^ n.-1 - 1) = theta ^ n.-1
+    by have := below_add one_below (powz n.-1); have -> : 1 + (theta ^ n.-1 - 1) = theta ^ n.-1
       by ring.
   by have [_] := below_nat (Z.le_refl (Z.of_nat n)) (below_mul bey px).
 have far_le (v : box size -> R) : (forall k, v k <= flat k) ->
@@ -948,6 +922,11 @@ Let liftK' : cancel (fun k : box one_axis => k ord0) lift.
 Proof. by move=> k; apply/ffunP => a; rewrite ffunE (ord1 a). Qed.
 Definition axis_of (j : 'I_N) : R := s (Z.of_nat j - Z.of_nat p)%Z.
 Definition axis_few (j : 'I_N) : bool := cube (lift p) (Z.to_nat (Rows.reach hd)) (lift j).
+Lemma axis_fewE j : axis_few j = axis_near hd p j.
+Proof.
+apply/forallP/idP => [/(_ ord0)|near a]; first by rewrite !ffunE.
+by rewrite !ffunE.
+Qed.
 Let whole := around (fun _ => s) (lift p).
 Lemma axis_liftE j : axis_of j = whole (lift j).
 Proof. by rewrite /whole /around big_ord_recl big_ord0 Rplus_0_r !ffunE. Qed.
@@ -1027,7 +1006,7 @@ by case: (below_add (below_add read (below_add (below_mul c1 size) l1))
   (below_add (below_mul c2 (below_add size read)) l2)).
 Qed.
 End Difference.
-Theorem hard : ROW_hard.
+Theorem hard_heads : ROW_hard.
 Proof.
 move=> z n g ok fz none G ci co H f X bij roundoffs_lt1 token exact_.
 apply: (tokens_differ ok fz bij roundoffs_lt1 (e := 0) (E := 0%Z)); rewrite ?none //;
@@ -1119,9 +1098,9 @@ Lemma wide_counts_le s N : (N <= N <= terms (wide s N))%N. Proof. by rewrite leq
     [tokens_differ] says. Each bound is below the program's. *)
 Theorem whole : ROW_whole.
 Proof.
-move=> z hd n g ok fz hsoft apart nE keysE G ci co H f X bij roundoffs_lt1 A T reciprocal s e over
-  sharp dev
-  exps sumd attention way mix within nearM as_mix token.
+move=> z hd n g ok keysE G ci co H f X A T reciprocal s e over
+  [fz hsoft apart nE bij roundoffs_lt1 sharp dev]
+  exps sumd attention way mix within may as_mix token.
 have [[w0 b0 r0] [_ _ hf]] := fits_parts fz; rewrite hsoft in hf.
 have facts := heads_factsP hf; rewrite apart -nE Nat2Z.id in facts.
 pose r := Z.to_nat (Rows.reach hd); pose t := Rows.sums_of hd; pose R := dyadic (Rows.radius z).
@@ -1165,9 +1144,9 @@ have EE : dyadic E = 2 * dyadic (Rows.mul (Rows.leak t n) (Rows.radius z))
   by rewrite -valM -valD.
 have E0 : 0 <= dyadic E.
   have z0 x y : below x y -> below 0 y by rewrite /below; lra.
-  have [F0 _] := few_ge0 (mean_setting facts) cn0 (z0 _ _ (below_mul (below_add below_one oz) rz))
+  have [F0 _] := few_ge0 (mean_setting facts) cn0 (z0 _ _ (below_mul (below_add one_below oz) rz))
     (z0 _ _ (below_mul farz rz)).
-  have [_ F] := few_ge0 (mean_setting facts) cn0 (z0 _ _ (below_mul (below_add below_one oz) rz))
+  have [_ F] := few_ge0 (mean_setting facts) cn0 (z0 _ _ (below_mul (below_add one_below oz) rz))
     (z0 _ _ (below_mul farz rz)).
   have [a0 a] := below_mul lz rz; have [b0' b] := below_mul (below_add oz farz) rz.
   by rewrite EE errorE; lra.
@@ -1182,13 +1161,15 @@ have cntz : (Z.of_nat #|cube k0 r| <= Rows.terms (Rows.mean hd))%Z
   by exact: Z.le_trans cnt (count_terms facts).
 have [as_wide within_wide] := wide_as_set (as_mix h q c) within (mean_setting facts) cntz.
 have p0 k : 0 <= softmax (score h q) k by apply/Rlt_le/softmax_gt0.
+have nearM : may_count (wide way #|cube k0 r|) (cube k0 r) (attention h q).
+  by apply: may; rewrite (readsE ok) eqxx.
 have M := mixing as_wide nearM (wide_counts_le way #|cube k0 r|) p0 (softmax_sum1 _ k0) W F
   (fun k => roundoffs_lt1 k c).
 have L := leaked_le roundoffs_lt1 c sh R0; have [lim _] := as_wide.
 have cc : (Z.of_nat #|cube k0 r| <= Rows.count hd n <= Rows.terms (Rows.mean hd))%Z by split=> //;
   exact: count_terms facts.
 have few := below_few lim within_wide (mean_setting facts) cc
-  (below_mul (below_add below_one oz) rz) (below_mul farz rz).
+  (below_mul (below_add one_below oz) rz) (below_mul farz rz).
 have [_ total] := below_add (below_mul (below_add oz farz) rz) few.
 have [_ leak2] := below_mul lz rz.
 rewrite EE errorE; have tokenE : token h q c = computed (wide way #|cube k0 r|) (attention h q)
@@ -1250,7 +1231,7 @@ Proof. split; last exact: count_terms facts; apply: Z.pow_nonneg; have := reach_
 Lemma mean_error_ge0 x z : below x z -> below 0 (Rows.mean_error hd t 1 z).
 Proof.
 move=> xz; have z0 y v : below y v -> below 0 v by rewrite /below; lra.
-have [_ F] := few_ge0 (mean_setting facts) counted_le (z0 _ _ (below_mul (below_add below_one oz)
+have [_ F] := few_ge0 (mean_setting facts) counted_le (z0 _ _ (below_mul (below_add one_below oz)
   xz))
   (z0 _ _ (below_mul farz xz)).
 have [b0 b] := below_mul (below_add oz farz) xz.
@@ -1265,7 +1246,8 @@ Variables (X : box size -> Rdefinitions.R) (y : nat -> box size -> Rdefinitions.
   (way : nat -> setting)
   (mix : 'I_n -> box size -> order (box size)).
 Hypotheses (roundoffs_lt1 : forall k, Rabs (X k) <= R) (y0 : y 0%N =1 X).
-Hypothesis ways : forall a : 'I_n, setting_within (way a) (Rows.mean hd) /\ nearest (sums (way a)).
+Hypothesis ways : forall a : 'I_n, setting_within (way a) (Rows.mean hd).
+Hypothesis may : forall a : 'I_n, may_count (way a) (axis_near hd (k0 a)) (w a).
 Hypothesis steps : forall (a : 'I_n) k, as_set (way a) (along (w a) k) (y a) 0 (mix a k) /\
   y a.+1 k = computed (way a) (along (w a) k) (y a) 0 (mix a k).
 (** [axes] of AXES.v bounds the mean by a recursion over the axes; the program's recursion is the
@@ -1280,14 +1262,15 @@ have Nz (a : 'I_n) : (Z.of_nat (N a) <= Rows.terms (Rows.mean hd))%Z.
   by rewrite NE; have [_ _ cnt] := axis_weights_le a; exact: Z.le_trans cnt (count_terms facts).
 have wide_a (a : 'I_n) q : as_set (way' a) (along (w a) q) (y a) 0 (mix a q) /\
   setting_within (way' a) (Rows.mean hd).
-  have [as_a _] := steps a q; have [within _] := ways a.
+  have [as_a _] := steps a q; have within := ways a.
   exact: (wide_as_set as_a within (mean_setting facts) (Nz a)).
 have cond (a : 'I_n) :
-  [/\ nearest (sums (way' a)), (#|axis_few hd (k0 a)| <= N a <= terms (way' a))%N,
+  [/\ may_count (way' a) (axis_few hd (k0 a)) (w a), (#|axis_few hd (k0 a)| <= N a <= terms (way'
+    a))%N,
     \sum_j Rabs (w a j - softmax (axis_of (k0 a) (s a)) j) <= dyadic (Rows.off hd t 1) &
     \big[Rplus/0]_(j | ~~ axis_few hd (k0 a) j) Rabs (w a j) <= dyadic (Rows.far_weights hd t 1)].
-  by have [W F _] := axis_weights_le a; split=> //;
-    [exact: (proj2 (ways a)) | rewrite -NE; exact: wide_counts_le].
+  have [W F _] := axis_weights_le a; split=> //; last by rewrite -NE; exact: wide_counts_le.
+  by case: (may a) => [near|[cut0 none]]; [left | right; split=> // j; rewrite axis_fewE => /none].
 have step' (a : 'I_n) q : as_set (way' a) (along (w a) q) (y a) 0 (mix a q) /\
     y a.+1 q = computed (way' a) (along (w a) q) (y a) 0 (mix a q).
   by have [_ yE] := steps a q; have [as' _] := wide_a a q.
@@ -1309,7 +1292,7 @@ have cc : (Z.of_nat (N a) <= Rows.count hd 1 <= Rows.terms (Rows.mean hd))%Z by 
   split=> //;
   exact: count_terms facts.
 have sz := below_add rz IH.
-have few := below_few lim within' (mean_setting facts) cc (below_mul (below_add below_one oz) sz)
+have few := below_few lim within' (mean_setting facts) cc (below_mul (below_add one_below oz) sz)
   (below_mul farz sz).
 exact: (below_add (below_mul (below_add oz farz) sz) few).
 Qed.
@@ -1318,9 +1301,9 @@ End Apart.
     leak is that of the box; the means are bounded by [apart_mean]. *)
 Theorem apart : ROW_apart.
 Proof.
-move=> z hd n g ok fz hsoft ap nE keysE G ci co H f X bij roundoffs_lt1 A T reciprocal s e over
-  sharp dev
-  exps sumd attention y way mix ways y0 steps token tokE.
+move=> z hd n g ok keysE G ci co H f X A T reciprocal s e over
+  [fz hsoft ap nE bij roundoffs_lt1 sharp dev]
+  exps sumd attention y way mix ways may y0 steps token tokE.
 have [[w0 b0 r0] [_ _ hf]] := fits_parts fz; rewrite hsoft in hf.
 have facts := heads_factsP hf; rewrite ap in facts.
 pose t := Rows.sums_of hd; pose R := dyadic (Rows.radius z).
@@ -1355,11 +1338,13 @@ have -> : seen X q (f h) c = zero_pad X k0 c
   by rewrite /seen -(@zero_pad_key reals n g ok _ X q (f h) c).
 have [k ->] := tokE h q c.
 have L := leaked_le roundoffs_lt1 c sh (proj1 rz); have [_ leak2] := below_mul lz rz.
+have mayk (a : 'I_n) : may_count (way a) (axis_near hd (k0 a)) (attention h q a).
+  by apply: may; rewrite (readsE ok) eqxx.
 have M : Rabs
   (y h q c n k - \big[Rplus/0]_(j : keys g) (softmax (around (s h q) k0) j * zero_pad X j c))
     <= dyadic (Rows.axes_error (Rows.mean_error hd t 1) (Rows.radius z) n).
   exact: (apart_mean_le facts rz dev keysE (sharp h q) (exps' h q) (sumd h q) (Ordinal n0)
-    (fun k => roundoffs_lt1 k c) (y0 h q c) ways (steps h q c)).
+    (fun k => roundoffs_lt1 k c) (y0 h q c) ways mayk (steps h q c)).
 rewrite EE;
   have := Rabs_triang
   (y h q c n k - \big[Rplus/0]_(j : keys g) (softmax (around (s h q) k0) j * zero_pad X j c))
@@ -1389,7 +1374,7 @@ case E1: (Rows.parse_setting x) => [[f x1]|] //;
 case E3: (Rows.parse_heads x2) => [[h x3]|] // [<- <-].
 by rewrite /Rows.written /= (setting_app E1) (setting_app E2) (heads_app E3) /= -?app_assoc.
 Qed.
-Theorem reading : ROW_read.
+Theorem row_reading : ROW_read.
 Proof.
 move=> n x bs E; have [rows [a b]] : exists rows, x = concat (List.map Rows.written rows) /\
   bs = List.map Rows.answer rows.
@@ -1408,11 +1393,13 @@ Qed.
 
     One product in float32, with heads that are one-hot: off by less than a millionth; and soft ones
     in the plane with alpha = 5, whose row fits too *)
-Definition bit (e : Z) : Z := (2 ^ (256 + e))%Z.
-Definition float32_sums (k : Z) : Rows.setting := Rows.Setting (bit (-24)) 0 (bit (-24))
-  (bit (-150)) 0 (bit (-150)) k k 0 0.
-Definition plane : Rows.heads := Rows.Heads 2 true (5 * Rows.one) 3 1024 (bit (-22)) (bit (-140))
-  (bit (-22)) (bit (-120))
+Definition scaled_power (e : Z) : Z := (2 ^ (256 + e))%Z.
+Definition float32_sums (k : Z) : Rows.setting := Rows.Setting (scaled_power (-24)) 0 (scaled_power
+  (-24))
+  (scaled_power (-150)) 0 (scaled_power (-150)) k k 0 0.
+Definition plane : Rows.heads := Rows.Heads 2 true (5 * Rows.one) 3 1024 (scaled_power (-22))
+  (scaled_power (-140))
+  (scaled_power (-22)) (scaled_power (-120))
   (float32_sums 1024) 0 (float32_sums 1024).
 Definition example (hd : option Rows.heads) : Rows.row :=
   Rows.Row Rows.one 0 Rows.one (float32_sums 1) (float32_sums 1) hd.
@@ -1434,7 +1421,7 @@ Proof. exact: (IZR_Zpower radix2). Qed.
 Lemma one_power : IZR Rows.one = power 256.
 Proof. exact: (two_power (n := 256)). Qed.
 Local Opaque Rows.one.
-Lemma dyadic_bitE e : (-256 <= e)%Z -> dyadic (bit e) = power e.
+Lemma dyadic_bitE e : (-256 <= e)%Z -> dyadic (scaled_power e) = power e.
 Proof.
 move=> le; have le0 : (0 <= 256 + e)%Z by lia.
 rewrite /dyadic one_power (two_power le0) /power /Rdiv -bpow_opp -bpow_plus.
@@ -1446,8 +1433,8 @@ move=> lt; have := val_lt lt; rewrite val1 Z.mul_comm valM => lt1;
   have k0 : 0 < IZR (Z.pos k) by apply: (IZR_lt 0).
 apply: (Rmult_lt_reg_l (IZR (Z.pos k))) => //; rewrite Rinv_r; lra.
 Qed.
-Notation taps1 := Satisfiable.T.
-Definition ones : pixels g1 -> 'I_(1 * 1) -> reals := fun _ _ => 1.
+Notation taps_of_g1 := Satisfiable.T.
+Definition white : pixels g1 -> 'I_(1 * 1) -> reals := fun _ _ => 1.
 (** The layer of Satisfiable.v, whose second product is formed of operands cut to twice what they
     are, or not. *)
 Definition doubled : setting := Setting A A (fun z => 2 * z) 1 1 1 0 0.
@@ -1455,33 +1442,33 @@ Lemma plain_within : setting_within (S1 1) (float32_sums 1).
 Proof.
 by split; [|split]; split; rewrite /= ?dyadic_bitE ?val0 //; exact: Rle_refl.
 Qed.
-Lemma one_itemE : #|{: taps1 * 'I_(1 * 1)}| = 1%N. Proof. exact: card_itE. Qed.
-Lemma as_plain (w x : taps1 * 'I_(1 * 1) -> R) : as_set (S1 1) w x 0 (all_of _).
+Lemma one_itemE : #|{: taps_of_g1 * 'I_(1 * 1)}| = 1%N. Proof. exact: card_itE. Qed.
+Lemma as_plain (w x : taps_of_g1 * 'I_(1 * 1) -> R) : as_set (S1 1) w x 0 (all_of _).
 Proof. by have := set1 w x; rewrite one_itemE => /(_ isT). Qed.
-Lemma as_doubled (w x : taps1 * 'I_(1 * 1) -> R) : as_set doubled w x 0 (all_of _).
+Lemma as_doubled (w x : taps_of_g1 * 'I_(1 * 1) -> R) : as_set doubled w x 0 (all_of _).
 Proof.
 have [[sA sT wd _ sm] [[bias once sz sw sa] [sk _]]] := as_plain w x; split; first by split=> //=;
   lra.
 by split; [ | split=> // i; split; have -> : forall y : R, 2 * y - y = 1 * y by move=> y; ring];
   rewrite ?Rabs_mult ?Rabs_R1; try exact: Rle_refl.
 Qed.
-Lemma padded_onesE (k : keys g1) c : zero_pad ones k c = 1.
+Lemma padded_onesE (k : keys g1) c : zero_pad white k c = 1.
 Proof.
 rewrite /zero_pad (big_pred1 (k : pixels g1)) // => i; apply/idP/eqP => [/forallP E|-> ];
   last by apply/forallP => a; rewrite add0n.
 by apply/ffunP => a; apply: val_inj; exact/esym/(eqP (E a)).
 Qed.
-Lemma seen_onesE (q : queries g1) (t : taps g1) c : seen ones q t c = 1.
+Lemma seen_onesE (q : queries g1) (t : taps g1) c : seen white q t c = 1.
 Proof.
-have roundoffs_lt1 := padded_onesE; by rewrite /seen -(@zero_pad_key reals _ _ g1_fits _ ones q t
+have roundoffs_lt1 := padded_onesE; by rewrite /seen -(@zero_pad_key reals _ _ g1_fits _ white q t
   c).
 Qed.
 Lemma computed_oneE s (x : R) : sums s = A -> stores s = A ->
   in_format (-149) 24 (cutting s 1 * cutting s x) ->
-  computed s (fun _ : taps1 * 'I_(1 * 1) => 1) (fun _ => x) 0 (all_of _)
+  computed s (fun _ : taps_of_g1 * 'I_(1 * 1) => 1) (fun _ => x) 0 (all_of _)
     = cutting s 1 * cutting s x.
 Proof.
-move=> sA sT fx; rewrite /computed sA sT /all_of; have : seq.size (enum {: taps1 * 'I_(1 * 1)})
+move=> sA sT fx; rewrite /computed sA sT /all_of; have : seq.size (enum {: taps_of_g1 * 'I_(1 * 1)})
   = 1%N by rewrite -cardE one_itemE.
 case: (enum _) => [|i [|]] //= _; by rewrite Rplus_0_r !rounded_idE //; apply: rounded_format.
 Qed.
@@ -1495,17 +1482,18 @@ Lemma said_le within reads_taps (z : Rows.row) first second (x : R) : read_exact
   sums first = A -> stores first = A -> sums second = A -> stores second = A ->
   in_format (-149) 24 (cutting first 1 * cutting first 1) ->
     in_format (-149) 24 (cutting second 1 * cutting second x) ->
-  (forall w y : taps1 * 'I_(1 * 1) -> R, as_set first w y 0 (all_of _)) ->
-  (forall w y : taps1 * 'I_(1 * 1) -> R, as_set second w y 0 (all_of _)) ->
+  (forall w y : taps_of_g1 * 'I_(1 * 1) -> R, as_set first w y 0 (all_of _)) ->
+  (forall w y : taps_of_g1 * 'I_(1 * 1) -> R, as_set second w y 0 (all_of _)) ->
   Rabs (cutting second 1 * cutting second x - cutting first 1 * cutting first 1)
     <= dyadic (Rows.bound z).
 Proof.
 move=> says fz none r1 rx wi a1 a2 a3 a4 f1 f2 s1 s2.
-have roundoffs_lt1 k c : Rabs (zero_pad ones k c) <= dyadic (Rows.radius z).
+have roundoffs_lt1 k c : Rabs (zero_pad white k c) <= dyadic (Rows.radius z).
   by rewrite padded_onesE Rabs_R1.
-have := @says z 1%N g1 g1_fits fz none 1%N 1%N 1%N taps1 id ones id_bij roundoffs_lt1 (fun _ _ _ =>
+have := @says z 1%N g1 g1_fits fz none 1%N 1%N 1%N taps_of_g1 id white id_bij roundoffs_lt1 (fun _ _
+  _ =>
   x).
-have read h q c : reads_taps x (seen ones q (id h) c) by rewrite seen_onesE.
+have read h q c : reads_taps x (seen white q (id h) c) by rewrite seen_onesE.
 move=> /(_ read w1 b1 first second start ord0 (all_of _) (all_of _)).
 have tap1 t (c : 'I_(1 * 1)) : tap w1 t c ord0 = 1 :> R by rewrite /tap /w1 (ord1 c).
 have sum1 : \big[Rplus/0]_(t : taps g1) \big[Rplus/0]_(c : 'I_(1 * 1)) Rabs (tap w1 t c ord0) = 1.
@@ -1513,13 +1501,15 @@ have sum1 : \big[Rplus/0]_(t : taps g1) \big[Rplus/0]_(c : 'I_(1 * 1)) Rabs (tap
   rewrite (eq_bigr (fun _ => 1)) => [|t _]; last by rewrite big_ord_recl big_ord0 /=; ring.
   by rewrite rsum_constE Satisfiable.taps1 /=; ring.
 rewrite sum1 {1}/b1 Rabs_R0 => /(_ wi).
-have E1 s y : computed s (fun i : taps1 * 'I_(1 * 1) => tap w1 i.1 i.2 ord0) y (b1 ord0) (all_of _)
+have E1 s y : computed s (fun i : taps_of_g1 * 'I_(1 * 1) => tap w1 i.1 i.2 ord0) y (b1 ord0)
+  (all_of _)
   = computed s (fun _ => 1) y 0 (all_of _).
   by apply: evaluate_ext => // i; rewrite tap1.
 move=> /(_ (s1 _ _) (s2 _ _)); rewrite !E1.
-have E2 : computed first (fun _ => 1) (fun i : taps1 * 'I_(1 * 1) => seen ones start i.1 i.2) 0
+have E2 : computed first (fun _ => 1) (fun i : taps_of_g1 * 'I_(1 * 1) => seen white start i.1 i.2)
+  0
   (all_of _)
-  = computed first (fun _ : taps1 * 'I_(1 * 1) => 1) (fun _ => 1) 0 (all_of _).
+  = computed first (fun _ : taps_of_g1 * 'I_(1 * 1) => 1) (fun _ => 1) 0 (all_of _).
   by rewrite /computed; apply: evaluate_ext => i //; exact: seen_onesE.
 by rewrite E2 !computed_oneE.
 Qed.
@@ -1530,7 +1520,7 @@ Definition example_of (w : Z) (second : Rows.setting) : Rows.row :=
 Theorem instance : Rabs (1 * 1 - 1 * 1) <= dyadic (Rows.bound (example None)).
 Proof.
 have f1 : in_format (-149) 24 (1 * 1) by rewrite Rmult_1_l; exact: format_small.
-apply: (said_le (first := S1 1) (second := S1 1) (x := 1) hard (proj1 example_fits)) => //;
+apply: (said_le (first := S1 1) (second := S1 1) (x := 1) hard_heads (proj1 example_fits)) => //;
   try exact: as_plain; rewrite ?val1; try exact: Rle_refl.
 by split; try exact: plain_within; rewrite ?val1 ?val0; lra.
 Qed.
@@ -1578,9 +1568,10 @@ move=> /(_ one_val_ge1 erefl (And3 plain_within one_val_ge1 zero_val_ge0)
   erefl erefl erefl erefl f4 f1 as_doubled as_plain).
 by apply: Rlt_not_le; apply: Rlt_trans bound_lt _; lra.
 Qed.
-Definition doubled_sums : Rows.setting := Rows.Setting (bit (-24)) (bit 0) (bit (-24))
-  (bit (-150)) 0
-  (bit (-150)) 1 1 0 0.
+Definition doubled_sums : Rows.setting := Rows.Setting (scaled_power (-24)) (scaled_power 0)
+  (scaled_power (-24))
+  (scaled_power (-150)) 0
+  (scaled_power (-150)) 1 1 0 0.
 Lemma weightless_fits : Rows.fits (example_of 0 doubled_sums) = true /\
   (Rows.bound (example_of 0 doubled_sums) * 2 < Rows.one)%Z.
 Proof. by split; vm_compute. Qed.

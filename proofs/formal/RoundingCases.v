@@ -12,14 +12,14 @@ Theorem instance_arithmetics : [/\ sound (gradual (-149) 24), sound (flushing (-
   sound (truncating (-149) 24)] /\ [/\ monotone (gradual (-149) 24), monotone (flushing (-149) 24),
   nearest (gradual (-149) 24) & nearest (flushing (-149) 24)].
 Proof.
-by have := FLOAT.arithmetics (-149)%Z p24; have := SOFT.arithmetics (-149)%Z p24.
+by have := FLOAT.arithmetics (-149)%Z p24; have := SOFT.nearest_arithmetics (-149)%Z p24.
 Qed.
 Definition mutant_no_loss := forall emin p : Z, (1 < p)%Z ->
   sound (Arithmetic (in_format emin p) (rounded emin p) (power (- p)) 0 0).
 Theorem mutant_no_loss_refuted : ~ mutant_no_loss.
 Proof.
 move=> /(_ 0%Z 2%Z ltac:(lia)) [_ [_ _ _ _ /(_ (power (-3)))]]; cbn [fl roundoff loss].
-rewrite (A46.below _ _ 1%positive) //; last first.
+rewrite (A46.below_is_zero _ _ 1%positive) //; last first.
   by rewrite Rabs_pos_eq; [apply: bpow_lt; lia | exact: Rlt_le (power_gt0 _)].
 have p0 := power_gt0 (-3); rewrite Rminus_0_l Rabs_Ropp Rabs_pos_eq; last exact: Rlt_le.
 have -> : power (- (2)) = / 4 by [].
@@ -67,5 +67,5 @@ Qed.
 Theorem instance_scores : rounded 0 2 (- 1 * rounded 0 2 (IZR 2)) <= - 1.
 Proof.
 have p1 : (1 < 2)%Z by []. have e0 : (0 <= 0)%Z by []. have d1 : (1 <= 2)%Z by [].
-exact: (FLOAT.scores p1 e0 (@small_integer 1 ltac:(lia)) Rle_0_1 d1).
+exact: (FLOAT.rounded_scores p1 e0 (@small_integer 1 ltac:(lia)) Rle_0_1 d1).
 Qed.

@@ -7,9 +7,9 @@ From C2A Require Checker Rows.
 From C2A Require Import Statements Sums L1 FLOAT SOFT Satisfiable ROW.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
-Definition line (way : bool) (reach : Z) : Rows.heads :=
+Definition line_heads (way : bool) (reach : Z) : Rows.heads :=
   Rows.Heads 1 way (10 * Rows.one) reach 2 0 0 0 0 (float32_sums 8) 0 (float32_sums 8).
-Definition line_row way reach : Rows.row := example (Some (line way reach)).
+Definition line_row way reach : Rows.row := example (Some (line_heads way reach)).
 Local Transparent Rows.one Rows.exp_down Rows.up Rows.mul Rows.geom Rows.sums_of.
 Lemma line_fits : Rows.fits (line_row false 2) = true /\ Rows.fits (line_row true 2) = true.
 Proof. by split; vm_compute. Qed.
@@ -33,7 +33,7 @@ by rewrite E; lra.
 Qed.
 Section Line.
 Variables (way : bool) (reach : Z).
-Let hd := line way reach.
+Let hd := line_heads way reach.
 Lemma sharp_s h q a : sharp hd (s h q a).
 Proof.
 have l := ln2_ge; split; [split=> [|x y xy] | move=> x]; rewrite /s.
@@ -101,16 +101,18 @@ Lemma whole_says fit reach (says : whole_with fit) (X : pixels g1 -> 'I_(1 * 1) 
 Proof.
 move=> fz; rewrite -val1 => bX.
 have p1 : (1 < 24)%Z by []. have [mA nA] := gradual_laws (-149) p1.
-have keysK : (Z.of_nat #|{: keys g1}| <= Rows.keys (line false reach))%Z by rewrite keys2.
+have keysK : (Z.of_nat #|{: keys g1}| <= Rows.keys (line_heads false reach))%Z by rewrite keys2.
 have sums_ok (h : T) (q : queries g1) : summed (x1 h q) (all_of [finType of keys g1]).
   have [_ s2] := all_stored0 [finType of keys g1]; split;
     [exact: all_once | by rewrite all_summandsE; apply/mapP => -[] | exact: s2].
 have le2 : (#|[finType of keys g1]| <= 2)%N.
   by have -> : #|[finType of keys g1]| = 2%N by exact: keys2.
-have := says (line_row false reach) (line false reach) 1%N g1 g1_fits fz erefl erefl erefl keysK
-  1%N 1%N 1%N T id X id_bij bX A A false s x1 (fun _ _ => all_of _) (@sharp_s _ _) (@deviceA _ _)
-  (@exps _ _) sums_ok (S1 #|{: keys g1}|) (fun _ _ _ => all_of _) (mean_within _ _) nA
-  (fun h q c => set1 _ _ le2).
+have premises : soft_premises fit (line_row false reach) (line_heads false reach) false
+    (id : T -> T) X A A s.
+  by split=> //; [exact: id_bij | exact: sharp_s | exact: deviceA].
+have := says _ _ 1%N g1 g1_fits keysK 1%N 1%N 1%N T id X A A false s x1 (fun _ _ => all_of _)
+  premises (@exps _ _) sums_ok (S1 #|{: keys g1}|) (fun _ _ _ => all_of _) (mean_within _ _)
+  (fun _ _ _ _ => or_introl nA) (fun h q c => set1 _ _ le2).
 move=> /(_ w1 b1 (S1 1) (S1 1) q0 ord0 (all_of _) (all_of _) (within_line _ _)) near.
 by eexists; eexists; apply: near; exact: as_plain.
 Qed.
@@ -130,7 +132,7 @@ Qed.
 (** The same axis after axis: the line has one, so that its image is mixed once. *)
 Section Apart.
 Variables (fit : Rows.row -> bool) (reach : Z).
-Let hd := line true reach.
+Let hd := line_heads true reach.
 Definition x_along (h : T) (q : queries g1) (a : 'I_1) (j : 'I_(padded g1 a)) : R :=
   if j == key g1_fits q h a then 1 else power (-30).
 Lemma exps_along (h : T) (q : queries g1) target a : reads q (id h) target ->
@@ -177,10 +179,12 @@ pose y (h : T) (q : queries g1) (c : 'I_(1 * 1)) (m : nat) (k : keys g1) : R :=
   if m is 0%N then zero_pad X k c else
   computed (S1 #|{: keys g1}|) (along (attention h q ord0) k) (fun i => zero_pad X i c) 0
     (all_of _).
-have := says (line_row true reach) hd 1%N g1 g1_fits fz erefl erefl erefl keysK
-  1%N 1%N 1%N T id X id_bij bX A A false s x_along (fun _ _ _ => all_of _) (@sharp_s _ _)
-  (@deviceA _ _) exps_along sums_ok y (fun _ => S1 #|{: keys g1}|) (fun _ _ _ _ _ => all_of _)
-  (fun _ => conj (mean_within _ _) nA) (fun _ _ _ _ => erefl).
+have premises : soft_premises fit (line_row true reach) hd true (id : T -> T) X A A s.
+  by split=> //; [exact: id_bij | exact: sharp_s | exact: deviceA].
+have := says _ _ 1%N g1 g1_fits keysK 1%N 1%N 1%N T id X A A false s x_along
+  (fun _ _ _ => all_of _) premises exps_along sums_ok y (fun _ => S1 #|{: keys g1}|)
+  (fun _ _ _ _ _ => all_of _) (fun _ => mean_within _ _) (fun _ _ _ _ _ => or_introl nA)
+  (fun _ _ _ _ => erefl).
 have steps (h : T) (q : queries g1) c (a : 'I_1) (k : keys g1) :
   as_set (S1 #|{: keys g1}|) (along (attention h q a) k) (y h q c a) 0 (all_of _) /\
   y h q c a.+1 k

@@ -1,28 +1,29 @@
 (** * SOFT: Heads that are not exactly one-hot, as computed
 
     Claim: A sum in any order of which N summands count is off by gamma_N of these, and by twice
-    what the others weigh, however many they are. A softmax as computed, from exponentials off by a
-    fraction D of their sum over the N keys that count, each divided by the sum, or multiplied with
-    the reciprocal, and stored, is within ((v + g)(1 + D) + 2 D + lambda) / ((1 - g)(1 - D) -
-    lambda) + N mu, in all, of its real value, g = gamma_N, v = (1 + u)^2 (1 + u') - 1, and what the
-    other keys weigh as computed, and twice as they are. For scores s off by c |s| and exponentials
-    off by a fraction d but at the nearest key, D is at most (1 + d)(M - 1) + d times the leak, M
-    the mean of e^(c |s|), which over the keys of a box is at most (theta((1 - c) alpha) /
-    theta(alpha))^n for a head on a key, whatever the box, and a product of such ratios for any
-    scores that fall along each axis. Scores of quadratic heads are off by c = (1 + u)^4 (1 +
-    gamma_n) - 1, by (1 + u)(1 + gamma_n) - 1 from integers up to 2^p squared, and once more by a
-    rounding where the largest is subtracted; scores of absolute features by their sum of products.
-    A mean with weights off by W in all is off by (W + gamma_N (1 + W)) X and what the others weigh,
-    for |x| <= X; axis after axis, with bands and stored sums, these add up, each for tokens that
-    reach further. A fused kernel, which takes keys in B blocks, rescales its sums to a running
-    maximum and divides after mixing, is off by 2 g / (1 - g) X, 1 + g = ((1 + r)(1 + d))^B, for
-    sums off by r and exponentials off by d. Where the target's exponential is 1, no weight exceeds
-    its exponential as stored, so all but the target's are at most (1 + u')(1 + d) (theta^n - 1) and
-    underflow; if (1 + gamma) times the others' sum is at most u, or the quotient is within u'/2 of
-    1, the target's weight is exactly 1; then the mean is off by 2^(c + 1) G times what the others
-    weigh, c the casts, and not by a fraction of the target. If each head reads within epsilon of
-    what its tap reads, the layer and the convolution as computed differ by at most S epsilon and
-    the rounding of both, the layer's on tokens that reach epsilon further.
+    what the others weigh, however many they are; where sums truncate, the others must weigh
+    nothing. A softmax as computed, from exponentials off by a fraction D of their sum over the N
+    keys that count, each divided by the sum, or multiplied with the reciprocal, and stored, is
+    within ((v + g)(1 + D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + N mu, in all, of its real
+    value, g = gamma_N, v = (1 + u)^2 (1 + u') - 1, and what the other keys weigh as computed, and
+    twice as they are. For scores s off by c |s| and exponentials off by a fraction d but at the
+    nearest key, D is at most (1 + d)(M - 1) + d times the leak, M the mean of e^(c |s|), which over
+    the keys of a box is at most (theta((1 - c) alpha) / theta(alpha))^n for a head on a key,
+    whatever the box, and a product of such ratios for any scores that fall along each axis. Scores
+    of quadratic heads are off by c = (1 + u)^4 (1 + gamma_n) - 1, by (1 + u)(1 + gamma_n) - 1 from
+    integers up to 2^p squared, and once more by a rounding where the largest is subtracted; scores
+    of absolute features by their sum of products. A mean with weights off by W in all is off by (W
+    + gamma_N (1 + W)) X and what the others weigh, for |x| <= X; axis after axis, with bands and
+    stored sums, these add up, each for tokens that reach further. A fused kernel, which takes keys
+    in B blocks, rescales its sums to a running maximum and divides after mixing, is off by 2 g / (1
+    - g) X, 1 + g = ((1 + r)(1 + d))^B, for sums off by r and exponentials off by d. Where the
+    target's exponential is 1, no weight exceeds its exponential as stored, so all but the target's
+    are at most (1 + u')(1 + d) (theta^n - 1) and underflow; if (1 + gamma) times the others' sum is
+    at most u, or the quotient is within u'/2 of 1, the target's weight is exactly 1; then the mean
+    is off by 2^(c + 1) G times what the others weigh, c the casts, and not by a fraction of the
+    target. If each head reads within epsilon of what its tap reads, the layer and the convolution
+    as computed differ by at most S epsilon and the rounding of both, the layer's on tokens that
+    reach epsilon further.
     Source: Blanchard, Higham and Higham 2021 for the softmax; this project for the rest.
     Does not show: The error of a device's exponential, which is measured. What underflows in a
     fused kernel. Scores of real centres in arithmetic that flushes. *)
@@ -37,7 +38,7 @@ Local Open Scope R_scope.
 Section Formats.
 Variables emin p : Z.
 Hypothesis p1 : (1 < p)%Z.
-Instance prec : Prec_gt_0 p. Proof. by rewrite /Prec_gt_0; lia. Qed.
+Instance precision : Prec_gt_0 p. Proof. by rewrite /Prec_gt_0; lia. Qed.
 Lemma nearer_le x z : in_format emin p x -> Rabs (rounded emin p z - z) <= Rabs (x - z).
 Proof. by move=> fx; have [_ best] := round_N_pt radix2 (FLT_exp emin p)
   (fun t => negb (Z.even t)) z; exact: best. Qed.
@@ -62,7 +63,7 @@ by have -> : - rounded emin p (x + y) + (rounded emin p (x + y) - (x + y)) = 0 -
   [ring | lra].
 Qed.
 End Formats.
-Theorem arithmetics : SOFT_arithmetics.
+Theorem nearest_arithmetics : SOFT_arithmetics.
 Proof. by move=> emin p p1; have [a b] := gradual_laws emin p1; have [c d] := flushing_laws emin p1.
 Qed.
 
@@ -333,12 +334,103 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
   by have := Rmult_le_compat_r _ _ _ l0' G_ge1; lra.
 Qed.
 End Few.
+(** Summands whose weight is 0 may be left out, in any arithmetic: they are 0 as computed, and
+  adding
+    0 to a number of the format changes nothing. *)
+Section Kept.
+Variables (A T : arithmetic) (cut : R -> R) (I : eqType) (few : pred I) (w x : I -> R).
+Hypotheses (soundA : sound A) (soundT : sound T).
+Hypothesis wider : forall z, representable T z -> representable A z.
+Hypotheses (cut0 : cut 0 = 0) (none : forall i, ~~ few i -> w i = 0).
+Fixpoint kept (t : order I) : order I :=
+  match t with
+  | Zero | Bias => Zero I
+  | Product i => if few i then Product i else Zero I
+  | Plus s t => Plus (kept s) (kept t)
+  | Fused i t => if few i then Fused i (kept t) else kept t
+  | Stored t => Stored (kept t)
+  end.
+Lemma keptE t : evaluate A T cut w x 0 (kept t) = evaluate A T cut w x 0 t.
+Proof.
+have [_ [zero _ keep _ _]] := soundA.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite ?IHs ?IHt //.
+- case: (boolP (few i)) => //= /none ->; rewrite cut0 Rmult_0_l keep //.
+- case: (boolP (few i)) => [_|/none ->] /=; first by rewrite IHt.
+  rewrite cut0 Rmult_0_l Rplus_0_l IHt keep //.
+  exact: (value_representable cut w x soundA soundT wider zero t).
+Qed.
+Lemma kept_summands t : summands (kept t) = [seq i <- summands t | is_few few i].
+Proof.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; first by case: (few i).
+  by rewrite filter_cat IHs IHt.
+by case: (few i); rewrite /= IHt.
+Qed.
+Lemma kept_stored t : (stored_on_a_way (kept t) <= stored_on_a_way t)%N /\
+  (stored_in_all (kept t) <= stored_in_all t)%N.
+Proof.
+elim: t => [||i|s [IHs1 IHs2] t [IHt1 IHt2]|i t [IHt1 IHt2]|t IHt] //=; first by case: (few i).
+- split; last exact: leq_add.
+  by rewrite geq_max !leq_max IHs1 IHt1 orbT.
+- by case: (few i).
+Qed.
+End Kept.
+Lemma few_summands (I : finType) (few : pred I) (s : seq (option I)) : uniq s ->
+  (size [seq i <- s | is_few few i] <= #|few|)%N.
+Proof.
+move=> us; have us' : uniq [seq i <- s | is_few few i] by exact: filter_uniq.
+have sub : {subset [seq i <- s | is_few few i] <= [seq Some i | i <- enum few]}.
+  by move=> [i|]; rewrite mem_filter //= => /andP [fi _]; apply: map_f; rewrite mem_enum.
+by have := uniq_leq_size us' sub; rewrite size_map -cardE.
+Qed.
+(** So only the others are rounded, by FLOAT; what SOFT says is no less. *)
+Lemma kept_sums s (I : finType) (few : pred I) (w x : I -> R) t N : as_set s w x 0 t ->
+  cutting s 0 = 0 -> (forall i, ~~ few i -> w i = 0) -> (#|few| <= N <= terms s)%N ->
+  Rabs (computed s w x 0 t - \big[Rplus/0]_(i | few i) (w i * x i))
+  <= few_bound s N (\big[Rplus/0]_(i | few i) (Rabs (w i) * Rabs (x i)))
+       (\big[Rplus/0]_(i | ~~ few i) (Rabs (w i) * Rabs (x i))).
+Proof.
+case: s => A T cut kappa k n c m [/= ok [[bias [us out] sz sw sa] [sk close]]] cut0 none /andP
+  [fN Nn].
+have [soundA soundT wider kappa0 small] := ok.
+have [[u0 s0 l0] _] := soundA; have [[v0 _ l0'] _] := soundT.
+have okN : limits A T kappa N.
+  split=> //; apply: Rle_lt_trans small; apply: Rmult_le_compat_r => //; apply/le_INR/leP => //.
+have [sw' sa'] := kept_stored few t.
+have ev : evaluation A T cut kappa k N c m w x 0 (kept few t).
+  split; [split=> // | split=> //].
+  - split=> [|i]; rewrite kept_summands ?filter_uniq // mem_filter negb_and.
+    by case: i => [i|] //= /orP [/none ->|/out] //; rewrite Rmult_0_l.
+  - by rewrite kept_summands; apply: leq_trans (few_summands few us) fN.
+  - exact: leq_trans sw' sw.
+  - exact: leq_trans sa' sa.
+  - rewrite kept_summands count_filter; apply: leq_trans sk; apply: sub_count => i /andP [] //.
+have := sum_error_in_any_order okN ev; rewrite keptE // /magnitude Rabs_R0 !Rplus_0_r.
+have pick (F : I -> R) : (forall i, ~~ few i -> F i = 0) -> \sum_i F i = \big[Rplus/0]_(i | few i) F
+  i.
+  by move=> F0; rewrite [RHS]big_mkcond; apply: eq_bigr => i _; case: (boolP (few i)) => // /F0.
+rewrite !pick => [|i /none ->|i /none ->]; rewrite ?Rabs_R0 ?Rmult_0_l //.
+rewrite /few_bound /computed /cost /lost /growth_of /= => le; apply: Rle_trans le _.
+apply: Rplus_le_compat_l; apply: Rmult_le_compat_l; first by have := growth_ge1 c okN; lra.
+have G1 := growth_ge1 c ok; set g := growth A T kappa n c in G1 *.
+have far0 : 0 <= \big[Rplus/0]_(i | ~~ few i) (Rabs (w i) * Rabs (x i)).
+  by apply: rsum_ge0 => i _; apply: Rmult_le_pos; exact: Rabs_pos.
+have kl := Rmult_le_pos _ _ (pos_INR k) l0; have ml := Rmult_le_pos _ _ (pos_INR m) l0'.
+have ns := Rmult_le_pos _ _ (pos_INR N) s0.
+have Nn' := Rmult_le_compat_r _ _ _ s0 (le_INR _ _ (leP Nn)).
+have more : underflow A T k N m <= underflow A T k n m by rewrite /underflow; lra.
+have pos : 0 <= underflow A T k N m by rewrite /underflow; lra.
+have gu := Rmult_le_compat_r (underflow A T k n m) _ _ ltac:(lra) G1.
+have gf : 0 <= g * \big[Rplus/0]_(i | ~~ few i) (Rabs (w i) * Rabs (x i)).
+  by apply: Rmult_le_pos => //; lra.
+lra.
+Qed.
 (** [few_error] for the whole order; its counts are bounded by those of the setting, and its sums
     over summands are sums over the keys. *)
 Theorem few_sums : SOFT_few.
 Proof.
-case=> A T cut kappa k n c m I few w x t N [/= ok [[bias [us out] sz sw sa] [sk close]]] near /andP
-  [fN Nn].
+move=> s I few w x t N as_s [near|[cut0 none]] NKn; last exact: kept_sums.
+move: s as_s near NKn; case=> A T cut kappa k n c m [/= ok [[bias [us out] sz sw sa] [sk close]]]
+  near /andP [fN Nn].
 have [soundA soundT wider kappa0 small] := ok.
 have [[u0 s0 l0] _] := soundA; have [[v0 _ l0'] _] := soundT.
 have smallN : INR N * roundoff A < 1.
@@ -373,10 +465,7 @@ have restE : weight (fun i => if few i then 0 else w i) x 0 t = \big[Rplus/0]_(i
   rewrite -pick !weight_sum; apply: eq_bigr => -[i|] _ //; by case: (few i).
 have few_le : (few_rounds few t <= N)%N.
   apply: leq_trans (few_rounds_le few t) _; apply: leq_trans fN; rewrite -size_filter.
-  have us' : uniq [seq i <- summands t | is_few few i] by exact: filter_uniq.
-  have sub : {subset [seq i <- summands t | is_few few i] <= [seq Some i | i <- enum few]}.
-    by move=> [i|]; rewrite mem_filter //= => /andP [fi _]; apply: map_f; rewrite mem_enum.
-  by have := uniq_leq_size us' sub; rewrite size_map -cardE.
+  exact: few_summands.
 have E := few_error_le soundA soundT wider kappa0 close near (leq_trans (rounds_le t) sz) sw few_le
   sw.
 move: E; rewrite exactE pick restE /few_bound /computed /cost /growth_of /=.
@@ -606,7 +695,7 @@ have close : Rabs (total - \big[Rplus/0]_(k | few k) e k)
     split=> [|i] /=; first by apply: leq_trans (count_size _ _) sz.
     by rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra.
   have NKn : (#|few| <= N <= terms S)%N by rewrite fN.
-  have := few_sums as_S nearA NKn;
+  have := few_sums as_S (or_introl nearA) NKn;
     rewrite /few_bound /cost /Statements.lost /growth_of /growth /underflow /computed /=.
   have -> : \big[Rplus/0]_(k | few k) (1 * e k) = \big[Rplus/0]_(k | few k) e k
     by apply: eq_bigr => k _; ring.
@@ -769,7 +858,7 @@ Theorem lattice : SOFT_lattice.
 Proof.
 split=> [n K pos inj target alpha theta total|n K pos inj target r]; last rewrite /another.
   have := partition_le (fun N => axis_le_total N total) inj (pos target);
-    rewrite (bigD1 target) //= weight_diag1 // /L2c.weight; lra.
+    rewrite (bigD1 target) //= weight_diag1 // /key_weight; lra.
 pose near := [pred k | (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z].
 have self : target \in near.
   rewrite inE /distance big1 => [|a _]; last by rewrite Z.sub_diag.
@@ -1229,7 +1318,7 @@ have := Rabs_triang (y' - s') (s' - s + (s - y)); have -> : y' - s' + (s' - s + 
 have := Rabs_triang (s' - s) (s - y); move: E; rewrite (Rabs_minus_sym y s) => E.
 by have := c1 ltac:(lra); have := c2 ltac:(lra); lra.
 Qed.
-Theorem layer_and_convolution : SOFT.
+Theorem soft_layer : SOFT.
 Proof.
 move=> n g ok G ci co H f weight b X bij range small A T reciprocal nA nT one few s e over N D far
   far' leaked fN NK enough.
@@ -1241,7 +1330,7 @@ have Nt' : (#|few h q'| <= N <= terms way)%N by rewrite fN.
 have [W farW] := computed_softmax_error reciprocal nA nT one NK' enough ex sumd.
 have p0 i : 0 <= softmax (s h q') i by apply/Rlt_le/softmax_gt0.
 have p1 := softmax_sum1 (s h q') k0.
-have M := mixing (as_mixed h q' c) near Nt' p0 p1 W farW (fun k => small k c).
+have M := mixing (as_mixed h q' c) (near h q') Nt' p0 p1 W farW (fun k => small k c).
 have spread (c' : 'I_(G * ci)) k k' : Rabs (zero_pad X k c' - zero_pad X k' c') <= 2 * range.
   have := Rabs_triang (zero_pad X k c') (- zero_pad X k' c'); rewrite Rabs_Ropp; have := small k c';
     have := small k' c'.

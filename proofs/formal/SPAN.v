@@ -24,7 +24,7 @@ Local Notation "x @@ y" := (app x y) (at level 60, right associativity).
 
 (** ** Lists of integers as vectors *)
 Local Notation "x '`' k" := (IZR (List.nth k x 0%Z)) (at level 2, k at level 1, format "x '`' k").
-Lemma dotE n x y : length x = n -> length y = n -> IZR (dot x y)
+Lemma dotE n x y : length x = n -> length y = n -> IZR (list_dot x y)
   = \big[Rplus/0]_(k < n) (x`k * y`k).
 Proof.
 elim: n x y => [|n IH] [|a x] [|b y] //=; first by rewrite big_ord0.
@@ -144,7 +144,7 @@ Qed.
 Section Dual.
 Variables (phi : 'I_(heads c) -> R) (T : R).
 Let sums (qs : list query) :=
-  fold_right (fun q s => plus (List.map (fun row => dot row (dual q)) (rows q)) s)
+  fold_right (fun q s => plus (List.map (fun row => list_dot row (dual q)) (rows q)) s)
   (repeat 0%Z (heads c)) qs.
 Lemma length_sumsE qs : (forall q, In q qs -> length (rows q) = heads c) ->
   length (sums qs) = heads c.
@@ -154,21 +154,22 @@ have l : length (sums qs) = heads c by apply: IH => q' inq; apply: lr; right.
 by rewrite length_plusE map_length ?l; apply: lr; left.
 Qed.
 Lemma one_query_le q : In q (queries c) -> refutes c = true -> span_left phi q <= T ->
-  IZR (dot (target q) (dual q)) / D
+  IZR (list_dot (target q) (dual q)) / D
   <= IZR (largest (dual q)) * T + \sum_h phi h *
-    (IZR (List.nth h (List.map (fun row => dot row (dual q)) (rows q)) 0%Z) / D).
+    (IZR (List.nth h (List.map (fun row => list_dot row (dual q)) (rows q)) 0%Z) / D).
 Proof.
 have [D0 _ _] := shapes_gt0 => inq ref le; have [lt lr ln /(_ ref) ld] := shape inq.
 pose r (k : nat) := span_entry c (target q) k - \sum_h phi h * span_entry c
   (List.nth h (rows q) nil) k.
 have dotR (h : 'I_(heads c)) : IZR
-  (List.nth h (List.map (fun row => dot row (dual q)) (rows q)) 0%Z)
+  (List.nth h (List.map (fun row => list_dot row (dual q)) (rows q)) 0%Z)
     = \big[Rplus/0]_(k < keys c) ((List.nth h (rows q) nil)`k * (dual q)`k).
   have lh : (h < length (rows q))%coq_nat by rewrite lr; apply/ltP.
-  rewrite (nth_indep _ 0%Z (dot nil (dual q))) ?map_length // map_nth.
+  rewrite (nth_indep _ 0%Z (list_dot nil (dual q))) ?map_length // map_nth.
   by rewrite (@dotE (keys c)) //; apply: ln; exact: nth_In.
-have E : IZR (dot (target q) (dual q)) / D = \big[Rplus/0]_(k < keys c) (r k * (dual q)`k)
-    + \sum_h phi h * (IZR (List.nth h (List.map (fun row => dot row (dual q)) (rows q)) 0%Z) / D).
+have E : IZR (list_dot (target q) (dual q)) / D = \big[Rplus/0]_(k < keys c) (r k * (dual q)`k)
+    + \sum_h phi h * (IZR (List.nth h (List.map (fun row => list_dot row (dual q)) (rows q)) 0%Z) /
+      D).
   rewrite (dotE lt ld) /Rdiv big_distrl /=.
   under [X in _ = _ + X]eq_bigr do rewrite dotR big_distrl big_distrr /=.
   rewrite [X in _ = _ + X]exchange_big /= -big_split /=; apply: eq_bigr => k _; rewrite /r.
@@ -184,8 +185,8 @@ by rewrite Rabs_mult Rmult_comm; apply: Rmult_le_compat_r; [exact: Rabs_pos | ex
 Qed.
 Lemma all_queries_le qs : (forall q, In q qs -> In q (queries c)) -> refutes c = true ->
   (forall q, In q qs -> span_left phi q <= T) ->
-  IZR (total (List.map (fun q => dot (target q) (dual q)) qs)) / D
-  <= IZR (total (List.map (fun q => largest (dual q)) qs)) * T + \sum_h phi h * ((sums qs)`h / D).
+  IZR (sum_of (List.map (fun q => list_dot (target q) (dual q)) qs)) / D
+  <= IZR (sum_of (List.map (fun q => largest (dual q)) qs)) * T + \sum_h phi h * ((sums qs)`h / D).
 Proof.
 move=> + ref; elim: qs => [|q qs IH] inq left /=.
   rewrite big1 => [|h _]; first by rewrite /Rdiv !Rmult_0_l; lra.
@@ -194,11 +195,12 @@ move=> + ref; elim: qs => [|q qs IH] inq left /=.
 have {}IH := IH (fun q' i => inq q' (or_intror i)) (fun q' i => left q' (or_intror i)).
 have one := one_query_le (inq q (or_introl erefl)) ref (left q (or_introl erefl)).
 have lr q' : In q' (q :: qs) -> length (rows q') = heads c by move=> i; have [] := shape (inq q' i).
-have lens : length (List.map (fun row => dot row (dual q)) (rows q)) = length (sums qs).
+have lens : length (List.map (fun row => list_dot row (dual q)) (rows q)) = length (sums qs).
   by rewrite map_length length_sumsE => [|q' i]; apply: lr; [left | right].
 rewrite !plus_IZR -/(sums qs).
-have -> : \sum_h phi h * ((plus (List.map (fun row => dot row (dual q)) (rows q)) (sums qs))`h / D)
-  = \sum_h phi h * (IZR (List.nth h (List.map (fun row => dot row (dual q)) (rows q)) 0%Z) / D)
+have -> : \sum_h phi h * ((plus (List.map (fun row => list_dot row (dual q)) (rows q)) (sums qs))`h
+  / D)
+  = \sum_h phi h * (IZR (List.nth h (List.map (fun row => list_dot row (dual q)) (rows q)) 0%Z) / D)
     + \sum_h phi h * ((sums qs)`h / D).
   by rewrite -big_split /=; apply: eq_bigr => h _; rewrite nth_plusE // /Rdiv; ring.
 by move: one IH; rewrite /Rdiv; lra.
@@ -284,7 +286,7 @@ Qed.
 Lemma parse_app x c r : parse x = Some (c, r) -> x = written c @@ r.
 Proof.
 case: x => [|[|[p|p|]|p] [|kind [|h [|n [|k [|s [|e [|pn [|b [|l x]]]]]]]]]] //=.
-case: ifP => // /andP [/andP []]; rewrite /counts.
+case: ifP => // /andP [/andP []]; rewrite /at_most_length.
 move=> /andP [/andP [/Z.leb_le h0 _]] /andP [/andP [/Z.leb_le n0 _]] /andP
   [/andP [/Z.leb_le k0 _]] _ _ K.
 set f := (kind =? 1)%Z; case E1: (if f then _ else _) => [[[|q w] x1]|] //.

@@ -70,7 +70,7 @@ have n2 : INR #|{: keys g1}| * roundoff A <= / 2.
 have rest (h : T) q : 2 * \big[Rplus/0]_(k | ~~ reads q h k) e1 h q k <= roundoff A.
   rewrite big1 => [|k /negbTE E]; last by rewrite /e1 E.
   by rewrite Rmult_0_r; exact: Rlt_le (power_gt0 _).
-have done := @FLOAT.layer_and_convolution 1%N g1 g1_fits (-149)%Z 24%Z
+have done := @FLOAT.one_hot_layer 1%N g1 g1_fits (-149)%Z 24%Z
   (-149)%Z 24%Z p1 r1 r2 1%N 1%N 1%N T id w1 b1 X id_bij fX
   e1 false (fun _ _ => all_of _) (fun h q => all_once _ _) fe pe n2 rest (fun _ _ _ => all_of _)
     (fun h q c => all_once _ _)
@@ -139,11 +139,12 @@ have c1 : #|{: T * 'I_(1 * 1)}| = 1%N := card_itE.
 have p1 : (1 < 24)%Z by []. have [mA nA] := gradual_laws (-149) p1.
 have few (h : T) (q : queries g1) : (#|(predT : pred (keys g1))| <= 2)%N by exact: le2.
 have all : (2 <= #|{: keys g1}|)%N by rewrite keys2.
-have done := @SOFT.layer_and_convolution 1%N g1 g1_fits 1%N 1%N 1%N T id w1 b1 X id_bij range bX A A
+have done := @SOFT.soft_layer 1%N g1 g1_fits 1%N 1%N 1%N T id w1 b1 X id_bij range bX A A
   false
   (And3 soundA mA nA) (And3 soundA mA nA) one_format (fun _ _ => predT) s1 x1
     (fun _ _ => all_of _) 2%N 0 0 0 1 few all sm xs leak
-  (S1 #|{: keys g1}|) (fun _ _ _ => all_of _) nA all (fun h q c => set1 _ _ le2)
+  (S1 #|{: keys g1}|) (fun _ _ _ => all_of _)
+  (fun _ _ => or_introl nA) all (fun h q c => set1 _ _ le2)
   (S1 #|{: T * 'I_(1 * 1)}|) (S1 #|{: T * 'I_(1 * 1)}|) q0 o0 (all_of _) (all_of _).
 have c2 : (#|{: T * 'I_(1 * 1)}| <= 2)%N by rewrite c1.
 by eexists; eexists; eexists; exact: done (set1 _ _ c2) (set1 _ _ c2).

@@ -2,7 +2,7 @@
 From Coq Require Import ZArith Reals Lra Lia.
 From mathcomp Require Import all_ssreflect.
 From C2A Require L2c.
-From C2A Require Import Statements Sums KEYS AXES CutLayers ExactCases.
+From C2A Require Import Statements Sums OnePixel KEYS AXES CutLayers ExactCases.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
 
@@ -89,6 +89,6 @@ Proof.
 have dark (k : box (fun _ : 'I_0 => 0%N)) : Rabs 0 <= 0 by rewrite Rabs_R0; exact: Rle_refl.
 move=> /(_ 0%N _ (fun _ _ => 0) (fun _ _ => 0) (fun _ => predT) (fun _ => 0) (fun _ _ => 5)
   (fun _ => plain) (fun _ _ => Zero _) (fun _ => 0%N) (fun _ => 0) (fun _ => 0) 0 dark
-  (fun a => False_ind _ (notF (ltn_ord a))) (fun a => False_ind _ (notF (ltn_ord a))) here).
+  (fun a => False_ind _ (notF (ltn_ord a))) (fun a => False_ind _ (notF (ltn_ord a))) (here _)).
 by rewrite big1 => [|k _]; rewrite ?Rmult_0_r //= Rminus_0_r Rabs_pos_eq; lra.
 Qed.

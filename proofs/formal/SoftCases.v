@@ -85,7 +85,8 @@ Theorem instance_mean x : Rabs x <= 7 ->
     - \big[Rplus/0]_(k : unit) (1 * x)) <= 0.
 Proof.
 move=> small; have := @SOFT.mixing plain _ xpredT (fun _ : unit => 1) (fun _ => 1) (fun _ => x) only
-  1%N 0 0 7 (only_plain _ _) exact_nearest _ (fun _ => Rle_0_1) _ _ (no_other _) (fun _ => small).
+  1%N 0 0 7 (only_plain _ _) (or_introl exact_nearest) _ (fun _ => Rle_0_1) _ _ (no_other _) (fun _
+    => small).
 rewrite mixing_bound0 !rsum_unitE Rminus_eq_0 Rabs_R0 => says.
 have -> : 0 = (0 + 3 * 0) * 7 by ring.
 by apply: says; rewrite ?card_unit //; exact: Rle_refl.

@@ -4,7 +4,7 @@
     of Statements.v. *)
 From Coq Require Import Reals ZArith List Lra Classical.
 From mathcomp Require Import all_ssreflect.
-From C2A Require Import Statements Sums Checker SPAN L3.
+From C2A Require Import Statements Sums OnePixel Checker SPAN L3.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
 
@@ -50,34 +50,34 @@ exact: (@L3.far _ _ _ _ _ _ _ _ lt _ Wval Wout b b' erefl).
 Qed.
 
 (** ** Instance: the head that is the shift of one pixel, on a grid without axes *)
-Definition point : geometry 0 := Geometry (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N)
-  (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N).
-Definition own := Certificate false 1 1 1 0 0 (-1) 1 1 [:: 1]%Z
+Definition own_certificate := Certificate false 1 1 1 0 0 (-1) 1 1 [:: 1]%Z
   [:: Query [:: 1]%Z [:: [:: 1]%Z] nil].
-Definition one_head (h : nat) (_ : Statements.queries point) (_ : pixels point) : reals :=
+Definition shift_head (h : nat) (_ : Statements.queries one_pixel) (_ : pixels one_pixel) : reals :=
   if h == 0%N then 1 else 0.
-Lemma own_speaks (s : taps point) : speaks_of one_head s (fun _ => True) own.
+Lemma own_speaks (s : taps one_pixel) : speaks_of shift_head s (fun _ => True) own_certificate.
 Proof.
-pose x : pixels point := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
+pose x : pixels one_pixel := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
 exists (fun _ => ord0); first by exists (fun _ => x) => i; [apply/ffunP; case | rewrite (ord1 i)].
-have same q (i : pixels point) : span_entry own [:: 1]%Z (ord0 : 'I_1) = shift (S := reals) s q i /\
-    forall h, span_entry own (List.nth h [:: [:: 1]%Z] nil) (ord0 : 'I_1)
-      = one_head h q i.
+have same q (i : pixels one_pixel) : span_entry own_certificate [:: 1]%Z (ord0 : 'I_1) = shift (S :=
+  reals) s q i /\
+    forall h, span_entry own_certificate (List.nth h [:: [:: 1]%Z] nil) (ord0 : 'I_1)
+      = shift_head h q i.
   have -> : shift (S := reals) s q i = 1.
-    by rewrite /shift; have -> : sees (g := point) q s i by apply/forallP; case.
-  by rewrite /span_entry /one_head /=; split; [field | case=> [|[|h]] /=; field].
+    by rewrite /shift; have -> : sees (g := one_pixel) q s i by apply/forallP; case.
+  by rewrite /span_entry /shift_head /=; split; [field | case=> [|[|h]] /=; field].
 split=> [q _|r [<-|[]]]; first by exists (Query [:: 1]%Z [:: [:: 1]%Z] nil); [left | exact: same].
 by exists [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))] => //; exact: same.
 Qed.
-Theorem instance (weight : 'I_(1 * 1) -> nat -> taps point -> reals) :
+Theorem instance (weight : 'I_(1 * 1) -> nat -> taps one_pixel -> reals) :
   exists (Wval : 'I_1 -> 'I_(1 * 1) -> 'I_1 -> reals) (Wout : 'I_1 -> 'I_1 -> 'I_(1 * 1) -> reals),
   forall X q o, (forall i c, Rabs (X i c) <= 1) ->
-  mhsa (fun h : 'I_1 => one_head h) Wval Wout (fun _ => 0) X q o
+  mhsa (fun h : 'I_1 => shift_head h) Wval Wout (fun _ => 0) X q o
   = torch_conv weight (fun _ => 0) X q o.
 Proof.
-have all s : [/\ check own = true, refutes own = false, heads own = 1%N &
-    speaks_of one_head s (fun _ => True) own] by split; last exact: own_speaks.
-have [Phi near] := layers_near (c := fun _ => own) (isT : minn 1 1 <= 1)%N all.
+have all s : [/\ check own_certificate = true, refutes own_certificate = false, heads
+  own_certificate = 1%N &
+    speaks_of shift_head s (fun _ => True) own_certificate] by split; last exact: own_speaks.
+have [Phi near] := layers_near (c := fun _ => own_certificate) (isT : minn 1 1 <= 1)%N all.
 have [Wval [Wout same]] := near weight (fun _ => 0).
 exists Wval, Wout => X q o small; have := same q I X 1 Rle_0_1 small o.
 rewrite big1 => [|s _]; first by rewrite Rmult_0_r => le;

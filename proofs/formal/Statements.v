@@ -163,9 +163,9 @@ Definition quadratic_head (K : finType) n (pos : K -> point n) (alpha : R) (targ
   R :=
   softmax (fun k => - alpha * IZR (distance (pos k) target))%R.
 (** A softmax whose scores may be minus infinity, [None]: a mask. *)
-Definition weight (s : option R) : R := if s is Some x then exp x else 0%R.
+Definition masked_weight (s : option R) : R := if s is Some x then exp x else 0%R.
 Definition masked_softmax (K : finType) (s : K -> option R) (k : K) : R :=
-  (weight (s k) / \sum_j weight (s j))%R.
+  (masked_weight (s k) / \sum_j masked_weight (s j))%R.
 Definition leaky (slope : R) (s : option R) : option R :=
   omap (fun x => if Rle_dec 0 x then x else slope * x)%R s.
 Definition rectified (s : option R) : option R := Some (if s is Some x then Rmax 0 x else 0%R).
@@ -810,9 +810,9 @@ Definition L3p_content := content_spans (image 1 (-1)) /\ content_spans (image 2
 
 (** * LIT: Lemma 2 and Theorem 1 read as exact equalities (E14) *)
 (** No finite scores over two keys give Eq. (10): the target's share is below 1 ... *)
-Definition below (share : R) := forall (K : finType) (s : K -> R) (target other : K),
+Definition every_weight_below (share : R) := forall (K : finType) (s : K -> R) (target other : K),
   other != target -> (softmax s target < share)%R.
-Definition LIT := below 1%R.
+Definition LIT := every_weight_below 1%R.
 (** ... and one head on two pixels is never the 1 x 1 identity convolution, whatever its scores,
     content included. *)
 Definition no_identity_on (K : finType) := forall (score : (K -> R) -> K -> K -> R) (w : R),
@@ -926,6 +926,42 @@ Definition PAD_crop := forall (S : numbers) n (g : geometry n), fits g ->
     torch_conv weight b X q o = @torch_conv n (more_padding g front behind) S G ci co weight b X q1
       o.
 End Padding.
+
+(** * PATCH: convolutions on tokens that are patches of pixels *)
+Section Patches.
+Variables (n : nat) (sides patch radius : 'I_n -> nat).
+(** An image of whole patches and a kernel of odd side [2 radius + 1], stride 1, padded with zeros
+  by
+    the radius; and the grid of its tokens, with a tap for each displacement up to [reach]. *)
+Definition patched_image : geometry n :=
+  Geometry (fun a => sides a * patch a) (fun a => (radius a).*2.+1) (fun _ => 1) (fun _ => 1) radius
+  radius.
+Definition token_grid (reach : 'I_n -> nat) : geometry n :=
+  Geometry sides (fun a => (reach a).*2.+1) (fun _ => 1) (fun _ => 1) reach reach.
+(** A token holds the channels of all pixels of its patch. *)
+Definition in_patch (k : box sides) (u : box patch) (i : pixels patched_image) :=
+  [forall a, i a == k a * patch a + u a :> nat].
+Definition patches (S : numbers) (C : finType) (X : pixels patched_image -> C -> S) (k : box sides)
+  (c : box patch * C) : S := \big[@add S/zero]_(i | in_patch k c.1 i) X i c.2.
+End Patches.
+(** The radius over the side of a patch, rounded up: as far as a pixel reads. *)
+Definition patch_reach (radius patch : nat) := (radius + patch.-1) %/ patch.
+(** One hard head for each displacement of tokens up to [reach] serves every convolution, pixel by
+    pixel: output [(u, o)] of token [k] is channel [o] of the pixel at [u] of its patch. *)
+Definition patch_heads (reach : nat -> nat -> nat) := forall (S : numbers) n
+    (sides patch radius : 'I_n -> nat), (forall a, 0 < sides a /\ 0 < patch a) ->
+  let g := patched_image sides patch radius in
+  let tokens := token_grid sides (fun a => reach (radius a) (patch a)) in
+  forall (G ci co : nat) (H : finType) (f : H -> taps tokens)
+    (P : H -> queries tokens -> keys tokens -> S), bijective f -> hard f P ->
+  forall (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  exists (Wval : H -> box patch * 'I_(G * ci) -> box patch * 'I_(G * ci) -> S)
+    (Wout : H -> box patch * 'I_(G * ci) -> box patch * 'I_(G * co) -> S)
+    (b' : box patch * 'I_(G * co) -> S),
+  forall X (k : queries tokens) (u : box patch) (q : queries g) o,
+  (forall a, q a = k a * patch a + u a :> nat) ->
+  mhsa P Wval Wout b' (zero_pad (patches X)) k (u, o) = torch_conv weight b X q o.
+Definition PATCH := patch_heads patch_reach.
 
 (** * D2: two dimensions of the encoding are enough, one is not *)
 Section D2.
@@ -1230,15 +1266,24 @@ Definition lost (s : setting) : R := growth_of s * underflow (sums s) (stores s)
 (** The same, counting [N] of the summands alone. *)
 Definition among (s : setting) (N : nat) : setting :=
   Setting (sums s) (stores s) (cutting s) (cut_by s) (products s) N (casts s) (stored_sums s).
+(** A sum may be counted on few of its summands if it rounds to nearest: then each other one moves
+  it
+    by little more than it weighs. Where sums truncate, as those of tensor cores, the smallest
+      number
+    may move them by a unit in the last place; there the others must have the weight 0. *)
+Definition may_count (s : setting) (I : Type) (few : pred I) (w : I -> R) :=
+  nearest (sums s) \/ (cutting s 0 = 0 /\ forall i, ~~ few i -> w i = 0).
 (** A sum in any order, counted on few of its summands: the others are rounded, and moved, by no
     more than twice what they weigh, however many they are. *)
 Definition few_bound (s : setting) (N : nat) (near far : R) : R :=
   cost (among s N) * near + growth_of (among s N) * (2 * (growth_of s * far + lost s)).
-Definition SOFT_few := forall s (I : finType) (few : pred I) (w x : I -> R) t N,
-  as_set s w x 0 t -> nearest (sums s) -> (#|few| <= N <= terms s)%N ->
+Definition counted_if (may : setting -> forall I : Type, pred I -> (I -> R) -> Prop) :=
+  forall s (I : finType) (few : pred I) (w x : I -> R) t N,
+  as_set s w x 0 t -> may s I few w -> (#|few| <= N <= terms s)%N ->
   Rabs (computed s w x 0 t - \big[Rplus/0]_(i | few i) (w i * x i))
   <= few_bound s N (\big[Rplus/0]_(i | few i) (Rabs (w i) * Rabs (x i)))
        (\big[Rplus/0]_(i | ~~ few i) (Rabs (w i) * Rabs (x i))).
+Definition SOFT_few := counted_if may_count.
 
 (** ** The softmax *)
 (** What the weights of [N] keys are off by in all: exponentials off by a fraction [D] of their sum,
@@ -1357,7 +1402,7 @@ Definition SOFT_cube := forall n (size : 'I_n -> nat) (near : box size) (r : nat
 Definition mixing_bound (s : setting) (N : nat) (off far range : R) : R :=
   (off + far) * range + few_bound s N ((1 + off) * range) (far * range).
 Definition SOFT_mixing := forall s (K : finType) (few : pred K) (p w x : K -> R) t N off far range,
-  as_set s w x 0 t -> nearest (sums s) -> (#|few| <= N <= terms s)%N ->
+  as_set s w x 0 t -> may_count s few w -> (#|few| <= N <= terms s)%N ->
   (forall i, 0 <= p i) -> \sum_i p i = 1 -> \sum_i Rabs (w i - p i) <= off ->
     \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far ->
   (forall i, Rabs (x i) <= range) ->
@@ -1444,7 +1489,7 @@ Definition SOFT_axes := forall n (size : 'I_n -> nat) (s w : forall a, 'I_(size 
       (over : 'I_n -> box size -> order (box size))
     (N : nat -> nat) (off far : nat -> R) range,
   (forall k, Rabs (X k) <= range) -> y 0%N =1 X ->
-  (forall a : 'I_n, [/\ nearest (sums (way a)), (#|few a| <= N a <= terms (way a))%N,
+  (forall a : 'I_n, [/\ may_count (way a) (few a) (w a), (#|few a| <= N a <= terms (way a))%N,
      \sum_j Rabs (w a j - softmax (s a) j) <= off a & \big[Rplus/0]_(j | ~~ few a j) Rabs (w a j)
        <= far a]) ->
   (forall (a : 'I_n) q, as_set (way a) (along (w a) q) (y a) 0 (over a q) /\
@@ -1606,7 +1651,7 @@ Definition SOFT := forall n (g : geometry n), fits g ->
   (forall h q k, reads q (f h) k -> 1 - softmax (s h q) k <= leak) ->
   let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
   forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
-  nearest (sums mixing) -> (N <= terms mixing)%N ->
+  (forall h q, may_count mixing (few h q) (attention h q)) -> (N <= terms mixing)%N ->
   (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
   let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
   forall first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
@@ -1683,47 +1728,57 @@ Definition device_exponentials (z : Rows.heads) (A : arithmetic) (K : finType) (
     quadratic head of this sharpness do. *)
 Definition sharp (z : Rows.heads) (s : Z -> R) := falls s /\ forall x,
   s x <= - dyadic (Rows.alpha z) * IZR (x * x).
+(** What both ways of mixing presuppose: a row that fits and has heads [hd], [apart] or not, for as
+    many axes; heads in bijection with the taps; an image within the radius; scores that fall along
+    each axis; and the arithmetic of the device. *)
+Record soft_premises (fit : Rows.row -> bool) (z : Rows.row) (hd : Rows.heads) (apart : bool) n
+    (g : geometry n) (C : finType) (H : finType) (f : H -> taps g) (X : pixels g -> C -> reals)
+    (A T : arithmetic) (s : H -> queries g -> 'I_n -> Z -> R) : Prop := SoftPremises {
+  row_fits : fit z = true; row_has_heads : Rows.soft z = Some hd;
+  mixed_apart : Rows.apart hd = apart; axes_agree : Z.of_nat n = Rows.axes hd;
+  one_head_a_tap : bijective f;
+  within_radius : forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z);
+  scores_are_sharp : forall h q a, sharp hd (s h q a); as_the_device : device hd A T }.
 (** Heads whose scores are a sum over the axes, mixed over all keys at once. *)
 Definition whole_with (fit : Rows.row -> bool) := forall (z : Rows.row) (hd : Rows.heads) n
-    (g : geometry n), fits g -> fit z = true ->
-  Rows.soft z = Some hd -> Rows.apart hd = false -> Z.of_nat n = Rows.axes hd ->
-    (Z.of_nat #|{: keys g}| <= Rows.keys hd)%Z ->
-  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals),
-    bijective f ->
-  (forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)) ->
-  forall A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R) (e : H -> queries g -> keys g -> R)
+    (g : geometry n), fits g -> (Z.of_nat #|{: keys g}| <= Rows.keys hd)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
+    A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R) (e : H -> queries g -> keys g -> R)
     (over : H -> queries g -> order (keys g)),
-  (forall h q a, sharp hd (s h q a)) -> device hd A T ->
+  soft_premises fit z hd false f X A T s ->
   (forall h q target, reads q (f h) target -> device_exponentials hd A target
     (around (s h q) target) (e h q)) ->
   (forall h q, summed (e h q) (over h q)) ->
   let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
   forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
-  setting_within mixing (Rows.mean hd) -> nearest (sums mixing) ->
+  setting_within mixing (Rows.mean hd) ->
+  (forall h q target, reads q (f h) target ->
+    may_count mixing (cube target (Z.to_nat (Rows.reach hd))) (attention h q)) ->
   (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
   let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
   @differ_by z n g G ci co H f X token.
 Definition ROW_whole := whole_with Rows.fits.
+(** The keys that a row counts along one axis. *)
+Definition axis_near (hd : Rows.heads) (N : nat) (target j : 'I_N) : bool :=
+  (Z.abs (Z.of_nat j - Z.of_nat target) <=? Z.of_nat (Z.to_nat (Rows.reach hd)))%Z.
 (** Axis after axis: a softmax of its own for each, and image [y h q c a.+1] is image [y h q c a]
     mixed along axis [a]. *)
 Definition apart_with (fit : Rows.row -> bool) := forall (z : Rows.row) (hd : Rows.heads) n
-    (g : geometry n), fits g -> fit z = true ->
-  Rows.soft z = Some hd -> Rows.apart hd = true -> Z.of_nat n = Rows.axes hd ->
-  (forall a, Z.of_nat (padded g a) <= Rows.keys hd)%Z ->
-  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals),
-    bijective f ->
-  (forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)) ->
-  forall A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R)
+    (g : geometry n), fits g -> (forall a, Z.of_nat (padded g a) <= Rows.keys hd)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
+    A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R)
     (e : H -> queries g -> forall a, 'I_(padded g a) -> R)
     (over : H -> queries g -> forall a, order 'I_(padded g a)),
-  (forall h q a, sharp hd (s h q a)) -> device hd A T ->
+  soft_premises fit z hd true f X A T s ->
   (forall h q target a, reads q (f h) target -> device_exponentials hd A (target a)
      (fun j : 'I_(padded g a) => s h q a (Z.of_nat j - Z.of_nat (target a))%Z) (e h q a)) ->
   (forall h q a, summed (e h q a) (over h q a)) ->
   let attention h q a := computed_softmax A T reciprocal (e h q a) (over h q a) in
   forall (y : H -> queries g -> 'I_(G * ci) -> nat -> keys g -> R) (way : nat -> setting)
     (mix : H -> queries g -> 'I_(G * ci) -> 'I_n -> keys g -> order (keys g)),
-  (forall a : 'I_n, setting_within (way a) (Rows.mean hd) /\ nearest (sums (way a))) ->
+  (forall a : 'I_n, setting_within (way a) (Rows.mean hd)) ->
+  (forall h q target (a : 'I_n), reads q (f h) target ->
+    may_count (way a) (axis_near hd (target a)) (attention h q a)) ->
   (forall h q c k, y h q c 0%N k = zero_pad X k c) ->
   (forall h q c (a : 'I_n) k, as_set (way a) (along (attention h q a) k) (y h q c a) 0
     (mix h q c a k) /\
@@ -1950,6 +2005,24 @@ Definition as_many_heads (seen : forall n, geometry n -> Prop) (enough : nat -> 
   fits g -> seen n g -> (0 < ci)%N -> (0 < co)%N ->
   expresses_all P ci co d -> enough #|{: taps g}| #|H|.
 Definition TAPS := as_many_heads (fun n g => forall t, exists q i, sees (g := g) q t i) leq.
+
+(** ** PATCH: as many heads as displacements of tokens *)
+(** If each displacement of tokens is seen by some token, position-only attention that expresses
+    every convolution of pixels has at least as many heads. *)
+Definition patches_need (seen : forall n, geometry n -> Prop) := forall (F : fieldType) n
+    (sides patch radius : 'I_n -> nat), (forall a, (0 < sides a)%N /\ (0 < patch a)%N) ->
+  let g := patched_image sides patch radius in
+  let tokens := token_grid sides (fun a => patch_reach (radius a) (patch a)) in seen n tokens ->
+  forall (H D : finType) (P : H -> queries tokens -> pixels tokens -> of_ring F),
+  (forall weight : 'I_(1 * 1) -> nat -> taps g -> of_ring F,
+    exists (Wval : H -> box patch * 'I_(1 * 1) -> D -> of_ring F)
+      (Wout : H -> D -> box patch * 'I_(1 * 1) -> of_ring F) (b : box patch * 'I_(1 * 1) -> of_ring
+        F),
+    forall X (k : queries tokens) (u : box patch) (q : queries g) o,
+    (forall a, q a = (k a * patch a + u a)%N :> nat) ->
+    mhsa P Wval Wout b (patches X) k (u, o) = torch_conv weight (fun _ => zero) X q o) ->
+  (#|{: taps tokens}| <= #|H|)%N.
+Definition PATCH_lower := patches_need (fun n g => forall t, exists q i, sees (g := g) q t i).
 
 (** ** T1p: how wide a head must be *)
 Definition independent (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> F) :=

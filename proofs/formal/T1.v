@@ -25,7 +25,7 @@ Hypothesis p_ge0 : forall h k, 0 <= p h k.
 Hypothesis p_sum1 : forall h, \sum_k p h k = 1.
 Hypothesis spread : forall c k k', Rabs (x k c - x k' c) <= range c.
 Definition soft := \sum_h \sum_c (\sum_k p h k * x k c) * w h c.
-Definition sharp := \sum_h \sum_c x (target h) c * w h c.
+Definition sharp_layer := \sum_h \sum_c x (target h) c * w h c.
 Lemma head_error_le h c : Rabs (\sum_k p h k * x k c - x (target h) c)
   <= (1 - p h (target h)) * range c.
 Proof.
@@ -38,9 +38,11 @@ rewrite (bigD1 (target h)) //= Rminus_eq_0 Rmult_0_r Rplus_0_l big_distrl /=.
 apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => k _.
 by rewrite Rabs_mult (Rabs_pos_eq _ (p_ge0 h k)); apply: Rmult_le_compat_l.
 Qed.
-Lemma leak_le : Rabs (soft - sharp) <= \sum_h (1 - p h (target h)) * \sum_c range c * Rabs (w h c).
+Lemma leak_le : Rabs (soft - sharp_layer) <= \sum_h (1 - p h (target h)) * \sum_c range c * Rabs (w
+  h c).
 Proof.
-rewrite /soft /sharp rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => h _.
+rewrite /soft /sharp_layer rsum_minus; apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => h
+  _.
 rewrite rsum_minus big_distrr /=; apply: Rle_trans (rsum_abs_le _ _ _) _; apply: rsum_le => c _.
 by rewrite -Rmult_minus_distr_r Rabs_mult -Rmult_assoc; apply: Rmult_le_compat_r;
   [exact: Rabs_pos | exact: head_error_le].
@@ -88,7 +90,7 @@ have Es : mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval W
     = soft p w (zero_pad X) + b o.
   rewrite mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _.
   by rewrite W.
-have Eh : torch_conv weight b X q o = sharp target w (zero_pad X) + b o.
+have Eh : torch_conv weight b X q o = sharp_layer target w (zero_pad X) + b o.
   rewrite torch_convE [X in add X _](reindex f) /=; last exact: onW_bij.
   congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _.
   by rewrite /target zero_pad_key.
@@ -107,15 +109,15 @@ Qed.
 Section Factor.
 Variables (S : numbers) (T : finType) (m n d : nat) (W : T -> 'I_m -> 'I_n -> S).
 Definition narrow_in := (m <= n)%N.
-Definition value (t : T) (c : 'I_m) (e : 'I_d) : S :=
+Definition wide_value (t : T) (c : 'I_m) (e : 'I_d) : S :=
   if narrow_in then (if val e == val c then one else zero)
   else if insub (val e) is Some o then W t c o else zero.
-Definition output (t : T) (e : 'I_d) (o : 'I_n) : S :=
+Definition wide_output (t : T) (e : 'I_d) (o : 'I_n) : S :=
   if narrow_in then (if insub (val e) is Some c then W t c o else zero)
   else if val e == val o then one else zero.
-Lemma factoredE t c o : (minn m n <= d)%N -> merged value output t c o = W t c o.
+Lemma factoredE t c o : (minn m n <= d)%N -> merged wide_value wide_output t c o = W t c o.
 Proof.
-rewrite /merged /value /output /narrow_in /minn ltn_neqAle.
+rewrite /merged /wide_value /wide_output /narrow_in /minn ltn_neqAle.
 case: (leqP m n) => [le|lt]; rewrite ?andbT ?andbF.
 - have -> : (if m != n then m else n) = m by case: eqP => //= ->.
   move=> le_d; rewrite (bigD1 (widen_ord le_d c)) //= eqxx big1 => [|e ne].
@@ -133,7 +135,7 @@ Theorem theorem1 : T1.
 Proof.
 move=> n g ok G ci co d le_d weight b.
 pose W := @tap n g reals G ci co weight.
-exists (@value reals _ _ _ d W), (@output reals _ _ _ d W) => X eps eps0.
+exists (@wide_value reals _ _ _ d W), (@wide_output reals _ _ _ d W) => X eps eps0.
 pose gap c k k' := Rabs (zero_pad X k c - zero_pad X k' c).
 pose range c := \sum_k \sum_k' gap c k k'.
 have gap0 c k k' : 0 <= gap c k k' by exact: Rabs_pos.
@@ -147,7 +149,8 @@ have B0 o : 0 <= B o.
 have S0 : 0 < 1 + \sum_o B o by have := rsum_ge0 (index_enum _) (fun o (_ : true) => B0 o); lra.
 have [alpha0 [pos small]] := leak_small_le n (Rdiv_lt_0_compat _ _ eps0 S0).
 exists alpha0 => alpha lt Xq q o.
-have W_eq h c o' : merged (@value reals _ _ _ d W) (@output reals _ _ _ d W) h c o' = W h c o'
+have W_eq h c o' : merged (@wide_value reals _ _ _ d W) (@wide_output reals _ _ _ d W) h c o' = W h
+  c o'
   by exact: factoredE.
 have bij : bijective (@id (taps g)) by exists id.
 apply: Rle_trans (bound ok b bij W_eq (Rle_lt_trans _ _ _ pos lt) Xq spread q o) _; rewrite -/(B o).
@@ -166,7 +169,7 @@ pose p h := converted alpha f Xq Z h q; pose w h (c : 'I_(G * ci)) : R := tap we
 pose target h := key ok q (f h).
 have Es : mhsa (converted alpha f Xq Z : H -> _ -> _ -> reals) Wval Wout b Z q o = soft p w Z + b o.
   by rewrite mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W.
-have Eh : conv_of_keys weight b Z q o = sharp target w Z + b o.
+have Eh : conv_of_keys weight b Z q o = sharp_layer target w Z + b o.
   rewrite /conv_of_keys [X in add X _](reindex f) /=; last exact: onW_bij.
   congr (_ + _); apply: eq_bigr => h _; rewrite big_mkcond; apply: eq_bigr => c _.
   rewrite /target /w /tap (big_pred1 (key ok q (f h))) => [|k]; last by rewrite (readsE ok).
@@ -203,7 +206,7 @@ have pE h : P h q =1 quadratic_head pos alpha (pos (target h)).
   apply: softmax_ext => j; rewrite distance1 /pos mult_IZR minus_IZR; ring.
 have Es : mhsa P Wval Wout b Z q o = soft (fun h => P h q) w Z + b o.
   by rewrite mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W.
-have Eh : conv_of_keys weight b Z q o = sharp target w Z + b o.
+have Eh : conv_of_keys weight b Z q o = sharp_layer target w Z + b o.
   rewrite /conv_of_keys [X in add X _](reindex f) /=; last exact: onW_bij.
   congr (_ + _); apply: eq_bigr => h _; rewrite big_mkcond; apply: eq_bigr => c _.
   rewrite /target /w /tap (big_pred1 (key ok q (f h))) => [|k]; last by rewrite (readsE ok).

@@ -122,7 +122,7 @@ rewrite ![\sum_(h : bool) _]big_bool /mixture /= !mulrA -!mulrDl !mulr1.
 move=> /eqP; rewrite mulf_eq0 => /orP [/eqP E1|//] /eqP; rewrite mulf_eq0 => /orP [/eqP E2|//].
 by have [a1 a0] := lin _ _ E1 E2; case.
 Qed.
-Theorem soft_heads : T1p_soft.
+Theorem narrow_soft_heads : T1p_soft.
 Proof.
 pose diag (a b : rat) : 'M[rat]_2 := \matrix_(i, j) if i == j then (if i == 0 then a else b) else 0.
 exists (fun t => if t then diag (3%:Q / 4%:Q) (1 / 4%:Q) else diag (1 / 4%:Q) (3%:Q / 4%:Q)).

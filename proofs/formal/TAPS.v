@@ -13,12 +13,13 @@ From C2A Require Import Statements Sums L1 L3.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Import GRing.Theory Matrices. Local Open Scope ring_scope.
 
-(** By L3 the shifts are [Phi P]; a combination of taps that [Phi] maps to zero is a combination of
-    shifts that is zero, and shifts are independent where each sees a pixel. So [Phi] has
-    independent rows, no more than columns. *)
-Theorem as_many_heads_as_taps : TAPS.
+(** Shifts are independent where each sees a pixel: a combination of taps that [Phi] maps to zero is
+    a combination of shifts that is zero. So [Phi] has independent rows, no more than columns. *)
+Lemma spans_need_heads (F : fieldType) n (g : geometry n) (H : finType)
+  (P : H -> queries g -> pixels g -> of_ring F) : fits g ->
+  (forall t, exists q i, sees (g := g) q t i) -> spans_jointly P -> (#|{: taps g}| <= #|H|)%N.
 Proof.
-move=> F n g H P ci co d ok visible ci0 co0 all; have [Phi joint] := necessary ci0 co0 all.
+move=> ok visible [Phi joint].
 pose M : 'M[F]_(#|{: taps g}|, #|H|) := \matrix_(t, h) (Phi (enum_val t) (enum_val h) : F).
 suff /eqP <- : row_free M by exact: rank_leq_col.
 apply/inj_row_free => v vM; apply/rowP => j; rewrite mxE.
@@ -37,6 +38,11 @@ have := zero q i; rewrite (bigD1 (enum_val j)) //= big1 ?addr0 => [|t ne].
   by rewrite /shift see mulr1 /a enum_valK.
 rewrite /shift; case: ifP => [seen|_]; last exact: mulr0.
 by case/eqP: ne; exact: (sees_inj ok seen see).
+Qed.
+Theorem as_many_heads_as_taps : TAPS.
+Proof.
+move=> F n g H P ci co d ok visible ci0 co0 all.
+exact: spans_need_heads ok visible (necessary ci0 co0 all).
 Qed.
 
 (** ** Instance: a 3 x 3 kernel with SAME padding on an image of 3 x 3 pixels: nine heads *)

@@ -12,7 +12,8 @@ Variables (G ci co : nat).
 Definition applied (V : taps g -> 'I_(G * ci) -> 'I_(G * co) -> S) (b : 'I_(G * co) -> S)
   (Z : keys g -> 'I_(G * ci) -> S) q o : S :=
   \sum_(t : taps g) (\sum_c Z (key ok q t) c * V t c o) + b o.
-Lemma convE (weight : 'I_(G * co) -> nat -> taps g -> S) b Z q o : conv_of_keys weight b Z q o
+Lemma conv_of_keys_tapE (weight : 'I_(G * co) -> nat -> taps g -> S) b Z q o : conv_of_keys weight b
+  Z q o
   = applied (tap weight) b Z q o.
 Proof.
 congr (_ + _); apply: eq_bigr => t _; rewrite big_mkcond; apply: eq_bigr => c _; rewrite /tap.
@@ -59,8 +60,8 @@ pose q0 : queries g := [ffun a => Ordinal (out0 a)].
 split=> [E|[E bb] Z q o].
   have [] := @probe S n g ok G ci co (tap weight)
     (fun t c o => \sum_h B h t * merged Wval Wout h c o) b b' q0 => [Z o|V bb].
-    by rewrite -convE -(headsE ok Wval Wout b' Z q0 o on) E.
+    by rewrite -conv_of_keys_tapE -(headsE ok Wval Wout b' Z q0 o on) E.
   by split=> // o; rewrite bb.
-rewrite (headsE ok Wval Wout b' Z q o on) (convE ok) /applied bb; congr (_ + _).
+rewrite (headsE ok Wval Wout b' Z q o on) (conv_of_keys_tapE ok) /applied bb; congr (_ + _).
 by apply: eq_bigr => t _; apply: eq_bigr => c _; rewrite E.
 Qed.

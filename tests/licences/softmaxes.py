@@ -199,12 +199,32 @@ def proved_mean(head, keys, n, arithmetic, score_error, reach):
     return weights + far + (counted - 1) * (1 + weights) + counted * moves * every * far, counted * moves * lost
 
 
+def last_weight(head, keys, n, arithmetic, score_error):
+    """How far from the nearest key a weight may be that is not 0, in the box; at least two standard deviations."""
+    inner, stored = numbers(arithmetic.format)
+    c, c0 = score_errors(head, n, arithmetic, score_error)
+    d = 2 * ball(arithmetic.exp_ulps) * arb(inner.unit_roundoff)
+    if arithmetic.fused:
+        blocks = -(-math.prod(keys) // 32)
+        d = (1 + d) ** (1 + blocks) * (1 + arb(inner.unit_roundoff)) ** blocks - 1
+    smallest = arb(stored.smallest_subnormal) / (2 if inner == stored else 4)
+    squared = (c0 + ((1 + d) / smallest).log()) / ((1 - c) * sharper(head))
+    reach = math.isqrt(int(float(squared)))
+    return max(int(2 / math.sqrt(float(sharper(head)))), min(reach, max(keys) - 1) if head.box else reach)
+
+
 def proved_reads(head, keys, arithmetic, score_error):
-    """The least bound of claim ROW over all reaches, all axes at once or one after the other; None if it is silent."""
+    """The least bound of claim ROW over all reaches, all axes at once or one after the other; None if it is silent.
+
+    Where sums truncate all weights count that are not 0.
+    """
     apart = arithmetic.by_axis and head.box
     longest, n, times = (max(keys), 1, len(keys)) if apart else (math.prod(keys), len(head.shifts), 1)
     last = math.ceil(math.sqrt(42 / max(1e-9, float(sharper(head))))) + 1 if float(sharper(head)) > 1e-5 else 0
-    means = [proved_mean(head, longest, n, arithmetic, score_error, reach) for reach in range(last + 1)] if last else []
+    tried = range(last + 1) if last else []
+    if last and (arithmetic.truncates or FORMATS[arithmetic.format].cuts):
+        tried = [last_weight(head, keys, n, arithmetic, score_error)]
+    means = [proved_mean(head, longest, n, arithmetic, score_error, reach) for reach in tried]
     means = [each for each in means if each is not None]
     if not means:
         return None

@@ -171,12 +171,12 @@ def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic,
 
 
 def covers(head: Head, arithmetic: Arithmetic) -> bool:
-    """Whether claim ROW speaks of such heads in such arithmetic: targets among the keys of a box, sums to nearest.
+    """Whether claim ROW speaks of such heads in such arithmetic: targets among the keys of a box.
 
-    Not of means that are stored at each step, of a fused kernel's running maximum, or of products that are cut.
+    Not of means that are stored at each step, of a fused kernel's running maximum, or of subnormal numbers flushed.
     """
-    plain = not (arithmetic.stores_means or arithmetic.fused or arithmetic.truncates or arithmetic.flushes)
-    return plain and head.box and not head.outside and not format_of(arithmetic.format).cuts
+    plain = not (arithmetic.stores_means or arithmetic.fused or arithmetic.flushes)
+    return plain and head.box and not head.outside
 
 
 def any_mean_bound(keys: int, arithmetic: Arithmetic) -> RoundingBound:
@@ -208,17 +208,42 @@ def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, scor
     longest, together = (max(keys), 1) if apart else (math.prod(keys), head.axes)
     score, score_lost, ulps, exp_lost, stored = errors(head, alpha, longest, together, arithmetic, score_error)
     numbers = longest, score, score_lost, ulps, exp_lost, stored
+    tried = reaches(alpha, arithmetic, max(keys) - 1 if head.box else None, score, score_lost, ulps)
     found = (
         SoftHeads(
             head.axes, apart, int(alpha * ONE), reach, *numbers, softmax, mean, 4 if arithmetic.stores_means else 2
         )
-        for softmax, mean, reach in settings(alpha, longest, together, arithmetic)
+        for softmax, mean, reach in settings(tried, longest, together, arithmetic)
     )
     return min((heads for heads in found if heads.fits), key=lambda heads: heads.mixing(ONE), default=None)
 
 
+def reaches(
+    alpha: Fraction, arithmetic: Arithmetic, farthest: int | None, score: int, score_lost: int, ulps: int
+) -> Sequence[int]:
+    """The reaches to try; where sums truncate, the one beyond which every weight is 0.
+
+    A far key moves a sum to nearest by no more than it weighs, so any reach gives a bound. It may move a sum that
+    truncates by a unit in the last place, however little it weighs, so there all keys count whose weight is not 0. A
+    weight m places away is at most (1 + d) e^(c0 - (1 - c) alpha m^2), and 0 below half of the smallest number of the
+    storage; before a cast we halve once more, for the error of exp. No key is farther than the box is long.
+    """
+    inner, storage = accumulator_of(arithmetic.format), storage_of(arithmetic.format)
+    first, last = int(math.sqrt(NEAREST / alpha)), math.ceil(math.sqrt(FARTHEST / alpha)) + 2
+    if not (arithmetic.truncates or format_of(arithmetic.format).cuts):
+        return range(first, last, max(1, (last - first) // CHOICES))
+    with ctx.workprec(BALL_PRECISION):
+        smallest = arb(storage.smallest_subnormal) / (2 if storage == inner else 4)
+        depth = arb(score_lost) / ONE + ((1 + arb(ulps) / ONE) / smallest).log()
+        falls = arb(alpha.numerator) / alpha.denominator * (1 - arb(score) / ONE)
+        if not falls > 0:
+            return ()
+        reach = math.isqrt(math.floor(up(depth / falls)))
+    return (max(first, reach if farthest is None else min(reach, farthest)),)
+
+
 def settings(
-    alpha: Fraction, keys: int, together: int, arithmetic: Arithmetic
+    reaches: Sequence[int], keys: int, together: int, arithmetic: Arithmetic
 ) -> Iterator[tuple[Setting, Setting, int]]:
     """The arithmetic of a softmax over so many axes together, that of its mean, and the reach of the keys counted."""
     form, inner, storage = (which(arithmetic.format) for which in (format_of, accumulator_of, storage_of))
@@ -228,9 +253,7 @@ def settings(
     if form.cuts:
         cut = 2 * Fraction(form.unit_roundoff)
     kept, stores = cast * casts, arithmetic.stores_means and casts
-    least, most = (math.sqrt(size / alpha) for size in (NEAREST, FARTHEST))
-    first, last = int(least), math.ceil(most) + 2
-    for reach in range(first, last, max(1, (last - first) // CHOICES)):
+    for reach in reaches:
         terms = max(keys, (2 * reach + 1) ** together)
         softmax = Setting.counting(u, 0, cast, losses, 0, 0, 0, 0)
         mean = Setting.counting(roundoff, cut, kept, losses, terms, terms, casts, casts)

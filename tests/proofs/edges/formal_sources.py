@@ -82,6 +82,31 @@ def test_no_two_files_differ_by_case_alone():
     assert len(set(names)) == len(names)
 
 
+DEFINES = r"(?:Theorem|Lemma|Definition|Fixpoint|Inductive|Record|Instance|Notation|Ltac)"
+NAMES = re.compile(rf"(?:^\s*|\.\s+){DEFINES} (?!instance|mutant)([A-Za-z_][\w']*)", re.M)
+
+
+def defined_twice(folder):
+    """Names of more than one file, but those that claims.toml writes with their file and those of `Rows`."""
+    files = [path for path in sorted(folder.glob("*.v")) if path.name != "Rows.v"]
+    names = [name for path in files for name in set(NAMES.findall(sources.without_comments(path.read_text())))]
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def test_no_name_is_defined_in_two_files():
+    assert defined_twice(FORMAL) == []
+
+
+def test_the_names_of_rows_are_always_written_with_their_file():
+    assert [path.name for path in FORMAL.glob("*.v") if re.search(r"Import[^.]*\bRows\b", path.read_text())] == []
+
+
+def test_a_name_of_two_files_is_noticed(tmp_path):
+    (tmp_path / "A.v").write_text("Definition both := 1. Lemma one_of_a : True. Proof. exact I. Qed.")
+    (tmp_path / "B.v").write_text("(* Lemma one_of_a. *)\nLemma instance : True.\n  Fixpoint both (n : nat) := n.")
+    assert defined_twice(tmp_path) == ["both"]
+
+
 def of_files(pattern):
     return {
         f"{path.stem}.{name}"
