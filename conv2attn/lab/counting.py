@@ -17,7 +17,7 @@ def count_parameters(network: nn.Module) -> int:
 
 
 @torch.no_grad()
-def count_flops(network: nn.Module, input_size: tuple[int, int, int], engine: str = "dense") -> int:
+def count_flops(network: nn.Module, input_size: tuple[int, ...], engine: str = "dense") -> int:
     """Operations of the products that an image takes, a multiplication and an addition counted as two.
 
     Products of weights and products of attention count alike, as `engine` does them; sums, exponentials and
@@ -36,7 +36,7 @@ def count_flops(network: nn.Module, input_size: tuple[int, int, int], engine: st
     return counter.get_total_flops()
 
 
-def count_weight_flops(network: nn.Module, input_size: tuple[int, int, int]) -> int:
+def count_weight_flops(network: nn.Module, input_size: tuple[int, ...]) -> int:
     """Operations of the products with weights alone: attention is free, as the paper counted it."""
     network = copy.deepcopy(network).to("meta")
     for name in attention_layers(network):

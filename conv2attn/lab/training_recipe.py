@@ -45,7 +45,7 @@ class TrainingRecipe:
     kind: str = field(metadata={"choices": NETWORK_KINDS})
     data: str = setting(
         "fashion-mnist",
-        "fashion-mnist, digits, a CIFAR archive or folder, or a folder with train/CLASS/ and test/CLASS/.",
+        "fashion-mnist, digits, motifs (lines of symbols), a CIFAR archive or folder, or train/CLASS/ and test/CLASS/.",
         OF_DATA,
     )
     width: int | None = setting(

@@ -14,11 +14,11 @@ from conv2attn.errors import CheckpointError
 @final
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
-    """Training and test images with their labels.
+    """Training and test images with their labels; images of one axis are lines.
 
     Args:
         name: of the data set.
-        pixels, test_pixels: bytes, (images, channels, rows, columns).
+        pixels, test_pixels: bytes, (images, channels, *sides).
         labels, test_labels: int64, (images).
         classes: what each label means.
         mirrors: whether the mirror image of an image is of its class too.
@@ -50,10 +50,9 @@ class LabelledImages:
                 )
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channels, rows, columns) of an image."""
-        channels, rows, columns = self.pixels.shape[1:]
-        return channels, rows, columns
+    def shape(self) -> tuple[int, ...]:
+        """(channels, *sides) of an image."""
+        return tuple(self.pixels.shape[1:])
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel over the training images, as shares of 255: (channels)."""
@@ -91,21 +90,23 @@ class Augmentation:
     mirror: bool
 
     def __call__(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        """The augmented bytes, (images, channels, rows, columns); the draws depend on the number of images alone."""
-        count, _, rows, columns = pixels.shape
+        """The augmented bytes, (images, channels, *sides); the draws depend on the number of images and axes alone."""
+        count, axes = len(pixels), pixels.ndim - 2
         mirrored = torch.rand(count, generator=generator) < 0.5
-        down, right = torch.randint(2 * self.padding + 1, (2, count), generator=generator)
+        moved = torch.randint(2 * self.padding + 1, (axes, count), generator=generator)
         if self.mirror:
-            pixels = torch.where(mirrored.to(pixels.device)[:, None, None, None], pixels.flip(-1), pixels)
+            pixels = torch.where(mirrored.to(pixels.device).view(-1, *[1] * (axes + 1)), pixels.flip(-1), pixels)
         if not self.padding:
             return pixels
-        windows = F.pad(pixels, [self.padding] * 4).unfold(2, rows, 1).unfold(3, columns, 1)
-        return windows[torch.arange(count), :, down, right]
+        windows = F.pad(pixels, [self.padding] * (2 * axes))
+        for axis, side in enumerate(pixels.shape[2:], 2):
+            windows = windows.unfold(axis, side, 1)
+        return windows[torch.arange(count), :, *moved]
 
 
 def normalised_images(pixels: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Bytes (images, channels, rows, columns) as floats of mean 0 and deviation 1 over the training set."""
-    mean, deviation = (each.to(pixels.device)[:, None, None] for each in (mean, deviation))
+    """Bytes (images, channels, *sides) as floats of mean 0 and deviation 1 over the training set."""
+    mean, deviation = (each.to(pixels.device).view(-1, *[1] * (pixels.ndim - 2)) for each in (mean, deviation))
     return (pixels.float() / 255 - mean) / deviation
 
 

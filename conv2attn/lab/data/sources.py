@@ -1,4 +1,4 @@
-"""The sources of images: a Debian package, scikit-learn, the published archives of CIFAR, or a folder."""
+"""The sources of images and lines: a Debian package, scikit-learn, CIFAR's archives, a folder, or a seed."""
 
 import gzip
 import math
@@ -13,6 +13,7 @@ from conv2attn.extras import optional
 from conv2attn.lab.data.cifar import read_cifar
 from conv2attn.lab.data.folder import read_folder
 from conv2attn.lab.data.labelled_images import LabelledImages
+from conv2attn.lab.data.motifs import make_motifs
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 GARMENTS = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -23,9 +24,9 @@ def read_images_of(source: str) -> LabelledImages:
     """The data set that `source` names.
 
     Args:
-        source: "fashion-mnist" (Debian's package dataset-fashion-mnist), "digits" (scikit-learn's 8x8 digits), a
-            CIFAR-10 or CIFAR-100 archive or its unpacked folder, or a folder of images, train/CLASS/FILE and
-            test/CLASS/FILE.
+        source: "fashion-mnist" (Debian's package dataset-fashion-mnist), "digits" (scikit-learn's 8x8 digits),
+            "motifs" (lines of symbols, made here), a CIFAR-10 or CIFAR-100 archive or its unpacked folder, or a folder
+            of images, train/CLASS/FILE and test/CLASS/FILE.
     Raises:
         CheckpointError: nothing is there (C2A301), or it is damaged (C2A302) or of another kind (C2A303).
         UsageError: a package that reads it is not installed (C2A003).
@@ -34,10 +35,14 @@ def read_images_of(source: str) -> LabelledImages:
         return read_fashion_mnist(FASHION)
     if source == "digits":
         return read_digits()
+    if source == "motifs":
+        return make_motifs()
     path = Path(source)
     if not path.exists():
         raise CheckpointError(
-            "C2A301", f"{source} is neither fashion-mnist nor digits nor a file or folder here", "Check the path."
+            "C2A301",
+            f"{source} is neither fashion-mnist nor digits nor motifs nor a file or folder here",
+            "Check the path.",
         )
     return read_cifar(path) or read_folder(path)
 

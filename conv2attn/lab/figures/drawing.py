@@ -107,11 +107,14 @@ def figures_of_attention(
     query: tuple[int, int] | None,
     zoom: int | None,
 ) -> dict[str, "Figure"]:
-    """The attention of every head of a run, averaged over test images, on single ones and on pictures."""
+    """The attention of every head of a run, averaged over test images, on single ones and on pictures.
+
+    None of lines of symbols, which are no pictures.
+    """
     network = load(run.network)
-    if not attention_layers(network):
-        return {}
     images = read_images_of(run.recipe.data)
+    if not attention_layers(network) or len(images.shape) < 3:
+        return {}
     shown = [pixels_of(Path(picture), images.shape) for picture in pictures]
     pixels = torch.cat([images.test_pixels[: max(average, examples)], *shown])
     inputs = normalised_images(pixels, *images.statistics())
@@ -129,7 +132,7 @@ def figures_of_attention(
     return figures
 
 
-def pixels_of(picture: Path, shape: tuple[int, int, int]) -> Tensor:
+def pixels_of(picture: Path, shape: tuple[int, ...]) -> Tensor:
     """The pixels of a PNG or JPEG file, resized to (1, *shape).
 
     Raises:

@@ -72,7 +72,7 @@ def hybrid_network(network: nn.Module, layers: Patterns, alpha: float) -> nn.Mod
 
 
 @torch.no_grad()
-def classifies(network: nn.Module, shape: tuple[int, int, int], classes: int) -> bool:
+def classifies(network: nn.Module, shape: tuple[int, ...], classes: int) -> bool:
     """Whether a network makes as many logits as there are classes of an image of this shape."""
     mode = network.training
     try:
@@ -109,14 +109,17 @@ def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     """The network of the recipe's kind and sizes.
 
     Raises:
-        UsageError: the images are not square, or no whole patches (C2A007).
+        UsageError: the images are not square, or no whole patches, or lines for a ResNet (C2A007).
     """
-    channels, rows, columns = images.shape
+    channels, *sides = images.shape
+    if recipe.kind == "resnet" and len(sides) == 1:
+        reason = f"a ResNet convolves images, and {images.name} has lines of {sides[0]}"
+        raise UsageError("C2A007", reason, "Train attention, such as: train quadratic.")
     if recipe.kind == "resnet":
         plan = ResNetPlan(width=recipe.classifier_width, classes=len(images.classes), channels=channels, stem="cifar")
         return ResNet(plan)
-    if rows != columns or rows % recipe.patch:
-        size = f"{rows}x{columns}"
+    if len(set(sides)) > 1 or sides[0] % recipe.patch:
+        size = "x".join(map(str, sides))
         raise UsageError(
             "C2A007",
             f"images of {size} pixels are not squares of whole patches of {recipe.patch}",
@@ -127,7 +130,8 @@ def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
             encoding=recipe.kind,  # type: ignore[arg-type]
             terms=ScoreTerms.of(recipe.terms),
             absolute=recipe.absolute,  # type: ignore[arg-type]
-            side=rows,
+            side=sides[0],
+            axes=len(sides),
             patch=recipe.patch,
             channels=channels,
             width=recipe.classifier_width,

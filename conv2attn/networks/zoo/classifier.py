@@ -23,8 +23,9 @@ class ClassifierPlan:
         terms: of the scores, with `q = W_qry x + b_qry` and `k = W_key x + b_key` as wide as a token; the paper's
             "learned + content" is qk+qr.
         absolute: positions that are added to the tokens: "none", "learned" or "sinusoidal".
-        side: pixels along the side of a square image.
-        patch: side of the squares that space-to-depth makes into tokens; 2 in the paper.
+        side: pixels along the side of a square image, or of a line.
+        axes: 2 for images, 1 for lines.
+        patch: side of the squares, or of the parts of a line, that space-to-depth makes into tokens; 2 in the paper.
         channels, width, heads, layers, hidden, classes: sizes; the paper's by default. A tuple of heads is one number
             per layer.
         positions: width of a learned position vector along one axis; by default 400, or half the width of a token where
@@ -38,6 +39,7 @@ class ClassifierPlan:
     terms: ScoreTerms = POSITION_ONLY
     absolute: Literal["none", "learned", "sinusoidal"] = "none"
     side: int = 32
+    axes: int = 2
     patch: int = 2
     channels: int = 3
     width: int = 400
@@ -76,9 +78,9 @@ class ClassifierPlan:
         return heads
 
     @property
-    def input_size(self) -> tuple[int, int, int]:
-        """(channels, side, side)."""
-        return self.channels, self.side, self.side
+    def input_size(self) -> tuple[int, ...]:
+        """(channels, side, side), or (channels, side) of a line."""
+        return self.channels, *[self.side] * self.axes
 
 
 class ClassifierBlock(nn.Module):
@@ -122,15 +124,22 @@ class AttentionClassifier(nn.Module):
     def __init__(self, plan: ClassifierPlan):
         super().__init__()
         self.plan = plan
-        self.embed = nn.Linear(plan.channels * plan.patch**2, plan.width)
+        self.embed = nn.Linear(plan.channels * plan.patch**plan.axes, plan.width)
         self.places = places_of(plan)
         self.blocks = nn.Sequential(*(ClassifierBlock(plan, heads) for heads in plan.heads_of_layers))
         self.classify = nn.Linear(plan.width, plan.classes)
 
     def forward(self, image: Tensor) -> Tensor:
-        """(batch, channels, side, side) to (batch, classes)."""
-        tokens = F.pixel_unshuffle(image, self.plan.patch).movedim(1, -1)
-        return self.classify(self.blocks(self.places(self.embed(tokens).movedim(-1, 1))).mean((2, 3)))
+        """(batch, channels, side, side), or (batch, channels, side) of lines, to (batch, classes)."""
+        line = self.plan.axes == 1  # space-to-depth of torch is that of squares
+        parts = line_to_depth(image, self.plan.patch) if line else F.pixel_unshuffle(image, self.plan.patch)
+        tokens = self.embed(parts.movedim(1, -1)).movedim(-1, 1)
+        return self.classify(self.blocks(self.places(tokens)).flatten(2).mean(2))
+
+
+def line_to_depth(lines: Tensor, patch: int) -> Tensor:
+    """Lines (batch, channels, side) in parts of `patch` numbers: (batch, channels * patch, side / patch)."""
+    return lines.unflatten(2, (-1, patch)).movedim(3, 2).flatten(1, 2)
 
 
 def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:
@@ -139,19 +148,19 @@ def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:
     Centres are drawn from a normal distribution of variance 2 (Sec. 4.2), with alpha = 1/2, of an inverse width of 1;
     Sigma^{-1/2} from one of deviation 0.1 around the identity (App. E).
     """
-    reach = plan.side // plan.patch - 1
+    reach, axes = plan.side // plan.patch - 1, plan.axes
     if not (plan.terms.qr or plan.terms.vr):
-        return Encoding.of("quadratic", torch.zeros(heads, 2), 0.0)
+        return Encoding.of("quadratic", torch.zeros(heads, axes), 0.0)
     match plan.encoding:
         case "learned":
-            return Encoding.of(plan.encoding, heads, (reach, reach), plan.position_width)
+            return Encoding.of(plan.encoding, heads, (reach,) * axes, plan.position_width)
         case "sinusoidal":
-            return Encoding.of(plan.encoding, heads, 2, plan.position_width)
+            return Encoding.of(plan.encoding, heads, axes, plan.position_width)
         case "generalised":
-            root = torch.eye(2) + 0.1 * torch.randn(heads, 2, 2)
-            return Encoding.of(plan.encoding, torch.randn(heads, 2) * 2**0.5, root)
+            root = torch.eye(axes) + 0.1 * torch.randn(heads, axes, axes)
+            return Encoding.of(plan.encoding, torch.randn(heads, axes) * 2**0.5, root)
         case "quadratic":
-            return Encoding.of(plan.encoding, torch.randn(heads, 2) * 2**0.5, 0.5)
+            return Encoding.of(plan.encoding, torch.randn(heads, axes) * 2**0.5, 0.5)
     assert_never(plan.encoding)
 
 
@@ -160,9 +169,9 @@ def places_of(plan: ClassifierPlan) -> nn.Module:
     side = plan.side // plan.patch
     match plan.absolute:
         case "learned":
-            return LearnedPlaces(plan.width, (side, side))
+            return LearnedPlaces(plan.width, (side,) * plan.axes)
         case "sinusoidal":
-            return SinusoidalPlaces(plan.width, 2)
+            return SinusoidalPlaces(plan.width, plan.axes)
         case "none":
             return nn.Identity()
     assert_never(plan.absolute)

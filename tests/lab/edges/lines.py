@@ -1,0 +1,89 @@
+"""Lines of symbols: their classes, and training, measuring and drawing of what attends in one axis."""
+
+import re
+
+import pytest
+import torch
+from lab.cases import quiet, small
+from torch import nn
+
+import conv2attn
+from conv2attn.errors import UsageError
+from conv2attn.lab.data import Augmentation, read_images_of
+from conv2attn.lab.figures.drawing import figures_of_attention
+from conv2attn.lab.training import train
+from conv2attn.networks.zoo.classifier import line_to_depth
+
+SIZES = {"data": "motifs", "patch": 1, "width": 8, "heads": 3, "layers": 1, "images": 40, "batch": 20, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def motifs():
+    return read_images_of("motifs")
+
+
+def written(lines):
+    """Lines as words, a letter for each symbol."""
+    return ["".join("abcdefgh"[symbol] for symbol in line) for line in lines.argmax(1).tolist()]
+
+
+def test_each_line_has_one_motif_which_is_its_class(motifs):
+    assert (motifs.shape, len(motifs.pixels), len(motifs.test_pixels)) == ((8, 48), 4000, 1000)
+    for lines, labels in ((motifs.pixels, motifs.labels), (motifs.test_pixels, motifs.test_labels)):
+        assert set(lines.unique().tolist()) == {0, 255}
+        assert bool((lines.sum(1, dtype=torch.int64) == 255).all())
+        for word, label in zip(written(lines), labels.tolist(), strict=True):
+            found = [name for name in motifs.classes for _ in re.findall(f"(?={name})", word)]
+            assert found == [motifs.classes[label]]
+    assert read_images_of("motifs").digest() == motifs.digest()
+    assert not {*written(motifs.pixels)} & {*written(motifs.test_pixels)}
+
+
+def test_a_convolution_of_three_taps_tells_the_classes_and_counts_of_symbols_do_not(motifs):
+    conv = nn.Conv1d(8, 6, 3, bias=False)
+    filters = torch.stack([torch.eye(8)["abcdefgh".index(letter)] for name in motifs.classes for letter in name])
+    conv.weight.data = filters.unflatten(0, (6, 3)).mT
+    found = conv(motifs.test_pixels.float() / 255).amax(2).argmax(1)
+    assert torch.equal(found, motifs.test_labels)
+    counts = motifs.pixels.sum(2).double() / 255
+    means = torch.stack([counts[motifs.labels == label].mean(0) for label in range(6)])
+    test = motifs.test_pixels.sum(2).double() / 255
+    nearest = torch.cdist(test, means).argmin(1)
+    assert (nearest == motifs.test_labels).double().mean() < 0.25
+
+
+def test_augmented_lines_are_crops_of_padded_ones():
+    lines = torch.randint(256, (30, 2, 7), dtype=torch.uint8)
+    augmented = Augmentation(padding=2, mirror=False)(lines, torch.Generator().manual_seed(0))
+    moved = set()
+    for line, source in zip(augmented, nn.functional.pad(lines, (2, 2)), strict=True):
+        places = [start for start in range(5) if torch.equal(source[:, start : start + 7], line)]
+        moved |= {places[0]}
+    assert len(moved) == 5
+
+
+def test_parts_of_a_line_are_channels_of_a_token():
+    lines = torch.randn(2, 3, 8)
+    parts = line_to_depth(lines, 4)
+    for token in range(2):
+        assert torch.equal(parts[..., token], lines[..., 4 * token : 4 * token + 4].flatten(1))
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "generalised", "learned"])
+def test_attention_in_one_axis_is_trained_kept_and_measured(tmp_path, kind):
+    run = train(small(kind, **SIZES), tmp_path / kind, report=quiet)
+    network = conv2attn.load(run.network)
+    assert network.plan.input_size == (8, 48)
+    (layer,) = conv2attn.heads(network).layers
+    assert (layer.grid, len(layer.heads)) == ((48,), 3)
+    assert figures_of_attention(run, 1, 1, (), None, None) == {}
+
+
+def test_a_resnet_and_parts_that_are_not_whole_are_refused(tmp_path):
+    for kind, sizes, said in (
+        ("resnet", SIZES, "lines of 48"),
+        ("learned", SIZES | {"patch": 5}, "images of 48 pixels"),
+    ):
+        with pytest.raises(UsageError, match=f"C2A007 .*{said}"):
+            train(small(kind, **sizes), tmp_path / kind)
+        assert not (tmp_path / kind).exists()
