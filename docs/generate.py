@@ -160,7 +160,8 @@ def head_numbers() -> str:
     for fact in facts_defined():
         meaning = f"{fact.meaning} ({fact.source})" if fact.source else fact.meaning
         title = fact.title if fact.columns != "none" or fact.rule is None else "-"
-        field = f"`{fact.name}`" if fact.rule is not None or fact.name == "kind" else "-"
+        of_heads = (fact.rule, fact.estimate) != (None, None) or fact.name == "kind"
+        field = f"`{fact.name}`" if of_heads else "-"
         marks = ("yes" if each else "-" for each in (fact.curve, fact.explored))
         cells = (title, field, fact.unit, *marks, meaning)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|').replace('<', '&lt;') for cell in cells)} |")

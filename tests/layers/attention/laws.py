@@ -111,15 +111,6 @@ def test_a_layer_that_was_never_read_is_not_traced():
         torch.export.export(layer, (image_for(layer),), strict=False)
 
 
-@pytest.mark.parametrize("alpha", [0.3, 1.0, 5.0, 20.0, 46.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_weight_of_attention_is_subnormal(alpha, dtype):
-    layer = soft_layer("dense", alpha).to(dtype)
-    attention = layer.attention(sides=(19, 17))
-    assert not ((attention != 0) & (attention < torch.finfo(dtype).tiny)).any()
-    assert_same(attention.sum(-1).detach(), torch.ones(attention.shape[:-1], dtype=dtype), 1e-5)
-
-
 def test_the_law_of_subnormals_rejects_a_plain_softmax(monkeypatch):
     """Planted: the softmax of torch, which leaves subnormal weights."""
     monkeypatch.setattr(

@@ -48,7 +48,6 @@ from conv2attn.theory.basis import (
     Dense,
     Diagonal,
     Form,
-    GeneralisedSoftmax,
     Kronecker,
     LowRank,
     Padding,
@@ -164,24 +163,6 @@ def upper_triangle(matrices):
     """Coefficients of the products of two coordinates in a quadratic form of half of these matrices."""
     axes = range(matrices.shape[-1])
     return [matrices[:, i, j, None] / (2 if i == j else 1) for i in axes for j in axes if i <= j]
-
-
-@pytest.mark.parametrize("sides", [(4,), (3, 4), (2, 3, 4)])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_heads_score_alike_by_their_vectors_and_by_their_features(family, sides):
-    """Up to what depends on the query alone, which softmax drops."""
-    torch.manual_seed(0)
-    heads, grid = FAMILIES[family].of(*HEADS[family](len(sides))), AttentionGrid(sides, Sites.everywhere(len(sides)))
-    vectors, queries = VECTORS[family](heads, grid), grid.every_query()
-    scores = [heads.directed_scores(vectors[:, None].expand(-1, len(queries), -1), grid, queries)]
-    widths = {heads.d_position, vectors.shape[1]}
-    if heads.has_features:
-        asking, answering = heads.features(grid, torch.float64)
-        scores.append((asking @ answering.mT)[0])
-        widths |= {asking.shape[-1], answering.shape[-1]}
-    assert len(widths) == 1
-    for each in scores:
-        torch.testing.assert_close(each.softmax(-1), as_matrix(heads, sides), rtol=1e-9, atol=1e-12)
 
 
 def test_drawn_vectors_have_a_length_of_about_one():
@@ -502,19 +483,6 @@ def test_descriptions_without_tensors_are_compared_by_value():
         assert (kind.__eq__ is object.__eq__) is ("Tensor" in held or "Weights" in held), kind
 
 
-def test_weights_of_one_factor_are_the_same_in_either():
-    taps = torch.rand(3, 4, 2)
-    for weights in (Weights(None, taps), Weights(taps, None)):
-        assert (weights.d_out, weights.d_in, weights.taps() is taps) == (4, 2, True)
-
-
-def test_explicit_factors_multiply_to_the_taps():
-    value, output = torch.rand(3, 4, 2), torch.rand(3, 5, 4)
-    for weights in (Weights(None, output), Weights(value, None), Weights(value, output)):
-        first, second = weights.explicit_factors()
-        assert_same(second @ first, weights.taps(), 1e-6)
-
-
 def test_no_bias_is_a_field_of_zeros():
     basis = basis_of(Shift(((0, 0),)), Weights(None, torch.ones(1, 3, 2)), 2)
     assert torch.equal(field(basis, (4, 5)), torch.zeros(3, 1, 1))
@@ -540,15 +508,3 @@ def test_weights_of_a_kernel_are_its_taps_whoever_asks_first(narrow):
     assert torch.equal(weights.kernel((3, 2), (5, 4, 3, 2, 1, 0)), kernel.flip(2, 3))
     with pytest.raises(AttributeError, match="weights have no factor"):
         _ = weights.factor
-
-
-def test_the_precision_of_heads_is_the_curvature_of_their_scores():
-    root = torch.tensor([[[1.0, 0.5], [0.0, 2.0]], [[0.3, -1.0], [2.0, 0.1]]])
-    center, alpha = torch.tensor([[0.3, -1.0], [2.0, 0.5]]), torch.tensor([0.5, 3.0])
-    grid, query = AttentionGrid((5, 6), Sites.everywhere(2)), torch.tensor([8])
-    away = torch.cartesian_prod(torch.arange(5.0), torch.arange(6.0)) - torch.tensor([1.0, 2.0])
-    for heads in (QuadraticSoftmax(center, alpha), GeneralisedSoftmax(center, root)):
-        from_center = (away[None] - heads.center[:, None]).double()
-        expected = -torch.einsum("hkx,hxy,hky->hk", from_center, heads.precision(), from_center) / 2
-        found = heads.scores(grid, query, torch.float64)[0, :, 0]
-        assert_same(found - found[:, :1], expected - expected[:, :1], 1e-5)

@@ -1,14 +1,16 @@
 """Properties of layers that are drawn: families, terms, geometries, widths, alphas, dtypes and engines."""
 
 import copy
+import math
 from contextlib import suppress
+from itertools import product
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from layers.attention.drawing import FAMILIES, geometries, layers
-from layers.attention.formula import loops
+from layers.attention.formula import loops, score, sinusoid
 
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import (
@@ -18,15 +20,19 @@ from conv2attn.layers.attention import (
     MultiHeadSelfAttention,
     SinusoidalPlaces,
     explain_engines,
+    from_mha,
     hard_offsets,
     set_engine,
+    to_mha,
 )
 from conv2attn.layers.attention.plan import from_plan, to_plan
 from conv2attn.testing import assert_same
-from conv2attn.theory.basis import as_affine_map, as_basis
+from conv2attn.theory.basis import AttentionGrid, Sites, as_affine_map, as_basis
 from conv2attn.theory.score_terms import ScoreTerms
 
 PLAIN = tuple(family for family in FAMILIES if family != "enumerated")  # which the loops know
+
+SEEDS = st.integers(0, 2**16)
 
 
 @given(layers(PLAIN, longest=3))
@@ -55,11 +61,30 @@ def test_every_exact_engine_gives_the_same_and_the_others_refuse(drawn, dtype):
         assert reasons[set_engine(layer, "auto").which_engine(image)] == "exact"
 
 
+@given(layers(terms=("vr",), longest=3))
+def test_gradients_of_every_exact_engine_are_those_of_the_dense_softmax(drawn):
+    """With respect to the image and every parameter; relative to the largest of each."""
+    layer, image = drawn
+    image.requires_grad_()
+    inputs = [image, *layer.parameters()]
+
+    def gradients(engine):
+        return torch.autograd.grad(set_engine(layer, engine)(image).square().sum(), inputs)
+
+    expected = gradients("dense")
+    reasons = explain_engines(layer.question(layer.basis(), image))
+    for engine in (name for name, reason in reasons.items() if reason == "exact"):
+        for got, wanted in zip(gradients(engine), expected, strict=True):
+            assert_same(got, wanted, 1e-9 * max(1.0, wanted.abs().max().item()))
+
+
 @given(layers(), st.sampled_from(sorted(ENGINES)))
 def test_an_engine_changes_no_parameter(drawn, engine):
-    layer, _ = drawn
+    layer, image = drawn
     before = copy.deepcopy(layer.state_dict())
     set_engine(layer, engine)
+    with torch.no_grad(), suppress(EngineError):
+        layer(image)
     assert before.keys() == layer.state_dict().keys()
     assert all(torch.equal(value, layer.state_dict()[key]) for key, value in before.items())
 
@@ -85,7 +110,80 @@ def test_attention_is_a_distribution_whole_and_in_chunks(drawn, limit):
         layer.memory_limit = limit
         with suppress(EngineError):  # not even one query fits
             chunks = list(layer.attention_chunks(image))
+            assert [q for rows, _ in chunks for q in range(rows.start, rows.stop)] == [*range(attention.shape[2])]
             assert_same(torch.cat([piece for _, piece in chunks], 2), attention, 1e-12)
+
+
+@given(layers(terms=("vr",)))
+def test_attention_that_reads_no_content_is_that_of_its_sides(drawn):
+    layer, image = drawn
+    with torch.no_grad():
+        assert torch.equal(layer.attention(sides=tuple(image.shape[2:])), layer.attention(image))
+
+
+@given(layers())
+def test_an_image_without_a_batch_is_a_batch_of_one(drawn):
+    layer, image = drawn
+    with torch.no_grad():
+        assert_same(layer(image[0]), layer(image[:1])[0], 1e-12)
+        assert_same(layer.attention(image[0]), layer.attention(image[:1]), 1e-12)
+
+
+@given(
+    st.floats(0.01, 60.0), st.sampled_from([torch.float32, torch.float64]), st.integers(2, 12), st.integers(0, 2**16)
+)
+def test_no_weight_of_attention_is_subnormal(alpha, dtype, side, seed):
+    encoding = Encoding.of("quadratic", numbers(2, 2, seed=seed).to(dtype), alpha)
+    attention = MultiHeadSelfAttention(1, 1, encoding, dtype=dtype).attention(sides=(side, side + 5)).detach()
+    assert not ((attention != 0) & (attention < torch.finfo(dtype).tiny)).any()
+    assert_same(attention.sum(-1), torch.ones(attention.shape[:-1], dtype=dtype), 1e-5)
+
+
+def numbers(*shape, seed):
+    """Numbers of size one in float64."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@given(geometries(), st.floats(0.01, 50.0), st.integers(0, 2**16))
+def test_an_isotropic_covariance_is_a_quadratic_head(geometry, alpha, seed):
+    """Sigma^{-1} = 2 alpha I."""
+    sides, axes = geometry[0], len(geometry[0])
+    centers = numbers(2, axes, seed=seed)
+    root = (2 * alpha) ** 0.5 * torch.eye(axes, dtype=torch.float64)
+    encodings = Encoding.of("quadratic", centers, alpha), Encoding.of("generalised", centers, root)
+    one, two = (MultiHeadSelfAttention(1, 1, each, dtype=torch.float64) for each in encodings)
+    assert_same(one.attention(sides=sides).detach(), two.attention(sides=sides).detach(), 1e-9)
+
+
+@given(geometries(longest=3), st.floats(0.01, 1e6), st.integers(0, 2**16))
+def test_scores_of_quadratic_heads_lose_no_digit_to_cancellation(geometry, alpha, seed):
+    sides, axes = geometry[0], len(geometry[0])
+    encoding = Encoding.of("quadratic", numbers(2, axes, seed=seed), alpha)
+    grid = AttentionGrid(sides, Sites.everywhere(axes))
+    found = encoding.operators().scores(grid, grid.every_query(), torch.float64)[0]
+    away = grid.displacements()
+    for head, query, key in product(range(2), *map(range, grid.shape)):
+        expected = score(encoding, head, away[query, key].tolist())
+        assert math.isclose(found[head, query, key].item(), expected, rel_tol=8 * 2.0**-53)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(1, 3))
+def test_sinusoidal_places_are_added_as_the_formula_says(sides, share):
+    width = 2 * len(sides) * share
+    found = SinusoidalPlaces(width, len(sides))(torch.zeros(1, width, *sides, dtype=torch.float64))[0]
+    for place in product(*map(range, sides)):
+        expected = [number for at in place for number in sinusoid(at, 2 * share)]
+        assert found[(slice(None), *place)].tolist() == pytest.approx(expected)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.floats(0.1, 4.0), st.integers(0, 2**16))
+def test_attention_of_torch_is_the_layer_and_comes_back(heads, axes, alpha, seed):
+    encoding = Encoding.of("quadratic", numbers(heads, axes, seed=seed), alpha)
+    layer = MultiHeadSelfAttention(2, 3, encoding, d_head=2, dtype=torch.float64).requires_grad_(False)
+    image = numbers(2, 2, *range(3, 3 + axes), seed=seed)
+    module = to_mha(layer, side=6)
+    assert_same(module(image).detach(), layer(image), 1e-6)
+    assert_same(from_mha(module)(image).detach(), layer(image), 1e-6)
 
 
 @given(layers())

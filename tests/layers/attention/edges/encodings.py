@@ -1,15 +1,14 @@
 """Every row of the paper's Table 3: the attention of each encoding against its formula as plain loops."""
 
-import math
 from itertools import product
 
 import pytest
 import torch
 from imitated_device import has_float64
-from layers.attention.formula import encoding_of, score, sinusoid
+from layers.attention.formula import encoding_of, score
 
 from conv2attn.errors import EngineError, GeometryError, HeadSizeError, UsageError
-from conv2attn.layers.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, SinusoidalPlaces, set_engine
+from conv2attn.layers.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, set_engine
 from conv2attn.theory.basis import AttentionGrid, GeneralisedSoftmax, Sites
 
 GRIDS = [(5,), (3, 4), (4, 2), (2, 3, 2)]
@@ -36,47 +35,6 @@ def layer_with(encoding, sites=None, **options):
     return MultiHeadSelfAttention(3, 4, encoding, value=False, sites=sites, dtype=torch.float64, **options)
 
 
-@pytest.mark.parametrize("sides", GRIDS)
-@pytest.mark.parametrize("kind", ENGINES)
-def test_attention_is_the_softmax_of_the_formula(kind, sides):
-    encoding = encoding_of(kind, len(sides))
-    expected = attention_by_loops(encoding, sides, list(product(*map(range, sides))))
-    torch.testing.assert_close(layer_with(encoding).attention(sides=sides)[0], expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("sides", GRIDS)
-def test_scores_of_quadratic_heads_lose_no_digit_to_cancellation(sides):
-    encoding, grid = encoding_of("quadratic", len(sides)), AttentionGrid(sides, Sites.everywhere(len(sides)))
-    scores = encoding.operators().scores(grid, grid.every_query(), torch.float64)[0]
-    away = grid.displacements()
-    for head, query, key in product(range(3), *map(range, grid.shape)):
-        expected = score(encoding, head, away[query, key].tolist())
-        assert math.isclose(scores[head, query, key].item(), expected, rel_tol=8 * 2.0**-53)
-
-
-@pytest.mark.parametrize("sides", [(5,), (5, 4), (3, 4, 3)])
-@pytest.mark.parametrize(("kind", "engine"), [(kind, engine) for kind in ENGINES for engine in ENGINES[kind]])
-def test_every_engine_that_serves_an_encoding_is_the_formula(kind, engine, sides):
-    """Also where only every second token asks; outputs and gradients."""
-    axes = len(sides)
-    encoding = encoding_of(kind, axes)
-    sites = Sites((2,) * axes, (1,) * axes, (0,) * axes)
-    queries = list(product(*(range(1, side, 2) for side in sides)))
-    layer = layer_with(encoding, sites)
-    image = torch.randn(2, 3, *sides, dtype=torch.float64)
-    set_engine(layer, engine)
-    attention = attention_by_loops(encoding, sides, queries)
-    taps = layer.weights.taps()
-    expected = torch.einsum("hqk,bck,hoc->boq", attention, image.flatten(2), taps) + layer.bias[:, None]
-    torch.testing.assert_close(layer(image).flatten(2), expected, rtol=1e-9, atol=1e-10)
-    gradients = []
-    for name in (engine, "dense"):
-        set_engine(layer, name).zero_grad()
-        layer(image).square().sum().backward()
-        gradients.append([parameter.grad.clone() for parameter in layer.parameters()])
-    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
-
-
 @pytest.mark.parametrize("kind", ENGINES)
 def test_gradients_of_every_encoding_are_those_of_differences(kind):
     encoding = encoding_of(kind, 2, heads=2)
@@ -84,17 +42,6 @@ def test_gradients_of_every_encoding_are_those_of_differences(kind):
     image = torch.randn(1, 3, 2, 3, dtype=torch.float64)
     parameters = list(encoding.parameters())
     assert torch.autograd.gradcheck(lambda *_: layer(image), parameters)
-
-
-def test_an_isotropic_covariance_is_a_quadratic_head():
-    """Sigma^{-1} = 2 alpha I."""
-    centers, alpha = torch.randn(3, 2, dtype=torch.float64), torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)
-    root = (2 * alpha).sqrt()[:, None, None] * torch.eye(2, dtype=torch.float64)
-    one, two = (
-        layer_with(Encoding.of("quadratic", centers, alpha)),
-        layer_with(Encoding.of("generalised", centers, root)),
-    )
-    torch.testing.assert_close(one.attention(sides=(4, 5)), two.attention(sides=(4, 5)))
 
 
 def test_large_coordinates_keep_sdpa_away_from_quadratic_forms():
@@ -143,32 +90,12 @@ def test_sinusoids_reach_as_far_as_any_grid():
         Encoding.of("sinusoidal", 2, 2, 5)
 
 
-def test_sinusoidal_places_are_added_as_the_formula_says():
-    image = torch.zeros(1, 8, 3, 5, dtype=torch.float64)
-    found = SinusoidalPlaces(8, 2)(image)[0]
-    for row, column in product(range(3), range(5)):
-        assert found[:, row, column].tolist() == pytest.approx([*sinusoid(row, 4), *sinusoid(column, 4)])
-    with pytest.raises(HeadSizeError):
-        SinusoidalPlaces(6, 2)
-
-
 def test_learned_places_are_added_and_end_where_they_were_learned():
     places = LearnedPlaces(4, (3, 5))
     image = torch.randn(2, 4, 2, 5)
     assert torch.equal(places(image), image + places.places[:, :2])
     with pytest.raises(GeometryError, match=r"learned for \(3, 5\) tokens, not \(4, 5\)"):
         places(torch.randn(2, 4, 4, 5))
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-def test_layers_survive_their_plan(kind):
-    from conv2attn.layers.attention.plan import from_plan, to_plan
-
-    layer = layer_with(encoding_of(kind, 2), terms="qk+vr", affine=True)
-    other = from_plan(to_plan(layer))
-    other.load_state_dict(layer.state_dict(), assign=True)
-    image = torch.randn(1, 3, 3, 4, dtype=torch.float64)
-    assert torch.equal(other(image), layer(image))
 
 
 @pytest.mark.parametrize("kind", ["generalised", "learned", "sinusoidal"])

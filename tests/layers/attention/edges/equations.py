@@ -29,32 +29,6 @@ def layer_with(kind="quadratic", axes=2, dtype=torch.float64, **options):
     return layer.requires_grad_(False)
 
 
-@pytest.mark.parametrize("terms", TERMS)
-@pytest.mark.parametrize("axes", [1, 2, 3])
-@pytest.mark.parametrize(("groups", "more"), [(1, 0), (2, 2)])
-def test_the_layer_is_its_equations(terms, axes, groups, more):
-    """The score terms of Eq. (8), one by one and together, with padding, strides, wide heads, and keys as wide as
-    positions or wider.
-    """
-    layer = layer_with(axes=axes, d_key=axes + 1 + more, d_head=6, groups=groups, terms=terms)
-    assert (layer.position_key is None) == ("qr" not in terms or not more)
-    image = torch.randn(2, 4, *(4, 3, 2)[:axes], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    result = layer(image)
-    for one, found in zip(image, result, strict=True):
-        assert_same(found, loops(layer, one), 1e-12)
-
-
-@pytest.mark.parametrize("kind", ["quadratic", "generalised", "learned", "sinusoidal"])
-def test_every_encoding_meets_content_as_its_equations_say(kind):
-    encoding = encoding_of(kind, 2, heads=2)
-    torch.manual_seed(2)
-    layer = MultiHeadSelfAttention(
-        3, 4, encoding, value=False, dtype=torch.float64, affine=True, d_key=encoding.d_position + 1, terms=ALL
-    )
-    image = torch.randn(1, 3, 2, 3, dtype=torch.float64)
-    assert_same(layer(image)[0].detach(), loops(layer, image[0]), 1e-12)
-
-
 @pytest.mark.parametrize("identity", ["value", "output"])
 def test_an_absent_matrix_is_the_identity(identity):
     width = {"value": 4, "output": 2}[identity]
@@ -85,26 +59,6 @@ def test_content_is_left_to_the_dense_and_the_fused_engine(terms):
             set_engine(layer, engine)(image)
     with pytest.raises(UsageError, match="C2A004 attention: pass an image, or sides where attention is position-only"):
         layer.attention(sides=(4, 3))
-
-
-@pytest.mark.parametrize("content", [False, True])
-def test_attention_is_given_out_whole_and_in_chunks(content):
-    """On whole queries, keys and pixels, so that no order of summation matters."""
-    layer = layer_with(terms="qk+vr" if content else "vr")
-    for tensor in (layer.query, layer.key) if content else ():
-        tensor.mul_(4).round_()
-    image = torch.randint(-2, 3, (2, 4, 5, 4)).double()
-    whole = layer.attention(image)
-    queries, keys = layer.question(layer.basis(), image).grid.shape
-    assert whole.shape == (2 if content else 1, 3, queries, keys)
-    assert_same(whole.sum(-1), torch.ones_like(whole[..., 0]), 2 * keys * 2.0**-53)
-    layer.memory_limit = 20_000
-    chunks = list(layer.attention_chunks(image))
-    assert len(chunks) > 1
-    assert [i for rows, _ in chunks for i in range(rows.start, rows.stop)] == list(range(queries))
-    assert_same(torch.cat([piece for _, piece in chunks], 2), whole)
-    if not content:
-        assert_same(layer.attention(sides=(5, 4)), whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

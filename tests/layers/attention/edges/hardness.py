@@ -77,16 +77,6 @@ def test_lowering_the_dtype_keeps_heads_hard():
         assert layer.which_engine(torch.ones(1, 2, 9, dtype=layer.bias.dtype)) == "conv"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_changing_the_engine_never_changes_the_parameters(engine):
-    layer = attention_for(read_convolution(torch.nn.Conv2d(2, 3, 3)))
-    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
-    set_engine(torch.nn.Sequential(layer), engine)(torch.ones(1, 2, 4, 4))
-    assert layer.engine == engine
-    assert layer.state_dict().keys() == before.keys()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
-
-
 def test_engines_and_limits_that_do_not_exist_are_refused():
     layer = attention_for(read_convolution(torch.nn.Conv2d(2, 3, 3)))
     with pytest.raises(UsageError, match="C2A002 engine 'fast' is not one of auto, conv, gather, separable, sdpa, den"):

@@ -32,11 +32,6 @@ def test_float64_stores_what_float32_cannot():
     assert convert(nn.Conv1d(1, 1, 3, dtype=torch.float64), alpha=1e300).encoding.alpha[0] == 1e300
 
 
-def test_attention_takes_an_image_without_a_batch():
-    layer, image = convert(nn.Conv2d(2, 3, 3)), torch.randn(2, 5, 6)
-    assert torch.equal(layer.attention(image), layer.attention(image[None]))
-
-
 @pytest.mark.parametrize("size", [(9,), (9, 9, 9), (), (1, 1, 1, 9, 9)])
 def test_an_output_size_with_too_many_or_too_few_sides_is_refused(size):
     layer = convert(nn.ConvTranspose2d(2, 3, 3, stride=2))

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers.attention.cases import SOFT_ENGINES
 from oracles import convolve, rounding_allowed, soft_allowed
 
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
@@ -342,31 +341,6 @@ def test_heads_that_become_trained_have_gradients(groups):
     layer.encoding.learn()
     layer(image).square().sum().backward()
     assert layer.encoding.center.grad.abs().min() > 0
-
-
-@pytest.mark.parametrize("engine", SOFT_ENGINES)
-@pytest.mark.parametrize("axes", [1, 2, 3])
-def test_gradients_are_those_of_the_dense_softmax(engine, axes):
-    """With respect to centres, alpha, values, outputs, bias and image; `gradcheck` against differences as well."""
-    torch.manual_seed(axes)
-    encoding = Encoding.of(
-        "quadratic", torch.randn(3, axes, dtype=torch.float64), torch.rand(3, dtype=torch.float64) + 0.1
-    )
-    layer = MultiHeadSelfAttention(2, 3, encoding, d_head=4, dtype=torch.float64)
-    image = torch.randn(1, 2, *(4, 3, 2)[:axes], dtype=torch.float64, requires_grad=True)
-    names = [name for name, _ in layer.named_parameters()]
-
-    def run(x, *parameters):
-        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
-
-    set_engine(layer, engine)
-    assert torch.autograd.gradcheck(run, (image, *layer.parameters()))
-    inputs = [image, *layer.parameters()]
-    got = torch.autograd.grad(layer(image).square().sum(), inputs)
-    wanted = torch.autograd.grad(set_engine(layer, "dense")(image).square().sum(), inputs)
-    assert all(g.abs().max() > 0 for g in wanted)
-    for g, w in zip(got, wanted, strict=True):
-        assert_same(g, w, 1e-12 * w.abs().max().item())
 
 
 @pytest.mark.parametrize("alpha", [50.0, 128.0])

@@ -21,7 +21,6 @@ from conv2attn.theory.basis import (
     apply,
     as_matrix,
     basis_of,
-    causal_shifts,
     cheapest_order,
     chebyshev,
     combine,
@@ -53,19 +52,6 @@ def dense_adjacency():
     return matrix
 
 
-def test_adjacency_reads_the_sources_of_edges():
-    assert_same(as_matrix(adjacency(GRAPH), (5,))[0], dense_adjacency())
-
-
-@pytest.mark.parametrize("loop", [None, 1.0, 2.0])
-def test_gcn_is_kipfs_formula(loop):
-    matrix = dense_adjacency()
-    if loop is not None:
-        matrix += torch.diag(torch.where(matrix.diagonal() == 0, loop, 0.0))
-    scale = torch.where(matrix.sum(1) > 0, matrix.sum(1), math.inf).rsqrt()
-    assert_same(as_matrix(gcn(GRAPH, loop), (5,))[0], scale[:, None] * matrix * scale, ROUNDING)
-
-
 @pytest.mark.parametrize("normalisation", ["sym", "rw", None])
 @pytest.mark.parametrize("order", [0, 1, 4])
 def test_chebyshev_polynomials_are_those_of_the_scaled_laplacian(normalisation, order):
@@ -83,14 +69,6 @@ def test_chebyshev_polynomials_are_those_of_the_scaled_laplacian(normalisation, 
         values.append(2 * scaled @ values[-1] - values[-2])
     found = as_matrix(chebyshev(GRAPH, order, normalisation, 3.5), (5,))
     assert_same(found, torch.stack(values[: order + 1]), 2.0**-36)
-
-
-def test_random_walks_go_along_and_against_the_edges():
-    along = dense_adjacency().T
-    forward = along / along.sum(1, keepdim=True).masked_fill(along.sum(1, keepdim=True) == 0, 1)
-    backward = along.T / along.sum(0)[:, None].masked_fill(along.sum(0)[:, None] == 0, 1)
-    steps = [torch.linalg.matrix_power(step, k) for step in (forward, backward) for k in range(4)]
-    assert_same(as_matrix(random_walks(GRAPH, 3), (5,)), torch.stack(steps), ROUNDING)
 
 
 def test_relations_are_means_over_the_edges_of_a_kind():
@@ -181,26 +159,6 @@ def test_attention_on_a_graph_scores_its_edges_and_each_node_with_itself_once():
         edges = [(q, k) for k, q in EDGES.T.tolist() if k != q or not loops]
         once = [(node, node) for node in range(GRAPH.nodes)] if loops else []
         assert sorted(zip(pattern.queries.tolist(), pattern.keys.tolist(), strict=True)) == sorted(edges + once)
-
-
-@pytest.mark.parametrize("dilation", [(), (2,)])
-def test_causal_shifts_are_a_padded_convolution_of_torch(dilation):
-    padding = 3 * math.prod(dilation)
-    conv = torch.nn.Conv1d(2, 3, 4, dilation=math.prod(dilation), padding=padding, dtype=torch.float64)
-    image = torch.randn(2, 2, 9, dtype=torch.float64)
-    basis = basis_of(causal_shifts(4, *dilation), Weights(None, conv.weight.permute(2, 0, 1), conv.bias), 1)
-    assert_same(evaluate(basis, image).detach(), conv(image)[..., :9].detach(), ROUNDING)
-
-
-@pytest.mark.parametrize("order", ["mixing", "channels", "map", "auto"])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_all_orders_give_the_same_sum(order, groups):
-    taps = torch.randint(-3, 4, (3, 4, 6 // groups)).double()
-    family = Chebyshev(adjacency(Graph(EDGES, 5, (2 * WEIGHTS).round())), 2)
-    basis = basis_of(family, Weights(None, taps, torch.ones(4, dtype=torch.float64), groups), 1)
-    image = torch.randint(-3, 4, (2, 6, 5)).double()
-    whole = torch.einsum("tqk,bik,toi->boq", as_matrix(family, (5,)), image, basis.weights.dense()) + 1
-    assert_same(evaluate(basis, image, order), whole)
 
 
 @pytest.mark.parametrize("kind", [Chebyshev, Powers])
