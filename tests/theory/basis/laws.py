@@ -165,6 +165,24 @@ def upper_triangle(matrices):
     return [matrices[:, i, j, None] / (2 if i == j else 1) for i in axes for j in axes if i <= j]
 
 
+@pytest.mark.parametrize("sides", [(4,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_score_alike_by_their_vectors_and_by_their_features(family, sides):
+    """Up to what depends on the query alone, which softmax drops."""
+    torch.manual_seed(0)
+    heads, grid = FAMILIES[family].of(*HEADS[family](len(sides))), AttentionGrid(sides, Sites.everywhere(len(sides)))
+    vectors, queries = VECTORS[family](heads, grid), grid.every_query()
+    scores = [heads.directed_scores(vectors[:, None].expand(-1, len(queries), -1), grid, queries)]
+    widths = {heads.d_position, vectors.shape[1]}
+    if heads.has_features:
+        asking, answering = heads.features(grid, torch.float64)
+        scores.append((asking @ answering.mT)[0])
+        widths |= {asking.shape[-1], answering.shape[-1]}
+    assert len(widths) == 1
+    for each in scores:
+        torch.testing.assert_close(each.softmax(-1), as_matrix(heads, sides), rtol=1e-9, atol=1e-12)
+
+
 def test_drawn_vectors_have_a_length_of_about_one():
     """So that scores begin at the same scale whatever the width is."""
     torch.manual_seed(0)
@@ -198,7 +216,7 @@ def test_numbers_of_heads_with_a_covariance_bound_their_scores(sides):
     for ellipse, found in zip(numbers.ellipses, scores, strict=True):
         below = found < found.amax(-1, keepdim=True) - depth
         for axis in range(axes):
-            first, last = ellipse.reach(axis, depth)
+            first, last = ellipse.interval(axis, depth)
             outside = (away[..., axis] < first) | (away[..., axis] > last)
             assert below[outside].all()
             beyond += outside.sum()
