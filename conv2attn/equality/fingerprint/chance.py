@@ -14,20 +14,25 @@ FEWEST, MOST = 3, 8
 PREMISE = "hashes of two different arguments are taken as independent, which is proved for pairs of them alone"
 
 
-def log2_chance(field: Field, primes: int) -> float:
-    """log2 of the bound for so many primes, rounded up to a tenth.
+def log2_chance(field: Field, primes: int, bits: int | None = None) -> float:
+    """log2 of the bound for so many primes, of so many bits or the field's own, rounded up to a tenth.
 
     Source: Schwartz 1980 and Zippel 1979 for the degree; at most `h / (b - 1)` primes divide a number of h bits; claim
     FINGERPRINT of proofs/.
     """
-    bits = field.bits
+    bits = field.bits if bits is None else bits
     pool = (1 << bits - 1) / (bits * math.log(2)) * 0.95  # primes of so many bits, from below
     degree = min(field.degree, 1 << 900) / (1 << bits - 1)
     one = degree + field.height / (bits - 1) / pool + 2.0 ** (bits - 64)  # the last: two words of a lane agree
     return math.ceil(10 * (2 * math.log2(max(2, field.oracle_values)) - 1 + primes * math.log2(one))) / 10
 
 
-def primes_needed(field: Field) -> int | None:
-    """The least number of primes whose chance is as small as wanted; None where more than `MOST` would be needed."""
+def primes_needed(field: Field, bits: int | None = None) -> int | None:
+    """The least number of primes whose chance is as small as wanted; None where more than `MOST` would be needed.
+
+    Args:
+        field: one that counted, whatever its primes are: degrees, heights and values do not depend on them.
+        bits: of each prime; by default as many as those of the field have.
+    """
     counts = range(FEWEST, MOST + 1)
-    return next((count for count in counts if log2_chance(field, count) <= WANTED), None)
+    return next((count for count in counts if log2_chance(field, count, bits) <= WANTED), None)

@@ -42,6 +42,7 @@ class PlainRun:
     """A call of a network with real numbers, which its run over a field must repeat.
 
     Args:
+        state: of the network before; see `state.state_of`.
         form: the structure of the outputs; see `state.taken_apart`.
         outputs: their tensors.
         image: the input after the call, to which the code may have written.
@@ -49,6 +50,7 @@ class PlainRun:
         references: of each output, its storage and form in that log.
     """
 
+    state: dict[int, Any]
     form: Any
     outputs: list[Tensor]
     image: Tensor
@@ -62,6 +64,7 @@ def plain_run(network: Network, images: Tensor) -> PlainRun:
     Raises:
         Undecided: it raises, its operators cannot be written down, or both calls return different numbers.
     """
+    before = state_of(network)
     alone, outputs = list[Tensor](), list[Tensor]()
     image, log = images.clone(), Log()
     log.trace.make(image)
@@ -80,7 +83,7 @@ def plain_run(network: Network, images: Tensor) -> PlainRun:
     same = again == form and forms(alone) == forms(outputs)
     if not same or not alike([each.detach() for each in alone], [each.detach() for each in outputs]):
         raise Undecided("two plain calls are not the same")
-    return PlainRun(form, outputs, image, log.trace.log, references)
+    return PlainRun(before, form, outputs, image, log.trace.log, references)
 
 
 def raised(error: Exception) -> str:
@@ -88,13 +91,17 @@ def raised(error: Exception) -> str:
     return f"the network raises {type(error).__name__}: {str(error)[:80]}"
 
 
-def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, list[Residues]]:
+def fingerprint(
+    network: Network, images: Tensor, field: Field, plain: PlainRun | None = None
+) -> tuple[Any, list[Residues]]:
     """The structure of the outputs, and the residues of the outputs and of the input after the call.
 
+    Args:
+        plain: the plain run that this one repeats; by default it is made first.
     Raises:
         Undecided: an operator has no sound rule, or the code does not do what it does with real numbers.
     """
-    before, plain = state_of(network), plain_run(network, images)
+    plain = plain or plain_run(network, images)
     single = torch.finfo(images.dtype).eps <= torch.finfo(torch.float32).eps
     run = Run(field, images.dtype if single else torch.float32, plain.log)
     like = torch.empty_strided(images.size(), images.stride(), dtype=images.dtype, device="meta")
@@ -110,7 +117,7 @@ def fingerprint(network: Network, images: Tensor, field: Field) -> tuple[Any, li
     if len(run.trace.log) != len(run.plan):
         missing = spoken(run.plan[len(run.trace.log)][0])
         raise Undecided(f"the network stops before {missing}, which it calls in a plain run")
-    if not alike(before, state_of(network)):
+    if not alike(plain.state, state_of(network)):
         raise Undecided("the network changes itself")
     leaves: list[Tensor] = []
     if taken_apart(output, leaves) != plain.form or forms(leaves) != forms(plain.outputs):

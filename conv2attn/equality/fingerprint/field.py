@@ -14,17 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conv2attn.equality.fingerprint.answers import Answers
 from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
-from conv2attn.equality.fingerprint.ring import Undecided, bilinear, blocks, draw_primes, pick, reduce_product
+from conv2attn.equality.fingerprint.ring import Undecided, bilinear, blocks, draw_primes, pick
+from conv2attn.equality.fingerprint.tensors import digest
 
 MOST_TERMS = 1 << 30
 KEPT = 1 << 27  # residues of constants that are kept: 1 GiB
 WORTH_KEEPING = 1 << 12  # numbers of a constant from which its residues are
-
-
-def bytes_of(numbers: Tensor) -> Any:
-    """The memory of a contiguous tensor, for a hash."""
-    return memoryview(numbers.flatten().view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 class Field:
@@ -38,8 +35,9 @@ class Field:
         self.inputs: dict[tuple[int, ...], Tensor] = {}
         self.salts: dict[tuple[str, int], list[int]] = {}
         self.powers: dict[torch.dtype, list[Tensor]] = {}
-        self.kept: dict[tuple[bytes, torch.dtype, tuple[int, ...]], Residues] = {}
+        self.kept: dict[tuple[str, torch.dtype], Residues] = {}
         self.kept_numbers = 0
+        self.answers = Answers()
         self.oracle_values, self.degree = 0, 0
         self.size_bits, self.halvings, self.odd_divisor = 0.0, 0.0, 1
 
@@ -85,16 +83,14 @@ class Field:
             raise Undecided(f"constants of dtype {numbers.dtype}")
         if numbers.numel() < WORTH_KEEPING:
             return self.encode_anew(numbers)
-        flat = numbers.contiguous()
-        digest = hashlib.sha256(bytes_of(flat)).digest()
-        key = digest, numbers.dtype, tuple(numbers.shape)
+        key = digest(numbers), numbers.dtype
         if key not in self.kept:
-            found = self.encode_anew(flat)
+            found = self.encode_anew(numbers.flatten())
             self.kept_numbers += found.values.numel()
             if self.kept_numbers > KEPT:
-                return found
+                return found.laid(numbers.shape)
             self.kept[key] = found
-        return self.kept[key]
+        return self.kept[key].laid(numbers.shape)
 
     def encode_anew(self, numbers: Tensor) -> Residues:
         """Real numbers as residues."""
@@ -126,28 +122,27 @@ class Field:
                 torch.tensor([s * pow(2, max(1, e) - bias, p) % p for s in (1, -1) for e in range(top)])
                 for p in self.primes
             ]
-        flat = numbers.contiguous().view(whole).reshape(-1)
-        values = torch.empty(self.count, flat.numel(), dtype=torch.int64)
-        least, most, lowest = top, 0, 1
-        for at in blocks((flat.numel(),)):
-            word = flat[at].to(torch.int64)
-            exponent = (word >> bits) & (top - 1)
-            mantissa = (word & (1 << bits) - 1) + ((exponent > 0).to(torch.int64) << bits)
-            exponent += (word < 0) * top
-            if word.numel():
-                used = torch.where(mantissa == 0, top, exponent % top)
-                least, most = min(least, int(used.min())), max(most, int((used % top).max()))
-                lowest = min(lowest, int(torch.where(mantissa == 0, 0, 1 - 2 * (word < 0).to(torch.int64)).min()))
+        words = numbers.contiguous().view(whole).reshape(-1)
+        values = torch.empty(self.count, words.numel(), dtype=torch.int64)
+        for at in blocks((words.numel(),)):
+            exponent = (words[at] >> bits) & (2 * top - 1)
+            mantissa = (words[at] & (1 << bits) - 1).to(torch.int64)
+            mantissa += ((exponent & top - 1) > 0).to(torch.int64) << bits
             for place, prime in enumerate(self.primes):
                 here = values[place][at]
                 factor = mantissa if single else mantissa % prime
-                torch.mul(factor, self.powers[numbers.dtype][place][exponent], out=here)
-                reduce_product(here, prime)
+                torch.mul(factor, self.powers[numbers.dtype][place].index_select(0, exponent), out=here)
+                here.remainder_(prime)
         values = values.reshape(self.count, *numbers.shape)
         if not numbers.numel():
             return Residues(values, mark, degree=0)
-        sign = POSITIVE if lowest > 0 else NOT_NEGATIVE if lowest == 0 else ANY_SIGN
-        size_bits, halvings = max(0, most - bias + bits + 1), max(0, bias - least) if least < top else 0
+        sizes = words & (1 << (31 if single else 63)) - 1
+        zero = sizes == 0
+        most = int(sizes.max()) >> bits
+        least = int(torch.where(zero, torch.iinfo(whole).max, sizes).min()) >> bits
+        sign = ANY_SIGN if bool(((words < 0) & ~zero).any()) else NOT_NEGATIVE if bool(zero.any()) else POSITIVE
+        size_bits = max(0, most - bias + bits + 1)
+        halvings = max(0, bias - least) if bool((~zero).any()) else 0
         return Residues(values, mark, sign=sign, degree=0, size_bits=size_bits, halvings=halvings)
 
     def rational(self, numerator: int, denominator: int) -> Residues:

@@ -25,7 +25,7 @@ from conv2attn.equality.fingerprint.residues import (
     knowledge,
     unusable,
 )
-from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick, reduce_product
+from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick
 
 MOST_COMPARED = 1 << 24
 
@@ -37,8 +37,7 @@ def add(field: Field, a: Residues, b: Residues) -> Residues:
 
     def block(prime: int, x: Tensor, y: Tensor, out: Tensor) -> None:
         torch.add(x, y, out=out)
-        out -= prime
-        out += (out >> 63) & prime
+        out.remainder_(prime)
 
     values, mark, facts = field.each(block, a, b), None, knowledge(a, b)
     if a.mark is not None or b.mark is not None:
@@ -66,7 +65,7 @@ def mul(field: Field, a: Residues, b: Residues, square: bool = False) -> Residue
 
     def block(prime: int, x: Tensor, y: Tensor, out: Tensor) -> None:
         torch.mul(x, y, out=out)
-        reduce_product(out, prime)
+        out.remainder_(prime)
 
     values = field.each(block, a, b)
     sign = NOT_NEGATIVE if square and not a.sign else min(a.sign, b.sign)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.chance import FEWEST, MOST, log2_chance, primes_needed
-from conv2attn.equality.fingerprint.evaluation import Network, fingerprint, same_outputs
+from conv2attn.equality.fingerprint.evaluation import Network, fingerprint, plain_run, same_outputs
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.plain_calls import after_another, both_ways, far_apart, fresh_copy
 from conv2attn.equality.fingerprint.ring import Undecided
@@ -16,6 +16,8 @@ from conv2attn.equality.fingerprint.state import alike, state_of
 from conv2attn.networks.conversion.replacement import copy_network
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+FIRST_BITS = 20
+"""Of the first prime, which only tells pairs apart and counts: sums of up to 2^15 products need one limb."""
 Progress = Callable[[str], None]
 
 
@@ -68,7 +70,8 @@ def identify(
     Args:
         images: float tensor of the size to ask about; its numbers do not matter for the answer, only for the plain
             calls that watch over it.
-        primes: how many; by default one first, which tells most unequal pairs apart and counts how many more it takes.
+        primes: how many; by default one of fewer bits first, which tells most unequal pairs
+            apart and counts how many it takes.
         bits: of each prime, 7 to 31.
         progress: told what is done next.
     Examples:
@@ -85,18 +88,22 @@ def identify(
         check_images(images)
         ours, theirs = own_copy(first), own_copy(second)
         watched = watch(ours, theirs, images)
-        field = Field(primes or 1, bits)
-        say("formulas modulo one prime" if primes is None else f"formulas modulo {primes} primes")
-        outputs = [fingerprint(each, images, field) for each in (ours, theirs)]
-        same = same_outputs(*outputs)
+        plain = [plain_run(each, images) for each in (ours, theirs)]
+
+        def agree(field: Field) -> bool:
+            say(f"formulas modulo {field.count} prime{'s' * (field.count > 1)} of {field.bits} bits")
+            pairs = zip((ours, theirs), plain, strict=True)
+            return same_outputs(*(fingerprint(each, images, field, call) for each, call in pairs))
+
+        field = Field(1, min(bits, FIRST_BITS)) if primes is None else Field(primes, bits)
+        same = agree(field)
         if same and primes is None:
-            needed = primes_needed(field)
+            needed = primes_needed(field, bits)
             if needed is None:
                 degree = f"degree {field.degree:.3g} and height {field.height:.3g}"
                 raise Undecided(f"more than {MOST} primes would be needed for a formula of {degree}")
             field = Field(max(needed, FEWEST), bits)
-            say(f"formulas modulo {field.count} primes")
-            same = same_outputs(*(fingerprint(each, images, field) for each in (ours, theirs)))
+            same = agree(field)
         if not alike(watched, both_ways(ours, theirs, images)):
             raise Undecided("a call of one network changes what the other computes")
         if same and far_apart(ours, theirs, images):
@@ -105,9 +112,9 @@ def identify(
         return Identification(None, size, str(error))
     except (Exception, SystemExit) as error:
         return Identification(None, size, f"{type(error).__name__}: {str(error)[:200]}")
-    facts: dict[str, Any] = {"oracle_values": field.oracle_values, "degree": field.degree, "height": field.height}
+    counted = {each: getattr(field, each) for each in ("oracle_values", "degree", "height", "bits")}
     chance = log2_chance(field, field.count) if same else None
-    return Identification(same, size, "", chance, **facts, primes=field.count, bits=bits, mode=mode_of(first, second))
+    return Identification(same, size, "", chance, primes=field.count, mode=mode_of(first, second), **counted)
 
 
 def mode_of(*networks: Network) -> str:

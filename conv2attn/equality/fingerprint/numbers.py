@@ -1,6 +1,7 @@
 """Reading and writing the numbers of field tensors: as residues of a dtype, as real numbers, through views."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -142,10 +143,12 @@ class Numbers:
         store, primes = target.field_store, self.field.count
         count = store.numel()
         numbers = self.cast(numbers, dtype, store.dtype).with_axes(len(size))
-        numbers = numbers.but(
-            values=numbers.values.expand(primes, *size),
-            mark=None if numbers.mark is None else numbers.mark.expand(size),
-        )
+        mark = None if numbers.mark is None or not bool(numbers.mark.any()) else numbers.mark.expand(size)
+        numbers = numbers.but(values=numbers.values.expand(primes, *size), mark=mark)
+        if not offset and math.prod(size) == count and is_dense(size, stride):
+            like = torch.empty_strided(size, stride, dtype=store.dtype, device="meta")
+            store.residues, store.real = self.fresh(like, numbers).field_store.residues, None
+            return
         places = torch.arange(count).as_strided(size, stride, offset)
         if places.unique().numel() != places.numel():
             raise Undecided("a write to numbers that overlap")
@@ -153,7 +156,7 @@ class Numbers:
         if old is None:
             assert store.real is not None
             old = self.field.encode(store.real)
-        facts = knowledge(numbers) if places.numel() == count else knowledge(numbers, old)
+        facts = knowledge(numbers, old)
         values = old.values.clone(memory_format=torch.contiguous_format)
         values.as_strided((primes, *size), (count, *stride), offset).copy_(numbers.values.clone())
         mark = old.mark
@@ -163,6 +166,16 @@ class Numbers:
             mark.as_strided(size, stride, offset).copy_(written)
             mark = mark if bool(mark.any()) else None
         store.residues, store.real = Residues(values, mark, **facts), None
+
+
+def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether a view has every place once, up to the last."""
+    step = 1
+    for along, side in sorted((along, side) for side, along in zip(size, stride, strict=True) if side != 1):
+        if along != step:
+            return False
+        step *= side
+    return True
 
 
 def holds_all(source: torch.dtype, target: torch.dtype) -> bool:

@@ -1,6 +1,7 @@
 """The result of an operator: by a rule, by moving places, by an oracle, or by the operators that it is made of."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     if base in MOVES:
         constants = [leaf for name, value in bound.items() if name not in MOVES[base] for leaf in tree_leaves(value)]
         if not any(map(run.numbers.depends, constants)):
-            return move(run.numbers, func, base, bound)
+            return answered(run, func, args, kwargs, lambda: move(run.numbers, func, base, bound))
     form = func(*tree_map(without_numbers, args), **tree_map(without_numbers, kwargs))
     outs = tree_leaves(form)
     if not outs or not all(isinstance(each, Tensor) for each in outs):
@@ -71,10 +72,12 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
         raise Undecided("complex numbers")
     rule = RULES.get(base)
     if rule is not None and (run.numbers.wide(dtype) or base in ANY_DTYPE):
-        return by_rule(run, func, base, bound, form)
+        return answered(run, func, args, kwargs, lambda: by_rule(run, func, base, bound, form))
     single = len(returns) == 1 and isinstance(form, Tensor)
     if torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach"):
-        return run.numbers.fresh(form, pointwise(run, func, base, bound, form))
+        return answered(
+            run, func, args, kwargs, lambda: run.numbers.fresh(form, pointwise(run, func, base, bound, form))
+        )
     composite = has_kernel(func.name(), "CompositeImplicitAutograd")
     if rule is None and func._can_decompose() and composite:
         run.depth += 1
@@ -84,6 +87,11 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
         finally:
             run.depth -= 1
     raise Undecided("no rule" if rule is None else f"no rule with the result {dtype}")
+
+
+def answered(run: Any, func: Any, args: Any, kwargs: Any, anew: Callable[[], Any]) -> Any:
+    """The result of an operator, which is computed once for both networks."""
+    return run.field.answers.answer(run, str(func), (args, kwargs), anew)
 
 
 def by_rule(run: Any, func: Any, base: str, bound: Bound, form: Any) -> Any:

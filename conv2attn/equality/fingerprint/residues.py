@@ -72,6 +72,15 @@ class Residues:
             return self
         return self.but(values=self.values.reshape(len(self.values), *[1] * (count - len(self.shape)), *self.shape))
 
+    def equals(self, other: "Residues") -> bool:
+        """Whether these are the same numbers, marks, and knowledge."""
+        return (
+            knowledge(self) == knowledge(other)
+            and (self.mark is None) == (other.mark is None)
+            and (self.mark is None or torch.equal(self.mark, other.mark))  # type: ignore[arg-type]
+            and torch.equal(self.values, other.values)
+        )
+
     def laid(self, shape: Sequence[int]) -> "Residues":
         """In another shape."""
         mark = None if self.mark is None else self.mark.reshape(shape)

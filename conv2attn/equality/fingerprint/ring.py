@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 15  # numbers worked on at once, in cache
-EXACT = 52  # bits of a float64 in which sums of products stay exact
+BLOCK = 1 << 16  # numbers worked on at once, in cache
+EXACT = (1 << 53) - (1 << 32)  # whole numbers up to 2^53 are exact in float64; a remainder takes twice a prime more
 
 
 class Undecided(Exception):
@@ -72,23 +72,38 @@ def pick(tensor: Tensor, at: tuple[slice, ...]) -> Tensor:
     return tensor[tuple(slice(None) if side == 1 else along for side, along in zip(tensor.shape, at, strict=False))]
 
 
-def reduce_product(numbers: Tensor, prime: int) -> None:
-    """Numbers modulo p in place, for 0 <= x < 2^62: the quotient is never too large, and too small by at most one."""
-    numbers -= numbers.double().mul_((1 - 2.0**-50) / prime).to(torch.int64).mul_(prime)
-    numbers -= prime
-    numbers += (numbers >> 63) & prime
+def near_remainder(numbers: Tensor, prime: int) -> Tensor:
+    """Whole numbers in float64 less a multiple of p, in place: at least -p and below 2p.
+
+    They lie within 2^53 - 2p, so that the multiple is exact; the quotient is wrong by less than 2^-20 before it is cut.
+    """
+    return numbers.sub_((numbers * (1 / prime)).floor_().mul_(prime))
 
 
-def remainder(numbers: Tensor, prime: int) -> Tensor:
-    """Whole numbers in float64, below 2^53 in size, modulo p."""
-    numbers = numbers - torch.floor(numbers * (1 / prime)).mul_(prime)
-    numbers += (numbers < 0).double().mul_(prime)  # a mask times a Python number would be a float32, of 24 bits
-    numbers -= (numbers >= prime).double().mul_(prime)
-    return numbers
+def settle(numbers: Tensor, prime: int, out: Tensor) -> None:
+    """Writes whole numbers in float64 as residues."""
+    out.copy_(near_remainder(numbers, prime))
+    out += (out >> 63) & prime
+    out -= prime
+    out += (out >> 63) & prime
+
+
+def limb(numbers: Tensor, width: int, out: Tensor) -> Tensor:
+    """Writes the lowest limb of whole numbers in float64, at most 2^(width-1) in size, and returns the others."""
+    others = (numbers * 2.0**-width).round_()
+    torch.sub(numbers, others, alpha=2.0**width, out=out)
+    return others
+
+
+def centred(numbers: Tensor, prime: int) -> Tensor:
+    """Residues in float64, around 0."""
+    return (numbers - ((prime // 2 - numbers) >> 63 & prime)).double()
 
 
 def limbs_for(terms: int, bits: int) -> tuple[int, int]:
     """Into how many limbs, and of how many bits, one factor is cut so that sums of products are exact in float64.
+
+    The sums are added to a remainder below `2^(bits + 1)` of the limbs above, shifted by a limb.
 
     Raises:
         Undecided: no cut serves so many terms.
@@ -96,7 +111,8 @@ def limbs_for(terms: int, bits: int) -> tuple[int, int]:
     for limbs in range(1, 9):
         width = -(-(bits + 1) // limbs)
         factor = width - 1 if limbs > 1 else bits - 1
-        if math.log2(max(1, terms)) + factor + bits - 1 <= EXACT:
+        carried = (1 << bits + 1 + width) * (limbs > 1)
+        if (terms << factor + bits - 1) + carried <= EXACT:
             return limbs, width
     raise Undecided(f"a sum of {terms} products")
 
@@ -114,28 +130,23 @@ def bilinear(
             around 0; gives one product for each limb.
     """
     limbs, width = limbs_for(terms, bits)
-    half, mask = 1 << width - 1, (1 << width) - 1
     shape = tuple(first.shape[1:])
     parts = torch.empty(*shape[:axis], limbs, *shape[axis:], dtype=torch.float64)
     other, result = torch.empty(second.shape[1:], dtype=torch.float64), torch.empty(0)
     for place, prime in enumerate(primes):
         for at in blocks(other.shape):
-            part = second[place][at]
-            other[at] = (part - (part > prime // 2) * prime).double()
+            other[at] = centred(second[place][at], prime)
         for at in blocks(shape):
-            part = first[place][at]
-            part = part - (part > prime // 2) * prime
-            for limb in range(limbs - 1):
-                low = ((part + half) & mask) - half
-                parts.select(axis, limb)[at] = low.double()
-                part = (part - low) >> width
-            parts.select(axis, limbs - 1)[at] = part.double()
+            part = centred(first[place][at], prime)
+            for number in range(limbs - 1):
+                part = limb(part, width, parts.select(axis, number)[at])
+            parts.select(axis, limbs - 1)[at] = part
         products = op(parts, other)
         if not place:
             result = torch.empty(len(primes), *products[0].shape, dtype=torch.int64)
         for at in blocks(products[0].shape):
-            total = remainder(products[-1][at], prime)
+            total = products[-1][at]
             for product in reversed(products[:-1]):
-                total = remainder(total.mul_(2.0**width).add_(remainder(product[at], prime)), prime)
-            result[place][at] = total.to(torch.int64)
+                total = near_remainder(total, prime).mul_(2.0**width).add_(product[at])
+            settle(total, prime, result[place][at])
     return result

@@ -6,6 +6,7 @@ same store, with size (3, 2), stride (1, 3) and offset 0, so that a write to it 
 store of three real numbers; once 2 x is written into it, the store holds residues instead.
 """
 
+import hashlib
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -30,6 +31,19 @@ MEMORY = {
 """What reads or changes the memory of a tensor."""
 WORDS = ("tolist", "__repr__", "__format__", "__str__")
 """What turns numbers into Python's: allowed while they are real."""
+
+
+def bytes_of(numbers: Tensor) -> Tensor:
+    """The bytes of the numbers of a dense tensor, in their order."""
+    whole = numbers.detach().resolve_neg().contiguous()
+    return whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)  # one number may have any stride
+
+
+def digest(numbers: Tensor) -> str:
+    """A hash of the numbers of a dense tensor."""
+    return hashlib.sha256(memoryview(bytes_of(numbers).numpy())).hexdigest()  # type: ignore[arg-type]
+
+
 DATA: Any = vars(TensorBase)["data"].__get__
 """How `tensor.data` is read."""
 
@@ -38,10 +52,11 @@ class Store:
     """The numbers behind tensors, flat: real while constant, residues (k, n) once they depend on the input."""
 
     def __init__(self, dtype: torch.dtype, real: Tensor | None = None, residues: Residues | None = None):
-        self.dtype, self.real = dtype, real
-        self.residues = None
-        if residues is not None:  # a rule may return a slice of residues that another store holds
-            self.residues = residues.but(values=owned(residues.values), mark=owned(residues.mark))
+        self.dtype, self.real, self.residues = dtype, real, residues
+        if residues is not None:  # a rule may hand on a slice of what others hold
+            values, mark = owned(residues.values), owned(residues.mark)
+            if values is not residues.values or mark is not residues.mark:
+                self.residues = residues.but(values=values, mark=mark)
 
     def numel(self) -> int:
         """How many numbers."""

@@ -15,15 +15,13 @@ and offset.
 ('aten.relu.default', 0, (1, (2,), (1,)))
 """
 
-import hashlib
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.field import bytes_of
 from conv2attn.equality.fingerprint.ring import Undecided
-from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid
+from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, digest, laid
 from conv2attn.torch_internals import TorchDispatchMode, registered_operators, tree_leaves, tree_map
 
 KERNELS = (
@@ -79,8 +77,7 @@ class Trace:
             raise Undecided("a tensor made out of sight, as in a thread")
         if value.numel() and not value.untyped_storage().data_ptr():
             raise Undecided("a tensor without memory")
-        whole = value.detach().clone(memory_format=torch.contiguous_format)
-        return (hashlib.sha256(bytes_of(whole)).hexdigest(), *form[:3])
+        return (digest(value), *form[:3])
 
     def make(self, tensor: Tensor, anew: bool = False) -> None:
         """Gives the storage of a tensor its number."""

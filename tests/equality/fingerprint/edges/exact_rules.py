@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from conv2attn.equality.fingerprint import identify
 from conv2attn.equality.fingerprint.evaluation import fingerprint
 from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.ring import is_prime, limbs_for, reduce_product, remainder
+from conv2attn.equality.fingerprint.ring import bilinear, is_prime, limbs_for, near_remainder
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -122,22 +122,34 @@ def test_stored_numbers_are_encoded_exactly(dtype):
         assert residues == [numerator * pow(denominator, -1, p) % p for p in field.primes]
 
 
-def test_products_are_reduced_as_pythons_integers_are():
-    source = random.Random(4)
-    for p in Field(4).primes:
-        numbers = [0, p, p - 1, (p - 1) ** 2, 2**62 - 1, *(source.randrange(2**62) for _ in range(1000))]
-        reduced = torch.tensor(numbers)
-        reduce_product(reduced, p)
-        assert reduced.tolist() == [n % p for n in numbers]
-
-
 def test_remainders_in_float64_are_those_of_pythons_integers():
     """Multiples of a prime are where the quotient in float64 rounds to the wrong side."""
     source = random.Random(5)
     for p in Field(4).primes:
         near = [n * p + d for n in (-9, -2, -1, 0, 1, 2, 1000) for d in (-1, 0, 1)]
-        numbers = [*near, *(source.randrange(-(2**52), 2**52) for _ in range(1000))]
-        assert remainder(torch.tensor(numbers).double(), p).tolist() == [n % p for n in numbers]
+        most = 2**53 - 2**32
+        numbers = [*near, most, -most, *(source.randrange(-most, most) for _ in range(1000))]
+        remainders = near_remainder(torch.tensor(numbers).double(), p).tolist()
+        assert [int(n) % p for n in remainders] == [n % p for n in numbers]
+        assert all(-p <= n < 2 * p for n in remainders)
+
+
+@pytest.mark.parametrize("limbs", [1, 2, 3, 4])
+def test_the_longest_sums_of_the_largest_products_are_exact(limbs):
+    """Factors at both ends, and such whose limbs are at theirs."""
+    bits = {1: 20, 2: 26, 3: 31, 4: 31}[limbs]
+    lengths = [n for n in range(1, 1 << 16) if limbs_for(n, bits)[0] == limbs]
+    terms, width = lengths[-1], limbs_for(lengths[-1], bits)[1]
+    primes = Field(2, bits).primes
+    for p in primes:
+        half = 1 << width - 1
+        ends = [p // 2, p // 2 + 1, half, p - half, half + (half << width), p - 1, 0]
+        rows = torch.tensor([[each % p] * terms for each in ends])
+        columns = torch.tensor([[p // 2, p // 2 + 1]] * terms)
+        products = bilinear(
+            rows[None], columns[None], [p], bits, terms, lambda a, b: (a.flatten(0, 1) @ b).chunk(len(a)), 0
+        )
+        assert products[0].tolist() == [[row * end * terms % p for end in (p // 2, p // 2 + 1)] for row in ends]
 
 
 @pytest.mark.parametrize("draw", range(8))
