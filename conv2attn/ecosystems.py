@@ -46,6 +46,7 @@ ECOSYSTEMS = (
         "a list of shards without a config.json",
         "Put the config.json of its network beside it, and pass the folder.",
     ),
+    Ecosystem("network.pt", "a training run", "Pass the network in it: PATH/network.pt."),
     Ecosystem("*.safetensors", "a folder of weights", "Pass the file of weights in it, with --arch."),
     Ecosystem("*.pt", "a folder of weights", "Pass the file of weights in it, with --arch."),
 )
