@@ -259,7 +259,7 @@ class Comparison:
             return "but the outputs of the networks are the same in float64, so this refutes nothing"
         if any(map(has_attention, self.networks)) or self.numbers.verdict is Verdict.REFUTED:
             return ""
-        return "but neither network was converted from the other, and no number shows that they differ"
+        return f"but neither network was converted from the other: {self.numbers.sentence}"
 
     @cached_property
     def numbers(self) -> Finding:
