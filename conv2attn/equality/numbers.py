@@ -233,5 +233,7 @@ def judge_numbers(
     rounding = measured_rounding(outputs, numbers, numbers.gap.output)
     if not small and numbers.gap.difference > MORE_THAN_ROUNDING * rounding > 0:
         size = f", {numbers.gap.difference / rounding:.2g} times what rounding to {dtype} changes in either there"
-        why = f"; {shown}" if shown else "; the bound that is derived on rounding is larger yet, so this refutes nothing"
+        why = (
+            f"; {shown}" if shown else "; the bound that is derived on rounding is larger yet, so this refutes nothing"
+        )
     return undecided("numbers", "C2A410", f"not the same numbers: {apart}{size}{why}"), None

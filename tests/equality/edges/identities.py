@@ -66,7 +66,7 @@ def test_a_network_that_looks_itself_up_is_undecided(after, side):
     noted(networks[side])
     found = certify(*networks, input_size=SIZE)
     assert found.verdict is Verdict.UNDECIDED, found.to_text()
-    assert f"the {['first', 'second'][side]} does something else than its copy" in found.between[0].sentence
+    assert f"the {['first', 'second'][side]} network does something else than its copy" in found.between[0].sentence
     assert not found.claim
 
 

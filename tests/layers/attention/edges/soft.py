@@ -289,15 +289,15 @@ def test_boxes_keep_every_weight(heads):
 
 @pytest.mark.parametrize("end", [0, 1])
 def test_boxes_that_are_too_narrow_are_found(end, monkeypatch):
-    """Planted: half of the reach at one end."""
-    right = ScoreEllipse.reach
+    """Planted: half of the interval at one end."""
+    right = ScoreEllipse.interval
 
     def wrong(ellipse, axis, depth):
         ends = list(right(ellipse, axis, depth))
         ends[end] = (ends[end] + ellipse.center[axis]) / 2
         return tuple(ends)
 
-    monkeypatch.setattr(ScoreEllipse, "reach", wrong)
+    monkeypatch.setattr(ScoreEllipse, "interval", wrong)
     with pytest.raises(AssertionError):
         test_boxes_keep_every_weight([0])
 
