@@ -145,8 +145,8 @@ def first_of(images: Inputs, count: int) -> Inputs:
 
 
 def as_double(tensor: Tensor) -> Tensor:
-    """Floating-point numbers in float64; others as they are."""
-    return tensor.double() if tensor.is_floating_point() else tensor
+    """Floating-point numbers in float64, on the CPU where their device has none; others as they are."""
+    return tensor.to(place_for_float64(tensor.device)).double() if tensor.is_floating_point() else tensor
 
 
 def dtype_of(networks: tuple[nn.Module, nn.Module], images: Inputs) -> torch.dtype:
