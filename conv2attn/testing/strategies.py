@@ -112,15 +112,37 @@ def largest_sum(conv: Any) -> int:
 
 
 def smallest_sides(conv: Any) -> Sides:
-    """The least number of pixels along each axis for which `conv` has an output and its padding enough pixels."""
+    """The least number of pixels along each axis for which `conv` has an output, reads some, and can pad."""
     spans = [d * (k - 1) + 1 for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
     if conv.transposed:
         axes = zip(conv.padding, spans, conv.output_padding, conv.stride, strict=True)
         return tuple(1 + max(0, -((span + extra - 1 - 2 * p) // s)) for p, span, extra, s in axes)
     if conv.padding == "same":
-        around = [(span - 1, span // 2) for span in spans]
+        around = [(span - 1, (span - 1) // 2, span // 2) for span in spans]
     else:
         amounts = (0,) * len(spans) if conv.padding == "valid" else conv.padding
-        around = [(2 * p, p) for p in amounts]
+        around = [(2 * p, p, p) for p in amounts]
     mode = MODES[conv.padding_mode]
-    return tuple(max(span - total, mode.least_side(most)) for span, (total, most) in zip(spans, around, strict=True))
+    least = [max(span - total, mode.least_side(most)) for span, (total, _, most) in zip(spans, around, strict=True)]
+    if conv.padding_mode != "zeros":
+        return tuple(least)
+    totals, befores, _ = zip(*around, strict=True)
+    return tuple(map(first_side_read, least, totals, befores, spans, conv.stride, conv.dilation))
+
+
+def first_side_read(least: int, total: int, before: int, span: int, stride: int, dilation: int) -> int:
+    """The least side from `least` of which some tap reads a pixel, and not zeros alone.
+
+    On images of which none does, the convolutions of oneDNN end the process (its issue 5942; torch's 195394).
+
+    Examples:
+        >>> first_side_read(1, total=6, before=3, span=3, stride=2, dilation=2)  # taps at -3, -1, 1, 3
+        2
+    """
+    side = least
+    while not any(
+        any(0 <= start + tap < side for tap in range(0, span, dilation))
+        for start in range(-before, side + total - before - span + 1, stride)
+    ):
+        side += 1
+    return side
