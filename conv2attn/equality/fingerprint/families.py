@@ -54,7 +54,7 @@ TOTAL = {
 }
 """Real functions that are finite wherever their operands are."""
 COMMUTATIVE = {"eq", "ne", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
-ANY_DTYPE = {"_to_copy", "all", "any"}
+ANY_DTYPE = {"_to_copy", "all", "any", "argmax", "argmin"}
 """Their rules hold for results of every dtype."""
 EXACT_BITS = {"bool": 1, "uint8": 8, "int8": 8, "int16": 16}
 """Bits of whole numbers that wider dtypes hold exactly."""

@@ -181,7 +181,13 @@ def symmetric(field: Field, name: str, a: Residues, b: Residues) -> Residues:
 
 
 def unordered(field: Field, name: str, a: Residues, axes: Sequence[int], keep: bool = False) -> Residues:
-    """An oracle of all numbers along some axes, in any order.
+    """An oracle of all numbers along some axes, in any order."""
+    hashes = hashes_of_all(field, name, a, axes, keep)
+    return Residues(hashes_as_residues(field, keyed_hashes(field, name, hashes)), None, a.finite, a.sign)
+
+
+def hashes_of_all(field: Field, name: str, a: Residues, axes: Sequence[int], keep: bool) -> Residues:
+    """One hash of all numbers along some axes, in any order.
 
     Raises:
         Undecided: some are not finite, or there are too many.
@@ -192,8 +198,7 @@ def unordered(field: Field, name: str, a: Residues, axes: Sequence[int], keep: b
     if math.prod(a.shape[axis] for axis in along) > MOST_COMPARED:
         raise Undecided(f"{name} of so many")
     hashes = keyed_hashes(field, f"{name} of", a)
-    hashes = hashes.sum(along, keep) if along else hashes
-    return Residues(hashes_as_residues(field, keyed_hashes(field, name, Residues(hashes))), None, a.finite, a.sign)
+    return Residues(hashes.sum(along, keep) if along else hashes)
 
 
 def inverse(field: Field, operand: Residues, constant: Tensor | None = None) -> Residues:

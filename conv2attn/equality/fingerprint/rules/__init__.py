@@ -10,7 +10,20 @@ from conv2attn.equality.fingerprint.rules import (
     products,
     scattered,
     sums,
+    whole,
 )
 from conv2attn.equality.fingerprint.rules.call import RULES
 
-__all__ = ["RULES", "attention", "extremes", "norms", "pointwise", "pools", "powers", "products", "scattered", "sums"]
+__all__ = [
+    "RULES",
+    "attention",
+    "extremes",
+    "norms",
+    "pointwise",
+    "pools",
+    "powers",
+    "products",
+    "scattered",
+    "sums",
+    "whole",
+]

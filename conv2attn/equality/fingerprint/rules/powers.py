@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from conv2attn.equality.fingerprint.formulas import inverse, mul, oracle, root, total, unordered
+from conv2attn.equality.fingerprint.formulas import inverse, mul, oracle, root, sub, total, unordered
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, POSITIVE, Residues, knowledge
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, axes_of, rule
@@ -59,10 +59,12 @@ def _(c: Call, self: Any) -> Residues:
     return magnitude(c, c.operand(self))
 
 
-@rule("linalg_vector_norm")
-def _(c: Call, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Residues:
-    numbers, order = c.operand(self), float(ord)
-    axes = axes_of(numbers, dim)
+def norm(c: Call, numbers: Residues, order: float, axes: list[int], keepdim: bool) -> Residues:
+    """The root of a sum of powers along some axes, and its limits.
+
+    Raises:
+        Undecided: numbers are not finite, or there is no such order.
+    """
     sizes = numbers if order > 0 and order % 2 == 0 else magnitude(c, numbers)
     if math.isinf(order):
         return extreme(c, "max" if order > 0 else "min", sizes, axes, keepdim)
@@ -73,6 +75,25 @@ def _(c: Call, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, 
     if math.isnan(order):
         raise Undecided("the argument ord = nan")
     return unordered(c.field, f"norm of order {order!r}", sizes, axes, keepdim).but(sign=NOT_NEGATIVE)
+
+
+@rule("linalg_vector_norm")
+def _(c: Call, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Residues:
+    numbers = c.operand(self)
+    return norm(c, numbers, float(ord), axes_of(numbers, dim), keepdim)
+
+
+@rule("_cdist_forward")
+def _(c: Call, x1: Any, x2: Any, p: float, compute_mode: Any) -> Residues:
+    first, second = c.operand(x1), c.operand(x2)
+    axes = max(len(first.shape), len(second.shape))
+    apart = sub(c.field, beside(first.with_axes(axes), -2), beside(second.with_axes(axes), -3))
+    return norm(c, apart, float(p), [axes], False)
+
+
+def beside(numbers: Residues, axis: int) -> Residues:
+    """The numbers with an axis of one number."""
+    return numbers.but(values=numbers.values.unsqueeze(axis))
 
 
 def running_products(c: Call, numbers: Residues, axis: int) -> list[Residues]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.formulas import add, matmul, mul, product_facts
+from conv2attn.equality.fingerprint.formulas import add, matmul, mul, product_facts, total
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues
 from conv2attn.equality.fingerprint.rules.call import Call, rule
 
@@ -62,6 +62,20 @@ def _(c: Call, self: Any, tensor: Any) -> Residues:
     row = c.operand(self)
     product = matmul(c.field, row.but(values=row.values[:, None]), column(c.operand(tensor)))
     return product.but(values=product.values[:, 0, 0])
+
+
+@rule("_trilinear")
+def _(
+    c: Call, i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
+) -> Residues:
+    product = None
+    for value, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        numbers = c.operand(value)
+        for axis in axes:
+            numbers = numbers.laid((*numbers.shape[:axis], 1, *numbers.shape[axis:]))
+        product = numbers if product is None else mul(c.field, product, numbers)
+    assert product is not None
+    return total(c.field, product, sumdim)
 
 
 @rule("convolution")

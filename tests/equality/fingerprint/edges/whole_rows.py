@@ -1,0 +1,117 @@
+"""Functions of whole rows and pictures against the same by other operators, and against one with a planted change."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from conv2attn.equality.fingerprint import identify
+
+IMAGES = torch.rand(2, 4, 6, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64) - 0.5
+WEIGHT = torch.rand(3, 4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+def tokens(x):
+    return x.flatten(2).mT
+
+
+def resized(**settings):
+    return lambda x: F.interpolate(2 * x, **settings)
+
+
+def sampled(order, **settings):
+    return lambda x: F.grid_sample(2 * x, x[:, order].permute(0, 2, 3, 1), **settings)
+
+
+CASES = {
+    "sorted": (lambda x: x.sort(-1).values, lambda x: x.flip(-1).sort(-1).values, lambda x: x.sort(-2).values),
+    "sorted downwards": (
+        lambda x: x.sort(1, descending=True).values,
+        lambda x: x.sort(1).values.flip(1),
+        lambda x: x.sort(1).values,
+    ),
+    "the largest two": (
+        lambda x: x.topk(2, 1).values,
+        lambda x: x.sort(1, descending=True).values[:, :2],
+        lambda x: x.topk(2, 1, largest=False).values,
+    ),
+    "the second smallest": (
+        lambda x: x.kthvalue(2, 1).values,
+        lambda x: x.sort(1).values[:, 1],
+        lambda x: x.kthvalue(3, 1).values,
+    ),
+    "the median of all": (
+        lambda x: x.median(),
+        lambda x: x.flatten().sort().values[119],
+        lambda x: x.flatten().sort().values[120],
+    ),
+    "medians": (lambda x: x.median(2).values, lambda x: x.sort(2).values[:, :, 2], lambda x: x.sort(2).values[:, :, 3]),
+    "the place of the largest": (
+        lambda x: (x / 2 + x / 2).argmax(2),
+        lambda x: x.argmax(2),
+        lambda x: x.flip(2).argmax(2),
+    ),
+    "the place of the smallest of all": (
+        lambda x: x.argmin(),
+        lambda x: x.flatten().argmin(0, keepdim=True)[0],
+        lambda x: x.argmax(),
+    ),
+    "distances": (
+        lambda x: torch.cdist(x[0, 0], x[0, 1, :3]),
+        lambda x: (x[0, 0][:, None] - x[0, 1, :3]).square().sum(-1).sqrt(),
+        lambda x: torch.cdist(x[0, 1], x[0, 0, :3]),
+    ),
+    "distances by absolute values": (
+        lambda x: torch.cdist(x, x[:, :1], p=1.0),
+        lambda x: (x[:, :, :, None] - x[:, :1, None]).abs().sum(-1),
+        lambda x: torch.cdist(x, x[:, :1], p=2.0),
+    ),
+    "a form of two vectors": (
+        lambda x: F.bilinear(tokens(x), tokens(x).square(), WEIGHT),
+        lambda x: torch.einsum("bni,oij,bnj->bno", tokens(x), WEIGHT, tokens(x).square()),
+        lambda x: F.bilinear(tokens(x).square(), tokens(x), WEIGHT),
+    ),
+    "made larger": (
+        resized(scale_factor=2, mode="bilinear"),
+        lambda x: F.interpolate(x + x, scale_factor=2, mode="bilinear"),
+        resized(scale_factor=2, mode="bilinear", align_corners=True),
+    ),
+    "made smaller, channels in another order": (
+        resized(size=(3, 4), mode="bicubic"),
+        lambda x: resized(size=(3, 4), mode="bicubic")(x.flip(1)).flip(1),
+        lambda x: resized(size=(3, 4), mode="bicubic")(x.flip(2)).flip(2),
+    ),
+    "a row made larger": (
+        lambda x: F.interpolate(x[0], size=9, mode="linear"),
+        lambda x: F.interpolate(x[:1].squeeze(0), size=9, mode="linear"),
+        lambda x: F.interpolate(x[0].flip(2), size=9, mode="linear").flip(2),
+    ),
+    "read at points of its own": (
+        sampled([0, 1], align_corners=False),
+        lambda x: F.grid_sample(x + x, x[:, :2].movedim(1, -1), align_corners=False),
+        sampled([1, 0], align_corners=False),
+    ),
+    "read at points, zeros around": (
+        sampled([0, 1], align_corners=False, padding_mode="zeros"),
+        sampled([0, 1], align_corners=False),
+        sampled([0, 1], align_corners=False, padding_mode="border"),
+    ),
+}
+"""A function, the same by other operators, and another function."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_by_other_operators_is_identified(name):
+    first, second, _ = CASES[name]
+    found = identify(first, second, IMAGES)
+    assert (found.reason, found.equal) == ("", True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_planted_change_is_told_apart(name):
+    first, _, planted = CASES[name]
+    assert identify(first, planted, IMAGES).equal is False
+
+
+@pytest.mark.parametrize("network", [lambda x: x.topk(2, sorted=False).values, lambda x: (x - 1).log().sort(-1).values])
+def test_an_order_that_is_not_known_stays_undecided(network):
+    assert identify(network, network, IMAGES + 2).equal is None
