@@ -30,6 +30,7 @@ from conv2attn.layers.theorem import STOCK
 from conv2attn.networks import attention_layers, conversion_of, convert
 from conv2attn.networks.conversion.network import no_convolution_text
 from conv2attn.networks.conversion.outcomes import SKIPPED
+from conv2attn.report.progress import progress
 from conv2attn.suffixes import EXPORTS
 from conv2attn.verdicts import Verdict
 
@@ -145,7 +146,8 @@ def symmetric_file(
     about = [("model", model), ("sha256", sha256(Path(model)))]
     asked: dict[str, Any] = {"shift": shift, "flip": flip, "permute": running.seed if permute else None}
     try:
-        return symmetric(network, **asked, circumstances=about, **inputs(running, network, reading))
+        with progress() as bar:
+            return symmetric(network, **asked, circumstances=about, progress=bar, **inputs(running, network, reading))
     except UsageError as error:
         raise type(error)(error.code, with_names(error.found, model, model), error.remedy) from error
 
@@ -165,7 +167,9 @@ def certify_with(
         UsageError: of `certify`, with the name of the file.
     """
     try:
-        return certify(*networks, **inputs(running, networks[0], reading), circumstances=circumstances)
+        with progress() as bar:
+            given = inputs(running, networks[0], reading)
+            return certify(*networks, **given, circumstances=circumstances, progress=bar)
     except UsageError as error:
         names = dict(circumstances)
         found = with_names(error.found, names["original"], names.get("converted", "the converted network"))

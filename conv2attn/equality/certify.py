@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 from conv2attn.arguments import check_network, first_weight, is_size
 from conv2attn.equality.bases import a_kind, gradual_underflow
 from conv2attn.equality.comparison import Comparison
+from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.outputs import is_dense
 from conv2attn.equality.results import Certificate, Finding, unsupported
 from conv2attn.equality.runs import MODES, call, copied
@@ -48,6 +49,7 @@ def certify(
     also_sizes: Sequence[Sequence[int]] = (),
     also_modes: Sequence[str] = (),
     circumstances: Sequence[tuple[str, str]] = (),
+    progress: Progress | None = None,
 ) -> Certificate:
     """Whether `network` computes `original`, in the forward pass: layer by layer for every input, and measured on some.
 
@@ -69,6 +71,8 @@ def certify(
         also_sizes: (channels, *sides) of further random images; all is compared at each, and the claim names them.
         also_modes: "gradients", "inference": further modes in which both are called on the inputs that are run.
         circumstances: what else to tell of the two, such as the files that they come from.
+        progress: called before each operator that is followed as a formula, with its number from 1, the number of
+            operators of that run, and what is done.
     Raises:
         UsageError: an argument is of the wrong kind (C2A006); nothing says what to run the networks on (C2A005), it has
             more than 2^26 numbers or some beyond the dtype (C2A001); the original does not run on it (C2A009); autocast
@@ -102,10 +106,11 @@ def certify(
         if (unread := unreadable(original, network)) is not None:
             return Certificate((), (unread,), circumstances=facts)
         try:
-            compared = [Comparison(original, network, specimen, described, labels, input_range, also_modes)]
+            options = input_range, also_modes, progress
+            compared = [Comparison(original, network, specimen, described, labels, *options)]
             for size in also_sizes:
                 other = random_specimen(original, size, input_range, seed)
-                compared.append(Comparison(original, network, other, other.described, None, input_range, also_modes))
+                compared.append(Comparison(original, network, other, other.described, None, *options))
             certificate = at_all_sizes([each.certificate() for each in compared])
         except UnsupportedError as error:
             return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)

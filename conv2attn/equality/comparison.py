@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import first_weight
+from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.layers import function_layers, read_layer
 from conv2attn.equality.lint import question_about_layers
 from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, first_of, judge_numbers
@@ -60,10 +61,11 @@ class Comparison:
         labels: Tensor | None,
         input_range: float,
         modes: Sequence[str] = (),
+        progress: Progress | None = None,
     ):
         self.networks, self.described = (original, network), described
         self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
-        self.labels, self.input_range = labels, input_range
+        self.labels, self.input_range, self.progress = labels, input_range, progress
         self.walk = Lockstep(original, network)
         self.refused: dict[str, tuple[str, Conv2AttnError]] = {}
         self.pairs = self.paired()
@@ -163,10 +165,10 @@ class Comparison:
                 "formula", "C2A409", f"they are compared as formulas without gradients: {self.runs.elsewhere}"
             )
         one = self.images[:1]
-        found = one_formula(self.networks, one)
+        found = one_formula(self.networks, one, progress=self.progress)
         again = not found.equal and self.same and self.walk.difference
         if again and not InFloat64(self.networks, self.same, one, itself=True).numbers().apart:
-            found = one_formula(self.networks, one, self.same)
+            found = one_formula(self.networks, one, self.same, self.progress)
         if found.equal and found.log2_chance is not None:
             self.identified = Identified(
                 found.log2_chance,

@@ -7,11 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint import Identification, identify
+from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.runs import with_layers_of_the_first
 from conv2attn.networks.conversion.replacement import copy_network, move
 
 
-def one_formula(networks: tuple[nn.Module, nn.Module], images: Tensor, same: Collection[str] = ()) -> Identification:
+def one_formula(
+    networks: tuple[nn.Module, nn.Module], images: Tensor, same: Collection[str] = (), progress: Progress | None = None
+) -> Identification:
     """Whether both are one formula of images of this size.
 
     Networks on another device run as copies on the CPU, and the mode of the result says so.
@@ -19,10 +22,11 @@ def one_formula(networks: tuple[nn.Module, nn.Module], images: Tensor, same: Col
     Args:
         images: where the networks are.
         same: the names of layers that are the same maps; in the second these are the first's.
+        progress: see `identify`.
     """
     here, cpu = images.device.type == "cpu", torch.device("cpu")
     first, second = networks if here else (move(copy_network(network), cpu) for network in networks)
     if same:
         first, second = with_layers_of_the_first((first, second), same)
-    found = identify(first, second, images.cpu())
+    found = identify(first, second, images.cpu(), progress=progress)
     return found if here else replace(found, mode=f"{found.mode}, run on the CPU")

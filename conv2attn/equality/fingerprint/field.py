@@ -24,14 +24,21 @@ KEPT = 1 << 27  # residues of constants that are kept: 1 GiB
 WORTH_KEEPING = 1 << 12  # numbers of a constant from which its residues are
 
 
-class Field:
-    """k secret primes of so many bits, drawn after the networks are fixed; it is for one comparison."""
+Progress = Callable[[int, int, str], None]
 
-    def __init__(self, count: int, bits: int = 31):
+
+class Field:
+    """k secret primes of so many bits, drawn after the networks are fixed; it is for one comparison.
+
+    Args:
+        progress: called before each operator with its number from 1, the number of operators, and what is done.
+    """
+
+    def __init__(self, count: int, bits: int = 31, progress: Progress | None = None):
         if not 7 <= bits <= 31:
             raise ValueError(f"primes of {bits} bits")
         self.count, self.bits, self.primes = count, bits, draw_primes(count, bits)
-        self.secret = os.urandom(32)
+        self.secret, self.progress = os.urandom(32), progress
         self.inputs: dict[tuple[int, ...], Tensor] = {}
         self.salts: dict[tuple[str, int], list[int]] = {}
         self.powers: dict[torch.dtype, list[Tensor]] = {}
@@ -40,6 +47,12 @@ class Field:
         self.answers = Answers()
         self.oracle_values, self.degree = 0, 0
         self.size_bits, self.halvings, self.odd_divisor = 0.0, 0.0, 1
+
+    def tell(self, place: int, operators: int) -> None:
+        """Tells which operator of one network comes next."""
+        if self.progress is not None:
+            primes = f"{self.count} prime{'s' * (self.count > 1)}"
+            self.progress(place, operators, f"formulas modulo {primes}")
 
     def note(self, *operands: Residues) -> None:
         """Keeps the largest degree, size and denominator so far, on which the chance of a wrong answer depends."""

@@ -1,6 +1,5 @@
 """Are two networks the same formula of the input? One call of each over a product of secret prime fields."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.chance import FEWEST, MOST, log2_chance, primes_needed
 from conv2attn.equality.fingerprint.evaluation import Network, fingerprint, plain_run, same_outputs
-from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint.field import Field, Progress
 from conv2attn.equality.fingerprint.plain_calls import after_another, both_ways, far_apart, fresh_copy
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, state_of
@@ -18,7 +17,6 @@ from conv2attn.networks.conversion.replacement import copy_network
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 FIRST_BITS = 20
 """Of the first prime, which only tells pairs apart and counts: sums of up to 2^15 products need one limb."""
-Progress = Callable[[str], None]
 
 
 @final
@@ -73,7 +71,8 @@ def identify(
         primes: how many; by default one of fewer bits first, which tells most unequal pairs
             apart and counts how many it takes.
         bits: of each prime, 7 to 31.
-        progress: told what is done next.
+        progress: called before each operator of a run over a field, with its number from 1, the number of operators,
+            and what is done.
     Examples:
         >>> import torch
         >>> from conv2attn.equality.fingerprint import identify
@@ -83,7 +82,7 @@ def identify(
 
     Source: Schwartz 1980, Zippel 1979; Freivalds 1979; Wu et al., Mirage, OSDI 2025, Sec. 5.
     """
-    size, say = tuple(images.shape), progress or (lambda words: None)
+    size = tuple(images.shape)
     try:
         check_images(images)
         ours, theirs = own_copy(first), own_copy(second)
@@ -91,18 +90,17 @@ def identify(
         plain = [plain_run(each, images) for each in (ours, theirs)]
 
         def agree(field: Field) -> bool:
-            say(f"formulas modulo {field.count} prime{'s' * (field.count > 1)} of {field.bits} bits")
             pairs = zip((ours, theirs), plain, strict=True)
             return same_outputs(*(fingerprint(each, images, field, call) for each, call in pairs))
 
-        field = Field(1, min(bits, FIRST_BITS)) if primes is None else Field(primes, bits)
+        field = Field(primes or 1, bits if primes else min(bits, FIRST_BITS), progress)
         same = agree(field)
         if same and primes is None:
             needed = primes_needed(field, bits)
             if needed is None:
                 degree = f"degree {field.degree:.3g} and height {field.height:.3g}"
                 raise Undecided(f"more than {MOST} primes would be needed for a formula of {degree}")
-            field = Field(max(needed, FEWEST), bits)
+            field = Field(max(needed, FEWEST), bits, progress)
             same = agree(field)
         if not alike(watched, both_ways(ours, theirs, images)):
             raise Undecided("a call of one network changes what the other computes")

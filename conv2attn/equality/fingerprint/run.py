@@ -98,6 +98,7 @@ class Run(TorchDispatchMode):
             Undecided: it is not.
         """
         place = len(self.trace.log)
+        self.field.tell(place + 1, len(self.plan))
         inputs, sources = self.trace.entry(func, args, kwargs), self.trace.sources(args, kwargs)
         plan = self.plan[place] if place < len(self.plan) else None
         if plan is None or plan[:2] != inputs:

@@ -9,6 +9,7 @@ from equality.fingerprint.cases import DIFFERENT, EQUAL, FOUR_CHANNELS, IMAGE, U
 from torch import nn
 
 import conv2attn
+from conv2attn.equality import certify
 from conv2attn.equality.fingerprint import identify
 
 
@@ -106,3 +107,10 @@ def test_two_threads_at_once_get_right_answers():
     for thread in threads:
         thread.join()
     assert answers == {0: False, 1: True, 2: False, 3: True}
+
+
+def test_each_operator_of_a_run_is_told():
+    told = []
+    other = nn.Sequential(nn.SiLU(), nn.Identity())
+    certify(nn.SiLU(), other, input_size=(1, 2, 3), progress=lambda *words: told.append(words))
+    assert told == [(1, 1, "formulas modulo 1 prime")] * 2 + [(1, 1, "formulas modulo 3 primes")] * 2
