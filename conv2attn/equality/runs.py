@@ -407,8 +407,10 @@ def difference_in(where: str, first: Any, second: Any) -> str:
 
 def same_numbers(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same numbers, the sign of zero included; any NaN is any other."""
+    if same_bits(first, second):
+        return True
     if not (first.is_floating_point() or first.is_complex()):
-        return torch.equal(first, second)
+        return False
     known = ~first.isnan() if not first.is_complex() else torch.ones_like(first, dtype=torch.bool)
     return torch.equal(first.isnan(), second.isnan()) and same_bits(first[known], second[known])
 

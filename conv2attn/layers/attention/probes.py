@@ -91,7 +91,9 @@ def spread_of_spike(
         blank = layer(image)
         spike: tuple[Any, ...] = (slice(None), 0, *(side // 2 for side in shape[2:]))
         image[spike] = SPIKE if dtype != torch.float16 else 2.0**15
-        change = (layer(image).cpu().double() - blank.cpu().double()).abs()
+        spiked = layer(image).clone()
     inside: tuple[Any, ...] = (Ellipsis, *affected)
-    change[inside] = 0
-    return change.max().item() if change.numel() else 0.0
+    spiked[inside] = blank[inside]
+    if torch.equal(spiked, blank):
+        return 0.0
+    return (spiked.cpu().double() - blank.cpu().double()).abs().max().item()
