@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from conv2attn.errors import CheckpointError, Conv2AttnError, first_line
 from conv2attn.files import kinds
 from conv2attn.files.architectures import Architecture, architecture, configured_architecture
+from conv2attn.files.chains import ChainPlan, build_chain
 from conv2attn.files.contents import Contents
 from conv2attn.layers.attention.distilled import from_distilled_plan
 from conv2attn.layers.attention.plan import from_plan, to_plan
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks import attention_layers
 from conv2attn.networks.conversion.outcomes import Conversion, remember
-from conv2attn.networks.conversion.patch_chains import ChainPlan, build_chain
 from conv2attn.networks.conversion.redirection import AttendingCalls, redirect_owners
 from conv2attn.networks.conversion.replacement import Settings, become, evaluated_weight
 from conv2attn.networks.provenance import Provenance, with_provenance

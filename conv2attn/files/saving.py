@@ -16,6 +16,7 @@ from conv2attn.arguments import check_kind, check_network, first_weight, is_size
 from conv2attn.equality.twins import Lockstep, same_bits
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files.atomic_files import replacing, write_torch
+from conv2attn.files.chains import chain_of
 from conv2attn.files.contents import contents_of
 from conv2attn.files.exporting import export
 from conv2attn.files.plans import (
@@ -34,7 +35,6 @@ from conv2attn.layers.attention.distilled import DistilledAttention
 from conv2attn.layers.attention.plan import to_plan
 from conv2attn.networks import attention_layers
 from conv2attn.networks.conversion.outcomes import remembered
-from conv2attn.networks.conversion.patch_chains import chain_of
 from conv2attn.networks.conversion.redirection import CHILD, AttendingCalls
 from conv2attn.networks.conversion.replacement import copy_network
 from conv2attn.networks.provenance import provenance_of

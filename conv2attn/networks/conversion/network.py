@@ -31,7 +31,7 @@ from conv2attn.networks.conversion.outcomes import (
     row_of_call,
     unreadable_rows,
 )
-from conv2attn.networks.conversion.patch_chains import on_patches
+from conv2attn.networks.conversion.patches import on_patches
 from conv2attn.networks.conversion.redirection import CHILD, redirect_calls
 from conv2attn.networks.conversion.replacement import (
     Content,
@@ -117,10 +117,9 @@ def convert(
             `d_head`, it takes `value` and `output` in place of the weight, which no other layer shares then.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
-        patch: of a convolution layer, or a `Sequential` of such layers and pointwise activations: attend to patches of
-            so many pixels along each side. A K x K kernel of stride 1 takes `(2 ceil((K - 1) / 2P) + 1)^2` heads on P^2
-            times fewer tokens, 9 while K - 1 is at most 2 P; a patch embedding, whose kernel and stride are the patch,
-            takes one. Fewer heads do not do: claim PATCH of proofs/.
+        patch: of one convolution layer: attend to patches of so many pixels along each side. A K x K kernel of stride 1
+            takes `(2 ceil((K - 1) / 2P) + 1)^2` heads on P^2 times fewer tokens, 9 while K - 1 is at most 2 P; a patch
+            embedding, whose kernel and stride are the patch, takes one. Fewer heads do not do: claim PATCH of proofs/.
     Returns:
         A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
     Warns:

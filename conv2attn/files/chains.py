@@ -1,0 +1,71 @@
+"""Attention layers in a row, as files describe them: a `Sequential` of them and of modules without weights."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import nn
+
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.theorem import DepthToSpace, SpaceToDepth
+from conv2attn.networks.conversion.patches import altered
+from conv2attn.theory.basis import MODES
+
+POINTWISE = (
+    nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Tanh, nn.Sigmoid,
+)  # fmt: skip
+PADS = [MODES[mode].layer(axes) for mode in ("zeros", "circular") for axes in (1, 2, 3)]
+STAGES: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*POINTWISE, *PADS, SpaceToDepth, DepthToSpace)}
+"""The modules without weights that a chain has between its attention layers."""
+ATTENTION = "attention"
+
+
+@final
+@dataclass(frozen=True)
+class ChainPlan:
+    """A `Sequential` of attention layers and of modules without weights, each by the name and arguments of its class.
+
+    Its attention layers are described elsewhere: here they are named `attention`, and built as identities.
+    """
+
+    stages: tuple[tuple[str, dict[str, Any]], ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the architecture."""
+        return "chain"
+
+
+def chain_of(network: nn.Module) -> ChainPlan | None:
+    """The plan of `network`, or None where it is more than a chain."""
+    numbered = list(network._modules) == [str(place) for place in range(len(network._modules))]
+    tensors = (*network._parameters, *network._buffers)
+    if type(network) is not nn.Sequential or not numbered or tensors or any(map(altered, network.modules())):
+        return None
+    stages: list[tuple[str, dict[str, Any]]] = []
+    for stage in network:
+        if isinstance(stage, MultiHeadSelfAttention):
+            stages.append((ATTENTION, {}))
+        elif STAGES.get(type(stage).__name__) is type(stage):
+            names = () if type(stage) is nn.Identity else inspect.signature(type(stage)).parameters
+            stages.append((type(stage).__name__, {name: getattr(stage, name) for name in names}))
+        else:
+            return None
+    return ChainPlan(tuple(stages))
+
+
+def build_chain(plan: ChainPlan) -> nn.Sequential:
+    """The chain, with identities for its attention layers.
+
+    Raises:
+        KeyError: a stage is of no class that a chain has.
+        TypeError, ValueError: its arguments do not fit the class.
+    """
+    modules = []
+    for name, arguments in plan.stages:
+        if name != ATTENTION:
+            for number in arguments.get("patch", ()):
+                if type(number) is not int or number < 1:
+                    raise ValueError(f"{name} has a patch of {number!r}")
+        modules.append(nn.Identity() if name == ATTENTION else STAGES[name](**arguments))
+    return nn.Sequential(*modules)
