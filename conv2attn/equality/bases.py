@@ -19,7 +19,7 @@ from conv2attn.layers.attention.measured_arithmetic import thread_flushes
 from conv2attn.layers.attention.recipe import score_dtype
 from conv2attn.layers.theorem import Convolution
 from conv2attn.layers.theorem.convolution import overrides_torch
-from conv2attn.networks.conversion.replacement import current_convolution, evaluated_weight, reparametrisations
+from conv2attn.networks.conversion.computed_weights import current_convolution, evaluated_weight, reparametrisations
 from conv2attn.theory.basis import (
     FAMILIES,
     Basis,

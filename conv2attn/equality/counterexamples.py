@@ -15,7 +15,7 @@ from conv2attn.equality.results import Counterexample
 from conv2attn.equality.rounding import difference_bounds, differences
 from conv2attn.errors import Conv2AttnError
 from conv2attn.layers.theorem import STOCK, attention_for
-from conv2attn.networks.conversion.replacement import current_convolution
+from conv2attn.networks.conversion.computed_weights import current_convolution
 from conv2attn.theory.basis import Basis, Sides
 
 CHANNELS = 16  # output channels tried on a small image, those whose weights differ most; fewer on a large one

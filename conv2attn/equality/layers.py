@@ -12,8 +12,8 @@ from conv2attn.equality.bases import comparable_basis
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK, Convolution
+from conv2attn.networks.conversion.computed_weights import reparametrisations, weight_changes
 from conv2attn.networks.conversion.redirection import AttendingCalls
-from conv2attn.networks.conversion.replacement import reparametrisations, weight_changes
 from conv2attn.theory.basis import Basis, Padding, Weights, isotropic
 
 LAYERS = (*STOCK, MultiHeadSelfAttention)

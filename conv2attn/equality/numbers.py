@@ -30,7 +30,7 @@ from conv2attn.equality.running_error import Ball, NoRule, running
 from conv2attn.equality.runs import seeded, with_layers_of_the_first
 from conv2attn.equality.twins import modules_outside_layers
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
-from conv2attn.networks.conversion.replacement import copy_network, move
+from conv2attn.networks.copies import copy_network, move
 from conv2attn.networks.specimens import Inputs
 from conv2attn.theory.basis.numbers import widest
 from conv2attn.theory.bounds.formats import format_of

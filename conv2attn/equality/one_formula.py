@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conv2attn.equality.fingerprint import Identification, identify
 from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.runs import with_layers_of_the_first
-from conv2attn.networks.conversion.replacement import copy_network, move
+from conv2attn.networks.copies import copy_network, move
 
 
 def one_formula(

@@ -31,7 +31,7 @@ from conv2attn.equality.runs import MODES, call_itself, changes_with_modes, has_
 from conv2attn.equality.stored_bounds import Objection, too_small
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.layers.attention import set_engine
-from conv2attn.networks.conversion.replacement import copy_network
+from conv2attn.networks.copies import copy_network
 from conv2attn.report import Document, Notes, Report, document
 from conv2attn.report.result import without_derived
 from conv2attn.verdicts import Strength, Verdict

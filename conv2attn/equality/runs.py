@@ -34,7 +34,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import Convolution
 from conv2attn.networks.conversion.functional import FUNCTIONS, convolution_of_call, geometry_of
 from conv2attn.networks.conversion.redirection import AttendedForward
-from conv2attn.networks.conversion.replacement import copy_network
+from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Inputs
 from conv2attn.torch_internals import tree_map_only
 

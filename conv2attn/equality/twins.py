@@ -23,8 +23,8 @@ from torch.nn.modules import module as every_module
 from conv2attn.equality.layers import LAYERS
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import has_own_forward
+from conv2attn.networks.conversion.computed_weights import reparametrisations
 from conv2attn.networks.conversion.redirection import CHILD, AttendedForward, AttendingCalls, pause, resume
-from conv2attn.networks.conversion.replacement import reparametrisations
 
 ATOMS = (
     int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range, torch.Size, torch.dtype,

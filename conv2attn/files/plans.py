@@ -20,9 +20,10 @@ from conv2attn.layers.attention.distilled import from_distilled_plan
 from conv2attn.layers.attention.plan import from_plan, to_plan
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks import attention_layers
+from conv2attn.networks.conversion.computed_weights import evaluated_weight
 from conv2attn.networks.conversion.outcomes import Conversion, remember
 from conv2attn.networks.conversion.redirection import AttendingCalls, redirect_owners
-from conv2attn.networks.conversion.replacement import Settings, become, evaluated_weight
+from conv2attn.networks.conversion.replacement import Settings, become
 from conv2attn.networks.provenance import Provenance, with_provenance
 from conv2attn.networks.zoo.classifier import AttentionClassifier, ClassifierPlan
 from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan

@@ -36,7 +36,7 @@ from conv2attn.layers.attention.plan import to_plan
 from conv2attn.networks import attention_layers
 from conv2attn.networks.conversion.outcomes import remembered
 from conv2attn.networks.conversion.redirection import CHILD, AttendingCalls
-from conv2attn.networks.conversion.replacement import copy_network
+from conv2attn.networks.copies import copy_network
 from conv2attn.networks.provenance import provenance_of
 from conv2attn.suffixes import EXPORTS, NETWORK_SUFFIXES, TENSOR_SUFFIXES
 

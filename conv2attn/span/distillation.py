@@ -15,7 +15,7 @@ from conv2attn.arguments import Patterns, Selection, call_network, check_network
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention.distilled import DistilledAttention, DistilledPlan
 from conv2attn.networks.conversion.network import Network
-from conv2attn.networks.conversion.replacement import copy_network, evaluating
+from conv2attn.networks.copies import copy_network, evaluating
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.records import Read, Reads

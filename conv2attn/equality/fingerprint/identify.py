@@ -12,7 +12,7 @@ from conv2attn.equality.fingerprint.field import Field, Progress
 from conv2attn.equality.fingerprint.plain_calls import after_another, both_ways, far_apart, fresh_copy
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, state_of
-from conv2attn.networks.conversion.replacement import copy_network
+from conv2attn.networks.copies import copy_network
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 FIRST_BITS = 20

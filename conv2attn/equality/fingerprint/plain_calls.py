@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, taken_apart
-from conv2attn.networks.conversion.replacement import copy_network
+from conv2attn.networks.copies import copy_network
 
 FAR = 0.02
 """Two networks count as different if an output differs by this share of the larger of both: rounding hardly ever

@@ -13,7 +13,7 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.lab.explore.head_facts import FACTS_SIDE, facts_of_heads
 from conv2attn.lab.explore.packing import Budget, PageObject
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.networks.conversion.replacement import attention_layers, layer_inputs
+from conv2attn.networks.layers import attention_layers, layer_inputs
 from conv2attn.theory.basis import AttentionGrid, Operator, Sites, isotropic
 
 MOST_HEADS = 256

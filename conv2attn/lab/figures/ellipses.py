@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from conv2attn.errors import UsageError
-from conv2attn.networks.conversion.replacement import attention_layers, layer_inputs
+from conv2attn.networks.layers import attention_layers, layer_inputs
 
 FloatArray = NDArray[np.float64]
 LONGEST_AXIS = 1e4

@@ -17,7 +17,8 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import deformable_as_attention
 from conv2attn.layers.theorem.deformable import is_deformable
 from conv2attn.networks.conversion.outcomes import CONVERTED, SKIPPED, UNSUPPORTED, ConversionRow
-from conv2attn.networks.conversion.replacement import Settings, copy_network
+from conv2attn.networks.conversion.replacement import Settings
+from conv2attn.networks.copies import copy_network
 
 BETWEEN = "between pixels DeformConv2d is bilinear, and attention a Gaussian around the moved centre"
 

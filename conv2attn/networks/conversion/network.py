@@ -33,13 +33,9 @@ from conv2attn.networks.conversion.outcomes import (
 )
 from conv2attn.networks.conversion.patches import on_patches
 from conv2attn.networks.conversion.redirection import CHILD, redirect_calls
-from conv2attn.networks.conversion.replacement import (
-    Content,
-    Settings,
-    attend,
-    attention_layers,
-    copy_network,
-)
+from conv2attn.networks.conversion.replacement import Content, Settings, attend
+from conv2attn.networks.copies import copy_network
+from conv2attn.networks.layers import attention_layers
 from conv2attn.theory.basis.basis import LIBRARY_READERS
 
 Input = Tensor | Sequence[Any] | Mapping[str, Any]

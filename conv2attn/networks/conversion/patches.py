@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from conv2attn.errors import UnsupportedError, whole_number
 from conv2attn.layers.theorem import DepthToSpace, SpaceToDepth, as_patches, module_of
-from conv2attn.networks.conversion.replacement import current_convolution, hooked, weight_changes
+from conv2attn.networks.conversion.computed_weights import current_convolution, hooked, weight_changes
 
 
 def on_patches(layer: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
@@ -24,10 +24,10 @@ def on_patches(layer: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
     if altered(layer) or weight_changes(layer):
         sentence = f"{type(layer).__name__} does more than its class, so it has no patch tokens"
         raise UnsupportedError("C2A106", sentence, "Pass a plain layer, or convert without patch.")
-    several = isinstance(patch, Iterable) and not isinstance(patch, str)
-    sides = [whole_number(side, "patch") for side in (patch if several else [patch])]
+    given = list(patch) if isinstance(patch, Iterable) and not isinstance(patch, str) else None
+    sides = [whole_number(side, "patch") for side in ([patch] if given is None else given)]
     with current_convolution(layer) as convolution:
-        first = tuple(sides) if several else tuple(sides * len(convolution.kernel_size))
+        first = tuple(sides * len(convolution.kernel_size) if given is None else sides)
         on_tokens, last = as_patches(convolution, first)
         trains = isinstance(layer.weight, Tensor) and layer.weight.requires_grad
         attending = module_of(on_tokens).requires_grad_(trains)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.arguments import argument, call_network
-from conv2attn.networks.conversion.replacement import evaluating
+from conv2attn.networks.copies import evaluating
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.torch_internals import tree_map_only
 

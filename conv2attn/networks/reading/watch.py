@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.arguments import argument
 from conv2attn.generators import devices_of, generators_kept
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.networks.conversion.replacement import evaluating
+from conv2attn.networks.copies import evaluating
 from conv2attn.networks.fused import attention_of_sdpa, watched_flex
 
 SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax}

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import check_choice, check_kind, check_network
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
-from conv2attn.networks.conversion.replacement import evaluating
+from conv2attn.networks.copies import evaluating
 from conv2attn.networks.starts import kernel
 from conv2attn.networks.starts.parts import (
     Parts,

@@ -1,0 +1,62 @@
+"""Weights that something computes before each call: weight norms, spectral norms, pruning, parametrisations."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from conv2attn.errors import UnsupportedError
+from conv2attn.layers.theorem import Convolution, read_convolution
+from conv2attn.networks.copies import evaluating
+from conv2attn.torch_internals import ParametrisedSpectralNorm
+
+REPARAMETRISATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)
+
+
+@contextmanager
+def evaluated_weight(module: nn.Module) -> Iterator[None]:
+    """Within the block `module` has the weight of evaluation mode, in which spectral norms do not iterate."""
+    with evaluating(module):
+        for hook in reparametrisations(module).values():
+            hook(module, ())
+        yield
+
+
+@contextmanager
+def current_convolution(module: nn.Module) -> Iterator[Convolution]:
+    """The convolution that `module` computes now, with its weight as in evaluation mode.
+
+    Raises:
+        UnsupportedError, UsageError: as `theorem.read_convolution`; the weight is on the meta device (C2A103).
+    """
+    with evaluated_weight(module):
+        convolution = read_convolution(module)
+        if convolution.weight.is_meta:
+            raise UnsupportedError(
+                "C2A103",
+                f"{type(module).__name__} is on the meta device, so it has no weights",
+                "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
+            )
+        yield convolution
+
+
+def weight_changes(module: nn.Module) -> bool:
+    """Whether each call of `module` changes its weight: in training mode a spectral norm iterates."""
+    iterating = any(isinstance(part, ParametrisedSpectralNorm) and part.training for part in module.modules())
+    computed = any(isinstance(hook, SpectralNorm) for hook in reparametrisations(module).values())
+    return iterating or (computed and module.training)
+
+
+def reparametrisations(module: nn.Module) -> dict[int, Any]:
+    """The pre-hooks with which torch.nn.utils computes a weight or a bias before each call."""
+    return {key: hook for key, hook in module._forward_pre_hooks.items() if isinstance(hook, REPARAMETRISATIONS)}
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether a module has hooks other than those that compute a weight."""
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    return len(hooks) > len(reparametrisations(module))

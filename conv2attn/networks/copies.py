@@ -1,0 +1,65 @@
+"""Copies of networks, moved and put into evaluation mode, that keep what torch's own leave behind."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+HOOKS_OF_GRAPHS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)  # fmt: skip
+"""The hooks that a deep copy of an fx graph leaves behind; attributes of its own it drops too."""
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Within the block `network` is in evaluation mode; afterwards each module has the mode that it had."""
+    modes = {module: module.training for module in network.modules()}
+    try:
+        network.eval()
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def copy_network(network: nn.Module) -> Any:
+    """A deep copy, also where hooks have left computed tensors, which torch does not copy, as attributes.
+
+    A module whose own `__deepcopy__` returns itself is copied all the same: what is done to the copy must not be done
+    to the original. Attributes of parameters, which torch does not copy either, are those of the original.
+    """
+    attributes = (value for module in network.modules() for value in vars(module).values())
+    computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
+    detached = {id(tensor): tensor.detach().clone() for tensor in computed}
+    memo: dict[int, Any] = dict(detached)
+    copied = copy.deepcopy(network, memo)
+    for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
+        twin = memo.get(id(graph))
+        for key, value in vars(graph).items() if twin is not None else ():
+            if key not in vars(twin) or (key in HOOKS_OF_GRAPHS and value and not vars(twin)[key]):
+                vars(twin)[key] = copy.deepcopy(value, memo)
+    originals = set(network.modules())
+    for parameter in network.parameters():
+        if id(parameter) in memo and vars(parameter):
+            vars(memo[id(parameter)]).update(vars(parameter))
+    if not (uncopied := [module for module in copied.modules() if module in originals]):
+        return copied
+    emptied = {module: type(module).__new__(type(module)) for module in uncopied}
+    memo = {**detached, **{id(module): empty for module, empty in emptied.items()}}
+    for module, empty in emptied.items():
+        vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
+    return copy.deepcopy(network, memo)
+
+
+def move(network: nn.Module, device: torch.device, *, double: bool = False) -> nn.Module:
+    """Moves a network, in float64 if `double`; its parameters keep attributes where torch makes them anew."""
+    attributes = {name: vars(each) for name, each in network.named_parameters(remove_duplicate=False)}
+    network = network.to(device).double() if double else network.to(device)
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        vars(parameter).update(attributes[name])
+    return network
