@@ -112,11 +112,11 @@ def few_pairs(layer, image):
 def test_hard_attention_is_the_convolution_bit_for_bit(engine, device):
     """On whole numbers within the dtype's budget no sum is rounded, so there is no tolerance to argue about.
 
-    Fails, too, if a kind of convolution, image or dtype was never drawn.
+    Fails, too, if a kind of convolution, image or dtype was never drawn for "auto"; the others draw from the same.
     """
-    drawn = set()
+    drawn, all_kinds = set(), engine == "auto" and device.type == "cpu"
 
-    @settings(max_examples=examples_on(device, SO_MANY_THAT_ALL_ARE_DRAWN))
+    @settings(max_examples=SO_MANY_THAT_ALL_ARE_DRAWN if all_kinds else examples_on(device))
     @given(st.data(), convolutions(dtypes=dtypes_of(engine, device)))
     def check(data, conv):
         image = data.draw(images_for(conv)).to(device)
@@ -127,9 +127,7 @@ def test_hard_attention_is_the_convolution_bit_for_bit(engine, device):
         drawn.update({image.dtype}, features_of(conv, image, options))
 
     check()
-    expected = FEATURES | set(dtypes_of(engine, device))
-    allowed = {"encoding enumerated"} if engine in ("separable", "sdpa") else set()
-    assert expected - drawn <= allowed or device.type == "imitated"
+    assert drawn >= FEATURES | set(DRAWN_DTYPES) or not all_kinds
 
 
 def test_what_was_never_drawn_is_missed():
@@ -213,7 +211,7 @@ def test_the_output_is_stored_as_the_convolution_s(engine, device):
     """Channels last if the image or the weight is, also without gradients, where a view could not be written to."""
     drawn = set()
 
-    @settings(max_examples=EXAMPLES)
+    @settings(max_examples=examples_on(device))
     @given(st.data(), convolutions(dtypes=dtypes_of(engine, device)))
     def check(data, conv):
         image, conv = data.draw(images_for(conv)).to(device), conv.to(device)
@@ -232,7 +230,7 @@ def test_the_output_is_stored_as_the_convolution_s(engine, device):
         drawn.add((image.ndim, conv(image).is_contiguous()))
 
     check()
-    assert {(4, True), (4, False), (5, True)} <= drawn
+    assert {(4, True), (4, False), (5, True)} <= drawn or device.type == "imitated"
 
 
 @pytest.mark.parametrize("plant", ["a view", "row-major"])
