@@ -1,7 +1,5 @@
 """Drawn graphs, weights and heads: each is its formula, written with dense matrices."""
 
-import math
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,70 +7,22 @@ from hypothesis import strategies as st
 from conv2attn.testing import assert_same
 from conv2attn.theory.basis import (
     AttentionGrid,
-    Chebyshev,
     GeneralisedSoftmax,
-    Graph,
     QuadraticSoftmax,
     Sites,
     Weights,
-    adjacency,
-    as_matrix,
     basis_of,
     causal_shifts,
-    chebyshev,
-    compose_filters,
     evaluate,
-    gcn,
     isotropic,
-    random_walks,
 )
 
 ROUNDING = 2.0**-44
 SEEDS = st.integers(0, 2**16)
 
 
-@st.composite
-def graphs(draw):
-    """A graph of up to six nodes with loops, repeated edges and nodes without any; whole weights, as a matrix too."""
-    nodes = draw(st.integers(1, 6))
-    edge = st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1), st.integers(1, 4))
-    edges = draw(st.lists(edge, max_size=9))
-    matrix = torch.zeros(nodes, nodes, dtype=torch.float64)
-    for source, target, weight in edges:
-        matrix[target, source] += weight
-    ends = torch.tensor([[source, target] for source, target, _ in edges], dtype=torch.int64).reshape(-1, 2).T
-    weights = torch.tensor([weight for *_, weight in edges], dtype=torch.float64)
-    return Graph(ends, nodes, weights), matrix
-
-
 def numbers(*shape, seed):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-@given(graphs())
-def test_adjacency_reads_the_sources_of_edges(drawn):
-    graph, matrix = drawn
-    assert_same(as_matrix(adjacency(graph), (len(matrix),))[0], matrix)
-
-
-@given(graphs(), st.sampled_from([None, 1.0, 2.0]))
-def test_gcn_is_kipfs_formula(drawn, loop):
-    graph, matrix = drawn
-    if loop is not None:
-        matrix = matrix + torch.diag(torch.where(matrix.diagonal() == 0, loop, 0.0))
-    scale = torch.where(matrix.sum(1) > 0, matrix.sum(1), math.inf).rsqrt()
-    assert_same(as_matrix(gcn(graph, loop), (len(matrix),))[0], scale[:, None] * matrix * scale, ROUNDING)
-
-
-@given(graphs(), st.integers(0, 3))
-def test_random_walks_go_along_and_against_the_edges(drawn, length):
-    graph, matrix = drawn
-    steps = []
-    for along in (matrix.T, matrix):
-        whole = along.sum(1, keepdim=True)
-        step = along / whole.masked_fill(whole == 0, 1)
-        steps += [torch.linalg.matrix_power(step, power) for power in range(length + 1)]
-    assert_same(as_matrix(random_walks(graph, length), (len(matrix),)), torch.stack(steps), ROUNDING)
 
 
 @given(st.integers(1, 4), st.integers(1, 3), SEEDS)
@@ -83,16 +33,6 @@ def test_causal_shifts_are_a_padded_convolution_of_torch(size, dilation, seed):
     image = numbers(2, 2, 9, seed=seed)
     basis = basis_of(causal_shifts(size, dilation), Weights(None, conv.weight.permute(2, 0, 1), conv.bias), 1)
     assert_same(evaluate(basis, image).detach(), conv(image)[..., :9].detach(), ROUNDING)
-
-
-@given(graphs(), st.sampled_from(["mixing", "channels", "map", "auto"]), st.integers(1, 2), SEEDS)
-def test_all_orders_give_the_same_sum(drawn, order, groups, seed):
-    graph, matrix = drawn
-    taps, image = numbers(3, 4, 6 // groups, seed=seed).round(), numbers(2, 6, len(matrix), seed=seed + 1).round()
-    family = Chebyshev(adjacency(graph), 2)
-    basis = basis_of(family, Weights(None, taps, torch.ones(4, dtype=torch.float64), groups), 1)
-    whole = torch.einsum("tqk,bik,toi->boq", as_matrix(family, (len(matrix),)), image, basis.weights.dense()) + 1
-    assert_same(evaluate(basis, image, order), whole)
 
 
 @given(st.booleans(), st.booleans(), SEEDS)
@@ -141,17 +81,3 @@ def test_moved_centres_are_where_the_scores_have_no_slope(axes, full, terms, see
         return
     slope = torch.autograd.functional.jacobian(total, found)
     assert_same(slope, torch.zeros_like(slope), 1e-9 * (1 + found.abs().max().item()))
-
-
-@given(graphs(), st.integers(0, 2), st.integers(0, 2), SEEDS)
-def test_filters_of_one_operator_compose_to_one(drawn, first, second, seed):
-    graph, matrix = drawn
-    operator, sides = chebyshev(graph, 1).operator, (len(matrix),)
-    one, two = (
-        basis_of(Chebyshev(operator, order), Weights(None, numbers(order + 1, 2, 2, seed=seed + order)), 1)
-        for order in (first, second)
-    )
-    image = numbers(1, 2, *sides, seed=seed)
-    expected = evaluate(two, evaluate(one, image))
-    found = evaluate(compose_filters(two, one, sides), image)
-    assert_same(found, expected, 1e-9 * (1 + expected.abs().max().item()))

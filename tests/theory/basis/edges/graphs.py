@@ -1,16 +1,17 @@
-"""Graphs: normalisations are those of the papers' formulas, and degenerate graphs are graphs."""
+"""Graphs: each family is the formula of its paper, written with dense matrices, and degenerate graphs are graphs."""
 
 import math
 from itertools import combinations
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from conv2attn.errors import GeometryError, UsageError
 from conv2attn.testing import assert_same
 from conv2attn.theory.basis import (
     Chebyshev,
-    Composition,
     Graph,
     Pattern,
     Powers,
@@ -21,16 +22,15 @@ from conv2attn.theory.basis import (
     apply,
     as_matrix,
     basis_of,
-    cheapest_order,
     chebyshev,
     combine,
     compose,
     compose_filters,
     disjoint,
+    entries,
     evaluate,
     gcn,
     inner_products,
-    order_costs,
     pattern_of,
     random_walks,
     relations,
@@ -42,59 +42,188 @@ from conv2attn.theory.basis.graphs import inverse
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 3, 0], [1, 0, 2, 1, 3, 0, 1]])
 WEIGHTS = torch.tensor([1.0, 2.0, 0.5, 3.0, 1.5, 2.5, 4.0], dtype=torch.float64)
 GRAPH = Graph(EDGES, 5, WEIGHTS)  # directed, weighted, a loop, an edge that comes twice, and node 4 without edges
-ROUNDING = 2.0**-48
+ROUNDING = 2.0**-44
+SEEDS = st.integers(0, 2**16)
 
 
-def dense_adjacency():
-    matrix = torch.zeros(5, 5, dtype=torch.float64)
-    for source, target, weight in zip(*EDGES.tolist(), WEIGHTS.tolist(), strict=True):
+@st.composite
+def graphs(draw):
+    """A graph with loops, repeated edges and nodes without any; whole weights, as a matrix too."""
+    nodes = draw(st.sampled_from([5, 5, 5, 1, 2]))
+    edge = st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1), st.integers(1, 4))
+    return weighted(draw(st.lists(edge, max_size=9)), nodes)
+
+
+def weighted(edges, nodes):
+    matrix = torch.zeros(nodes, nodes, dtype=torch.float64)
+    for source, target, weight in edges:
         matrix[target, source] += weight
-    return matrix
+    ends = torch.tensor([[source, target] for source, target, _ in edges], dtype=torch.int64).reshape(-1, 2).T
+    weights = torch.tensor([weight for *_, weight in edges], dtype=torch.float64)
+    return Graph(ends, nodes, weights), matrix
 
 
-@pytest.mark.parametrize("normalisation", ["sym", "rw", None])
-@pytest.mark.parametrize("order", [0, 1, 4])
-def test_chebyshev_polynomials_are_those_of_the_scaled_laplacian(normalisation, order):
-    matrix = dense_adjacency().fill_diagonal_(0)
+BUSY = weighted([*zip(*EDGES.tolist(), WEIGHTS.tolist(), strict=True)], 5)
+
+
+def numbers(*shape, seed):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def inverted(degrees):
+    """`1 / degree`, 0 where a node has none."""
+    return 1 / torch.where(degrees > 0, degrees, math.inf)
+
+
+@example(BUSY, 2, 0)
+@given(graphs(), st.integers(0, 4), SEEDS)
+def test_adjacency_reads_the_sources_of_edges(drawn, spoiled, seed):
+    """Each edge by each of its weights; and what is no number reaches its readers only."""
+    graph, matrix = drawn
+    sides, image = (len(matrix),), torch.ones(1, len(matrix), dtype=torch.float64)
+    assert_same(as_matrix(adjacency(graph), sides)[0], matrix)
+    assert entries(adjacency(graph), sides) == len(graph.weight)
+    image[0, spoiled % len(matrix)] = math.nan
+    found = apply(adjacency(graph), image, sides)[0, 0].isnan()
+    assert found.tolist() == (matrix[:, spoiled % len(matrix)] != 0).tolist()
+    more = torch.stack([graph.weight, numbers(len(graph.weight), seed=seed)])
+    both = as_matrix(Sparse.from_edges(graph.edges, more, graph.nodes), sides)
+    for one, weights in zip(both, more, strict=True):
+        assert_same(one, as_matrix(adjacency(Graph(graph.edges, graph.nodes, weights)), sides)[0])
+
+
+@example(BUSY, 1.0)
+@given(graphs(), st.sampled_from([None, 1.0, 2.0]))
+def test_gcn_is_kipfs_formula(drawn, loop):
+    graph, matrix = drawn
+    if loop is not None:
+        matrix = matrix + torch.diag(torch.where(matrix.diagonal() == 0, loop, 0.0))
+    scale = inverted(matrix.sum(1)).sqrt()
+    assert_same(as_matrix(gcn(graph, loop), (len(matrix),))[0], scale[:, None] * matrix * scale, ROUNDING)
+
+
+@example(BUSY, 4, "rw", 3.5)
+@given(graphs(), st.integers(0, 4), st.sampled_from(["sym", "rw", None]), st.sampled_from([None, 3.5]))
+def test_chebyshev_polynomials_are_those_of_the_scaled_laplacian(drawn, order, normalisation, largest):
+    graph, matrix = drawn
+    matrix, eye = matrix.clone().fill_diagonal_(0), torch.eye(len(matrix), dtype=torch.float64)
     degrees = matrix.sum(0)
-    inverse = torch.where(degrees > 0, degrees, math.inf)
-    laplacian = torch.diag(degrees) - matrix
-    if normalisation == "sym":
-        laplacian = torch.eye(5) - inverse.rsqrt()[:, None] * matrix * inverse.rsqrt()
-    if normalisation == "rw":
-        laplacian = torch.eye(5) - matrix / inverse
-    scaled = 2 * laplacian / 3.5 - torch.eye(5)
-    values = [torch.eye(5, dtype=torch.float64), scaled]
+    laplacian = {
+        None: torch.diag(degrees) - matrix,
+        "rw": eye - matrix * inverted(degrees),
+        "sym": eye - inverted(degrees).sqrt()[:, None] * matrix * inverted(degrees).sqrt(),
+    }[normalisation]
+    scaled = 2 * laplacian * inverted(torch.tensor(largest or 2 * laplacian.max().item(), dtype=torch.float64)) - eye
+    values = [eye, scaled]
     while len(values) <= order:
         values.append(2 * scaled @ values[-1] - values[-2])
-    found = as_matrix(chebyshev(GRAPH, order, normalisation, 3.5), (5,))
-    assert_same(found, torch.stack(values[: order + 1]), 2.0**-36)
+    found = as_matrix(chebyshev(graph, order, normalisation, largest), (len(matrix),))
+    assert_same(found, torch.stack(values[: order + 1]), ROUNDING * scaled.abs().sum(1).max().item() ** order)
 
 
-def test_relations_are_means_over_the_edges_of_a_kind():
-    kinds = torch.tensor([0, 1, 1, 1, 0, 0, 0])
-    matrix = as_matrix(relations(Graph(EDGES, 5), kinds, 3), (5,))
-    expected = torch.zeros(3, 5, 5, dtype=torch.float64)
-    for kind in range(3):
-        for target in range(5):
-            sources = [s for s, t, k in zip(*EDGES.tolist(), kinds.tolist(), strict=True) if (t, k) == (target, kind)]
-            for source in sources:
-                expected[kind, target, source] += 1 / len(sources)
-    assert_same(matrix, expected, 2.0**-22)
+@example(BUSY, 3)
+@given(graphs(), st.integers(0, 3))
+def test_random_walks_go_along_and_against_the_edges(drawn, length):
+    graph, matrix = drawn
+    steps = []
+    for along in (matrix.T, matrix):
+        step = along * inverted(along.sum(1, keepdim=True))
+        steps += [torch.linalg.matrix_power(step, power) for power in range(length + 1)]
+    assert_same(as_matrix(random_walks(graph, length), (len(matrix),)), torch.stack(steps), ROUNDING)
 
 
-def test_the_types_of_walks_are_compositions_of_relations():
-    kinds = torch.tensor([0, 1, 1, 1, 0, 0, 0])
-    both = relations(GRAPH, kinds, 2, mean=False)
-    walks = as_matrix(Composition((both, both)), (5,)).unflatten(0, (2, 2))
-    single = as_matrix(both, (5,))
-    assert_same(walks[0, 1], single[0] @ single[1])
+@example(BUSY, True, 0)
+@given(graphs(), st.booleans(), SEEDS)
+def test_relations_are_means_or_sums_over_the_edges_of_a_kind(drawn, mean, seed):
+    graph, matrix = drawn
+    kinds = torch.randint(0, 3, graph.weight.shape, generator=torch.Generator().manual_seed(seed))
+    expected = torch.zeros(3, *matrix.shape, dtype=torch.float64)
+    counts = torch.zeros(3, len(matrix), 1, dtype=torch.float64)
+    for source, target, weight, kind in zip(*graph.edges.tolist(), graph.weight.tolist(), kinds.tolist(), strict=True):
+        expected[kind, target, source] += weight
+        counts[kind, target] += 1
+    expected = expected * inverted(counts) if mean else expected
+    assert_same(as_matrix(relations(graph, kinds, 3, mean), (len(matrix),)), expected, ROUNDING)
 
 
-def test_a_batch_of_graphs_is_one_graph_of_separate_blocks():
-    other = Graph(torch.tensor([[0], [2]]), 3, torch.tensor([7.0], dtype=torch.float64))
-    both = as_matrix(adjacency(disjoint([GRAPH, other])), (8,))[0]
-    assert_same(both, torch.block_diag(dense_adjacency(), as_matrix(adjacency(other), (3,))[0]))
+@example([BUSY, BUSY])
+@given(st.lists(graphs(), min_size=1, max_size=3))
+def test_a_batch_of_graphs_is_one_graph_of_separate_blocks(drawn):
+    blocks = torch.block_diag(*(matrix for _, matrix in drawn))
+    assert_same(as_matrix(adjacency(disjoint([graph for graph, _ in drawn])), (len(blocks),))[0], blocks)
+
+
+@example(BUSY, True)
+@given(graphs(), st.booleans())
+def test_attention_on_a_graph_scores_its_edges_and_each_node_with_itself_once(drawn, loops):
+    graph, _ = drawn
+    pattern = pattern_of(graph, loops)
+    edges = [(q, k) for k, q in graph.edges.T.tolist() if k != q or not loops]
+    once = [(node, node) for node in range(graph.nodes)] if loops else []
+    assert sorted(zip(pattern.queries.tolist(), pattern.keys.tolist(), strict=True)) == sorted(edges + once)
+
+
+@st.composite
+def patterns(draw):
+    """Pairs of three queries and five keys, or of as many of both."""
+    shape = draw(st.sampled_from([(3, 5), (4, 4)]))
+    pair = st.tuples(*[st.integers(0, count - 1) for count in shape])
+    pairs = draw(st.lists(pair, min_size=1, max_size=6))
+    return Pattern.sorted(*torch.tensor(pairs).T, shape)[0]
+
+
+@settings(max_examples=12)
+@given(patterns(), st.sampled_from(["first", "second", "both"]), SEEDS)
+def test_products_over_pairs_are_those_of_dense_matrices_with_their_gradients(pattern, trained, seed):
+    """The gradients of gradients too, and of either factor alone."""
+    pairs, (queries, keys) = (pattern.queries, pattern.keys), pattern.shape
+    weights, tokens, asking = (
+        numbers(*shape, seed=seed + n) for n, shape in enumerate([(len(pairs[0]),), (keys, 2), (queries, 2)])
+    )
+    dense = torch.zeros(queries, keys, dtype=torch.float64).index_put(pairs, weights, accumulate=True)
+    assert_same(weighted_sum(pattern, weights, tokens), dense @ tokens, ROUNDING)
+    assert_same(inner_products(pattern, asking, tokens), (asking @ tokens.mT)[pairs], ROUNDING)
+    for product, inputs in ((weighted_sum, [weights, tokens]), (inner_products, [asking, tokens])):
+        for number, each in enumerate(inputs):
+            each.requires_grad_(trained in ("both", ("first", "second")[number]))
+        for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+            assert check(lambda *given, product=product: product(pattern, *given).square(), inputs)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@given(graphs(), st.sampled_from(["coo", "csr", "dense"]))
+def test_matrices_of_torch_are_read_in_any_layout(drawn, layout):
+    matrix = drawn[1][:3]
+    read = {"coo": matrix.to_sparse_coo, "csr": matrix.to_sparse_csr, "dense": matrix.clone}[layout]()
+    assert_same(as_matrix(Sparse.from_matrix(read), (matrix.shape[1],))[0], matrix)
+
+
+@example(BUSY, 3, 2, Powers, 0)
+@given(graphs(), st.integers(0, 3), st.integers(0, 2), st.sampled_from([Chebyshev, Powers]), SEEDS)
+def test_filters_of_one_operator_compose_to_one_of_the_sum_of_their_orders(drawn, first, second, kind, seed):
+    graph, matrix = drawn
+    operator, sides = chebyshev(graph, 1).operator, (len(matrix),)
+
+    def filter_of(order, channels, seed):
+        weights = Weights(None, numbers(order + 1, *channels, seed=seed), numbers(channels[0], seed=seed + 1))
+        return basis_of(kind(operator, order), weights, 1)
+
+    one, two = filter_of(first, (3, 2), seed), filter_of(second, (4, 3), seed + 2)
+    image = numbers(2, 2, *sides, seed=seed)
+    expected, both = evaluate(two, evaluate(one, image)), compose_filters(two, one, sides)
+    assert terms(both.operators) == first + second + 1
+    assert_same(evaluate(both, image), expected, 1e-9 * (1 + expected.abs().max().item()))
+    assert terms(compose(two, one, sides).mixing) == (first + 1) * (second + 1)
+
+
+@given(graphs(), st.sampled_from(["mixing", "channels", "map", "auto"]), st.integers(1, 2), SEEDS)
+def test_all_orders_give_the_same_sum(drawn, order, groups, seed):
+    graph, matrix = drawn
+    taps, image = numbers(3, 4, 6 // groups, seed=seed).round(), numbers(2, 6, len(matrix), seed=seed + 1).round()
+    family = Chebyshev(adjacency(graph), 2)
+    basis = basis_of(family, Weights(None, taps, torch.ones(4, dtype=torch.float64), groups), 1)
+    whole = torch.einsum("tqk,bik,toi->boq", as_matrix(family, (len(matrix),)), image, basis.weights.dense()) + 1
+    assert_same(evaluate(basis, image, order), whole)
 
 
 def test_graphs_without_edges_and_without_nodes_mix_nothing():
@@ -107,12 +236,6 @@ def test_graphs_without_edges_and_without_nodes_mix_nothing():
     empty = Graph(torch.zeros(2, 0).long(), 0)
     for family in (adjacency(empty), gcn(empty), chebyshev(empty, 2, largest=2.0), random_walks(empty, 1)):
         assert apply(family, torch.ones(2, 0), (0,)).shape == (terms(family), 2, 0)
-
-
-def test_a_node_that_is_nan_reaches_its_readers_only():
-    image = torch.ones(1, 5, dtype=torch.float64)
-    image[0, 2] = math.nan
-    assert apply(adjacency(GRAPH), image, (5,))[0, 0].isnan().tolist() == [False, True, False, False, False]
 
 
 @pytest.mark.parametrize("family", [gcn, lambda graph: gcn(graph, None), lambda graph: chebyshev(graph, 2)])
@@ -134,52 +257,6 @@ def test_no_term_at_all_leaves_the_bias():
     assert_same(evaluate(basis, torch.ones(1, 2, 5)), torch.tensor([1.0, 2.0, 3.0])[None, :, None].expand(1, 3, 5))
 
 
-def test_the_products_over_pairs_have_gradients_of_gradients():
-    pattern, _ = Pattern.sorted(EDGES[1], EDGES[0], (5, 5))
-    inputs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in (7, (5, 3), (5, 3))]
-    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
-        assert check(lambda weights, tokens: weighted_sum(pattern, weights, tokens), inputs[:2])
-        assert check(lambda asking, answering: inner_products(pattern, asking, answering), inputs[1:])
-
-
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-@pytest.mark.parametrize("layout", ["coo", "csr", "dense"])
-def test_matrices_of_torch_are_read_in_any_layout(layout):
-    matrix = dense_adjacency()[:3]
-    given = {"coo": matrix.to_sparse_coo(), "dense": matrix}.get(layout)
-    if given is None:
-        rows, columns = matrix.nonzero(as_tuple=True)
-        starts = torch.tensor([0, *torch.bincount(rows, minlength=3).cumsum(0).tolist()])
-        given = torch.sparse_csr_tensor(starts, columns, matrix[rows, columns], matrix.shape, check_invariants=True)
-    assert_same(as_matrix(Sparse.from_matrix(given), (5,))[0], matrix)
-
-
-def test_attention_on_a_graph_scores_its_edges_and_each_node_with_itself_once():
-    for loops, pattern in ((True, pattern_of(GRAPH)), (False, pattern_of(GRAPH, loops=False))):
-        edges = [(q, k) for k, q in EDGES.T.tolist() if k != q or not loops]
-        once = [(node, node) for node in range(GRAPH.nodes)] if loops else []
-        assert sorted(zip(pattern.queries.tolist(), pattern.keys.tolist(), strict=True)) == sorted(edges + once)
-
-
-@pytest.mark.parametrize("kind", [Chebyshev, Powers])
-@pytest.mark.parametrize("orders", [(1, 2), (2, 1), (0, 0), (3, 2)])
-def test_filters_compose_to_one_of_the_sum_of_their_orders(kind, orders):
-    step = adjacency(Graph(EDGES, 5))
-    second, first = (
-        basis_of(
-            kind(step, order),
-            Weights(None, torch.randint(-4, 5, (order + 1, *channels)).double() * 2, torch.ones(channels[0]).double()),
-            1,
-        )
-        for order, channels in zip(orders, ((4, 3), (3, 2)), strict=True)
-    )
-    image = torch.randint(-9, 10, (2, 2, 5)).double()
-    one = compose_filters(second, first, (5,))
-    assert terms(one.operators) == sum(orders) + 1
-    assert_same(evaluate(one, image), evaluate(second, evaluate(first, image)))
-    assert terms(compose(second, first, (5,)).mixing) == (orders[0] + 1) * (orders[1] + 1)
-
-
 def test_only_polynomials_of_one_operator_compose_to_one():
     step, other, taps = *(adjacency(Graph(EDGES, 5)) for _ in "12"), Weights(None, torch.ones(3, 1, 1))
     filters = [basis_of(family, taps, 1) for family in (Chebyshev(step, 2), Powers(step, 2), Powers(other, 2), step)]
@@ -187,15 +264,6 @@ def test_only_polynomials_of_one_operator_compose_to_one():
         for pair in ((second, first), (first, second)):
             with pytest.raises(UsageError, match="C2A007 filters compose to one"):
                 compose_filters(*pair, (5,))
-
-
-def test_the_cheapest_order_narrows_first():
-    family = adjacency(Graph(torch.randint(0, 100, (2, 900)), 100))
-    for d_in, d_out, order in ((64, 2, "channels"), (2, 64, "mixing")):
-        basis = basis_of(family, Weights(None, torch.ones(1, d_out, d_in)), 1)
-        assert cheapest_order(basis, (100,)) == order
-        each = {"mixing": 3 * (100 * 128 + 900 * d_in), "channels": 3 * (100 * 128 + 900 * d_out)}
-        assert order_costs(basis, (100,), 3) == {**each, "map": 128 * 100**2 * (1 + 3)}
 
 
 def test_structures_that_do_not_fit_are_refused():
@@ -240,23 +308,3 @@ def test_a_node_without_edges_shares_nothing_and_has_no_gradient():
     shares = inverse(degrees)
     shares.sum().backward()
     assert (shares.tolist(), degrees.grad.tolist()) == ([0.0, 0.5], [0.0, -0.25])
-
-
-def test_patterns_between_other_numbers_of_tokens_turn_and_have_the_gradients_of_either_side():
-    pattern, order = Pattern.sorted(torch.tensor([2, 0, 2]), torch.tensor([4, 1, 0]), (3, 5))
-    assert (pattern.transposed[0].shape, order.tolist()) == ((5, 3), [1, 0, 2])
-    asking, answering = torch.randn(3, 2, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)
-    for trained in ([asking], [answering], [asking, answering]):
-        for side in (asking, answering):
-            side.requires_grad_(any(side is each for each in trained))
-        gradients = torch.autograd.grad(inner_products(pattern, asking, answering).square().sum(), trained)
-        dense = (asking @ answering.mT)[pattern.queries, pattern.keys].square().sum()
-        for gradient, expected in zip(gradients, torch.autograd.grad(dense, trained), strict=True):
-            assert_same(gradient, expected, 1e-12)
-
-
-def test_edges_may_have_several_weights_each():
-    weights = torch.arange(14.0).unflatten(0, (2, 7))
-    both = as_matrix(Sparse.from_edges(EDGES, weights, 5), (5,))
-    for number, each in enumerate(weights):
-        assert torch.equal(both[number], as_matrix(Sparse.from_edges(EDGES, each, 5), (5,))[0])
