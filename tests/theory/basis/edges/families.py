@@ -1,6 +1,7 @@
 """Properties of families of heads and of grids that are drawn: scores, their parts, features and matrices."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -93,12 +94,14 @@ def test_the_matrix_is_the_softmax_and_applies(drawn):
 
 
 @given(heads_on_grids())
-def test_sizes_make_heads_of_the_same_shapes(drawn):
+def test_sizes_make_heads_of_the_same_shapes_and_are_printed(drawn):
     heads = drawn[0].operators()
     again = KNOWN[heads.name].of_sizes(heads.sizes)
     assert again.sizes == heads.sizes
     assert (again.heads, again.dimensions, again.d_position) == (heads.heads, heads.dimensions, heads.d_position)
     assert heads.shared <= {"tables"}
+    assert str(again).startswith(f"{heads.name}, heads={heads.heads}, ")
+    assert set(re.findall(r"\d+", str(again))) >= {str(size) for size in heads.sizes}
 
 
 @given(st.lists(st.floats(-200, 200), min_size=1, max_size=8), st.sampled_from([torch.float32, torch.float64]))
