@@ -6,21 +6,23 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from conv2attn.testing import grids, sites_on
+from conv2attn.testing import grids, paddings, sites_on
 from conv2attn.theory.basis import AttentionGrid, Padding
 from conv2attn.theory.basis.padding import ZERO
 
 LINES = st.integers(1, 3).flatmap(lambda axes: grids(axes, 5 if axes < 3 else 3))
 
 
-def test_paddings_that_add_nothing():
-    assert Padding.none(2) == Padding((0, 0), (0, 0), "zeros", (1, 1))
-    assert Padding.none(2).is_identity is True
-    for axis in (0, 1):
-        once = tuple(int(a == axis) for a in range(2))
-        for padding in (Padding(once, (0, 0)), Padding((0, 0), once), Padding((0, 0), (0, 0), "zeros", (2, 1))):
-            assert padding.is_identity is False
-    assert Padding((1, 2), (3, 4), "circular").extended((5, -6)) == Padding((1, 2), (8, -2), "circular")
+@given(st.data(), LINES)
+def test_paddings_add_nothing_where_they_are_none_and_are_extended_behind(data, sides):
+    padding, more = data.draw(paddings(sides)), tuple(data.draw(st.integers(-1, 2)) for _ in sides)
+    nowhere, once = (0,) * len(sides), (1,) * len(sides)
+    assert padding.is_identity is ((padding.before, padding.after, padding.spacing) == (nowhere, nowhere, once))
+    assert Padding.none(len(sides)).is_identity
+    longer = padding.extended(more)
+    assert (longer.before, longer.mode, longer.spacing) == (padding.before, padding.mode, padding.spacing)
+    added = zip(longer.sides(sides), padding.sides(sides), more, strict=True)
+    assert all(after == before + each for after, before, each in added)
 
 
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(-3, 4), st.integers(-3, 4))
