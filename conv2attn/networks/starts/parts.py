@@ -6,13 +6,14 @@ In timm's: `pos_embed`; `patch_embed.proj`, `blocks.0.attn.proj` and `blocks.0.m
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import final
 
 from torch import Tensor, nn
 
 from conv2attn.arguments import Selection
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.networks.values import OUTPUTS, first_linear, head_count, projections_of
+from conv2attn.networks.values import Projection, head_count, projections_of, value_and_output
 
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 Writer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Embedding
@@ -55,7 +56,10 @@ class Parts:
 @final
 @dataclass(frozen=True, eq=False)
 class StartLayer:
-    """One attention layer: views of its query and key weights (heads * width, d) and biases, and its heads."""
+    """One attention layer: views of its query and key weights (heads * width, d) and biases, and its heads.
+
+    `values` are its maps to values and to outputs, None where they are not known.
+    """
 
     name: str
     module: nn.Module
@@ -63,11 +67,23 @@ class StartLayer:
     key: Tensor
     biases: tuple[Tensor, ...]
     heads: int
+    values: tuple[Projection, nn.Linear] | None
 
     @property
     def width(self) -> int:
         """Numbers in a query of one head."""
         return len(self.query) // self.heads
+
+    def value_and_output(self) -> tuple[Projection, nn.Linear]:
+        """`values`, where they are needed.
+
+        Raises:
+            UnsupportedError: they are not known (C2A604).
+        """
+        if self.values is None:
+            reason = f"{self.name}: its values and outputs are not linear layers that are known"
+            raise UnsupportedError("C2A604", reason, "Leave values out, or take another network.")
+        return self.values
 
 
 def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLayer]:
@@ -88,7 +104,7 @@ def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLa
         if not count or rows % count:
             reason = f"{name}: nothing tells how many heads its {rows} queries are of"
             raise UsageError("C2A502", reason, "Name it: parts=Parts(heads=...).")
-        layers[name] = StartLayer(name, module, query, key, biases, count)
+        layers[name] = StartLayer(name, module, query, key, biases, count, value_and_output(network, name))
     if not layers:
         reason = f"{type(network).__name__} has no layer with queries and keys"
         raise UsageError("C2A008", reason, "Pass a network with attention, or name its parts with parts=Parts(...).")
@@ -97,12 +113,10 @@ def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLa
 
 def block_of(network: nn.Module, name: str, layers: Mapping[str, StartLayer]) -> str:
     """The name of the block of an attention layer: the largest module that contains no other, or an item of a list."""
-    while name:
-        outer = name.rpartition(".")[0]
-        holder = network.get_submodule(outer)
-        layers_inside = sum(each == outer or each.startswith(f"{outer}.") for each in layers) if outer else len(layers)
-        if isinstance(holder, nn.ModuleList | nn.Sequential) or layers_inside > 1 or not outer:
-            return name
+    while outer := name.rpartition(".")[0]:
+        alone = sum(f"{each}.".startswith(f"{outer}.") for each in layers) == 1
+        if not alone or isinstance(network.get_submodule(outer), nn.ModuleList | nn.Sequential):
+            break
         name = outer
     return name
 
@@ -117,21 +131,17 @@ def default_writers(
         order: names of the modules that make vectors, as they run.
     """
     modules = dict(network.named_modules())
-    blocks = {name: block_of(network, name, layers) for name in layers}
-    inside = {each: block for each in modules for block in blocks.values() if each.startswith(f"{block}.")}
+    names = {module: name for name, module in modules.items()}
+    blocks = {layer: f"{block_of(network, name, layers)}." for name, layer in layers.items()}
     writing = [name for name in dict.fromkeys(order) if width_of(modules[name]) == width]
-    first = min((order.index(name) for name in order if name in inside), default=len(order))
-    before = [name for name in writing if name not in inside and order.index(name) < first]
-    yield from (name for name in before if isinstance(modules[name], nn.Embedding))
-    yield from [name for name in before if not isinstance(modules[name], nn.Embedding)][-1:]
-    for name, block in blocks.items():
-        parent = modules[name.rpartition(".")[0]] if "." in name else network
-        output = first_linear(modules[name], OUTPUTS) or first_linear(parent, OUTPUTS)
-        attention_modules = set(modules[name].modules())
-        last = [
-            each for each in writing if inside.get(each) == block and modules[each] not in attention_modules | {output}
-        ][-1:]
-        yield from (each for each, module in modules.items() if module is output or each in last)
+    before = [*takewhile(lambda name: not name.startswith(tuple(blocks.values())), order)]
+    before = [name for name in writing if name in before]
+    embeddings = [name for name in before if isinstance(modules[name], nn.Embedding)]
+    yield from (*embeddings, *[name for name in before if name not in embeddings][-1:])
+    for layer, block in blocks.items():
+        output = None if layer.values is None else names[layer.values[1]]
+        others = [name for name in writing if name.startswith(block) and not name.startswith(f"{layer.name}.")]
+        yield from (*([] if output is None else [output]), *[name for name in others if name != output][-1:])
 
 
 def width_of(module: nn.Module) -> int:
@@ -162,27 +172,25 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
     if name is not None and name not in state:
         reason = f"positions={name!r} is no parameter or buffer of the network"
         raise UsageError("C2A008", reason, "Name one of its parameters or buffers.")
-    fits = {
-        key: value
-        for key, value in state.items()
-        if (name == key or (name is None and any("pos" in part for part in key.split(".")[-2:])))
-        and value.is_floating_point()
+    named = [key for key in state if any("pos" in part for part in key.split(".")[-2:]) and not ROTARY.search(key)]
+    tables = {
+        key: value.detach().reshape(-1, width)
+        for key in (named if name is None else [name])
+        if (value := state[key]).is_floating_point()
         and value.ndim > 1
-        and value.shape[-1:] == (width,)
+        and value.shape[-1] == width
         and value.numel() // width <= tokens
-        and (name is not None or not ROTARY.search(key))
     }
-    if not fits:
-        tables = [f"{key} {'x'.join(map(str, value.shape))}" for key, value in state.items() if (name or "pos") in key]
-        found = f"those named so are {', '.join(tables[:3])}" if tables else "it adds none"
-        if any(ROTARY.search(key) for key, _ in network.named_modules()):
-            found = "its positions are rotary, and turn queries and keys inside attention"
-        raise UnsupportedError(
-            "C2A604",
-            f"{type(network).__name__} has no table of absolute positions, {width} numbers for each of {tokens} tokens"
-            f": {found}",
-            "Pass an example_input of as many tokens as its table has rows, name the table with "
-            "parts=Parts(positions=...), or take another network.",
-        )
-    key = max(fits, key=lambda each: fits[each].numel())
-    return key, fits[key].detach().reshape(-1, width)
+    if tables:
+        return max(tables.items(), key=lambda table: len(table[1]))
+    shapes = [f"{key} {'x'.join(map(str, value.shape))}" for key, value in state.items() if (name or "pos") in key]
+    found = f"those named so are {', '.join(shapes[:3])}" if shapes else "it adds none"
+    if any(ROTARY.search(key) for key, _ in network.named_modules()):
+        found = "its positions are rotary, and turn queries and keys inside attention"
+    kind = f"{type(network).__name__} has no table of absolute positions, {width} numbers for each of {tokens} tokens"
+    raise UnsupportedError(
+        "C2A604",
+        f"{kind}: {found}",
+        "Pass an example_input of as many tokens as its table has rows, name the table with "
+        "parts=Parts(positions=...), or take another network.",
+    )

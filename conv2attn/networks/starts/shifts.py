@@ -7,19 +7,21 @@ For two layers of two heads on 7x7 tokens: `offsets={"layers.0.self_attn": [(0, 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import call_network
-from conv2attn.errors import UsageError
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.networks.capture import capture
+from conv2attn.networks.starts import kernel
 from conv2attn.networks.starts.parts import StartLayer
-from conv2attn.networks.starts.start_report import StartedHead, started_heads
-from conv2attn.networks.starts.trace import before_layers
+from conv2attn.networks.starts.start_report import StartedHead
+from conv2attn.networks.starts.trace import Trial
 
 Offset = tuple[int, ...]
+ROUNDING = 1e-3
+"""Largest rounding error of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
 
 
 @final
@@ -28,16 +30,13 @@ class Shifts:
     """Heads that are to begin as shifts.
 
     Args:
-        network, inputs: what is set, and what it is run on.
-        layers: by name.
+        trial: the network, its layers and its inputs.
         offsets: of the heads of each layer.
         sides: of the grid of tokens, or of a window.
         alpha: sharpness, in inverse squared tokens.
     """
 
-    network: nn.Module
-    inputs: Any
-    layers: Mapping[str, StartLayer]
+    trial: Trial
     offsets: Mapping[str, Sequence[Offset]]
     sides: tuple[int, ...]
     alpha: float
@@ -64,8 +63,7 @@ class Shifts:
             check_finite(layer.name, here)
             action(layer, here)
 
-        with before_layers(self.layers, before):
-            call_network(self.network, self.inputs)
+        self.trial.run(before)
 
     def rows(
         self,
@@ -81,19 +79,52 @@ class Shifts:
             leading_score: that of leading tokens.
             images: how many are looked at; all by default.
         Raises:
-            UnsupportedError: a head attends elsewhere than its scores say (C2A604).
+            UnsupportedError: the attention of a layer is not seen, or a head attends elsewhere than its scores say
+                (C2A604).
         """
-        attention, rows = capture(self.network, self.inputs), list[StartedHead]()
+        captured, rows = capture(self.trial.network, self.trial.inputs), list[StartedHead]()
         for name, offsets in self.offsets.items():
-            maps, expected = attention[name], None
-            if isinstance(maps, Tensor):
-                maps = maps[:images]
-                leading = (max(0, maps.shape[-1] - self.tokens), 0)
+            maps = captured[name]
+            if not isinstance(maps, Tensor) or maps.shape[1] != len(offsets) or maps.shape[-2] < self.tokens:
+                found = f"{maps.shape[1]} of {maps.shape[-2]}" if isinstance(maps, Tensor) else maps.reason
+                reason = f"{name}: its attention is not one of {len(offsets)} heads of {self.tokens} queries ({found})"
+                remedy = (
+                    "Name the number of heads, parts=Parts(heads=...), if another was read, or take another network."
+                )
+                raise UnsupportedError("C2A604", reason, remedy)
+            computed = maps[:images, :, -self.tokens :].cpu().double()
+            leading = (max(0, maps.shape[-1] - self.tokens), 0)
+            for head, offset in enumerate(offsets):
+                expected = None
                 if scores is not None:
-                    padded = (nn.functional.pad(scores(name, each), leading, value=leading_score) for each in offsets)
-                    expected = [each.softmax(-1) for each in padded]
-            rows += started_heads(name, maps, offsets, self.alpha, self.sides, expected)
+                    padded = nn.functional.pad(scores(name, offset), leading, value=leading_score)
+                    expected = padded.softmax(-1)
+                rows.append(self.row(name, head, computed[:, head], expected))
         return tuple(rows)
+
+    def row(self, name: str, head: int, computed: Tensor, expected: Tensor | None) -> StartedHead:
+        """The row of a head, from its attention as computed and by formula, (images or 1, queries, keys).
+
+        Raises:
+            UnsupportedError: both differ by more than rounding (C2A604).
+        """
+        offset, target = self.offsets[name][head], computed if expected is None else expected
+        if target.shape[1:] != computed.shape[1:] or not (computed - target).abs().max() <= ROUNDING:
+            reason = f"{name}: head {head} attends elsewhere than its queries and keys were set for"
+            remedy = "Layers that turn or norm queries and keys, or mix heads, are not covered."
+            raise UnsupportedError("C2A604", reason, remedy)
+        mass, least, largest, quadratic = (
+            kernel.attention_at_offset(attention[..., -self.tokens :], self.sides, offset)
+            for attention in (
+                computed,
+                target,
+                computed.amax(-1, keepdim=True).expand_as(computed),
+                kernel.quadratic(self.sides, offset, self.alpha).softmax(-1),
+            )
+        )
+        bound = float((quadratic - least).max().clamp(min=0)) + (0.0 if expected is None else ROUNDING)
+        peaked = float((mass == largest).double().mean())
+        return StartedHead(name, head, offset, self.alpha, float(mass.mean()), float(quadratic.mean()), bound, peaked)
 
 
 def check_finite(name: str, tokens: Tensor) -> None:

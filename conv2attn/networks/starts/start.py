@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import product
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import check_choice, check_kind, check_network
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
+from conv2attn.generators import devices_of, generators_kept
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.starts import kernel
 from conv2attn.networks.starts.parts import (
@@ -24,15 +26,15 @@ from conv2attn.networks.starts.parts import (
 )
 from conv2attn.networks.starts.shifts import Offset, Shifts, check_finite, dealt
 from conv2attn.networks.starts.start_report import Start
-from conv2attn.networks.starts.start_values import blind_values, check_convolution, take_values
-from conv2attn.networks.starts.table_heads import bias_tables, common_window, start_on_biases, start_on_positions
+from conv2attn.networks.starts.start_values import check_convolution, take_values
+from conv2attn.networks.starts.table_heads import bias_tables, start_on_biases, start_on_positions
 from conv2attn.networks.starts.trace import (
+    Trial,
     check_grid_tokens,
     check_same_tokens,
     layers_on_table,
     start_inputs,
     token_sides,
-    trace_run,
 )
 from conv2attn.networks.starts.wave_heads import silence, start_on_waves, write_waves
 
@@ -117,49 +119,52 @@ def start_at_convolution(
     check_network(network)
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
     parts, alpha = parts or Parts(), float(alpha)
+
+    def shifts_on(sides: tuple[int, ...], kernel_size: Any) -> Shifts:
+        return Shifts(trial, dealt(kernel_offsets(kernel_size, sides), trial.layers, seed), sides, alpha)
+
     with restored_on_failure(network):
         if draw == "torch":
             draw_as_torch(network, seed)
-        layers = attending_layers(network, parts.heads)
-        inputs = start_inputs(network, example_input)
-        trace = trace_run(network, layers, inputs)
-        tables = bias_tables(network, layers)
+        trial = Trial(network, attending_layers(network, parts.heads), start_inputs(network, example_input))
+        trace = trial.trace()
+        tables = bias_tables(network, trial.layers)
         if (content, values) != ("silent", "kept") and (tables or positions == "given"):
             reason = "values='blind' or of a convolution, and content='drawn', need positions='waves'"
             raise UsageError("C2A004", f"{reason} and a table of positions", "Pass that, or leave them out.")
         if tables:
-            notes = tuple(f"{name} is left alone: it has no table of biases" for name in sorted({*layers} - {*tables}))
-            sides, layers = common_window(tables), {name: layers[name] for name in tables}
-            offsets = dealt(kernel_offsets(kernel_size, sides), layers, seed)
-            shifts = Shifts(network, inputs, layers, offsets, sides, alpha)
-            return Start(start_on_biases(shifts, tables), notes=notes)
-        check_same_tokens(network, layers, inputs, trace)
-        layers, notes = layers_on_table(network, layers, trace)
+            without = sorted({*trial.layers} - {*tables})
+            notes = tuple(f"{name} is left alone: it has no table of biases" for name in without)
+            trial = replace(trial, layers={name: trial.layers[name] for name in tables})
+            window = tuple(next(iter(tables.values())).window_size)
+            return Start(start_on_biases(shifts_on(window, kernel_size), tables), notes=notes)
+        check_same_tokens(trial, trace)
+        layers, notes = layers_on_table(trial, trace)
+        trial = replace(trial, layers=layers)
         first = next(iter(layers))
         tokens, width = trace.tokens[first].shape[1:]
         table_name, table = table_of(network, parts.positions, tokens, width)
         check_finite(first, trace.tokens[first])
-        sides = token_sides(network, inputs, first, len(table), tokens, parts.sides)
-        check_grid_tokens(network, layers, inputs, trace, math.prod(sides))
+        sides = token_sides(trial, len(table), tokens, parts.sides)
+        check_grid_tokens(trial, trace, math.prod(sides))
         if positions == "given":
-            offsets = dealt(kernel_offsets(kernel_size, sides), layers, seed)
-            rows, residuals = start_on_positions(Shifts(network, inputs, layers, offsets, sides, alpha))
+            rows, residuals = start_on_positions(shifts_on(sides, kernel_size))
             return Start(rows, notes=notes + residuals)
         count = waves_of(layers, sides, alpha, width)
         channels = 2 * len(sides) * count
         if isinstance(values, nn.Module):
             kernel_size = check_convolution(values, width - channels, len(sides))
-        taps = kernel_offsets(kernel_size, sides)
-        shifts = Shifts(network, inputs, layers, dealt(taps, layers, seed), sides, alpha)
+        shifts = shifts_on(sides, kernel_size)
         if isinstance(values, nn.Module):
-            take_values(shifts, taps, values)
+            take_values(shifts, kernel_offsets(kernel_size, sides), values)
         writers = named_writers(network, parts.writers) or [*default_writers(network, layers, trace.order, width)]
         writers = [name for name in writers if not table_name.startswith(f"{name}.")]
         for name in writers:
             silence(network.get_submodule(name), channels)
         waves = write_waves(shifts, table, count, tokens > shifts.tokens)
         if values == "blind":
-            blind_values(shifts, channels)
+            for layer in layers.values():
+                layer.value_and_output()[0].weight.data[:, :channels] = 0
         rows = start_on_waves(shifts, waves, count, content == "drawn")
         return Start(rows, channels, count, tuple(writers), notes)
 
@@ -183,19 +188,16 @@ def waves_of(layers: Mapping[str, StartLayer], sides: tuple[int, ...], alpha: fl
 
 def draw_as_torch(network: nn.Module, seed: int) -> None:
     """Draws linear layers within 1 / sqrt(inputs), and queries, keys and values of torch's attention by Glorot."""
-    generator = torch.Generator().manual_seed(seed)
-    for module in network.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.kaiming_uniform_(module.weight, math.sqrt(5), generator=generator)
-            if module.bias is not None:
-                reach = 1 / math.sqrt(module.in_features)
-                nn.init.uniform_(module.bias, -reach, reach, generator=generator)
-    for module in network.modules():
-        if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
-            nn.init.xavier_uniform_(module.in_proj_weight, generator=generator)
-            for bias in (module.in_proj_bias, module.out_proj.bias):
-                if bias is not None:
-                    nn.init.zeros_(bias)
+    with generators_kept(devices_of(network), seed):
+        for module in network.modules():
+            if isinstance(module, nn.Linear):
+                nn.Linear.reset_parameters(module)
+        for module in network.modules():
+            if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
+                nn.init.xavier_uniform_(module.in_proj_weight)
+                for bias in (module.in_proj_bias, module.out_proj.bias):
+                    if bias is not None:
+                        nn.init.zeros_(bias)
 
 
 @contextmanager

@@ -1,20 +1,9 @@
 """The report of a start: a row for each head, with its attention beside the quadratic head's."""
 
-import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torch import Tensor
-
-from conv2attn.errors import UnsupportedError
-from conv2attn.networks.capture import Captured
-from conv2attn.networks.positions.position_rules import Unread
-from conv2attn.networks.starts import kernel
 from conv2attn.report import Document, Notes, Report, Table, counted, document
-
-ROUNDING = 1e-3
-"""Largest rounding error of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
 
 
 @final
@@ -41,47 +30,6 @@ class StartedHead:
     quadratic: float
     bound: float
     peaked: float
-
-
-def started_heads(
-    name: str,
-    attention: Captured,
-    offsets: Sequence[tuple[int, ...]],
-    alpha: float,
-    sides: Sequence[int],
-    expected: Sequence[Tensor] | None = None,
-) -> Iterator[StartedHead]:
-    """A row for each head of a layer, from its attention (images, heads, queries, keys), leading tokens first.
-
-    Args:
-        expected: the attention of each head by formula, (images or 1, queries of the grid, keys); without it the bound
-            is what the attention itself falls short.
-    Raises:
-        UnsupportedError: the attention is not seen, or not the expected one up to rounding (C2A604).
-    """
-    tokens = math.prod(sides)
-    if not isinstance(attention, Tensor) or attention.shape[1] != len(offsets) or attention.shape[-2] < tokens:
-        found = attention.reason if isinstance(attention, Unread) else f"{attention.shape[1]} of {attention.shape[-2]}"
-        raise UnsupportedError(
-            "C2A604",
-            f"{name}: its attention is not one of {len(offsets)} heads of {tokens} queries ({found})",
-            "Name the number of heads, parts=Parts(heads=...), if another was read, or take another network.",
-        )
-    computed = attention.cpu().double()[:, :, -tokens:]
-    for head, offset in enumerate(offsets):
-        target = computed[:, head] if expected is None else expected[head]
-        if target.shape[1:] != computed.shape[2:] or not (computed[:, head] - target).abs().max() <= ROUNDING:
-            reason = f"{name}: head {head} attends elsewhere than its queries and keys were set for"
-            remedy = "Layers that turn or norm queries and keys, or mix heads, are not covered."
-            raise UnsupportedError("C2A604", reason, remedy)
-        quadratic = kernel.attention_at_offset(kernel.quadratic(sides, offset, alpha).softmax(-1), sides, offset)
-        most = computed[:, head].amax(-1, keepdim=True).expand(-1, -1, tokens)
-        mass, least, largest = (
-            kernel.attention_at_offset(each[..., -tokens:], sides, offset) for each in (computed[:, head], target, most)
-        )
-        bound = float((quadratic - least).max().clamp(min=0)) + (0.0 if expected is None else ROUNDING)
-        peaked = float((mass == largest).double().mean())
-        yield StartedHead(name, head, tuple(offset), alpha, float(mass.mean()), float(quadratic.mean()), bound, peaked)
 
 
 @final

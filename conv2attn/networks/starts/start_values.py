@@ -1,4 +1,4 @@
-"""Values that begin blind to the waves, or values and outputs that begin as the taps of a convolution.
+"""Values and outputs that begin as the taps of a convolution.
 
 A 3x3 convolution has nine taps, one matrix per offset. The heads at an offset compute its tap between their values and
 outputs: the factors of Lemma 1, where they are wide enough.
@@ -12,29 +12,6 @@ from torch import nn
 
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.networks.starts.shifts import Offset, Shifts
-from conv2attn.networks.values import value_and_output
-
-
-def blind_values(shifts: Shifts, channels: int) -> None:
-    """Lets the values of each layer begin without the position channels.
-
-    Raises:
-        UnsupportedError: the values of a layer are not known (C2A604).
-    """
-    for name in shifts.layers:
-        value_of(shifts.network, name)[0].weight.data[:, :channels] = 0
-
-
-def value_of(network: nn.Module, name: str) -> tuple[Any, Any]:
-    """The linear maps of a layer to its values and to its outputs.
-
-    Raises:
-        UnsupportedError: they are not known (C2A604).
-    """
-    if (parts := value_and_output(network, name)) is None:
-        reason = f"{name}: its values and outputs are not linear layers that are known"
-        raise UnsupportedError("C2A604", reason, "Leave values out, or take another network.")
-    return parts
 
 
 def check_convolution(convolution: nn.Module, content: int, axes: int) -> Sequence[int]:
@@ -68,8 +45,8 @@ def take_values(shifts: Shifts, offsets: Sequence[Offset], convolution: Any) -> 
     """
     taps = convolution.weight.detach()
     weight, rounding = taps.double().flatten(2), len(taps) * torch.finfo(taps.dtype).eps
-    for name, layer in shifts.layers.items():
-        value, output = value_of(shifts.network, name)
+    for name, layer in shifts.trial.layers.items():
+        value, output = layer.value_and_output()
         start, width = output.weight.shape[0] - weight.shape[0], layer.width
         for tap, offset in enumerate(offsets):
             heads = [head for head, each in enumerate(shifts.offsets[name]) if each == offset]

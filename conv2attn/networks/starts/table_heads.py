@@ -5,7 +5,7 @@ Swin's `relative_position_bias_table` for windows of 7x7 tokens has 169 rows, on
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -67,44 +67,29 @@ def start_on_positions(shifts: Shifts) -> tuple[tuple[StartedHead, ...], tuple[s
 
 
 def bias_tables(network: nn.Module, layers: Mapping[str, StartLayer]) -> dict[str, Any]:
-    """The modules with a table of biases for each displacement, by the layer that adds it.
+    """The modules with a table of biases for each displacement in a window, by the layer that adds it.
 
     Raises:
-        UnsupportedError: several layers add the same table, so that their heads cannot take offsets apart (C2A604).
+        UnsupportedError: several layers add the same table, so that their heads cannot take offsets apart, or the
+            windows of layers differ in size (C2A604).
     """
-    modules: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for name, part in network.named_modules():
-        if isinstance(table := getattr(part, TABLE, None), Tensor):
+        if isinstance(table := getattr(part, TABLE, None), Tensor) and hasattr(part, "window_size"):
             around = name if name in layers else name.rpartition(".")[0]
-            layer_names = [each for each in layers if f"{each}.".startswith(f"{around}." if around else "")]
-            if len(layer_names) > 1 or any(each in modules for each in layer_names):
-                reason = f"{name}: {len(layer_names)} layers add the same table of biases"
+            users = [each for each in layers if f"{each}.".startswith(f"{around}." if around else "")]
+            if len(users) > 1 or not tables.keys().isdisjoint(users):
+                reason = f"{name}: {len(users)} layers add the same table of biases"
                 remedy = "Give each layer a table of its own, or take another network."
                 raise UnsupportedError("C2A604", reason, remedy)
-            if layer_names and len(table) - math.prod(2 * side - 1 for side in window_sides(part)) in (0, 3):
-                modules[layer_names[0]] = part
-    return modules
-
-
-def window_sides(part: Any) -> tuple[int, ...]:
-    """The sides of the window whose displacements a table has."""
-    window = getattr(part, "window_size", None)
-    side = (math.isqrt(len(getattr(part, TABLE))) + 1) // 2  # torchvision's MaxViT does not say it
-    return tuple(window) if isinstance(window, Sequence) else (side, side)
-
-
-def common_window(tables: Mapping[str, Any]) -> tuple[int, ...]:
-    """The sides of the windows of all layers.
-
-    Raises:
-        UnsupportedError: they have several (C2A604).
-    """
-    windows = {window_sides(part) for part in tables.values()}
+            if users and len(table) - math.prod(2 * side - 1 for side in part.window_size) in (0, 3):
+                tables[users[0]] = part
+    windows = {tuple(part.window_size) for part in tables.values()}
     if len(windows) > 1:
         reason = f"its windows have {len(windows)} sizes"
         remedy = "Pass a larger image if the last windows are cut, or take another network."
         raise UnsupportedError("C2A604", reason, remedy)
-    return windows.pop()
+    return tables
 
 
 def start_on_biases(shifts: Shifts, tables: Mapping[str, Any]) -> tuple[StartedHead, ...]:
@@ -118,7 +103,7 @@ def start_on_biases(shifts: Shifts, tables: Mapping[str, Any]) -> tuple[StartedH
     places = kernel.grid_of([2 * side - 1 for side in shifts.sides]).key_coordinates().double()
     displacements = torch.tensor(shifts.sides) - 1 - places  # key - query
     for name, holder in tables.items():
-        table, layer = getattr(holder, TABLE).detach(), shifts.layers[name]
+        table, layer = getattr(holder, TABLE).detach(), shifts.trial.layers[name]
         for head, offset in enumerate(shifts.offsets[name]):
             distances = (displacements - torch.tensor(offset)).square().sum(-1)
             table[: len(distances), head] = (-shifts.alpha * distances).to(table)

@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,55 @@ class Trace(NamedTuple):
     tokens: dict[str, Tensor]
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A network that gets a start, its layers by name, and the inputs on which it is run meanwhile."""
+
+    network: nn.Module
+    layers: Mapping[str, StartLayer]
+    inputs: Any
+
+    def run(self, action: Callable[[StartLayer, Tensor], None], seed: int | None = None) -> None:
+        """Runs the network; before each layer calls `action` with the tokens that it takes, (images, tokens, width).
+
+        What the network draws begins at the seed.
+        """
+
+        def before(layer: StartLayer, module: nn.Module, args: Any, kwargs: Any) -> None:
+            first = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+            batch_second = getattr(module, "batch_first", True) is False
+            action(layer, first.transpose(0, 1) if batch_second else first)
+
+        with ExitStack() as hooks:
+            for layer in self.layers.values():
+                hook = layer.module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
+                hooks.enter_context(hook)
+            call_network(self.network, self.inputs, seed)
+
+    def trace(self, seed: int | None = None) -> Trace:
+        """The order of the modules and the tokens of the layers in a run.
+
+        Raises:
+            UsageError: it fails (C2A009).
+            UnsupportedError: a layer runs twice (C2A604).
+        """
+        trace = Trace([], {})
+
+        def record_tokens(layer: StartLayer, tokens: Tensor) -> None:
+            if layer.name in trace.tokens:
+                reason = f"{layer.name} runs twice, on tokens of two depths"
+                raise UnsupportedError("C2A604", reason, "Take a network in which each layer runs once.")
+            trace.tokens[layer.name] = tokens.detach().clone()
+
+        with ExitStack() as hooks, running(self.network, self.inputs):
+            for name, module in self.network.named_modules():
+                if isinstance(module, Writer):
+                    hooks.enter_context(module.register_forward_hook(lambda *_, name=name: trace.order.append(name)))
+            self.run(record_tokens, seed)
+        return trace
+
+
 def start_inputs(network: nn.Module, example: Any) -> Any:
     """The inputs for a run: the example, or two images of noise of its size or of the size read from the network.
 
@@ -49,62 +99,17 @@ def start_inputs(network: nn.Module, example: Any) -> Any:
     return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(next(network.parameters()))
 
 
-def trace_run(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any, seed: int | None = None) -> Trace:
-    """Runs a network and records the order of its modules; what it draws begins at the seed.
-
-    Raises:
-        UsageError: it fails (C2A009).
-        UnsupportedError: a layer runs twice (C2A604).
-    """
-    trace, names = Trace([], {}), {module: name for name, module in network.named_modules()}
-
-    def record_order(module: nn.Module, args: Any, output: Tensor) -> None:
-        trace.order.append(names[module])
-
-    def record_tokens(layer: StartLayer, tokens: Tensor) -> None:
-        if layer.name in trace.tokens:
-            reason = f"{layer.name} runs twice, on tokens of two depths"
-            raise UnsupportedError("C2A604", reason, "Take a network in which each layer runs once.")
-        trace.tokens[layer.name] = tokens.detach().clone()
-
-    with ExitStack() as hooks, running(network, inputs):
-        for module in names:
-            if isinstance(module, Writer):
-                hooks.enter_context(module.register_forward_hook(record_order))
-        hooks.enter_context(before_layers(layers, record_tokens))
-        call_network(network, inputs, seed)
-    return trace
-
-
-@contextmanager
-def before_layers(layers: Mapping[str, StartLayer], action: Callable[[StartLayer, Tensor], None]) -> Iterator[None]:
-    """Within the block `action` is called before each layer with the tokens that it takes, (images, tokens, width)."""
-
-    def before(layer: StartLayer, module: nn.Module, args: Any, kwargs: Any) -> None:
-        first = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        batch_second = getattr(module, "batch_first", True) is False
-        action(layer, first.transpose(0, 1) if batch_second else first)
-
-    with ExitStack() as hooks:
-        for layer in layers.values():
-            hook = layer.module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
-            hooks.enter_context(hook)
-        yield
-
-
-def check_same_tokens(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any, trace: Trace) -> None:
+def check_same_tokens(trial: Trial, trace: Trace) -> None:
     """Raises: UnsupportedError: two runs on one input have other tokens, so that no table tells where they are."""
-    second = trace_run(network, layers, inputs, OTHER_DRAW).tokens
+    second = trial.trace(OTHER_DRAW).tokens
     pairs = [(tokens, second[name]) for name, tokens in trace.tokens.items() if name in second]
     if not all(a.shape == b.shape and torch.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in pairs):
-        reason = f"{type(network).__name__} drops or shuffles tokens at random, as masked autoencoders do"
+        reason = f"{type(trial.network).__name__} drops or shuffles tokens at random, as masked autoencoders do"
         remedy = "Keep all of them (mask_ratio=0), and pass an example_input that fixes their order: ViTMAE's noise."
         raise UnsupportedError("C2A604", reason, remedy)
 
 
-def check_grid_tokens(
-    network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any, trace: Trace, count: int
-) -> None:
+def check_grid_tokens(trial: Trial, trace: Trace, count: int) -> None:
     """Raises: UnsupportedError: one of the last `count` tokens is not on the grid: other images leave it as it is."""
     generator = torch.Generator().manual_seed(1)  # not that of `start_inputs`
 
@@ -112,29 +117,28 @@ def check_grid_tokens(
         noise = torch.randn(tensor.shape, generator=generator)
         return tensor + noise.to(tensor) if tensor.is_floating_point() and tensor.ndim > 2 else tensor
 
-    name = next(iter(layers))
-    other = trace_run(network, layers, tree_map_only(Tensor, with_noise, inputs)).tokens[name]
+    name = next(iter(trial.layers))
+    other = replace(trial, inputs=tree_map_only(Tensor, with_noise, trial.inputs)).trace().tokens[name]
     changed = (trace.tokens[name] != other).any(2).any(0)
     if changed.any() and not changed[-count:].all():
         reason = f"{name}: {int((~changed[-count:]).sum())} of its last {count} tokens do not depend on the images"
         raise UnsupportedError("C2A604", reason, "Take a network whose last tokens are its grid, row by row.")
 
 
-def layers_on_table(
-    network: nn.Module, layers: Mapping[str, StartLayer], trace: Trace
-) -> tuple[dict[str, StartLayer], tuple[str, ...]]:
+def layers_on_table(trial: Trial, trace: Trace) -> tuple[dict[str, StartLayer], tuple[str, ...]]:
     """The layers whose tokens have the most common shape, and a sentence for each other layer.
 
     Raises:
         UnsupportedError: there is none (C2A604).
     """
+    layers = trial.layers
     shapes = {
         name: tuple(tokens.shape[1:])
         for name, tokens in trace.tokens.items()
         if tokens.ndim == 3 and tokens.shape[2] == layers[name].query.shape[1]
     }
     if not shapes:
-        reason = f"no layer of {type(network).__name__} attends among (images, tokens, width)"
+        reason = f"no layer of {type(trial.network).__name__} attends among (images, tokens, width)"
         remedy = "Name the parts with parts=Parts(...), or pass an example_input of that form."
         raise UnsupportedError("C2A604", reason, remedy)
     usual, _ = Counter(shapes.values()).most_common(1)[0]
@@ -145,10 +149,8 @@ def layers_on_table(
     return {name: layer for name, layer in layers.items() if shapes.get(name) == usual}, tuple(notes)
 
 
-def token_sides(
-    network: nn.Module, inputs: Any, layer: str, rows: int, tokens: int, sides_argument: tuple[int, ...] | None
-) -> tuple[int, ...]:
-    """The sides of the grid of a layer's tokens: `sides_argument`, or read from a run.
+def token_sides(trial: Trial, rows: int, tokens: int, sides_argument: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The sides of the grid of the first layer's tokens: `sides_argument`, or read from a run.
 
     Raises:
         UsageError: nothing tells them, or the rows of the table or the tokens are not a grid and leading ones (C2A503).
@@ -156,7 +158,8 @@ def token_sides(
     """
     sides = sides_argument or ()
     if sides_argument is None:
-        (read,) = read_network(network, inputs, Selection((literally(layer),)))
+        layer = next(iter(trial.layers))
+        (read,) = read_network(trial.network, trial.inputs, Selection((literally(layer),)))
         if read.tokens is None:
             raise UnsupportedError("C2A604", f"{layer}: {read.unread or read.unplaced}", "Take another network.")
         sides = read.tokens.sides

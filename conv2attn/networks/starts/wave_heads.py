@@ -29,7 +29,7 @@ def write_waves(shifts: Shifts, table: Tensor, count: int, leading: bool) -> Ten
     Every row has mean zero. Leading tokens get no waves.
     """
     waves = kernel.waves(shifts.sides, count)
-    write_positions(shifts.network, table, waves, leading)
+    write_positions(shifts.trial.network, table, waves, leading)
     odds = list[float]()
 
     def measure(layer: StartLayer, tokens: Tensor) -> None:
@@ -38,7 +38,7 @@ def write_waves(shifts: Shifts, table: Tensor, count: int, leading: bool) -> Ten
 
     shifts.run(measure)
     waves = waves * math.sqrt(SHARE / (1 - SHARE) / odds[0])
-    write_positions(shifts.network, table, waves, leading)
+    write_positions(shifts.trial.network, table, waves, leading)
     return waves
 
 
