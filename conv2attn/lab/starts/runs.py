@@ -131,11 +131,10 @@ def displacements(network: nn.Module, images: Tensor) -> Tensor:
     attention = torch.stack([maps.double().mean(0) for maps in captured if isinstance(maps, Tensor)])
     side = math.isqrt(attention.shape[-1])
     attention = attention[..., -side * side :, -side * side :]
-    offsets = (kernel.grid_of((side, side)).displacements() + side - 1).flatten(0, 1)
-    bins = (offsets[:, 0] * (2 * side - 1) + offsets[:, 1]).expand(*attention.shape[:2], -1)
-    zeros = attention.new_zeros(*attention.shape[:2], (2 * side - 1) ** 2)
-    counts = zeros.scatter_add(-1, bins, torch.ones_like(bins, dtype=torch.float64))
-    return (zeros.scatter_add(-1, bins, attention.flatten(2)) / counts).unflatten(-1, (2 * side - 1, 2 * side - 1))
+    places = kernel.grid_of((side, side)).displacements().flatten(0, 1) + side - 1
+    bins = places @ torch.tensor([2 * side - 1, 1])
+    sums = attention.new_zeros(*attention.shape[:2], (2 * side - 1) ** 2).index_add(-1, bins, attention.flatten(2))
+    return (sums / bins.bincount()).unflatten(-1, (2 * side - 1, 2 * side - 1))
 
 
 def head_changes(start: Start | None, before: Tensor, after: Tensor) -> dict[str, Any]:
@@ -146,11 +145,8 @@ def head_changes(start: Start | None, before: Tensor, after: Tensor) -> dict[str
     row: dict[str, Any] = {"heads": before.shape[0] * before.shape[1]}
     row["shifts_before"], row["shifts_after"] = (int((maps.amax(-1) >= LOCAL).sum()) for maps in inner)
     if start is not None:
-        layers = list(dict.fromkeys(head.layer for head in start.heads))
-        planted = torch.full(before.shape[:2], -1)
-        for head in start.heads:
-            row_, column = head.offset
-            planted[layers.index(head.layer), head.head] = (row_ + 2) * 5 + column + 2
+        at = torch.tensor([head.offset for head in start.heads]) + 2  # heads are in the order of layers
+        planted = (at @ torch.tensor([5, 1])).view(before.shape[:2])
         masses = [maps.gather(-1, planted[..., None]) for maps in inner]
         row["mass_before"], row["mass_after"] = (round(float(mass.mean()), 4) for mass in masses)
         row["kept"] = int((inner[1].argmax(-1) == planted).sum())

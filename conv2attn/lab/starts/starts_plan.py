@@ -8,28 +8,14 @@ single pixels and seen 6 times, and changed when the first run had learned nothi
 from dataclasses import dataclass
 from typing import Literal, final
 
-START_ARMS = (
-    "default",
-    "shift-3-2",
-    "default/torch",
-    "shift-3-2/torch",
-    "mimetic",
-    "written",
-    "positions",
-    "shift-3-1",
-    "shift-3-4",
-    "shift-5-2",
-    "shift-5-1",
-    "shift-5-4",
-    "mimetic/torch",
-    "far-2/torch",
-    "random-2/torch",
-    "image-2/torch",
-    "random-1/torch",
-    "random-4/torch",
-    "strong-3/torch",
-    "faster-5/torch",
-)
+CORE = ("default", "shift-3-2", "default/torch", "shift-3-2/torch")
+REST = ("mimetic", "written", "positions", "shift-3-1", "shift-3-4", "shift-5-2", "shift-5-1", "shift-5-4")
+ANCHORS = ("default/torch", "mimetic", "mimetic/torch", "shift-3-2/torch")
+CONTROLS = (*ANCHORS, "far-2/torch", "random-2/torch", "image-2/torch")
+CAUSES = ("random-1/torch", "random-4/torch", "strong-3/torch", "faster-5/torch")
+LASTING = ("default/torch", "shift-3-2/torch", "far-2/torch", "random-2/torch", "image-2/torch")
+OF_TIMM = ("default/torch", "shift-3-2/torch", "image-2/torch")
+START_ARMS = tuple(dict.fromkeys((*CORE, *REST, *CONTROLS, *CAUSES)))
 """Starts, the most telling of the first plan first; `arms.ARMS` says what each does. `default` draws linear layers
 with deviation 0.02, as vision transformers do; `/torch` as torch does, by their widths."""
 START_SEEDS = (0, 1, 2, 3, 4)
@@ -76,7 +62,7 @@ class TrainingSize:
     data: str
     images: int
     epochs: int
-    arms: tuple[str, ...] = START_ARMS
+    arms: tuple[str, ...]
     seeds: tuple[int, ...] = START_SEEDS
     anchors: tuple[str, ...] = ()
 
@@ -86,10 +72,6 @@ class TrainingSize:
         return f"{self.data} {self.images} x {self.epochs}"
 
 
-CORE, REST = START_ARMS[:4], START_ARMS[4:12]
-ANCHORS = ("default/torch", "mimetic", "mimetic/torch", "shift-3-2/torch")
-CONTROLS = (*ANCHORS, "far-2/torch", "random-2/torch", "image-2/torch")
-CAUSES = ("random-1/torch", "random-4/torch", "strong-3/torch", "faster-5/torch")
 TRAINING_SIZES = (
     TrainingSize("fashion-mnist", 2000, 10, CORE),
     TrainingSize("digits", 500, 60, CORE),
@@ -102,17 +84,8 @@ TRAINING_SIZES = (
     TrainingSize("fashion-mnist", 500, 20, REST),
     TrainingSize("fashion-mnist", 500, 20, (*CONTROLS, *CAUSES), CONTROL_SEEDS, ANCHORS),
     TrainingSize("fashion-mnist", 2000, 10, CONTROLS, CONTROL_SEEDS, ANCHORS),
-    TrainingSize(
-        "fashion-mnist", 500, 60, ("default/torch", *CONTROLS[3:]), CONTROL_SEEDS, ("default/torch", "shift-3-2/torch")
-    ),
-    TrainingSize(
-        "fashion-mnist/timm",
-        500,
-        20,
-        ("default/torch", "shift-3-2/torch", "image-2/torch"),
-        CONTROL_SEEDS[:3],
-        ("default/torch", "shift-3-2/torch"),
-    ),
+    TrainingSize("fashion-mnist", 500, 60, LASTING, CONTROL_SEEDS, LASTING[:2]),
+    TrainingSize("fashion-mnist/timm", 500, 20, OF_TIMM, CONTROL_SEEDS[:3], OF_TIMM[:2]),
 )
 """The training sets in the order of their runs. 10,000 images are seen three times and 60,000 once, by the most telling
 arms, which is what two cores can afford."""

@@ -78,15 +78,14 @@ def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1, data: st
     """
     done = accuracies_of(rows)
     for size in TRAINING_SIZES:
-        if data not in (None, size.data):
-            continue
-        arms = [arm for arm in size.arms if START_ARMS.index(arm) % parts == part]
-        rates = {arm: best_rate(rows, size.data, arm) for arm in arms}
-        keys = [key for key in rate_keys(size.data) if key.arm in arms and rates[key.arm] is None]
-        for seed in size.seeds:
-            chosen = [(arm, rate) for arm, rate in rates.items() if rate is not None]
-            keys += [RunKey(size.data, size.images, size.epochs, arm, rate, seed) for arm, rate in chosen]
-        yield from (key for key in keys if key.text not in done)
+        if data in (None, size.data):
+            arms = [arm for arm in size.arms if START_ARMS.index(arm) % parts == part]
+            rates = {arm: best_rate(rows, size.data, arm) for arm in arms}
+            keys = [key for key in rate_keys(size.data) if rates.get(key.arm, 0.0) is None]
+            for seed, (arm, rate) in product(size.seeds, rates.items()):
+                if rate is not None:
+                    keys.append(RunKey(size.data, size.images, size.epochs, arm, rate, seed))
+            yield from (key for key in keys if key.text not in done)
 
 
 def complete_starts(
@@ -146,17 +145,14 @@ class Starts(Report):
 def _(starts: Starts, verbose: bool = False) -> Document:
     """A row for each arm and size, and the accuracies by which rates were chosen; verbose: rows and columns too."""
     arms = [(size, arm) for size in TRAINING_SIZES for arm in size.arms]
-    controls = tuple(control_cells(starts, size, arm) for size, arm in arms if size.anchors)
     done, planned = sum(len(starts.runs_of(*each)) for each in arms), sum(len(size.seeds) for size, _ in arms)
     summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
-    accuracies = accuracies_of(starts.rows)
-    shares = {key.text: accuracies.get(key.text) for data in CHOSEN_AT for key in rate_keys(data)}
-    rates: dict[tuple[str, str], list[str]] = {}
-    for (data, _, _, arm, *_), share in shares.items():
-        rates.setdefault((data, arm), []).append("-" if share is None else f"{100 * share:.2f}")
-    tested, chosen = sum(row["held_out"] == "0" for row in starts.rows), sum(s is not None for s in shares.values())
-    counts = f"{tested} on the test images, {chosen} that chose a rate, {len(starts.rows) - tested - chosen} of rates"
+    controls = tuple(control_cells(starts, size, arm) for size, arm in arms if size.anchors)
     compared = sum(cell != "-" for row in controls for cell in row[4:])
+    accuracies, rates = accuracies_of(starts.rows), dict[tuple[str, str], list[str]]()
+    for key in (key for data in CHOSEN_AT for key in rate_keys(data)):
+        share = accuracies.get(key.text)
+        rates.setdefault((key.data, key.arm), []).append("-" if share is None else f"{100 * share:.2f}")
     blocks: list[Table | Notes] = [
         Table(
             ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept"),
@@ -164,15 +160,18 @@ def _(starts: Starts, verbose: bool = False) -> Document:
             ("runs", "kept", "shifts"),
         ),
         Notes(TABLE_NOTES),
-        *([Table(("images x epochs", "start", "runs", "accuracy", *OVER), controls)] if controls else []),
-        *([Notes((f"over: gain over this start, seed by seed; {compared} comparisons.",))] if controls else []),
-        Table(
-            ("data", "start", *(f"validation at {rate:g}" for rate in START_RATES)),
-            tuple((*each, *cells) for each, cells in rates.items()),
-        ),
     ]
+    if controls:
+        blocks.append(Table(("images x epochs", "start", "runs", "accuracy", *OVER), controls))
+        blocks.append(Notes((f"over: gain over this start, seed by seed; {compared} comparisons.",)))
+    columns = ("data", "start", *(f"validation at {rate:g}" for rate in START_RATES))
+    blocks.append(Table(columns, tuple((*each, *cells) for each, cells in rates.items())))
     if verbose:
-        blocks.append(Notes((f"{len(starts.rows)} rows: {counts} dropped",)))
+        tested = sum(row["held_out"] == "0" for row in starts.rows)
+        chosen = sum(cell != "-" for cells in rates.values() for cell in cells)
+        dropped = len(starts.rows) - tested - chosen
+        counts = f"{tested} on the test images, {chosen} that chose a rate, {dropped} of rates dropped"
+        blocks.append(Notes((f"{len(starts.rows)} rows: {counts}",)))
         blocks.append(Table(("column", "what it is"), (*MEANINGS.items(),)))
     return Document((summary,), tuple(blocks))
 
@@ -187,7 +186,7 @@ OVER = tuple(f"over {anchor}" for anchor in ANCHORS)
 
 def control_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
     """The row of an arm beside the anchors of its size: training set, arm, runs, accuracy, gain over each anchor."""
-    gains = [starts.gain(size, arm, anchor) if anchor in size.anchors else "-" for anchor in ANCHORS]
+    gains = [starts.gain(size, arm, anchor) for anchor in ANCHORS]
     shares = [*starts.accuracies(size, arm).values()]
     return (size.text, arm, f"{len(shares)} of {len(size.seeds)}", mean_and_error(shares), *gains)
 
