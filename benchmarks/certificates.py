@@ -1,9 +1,10 @@
-"""`python -m benchmarks.certificates`: seconds of processor and memory of `certify`, its parts apart.
+"""`python -m benchmarks.certificates`: seconds of processor and memory of `certify`, its parts apart, and of formulas.
 
 Each network in a fresh process and on one thread, the least of three runs in a warm process: networks with random
 weights beside their conversions, one image. `python -m benchmarks.certificates NAME SIDE` prints one as JSON.
 """
 
+import copy
 import importlib
 import json
 import math
@@ -20,6 +21,7 @@ from torch import nn
 
 import conv2attn
 from benchmarks.processes import MIB, apart, peak_bytes
+from conv2attn.equality.fingerprint import identify
 from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.report.markup import markdown_table
 
@@ -38,6 +40,10 @@ HEAD = """Seconds of the processor in a warm process, the least of three runs, r
 compares the layers as values, `walk` compares the networks object by object, `runs` copies and runs both. Memory is
 what the resident set grows by beside the two networks."""
 MORE = 1536  # MiB that may be taken beside the two networks
+FORMULAS = {"a copy": 100, "a copy with one weight changed": 25}
+"""What a network is compared with as formulas, and how many plain calls that may cost."""
+ABOUT_FORMULAS = """Two networks as formulas over secret primes: a copy is the same formula, a copy with one weight
+changed is told apart. The cost is that of so many calls of the network, on one thread, in one process."""
 
 
 @contextmanager
@@ -81,6 +87,30 @@ def measure(name: str, side: int, repeats: int = 3) -> dict[str, Any]:
     return {"network": name, "side": side, **min(runs, key=lambda run: run["whole"]), "mebibytes": more}
 
 
+def measure_formulas(name: str, side: int, repeats: int = 3) -> str:
+    """Measures the comparison as formulas here, as Markdown."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    original, image, cells = ResNet(PLANS[name]).eval(), torch.rand(1, 3, side, side), list[list[str]]()
+    call = min(seconds_of(torch.no_grad()(original), image)[0] for _ in range(10))
+    for other, wanted in FORMULAS.items():
+        second = copy.deepcopy(original)
+        if other != "a copy":
+            next(second.parameters()).data.flatten()[0].mul_(2)
+        runs = [seconds_of(identify, original, second, image) for _ in range(repeats)]
+        seconds, found = min(runs, key=lambda run: run[0])
+        assert found.equal is (other == "a copy"), found
+        cells.append([f"{name} and {other}", str(side), f"{seconds:.2f}", f"{seconds / call:.0f}", str(wanted)])
+    return markdown_table(("networks", "side", "whole, s", "plain calls", "wanted"), cells)
+
+
+def seconds_of(function: Callable[..., Any], *args: Any) -> tuple[float, Any]:
+    """The seconds of processor of a call, and what it returns."""
+    began = time.process_time()
+    result = function(*args)
+    return time.process_time() - began, result
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """As Markdown."""
     head = ("network", "side", *(f"{part}, s" for part in PARTS), "whole, s", "wanted, s", "MiB more", "wanted, MiB")
@@ -103,4 +133,5 @@ if __name__ == "__main__":
         print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
     else:
         names, side = ([*PLANS][:1], 32) if "--quick" in sys.argv else ([*WANTED], 224)
-        print(f"{HEAD}\n\n{table([apart('certificates', name, side) for name in names])}")
+        print(f"{HEAD}\n\n{table([apart('certificates', name, side) for name in names])}\n")
+        print(f"{ABOUT_FORMULAS}\n\n{measure_formulas(names[-2:][0], side)}")

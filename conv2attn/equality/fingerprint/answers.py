@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.residues import Residues
-from conv2attn.equality.fingerprint.tensors import FieldTensor, Store, digest
+from conv2attn.equality.fingerprint.tensors import FieldTensor, Store
 from conv2attn.torch_internals import tree_leaves, tree_map
 
 MOST_HELD = 1 << 27
@@ -86,7 +86,7 @@ class Answers:
                 return type(value), value
             form = (tuple(value.size()), tuple(value.stride()), value.dtype)
             if not isinstance(value, FieldTensor) or not run.numbers.depends(value):
-                return "real", *form, digest(run.numbers.real(value))
+                return "real", *form, run.field.digest(run.numbers.real(value))
             number = self.number(value.field_store)
             full = full or number is None
             return number, *form, value.storage_offset(), stores.index(id(value.field_store))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint.plain_calls import called
 from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.run import Run
@@ -58,19 +59,19 @@ class PlainRun:
     references: list[Any]
 
 
-def plain_run(network: Network, images: Tensor) -> PlainRun:
-    """Calls a network twice with real numbers: alone, and with its operators written down.
+def plain_run(network: Network, images: Tensor, before: tuple[Any, list[Tensor]] | None = None) -> PlainRun:
+    """Calls a network with real numbers, its operators written down; it must return what another call returns.
 
+    Args:
+        before: what that call returned; by default it is made first.
     Raises:
         Undecided: it raises, its operators cannot be written down, or both calls return different numbers.
     """
-    before = state_of(network)
-    alone, outputs = list[Tensor](), list[Tensor]()
+    state, outputs = state_of(network), list[Tensor]()
     image, log = images.clone(), Log()
     log.trace.make(image)
     try:
-        with torch.no_grad():
-            form = taken_apart(network(images.clone()), alone)
+        form, alone = before or called(network, images)
         with torch.no_grad(), eagerly(), log:
             again = taken_apart(network(image), outputs)
         if log.failures:
@@ -81,9 +82,9 @@ def plain_run(network: Network, images: Tensor) -> PlainRun:
     except Exception as error:
         raise Undecided(raised(error)) from error
     same = again == form and forms(alone) == forms(outputs)
-    if not same or not alike([each.detach() for each in alone], [each.detach() for each in outputs]):
+    if not same or not alike(alone, [each.detach() for each in outputs]):
         raise Undecided("two plain calls are not the same")
-    return PlainRun(before, form, outputs, image, log.trace.log, references)
+    return PlainRun(state, form, outputs, image, log.trace.log, references)
 
 
 def raised(error: Exception) -> str:

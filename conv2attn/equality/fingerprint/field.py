@@ -45,6 +45,7 @@ class Field:
         self.kept: dict[tuple[str, torch.dtype], Residues] = {}
         self.kept_numbers = 0
         self.answers = Answers()
+        self.digests: dict[tuple[Any, ...], tuple[Tensor, str]] = {}
         self.oracle_values, self.degree = 0, 0
         self.size_bits, self.halvings, self.odd_divisor = 0.0, 0.0, 1
 
@@ -53,6 +54,17 @@ class Field:
         if self.progress is not None:
             primes = f"{self.count} prime{'s' * (self.count > 1)}"
             self.progress(place, operators, f"formulas modulo {primes}")
+
+    def digest(self, numbers: Tensor) -> str:
+        """A hash of the numbers of a dense tensor, computed once until `forget`."""
+        key = (numbers.data_ptr(), numbers.is_neg(), tuple(numbers.size()), numbers.stride(), numbers.dtype)
+        if key not in self.digests:
+            self.digests[key] = numbers, digest(numbers)
+        return self.digests[key][1]
+
+    def forget(self) -> None:
+        """Forgets hashes: an operator may write to what was hashed."""
+        self.digests.clear()
 
     def note(self, *operands: Residues) -> None:
         """Keeps the largest degree, size and denominator so far, on which the chance of a wrong answer depends."""
@@ -96,7 +108,7 @@ class Field:
             raise Undecided(f"constants of dtype {numbers.dtype}")
         if numbers.numel() < WORTH_KEEPING:
             return self.encode_anew(numbers)
-        key = digest(numbers), numbers.dtype
+        key = self.digest(numbers), numbers.dtype
         if key not in self.kept:
             found = self.encode_anew(numbers.flatten())
             self.kept_numbers += found.values.numel()

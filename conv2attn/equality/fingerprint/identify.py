@@ -87,7 +87,7 @@ def identify(
         check_images(images)
         ours, theirs = own_copy(first), own_copy(second)
         watched = watch(ours, theirs, images)
-        plain = [plain_run(each, images) for each in (ours, theirs)]
+        plain = [plain_run(each, images, result) for each, result in zip((ours, theirs), watched, strict=True)]
 
         def agree(field: Field) -> bool:
             pairs = zip((ours, theirs), plain, strict=True)
@@ -102,9 +102,10 @@ def identify(
                 raise Undecided(f"more than {MOST} primes would be needed for a formula of {degree}")
             field = Field(max(needed, FEWEST), bits, progress)
             same = agree(field)
-        if not alike(watched, both_ways(ours, theirs, images)):
+        results = both_ways(ours, theirs, images)
+        if not alike(watched, results):
             raise Undecided("a call of one network changes what the other computes")
-        if same and far_apart(ours, theirs, images):
+        if same and far_apart(ours, theirs, images, results):
             raise Undecided("numbers contradict equal formulas: please report this")
     except Undecided as error:
         return Identification(None, size, str(error))

@@ -62,23 +62,35 @@ def noise_like(images: Tensor) -> Tensor:
     return torch.empty_like(images).copy_(noise)
 
 
-def far_apart(first: Network, second: Network, images: Tensor) -> bool:
-    """Whether the two are far apart on some of five images, near and far."""
+def far_apart(first: Network, second: Network, images: Tensor, results: list[tuple[Any, list[Tensor]]]) -> bool:
+    """Whether the two are far apart on some of five images, near and far.
+
+    Args:
+        results: what both return on `images` themselves.
+    """
     noise = noise_like(images)
-    for each in (images, noise, noise * 100, images * 100, images * -100):
-        results: list[list[Tensor] | None] = []
-        for network in (first, second):
-            try:
-                results.append([leaf.double() for leaf in called(network, each)[1]])
-            except Exception:
-                results.append(None)
-        one, other = results
-        if (one is None) != (other is None):
+    others = (noise, noise * 100, images * 100, images * -100)
+    pairs = ((leaves_of(first, each), leaves_of(second, each)) for each in others)
+    return far(results[0][1], results[1][1]) or any(far(*each) for each in pairs)
+
+
+def leaves_of(network: Network, images: Tensor) -> list[Tensor] | None:
+    """The tensors that a network returns; None where it raises."""
+    try:
+        return called(network, images)[1]
+    except Exception:
+        return None
+
+
+def far(first: list[Tensor] | None, second: list[Tensor] | None) -> bool:
+    """Whether one of two results raised, or some tensors of them are far apart."""
+    if (first is None) != (second is None):
+        return True
+    for a, b in zip(first or (), second or (), strict=False):
+        if a.shape != b.shape:
             return True
-        for a, b in zip(one or (), other or (), strict=False):
-            if a.shape != b.shape:
-                return True
-            finite = a.numel() and bool(a.isfinite().all() and b.isfinite().all())
-            if finite and (a - b).abs().max() > FAR * (a.abs().max() + b.abs().max()):
-                return True
+        one, other = a.double(), b.double()
+        finite = a.numel() and bool(one.isfinite().all() and other.isfinite().all())
+        if finite and (one - other).abs().max() > FAR * (one.abs().max() + other.abs().max()):
+            return True
     return False

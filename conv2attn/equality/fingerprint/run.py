@@ -57,7 +57,7 @@ class Run(TorchDispatchMode):
 
     def __init__(self, field: Field, base: torch.dtype, plan: list[tuple[Any, ...]]):
         super().__init__()
-        self.field, self.plan, self.trace = field, plan, Trace()
+        self.field, self.plan, self.trace = field, plan, Trace(field.digest)
         self.numbers = Numbers(self, field, base)
         self.failures: list[str] = []
         self.depth = 0
@@ -86,6 +86,7 @@ class Run(TorchDispatchMode):
         """An operator, held to the plan where it is the network's own and not a part of another."""
         try:
             with DisableTorchFunctionSubclass():
+                self.field.forget()
                 return self.handle(func, args, kwargs) if not main or self.depth else self.planned(func, args, kwargs)
         except BaseException as error:
             self.fail(error, func)
@@ -106,6 +107,7 @@ class Run(TorchDispatchMode):
             other = "the same with other arguments" if plan and plan[0] == inputs[0] else spoken(inputs[0])
             raise Undecided(f"the network calls other functions than in a plain run: there {there}, here {other}")
         out = self.relaid(self.handle(func, args, kwargs), plan[2])
+        self.field.forget()
         self.trace.result(func, inputs, out, sources)
         if self.trace.log[place] != plan:
             raise Undecided(f"{spoken(func)} returns another shape or dtype than in a plain run")

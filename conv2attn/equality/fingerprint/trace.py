@@ -15,6 +15,7 @@ and offset.
 ('aten.relu.default', 0, (1, (2,), (1,)))
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,9 +44,14 @@ def spoken(operator: object) -> str:
 
 
 class Trace:
-    """The operators of one call; storages are numbered in the order of their making."""
+    """The operators of one call; storages are numbered in the order of their making.
 
-    def __init__(self) -> None:
+    Args:
+        digest: a hash of the numbers of a tensor.
+    """
+
+    def __init__(self, digest: Callable[[Tensor], str] = digest) -> None:
+        self.digest = digest
         self.made: dict[int, int] = {}
         self.kept: list[Any] = []  # so that no key is used again
         self.log: list[tuple[Any, ...]] = []
@@ -77,7 +83,7 @@ class Trace:
             raise Undecided("a tensor made out of sight, as in a thread")
         if value.numel() and not value.untyped_storage().data_ptr():
             raise Undecided("a tensor without memory")
-        return (digest(value), *form[:3])
+        return (self.digest(value), *form[:3])
 
     def make(self, tensor: Tensor, anew: bool = False) -> None:
         """Gives the storage of a tensor its number."""
