@@ -92,3 +92,17 @@ def test_a_write_to_an_answer_does_not_change_it():
         return first + second + (x + 1)
 
     assert identify(writing, lambda x: 6 * x + 6, IMAGE).equal
+
+
+def test_a_constant_that_is_written_to_is_another_one():
+    """Its memory stays, and so what is remembered of it must not."""
+
+    def network(x):
+        constant = torch.ones(5000)
+        before = x.sum() * constant
+        constant.add_(1)
+        return before, x.sum() * constant
+
+    image = torch.rand(1, 3)
+    assert identify(network, lambda x: (x.sum() * torch.ones(5000), x.sum() * torch.full((5000,), 2.0)), image).equal
+    assert identify(network, lambda x: (x.sum() * torch.ones(5000),) * 2, image).equal is False
