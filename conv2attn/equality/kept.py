@@ -24,6 +24,7 @@ from torch import Tensor, fx, nn
 from conv2attn.equality.twins import ATOMS, BUILT_IN, OF_CONVERSION, OF_GRAPHS, TYPES, WITHOUT_STATE, same_bits
 
 FIXED = (*ATOMS, *TYPES, float, complex, re.Pattern, Enum)
+NOTES_OF_GRAPHS = (*OF_CONVERSION, *OF_GRAPHS)
 HEAP_TYPE = 1 << 9  # a flag of classes, which all those have that are written in Python
 
 
@@ -42,6 +43,7 @@ class Kept:
     def __init__(self, network: nn.Module):
         self.alive: dict[int, Any] = {}  # so that no identity is used twice
         self.restoring: list[Callable[[], None]] = []
+        self.kinds: dict[type, tuple[type, list[str]]] = {}
         left: list[Any] = [network]
         while left:
             value = left.pop()
@@ -82,9 +84,7 @@ class Kept:
 
     def object(self, value: Any) -> Iterable[Any]:
         """Keeps a container, or an object of a class that is written in Python."""
-        native = next(each for each in type(value).__mro__ if is_native(each))
-        members = (vars(kind).items() for kind in type(value).__mro__ if not is_native(kind))
-        slots = [name for name, slot in chain(*members) if isinstance(slot, types.MemberDescriptorType)]
+        native, slots = self.kind(type(value))
         held = [*self.attributes(value, slots), *self.named(value)]
         if native in (dict, OrderedDict) or isinstance(value, dict):
             return *held, *chain(*self.mapping(value))
@@ -96,11 +96,20 @@ class Kept:
             raise CannotBeKept(f"a {native.__module__}.{type(value).__qualname__}")
         return held
 
+    def kind(self, kind: type) -> tuple[type, list[str]]:
+        """The class written in C that a class is made of, and the names of its slots."""
+        if kind not in self.kinds:
+            native = next(each for each in kind.__mro__ if is_native(each))
+            members = (vars(each).items() for each in kind.__mro__ if not is_native(each))
+            slots = [name for name, slot in chain(*members) if isinstance(slot, types.MemberDescriptorType)]
+            self.kinds[kind] = native, slots
+        return self.kinds[kind]
+
     def named(self, value: Any) -> Iterable[Any]:
         """Keeps the attributes of an object; no call changes the notes of convert and the nodes of a graph."""
         if not hasattr(value, "__dict__"):
             return ()
-        left_out = {*OF_CONVERSION, *OF_GRAPHS} if isinstance(value, fx.GraphModule) else {*OF_CONVERSION}
+        left_out = NOTES_OF_GRAPHS if isinstance(value, fx.GraphModule) else OF_CONVERSION
         return [each for name, each in self.mapping(vars(value)) if name not in left_out]
 
     def mapping(self, mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
