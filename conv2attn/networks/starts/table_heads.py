@@ -50,16 +50,15 @@ def start_on_positions(shifts: Shifts) -> tuple[tuple[StartedHead, ...], tuple[s
             shifted = positions + torch.tensor(offset)
             queries = torch.cat([2 * alpha * shifted, torch.full_like(shifted[:, :1], -alpha)], 1)
             balance = (queries.norm() / keys.norm()).sqrt()
-            products = []
-            for rows, wanted in ((query_rows, root * queries / balance), (key_rows, root * keys * balance)):
-                solution = torch.linalg.lstsq(mean, wanted, driver="gelsd").solution.T
+            wanted = (root * queries / balance, root * keys * balance)
+            query, key = (torch.linalg.lstsq(mean, each, driver="gelsd").solution for each in wanted)
+            for rows, solution in ((query_rows, query), (key_rows, key)):
                 rows.zero_()
-                rows[: len(solution)] = solution.to(rows)
-                products.append(mean @ solution.T)
-            wanted = queries @ keys.T
-            error = products[0] @ products[1].T / root**2 - wanted
+                rows[: keys.shape[1]] = solution.T.to(rows)
+            scores = queries @ keys.T
+            error = (mean @ query) @ (mean @ key).T / root**2 - scores
             error = error - error.mean(1, keepdim=True)  # a softmax does not see what depends on the query alone
-            worst = max(worst, float(error.abs().max() / wanted.std()))
+            worst = max(worst, float(error.abs().max() / scores.std()))
         notes.append(f"{layer.name}: scores on mean tokens are off by {worst:.2g}")
 
     shifts.run(fit)
