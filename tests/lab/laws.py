@@ -2,22 +2,19 @@
 
 import os
 import signal
-import subprocess
-import sys
+import socket
 import time
 
 import pytest
 import torch
-from lab.cases import KINDS, quiet, small
+from forks import FORKS
+from lab.cases import KINDS, command, quiet, small
 
 import conv2attn
-from conv2attn.lab.data import read_images_of
 from conv2attn.lab.training import TrainingRun, train
+from conv2attn.lab.training.loop import Training
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
-
-COMMAND = [sys.executable, "-m", "conv2attn", "train"]
-
 
 def state_of(run):
     """The weights of a run's network."""
@@ -58,19 +55,20 @@ def test_another_seed_is_another_run(tmp_path):
     assert not same(*runs)
 
 
-def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path, monkeypatch):
-    monkeypatch.setattr("conv2attn.lab.training.loop.read_images_of", read_images_of)
+def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path):
     recipe = small("quadratic", epochs=400, learning_rate=0.01)
     options = ["--width", "16", "--heads", "4", "--layers", "2", "--hidden", "24", "--learning-rate", "0.01"]
     options += ["--data", "digits", "--train-images", "40", "--batch", "10", "--epochs", "400"]
-    folder = tmp_path / "run"
-    process = subprocess.Popen([*COMMAND, "quadratic", *options, "-o", folder], stderr=subprocess.PIPE, text=True)
+    folder, said = tmp_path / "run", tmp_path / "said"
+    process = FORKS.Process(target=command, args=(["quadratic", *options, "-o", str(folder)], said))
+    process.start()
     deadline = time.monotonic() + 60
     while not (folder / "metrics.csv").is_file() and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    told = said.read_text()
+    assert process.exitcode == 130, told
     assert "--resume" in told
     assert "Traceback" not in told
     step = TrainingRun(folder).read_checkpoint()["progress"]["step"]
@@ -82,17 +80,24 @@ def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path, monkeypatch
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
-def test_two_processes_are_one_with_the_doubled_batch(tmp_path, monkeypatch):
-    monkeypatch.setattr("conv2attn.lab.training.loop.read_images_of", read_images_of)
+def test_two_processes_are_one_with_the_doubled_batch(tmp_path):
+    """The variables of the environment are those that torchrun sets."""
     recipe = small("quadratic", dropout=0.0, images=200, batch=20, precision="float64", positions=None)
     one = train(recipe, tmp_path / "one", report=quiet)
     options = ["--width", "16", "--heads", "4", "--layers", "2", "--hidden", "24", "--dropout", "0"]
     options += ["--data", "digits", "--train-images", "200", "--batch", "20", "--epochs", "2", "--precision", "float64"]
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *COMMAND[2:]]
-    command = [sys.executable, "-m", *torchrun, "quadratic", *options, "-o", tmp_path / "two"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    arguments = ["quadratic", *options, "-o", str(tmp_path / "two")]
+    ranks = [
+        FORKS.Process(target=command, args=(arguments, tmp_path / rank, {**group, "RANK": rank, "LOCAL_RANK": rank}))
+        for rank in "01"
+    ]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join(120)
+    assert [each.exitcode for each in ranks] == [0, 0], [(tmp_path / rank).read_text() for rank in "01"]
     two = TrainingRun(tmp_path / "two")
     assert two.recipe == one.recipe
     assert one.metrics()[-1]["step"] == 20
@@ -105,12 +110,15 @@ def test_two_processes_are_one_with_the_doubled_batch(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_learns_its_images(tmp_path, kind):
+def test_every_kind_learns_its_images(tmp_path, monkeypatch, kind):
+    """The files of each epoch, which cost more than its step, are those of other tests."""
+    monkeypatch.setattr(Training, "write_files", lambda training: None)
     rate = 2e-3 if kind == "resnet" else 1e-2
     still = {"crop_padding": 0, "mirror": False, "dropout": 0.0, "weight_decay": 0.0}
     sizes = {"width": 16 if kind == "resnet" else 32, "epochs": 30 if kind == "resnet" else 60}
     recipe = small(kind, optimiser="adamw", learning_rate=rate, images=10, batch=10, **sizes, **still)
-    rows = train(recipe, tmp_path / "run", report=quiet).metrics()
+    rows = train(recipe, tmp_path / "run", report=quiet).read_checkpoint()["progress"]["rows"]
+    assert len(rows) == recipe.epochs
     assert rows[0]["train_loss"] > 1
     assert rows[-1]["train_loss"] < 0.05
     assert rows[-1]["train_accuracy"] == 1
