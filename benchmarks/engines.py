@@ -100,12 +100,14 @@ def layers(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
         ways.append(("the convolution as unfold and a product", "the convolution", Unfolded(conv), None))
         yield f"{channels} channels, k3 at {side}", torch.randn(1, channels, side, side), conv, ways
     for channels, kernel, wanted in ((144, 3, 3.0), (96, 7, 5.0)):
+        side = 8 if quick else 56
         conv = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels, bias=False)
         depthwise: list[Way] = [
             (f"alpha {alpha:g}", DEPLOYED, attention_of(conv, "separable", alpha), wanted) for alpha in ALPHAS
         ]
         depthwise.append(("one-hot, gather", QUICKEST, attention_of(conv, "gather"), None))
-        yield f"depthwise, {channels} channels, k{kernel} at 56", torch.randn(1, channels, 56, 56), conv, depthwise
+        image = torch.randn(1, channels, side, side)
+        yield f"depthwise, {channels} channels, k{kernel} at {side}", image, conv, depthwise
     conv = nn.Conv2d(8, 8, 3, padding=1)
     small: list[Way] = [
         ("one-hot, auto", "itself", attention_of(conv, "auto"), None),

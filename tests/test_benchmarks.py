@@ -2,6 +2,8 @@
 
 import json
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,8 @@ def threads():
     torch.set_num_threads(before)
 
 
-def test_every_engine_has_its_price_and_what_to_take_instead(capsys):
+def test_every_engine_has_its_price_and_what_to_take_instead(capsys, monkeypatch):
+    monkeypatch.setattr(engines, "apart", lambda _, way, side: engines.memory(way, side))
     engines.main(quick=True)
     printed = capsys.readouterr().out
     assert len(tables_in(printed)) == 5
@@ -71,10 +74,12 @@ def test_peak_is_at_least_the_attention_however_large_the_parent():
     assert measured["mebibytes"] < len(ballast) / MIB
 
 
-def test_spans_are_measured_in_processes_of_their_own():
-    """The first here as it always is, the others in this process."""
-    first, *others = spans.QUICK
-    rows = [apart("spans", *first), *(spans.measure(*case) for case in others)]
+def test_spans_are_measured_one_by_one(capsys, monkeypatch):
+    """The first as a process of its own would, the others by the function."""
+    (kind, side), *others = spans.QUICK
+    monkeypatch.setattr(sys, "argv", ["spans", kind, str(side)])
+    runpy.run_path(spans.__file__, run_name="__main__")
+    rows = [json.loads(capsys.readouterr().out), *(spans.measure(*case) for case in others)]
     head, _, *lines = [line for line in spans.table(rows).splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in (head, *lines)}) == 1
     assert [line.split("|")[1].strip() for line in lines] == ["soft", "hard", "stem", "facts of images, 1"]
