@@ -62,6 +62,7 @@ from conv2attn.theory.basis import (
     as_matrix,
     basis_of,
     cheapest_order,
+    combine,
     compose,
     entries,
     evaluate,
@@ -170,6 +171,18 @@ def tensors(value):
     if is_dataclass(value) or isinstance(value, tuple):
         for part in parts:
             yield from tensors(part)
+
+
+@given(st.data(), LINES, st.integers(0, 2**16))
+def test_combine_adds_up_what_apply_gives(data, sides, seed):
+    """On the grid of the outputs, for another image in each term."""
+    operator, numbers = data.draw(operators_on(sides)), torch.Generator().manual_seed(seed)
+    images = torch.randint(-8, 9, (terms(operator), 2, *sides), generator=numbers).double()
+    each = [apply(operator, image, sides)[term] for term, image in enumerate(images)]
+    assert tuple(each[0].shape[1:]) == output_sides(operator, sides)
+    assert_same(
+        combine(operator, images, sides), torch.stack(each).sum(0), 1e-9 * (1 + max(e.abs().max().item() for e in each))
+    )
 
 
 VECTORS = {

@@ -4,6 +4,8 @@ import copy
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn.errors import UnsupportedError, UsageError
@@ -97,17 +99,16 @@ def test_a_depthwise_separable_pair_is_a_composition_with_as_many_mixtures_as_it
     assert torch.linalg.matrix_rank(one) == 1
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("cross", [False, True])
-def test_multi_head_attention_of_torch_is_one_and_comes_back(bias, causal, cross):
-    attention = nn.MultiheadAttention(8, 2, bias=bias, batch_first=True)
+@given(st.booleans(), st.booleans(), st.sampled_from([1, 2, 4]), st.integers(0, 2**16))
+def test_multi_head_attention_of_torch_is_one_and_comes_back(bias, causal, heads, seed):
+    """With its gradients; the tokens that ask are not those that are read."""
+    torch.manual_seed(seed)
+    attention = nn.MultiheadAttention(8, heads, bias=bias, batch_first=True).double()
     if bias:
         attention.in_proj_bias.data.normal_()
         attention.out_proj.bias.data.normal_()
-    tokens, other = torch.randn(3, 6, 8), torch.randn(3, 6, 8)
-    readers = other if cross else tokens
-    mask = torch.full((6, 6), -torch.inf).triu(1) if causal else None
+    tokens, readers = torch.randn(2, 3, 6, 8).double()
+    mask = torch.full((6, 6), -torch.inf).double().triu(1) if causal else None
     expected = attention(readers, tokens, tokens, attn_mask=mask)[0]
     layer = from_torch(attention)
     found = layer(tokens.mT, readers.mT, mask)
@@ -116,16 +117,17 @@ def test_multi_head_attention_of_torch_is_one_and_comes_back(bias, causal, cross
     assert_same(back.detach(), expected.detach(), ROUNDING)
     found.square().sum().backward()
     expected.square().sum().backward()
-    query = attention.in_proj_weight.grad[:8].unflatten(0, (2, 4))
+    query = attention.in_proj_weight.grad[:8].unflatten(0, (heads, 8 // heads))
     assert_same(layer.mechanism.scored.query.grad, query, 1e-9)
 
 
-@pytest.mark.parametrize("widths", [(6, 6), (6, 5), (8, 5)])
-def test_keys_and_values_of_other_widths_are_read_from_one_image(widths):
+@given(st.sampled_from([(6, 6), (6, 5), (8, 5)]), st.integers(0, 2**16))
+def test_keys_and_values_of_other_widths_are_read_from_one_image(widths, seed):
+    torch.manual_seed(seed)
     kdim, vdim = widths
-    attention = nn.MultiheadAttention(8, 2, kdim=kdim, vdim=vdim, batch_first=True)
+    attention = nn.MultiheadAttention(8, 2, kdim=kdim, vdim=vdim, batch_first=True).double()
     attention.in_proj_bias.data.normal_()
-    readers, keys, values = torch.randn(3, 4, 8), torch.randn(3, 6, kdim), torch.randn(3, 6, vdim)
+    readers, keys, values = (torch.randn(3, count, width).double() for count, width in ((4, 8), (6, kdim), (6, vdim)))
     image = keys if kdim == vdim else torch.cat([keys, values], -1)
     expected = attention(readers, keys, keys if kdim == vdim else values)[0]
     assert_same(from_torch(attention)(image.mT, readers.mT).mT.detach(), expected.detach(), ROUNDING)
@@ -145,8 +147,8 @@ def test_a_mask_as_pairs_is_the_mask_in_the_log_domain():
         grads = [torch.autograd.grad(y.square().sum(), parameter, retain_graph=True)[0] for y in (dense, sparse)]
         assert_same(*grads, 1e-10, name)
     image[..., 5] = torch.nan
-    for given in (mask, pattern):
-        assert_same(layer(image, None, given)[..., :4].detach(), sparse[..., :4].detach(), ROUNDING)
+    for pairs in (mask, pattern):
+        assert_same(layer(image, None, pairs)[..., :4].detach(), sparse[..., :4].detach(), ROUNDING)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

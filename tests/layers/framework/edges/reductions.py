@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn import convert
@@ -22,6 +24,7 @@ from conv2attn.theory.basis import (
 )
 from conv2attn.verdicts import Strength, Verdict
 
+SEEDS = st.integers(0, 2**16)
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 3], [1, 0, 2, 1, 3, 0]])
 
 
@@ -34,17 +37,15 @@ def worst_difference(first, second, sides):
     return (rows[0] - rows[1]).abs().sum(1).max().item()
 
 
-@pytest.mark.parametrize("kind", ["rank", "mixtures", "terms"])
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 2.0])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_the_certified_error_holds_and_is_nearly_met(kind, share, groups):
-    torch.manual_seed(0)
+@given(st.sampled_from(["rank", "mixtures", "terms"]), st.sampled_from([0.0, 0.1, 0.5, 2.0]), st.integers(1, 2), SEEDS)
+def test_the_certified_error_holds_and_is_nearly_met(kind, share, groups, seed):
+    torch.manual_seed(seed)
     conv = nn.Conv2d(4, 6, 3, padding=1, groups=groups)
-    basis = as_basis(read_convolution(conv))
+    basis = as_basis(conv)
     whole = basis.weights.taps().detach().abs().sum((0, 2)).max().item()
     found = reduce(basis, share * whole, kind)
     assert found.error <= share * whole
-    worst = worst_difference(basis, found.basis, (5, 6))
+    worst = worst_difference(basis, found.basis, (3, 4))
     assert worst <= found.error
     assert found.error <= worst * (1 + 1e-9) + 1e-12
     if share == 0:
