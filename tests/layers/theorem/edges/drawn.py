@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from conv2attn.layers.attention import hard_offsets
 from conv2attn.layers.theorem import (
+    STOCK,
     DepthToSpace,
     SpaceToDepth,
     as_convolution,
     attention_for,
+    combinations,
     convolution_of,
     fewest_heads,
+    has_own_forward,
     module_of,
     read_convolution,
     tap_matrix,
@@ -25,20 +28,29 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 EXACT = (torch.float32, torch.float64)
 
 
+def kernel_of(module):
+    """The weight of a convolution layer of torch, padded and cropped by others or not."""
+    return read_convolution(next(each for each in module.modules() if isinstance(each, STOCK))).weight
+
+
 @given(convolutions(dtypes=EXACT), st.data())
 def test_the_way_back_from_attention_is_the_convolution(conv, data):
     """Its heads' offsets and its basis give a module with the same numbers; sums of whole numbers are exact."""
     layer = attention_for(read_convolution(conv))
     offsets = hard_offsets(layer.operators(), conv.weight.dtype)
-    module = module_of(convolution_of(offsets, layer.basis()))
+    convolution = convolution_of(offsets, layer.basis())
+    assert torch.equal(convolution.weight, read_convolution(conv).weight)
+    module = module_of(convolution)
+    assert torch.equal(kernel_of(module), read_convolution(conv).weight)
     image = data.draw(images_for(conv, batches=(1, 2)))
     assert torch.equal(module(image), conv(image))
 
 
 @given(convolutions(dtypes=EXACT), st.data())
 def test_a_module_read_and_made_again_is_itself(conv, data):
-    image = data.draw(images_for(conv, batches=(1, 2)))
-    assert torch.equal(module_of(read_convolution(conv))(image), conv(image))
+    image, module = data.draw(images_for(conv, batches=(1, 2))), module_of(read_convolution(conv))
+    assert torch.equal(kernel_of(module), read_convolution(conv).weight)
+    assert torch.equal(module(image), conv(image))
     assert torch.equal(as_convolution(conv).weight, read_convolution(conv).weight)
 
 
@@ -66,4 +78,39 @@ def test_tokens_of_patches_are_the_image_again(sizes, channels):
     tokens = SpaceToDepth(patch)(image)
     assert tokens.shape == (2, channels * int(np.prod(patch)), *(n for _, n in sizes))
     assert torch.equal(DepthToSpace(patch)(tokens), image)
+    if len(patch) == 2 and patch[0] == patch[1]:
+        assert torch.equal(tokens, torch.nn.PixelUnshuffle(patch[0])(image))
     assert torch.equal(tokens.sort(1).values.flatten().sort().values, image.flatten().sort().values)
+
+
+@given(st.integers(0, 4), st.integers(1, 4), st.integers(-60, 60), st.integers(0, 2**16))
+def test_combinations_are_columns_that_span_the_taps(rank, pairs, power, seed):
+    """As many as the rank, of entries whose largest is between 1/2 and 1; of taps of any size."""
+    generator = torch.Generator().manual_seed(seed)
+    left, right = (torch.randint(-3, 4, (4, n), generator=generator).double().numpy() for n in (rank, pairs))
+    matrix = np.ldexp(left @ right[:rank], power)
+    found = combinations(matrix, 2.0**-53)
+    assert found.shape == (4, np.linalg.matrix_rank(np.ldexp(matrix, -power)))
+    largest = np.abs(found).max(0, initial=0.5)
+    assert ((largest >= 0.5) & (largest < 1)).all()
+    scaled = {tuple(column / np.abs(column).max()) for column in matrix.T if column.any()}
+    assert {tuple(column / np.abs(column).max()) for column in found.T} <= scaled
+    rest = matrix - found @ np.linalg.lstsq(found, matrix, rcond=None)[0] if found.size else matrix
+    assert np.abs(rest).max(initial=0.0) <= 1e-12 * np.abs(matrix).max(initial=0.0)
+
+
+OWN = ("forward", "_conv_forward", "_output_padding", "_call_impl")
+
+
+@given(convolutions())
+def test_a_forward_is_one_s_own_where_an_object_or_its_class_replaced_a_part_of_it(conv):
+    kind = type(conv)
+    for part in OWN:
+        vars(conv)[part] = lambda *args: args[0]
+        assert has_own_forward(conv)
+        del vars(conv)[part]
+        for replaced in (part, f"another_{part}"):
+            conv.__class__ = type("Named", (kind,), {replaced: lambda self, *args: args[0]})
+            assert has_own_forward(conv) is (replaced in OWN)
+        conv.__class__ = kind
+    assert not has_own_forward(conv)

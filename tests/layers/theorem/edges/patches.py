@@ -11,7 +11,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 import conv2attn
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
-from conv2attn.layers.theorem import DepthToSpace, SpaceToDepth
+from conv2attn.layers.theorem import DepthToSpace, SpaceToDepth, as_patches, module_of, read_convolution
 from conv2attn.layers.theorem.patches import token_heads
 from conv2attn.verdicts import Strength, Verdict
 
@@ -70,12 +70,19 @@ def test_attention_on_patches_is_the_convolution_bit_for_bit(drawn):
     assert torch.equal(DepthToSpace(back)(SpaceToDepth(back)(conv(image))), conv(image))
 
 
-@pytest.mark.parametrize("patch", [1, 3, 8])
-@pytest.mark.parametrize("kernel", [1, 3, 9])
-def test_heads_are_as_many_as_the_formula_says(kernel, patch):
-    conv = nn.Conv2d(1, 1, kernel, padding=kernel // 2)
-    layer = conv2attn.convert(conv, patch=patch)
-    assert layer[1].heads == token_heads(kernel, patch) ** 2 == (2 * math.ceil((kernel - 1) / (2 * patch)) + 1) ** 2
+@given(st.sampled_from([1, 3, 5, 7, 9]), st.integers(1, 8), st.integers(1, 3), st.integers(0, 2**16))
+@torch.no_grad()
+def test_a_convolution_on_tokens_has_as_many_heads_as_the_formula_says(kernel, patch, d_out, seed):
+    """`2 ceil((K - 1) / (2 patch)) + 1` along each axis."""
+    torch.manual_seed(seed)
+    conv, image = nn.Conv1d(2, d_out, kernel, padding=kernel // 2), whole(2, 2, 3 * patch)
+    conv.weight.copy_(whole(*conv.weight.shape)), conv.bias.copy_(whole(d_out))
+    tokens, outputs = as_patches(read_convolution(conv), (patch,))
+    heads = 2 * math.ceil((kernel - 1) / (2 * patch)) + 1
+    assert tokens.kernel_size == (heads,) == (token_heads(kernel, patch),)
+    assert outputs == (patch,)
+    found = DepthToSpace(outputs)(module_of(tokens)(SpaceToDepth((patch,))(image)))
+    assert torch.equal(found, conv(image))
 
 
 @pytest.mark.filterwarnings("ignore:Using padding")
@@ -120,9 +127,7 @@ def test_code_around_a_layer_is_not_read_away_with_its_patch_tokens(way):
             hook.remove()
 
 
-def test_space_to_depth_is_pixel_unshuffle():
-    image = torch.randn(2, 3, 6, 4)
-    assert torch.equal(SpaceToDepth((2, 2))(image), nn.PixelUnshuffle(2)(image))
+def test_sides_that_are_not_whole_patches_are_refused():
     with pytest.raises(GeometryError, match=r"sides \(6, 5\) are not whole patches"):
         SpaceToDepth((2, 2))(torch.randn(1, 1, 6, 5))
 
