@@ -3,37 +3,41 @@
 import pytest
 import timm.models.convit
 import torch
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
+from conv2attn import convert, from_gpsa, to_gpsa
 from conv2attn.errors import GeometryError, UnsupportedError
+from conv2attn.testing import assert_same, convolutions, smallest_sides
 
-CONVOLUTIONS = {
-    "padded": (nn.Conv2d(3, 5, 3, padding=1), (7, 7)),
-    "strided, dilated": (nn.Conv2d(4, 2, (3, 2), stride=2, padding=(2, 1), dilation=2, bias=False), (6, 8)),
-    "transposed": (nn.ConvTranspose2d(3, 2, 3, stride=2), (5, 5)),
-}
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@example(nn.ConvTranspose2d(3, 2, 3, stride=2).double(), 3, 0)
+@given(convolutions(dimensions=(2,), dtypes=(torch.float64,)), st.integers(0, 2), st.integers(0, 2**16))
 @torch.no_grad()
-def test_timm_attention_computes_the_layer(name):
-    conv, sides = CONVOLUTIONS[name]
-    theirs = conv2attn.to_gpsa(conv2attn.convert(conv))
+def test_timm_attention_computes_the_layer_and_comes_back(conv, more, seed):
+    """On square padded images; what comes back computes the GPSA on all its channels, at every pixel."""
+    assume(conv.groups == 1)
+    torch.manual_seed(seed)
+    for parameter in conv.parameters():
+        parameter.normal_()
+    layer = convert(conv)
+    assume(min(*layer.sites.before, *layer.sites.after) >= 0)
+    least, added = smallest_sides(conv), layer.image_padding.sides((1, 1))
+    assume(layer.image_padding.spacing[0] == layer.image_padding.spacing[1] == 1)
+    side = max(least[0] + added[0], least[1] + added[1]) - 1 + more
+    image = torch.randn(2, conv.in_channels, side - added[0] + 1, side - added[1] + 1, dtype=torch.float64)
+    theirs, expected = to_gpsa(layer), conv(image)
     assert type(theirs.attention) is timm.models.convit.GPSA
-    torch.manual_seed(0)
-    x = torch.randn(2, conv.in_channels, *sides)
-    assert torch.allclose(theirs(x), conv(x), atol=1e-5)
-
-
-@torch.no_grad()
-def test_timm_attention_comes_back_as_a_layer():
-    conv = nn.Conv2d(4, 4, 3)
-    theirs = conv2attn.to_gpsa(conv2attn.convert(conv)).attention
-    layer = conv2attn.from_gpsa(theirs)
-    x = torch.randn(2, theirs.dim, 6, 6)
-    tokens = theirs(x.flatten(2).mT).mT.unflatten(2, (6, 6))
-    assert torch.allclose(layer(x), tokens, atol=1e-5)
+    assert_same(theirs(image), expected, 1e-10 * (1 + expected.abs().max().item()))
+    whole = torch.randn(1, theirs.attention.dim, 4, 4, dtype=torch.float64)
+    tokens = theirs.attention(whole.flatten(2).mT).mT.unflatten(2, (4, 4))
+    back = from_gpsa(theirs.attention)
+    assert (back.heads, back.d_in) == (theirs.attention.num_heads, theirs.attention.dim)
+    assert_same(back(whole), tokens, 1e-10 * (1 + tokens.abs().max().item()))
 
 
 @torch.no_grad()

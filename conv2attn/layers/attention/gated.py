@@ -110,7 +110,8 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
     with generators_kept():
         attention = gpsa()(heads * width, heads, qkv_bias=True).to(layer.like)
     reads, writes = weights.explicit_factors()
-    value, output = torch.zeros(heads, width, heads * width), torch.zeros(heads * width, heads, width)
+    value = layer.like.new_zeros(heads, width, heads * width)
+    output = layer.like.new_zeros(heads * width, heads, width)
     value[:, : layer.d_head, : layer.d_in] = reads
     output[: layer.d_out, :, : layer.d_head] = writes.transpose(0, 1)
     alpha, center = operators.alpha.detach().to(dtype), operators.center.detach().to(dtype)

@@ -98,7 +98,8 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
     asking[:, axes, axes] = -alpha
     answering[:, : axes + 1] = torch.eye(axes + 1).to(layer.like)
     reads, writes = weights.explicit_factors()
-    value, output = torch.zeros(heads, width, layer.d_in), torch.zeros(heads * width, heads, width)
+    value = layer.like.new_zeros(heads, width, layer.d_in)
+    output = layer.like.new_zeros(heads * width, heads, width)
     value[:, : layer.d_head] = reads
     output[: layer.d_out, :, : layer.d_head] = writes.transpose(0, 1)
     with torch.no_grad():

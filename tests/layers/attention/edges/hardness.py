@@ -10,7 +10,15 @@ from imitated_device import has_float64
 from oracles import soft_allowed
 
 from conv2attn.errors import EngineError, GeometryError, UsageError
-from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.layers.attention import (
+    ENGINES,
+    Encoding,
+    MultiHeadSelfAttention,
+    choose_engine,
+    explain_engines,
+    set_engine,
+)
+from conv2attn.layers.attention.engines.cost import cheapest
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same, integer_tensors
 
@@ -126,16 +134,17 @@ def test_images_smaller_than_the_kernel_are_refused(engine):
         layer(torch.ones(1, 1, 2, 5))
 
 
-@given(st.data(), integer_tensors((2, 3), torch.float64, 3))
-def test_engines_say_why_they_are_not_exact(data, centers):
-    """`which_engine` is an engine that `why_engine` calls exact, and a hard one where one is."""
-    layer = MultiHeadSelfAttention(
-        1, 1, Encoding.of("quadratic", centers / 2, data.draw(st.sampled_from([1.0, 2000.0])))
-    )
-    image = torch.ones(1, 1, 3, 2, 2, dtype=torch.float64)
-    reasons = layer.why_engine(image)
+@given(st.data(), integer_tensors((2, 3), torch.float64, 3), st.sampled_from([1.0, 2000.0]))
+def test_the_engine_that_is_chosen_is_exact_and_a_hard_one_where_one_is(data, centers, alpha):
+    """`conv` before `gather`; on few pixels and many."""
+    sides = data.draw(st.tuples(*[st.integers(2, 12)] * 3))
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", centers / 2, alpha)).requires_grad_(False)
+    image = torch.ones(1, 1, *sides, dtype=torch.float64)
+    question = layer.question(layer.basis(), image)
+    reasons, chosen = explain_engines(question), choose_engine(question)
+    assert reasons == layer.why_engine(image)
     assert list(reasons) == [name for name in ENGINES if name not in ("auto", "measured")]
-    chosen, hard = layer.which_engine(image), [name for name in HARD_ENGINES if reasons[name] == "exact"]
-    assert reasons[chosen] == "exact"
-    assert chosen == hard[0] if hard else chosen in ("separable", "dense")
-    assert reasons["dense"] == reasons["separable"] == "exact"
+    assert chosen == layer.which_engine(image)
+    hard = [name for name in HARD_ENGINES if reasons[name] == "exact"]
+    assert chosen == hard[0] if hard else chosen == cheapest(question)
+    assert reasons[chosen] == reasons["dense"] == reasons["separable"] == "exact"

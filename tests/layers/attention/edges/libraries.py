@@ -2,55 +2,46 @@
 
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
 from conv2attn.errors import EngineError, UnsupportedError
-from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.testing import assert_same, convolutions, images_for
 
-CONVOLUTIONS = {
-    "strided": (nn.Conv2d(3, 5, 3, stride=2, padding=1), {}),
-    "strided by pooling": (nn.Conv2d(2, 3, 3, stride=2, padding=1), {"stride_by": "pooling"}),
-    "reflected, dilated": (
-        nn.Conv2d(4, 2, (3, 5), padding=(1, 4), dilation=(1, 2), padding_mode="reflect", bias=False),
-        {},
-    ),
-    "one axis": (nn.Conv1d(2, 40, 4, padding=2), {}),
-    "three axes": (nn.Conv3d(1, 2, 2), {}),
-    "transposed": (nn.ConvTranspose2d(3, 2, 3, stride=2), {}),
-    "as many channels as numbers of a position": (nn.Conv2d(3, 3, 1), {}),
-}
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@given(convolutions(dtypes=(torch.float64,)), st.sampled_from(["queries", "pooling"]), st.data())
 @torch.no_grad()
-def test_torch_attention_computes_the_layer_and_comes_back(name):
-    """Planted in the end: one head reads another pixel."""
+def test_torch_attention_computes_the_layer_and_comes_back(conv, stride_by, data):
+    """Of weights with all bits of float64: they passed through float32 before."""
+    assume(conv.groups == 1)
     torch.manual_seed(0)
-    conv, options = CONVOLUTIONS[name]
-    conv = conv.double()
-    image = torch.randn(2, conv.in_channels, *(9, 7, 5)[: conv.weight.ndim - 2], dtype=torch.float64)
-    layer = conv2attn.convert(conv, **options)
+    image = torch.randn_like(data.draw(images_for(conv, batches=(1, 2))))
+    for parameter in conv.parameters():
+        parameter.normal_()
+    layer, expected = conv2attn.convert(conv, stride_by=stride_by), conv(image)
     theirs = conv2attn.to_mha(layer)
     assert type(theirs.attention) is nn.MultiheadAttention
-    torch.testing.assert_close(theirs(image), conv(image), rtol=1e-10, atol=1e-10)
+    assert_same(theirs(image), expected, 1e-10 * (1 + expected.abs().max().item()))
     back = conv2attn.from_mha(theirs)
-    torch.testing.assert_close(back(image), conv(image), rtol=1e-10, atol=1e-10)
-    assert torch.equal(back.encoding.center, layer.encoding.center)
+    assert_same(back(image), expected, 1e-10 * (1 + expected.abs().max().item()))
+    rounded = 2.0**-51 * (1 + layer.encoding.center.abs().max().item())  # by the root of the width, and back
+    assert_same(back.encoding.center, layer.encoding.center, rounded)
     theirs.attention.register_forward_hook(lambda module, arguments, output: None)
     with pytest.raises(UnsupportedError, match="C2A106 MultiheadAttention has hooks"):
         conv2attn.from_mha(theirs)
-    layer.encoding.center[0, 0] += 1
-    assert not torch.allclose(conv2attn.to_mha(layer)(image), conv(image), atol=1e-3)
 
 
 @torch.no_grad()
-def test_trained_positions_come_back_as_they_are():
-    layer = MultiHeadSelfAttention(3, 4, Encoding.of("quadratic", [[0.3, -1.2], [2.0, 0.1]], [0.5, 2.0])).double()
-    image = torch.randn(2, 3, 6, 7, dtype=torch.float64)
-    theirs = conv2attn.to_mha(layer, side=9)
-    for each in (theirs, conv2attn.from_mha(theirs)):
-        torch.testing.assert_close(each(image), layer(image), rtol=1e-9, atol=1e-9)
+def test_a_head_of_torch_attention_that_reads_another_pixel_is_seen():
+    """Planted."""
+    conv, image = nn.Conv2d(3, 5, 3, padding=1).double(), torch.randn(2, 3, 6, 7, dtype=torch.float64)
+    layer = conv2attn.convert(conv)
+    layer.encoding.center[0, 0] += 1
+    assert not torch.allclose(conv2attn.to_mha(layer)(image), conv(image), atol=1e-3)
 
 
 SPOILT = {

@@ -2,37 +2,37 @@
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from conv2attn.layers.attention.engines import windows
 from conv2attn.layers.attention.engines.windows import Windows
 from conv2attn.testing import assert_same
 
-SHAPES = {
-    "overlapping": ((3, 29, 2), 1, 11, 4),
-    "behind the last one": ((2, 40, 3), 1, 8, 8),
-    "with gaps": ((29, 5), 0, 3, 5),
-    "one": ((29, 5), 0, 29, 1),
-    "on the last axis": ((3, 29), 1, 11, 4),
-    "with numbers left over": ((30, 2), 0, 11, 4),
-}
+
+@st.composite
+def windows_of_lines(draw):
+    """Sides, the axis, and the length and step of windows on it: with overlaps, gaps, and numbers left over."""
+    shape = draw(st.lists(st.integers(1, 2), min_size=0, max_size=2))
+    axis = draw(st.integers(0, len(shape)))
+    side = draw(st.integers(1, 9))
+    return (*shape[:axis], side, *shape[axis:]), axis, draw(st.integers(1, side)), draw(st.integers(1, 6))
 
 
-@pytest.mark.parametrize("case", SHAPES)
-def test_windows_have_the_values_and_derivatives_of_unfold(case):
-    shape, *how = SHAPES[case]
+@settings(max_examples=max(10, settings.default.max_examples // 4))
+@example(((2, 9), 1, 5, 2))
+@given(windows_of_lines())
+def test_windows_are_a_view_with_the_values_and_derivatives_of_unfold(drawn):
+    shape, *how = drawn
     lines = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     expected, found = lines.unfold(*how), Windows.apply(lines, *how)
+    assert found.data_ptr() == lines.data_ptr()
     assert_same(found.detach(), expected.detach())
     weights = torch.randn(found.shape, dtype=torch.float64)
     got, wanted = (torch.autograd.grad((each * weights).sum(), lines)[0] for each in (found, expected))
     assert_same(got, wanted, 1e-12)
     for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
         assert check(lambda x: Windows.apply(x, *how).square(), (lines,))
-
-
-def test_windows_are_a_view():
-    lines = torch.randn(29)
-    assert Windows.apply(lines, 0, 5, 2).data_ptr() == lines.data_ptr()
 
 
 def test_windows_follow_torch_func():
@@ -53,4 +53,4 @@ def test_a_gradient_without_what_overlaps_is_found(monkeypatch):
     right = windows.overlapped
     monkeypatch.setattr(windows, "overlapped", lambda parts, dim, step, side: right(parts[..., :step], dim, step, side))
     with pytest.raises(AssertionError):
-        test_windows_have_the_values_and_derivatives_of_unfold("overlapping")
+        test_windows_are_a_view_with_the_values_and_derivatives_of_unfold.hypothesis.inner_test(((2, 9), 1, 5, 2))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conv2attn.layers.attention import hard_offsets
@@ -63,6 +63,7 @@ def test_the_convolution_and_its_attention_are_one_affine_map(conv, data):
     assert_same(others[1], constant)
 
 
+@settings(max_examples=max(10, settings.default.max_examples // 4))
 @given(convolutions(dtypes=(torch.float64,)))
 def test_fewest_heads_are_the_taps_that_are_not_zero_and_at_least_their_rank(conv):
     taps = tap_matrix(read_convolution(conv))

@@ -149,8 +149,9 @@ def test_relations_are_means_or_sums_over_the_edges_of_a_kind(drawn, mean, seed)
 @example([BUSY, BUSY])
 @given(st.lists(graphs(), min_size=1, max_size=3))
 def test_a_batch_of_graphs_is_one_graph_of_separate_blocks(drawn):
-    blocks = torch.block_diag(*(matrix for _, matrix in drawn))
-    assert_same(as_matrix(adjacency(disjoint([graph for graph, _ in drawn])), (len(blocks),))[0], blocks)
+    blocks, whole = torch.block_diag(*(matrix for _, matrix in drawn)), disjoint([graph for graph, _ in drawn])
+    assert whole.nodes == len(blocks)
+    assert_same(as_matrix(adjacency(whole), (len(blocks),))[0], blocks)
 
 
 @example(BUSY, True)
