@@ -55,6 +55,7 @@ def layers(draw, families=FAMILIES, terms=("vr", *SUMS), longest=4, sharpness=(0
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     torch.manual_seed(generator.initial_seed())
     alpha = draw(st.floats(*sharpness))
+    identity = draw(st.sampled_from([None, None, "value", "output"])) if groups == 2 else None
     encoding = encoding_for(draw(st.sampled_from(families)), heads, padding.sides(sides), generator, alpha)
     layer = MultiHeadSelfAttention(
         2 * groups,
@@ -63,7 +64,8 @@ def layers(draw, families=FAMILIES, terms=("vr", *SUMS), longest=4, sharpness=(0
         d_key=encoding.d_position + wider,
         terms=draw(st.sampled_from(terms)),
         affine=draw(st.booleans()),
-        value=draw(st.booleans()) or 2 * groups == 2,
+        value=identity != "value",
+        output=identity != "output",
         groups=groups,
         padding=padding,
         sites=sites,

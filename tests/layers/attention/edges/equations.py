@@ -29,15 +29,6 @@ def layer_with(kind="quadratic", axes=2, dtype=torch.float64, **options):
     return layer.requires_grad_(False)
 
 
-@pytest.mark.parametrize("identity", ["value", "output"])
-def test_an_absent_matrix_is_the_identity(identity):
-    width = {"value": 4, "output": 2}[identity]
-    layer = layer_with(d_head=width, **{identity: False})
-    assert getattr(layer, identity) is None
-    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
-    assert_same(layer(image)[0], loops(layer, image[0]), 1e-12)
-
-
 @pytest.mark.parametrize("name", ["query", "key", "position_key", "content_bias", "encoding.center"])
 def test_each_term_of_the_scores_counts(name):
     """Planted: with a parameter of any one of the terms a little larger, the loops say something else."""

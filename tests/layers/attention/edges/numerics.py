@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn import convert, load, save, set_engine
@@ -21,7 +23,10 @@ def test_a_sharpness_that_cannot_be_stored_is_refused(alpha):
         convert(nn.Conv2d(1, 1, 3), alpha=alpha)
 
 
-@pytest.mark.parametrize("alpha", [46, 103.97, 104, 1e38, 1e-40, torch.tensor(50.0)])
+@example(46)
+@example(torch.tensor(50.0))
+@example(1e-40)
+@given(st.floats(1e-38, 1e38) | st.integers(1, 2**30))
 def test_a_sharpness_that_can_be_stored_is_taken_as_it_is(alpha):
     layer = convert(nn.Conv2d(1, 1, 3), alpha=alpha)
     assert torch.equal(layer.encoding.alpha, torch.full((9,), float(alpha)))

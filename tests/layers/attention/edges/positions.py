@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import convolve
 
@@ -42,25 +42,28 @@ def test_enumerated_heads_that_leave_the_grid_are_not_replicate_padding():
     assert layer.attention(image)[0, 0].argmax(-1).tolist() == [2, 2, 3, 5, 5, 5]
 
 
-@pytest.mark.parametrize("kind", HARD)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_positions_never_drop_below_float32(kind, dtype):
+FAR = st.tuples(st.integers(-(2**23), 2**23), st.integers(-(2**23), 2**23))
+
+
+@example("quadratic", torch.bfloat16, (301, -7))
+@given(st.sampled_from(HARD), st.sampled_from([torch.bfloat16, torch.float16, torch.float64]), FAR)
+def test_positions_never_drop_below_float32(kind, dtype, offset):
     """bfloat16 cannot count past 256, and 301 would become 300."""
-    encoding = Encoding.of(kind, [[301.0, -7.0]], 128.0).to(dtype)
+    encoding = Encoding.of(kind, [[float(x) for x in offset]], 128.0).to(dtype)
     assert encoding.center.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert encoding.center.tolist() == [[301.0, -7.0]]
+    assert encoding.center.tolist() == [[float(x) for x in offset]]
 
 
-@pytest.mark.parametrize("kind", HARD)
-def test_far_offsets_in_low_precision_still_hit_their_pixel(kind):
+@settings(max_examples=max(10, settings.default.max_examples // 4))
+@example("quadratic", (11, 11))
+@given(st.sampled_from(HARD), st.tuples(st.integers(0, 49), st.integers(0, 11)))
+def test_far_offsets_in_low_precision_still_hit_their_pixel(kind, offset):
     """The expanded form picks the wrong pixel in bfloat16 from offset (11, 11); scores from int64 do not."""
-    layer = MultiHeadSelfAttention(1, 1, Encoding.of(kind, [[11.0, 11.0], [46.0, 46.0]], 128.0), dtype=torch.bfloat16)
-    attention = layer.attention(sides=(50, 50))
-    for head, offset in ((0, 11), (1, 46)):
-        row = attention[0, head, 0]
-        assert row.argmax().item() == 51 * offset
-        assert row.max() == 1
-        assert row.sum() == 1
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of(kind, [[float(x) for x in offset]], 128.0), dtype=torch.bfloat16)
+    row = layer.attention(sides=(50, 12))[0, 0, 0]
+    assert row.argmax().item() == 12 * offset[0] + offset[1]
+    assert row.max() == 1
+    assert row.sum() == 1
 
 
 @pytest.mark.parametrize("kind", HARD)
