@@ -17,11 +17,11 @@ from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import check_network, first_weight, is_size
 from conv2attn.equality.bases import a_kind, gradual_underflow
+from conv2attn.equality.calls import MODES, call, copied
 from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.outputs import is_dense
 from conv2attn.equality.results import Certificate, Finding, unsupported
-from conv2attn.equality.runs import MODES, call, copied
 from conv2attn.equality.several_sizes import at_all_sizes
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import ENGINES

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import first_weight
+from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.layers import function_layers, read_layer
 from conv2attn.equality.lint import question_about_layers
@@ -31,7 +32,7 @@ from conv2attn.equality.results import (
     unsupported,
 )
 from conv2attn.equality.rows import LayerPair
-from conv2attn.equality.runs import Runs, has_attention, run_both
+from conv2attn.equality.runs import Runs, run_both
 from conv2attn.equality.twins import Lockstep, hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.layers.theorem import STOCK

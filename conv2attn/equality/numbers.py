@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import call_network, first_weight, tensors_in
+from conv2attn.equality.calls import seeded
+from conv2attn.equality.exchanged import with_layers_of_the_first
 from conv2attn.equality.failures import reason, without_memory
 from conv2attn.equality.outputs import (
     compare_outputs,
@@ -27,7 +29,6 @@ from conv2attn.equality.outputs import (
 )
 from conv2attn.equality.results import WHOLE_NETWORK, Counterexample, Finding, Gap, refuted, undecided
 from conv2attn.equality.running_error import Ball, NoRule, running
-from conv2attn.equality.runs import seeded, with_layers_of_the_first
 from conv2attn.equality.twins import modules_outside_layers
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.networks.copies import copy_network, move

@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from conv2attn.equality.exchanged import with_layers_of_the_first
 from conv2attn.equality.fingerprint import Identification, identify
 from conv2attn.equality.fingerprint.field import Progress
-from conv2attn.equality.runs import with_layers_of_the_first
 from conv2attn.networks.copies import copy_network, move
 
 

@@ -20,14 +20,16 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import first_weight
+from conv2attn.equality.calls import MODES, call_itself
 from conv2attn.equality.certify import MOST_NUMBERS, machine
 from conv2attn.equality.comparison import ASSUMPTIONS, state_of
+from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint import Identification
 from conv2attn.equality.numbers import judge_numbers
 from conv2attn.equality.one_formula import one_formula
 from conv2attn.equality.outputs import judge_outputs
 from conv2attn.equality.results import ROOT, SAME_FORMULA, Certificate, in_words
-from conv2attn.equality.runs import MODES, call_itself, changes_with_modes, has_attention
+from conv2attn.equality.runs import changes_with_modes
 from conv2attn.equality.stored_bounds import Objection, too_small
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.layers.attention import set_engine

@@ -1,0 +1,102 @@
+"""One call of a network: seeded, in a mode of gradients, of a copy or of the caller's own, which is put back."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import tensors_in
+from conv2attn.equality.failures import blame, reason, without_memory
+from conv2attn.equality.kept import CannotBeKept, Kept
+from conv2attn.equality.twins import Lockstep
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.generators import generators_kept
+from conv2attn.networks.copies import copy_network
+from conv2attn.networks.specimens import Inputs
+from conv2attn.torch_internals import tree_map_only
+
+LOCK = threading.RLock()
+"""Held while both networks run: torch's generators are one for the process."""
+MODES = {"no gradients": torch.no_grad, "gradients": torch.enable_grad, "inference": torch.inference_mode}
+"""The modes of gradients in which networks are called."""
+
+
+@final
+@dataclass(frozen=True)
+class Returned:
+    """What a network returned of some images, or how it failed; `fault` names whose error it was, if not its own."""
+
+    output: Any = None
+    image: Any = None
+    failure: str = ""
+    fault: str = ""
+
+
+def copied(network: nn.Module, which: str) -> nn.Module:
+    """A copy to run, so that the caller's network stays as it is.
+
+    Raises:
+        UnsupportedError: the copy is another network, since it still holds objects of this one (C2A106).
+    """
+    try:
+        copy = copy_network(network)
+        difference = Lockstep(network, copy).difference if copy is not network else "it is returned itself"
+    except Exception as error:  # the code of a network may raise anything
+        if without_memory(error):
+            raise
+        difference = f"{type(error).__name__}: {reason(error)}"
+    if difference and "hooks act on all modules" not in difference:
+        sentence = f"a copy of the {which} is another network, and is not run in its place: {difference}"
+        raise UnsupportedError("C2A106", sentence, "Keep no reference to the network in closures of its own.")
+    result: nn.Module = copy
+    return result
+
+
+@contextmanager
+def seeded(images: Inputs) -> Iterator[None]:
+    """While active, random numbers of the CPU and of the device of `images` are the same each time."""
+    with LOCK, generators_kept([each.device for each in tensors_in(images)], seed=0):
+        yield
+
+
+def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradients") -> Returned:
+    """What a network returns, and what it leaves in the images, or named inputs, that it was given.
+
+    Raises:
+        UsageError: there is not enough memory (C2A202).
+    """
+    given = tree_map_only(Tensor, Tensor.clone, images)
+    try:
+        with seeded(images), MODES[mode]():
+            return Returned(network(**given) if isinstance(given, Mapping) else network(given), given)
+    except Exception as error:  # the code of a network may raise anything
+        if without_memory(error):
+            sentence = "the networks need more memory than there is"
+            raise UsageError("C2A202", sentence, "Pass smaller images.") from error
+        return Returned(failure=f"{type(error).__name__}: {reason(error)}", fault=blame(error))
+
+
+def call_itself(network: nn.Module, images: Inputs) -> Returned | str:
+    """What the caller's own network returns, which is put back as it was; or why it cannot be called.
+
+    Raises:
+        UsageError: there is not enough memory (C2A202).
+    """
+    with LOCK:
+        try:
+            kept = Kept(network)
+        except CannotBeKept as error:
+            return f"holds {error}, which could not be put back as it was, and so only its copy runs"
+        try:
+            return call(network, images)
+        finally:
+            kept.put_back()
+
+
+def numbers_of(returned: Returned) -> Returned:
+    """What was returned, without what gradients need."""
+    return replace(returned, output=tree_map_only(Tensor, Tensor.detach, returned.output), image=None)
