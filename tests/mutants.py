@@ -146,13 +146,13 @@ MUTANTS = {
         "theory/bounds/layer_difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE
     ),
     "weights within a tolerance": Mutant(
-        "equality/maps.py",
+        "equality/exact_sums.py",
         "return ~(stored[0] == stored[1])",
         "return (stored[0] - stored[1]).abs() > 1e-6",
         f"{SHOWS}::test_one_ulp_of_a_weight_is_shown_by_one_pixel",
     ),
     "weights in another order within a tolerance": Mutant(
-        "equality/maps.py",
+        "equality/exact_sums.py",
         "wrong.append(~(single[0] == single[1]))",
         "wrong.append((single[0] - single[1]).abs() > 1e-6)",
         f"{MAPS}::test_one_ulp_is_seen_in_heads_of_another_order",
@@ -182,25 +182,25 @@ MUTANTS = {
         f"{OFF_GRID}::test_heads_off_the_grid_of_two_axes[zeros on one axis hide nothing of another]",
     ),
     "any leak": Mutant(
-        "equality/maps.py",
+        "equality/leaks.py",
         "if not least > roundoff:",
         "if not least > 1:",
         f"{LEAKS}::test_only_the_heads_that_leak_are_counted_and_the_worst_is_named",
     ),
     "bounded called proved": Mutant(
-        "equality/maps.py",
+        "equality/leaks.py",
         "if not any(computed.values()) and",
         "if max(computed.values()) <= 1e-15 and",
         f"{NETWORKS}::test_strength_follows_alpha_and_not_what_is_measured",
     ),
     "one head of several at a place": Mutant(
-        "equality/maps.py",
+        "equality/exact_sums.py",
         "(factor[terms].unflatten(",
         "(factor[terms[:1]].unflatten(",
         f"{MAPS}::test_a_pair_of_layers_is_decided_by_the_right_part[two heads at one place, off together]",
     ),
     "sums of products in floats": Mutant(
-        "equality/maps.py",
+        "equality/exact_sums.py",
         "    (first, _), (second, _) = (integer_matrix",
         "    return left @ right != 0\n    (first, _), (second, _) = (integer_matrix",
         f"{MAPS}::test_long_sums_of_large_numbers_are_exact",
@@ -269,7 +269,7 @@ MUTANTS = {
         f"{MAPS}::test_weights_that_are_off_are_counted_and_the_worst_is_named[1]",
     ),
     "a certificate of any file": Mutant(
-        "equality/rechecking.py",
+        "equality/stored_certificates.py",
         "elif type(stored) is not type(anew) or stored != anew:",
         "elif type(stored) is not type(anew):",
         "tests/equality/edges/rechecks.py::test_no_single_edit_holds_but_of_the_parts_that_are_named_as_stored",

@@ -16,8 +16,9 @@ from torch import nn
 from conv2attn.arguments import Selection
 from conv2attn.cli.options import Running
 from conv2attn.equality import Certificate, certify, symmetric
-from conv2attn.equality.rechecking import MOVED_FILES, Recheck, is_regular, read_certificate, recheck_certificate
+from conv2attn.equality.rechecking import MOVED_FILES, Recheck, recheck_certificate
 from conv2attn.equality.results import with_names
+from conv2attn.equality.stored_certificates import is_regular, read_certificate
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.examples import demo_files
 from conv2attn.files import load, save

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.bases import Pair, comparable_basis, heads_out_of_bounds
+from conv2attn.equality.exact_sums import exact_row, nearest_float
 from conv2attn.equality.layers import Layer, own
-from conv2attn.equality.maps import check_leak, exact_row, nearest_float
+from conv2attn.equality.leaks import check_leak
 from conv2attn.equality.results import Counterexample
 from conv2attn.equality.rounding import difference_bounds, differences
 from conv2attn.errors import Conv2AttnError

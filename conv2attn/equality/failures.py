@@ -1,4 +1,4 @@
-"""Errors that networks raise while they run: what they say, and whose code they come from."""
+"""What is wrong, in words: errors that networks raise, whose code they come from, and things of another kind."""
 
 import traceback
 from pathlib import Path
@@ -7,7 +7,10 @@ import torch
 
 PACKAGE, TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
 NETWORKS = PACKAGE / "networks" / "zoo"
-OURS_THAT_CALL = (Path(__file__).parent / "runs.py", PACKAGE / "networks" / "conversion" / "redirection.py")
+OURS_THAT_CALL = (
+    *(Path(__file__).parent / name for name in ("calls.py", "exchanged.py")),
+    PACKAGE / "networks" / "conversion" / "redirection.py",
+)
 
 
 def without_memory(failure: BaseException) -> bool:
@@ -29,3 +32,9 @@ def blame(failure: BaseException) -> str:
     innermost = next((file for file in reversed(files) if not file.is_relative_to(TORCH)), None)
     ours = innermost is not None and innermost.is_relative_to(PACKAGE) and not innermost.is_relative_to(NETWORKS)
     return "conv2attn" if ours and innermost not in OURS_THAT_CALL else ""
+
+
+def a_kind(thing: object) -> str:
+    """The class of something, with its article."""
+    name = type(thing).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

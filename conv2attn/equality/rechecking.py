@@ -11,7 +11,6 @@ import math
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, final
 
 import msgspec
@@ -20,8 +19,9 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import first_weight
+from conv2attn.equality.asked import MOST_NUMBERS
 from conv2attn.equality.calls import MODES, call_itself
-from conv2attn.equality.certify import MOST_NUMBERS, machine
+from conv2attn.equality.circumstances import machine
 from conv2attn.equality.comparison import ASSUMPTIONS, state_of
 from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint import Identification
@@ -31,33 +31,17 @@ from conv2attn.equality.outputs import judge_outputs
 from conv2attn.equality.results import ROOT, SAME_FORMULA, Certificate, in_words
 from conv2attn.equality.runs import changes_with_modes
 from conv2attn.equality.stored_bounds import Objection, too_small
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.equality.stored_certificates import CHARACTERS_SHOWN, compare_documents, rows_by_name
 from conv2attn.layers.attention import set_engine
 from conv2attn.networks.copies import copy_network
 from conv2attn.report import Document, Notes, Report, document
 from conv2attn.report.result import without_derived
 from conv2attn.verdicts import Strength, Verdict
 
-WRITE = "Write one: conv2attn verify A B --report FILE, or conv2attn check-span A --certificate FILE."
 MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
-NAMED = ("command", *(f"{which}{what}" for which in ("original", "converted") for what in ("", " sha256")))
-MACHINE = ("arithmetic", "conv2attn", "device", "kernels", "machine", "python", "python-flint", "torch")
-MEASURED = {
-    *MACHINE,
-    "bound",
-    "count",
-    "counterexamples",
-    "input_range",
-    "max_error",
-    "outputs",
-    "sentence",
-    "threads",
-    "unshown",
-}
 AS_STORED = ("between", "circumstances", "identified", "outputs", "rows")
 MOST_PIXELS = 32  # a side, of a drawn size
 BITS_OF_CHANCE = 4  # by which secret primes that are drawn anew may change it
-CHARACTERS_SHOWN = 60  # characters of a value in a sentence
 
 
 @final
@@ -108,39 +92,6 @@ def _(recheck: Recheck, verbose: bool = False) -> Document:
     found = [f"found here: {recheck.claim}"] if recheck.claim else []
     found += [f"as stored, not derived again: {', '.join(recheck.as_stored)}"] if recheck.as_stored else []
     return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, *found, counts)),), recheck.verdict)
-
-
-def read_certificate(path: str) -> dict[str, Any]:
-    """The document in a file, which names the command that wrote it, two files and their hashes.
-
-    Raises:
-        CheckpointError: it is not there (C2A301).
-        UsageError: it is no certificate of two files (C2A303).
-    """
-    if not is_regular(path):
-        raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file", "Pass the path of a file.")
-    try:
-        body = json.loads(Path(path).read_text(), object_pairs_hook=without_doubles)
-        circumstances = [body["circumstances"][key] for key in NAMED]
-        named = all(isinstance(each, str) for each in circumstances) and isinstance(body["rows"], list)
-        Verdict(body["verdict"])
-    except (OSError, RecursionError, LookupError, TypeError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
-        raise UsageError("C2A303", f"{path} is no certificate of two files: {why}", WRITE) from error
-    if not named:
-        raise UsageError("C2A303", f"{path} is no certificate of two files: it names none", WRITE)
-    return dict(body)
-
-
-def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping of JSON in which no key comes twice.
-
-    Raises:
-        ValueError: one does.
-    """
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key comes twice")
-    return dict(pairs)
 
 
 def recheck_certificate(
@@ -317,35 +268,3 @@ def identified_at(
             return found
     images = torch.rand(1, *size).to(torch.empty(0) if own is None else own.detach())
     return one_formula(networks, images, names)
-
-
-def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The rows of a stored certificate that have names."""
-    rows = body.get("rows")
-    every = [each for each in rows if isinstance(each, dict)] if isinstance(rows, list) else []
-    return {each["name"]: each for each in every if isinstance(each.get("name"), str)}
-
-
-def compare_documents(stored: Any, anew: Any, path: str = "") -> Iterator[Objection]:
-    """The fields of two documents that differ; those that measurements or another machine may change are not sure."""
-    if isinstance(stored, dict) and isinstance(anew, dict):
-        for key in dict.fromkeys((*anew, *stored)):
-            inner = f"{path}.{json.dumps(key)[1:-1]}".removeprefix(".")
-            yield from compare_documents(stored.get(key, ...), anew.get(key, ...), inner)
-    elif isinstance(stored, list) and isinstance(anew, list) and len(stored) == len(anew):
-        for place, pair in enumerate(zip(stored, anew, strict=True)):
-            yield from compare_documents(*pair, f"{path}[{place}]")
-    elif type(stored) is not type(anew) or stored != anew:
-        before, after = (
-            ("missing" if each is ... else json.dumps(each, default=str))[:CHARACTERS_SHOWN] for each in (stored, anew)
-        )
-        measured = any(each.partition("[")[0] in MEASURED for each in path.split("."))
-        yield Objection(f"{path} is {before}, and {after} when derived anew", sure=not measured)
-
-
-def is_regular(path: str, *, folder: bool = False) -> bool:
-    """Whether a path names a regular file, or a folder: not a FIFO or device, nor a name that no file can have."""
-    try:
-        return Path(path).is_file() or (folder and Path(path).is_dir())
-    except (OSError, ValueError):
-        return False

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.bases import Pair, format_of_weights, gradual_underflow, heads_of, working_heads
-from conv2attn.equality.maps import is_plain, summed
+from conv2attn.equality.exact_sums import is_plain, summed
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention.features import score_error
 from conv2attn.layers.attention.measured_arithmetic import arithmetics

@@ -14,7 +14,8 @@ from conv2attn.equality.bases import Pair, comparable_basis, engine_of, gradual_
 from conv2attn.equality.counterexamples import find_counterexample
 from conv2attn.equality.failures import reason, without_memory
 from conv2attn.equality.layers import Layer, own, tap_weights
-from conv2attn.equality.maps import check_leaks, compare_maps
+from conv2attn.equality.leaks import check_leaks
+from conv2attn.equality.maps import compare_maps
 from conv2attn.equality.outputs import largest_difference, other_kind
 from conv2attn.equality.results import Counterexample, Finding, Licences, Row, holds, refuted, undecided, unsupported
 from conv2attn.equality.rounding import difference_bounds, has_blind_outputs, overflow, seeing

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.equality import certify, maps
+from conv2attn.equality import certify, leaks
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.theory.basis import FAMILIES
 from conv2attn.verdicts import Strength, Verdict
@@ -262,7 +262,7 @@ def test_heads_that_are_not_known_to_be_hard_are_unsupported(kind):
 def test_the_leak_counts_the_exponential_that_was_measured(monkeypatch):
     pair = moved(64.0, 0.0)
     before = certify(*pair, input_size=(3, 6, 7)).rows[0].leak
-    measured = maps.arithmetics
+    measured = leaks.arithmetics
     coarser = {"exp_ulps": 2.0**20}
-    monkeypatch.setattr(maps, "arithmetics", lambda *args: [replace(each, **coarser) for each in measured(*args)])
+    monkeypatch.setattr(leaks, "arithmetics", lambda *args: [replace(each, **coarser) for each in measured(*args)])
     assert certify(*pair, input_size=(3, 6, 7)).rows[0].leak > 1.1 * before

@@ -1,0 +1,85 @@
+"""Attention whose code is not this package's: a method or a class that somebody replaced."""
+
+import types
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from conv2attn.equality.failures import a_kind
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.layers.theorem.convolution import overrides_torch
+from conv2attn.networks.conversion.computed_weights import reparametrisations
+from conv2attn.theory.basis import (
+    FAMILIES,
+    Padding,
+    Sites,
+)
+
+OWN_CLASSES = (MultiHeadSelfAttention, Encoding, *FAMILIES.values(), Padding, Sites)
+TRUSTED_PACKAGES = ("conv2attn", "torch", "dataclasses", "builtins", "typing")
+
+
+def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
+    """The part of `layer` that was replaced, so that it may compute something else than its class; empty if none was.
+
+    Hooks on the layer itself belong to the context, which is compared as a graph. Functions of modules that somebody
+    replaced, torch's own classes, and the code below torch, are trusted.
+    """
+    parts = {"": layer, "encoding": layer.encoding, "padding": layer.image_padding, "sites": layer.sites}
+    for name, part in parts.items():
+        if reason := replacement_in(name, part):
+            return reason
+    if reason := replacement_in("encoding", layer.encoding.operators()):
+        return reason
+    computed = {"weight", "bias"} if reparametrisations(layer) else set[str]()
+    for part in (layer, layer.encoding):
+        for key, value in [*vars(part).items(), *part._parameters.items()]:
+            plain = key in part._parameters and isinstance(value, nn.Parameter) and not overrides_torch(type(value))
+            if isinstance(value, Tensor) and not plain and not (part is layer and key in computed):
+                return f"{key} is {a_kind(value)}, not a parameter"
+    if reparametrisations(layer.encoding) or is_parametrized(layer.encoding):
+        return "positions are computed before each call"
+    if missing := next((name for name in ("weight", "value", "output", "bias") if not hasattr(layer, name)), ""):
+        return f"{missing} was deleted"
+    return ""
+
+
+def replacement_in(name: str, part: object) -> str:
+    """The reason why this part is not conv2attn's own code; empty if it is."""
+    if class_of(part) not in OWN_CLASSES:
+        return f"{name or 'it'} is {a_kind(part)}, not one of conv2attn's own"
+    replaced = next(replaced_methods(part), None)
+    return "" if replaced is None else f"{name + '.' if name else ''}{replaced} was replaced"
+
+
+def class_of(part: object) -> type:
+    """The class of an object, without the one that a parametrisation of torch lays over it."""
+    kind = type(part)
+    if not isinstance(part, nn.Module) or not is_parametrized(part):
+        return kind
+    laid = {key for key in vars(kind) if not key.startswith("__")}
+    return kind.__bases__[0] if laid <= {*part.parametrizations} else kind  # type: ignore[misc]
+
+
+def replaced_methods(part: object) -> Iterator[str]:
+    """The names under which an object, or a class of conv2attn that it is of, holds code of others."""
+    kind = type(part)
+    yield from (key for key in vars(part) if isinstance(getattr(kind, key, None), types.FunctionType | property))
+    for base in kind.__mro__:
+        if package_of(base) == "conv2attn":
+            attributes = ((key, each) for key, each in vars(base).items() if callable(function_of(each)))
+            yield from (key for key, each in attributes if package_of(each) not in TRUSTED_PACKAGES)
+
+
+def function_of(attribute: object) -> object:
+    """The function behind a property, a static method or a class method; anything else as it is."""
+    return attribute.fget if isinstance(attribute, property) else getattr(attribute, "__func__", attribute)
+
+
+def package_of(attribute: object) -> str:
+    """The package in which a function or a class was written, whatever it claims to wrap."""
+    function = function_of(attribute)
+    if isinstance(function, types.FunctionType):
+        return str(function.__globals__["__name__"]).partition(".")[0]
+    return str((function if isinstance(function, type) else type(function)).__module__).partition(".")[0]

@@ -1,0 +1,92 @@
+"""Certificates as files hold them: read without doubled keys, and compared with others field by field."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from conv2attn.equality.stored_bounds import Objection
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.verdicts import Verdict
+
+WRITE = "Write one: conv2attn verify A B --report FILE, or conv2attn check-span A --certificate FILE."
+NAMED = ("command", *(f"{which}{what}" for which in ("original", "converted") for what in ("", " sha256")))
+MACHINE = ("arithmetic", "conv2attn", "device", "kernels", "machine", "python", "python-flint", "torch")
+MEASURED = {
+    *MACHINE,
+    "bound",
+    "count",
+    "counterexamples",
+    "input_range",
+    "max_error",
+    "outputs",
+    "sentence",
+    "threads",
+    "unshown",
+}
+CHARACTERS_SHOWN = 60  # characters of a value in a sentence
+
+
+def read_certificate(path: str) -> dict[str, Any]:
+    """The document in a file, which names the command that wrote it, two files and their hashes.
+
+    Raises:
+        CheckpointError: it is not there (C2A301).
+        UsageError: it is no certificate of two files (C2A303).
+    """
+    if not is_regular(path):
+        raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file", "Pass the path of a file.")
+    try:
+        body = json.loads(Path(path).read_text(), object_pairs_hook=without_doubles)
+        circumstances = [body["circumstances"][key] for key in NAMED]
+        named = all(isinstance(each, str) for each in circumstances) and isinstance(body["rows"], list)
+        Verdict(body["verdict"])
+    except (OSError, RecursionError, LookupError, TypeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
+        raise UsageError("C2A303", f"{path} is no certificate of two files: {why}", WRITE) from error
+    if not named:
+        raise UsageError("C2A303", f"{path} is no certificate of two files: it names none", WRITE)
+    return dict(body)
+
+
+def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON in which no key comes twice.
+
+    Raises:
+        ValueError: one does.
+    """
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key comes twice")
+    return dict(pairs)
+
+
+def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The rows of a stored certificate that have names."""
+    rows = body.get("rows")
+    every = [each for each in rows if isinstance(each, dict)] if isinstance(rows, list) else []
+    return {each["name"]: each for each in every if isinstance(each.get("name"), str)}
+
+
+def compare_documents(stored: Any, anew: Any, path: str = "") -> Iterator[Objection]:
+    """The fields of two documents that differ; those that measurements or another machine may change are not sure."""
+    if isinstance(stored, dict) and isinstance(anew, dict):
+        for key in dict.fromkeys((*anew, *stored)):
+            inner = f"{path}.{json.dumps(key)[1:-1]}".removeprefix(".")
+            yield from compare_documents(stored.get(key, ...), anew.get(key, ...), inner)
+    elif isinstance(stored, list) and isinstance(anew, list) and len(stored) == len(anew):
+        for place, pair in enumerate(zip(stored, anew, strict=True)):
+            yield from compare_documents(*pair, f"{path}[{place}]")
+    elif type(stored) is not type(anew) or stored != anew:
+        before, after = (
+            ("missing" if each is ... else json.dumps(each, default=str))[:CHARACTERS_SHOWN] for each in (stored, anew)
+        )
+        measured = any(each.partition("[")[0] in MEASURED for each in path.split("."))
+        yield Objection(f"{path} is {before}, and {after} when derived anew", sure=not measured)
+
+
+def is_regular(path: str, *, folder: bool = False) -> bool:
+    """Whether a path names a regular file, or a folder: not a FIFO or device, nor a name that no file can have."""
+    try:
+        return Path(path).is_file() or (folder and Path(path).is_dir())
+    except (OSError, ValueError):
+        return False
