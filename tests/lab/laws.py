@@ -16,6 +16,7 @@ from conv2attn.lab.training.loop import Training
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
 
+
 def state_of(run):
     """The weights of a run's network."""
     return conv2attn.load(run.network).state_dict()
