@@ -269,7 +269,8 @@ def explore(model: str, output: str, **arguments: Any) -> None:
 
     Attention is shown as it runs, of whatever library. Where nothing attends, convolutions are shown as the attention
     that they convert to.
-    Without --inputs, the page shows the first example image of this project. Of several images, it shows the first.
+    Without --inputs, the page shows the first example image of this project. Of several images, each one and their
+    mean can be chosen on the page.
 
     With -o FILE.svg, the command writes a moving picture instead: the heads of the first layer that --only names, as
     they sharpen.

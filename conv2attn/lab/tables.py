@@ -130,13 +130,15 @@ def _(tables: Tables, verbose: bool = False) -> Document:
         )
         for row in tables.rows
     )
+    counts = {(row.key, row.note): f"{row.parameters:,}" for row in tables.rows}
     notes = (
         "accuracy, parameters, FLOPs: the numbers that Cordonnier et al. 2020 print, for CIFAR-10.",
         "ours: the last test accuracy of each training run that is passed as --run. exact: the parameters, counted.",
         "weights alone: FLOPs of products with weights, 2 per multiply-add; the paper counts these.",
         f"all products: FLOPs of these and of attention by the engine {tables.engine}.",
         "whose terms: the terms of Eq. (8) in the network counted, and whose they are.",
-        "The text's D_p = 400 gives 29.5M; the paper's 12.3M is the count of D_p = 800.",
+        f"The text's D_p = 400 gives 29.5M, {counts['content', 'D_p = 400']}; the paper's 12.3M is "
+        f"{counts['learned', 'D_p = 800']}, the count of D_p = 800.",
         *(f"Differs: {number}." for number in tables.differing),
     )
     detail = ", row by row; 12.3M with D_p = 800, 29.5M with 400" if tables.verdict is Verdict.HOLDS else ""
