@@ -1,8 +1,36 @@
-"""Names from which callers choose, as type checkers and the command line read them: without torch."""
+"""What callers choose, as type checkers and the command line read it, and checks of it: without torch."""
 
-from typing import Literal
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any, Literal, TypeVar
 
+from conv2attn.errors import UsageError
+
+Name = TypeVar("Name", bound=str)
 EncodingName = Literal["quadratic", "enumerated"]
 """The families of `basis.FAMILIES` that sharpen: a convolution converts into them."""
 StrideBy = Literal["queries", "pooling"]
 """How a strided layer skips outputs: fewer queries, or a pooling layer behind."""
+
+
+def only_one(asked: Mapping[Name, Any]) -> Name:
+    """The name of the one argument that is passed, and so neither None nor False.
+
+    Raises:
+        UsageError: none is, or several are (C2A004).
+    """
+    passed = [name for name, value in asked.items() if value is not None and value is not False]
+    if len(passed) != 1:
+        names = f"{', '.join([*asked][:-1])} and {[*asked][-1]}"
+        found = f"{len(passed)} of {names} are passed" if passed else f"none of {names} is passed"
+        raise UsageError("C2A004", found, "Pass one of them.")
+    return passed[0]
+
+
+def check_distilling(max_loss: Any, kernel_size: Any) -> None:
+    """Refuses a loss that is not positive and finite, and a kernel that is not odd (C2A001)."""
+    number = isinstance(max_loss, Real) and not isinstance(max_loss, bool)
+    if not number or not 0 < float(max_loss) < float("inf"):
+        raise UsageError("C2A001", f"max_loss={max_loss!r} is not a positive finite number", "Pass 0.01, say.")
+    if type(kernel_size) is not int or kernel_size < 1 or kernel_size % 2 == 0:
+        raise UsageError("C2A001", f"kernel_size={kernel_size!r} is not an odd number from 1", "Pass 7, say.")

@@ -27,7 +27,7 @@ def distil_file(
     kernel_size: int,
     labels: str | None,
     only: Selection,
-    inputs: str | None,
+    inputs: str,
     input_size: Sequence[int] | None,
     reading: Reading,
     force: bool,
@@ -35,11 +35,9 @@ def distil_file(
     """Distils the network in a file, and writes it where a head was replaced.
 
     Raises:
-        UsageError: there are no images (C2A004), or as `distil` does.
+        UsageError: as `distil` does.
         CheckpointError: the file cannot be written, or no file rebuilds the network (C2A306).
     """
-    if not inputs:
-        raise UsageError("C2A004", "distil runs the network on images, and there are none", "Pass --inputs.")
     named = by_layer(heads)
     network = reading.load(path)
     images = inputs_for(network, inputs, input_size, reading)

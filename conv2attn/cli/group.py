@@ -3,6 +3,7 @@
 import errno
 import re
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import click
@@ -24,12 +25,12 @@ OLD_NAMES = {"--images": ("--train-images", "--inputs"), "--image": ("--inputs",
 
 
 class Command(click.Command):
-    """A command with an example in its help, and its options in groups."""
+    """A command with an example in its help, its options in groups, and a check of them before torch is imported."""
 
-    def __init__(self, *args: Any, example: str, **options: Any):
-        """Takes an example."""
-        super().__init__(*args, **options)
-        self.example = example
+    def __init__(self, *args: Any, example: str, check: Callable[[Mapping[str, Any]], None] | None = None, **rest: Any):
+        """Takes an example, and what refuses options by their names."""
+        super().__init__(*args, **rest)
+        self.example, self.check = example, check
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Takes options by their names of the release before as well, with a warning that says the name of today."""
@@ -47,8 +48,10 @@ class Command(click.Command):
             raise
 
     def invoke(self, context: click.Context) -> Any:
-        """Checks the files that the call names, and runs the command."""
+        """Checks the files and the options of the call, and runs the command."""
         check_paths(context)
+        if self.check is not None:
+            self.check(context.params)
         return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:

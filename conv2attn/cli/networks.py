@@ -4,12 +4,13 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from conv2attn.choices import EncodingName, StrideBy
+from conv2attn.choices import EncodingName, StrideBy, only_one
 from conv2attn.cli.group import main
 from conv2attn.cli.options import (
     CITE,
@@ -164,7 +165,12 @@ def verify(context: click.Context, /, cite: bool, showing: Showing, **arguments:
     showing.finish(certificate, *([done] if path else []), cited=cited)
 
 
-@main.command(example="conv2attn symmetric resnet18.pt --shift 32,0 --input-size 3x224x224")
+def check_movement(asked: Mapping[str, Any]) -> None:
+    """Refuses no movement, and several (C2A004)."""
+    only_one({name: asked[name] for name in ("shift", "flip", "permute")})
+
+
+@main.command(example="conv2attn symmetric resnet18.pt --shift 32,0 --input-size 3x224x224", check=check_movement)
 @click.argument("model", type=Read())
 @click.option(
     "--shift",

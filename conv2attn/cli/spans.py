@@ -2,11 +2,13 @@
 
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from conv2attn.choices import check_distilling
 from conv2attn.cli.group import main
 from conv2attn.cli.options import (
     CITE,
@@ -29,6 +31,7 @@ from conv2attn.cli.options import (
     tokens_or_positions,
 )
 from conv2attn.cli.replace_options import ReplaceOptions, parse_heads, replacing
+from conv2attn.errors import UsageError
 from conv2attn.suffixes import CERTIFICATE_SUFFIXES, NETWORK_SUFFIXES, PAGE_SUFFIXES, PICTURE_SUFFIXES, TENSOR_SUFFIXES
 
 
@@ -215,7 +218,18 @@ def recover(model: str, output: str, kernel_size: str, showing: Showing, **argum
     showing.finish(report, f"wrote {output}")
 
 
-@main.command("distil", example="conv2attn distil vit.pt -o out.pt --inputs images.pt --max-loss 0.01")
+def check_distil(asked: Mapping[str, Any]) -> None:
+    """Refuses a loss or a kernel that is none (C2A001), and no images (C2A004)."""
+    check_distilling(asked["max_loss"], asked["kernel_size"])
+    if not asked["inputs"]:
+        raise UsageError("C2A004", "distil runs the network on images, and there are none", "Pass --inputs.")
+
+
+@main.command(
+    "distil",
+    example="conv2attn distil vit.pt -o out.pt --inputs images.pt --max-loss 0.01",
+    check=check_distil,
+)
 @click.argument("model", type=Read())
 @output_option("Where to write the network.", NETWORK_SUFFIXES)
 @options(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import check_network
+from conv2attn.choices import only_one
 from conv2attn.equality.certify import certify
 from conv2attn.equality.results import MOVED, Certificate
 from conv2attn.errors import UsageError
@@ -97,14 +98,11 @@ def symmetric(
     Source: Cordonnier et al. 2020, Sec. 2.1 and 2.3; claim EQV of proofs/.
     """
     check_network(network, "network")
-    asked: list[tuple[Kind, Any]] = [("shift", shift), ("flip", flip), ("permute", permute)]
-    passed = [(kind, value) for kind, value in asked if value is not None and value is not False]
-    if len(passed) != 1:
-        count = f"{len(passed)} of shift, flip and permute are" if passed else "none of shift, flip and permute is"
-        raise UsageError("C2A004", f"{count} passed", "Pass one of them.")
+    asked: dict[Kind, Any] = {"shift": shift, "flip": flip, "permute": permute}
+    kind = only_one(asked)
+    amounts = asked[kind]
     if options.get("also_sizes"):
         raise UsageError("C2A004", "a movement is of one size, and more are passed", "Ask for one size a call.")
-    kind, amounts = passed[0]
     images = options.get("images")
     size = input_size or (specimen_size(network) if images is None else images.shape[1:])
     if size is None:

@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Self, final
 
-from conv2attn.errors import UsageError
+from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.theory.score_terms import ScoreTerms
 
 OF_CLASSIFIERS = (
@@ -12,6 +13,8 @@ OF_CLASSIFIERS = (
 )  # fmt: skip
 """The settings of a fresh attention classifier."""
 NETWORK_KINDS = ("quadratic", "generalised", "learned", "resnet")
+CONFIGURATION = "configuration.json"
+"""The file of a run that holds its recipe."""
 OF_NETWORK, OF_DATA, OF_OPTIMISATION = "Network", "Data", "Optimisation"
 
 
@@ -200,6 +203,13 @@ class TrainingRecipe:
             raise UsageError(
                 "C2A302", f"the configuration of the run is not whole ({error})", "Start a new run."
             ) from error
+
+
+def check_free(folder: Path) -> None:
+    """Refuses the folder of a new run that holds more than a configuration (C2A305)."""
+    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {CONFIGURATION}):
+        remedy = "Choose another folder, or continue it: conv2attn train --resume FOLDER."
+        raise CheckpointError("C2A305", f"{folder} exists", remedy)
 
 
 def learning_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from numbers import Real
 from statistics import median
 from time import perf_counter
 from typing import Any, final
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, call_network, check_network, first_weight
+from conv2attn.choices import check_distilling
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention.distilled import DistilledAttention, DistilledPlan
 from conv2attn.networks.conversion.network import Network
@@ -103,7 +103,7 @@ def distil(
     Source: the reverse of Cordonnier et al. 2020, Theorem 1; a table in place of attention: docs/heads.md.
     """
     check_network(network)
-    check_options(max_loss, kernel_size)
+    check_distilling(max_loss, kernel_size)
     images = torch.cat(batches_of(network, example_input))
     if len(images) < FEWEST_IMAGES:
         reason = f"distilling needs {FEWEST_IMAGES} images, a third of them held out; there are {len(images)}"
@@ -123,15 +123,6 @@ def distil(
     effect = effect_of(changes_held_out(network, distilled, chosen, images[held], held_classes))
     seconds = median_times((network, distilled), images[held])
     return Distillation(distilled, layers, kernel_size, max_loss, int(held.sum()), effect, seconds)
-
-
-def check_options(max_loss: Any, kernel_size: Any) -> None:
-    """Refuses a loss that is not positive and finite, and a kernel that is not odd (C2A001)."""
-    number = isinstance(max_loss, Real) and not isinstance(max_loss, bool)
-    if not number or not 0 < float(max_loss) < float("inf"):
-        raise UsageError("C2A001", f"max_loss={max_loss!r} is not a positive finite number", "Pass 0.01, say.")
-    if type(kernel_size) is not int or kernel_size < 1 or kernel_size % 2 == 0:
-        raise UsageError("C2A001", f"kernel_size={kernel_size!r} is not an odd number from 1", "Pass 7, say.")
 
 
 def candidates_of(

@@ -307,8 +307,19 @@ def test_every_file_that_is_written_has_a_suffix_of_its_option(folder, name, opt
     assert not (folder / "made.doc").exists()
 
 
-def test_files_are_checked_before_torch_is_imported(folder):
-    for asked in ("convert missing.pt", "verify net.pt missing.pt", "explore net.pt -o page.png"):
+def test_files_and_options_are_checked_before_torch_is_imported(folder):
+    (folder / "run").mkdir()
+    (folder / "run" / "metrics.csv").touch()
+    for asked in (
+        "convert missing.pt",
+        "verify net.pt missing.pt",
+        "explore net.pt -o page.png",
+        "symmetric net.pt",
+        "train quadratic --data digits -o run",
+        "distil net.pt -o out.pt --max-loss 0",
+        "distil net.pt -o out.pt --max-loss 1 --kernel-size 4",
+        "distil net.pt -o out.pt --max-loss 1",
+    ):
         run = f"from conv2attn.cli import main\ntry: main({asked.split()})\nexcept SystemExit as end: code = end.code"
         probe = f"{run}\nimport sys; assert code == 2 and 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)

@@ -16,9 +16,9 @@ from torch import Tensor
 from conv2attn.errors import CheckpointError
 from conv2attn.files.atomic_files import write_atomically, write_bytes_atomically, write_text_atomically
 from conv2attn.files.torch_files import read_dict
-from conv2attn.lab.training_recipe import TrainingRecipe
+from conv2attn.lab.training_recipe import CONFIGURATION, TrainingRecipe, check_free
 
-CONFIGURATION, METRICS, POSITIONS = "configuration.json", "metrics.csv", "positions.npz"
+METRICS, POSITIONS = "metrics.csv", "positions.npz"
 CHECKPOINT, NETWORK = "checkpoint.pt", "network.pt"
 METRIC_COLUMNS = (
     "epoch",
@@ -72,10 +72,7 @@ class TrainingRun:
         Raises:
             CheckpointError: the folder holds something else (C2A305), or cannot be made (C2A301).
         """
-        if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {CONFIGURATION}):
-            raise CheckpointError(
-                "C2A305", f"{folder} exists", "Choose another folder, or continue it: conv2attn train --resume FOLDER."
-            )
+        check_free(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
