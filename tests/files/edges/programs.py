@@ -216,19 +216,24 @@ def test_an_onnx_model_that_is_not_one_map_by_itself_is_refused(change, match):
         load("bad.onnx")
 
 
-def with_weights_beside(name):
-    """An ONNX file as torch writes large ones, and the map that it is."""
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
-    save(network, "whole.onnx", example_input=(3, 9, 8))
-    model = onnx.load("whole.onnx")
-    onnx.save(model, name, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
-    return network
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A map, and the path of the ONNX file that it is."""
+    network, path = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), tmp_path_factory.mktemp("onnx") / "whole.onnx"
+    save(network, path, example_input=(3, 9, 8))
+    return network, path
 
 
-def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read():
-    network, image = with_weights_beside("net.onnx"), torch.randn(1, 3, 9, 8)
+def with_weights_beside(name, whole):
+    """An ONNX file as torch writes large ones."""
+    onnx.save(onnx.load(whole), name, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
+
+
+def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read(exported):
+    (network, whole), image = exported, torch.randn(1, 3, 9, 8)
+    with_weights_beside("net.onnx", whole)
     assert torch.allclose(load("net.onnx")(image), network(image), atol=1e-5)
-    assert torch.equal(load("net.onnx")(image), load("whole.onnx")(image))
+    assert torch.equal(load("net.onnx")(image), load(whole)(image))
     before = sha256(Path("net.onnx"))
     content = bytearray(Path("net.onnx.data").read_bytes())
     content[0] ^= 1
@@ -250,8 +255,8 @@ def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read():
         ("length", "99999", "which has"),
     ],
 )
-def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(key, value, match):
-    with_weights_beside("net.onnx")
+def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(exported, key, value, match):
+    with_weights_beside("net.onnx", exported[1])
     Path("link.data").symlink_to("net.onnx.data")
     os.mkfifo("pipe.data")
     model = onnx.load("net.onnx", load_external_data=False)
@@ -262,10 +267,9 @@ def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(key, value, mat
         load("net.onnx")
 
 
-def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence():
-    save(conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3))), "net.onnx", example_input=(3, 9, 8))
+def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence(exported):
     with pytest.raises(UsageError, match="C2A120 the ONNX model does not take images 1x4x9x8"):
-        load("net.onnx")(torch.zeros(1, 4, 9, 8))
+        load(exported[1])(torch.zeros(1, 4, 9, 8))
 
 
 def test_a_torn_onnx_file_is_damaged():

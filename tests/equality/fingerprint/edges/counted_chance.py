@@ -16,7 +16,7 @@ from conv2attn.equality.fingerprint.evaluation import fingerprint, same_outputs
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.ring import is_prime
 
-DRAWS = 250
+DRAWS = 80
 
 
 def zero(x):
@@ -53,29 +53,29 @@ SMOOTH = float(math.prod([p for p in range(128, 256) if is_prime(p)][:7]))
 PAIRS = {
     "x^3, x": (1, 1, 8, lambda x: x.pow(3), lambda x: x),
     "x^13, x": (1, 2, 8, lambda x: x.pow(13), lambda x: x),
-    "product of differences, 0": (7, 1, 10, differences(6), zero),
-    "two levels of oracles": (2, 1, 10, chain(2, 0), chain(2, 1)),
+    "product of differences, 0": (7, 1, 14, differences(6), zero),
+    "two levels of oracles": (2, 1, 14, chain(2, 0), chain(2, 1)),
     "many oracle values": (
         6,
         1,
-        10,
+        14,
         lambda x: torch.relu(x).sum(0, True),
         cubed_first(lambda x: x.relu().sum(0, True)),
     ),
     "a smooth coefficient, 0": (1, 1, 8, lambda x: x * SMOOTH, zero),
-    "maxima": (2, 1, 10, lambda x: x.amax(0, True), cubed_first(lambda x: x.amax(0, True))),
-    "softmax": (2, 1, 10, lambda x: x.softmax(0), cubed_first(lambda x: x.softmax(0))),
+    "maxima": (2, 1, 14, lambda x: x.amax(0, True), cubed_first(lambda x: x.amax(0, True))),
+    "softmax": (2, 1, 14, lambda x: x.softmax(0), cubed_first(lambda x: x.softmax(0))),
     "a product of matrices": (
         8,
         1,
-        10,
+        14,
         lambda x: (x[:4].view(2, 2) @ x[4:].view(2, 2))[:1, 0],
         lambda x: (x[4:].view(2, 2) @ x[:4].view(2, 2))[:1, 0],
     ),
     "relu where it is linear": (
         2,
         1,
-        10,
+        14,
         lambda x: torch.relu(x[:1] + x[1:] * 2) - torch.relu(x[:1] + x[1:]),
         lambda x: torch.relu(x[:1] + x[1:]) - torch.relu(x[:1]),
     ),
@@ -94,11 +94,15 @@ def wrong_equals(name):
     return wrong, allowed
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "a smooth coefficient, 0"])
 def test_wrong_equals_are_no_more_than_stated(name):
-    """Five standard deviations above the mean that the chance allows: once in three million runs."""
+    """Five standard deviations above the mean that the chance allows: once in three million runs.
+
+    It is not asked where the chance allows every draw.
+    """
     wrong, allowed = wrong_equals(name)
-    assert wrong <= allowed + 5 * math.sqrt(allowed) + 1
+    most = allowed + 5 * math.sqrt(allowed) + 1
+    assert wrong <= most < DRAWS
 
 
 def test_wrong_equals_do_happen_and_a_hundredth_of_the_chance_would_be_too_little():

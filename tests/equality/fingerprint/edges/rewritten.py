@@ -1,4 +1,4 @@
-"""Networks of random layers against the same written by hand: 200 are identified, 200 with a planted change are not."""
+"""Networks of random layers against the same written by hand: 80 are identified, 80 with a planted change are not."""
 
 import random
 
@@ -139,7 +139,7 @@ def pair(source, planted):
     return network(0), network(1)
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", range(4))
 def test_networks_written_by_hand_are_identified(part):
     source = random.Random(part)
     for _ in range(EACH):
@@ -147,7 +147,7 @@ def test_networks_written_by_hand_are_identified(part):
         assert found.equal is True, found
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", range(4))
 def test_one_planted_change_is_never_identified(part):
     source = random.Random(100 + part)
     for _ in range(EACH):
