@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, core, settings
+from hypothesis import HealthCheck, Phase, core, settings
 
 # One thread a test process: `pytest -n` already fills the cores. torch reads this when it is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +20,9 @@ settings.register_profile("dev", max_examples=20, deadline=None)
 settings.register_profile(
     "ci", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile(
+    "mutants", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate], print_blob=False
+)  # a failure decides, and is shrunk for nobody
 settings.register_profile("thorough", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fresh", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("CONV2ATTN_PROFILE", "ci"))

@@ -1,8 +1,12 @@
 """The plugin of pytest in a run of its own: what holds passes, what does not fails with the place, both are kept."""
 
 import json
+import os
 import subprocess
 import sys
+
+import pytest
+from forks import FORKS
 
 FILE = """
 import copy, pytest, torch, conv2attn
@@ -26,17 +30,28 @@ def test_differs(certified, networks):
 """
 
 
+def start(folder, *options):
+    """Pytest with the plugin, in a process that has not imported the package; it says on stdout what it found."""
+    os.chdir(folder)
+    with open("said", "w") as sys.stdout:
+        sys.stderr = sys.stdout
+        sys.exit(pytest.main(["-p", "conv2attn.testing.plugin", "-q", "--color=no", *options, "test_networks.py"]))
+
+
 def run(folder, *options):
+    """The exit code of the tests in `FILE`, and what was said."""
     (folder / "test_networks.py").write_text(FILE)
-    command = [sys.executable, "-m", "pytest", "-p", "conv2attn.testing.plugin", "-q", "--color=no", *options]
-    return subprocess.run([*command, "test_networks.py"], cwd=folder, capture_output=True, text=True)
+    process = FORKS.Process(target=start, args=(folder, *options))
+    process.start()
+    process.join()
+    return process.exitcode, (folder / "said").read_text()
 
 
 def test_a_pair_that_differs_fails_with_its_layer_and_both_certificates_are_kept(tmp_path):
-    done = run(tmp_path, "--certify", "kept/here")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 failed, 1 passed" in done.stdout
-    failure = done.stdout.partition("FAILURES")[2]
+    code, said = run(tmp_path, "--certify", "kept/here")
+    assert code == 1, said
+    assert "1 failed, 1 passed" in said
+    failure = said.partition("FAILURES")[2]
     assert "refuted" in failure
     assert "\n2 " in failure  # the row of the layer
     assert "Traceback" not in failure
@@ -50,8 +65,8 @@ def test_a_pair_that_differs_fails_with_its_layer_and_both_certificates_are_kept
 
 
 def test_without_the_option_nothing_is_written(tmp_path):
-    assert "1 failed, 1 passed" in run(tmp_path).stdout
-    assert {path.name for path in tmp_path.iterdir()} <= {"test_networks.py", ".pytest_cache", "__pycache__"}
+    assert "1 failed, 1 passed" in run(tmp_path)[1]
+    assert {path.name for path in tmp_path.iterdir()} <= {"test_networks.py", "said", ".pytest_cache", "__pycache__"}
 
 
 def test_the_plugin_imports_nothing_of_the_package_until_it_is_used():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -41,12 +42,17 @@ def net():
     return Net().eval()
 
 
-def export(net, name="net.pt2"):
-    free = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
-    torch.export.save(torch.export.export(net, (torch.zeros(2, 3, 6, 8),), dynamic_shapes=(free,)), name)
+@pytest.fixture(scope="module")
+def exported(net, tmp_path_factory):
+    """The path of the network as a program with free sides."""
+    free, path = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}, tmp_path_factory.mktemp("pt2") / "net.pt2"
+    with warnings.catch_warnings(action="ignore"):
+        torch.export.save(torch.export.export(net, (torch.zeros(2, 3, 6, 8),), dynamic_shapes=(free,)), path)
+    path.chmod(0o444)
+    return path
 
 
-def repacked(change, source="net.pt2", name="bad.pt2"):
+def repacked(change, source, name="bad.pt2"):
     """The archive with the text of its program changed, checksums right again."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(name, "w") as new:
         for entry in old.namelist():
@@ -56,9 +62,8 @@ def repacked(change, source="net.pt2", name="bad.pt2"):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_program_computes_what_torch_makes_of_it_at_all_sizes(net):
-    export(net)
-    loaded, theirs = load("net.pt2"), torch.export.load("net.pt2").module()
+def test_a_program_computes_what_torch_makes_of_it_at_all_sizes(exported):
+    loaded, theirs = load(exported), torch.export.load(exported).module()
     for shape in ((2, 3, 6, 8), (1, 3, 9, 4), (4, 3, 7, 12)):
         image = torch.randn(shape)
         assert torch.equal(loaded(image), theirs(image))
@@ -119,16 +124,14 @@ HOSTILE = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_program_that_names_anything_else_is_refused(net, name):
-    export(net)
-    bad = repacked(lambda text: text.replace(*HOSTILE[name]))
+def test_a_program_that_names_anything_else_is_refused(exported, name):
+    bad = repacked(lambda text: text.replace(*HOSTILE[name]), exported)
     with pytest.raises(CheckpointError, match=r"C2A303 .*its program is not whole"):
         load(bad)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_texts_that_torch_would_evaluate_are_not(net, folder):
-    export(net)
+def test_texts_that_torch_would_evaluate_are_not(exported, folder):
     planted = folder / "planted"
 
     def change(text):
@@ -140,14 +143,13 @@ def test_texts_that_torch_would_evaluate_are_not(net, folder):
             value["as_expr"]["expr_str"] = code
         return json.dumps(program_data)
 
-    load(repacked(change))(torch.zeros(1, 3, 4, 4))
+    load(repacked(change, exported))(torch.zeros(1, 3, 4, 4))
     assert not planted.exists()
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_weights_that_claim_more_than_is_stored_are_refused(net):
-    export(net)
-    with zipfile.ZipFile("net.pt2") as old, zipfile.ZipFile("bad.pt2", "w") as new:
+def test_weights_that_claim_more_than_is_stored_are_refused(exported):
+    with zipfile.ZipFile(exported) as old, zipfile.ZipFile("bad.pt2", "w") as new:
         for entry in old.namelist():
             data = old.read(entry)
             new.writestr(
@@ -217,10 +219,11 @@ def test_an_onnx_model_that_is_not_one_map_by_itself_is_refused(change, match):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
+def in_onnx(tmp_path_factory):
     """A map, and the path of the ONNX file that it is."""
     network, path = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), tmp_path_factory.mktemp("onnx") / "whole.onnx"
     save(network, path, example_input=(3, 9, 8))
+    path.chmod(0o444)
     return network, path
 
 
@@ -229,8 +232,8 @@ def with_weights_beside(name, whole):
     onnx.save(onnx.load(whole), name, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
 
 
-def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read(exported):
-    (network, whole), image = exported, torch.randn(1, 3, 9, 8)
+def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read(in_onnx):
+    (network, whole), image = in_onnx, torch.randn(1, 3, 9, 8)
     with_weights_beside("net.onnx", whole)
     assert torch.allclose(load("net.onnx")(image), network(image), atol=1e-5)
     assert torch.equal(load("net.onnx")(image), load(whole)(image))
@@ -255,8 +258,8 @@ def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read(exported):
         ("length", "99999", "which has"),
     ],
 )
-def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(exported, key, value, match):
-    with_weights_beside("net.onnx", exported[1])
+def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(in_onnx, key, value, match):
+    with_weights_beside("net.onnx", in_onnx[1])
     Path("link.data").symlink_to("net.onnx.data")
     os.mkfifo("pipe.data")
     model = onnx.load("net.onnx", load_external_data=False)
@@ -267,9 +270,9 @@ def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(exported, key, 
         load("net.onnx")
 
 
-def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence(exported):
+def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence(in_onnx):
     with pytest.raises(UsageError, match="C2A120 the ONNX model does not take images 1x4x9x8"):
-        load(exported[1])(torch.zeros(1, 4, 9, 8))
+        load(in_onnx[1])(torch.zeros(1, 4, 9, 8))
 
 
 def test_a_torn_onnx_file_is_damaged():
