@@ -153,7 +153,7 @@ def test_every_flag_of_the_domain_occurs_in_the_record(flag):
     assert different
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(case=cases(BEYOND))
 def test_the_formula_is_the_same_beyond_the_claim(case):
     assert bounds_a_soft_mean(soft_mixing_bound, soft_head(*case))
@@ -176,7 +176,7 @@ def is_below(function, case, weights, radius):
     return Fraction(printed) + Fraction(2**20) * (1 + Fraction(weights)) * (1 + Fraction(radius)) / ONE < row.proved
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(case=cases_on_keys, weights=st.floats(2.0**-10, 2.0**10), radius=st.floats(2.0**-10, 2.0**10))
 def test_no_bound_with_soft_heads_is_below_the_proved_one(case, weights, radius):
     assert not is_below(soft_reading, case, weights, radius)

@@ -34,7 +34,8 @@ def test_a_hard_layer_whose_attention_would_not_fit():
 
 def test_facts_of_a_hard_layer_whose_attention_would_not_fit():
     stem = convert(torch.nn.Conv2d(3, 64, 7, stride=2, padding=3))
-    (layer,) = heads(stem, grid=(224, 224)).layers
+    (layer,) = heads(stem, grid=(112, 112)).layers
+    assert 4 * len(layer.heads) * 56**2 * 112**2 > MEMORY_LIMIT
     kinds = [head.kind for head in layer.heads]
     assert (kinds.count("shift"), kinds.count("itself")) == (48, 1)
     assert layer.convolution(7).share > 0.999999
