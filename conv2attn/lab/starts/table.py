@@ -1,6 +1,7 @@
 """The table of the experiment on starts: a file of rows, one per run, which grows as runs end; and its curves."""
 
 import hashlib
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -48,6 +49,8 @@ MEANINGS = {
 }
 """The columns of the table."""
 START_COLUMNS = tuple(MEANINGS)
+ACROSS = 4
+"""Panels of curves side by side."""
 
 
 def rate_keys(data: str) -> list[RunKey]:
@@ -224,12 +227,15 @@ def mean_curves(starts: Starts, size: TrainingSize) -> dict[str, list[float]]:
 def draw_start_curves(starts: Starts) -> "Figure":
     """A panel for each training set that is seen more than once and has runs."""
     drawn = [(size, curves) for size in TRAINING_SIZES if size.epochs > 1 and (curves := mean_curves(starts, size))]
-    figure: Figure = optional("matplotlib.figure").Figure(figsize=(3.2 * max(1, len(drawn)), 3), layout="constrained")
-    panels = figure.subplots(1, max(1, len(drawn)), squeeze=False)[0]
+    down = max(1, math.ceil(len(drawn) / ACROSS))
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=(3.2 * ACROSS, 3 * down), layout="constrained")
+    panels = figure.subplots(down, ACROSS, squeeze=False).ravel()
+    for panel in panels[len(drawn) :]:
+        panel.set_axis_off()
     for panel, (size, curves) in zip(panels, drawn, strict=False):
         for arm, accuracies in curves.items():
             draw_curve(panel, START_ARMS.index(arm), arm, range(1, size.epochs + 1), accuracies)
-        panel.set_title(f"{size.images} images of {size.data}", fontsize=8)
+        panel.set_title(f"{size.text} epochs", fontsize=8)
         panel.set(xlabel="epoch", ylabel="accuracy in %")
         panel.legend(fontsize=6)
     return figure
