@@ -173,7 +173,7 @@ def patterns(draw):
     return Pattern.sorted(*torch.tensor(pairs).T, shape)[0]
 
 
-@settings(max_examples=12)
+@settings(max_examples=max(10, settings.default.max_examples // 4))
 @given(patterns(), st.sampled_from(["first", "second", "both"]), SEEDS)
 def test_products_over_pairs_are_those_of_dense_matrices_with_their_gradients(pattern, trained, seed):
     """The gradients of gradients too, and of either factor alone."""
