@@ -114,6 +114,7 @@ LINES = st.integers(1, 3).flatmap(lambda axes: grids(axes, 5 if axes < 3 else 3)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_operators_obey_the_laws(kind):
+    @settings(max_examples=max(10, settings.default.max_examples // 2))
     @given(st.data(), LINES)
     def check(data, sides):
         operator = data.draw(KINDS[kind](sides))
