@@ -52,6 +52,9 @@ ECOSYSTEMS = (
 )
 """The first whose marker is in a folder says what it is."""
 
+EXAMPLE_FOLDERS = (Path(__file__).parent / "examples", Path(__file__).parents[1] / "examples")
+"""Where an installed wheel and a checkout have the example networks."""
+
 
 def unknown_folder(folder: Path) -> CheckpointError:
     """Why a folder without a config.json is not read, and what to do (C2A301)."""
@@ -78,4 +81,7 @@ def unknown_path(path: str) -> CheckpointError:
         return CheckpointError(
             "C2A301", f"{path} does not exist, and looks like a name of the Hugging Face hub", remedy
         )
+    for example in (folder / Path(path).name for folder in EXAMPLE_FOLDERS):
+        if path in (example.name, f"examples/{example.name}") and example.is_file():
+            return CheckpointError("C2A301", f"{path} does not exist", f"The example of that name is {example}.")
     return CheckpointError("C2A301", f"{path or repr(path)} does not exist", "Check the path.")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from conv2attn.ecosystems import EXAMPLE_FOLDERS
 from conv2attn.errors import CheckpointError
 from conv2attn.files import load
 
@@ -80,8 +81,9 @@ def example_folder() -> Path:
     Raises:
         CheckpointError: neither holds the files (C2A301).
     """
-    package = Path(__file__).parent
-    for folder in (package / "examples", package.parent / "examples"):
+    for folder in EXAMPLE_FOLDERS:
         if (folder / "resnet18.pt").is_file():
             return folder
-    raise CheckpointError("C2A301", f"no examples/resnet18.pt in {package} or beside it", "Install the package again.")
+    raise CheckpointError(
+        "C2A301", f"no examples/resnet18.pt in {Path(__file__).parent} or beside it", "Install the package again."
+    )

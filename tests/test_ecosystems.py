@@ -8,6 +8,7 @@ import pytest
 from conv2attn import load
 from conv2attn.ecosystems import ECOSYSTEMS, unknown_folder, unknown_path
 from conv2attn.errors import CheckpointError
+from conv2attn.examples import example_folder
 
 
 @pytest.mark.parametrize("ecosystem", ECOSYSTEMS, ids=lambda each: each.marker)
@@ -34,6 +35,13 @@ def test_names_of_hubs_are_told_from_paths(tmp_path, monkeypatch):
     assert "--arch timm:vit_tiny" in unknown_path("timm:vit_tiny").remedy
     for path in ("runs/first", "weights.pt", "a/b/c", "C:weights", "org/model.pt", ""):
         assert unknown_path(path).remedy == "Check the path."
+
+
+def test_an_example_that_is_not_in_this_folder_is_named_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("examples/resnet18.pt", "resnet18.pt"):
+        assert unknown_path(path).remedy == f"The example of that name is {example_folder() / 'resnet18.pt'}."
+    assert unknown_path("runs/resnet18.pt").remedy == "Check the path."
 
 
 def test_a_keras_file_is_named(tmp_path):

@@ -360,7 +360,7 @@ def explore_file(
         image = batch
     default_size = [f"{'x'.join(map(str, size))}{published_size(network)}"] if captured and not input_size else []
     assumed = list(filter(None, [assumed_of(network)]))
-    described = "; ".join((words, *default_size, *assumed))
+    described = "; ".join((words, *default_size, *(f"the network is {each}" for each in assumed)))
     page = explore(network, image, only=only, title=Path(path).name, described=described)
     page.save(output, force)
     return [*assumed, *(f"not shown: {reason}" for reason in page.left_out), f"wrote {output}"]

@@ -211,7 +211,7 @@ def explore_page(views: Mapping[str, Explored], title: str, image: str) -> str:
     for mark, names in PAGE_PARTS.items():
         page = page.replace(mark, "\n".join((folder / name).read_text("utf-8") for name in names))
     content = {
-        "image": f"{image}, {next(iter(views.values())).picture}",
+        "image": f"{image}; a layer shows it {next(iter(views.values())).picture}",
         "leftOut": left_out_of(views),
         "views": [
             {"name": name, "layers": explored.layers, "photo": explored.photo, "scores": "before" in name}
