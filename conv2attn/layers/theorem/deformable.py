@@ -4,10 +4,12 @@ With `v.r = -alpha |delta - Delta|^2` and `q.r = 2 alpha o(x_q).delta`, for offs
 channels, the score is `-alpha |delta - (Delta + o(x_q))|^2` and a term of the query alone, which the softmax drops.
 """
 
-from typing import Any, Literal
+import copy
+from dataclasses import replace
+from typing import Any, Literal, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
@@ -20,7 +22,7 @@ from conv2attn.theory.basis import Padding, QuadraticSoftmax, Sites
 
 def deformable_as_attention(
     offsets: nn.Module, convolution: nn.Module, *, alpha: float | Literal["auto"] = "auto", trainable: bool = False
-) -> MultiHeadSelfAttention:
+) -> MultiHeadSelfAttention | nn.Sequential:
     """The self-attention that samples `convolution` where `offsets` says, at the nearest pixel.
 
     Tap t of the convolution reads, at output o, the pixel at its place plus the offset that `offsets` computes there:
@@ -29,15 +31,19 @@ def deformable_as_attention(
     moved centre, which "auto" makes 0 in the dtype. Between pixels attention is a Gaussian around the moved centre:
     the nearest pixel for a large alpha, and not the bilinear mean of Dai et al.
 
+    Offsets by a wider kernel are no function of the query's channels: a copy of their layer first writes them beside
+    the image as channels of their own, and the attention behind it reads them there.
+
     Args:
-        offsets: a 1x1 convolution from the input to `axes * taps` channels; its stride is the convolution's.
+        offsets: a convolution from the input to `axes * taps` channels; 1x1 with the convolution's stride, or any that
+            keeps the sides of the image, where stride and groups of both are 1.
         convolution: weight, bias, and geometry; torch.nn.Conv2d, or another number of axes, or torchvision's
             DeformConv2d.
         alpha: sharpness of all heads, or "auto": a power of two at which attention is one-hot in the weight's dtype.
         trainable: let gradients reach centres and sharpness too; those of the offsets are always trained.
     Raises:
-        UnsupportedError: offsets of a wider kernel, which are no function of the query's channels, or padding other
-            than by zeros and half a kernel, where queries do not stand on their output's pixel (C2A101).
+        UnsupportedError: offsets of a wider kernel that has a stride, groups or other sides, or padding other than by
+            zeros and half a kernel, where queries do not stand on their output's pixel (C2A101).
         UsageError: the channels do not fit (C2A007), or alpha is not positive and finite (C2A130).
     Examples:
         >>> import torch
@@ -51,6 +57,39 @@ def deformable_as_attention(
     """
     mover, sampled = read_convolution(offsets), sampled_convolution(convolution)
     check_deformable(mover, sampled)
+    if is_function_of_channels(mover):
+        return moving_heads(mover, sampled, alpha, trainable)
+    axes, moved = len(sampled.kernel_size), mover.d_out
+    picking = torch.eye(moved).to(mover.weight).reshape(moved, moved, *[1] * axes)
+    unread = mover.weight.new_zeros(moved, sampled.d_in, *[1] * axes)
+    nothing = sampled.weight.new_zeros(sampled.d_out, moved, *sampled.kernel_size)
+    ones, zeros = (1,) * axes, (0,) * axes
+    reading = Convolution(torch.cat([unread, picking], 1), None, ones, ones, Padding(zeros, zeros), 1)
+    wider = replace(sampled, weight=torch.cat([sampled.weight.detach(), nothing], 1))
+    layer = moving_heads(reading, wider, alpha, trainable)
+    for parameter in (layer.query, layer.query_bias):
+        assert parameter is not None
+        parameter.requires_grad_(False)
+    return nn.Sequential(WithOffsets(copy.deepcopy(offsets), axes), layer)
+
+
+@final
+class WithOffsets(nn.Module):
+    """An image, and what a layer computes of it as further channels."""
+
+    def __init__(self, offsets: nn.Module, axes: int):
+        super().__init__()
+        self.offsets, self.axes = offsets, axes
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(batch, channels, *sides) to (batch, channels and offsets, *sides)."""
+        return torch.cat([image, self.offsets(image)], image.ndim - self.axes - 1)
+
+
+def moving_heads(
+    mover: Convolution, sampled: Convolution, alpha: float | Literal["auto"], trainable: bool
+) -> MultiHeadSelfAttention:
+    """The attention whose heads, one a tap, are moved by a 1x1 convolution of the query's channels."""
     axes, weight = len(sampled.kernel_size), sampled.weight
     centers = torch.tensor(sampled.offsets, device=weight.device, dtype=position_dtype(weight.dtype))
     sharpness = sharpness_for(alpha, weight.dtype)
@@ -77,6 +116,19 @@ def deformable_as_attention(
     layer.weight = nn.Parameter(plain_copy(weight))
     layer.bias = None if sampled.bias is None else nn.Parameter(plain_copy(sampled.bias))
     return layer
+
+
+def is_function_of_channels(mover: Convolution) -> bool:
+    """Whether offsets follow from the channels of one pixel alone."""
+    return max(mover.kernel_size) == 1 and mover.padding.is_identity and mover.groups == 1
+
+
+def may_stand_beside(mover: Convolution, sampled: Convolution) -> bool:
+    """Whether offsets are an image of the same sides, and may be channels of it."""
+    spans = tuple(d * (k - 1) for d, k in zip(mover.dilation, mover.kernel_size, strict=True))
+    around = tuple(b + a for b, a in zip(mover.padding.before, mover.padding.after, strict=True))
+    plain = max(*mover.stride, *sampled.stride, sampled.groups, *mover.padding.spacing) == 1
+    return plain and around == spans
 
 
 def is_deformable(module: nn.Module) -> bool:
@@ -106,11 +158,11 @@ def check_deformable(mover: Convolution, sampled: Convolution) -> None:
         UnsupportedError, UsageError: as `deformable_as_attention`.
     """
     taps, axes = len(sampled.offsets), len(sampled.kernel_size)
-    if max(mover.kernel_size) > 1 or not mover.padding.is_identity or mover.groups > 1:
+    if not is_function_of_channels(mover) and not may_stand_beside(mover, sampled):
         raise UnsupportedError(
             "C2A101",
-            f"offsets by a kernel of {mover.kernel_size} with padding or groups read more than the query's channels",
-            "Put what the wider kernel computes into the channels first, and pass a 1x1 convolution behind it.",
+            f"offsets by a kernel of {mover.kernel_size} with stride {mover.stride} are not the image's channels",
+            "Let them keep the sides of the image, with a stride and groups of 1 in both layers.",
         )
     if (mover.d_in, mover.d_out) != (sampled.d_in, axes * taps) or mover.stride != sampled.stride:
         reason = f"offsets {mover.d_in}->{mover.d_out} with stride {mover.stride}"

@@ -125,6 +125,7 @@ def attention_of_pair(
         if error.code != "C2A007":
             raise
         raise UnsupportedError(error.code, error.found, error.remedy) from error
+    assert isinstance(layer, MultiHeadSelfAttention)
     sources = {"query": offsets.weight, "query_bias": offsets.bias, "weight": deformed.weight, "bias": deformed.bias}
     for name, source in sources.items():
         if isinstance(source, Tensor):
@@ -133,13 +134,15 @@ def attention_of_pair(
 
 
 def why_no_pair(
-    owner: nn.Module, pair: tuple[nn.Module, nn.Module] | None, shared: bool, settings: Settings, run: Observed | None
+    owner: nn.Module, pair: tuple[nn.Conv2d, nn.Module] | None, shared: bool, settings: Settings, run: Observed | None
 ) -> str:
     """The reason why `owner` does not become one attention layer; empty where a run showed that it can."""
     if replace(settings, alpha="auto", trainable=False) != Settings():
         return "heads that move with the content take alpha and trainable, and no other settings"
     if pair is None or shared:
         return "a DeformConv2d is read only in a module of its own, together with the Conv2d of its offsets"
+    if max(pair[0].kernel_size) > 1:
+        return "offsets by a kernel wider than 1x1 are a layer of their own, in front of the attention"
     if run is None or not run.calls:
         return f"whether {type(owner).__name__} computes deform(x, offset(x)) shows in a run on example_input alone"
     if not run.is_pair:

@@ -71,6 +71,47 @@ def test_whole_offsets_are_a_deformable_convolution_bit_for_bit(pair):
     assert torch.equal(layer(image).detach(), deformable(mover, conv, image).detach())
 
 
+@st.composite
+def wide_pairs(draw):
+    """A convolution wider than 1x1 of whole numbers and one that it moves, of the sides of the image, and an image."""
+    axes = draw(st.integers(1, 2))
+    kind = (nn.Conv1d, nn.Conv2d)[axes - 1]
+    kernel, dilation = draw(st.sampled_from([1, 3])), draw(st.integers(1, 2))
+    conv = kind(2, 3, kernel, padding=dilation * (kernel // 2), dilation=dilation, bias=draw(st.booleans()))
+    mode = draw(st.sampled_from(["zeros", "reflect", "circular"]))
+    mover = kind(2, axes * kernel**axes, 3, padding=1, padding_mode=mode, bias=draw(st.booleans()))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    with torch.no_grad():
+        for parameter in (*conv.parameters(), *mover.parameters()):
+            parameter.copy_(torch.randint(-1, 2, parameter.shape, generator=generator))
+    image = torch.randint(-1, 2, (1, 2, *draw(st.tuples(*[st.integers(5, 7)] * axes))), generator=generator)
+    return mover.double(), conv.double(), image.double()
+
+
+@given(wide_pairs())
+def test_offsets_by_a_wider_kernel_are_written_beside_the_image_first(pair):
+    mover, conv, image = pair
+    layer = deformable_as_attention(mover, conv)
+    assert torch.equal(layer(image).detach(), deformable(mover, conv, image).detach())
+    assert torch.equal(layer(image[0]).detach(), layer(image)[0].detach())
+
+
+def test_other_offsets_beside_the_image_are_seen():
+    torch.manual_seed(0)
+    mover, conv = nn.Conv2d(2, 18, 3, padding=1).double(), nn.Conv2d(2, 3, 3, padding=1).double()
+    for parameter in mover.parameters():
+        parameter.data = torch.randint(-1, 2, parameter.shape).double()
+    image = torch.randint(-1, 2, (1, 2, 6, 7)).double()
+    expected, layer = deformable(mover, conv, image), deformable_as_attention(mover, conv)
+    assert torch.allclose(layer(image), expected, atol=1e-12)
+    layer[0].offsets.weight.data.neg_()
+    assert not torch.allclose(layer(image), expected, atol=1e-3)
+    soft = deformable_as_attention(mover, conv, alpha=1.0)
+    soft(image).square().sum().backward()
+    assert soft[0].offsets.weight.grad.abs().sum() > 0
+    assert soft[1].query.grad is None
+
+
 @given(pairs(), st.sampled_from([1.0, 3.0, 8.0]))
 def test_a_soft_head_misses_by_the_leak_around_the_moved_centre(pair, alpha):
     mover, conv, image = pair
@@ -121,7 +162,8 @@ def test_the_offsets_and_the_weights_train():
 def test_what_is_no_pair_of_this_kind_is_refused():
     conv = nn.Conv2d(2, 3, 3, padding=1)
     for mover, other, kind, words in (
-        (nn.Conv2d(2, 18, 3, padding=1), conv, UnsupportedError, "C2A101 offsets by a kernel"),
+        (nn.Conv2d(2, 18, 3), conv, UnsupportedError, "C2A101 offsets by a kernel"),
+        (nn.Conv2d(2, 18, 3, 2, 1), nn.Conv2d(2, 3, 3, 2, 1), UnsupportedError, "C2A101 offsets by a kernel"),
         (nn.Conv2d(2, 9, 1), conv, UsageError, "C2A007 offsets 2->9"),
         (nn.Conv2d(2, 18, 1, stride=2), conv, UsageError, "C2A007 offsets 2->18"),
         (nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3), UnsupportedError, r"C2A101 padding \(0, 0\) in front"),
