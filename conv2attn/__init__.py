@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import proofs as proofs
-    from conv2attn.equality import certify
+    from conv2attn.equality.certify import certify
     from conv2attn.files import load, save
     from conv2attn.layers.attention import MultiHeadSelfAttention, from_gpsa, from_mha, set_engine, to_gpsa, to_mha
-    from conv2attn.layers.framework import AttentionConvolution, BasisConvolution, compare, from_torch
+    from conv2attn.layers.framework import AttentionConvolution, BasisConvolution, from_torch
+    from conv2attn.layers.framework.compare import compare
     from conv2attn.layers.theorem import as_basis, to_torch
     from conv2attn.networks import conversion_of, convert, soften, softened
     from conv2attn.networks.capture import capture
     from conv2attn.networks.starts import start_at_convolution
-    from conv2attn.span import check_span, express, heads, recover
+    from conv2attn.span import check_span, heads
+    from conv2attn.span.express import express
+    from conv2attn.span.recover import recover
     from conv2attn.testing import assert_equivalent
 
 __version__ = "0.3.0.dev0"

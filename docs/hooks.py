@@ -5,13 +5,26 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, final
+
+import griffe
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:proofs|examples|benchmarks|tests|README|CONTRIBUTING)[^)]*)\)")
 FORMAL = ROOT / "proofs" / "formal"
 CLAIMS = re.compile(r"(?<=\| )[\w, ]+(?= \|$)", re.M)
 BLOCK = re.compile(r"```python\n.*?```\n", re.S)
+SECTION = re.compile(r"(?<!\n)\n(?=(?:Args|Returns|Yields|Raises|Examples|Source):$)", re.M)
+
+
+@final
+class Sections(griffe.Extension):
+    """Sets a blank line before each section of a docstring: without one, griffe reads the section as text."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Sets the lines in the docstring of one object."""
+        if obj.docstring:
+            obj.docstring.value = SECTION.sub("\n\n", obj.docstring.value)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

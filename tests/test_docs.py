@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import griffe
 import pytest
 
 import conv2attn
@@ -51,7 +52,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     assert (tmp_path / "demo.html").stat().st_size < MOST
-    assert "conv2attn.convert" in (tmp_path / "api" / "convert" / "index.html").read_text()
+    verify = (tmp_path / "api" / "verify" / "index.html").read_text()
+    assert 'id="conv2attn.certify"' in verify
+    assert re.findall(r"<p>(?:Raises|Examples):", verify) == []
 
 
 def test_a_broken_link_is_found(tmp_path):
@@ -80,6 +83,12 @@ def test_every_public_name_stands_in_the_reference():
     assert sorted(told) == conv2attn.__all__
     listed = re.findall(r"^\| \[`(\w+)`\]\(\w+\.md#conv2attn\.\1\)", (DOCS / "api" / "index.md").read_text(), re.M)
     assert sorted(listed) == conv2attn.__all__
+
+
+def test_the_reference_shows_a_function_and_not_the_module_of_its_name():
+    package = griffe.load("conv2attn", search_paths=[ROOT])
+    kinds = {name: package[name].kind.value for name in conv2attn.__all__}
+    assert [name for name, kind in kinds.items() if kind == "module"] == []
 
 
 def test_the_page_of_codes_is_that_of_the_rules():
