@@ -240,43 +240,64 @@ by rewrite !Z.mul_opp_opp; nra.
 Qed.
 
 (** ** What exponentials are off by, of their sum *)
-(** Key [k] is off by [r k + eta], [r k] a multiple of [exp (s k)] by [exp (c |s k|)]; over all keys
-    these sum to [M] times the sum of exponentials. The near key has no error [d] of its own, which
-    leaves [d] times the leak. Far keys are added up one by one. *)
+(** Key [k] is off by [off_part k + eta], [off_part k] a multiple of [exp (s k)] by [exp (c |s
+    k|)]. *)
+Definition off_part (K : finType) (near : K) (s : K -> R) (c c0 d : R) (k : K) : R :=
+  ((1 + (if k == near then 0 else d)) * (exp c0 * exp (c * Rabs (s k))) - 1) * exp (s k).
+Lemma off_part_ge0 (K : finType) (near : K) s c c0 d (k : K) : 0 <= c -> 0 <= c0 -> 0 <= d ->
+  0 <= off_part near s c c0 d k.
+Proof.
+move=> c_0 c00 d0; apply: Rmult_le_pos; last exact/Rlt_le/exp_pos.
+have g1 : 1 <= exp c0 by rewrite -exp_0; exact: exp_le.
+have gk : 1 <= exp (c * Rabs (s k)).
+  by rewrite -exp_0; apply: exp_le; apply: Rmult_le_pos => //; exact: Rabs_pos.
+have p : 1 <= exp c0 * exp (c * Rabs (s k)) by have := Rmult_le_compat 1 _ 1 _ ltac:(lra) ltac:(lra)
+  g1 gk; lra.
+by case: eqP => _; have := Rmult_le_pos _ _ d0 (Rle_trans _ _ _ Rle_0_1 p); lra.
+Qed.
+(** Over all keys these sum to [M] times the sum of exponentials. The near key has no error [d] of
+    its own, which leaves [d] times the leak. *)
+Lemma off_parts_le (K : finType) (near : K) (s : K -> R) c c0 d M leak : 0 <= c -> 0 <= c0 ->
+  0 <= d -> s near = 0 -> \sum_k softmax s k * exp (c * Rabs (s k)) <= M ->
+  1 - softmax s near <= leak ->
+  \sum_k off_part near s c c0 d k
+  <= ((1 + d) * (exp c0 * M - 1) + d * leak) * \sum_k exp (s k).
+Proof.
+move=> c_0 c00 d0 s0 moment share; set Z := \sum_k exp (s k); pose g k := exp (c * Rabs (s k)).
+have Z0 : 0 < Z by apply: (rsum_gt0 near) => k; exact: exp_pos.
+have [g1 z1] : 1 <= exp c0 /\ exp (s near) = 1.
+  by rewrite s0 exp_0; split=> //; rewrite -exp_0; exact: exp_le.
+have gn : g near = 1 by rewrite /g s0 Rabs_R0 Rmult_0_r exp_0.
+have sumg : \sum_k exp (s k) * g k <= M * Z.
+  apply: (Rmult_le_reg_r (/ Z)); first exact: Rinv_0_lt_compat.
+  rewrite [M * Z * _]Rmult_assoc Rinv_r ?Rmult_1_r; last lra.
+  apply: Rle_trans moment; right; rewrite big_distrl /=; apply: eq_bigr => k _.
+  by rewrite /softmax -/Z /g /Rdiv; ring.
+have E : \sum_k off_part near s c c0 d k <= (1 + d) * exp c0 * (\sum_k exp (s k) * g k) - Z - d.
+  have -> : \sum_k off_part near s c c0 d k = \sum_k ((1 + d) * exp c0 * (exp (s k) * g k)
+      - exp (s k) - (if k == near then d * (exp c0 * g k) * exp (s k) else 0)).
+    by apply: eq_bigr => k _; rewrite /off_part -/(g k); case: eqP => _; ring.
+  rewrite -!rsum_minus -big_distrr /= -/Z; apply: Rplus_le_compat_l; apply: Ropp_le_contravar.
+  rewrite -big_mkcond big_pred1_eq z1 gn !Rmult_1_r -{1}[d]Rmult_1_r.
+  exact: Rmult_le_compat_l.
+have shareZ : Z <= 1 + leak * Z.
+  have : 1 - / Z <= leak by move: share; rewrite /softmax -/Z z1 /Rdiv Rmult_1_l.
+  move/(Rmult_le_compat_r Z _ _ (Rlt_le _ _ Z0)); rewrite Rmult_minus_distr_r Rinv_l; lra.
+have de : 0 <= (1 + d) * exp c0 by apply: Rmult_le_pos; lra.
+have := Rmult_le_compat_l _ _ _ de sumg; have := Rmult_le_compat_l _ _ _ d0 shareZ; lra.
+Qed.
+(** Far keys are added up one by one. *)
 Theorem by_key : SOFT_by_key.
 Proof.
 move=> K few near s e c c0 d eta M leak far' [c_0 c00 d0 eta0] fnear s0 low off moment share far_s.
 set Z := \sum_k exp (s k); have Z0 : 0 < Z by apply: (rsum_gt0 near) => k; exact: exp_pos.
-have [g1 z1] : 1 <= exp c0 /\ exp (s near) = 1.
-  by rewrite s0 exp_0; split=> //; rewrite -exp_0; exact: exp_le.
-pose g k := exp (c * Rabs (s k)).
-have g0 k : 1 <= g k by rewrite -exp_0; apply: exp_le; apply: Rmult_le_pos => //; exact: Rabs_pos.
-pose r k := ((1 + (if k == near then 0 else d)) * (exp c0 * g k) - 1) * exp (s k).
+have z1 : exp (s near) = 1 by rewrite s0 exp_0.
+pose r := off_part near s c c0 d.
 have offE k : Rabs (e k - exp (s k)) <= r k + eta.
-  by apply: Rle_trans (off k) _; rewrite exp_plus /r /g Rmult_comm
+  by apply: Rle_trans (off k) _; rewrite exp_plus /r /off_part Rmult_comm
     [exp (c * _) * _]Rmult_comm Rmult_comm; exact: Rle_refl.
-have r0 k : 0 <= r k.
-  apply: Rmult_le_pos; last exact/Rlt_le/exp_pos.
-  have : 1 <= exp c0 * g k by have := g0 k; nra.
-  by case: eqP => _; nra.
-have total : \sum_k r k <= ((1 + d) * (exp c0 * M - 1) + d * leak) * Z.
-  have sumg : \sum_k exp (s k) * g k <= M * Z.
-    apply: (Rmult_le_reg_r (/ Z)); first exact: Rinv_0_lt_compat.
-    rewrite [M * Z * _]Rmult_assoc Rinv_r ?Rmult_1_r; last lra.
-    apply: Rle_trans moment; right; rewrite big_distrl /=; apply: eq_bigr => k _.
-    by rewrite /softmax -/Z /g /Rdiv; ring.
-  have E : \sum_k r k <= (1 + d) * exp c0 * (\sum_k exp (s k) * g k) - Z - d.
-    have -> : \sum_k r k = \sum_k ((1 + d) * exp c0 * (exp (s k) * g k) - exp (s k)
-        - (if k == near then d * (exp c0 * g k) * exp (s k) else 0)).
-      by apply: eq_bigr => k _; rewrite /r; case: eqP => _; ring.
-    rewrite -!rsum_minus -big_distrr /= -/Z; apply: Rplus_le_compat_l; apply: Ropp_le_contravar.
-    rewrite -big_mkcond big_pred1_eq z1 Rmult_1_r -{1}[d]Rmult_1_r; apply: Rmult_le_compat_l => //.
-    by have := g0 near; nra.
-  have shareZ : Z <= 1 + leak * Z.
-    have : 1 - / Z <= leak by move: share; rewrite /softmax -/Z z1 /Rdiv Rmult_1_l.
-    move/(Rmult_le_compat_r Z _ _ (Rlt_le _ _ Z0)); rewrite Rmult_minus_distr_r Rinv_l; lra.
-  have de : 0 <= (1 + d) * exp c0 by nra.
-  have := Rmult_le_compat_l _ _ _ de sumg; have := Rmult_le_compat_l _ _ _ d0 shareZ; lra.
+have r0 k : 0 <= r k by exact: off_part_ge0.
+have total : \sum_k r k <= ((1 + d) * (exp c0 * M - 1) + d * leak) * Z by exact: off_parts_le.
 set Zf := \big[Rplus/0]_(k | few k) exp (s k).
 have Zf1 : 1 <= Zf.
   rewrite /Zf (bigD1 near) //= z1; have : 0 <= \big[Rplus/0]_(k | few k && (k != near)) exp (s k);

@@ -609,49 +609,47 @@ Proof.
 have [[_ [sT _ _] _] [_ [_ _ sl]]] := dev; have [[_ s0' _] _] := sT.
 exact: below_add (two below_F) (below_nat keysK (conj s0' sl)).
 Qed.
-(** [by_key] bounds what the exponentials are off by, [computed_softmax_error] what the weights are.
-    Each part of these bounds is below the integer that the program has for it; where [doubt] is
-    below 1 the quotient is. *)
-Theorem weights_off : let w := computed_softmax A T reciprocal e over in
-  \sum_k Rabs (w k - softmax s k) <= dyadic (Rows.off hd t nn) /\
-  \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= dyadic (Rows.far_weights hd t nn).
+Let c_ge0 : 0 <= c. Proof. by apply: val_ge0; case: (score_range ok). Qed.
+Let c0_ge0 : 0 <= c0. Proof. by apply: val_ge0; case: (lost_range ok). Qed.
+Let d_ge0 : 0 <= d. Proof. by apply: val_ge0; exact: ulps_ge0 ok. Qed.
+Let eta_ge0 : 0 <= eta. Proof. by apply: val_ge0; exact: exp_lost_ge0 ok. Qed.
+Let doubtz : below (gN + D + total_lost A #|few| #|K| F) (Rows.doubt hd t nn).
+Proof. exact: below_add (below_add below_gN below_D) below_total_lost. Qed.
+(** Where [doubt] is below 1, sum and quotients are those of [computed_softmax_error]. *)
+Lemma weights_small_enough : small_enough A #|few| #|K| D F.
 Proof.
-have [[nA nT one] [[ul ll sl] [vl tl wl]]] := dev; have [e1 rep off] := exps.
-have [sA _ _] := nA; have [[u0 s0' l0] _] := sA; have [sT _ _] := nT; have [[v0 w0 t0] _] := sT.
-have pos : [/\ 0 <= c, 0 <= c0, 0 <= d & 0 <= eta].
-  by split; apply: val_ge0;
-    [case: (score_range ok) | case: (lost_range ok) | exact: ulps_ge0 ok | exact: exp_lost_ge0 ok].
-have [near_D far_e] := by_key pos fnear s0 low off moment share far_s.
-have [D0 Dz] := below_D; have [F0 Fz] := below_F; have [g0 gz] := below_gN;
-  have [l0' lz] := below_total_lost.
-have doubt : gN + D + total_lost A #|few| #|K| F <= dyadic (Rows.doubt hd t nn).
-  have -> : dyadic (Rows.doubt hd t nn)
-    = dyadic (Rows.gamma (Rows.count hd nn) (Rows.roundoff (Rows.softmax hd)))
-    + dyadic (Rows.key_error hd t nn) + dyadic (Rows.total_lost hd t nn) by rewrite -!valD.
-  lra.
+have [D0 _] := below_D; have [F0 _] := below_F; have [g0 _] := below_gN.
+have [l0 _] := below_total_lost; have [_ doubt] := doubtz.
 have lt1 := val_lt (no_doubt ok); rewrite val1 -/t in lt1.
-have FN : INR #|few| * u < 1.
-  have := val_lt (count_small ok); rewrite val1; have [_ le] := below_nat fewN uz; lra.
 have KN : INR #|K| * u < 1.
   have := val_lt (keys_small ok); rewrite val1; have [_ le] := below_nat keysK uz; lra.
-have enough : small_enough A #|few| #|K| D F.
-  have P := Rmult_le_pos _ _ g0 D0; split; [lra | exact: F0 | exact: KN | rewrite -/u -/gN; lra |].
-  by rewrite -/u -/gN; lra.
+have P := Rmult_le_pos _ _ g0 D0; split; [lra | exact: F0 | exact: KN | rewrite -/u -/gN; lra |].
+by rewrite -/u -/gN; lra.
+Qed.
+(** Exponentials are off as [by_key] says. *)
+Lemma weights_exponentials : exponentials A few s e D F (dyadic (Rows.far t nn)).
+Proof.
+have [e1 rep off] := exps.
+have pos : [/\ 0 <= c, 0 <= c0, 0 <= d & 0 <= eta] by split.
+have [near_D far_e] := by_key pos fnear s0 low off moment share far_s.
 have far_e' : \big[Rplus/0]_(k | ~~ few k) e k <= F.
   apply: Rle_trans far_e _; apply: Rplus_le_compat_r; apply: Rmult_le_compat_l => //.
-  by have [_ _ d0 _] := pos; apply: Rmult_le_pos; [lra | exact/Rlt_le/exp_pos].
-have ex : exponentials A few s e D F (dyadic (Rows.far t nn)).
-  by split=> //; exists near => //; rewrite s0 e1; split; [exact: Rle_refl |].
-have NK : (#|few| <= #|few| <= #|K|)%N by rewrite leqnn max_card.
-have [W farW] := computed_softmax_error reciprocal nA nT one NK enough ex sumd.
-split; last by apply: Rle_trans farW _; case: below_far_weights.
-apply: Rle_trans W _; have v2 := below_both (below_power 2 uz) (conj v0 vl).
+  by apply: Rmult_le_pos; [have := d_ge0; lra | exact/Rlt_le/exp_pos].
+by split=> //; exists near => //; rewrite s0 e1; split; [exact: Rle_refl |].
+Qed.
+(** Each part of the bound is below the integer that the program has for it. *)
+Lemma computed_bound_le :
+  computed_bound A T #|few| #|K| D F (dyadic (Rows.far t nn)) <= dyadic (Rows.off hd t nn).
+Proof.
+have [_ [[ul ll sl] [vl tl wl]]] := dev; have [[_ [sT _ _] _] _] := dev.
+have [[[sA _ _] _ _] _] := dev; have [[u0 s0' l0] _] := sA; have [[v0 w0 t0] _] := sT.
+have v2 := below_both (below_power 2 uz) (conj v0 vl).
 have q : below ((1 + u) ^ 2 * (1 + roundoff T) - 1 + gN)
   (Rows.both (Rows.power (Rows.roundoff (Rows.softmax hd)) 2) (Rows.cast (Rows.softmax hd))
     + Rows.gamma (Rows.count hd nn) (Rows.roundoff (Rows.softmax hd))).
   by apply: below_add below_gN; move: v2; rewrite (_ : 1 + ((1 + u) ^ 2 - 1) = (1 + u) ^ 2) //;
     ring.
-set lam := total_lost A #|few| #|K| F in l0' lz doubt *.
+set lam := total_lost A #|few| #|K| F.
 have num : below (((1 + u) ^ 2 * (1 + roundoff T) - 1 + gN) * (1 + D) + 2 * D + lam)
   (Rows.mul (Rows.both (Rows.power (Rows.roundoff (Rows.softmax hd)) 2)
     (Rows.cast (Rows.softmax hd))
@@ -660,9 +658,7 @@ have num : below (((1 + u) ^ 2 * (1 + roundoff T) - 1 + gN) * (1 + D) + 2 * D + 
       + 2 * Rows.key_error hd t nn + Rows.total_lost hd t nn).
   exact: below_add (below_add (below_mul q (below_add one_below below_D)) (two below_D))
     below_total_lost.
-have dz : below (gN + D + lam) (Rows.doubt hd t nn) by exact: below_add
-  (below_add below_gN below_D) below_total_lost.
-have G := below_mul num (below_geom dz (no_doubt ok)).
+have G := below_mul num (below_geom doubtz (no_doubt ok)); rewrite -/lam in G.
 have mu : below (INR #|few| * ((1 + roundoff T) * (3 + 2 * u) * loss A + loss T)) (Rows.count hd nn
     * (Rows.mul
       (Rows.mul (Rows.one + Rows.cast (Rows.softmax hd))
@@ -675,14 +671,26 @@ rewrite /computed_bound /softmax_bound -/u -/gN -/lam /Rows.off -/t.
 have quotient : (((1 + u) ^ 2 * (1 + roundoff T) - 1 + gN) * (1 + D) + 2 * D + lam) /
   ((1 - gN) * (1 - D) - lam)
     <= (((1 + u) ^ 2 * (1 + roundoff T) - 1 + gN) * (1 + D) + 2 * D + lam) * / (1 - (gN + D + lam)).
-  have P := Rmult_le_pos _ _ g0 D0; case: num => n0 _; apply: Rmult_le_compat_l => //;
-    apply: Rinv_le_contravar; lra.
+  have [D0 _] := below_D; have [g0 _] := below_gN; have P := Rmult_le_pos _ _ g0 D0.
+  have [_ dz] := doubtz; have lt1 := val_lt (no_doubt ok); rewrite val1 -/t in lt1.
+  case: num => n0 _; apply: Rmult_le_compat_l => //; apply: Rinv_le_contravar;
+    rewrite -/lam in dz; lra.
 have [_ Gz] := G; have [_ mz'] := mu; have [_ fz] := below_far_weights.
 set x := Rows.mul _ (Rows.geom _) in Gz *; set y := (_ * (_ + _))%Z in mz' *.
 have -> : dyadic (x + y + Rows.far_weights hd t nn + 2 * Rows.far t nn)
   = dyadic x + dyadic y + dyadic (Rows.far_weights hd t nn) + 2 * dyadic (Rows.far t nn)
     by rewrite -valM -!valD.
 lra.
+Qed.
+Theorem weights_off : let w := computed_softmax A T reciprocal e over in
+  \sum_k Rabs (w k - softmax s k) <= dyadic (Rows.off hd t nn) /\
+  \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= dyadic (Rows.far_weights hd t nn).
+Proof.
+have [[nA nT one] _] := dev.
+have NK : (#|few| <= #|few| <= #|K|)%N by rewrite leqnn max_card.
+have [W farW] := computed_softmax_error reciprocal nA nT one NK weights_small_enough
+  weights_exponentials sumd.
+by split; [apply: Rle_trans W computed_bound_le | apply: Rle_trans farW _; case: below_far_weights].
 Qed.
 End Weights.
 
@@ -819,9 +827,106 @@ have sp0 : 0 <= dyadic (Rows.spread t).
 have cs : 0 <= c * dyadic (Rows.spread t) by apply: Rmult_le_pos.
 have := Rmult_le_pos _ _ cs U0; lra.
 Qed.
+Let spread_ge0 : 0 <= dyadic (Rows.spread t).
+Proof.
+by have := moved_sum_le (erefl beta) a0 c01 kept r0 step1 ff 0 (none_moved beta a0 c01);
+  rewrite big_ord0 Rmult_0_r.
+Qed.
+(** The mean of [exp (c |s|)] is at most the product of one over each axis ([side_below]). *)
+Lemma box_moment_le : exists2 m,
+  below m (Rows.power (Rows.mul (Rows.score hd) (Rows.spread t)) n) &
+  \sum_k softmax score k * exp (c * Rabs (score k)) <= 1 + m.
+Proof.
+have [c0 c1] := c_ge0_lt1 c01; rewrite -/c in c0 c1.
+exists ((1 + c * dyadic (Rows.spread t)) ^ n - 1).
+  apply: below_power; have cz : below c (Rows.score hd) by split=> //; exact: Rle_refl.
+  by apply: below_mul => //; split=> //; exact: Rle_refl.
+have ratios (a : 'I_n) : axis_ratio (s a) c (1 + c * dyadic (Rows.spread t)).
+  by split; [case: (sharp a) | apply: side_below; left | apply: side_below; right].
+have := moment near (conj c0 (Rlt_le _ _ c1)) ratios; rewrite prod_constE.
+have -> : #|(fun _ : 'I_n => true)| = n by rewrite -[RHS]card_ord.
+by move=> le; have -> : 1 + ((1 + c * dyadic (Rows.spread t)) ^ n - 1)
+  = (1 + c * dyadic (Rows.spread t)) ^ n by ring.
+Qed.
+Lemma box_count_le : (Z.of_nat #|cube near r| <= Rows.count hd n)%Z.
+Proof.
+have [cnt _] := near_keys near r; rewrite /Rows.count.
+have -> : ((2 * Rows.reach hd + 1) ^ Z.of_nat n = Z.of_nat ((r + r).+1 ^ n))%Z;
+  last by apply: inj_le; exact/leP.
+have -> : (2 * Rows.reach hd + 1 = Z.of_nat (r + r).+1)%Z
+  by rewrite Nat2Z.inj_succ of_natD /r Z2Nat.id //; lia.
+elim: (n) => [|k IH]; first by rewrite expn0.
+by rewrite expnS of_natM -IH (Nat2Z.inj_succ k) Z.pow_succ_r //; lia.
+Qed.
 (** Along each axis the scores lie below those of a quadratic head, whose sums over all integers the
-    program bounds ([theta_facts]); the box has a product of sums. The mean of [exp (c |s|)] is the
-    product of one over each axis ([side_below]). *)
+    program bounds ([theta_facts]); the box has a product of sums. *)
+Section Flat.
+Variable theta : R.
+Hypotheses (sums : over_integers (fun z => - beta * IZR (z * z)) theta) (th1 : 1 <= theta)
+  (oth : theta - 1 <= dyadic (Rows.others t))
+  (bey : 0 <= beyond (fun z => - beta * IZR (z * z)) theta r <= dyadic (Rows.tail t)).
+Let flat (k : box size) := around (fun _ z => - beta * IZR (z * z)) near k.
+Lemma flat_ge k : score k <= flat k /\ (1 - c) * score k <= flat k.
+Proof.
+split; first by apply: rsum_le => a _; case: (score_le_beta a (Z.of_nat (k a) - Z.of_nat (near a))).
+by rewrite /score /around big_distrr; apply: rsum_le => a _;
+  case: (score_le_beta a (Z.of_nat (k a) - Z.of_nat (near a))).
+Qed.
+Lemma theta_power_below k : below (theta ^ k - 1) (Rows.power (Rows.others t) k).
+Proof.
+have oz : below (theta - 1) (Rows.others t) by split; lra.
+by have := below_power k oz; have -> : 1 + (theta - 1) = theta by ring.
+Qed.
+Lemma far_flat_le : \big[Rplus/0]_(k | ~~ cube near r k) exp (flat k) <= dyadic (Rows.far t n).
+Proof.
+have [_ /(_ (fun _ z => - beta * IZR (z * z)) (fun _ => theta) (fun _ => sums))] :=
+  near_keys near r; move/Rle_trans; apply.
+have -> : \big[Rplus/0]_(a < n)
+  (beyond (fun z => - beta * IZR (z * z)) theta r * \big[Rmult/1]_(e < n | e != a) theta)
+    = INR n * (beyond (fun z => - beta * IZR (z * z)) theta r * theta ^ n.-1).
+  transitivity
+    (\big[Rplus/0]_(a < n) (beyond (fun z => - beta * IZR (z * z)) theta r * theta ^ n.-1));
+    last by rewrite rsum_constE card_ord.
+  apply: eq_bigr => a _; congr (_ * _); rewrite prod_constE; congr (theta ^ _).
+  by have := cardC1 a; rewrite card_ord => <-; apply: eq_card => b'; rewrite !inE.
+have px : below (theta ^ n.-1) (Rows.one + Rows.power (Rows.others t) n.-1).
+  by have := below_add one_below (theta_power_below n.-1);
+    have -> : 1 + (theta ^ n.-1 - 1) = theta ^ n.-1 by ring.
+by have [_] := below_nat (Z.le_refl (Z.of_nat n)) (below_mul bey px).
+Qed.
+Lemma far_keys_le (v : box size -> R) : (forall k, v k <= flat k) ->
+  \big[Rplus/0]_(k | ~~ cube near r k) exp (v k) <= dyadic (Rows.far t n).
+Proof. by move=> le; apply: Rle_trans far_flat_le; apply: rsum_le => k _; exact: exp_le. Qed.
+Lemma all_keys_le : \sum_k exp (score k) <= theta ^ n.
+Proof.
+apply: Rle_trans (_ : \sum_k exp (1 * flat k) <= _); first by apply: rsum_le => k _;
+  rewrite Rmult_1_l; apply: exp_le; case: (flat_ge k).
+rewrite box_momentE; apply: Rle_trans (_ : \big[Rmult/1]_(a < n) theta <= _); last first.
+  by rewrite prod_constE; right; congr (theta ^ _); rewrite -[RHS]card_ord.
+apply: (proj2 (rprod_le_all _)) => a; split; first by apply: rsum_ge0 => j _;
+  exact/Rlt_le/exp_pos.
+apply: Rle_trans (axis_le_all sums (near a)); right; apply: eq_bigr => j _;
+  by rewrite Rmult_1_l.
+Qed.
+Lemma box_leak_le : 1 - softmax score near <= dyadic (Rows.leak t n).
+Proof.
+apply: Rle_trans (share_le (theta_power_below n)); have t0 : 1 <= theta ^ n by apply: pow_R1_Rle.
+have -> : (theta ^ n - 1) / (1 + (theta ^ n - 1)) = 1 - / theta ^ n by field; lra.
+have Z0 : 0 < \sum_k exp (score k) by apply: (rsum_gt0 near) => k; exact: exp_pos.
+have -> : softmax score near = / \sum_k exp (score k)
+  by rewrite /softmax score_near exp_0 /Rdiv Rmult_1_l.
+by have := Rinv_le_contravar _ _ Z0 all_keys_le; lra.
+Qed.
+Lemma leak_ge0 : (0 <= Rows.leak t n)%Z.
+Proof.
+rewrite /Rows.leak; case: (Z_lt_le_dec (Rows.share (Rows.power (Rows.others t) n)) 0) =>
+  // /val_lt; rewrite val0.
+have := share_le (theta_power_below n); have [p0 _] := theta_power_below n.
+have d : 0 < 1 + (theta ^ n - 1) by lra.
+by have : 0 <= (theta ^ n - 1) / (1 + (theta ^ n - 1)) by
+  [apply: Rmult_le_pos => //; exact/Rlt_le/Rinv_0_lt_compat]; lra.
+Qed.
+End Flat.
 Lemma box_facts : exists m, [/\ below m (Rows.power (Rows.mul (Rows.score hd) (Rows.spread t)) n),
     \sum_k softmax score k * exp (c * Rabs (score k)) <= 1 + m,
     1 - softmax score near <= dyadic (Rows.leak t n) & (0 <= Rows.leak t n)%Z] /\
@@ -831,83 +936,16 @@ Lemma box_facts : exists m, [/\ below m (Rows.power (Rows.mul (Rows.score hd) (R
     & (Z.of_nat #|cube near r| <= Rows.count hd n)%Z].
 Proof.
 have [theta [sums th1 oth bey]] := theta_facts (erefl beta) a0 c01 kept r0 step1.
-have [c0 c1] := c_ge0_lt1 c01; have al := alpha_gt0 a0;
-  rewrite -/c -/alpha -/t -/r in c0 c1 al oth bey sums.
-have sp0 : 0 <= dyadic (Rows.spread t).
-  by have := moved_sum_le (erefl beta) a0 c01 kept r0 step1 ff 0 (none_moved beta a0 c01);
-    rewrite big_ord0 Rmult_0_r.
-have oz : below (theta - 1) (Rows.others t) by split; lra.
-have powz k : below (theta ^ k - 1) (Rows.power (Rows.others t) k).
-  by have := below_power k oz; have -> : 1 + (theta - 1) = theta by ring.
-pose flat (k : box size) := around (fun _ z => - beta * IZR (z * z)) near k.
-have flat_ge k : score k <= flat k /\ (1 - c) * score k <= flat k.
-  split; first by apply: rsum_le => a _; case: (score_le_beta a (Z.of_nat (k a) - Z.of_nat (near
-    a))).
-  by rewrite /score /around big_distrr; apply: rsum_le => a _;
-    case: (score_le_beta a (Z.of_nat (k a) - Z.of_nat (near a))).
-have far_z : 0 <= \big[Rplus/0]_(k | ~~ cube near r k) exp (flat k) <= dyadic (Rows.far t n).
-  split; first by apply: rsum_ge0 => k _; exact/Rlt_le/exp_pos.
-  have [_ /(_ (fun _ z => - beta * IZR (z * z)) (fun _ => theta) (fun _ => sums))] :=
-    near_keys near r; move/Rle_trans; apply.
-  have -> : \big[Rplus/0]_(a < n)
-    (beyond (fun z => - beta * IZR (z * z)) theta r * \big[Rmult/1]_(e < n | e != a) theta)
-      = INR n * (beyond (fun z => - beta * IZR (z * z)) theta r * theta ^ n.-1).
-    transitivity
-      (\big[Rplus/0]_(a < n) (beyond (fun z => - beta * IZR (z * z)) theta r * theta ^ n.-1));
-      last by rewrite rsum_constE card_ord.
-    apply: eq_bigr => a _; congr (_ * _); rewrite prod_constE; congr (theta ^ _).
-    by have := cardC1 a; rewrite card_ord => <-; apply: eq_card => b'; rewrite !inE.
-  have px : below (theta ^ n.-1) (Rows.one + Rows.power (Rows.others t) n.-1).
-    by have := below_add one_below (powz n.-1); have -> : 1 + (theta ^ n.-1 - 1) = theta ^ n.-1
-      by ring.
-  by have [_] := below_nat (Z.le_refl (Z.of_nat n)) (below_mul bey px).
-have far_le (v : box size -> R) : (forall k, v k <= flat k) ->
-  \big[Rplus/0]_(k | ~~ cube near r k) exp (v k) <= dyadic (Rows.far t n).
-  by move=> le; apply: Rle_trans (proj2 far_z); apply: rsum_le => k _; exact: exp_le.
-exists ((1 + c * dyadic (Rows.spread t)) ^ n - 1); split; split.
-- apply: below_power; have cz : below c (Rows.score hd) by split=> //; exact: Rle_refl.
-  by apply: below_mul => //; split=> //; exact: Rle_refl.
-- have ratios (a : 'I_n) : axis_ratio (s a) c (1 + c * dyadic (Rows.spread t)).
-    by split; [case: (sharp a) | apply: side_below; left | apply: side_below; right].
-  have := moment near (conj c0 (Rlt_le _ _ c1)) ratios; rewrite prod_constE.
-  have -> : #|(fun _ : 'I_n => true)| = n by rewrite -[RHS]card_ord.
-  by move=> le; have -> : 1 + ((1 + c * dyadic (Rows.spread t)) ^ n - 1)
-    = (1 + c * dyadic (Rows.spread t)) ^ n by ring.
-- apply: Rle_trans (share_le (powz n)).
-  have t0 : 1 <= theta ^ n by apply: pow_R1_Rle; lra.
-  have -> : (theta ^ n - 1) / (1 + (theta ^ n - 1)) = 1 - / theta ^ n by field; lra.
-  have le : \sum_k exp (score k) <= theta ^ n.
-    apply: Rle_trans (_ : \sum_k exp (1 * flat k) <= _); first by apply: rsum_le => k _;
-      rewrite Rmult_1_l; apply: exp_le; case: (flat_ge k).
-    rewrite box_momentE; apply: Rle_trans (_ : \big[Rmult/1]_(a < n) theta <= _); last first.
-      by rewrite prod_constE; right; congr (theta ^ _); rewrite -[RHS]card_ord.
-    apply: (proj2 (rprod_le_all _)) => a; split; first by apply: rsum_ge0 => j _;
-      exact/Rlt_le/exp_pos.
-    apply: Rle_trans (axis_le_all sums (near a)); right; apply: eq_bigr => j _;
-      by rewrite Rmult_1_l.
-  have Z0 : 0 < \sum_k exp (score k) by apply: (rsum_gt0 near) => k; exact: exp_pos.
-  have -> : softmax score near = / \sum_k exp (score k)
-    by rewrite /softmax score_near exp_0 /Rdiv Rmult_1_l.
-  by have := Rinv_le_contravar _ _ Z0 le; lra.
-- have z0 : (0 <= Rows.power (Rows.others t) n)%Z.
-    by case: (Z_lt_le_dec (Rows.power (Rows.others t) n) 0) => // /val_lt; rewrite val0;
-      have [_] := powz n; have [] := powz n; lra.
-  rewrite /Rows.leak; case: (Z_lt_le_dec (Rows.share (Rows.power (Rows.others t) n)) 0) =>
-    // /val_lt;
-    rewrite val0.
-  have := share_le (powz n); have [p0 _] := powz n; have d : 0 < 1 + (theta ^ n - 1) by lra.
-  by have : 0 <= (theta ^ n - 1) / (1 + (theta ^ n - 1)) by
-    [apply: Rmult_le_pos => //; exact/Rlt_le/Rinv_0_lt_compat]; lra.
-- by apply: far_le => k; case: (flat_ge k).
-- by case: (Z_lt_le_dec (Rows.far t n) 0) => // /val_lt; rewrite val0; lra.
-- by apply: far_le => k; case: (flat_ge k).
-- have [cnt _] := near_keys near r; rewrite /Rows.count.
-  have -> : ((2 * Rows.reach hd + 1) ^ Z.of_nat n = Z.of_nat ((r + r).+1 ^ n))%Z;
-    last by apply: inj_le; exact/leP.
-  have -> : (2 * Rows.reach hd + 1 = Z.of_nat (r + r).+1)%Z
-    by rewrite Nat2Z.inj_succ of_natD /r Z2Nat.id //; lia.
-  elim: (n) => [|k IH]; first by rewrite expn0.
-  by rewrite expnS of_natM -IH (Nat2Z.inj_succ k) Z.pow_succ_r //; lia.
+have far v := @far_keys_le _ sums th1 oth bey v; have [m mz mo] := box_moment_le.
+have far_s := far score (fun k => proj1 (flat_ge k)).
+exists m; split; split=> //.
+- exact: box_leak_le sums th1 oth.
+- exact: leak_ge0 th1 oth.
+- case: (Z_lt_le_dec (Rows.far t n) 0) => // /val_lt; rewrite val0 => lt.
+  have : 0 <= \big[Rplus/0]_(k | ~~ cube near r k) exp (score k); last lra.
+  by apply: rsum_ge0 => k _; exact/Rlt_le/exp_pos.
+- by apply: far => k; case: (flat_ge k).
+- exact: box_count_le.
 Qed.
 End Box.
 
@@ -982,7 +1020,7 @@ Variables (z : Rows.row) (n : nat) (g : geometry n) (ok : fits g) (G ci co : nat
   (f : H -> taps g).
 Variable X : pixels g -> 'I_(G * ci) -> reals.
 Hypotheses (fz : Rows.fits z = true) (bij : bijective f)
-  (roundoffs_lt1 : forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)).
+  (within_radius : forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)).
 Variables (e : R) (E : Z).
 Hypotheses (eE : below e E)
   (Ez : E = match Rows.soft z with None => 0%Z | Some h => Rows.reads h (Rows.radius z) end).
@@ -992,7 +1030,7 @@ Lemma tokens_differ (token : H -> queries g -> 'I_(G * ci) -> R) :
 Proof.
 move=> near weight b first second q o t t' [w1 w2 Sle ble] set1 set2;
   have [[w0 b0 r0] [s1 s2 _]] := fits_parts fz.
-apply: Rle_trans (tokens_read ok bij roundoffs_lt1 near set1 set2) _.
+apply: Rle_trans (tokens_read ok bij within_radius near set1 set2) _.
 have [lim1 _] := set1; have [lim2 _] := set2; rewrite /difference /Rows.bound -Ez.
 have Sz : below (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o)) (Rows.weights z).
   by split=> //; apply: rsum_ge0 => s _; apply: rsum_ge0 => c _; exact: Rabs_pos.
@@ -1008,8 +1046,8 @@ Qed.
 End Difference.
 Theorem hard_heads : ROW_hard.
 Proof.
-move=> z n g ok fz none G ci co H f X bij roundoffs_lt1 token exact_.
-apply: (tokens_differ ok fz bij roundoffs_lt1 (e := 0) (E := 0%Z)); rewrite ?none //;
+move=> z n g ok fz none G ci co H f X bij within_radius token exact_.
+apply: (tokens_differ ok fz bij within_radius (e := 0) (E := 0%Z)); rewrite ?none //;
   first by rewrite /below val0; lra.
 by move=> h q c; rewrite exact_ Rminus_eq_0 Rabs_R0; exact: Rle_refl.
 Qed.
@@ -1066,7 +1104,7 @@ Qed.
 Section Layer.
 Variables (n : nat) (g : geometry n) (ok : fits g) (G ci : nat) (H : finType) (f : H -> taps g).
 Variables (X : pixels g -> 'I_(G * ci) -> reals) (range : R).
-Hypotheses (bij : bijective f) (roundoffs_lt1 : forall k c, Rabs (zero_pad X k c) <= range).
+Hypotheses (bij : bijective f) (within_radius : forall k c, Rabs (zero_pad X k c) <= range).
 Lemma some_head : exists h : H, True.
 Proof.
 have [f' _ fK] := bij; have t0 a : (0 < kernel g a)%N by have [] := ok a.
@@ -1083,8 +1121,8 @@ move=> le r0; have p0 i : 0 <= softmax s i by apply/Rlt_le/softmax_gt0.
 have p1 := softmax_sum1 s k0.
 have spread (c' : 'I_(G * ci)) k k' : Rabs (zero_pad X k c' - zero_pad X k' c') <= 2 * range.
   have := Rabs_triang (zero_pad X k c') (- zero_pad X k' c'); rewrite Rabs_Ropp;
-    have := roundoffs_lt1 k c';
-    have := roundoffs_lt1 k' c'.
+    have := within_radius k c';
+    have := within_radius k' c'.
   by move=> a1 a2 a3; apply: Rle_trans a3 _; lra.
 have near := @head_error_le unit_finType _ _ (fun _ => softmax s) (fun _ => k0)
   (fun k c => zero_pad X k c) (fun _ => 2 * range)
@@ -1093,98 +1131,124 @@ apply: Rle_trans near _; have := Rmult_le_compat_r range _ _ r0 le; lra.
 Qed.
 End Layer.
 Lemma wide_counts_le s N : (N <= N <= terms (wide s N))%N. Proof. by rewrite leqnn leq_maxr. Qed.
-(** For each head the weights are near a softmax that is near its target ([weights_off],
-    [box_facts]); so its mean is near the token ([mixing], [leaked]), and the layers differ as
-    [tokens_differ] says. Each bound is below the program's. *)
-Theorem whole : ROW_whole.
-Proof.
-move=> z hd n g ok keysE G ci co H f X A T reciprocal s e over
-  [fz hsoft apart nE bij roundoffs_lt1 sharp dev]
-  exps sumd attention way mix within may as_mix token.
-have [[w0 b0 r0] [_ _ hf]] := fits_parts fz; rewrite hsoft in hf.
-have facts := heads_factsP hf; rewrite apart -nE Nat2Z.id in facts.
-pose r := Z.to_nat (Rows.reach hd); pose t := Rows.sums_of hd; pose R := dyadic (Rows.radius z).
-pose E := (2 * Rows.mul (Rows.leak t n) (Rows.radius z) + Rows.mean_error hd t n (Rows.radius z))%Z.
-have R0 : 0 <= R by exact: val_ge0.
-pose score h q := around (s h q) (key ok q (f h)).
-have weights h q : let k0 := key ok q (f h) in
-    [/\ \sum_k Rabs (attention h q k - softmax (score h q) k) <= dyadic (Rows.off hd t n),
-      \big[Rplus/0]_(k | ~~ cube k0 r k) Rabs (attention h q k) <= dyadic (Rows.far_weights hd t n),
-      1 - softmax (score h q) k0 <= dyadic (Rows.leak t n),
-        (Z.of_nat #|cube k0 r| <= Rows.count hd n)%Z & (0 <= Rows.leak t n)%Z].
-  move=> k0; have [m [[mz mo sh l0] [fs f0 fc cnt]]] :=
-    box_facts (alpha_pos facts) (reach_ge0 facts) (score_range facts)
-    (kept_part facts) (step_lt1 facts) (far_falls facts) k0 (sharp h q).
-  have at0 : reads q (f h) k0 by rewrite (readsE ok) eqxx.
-  have ex : device_exponentials hd A k0 (score h q) (e h q) by exact: exps.
-  have fnear : cube k0 r k0 by apply/forallP => a; rewrite Z.sub_diag /=; apply/Z.leb_spec0; lia.
-  have [W F] := weights_off facts keysE cnt fnear (score_near k0 (sharp h q))
-    (score_le0 k0 (sharp h q)) mz mo sh l0 fs f0 fc
-    reciprocal dev ex (sumd h q).
-  by split.
-have [h0 _] := some_head ok bij; have [q0 _] := some_query g.
-have oz : below (dyadic (Rows.off hd t n)) (Rows.off hd t n).
-  split; last exact: Rle_refl; have [W _ _ _ _] := weights h0 q0; apply: Rle_trans W;
-    apply: rsum_ge0 => k _; exact: Rabs_pos.
-have farz : below (dyadic (Rows.far_weights hd t n)) (Rows.far_weights hd t n).
-  split; last exact: Rle_refl; have [_ F _ _ _] := weights h0 q0; apply: Rle_trans F;
-    apply: rsum_ge0 => k _; exact: Rabs_pos.
-have lz : below (dyadic (Rows.leak t n)) (Rows.leak t n).
-  by split; [have [_ _ _ _ l0] := weights h0 q0; exact: val_ge0 | exact: Rle_refl].
-have rz : below R (Rows.radius z) by split=> //; exact: Rle_refl.
-have cn0 : (0 <= Rows.count hd n <= Rows.terms (Rows.mean hd))%Z.
-  split; last exact: count_terms facts; apply: Z.pow_nonneg; have := reach_ge0 facts; lia.
-have errorE x : dyadic (Rows.mean_error hd t n x)
-  = dyadic (Rows.mul (Rows.off hd t n + Rows.far_weights hd t n) x)
-    + dyadic (Rows.few (Rows.mean hd) (Rows.count hd n) (Rows.mul (Rows.one + Rows.off hd t n) x)
-      (Rows.mul (Rows.far_weights hd t n) x)).
-  by rewrite -valD.
-have EE : dyadic E = 2 * dyadic (Rows.mul (Rows.leak t n) (Rows.radius z))
-  + dyadic (Rows.mean_error hd t n (Rows.radius z)).
-  by rewrite -valM -valD.
-have E0 : 0 <= dyadic E.
-  have z0 x y : below x y -> below 0 y by rewrite /below; lra.
-  have [F0 _] := few_ge0 (mean_setting facts) cn0 (z0 _ _ (below_mul (below_add one_below oz) rz))
-    (z0 _ _ (below_mul farz rz)).
-  have [_ F] := few_ge0 (mean_setting facts) cn0 (z0 _ _ (below_mul (below_add one_below oz) rz))
-    (z0 _ _ (below_mul farz rz)).
-  have [a0 a] := below_mul lz rz; have [b0' b] := below_mul (below_add oz farz) rz.
-  by rewrite EE errorE; lra.
-apply: (tokens_differ ok fz bij roundoffs_lt1 (e := dyadic E) (E := E)); first by split=> //;
-  exact: Rle_refl.
-  by rewrite hsoft /Rows.reads apart -nE Nat2Z.id.
-move=> h q c; set k0 := key ok q (f h).
-have -> : seen X q (f h) c = zero_pad X k0 c
-  by rewrite /seen -(@zero_pad_key reals n g ok _ X q (f h) c).
-have [W F sh cnt l0] := weights h q; rewrite -/k0 in W F sh cnt.
-have cntz : (Z.of_nat #|cube k0 r| <= Rows.terms (Rows.mean hd))%Z
-  by exact: Z.le_trans cnt (count_terms facts).
-have [as_wide within_wide] := wide_as_set (as_mix h q c) within (mean_setting facts) cntz.
-have p0 k : 0 <= softmax (score h q) k by apply/Rlt_le/softmax_gt0.
-have nearM : may_count (wide way #|cube k0 r|) (cube k0 r) (attention h q).
-  by apply: may; rewrite (readsE ok) eqxx.
-have M := mixing as_wide nearM (wide_counts_le way #|cube k0 r|) p0 (softmax_sum1 _ k0) W F
-  (fun k => roundoffs_lt1 k c).
-have L := leaked_le roundoffs_lt1 c sh R0; have [lim _] := as_wide.
-have cc : (Z.of_nat #|cube k0 r| <= Rows.count hd n <= Rows.terms (Rows.mean hd))%Z by split=> //;
-  exact: count_terms facts.
-have few := below_few lim within_wide (mean_setting facts) cc
-  (below_mul (below_add one_below oz) rz) (below_mul farz rz).
-have [_ total] := below_add (below_mul (below_add oz farz) rz) few.
-have [_ leak2] := below_mul lz rz.
-rewrite EE errorE; have tokenE : token h q c = computed (wide way #|cube k0 r|) (attention h q)
-  (fun k => zero_pad X k c) 0 (mix h q c) by [].
-rewrite tokenE; move: M L total; rewrite /mixing_bound -/R; set y := computed _ _ _ _ _;
-  set m := \sum_k _; move=> M L total.
-have := Rabs_triang (y - m) (m - zero_pad X k0 c); have -> : y - m + (m - zero_pad X k0 c) = y
-  - zero_pad X k0 c by ring.
-move: total; rewrite valD; move: leak2; rewrite -/R; lra.
-Qed.
 Lemma mean_errorE hd t k x : dyadic (Rows.mean_error hd t k x)
   = dyadic (Rows.mul (Rows.off hd t k + Rows.far_weights hd t k) x)
   + dyadic (Rows.few (Rows.mean hd) (Rows.count hd k) (Rows.mul (Rows.one + Rows.off hd t k) x)
     (Rows.mul (Rows.far_weights hd t k) x)).
 Proof. by rewrite -valD. Qed.
+Lemma mean_error_ge0 hd nn x z (t := Rows.sums_of hd) : heads_facts hd nn ->
+  0 <= dyadic (Rows.off hd t nn) -> 0 <= dyadic (Rows.far_weights hd t nn) -> below x z ->
+  below 0 (Rows.mean_error hd t nn z).
+Proof.
+move=> facts off0 far0 xz; have z0 y v : below y v -> below 0 v by rewrite /below; lra.
+have oz : below (dyadic (Rows.off hd t nn)) (Rows.off hd t nn) by split=> //; exact: Rle_refl.
+have farz : below (dyadic (Rows.far_weights hd t nn)) (Rows.far_weights hd t nn).
+  by split=> //; exact: Rle_refl.
+have counted : (0 <= Rows.count hd nn <= Rows.terms (Rows.mean hd))%Z.
+  split; last exact: count_terms facts; apply: Z.pow_nonneg; have := reach_ge0 facts; lia.
+have [_ F] := few_ge0 (mean_setting facts) counted
+  (z0 _ _ (below_mul (below_add one_below oz) xz)) (z0 _ _ (below_mul farz xz)).
+have [b0 b] := below_mul (below_add oz farz) xz.
+by split; [exact: Rle_refl | rewrite mean_errorE; lra].
+Qed.
+(** One head: its weights are near a softmax that is near its target ([weights_off], [box_facts]);
+    so its mean is near the token ([mixing], [leaked_le]). *)
+Section Whole.
+Variables (hd : Rows.heads) (n : nat) (g : geometry n) (ok : fits g) (G ci : nat).
+Variables (A T : arithmetic) (reciprocal : bool) (e : keys g -> R) (over : order (keys g))
+  (s : 'I_n -> Z -> R) (k0 : keys g).
+Hypotheses (facts : heads_facts hd n) (keysE : (Z.of_nat #|{: keys g}| <= Rows.keys hd)%Z)
+  (scores_fall : forall a, sharp hd (s a)) (dev : device hd A T)
+  (exps : device_exponentials hd A k0 (around s k0) e) (sumd : summed e over).
+Let t := Rows.sums_of hd. Let r := Z.to_nat (Rows.reach hd).
+Let w := computed_softmax A T reciprocal e over.
+Lemma head_weights_le :
+  [/\ \sum_k Rabs (w k - softmax (around s k0) k) <= dyadic (Rows.off hd t n),
+    \big[Rplus/0]_(k | ~~ cube k0 r k) Rabs (w k) <= dyadic (Rows.far_weights hd t n),
+    1 - softmax (around s k0) k0 <= dyadic (Rows.leak t n),
+    (Z.of_nat #|cube k0 r| <= Rows.count hd n)%Z & (0 <= Rows.leak t n)%Z].
+Proof.
+have [m [[mz mo sh l0] [fs f0 fc cnt]]] :=
+  box_facts (alpha_pos facts) (reach_ge0 facts) (score_range facts)
+  (kept_part facts) (step_lt1 facts) (far_falls facts) k0 scores_fall.
+have fnear : cube k0 r k0 by apply/forallP => a; rewrite Z.sub_diag /=; apply/Z.leb_spec0; lia.
+have [W F] := weights_off facts keysE cnt fnear (score_near k0 scores_fall)
+  (score_le0 k0 scores_fall) mz mo sh l0 fs f0 fc reciprocal dev exps sumd.
+by split.
+Qed.
+Let off0 : 0 <= dyadic (Rows.off hd t n).
+Proof. by have [W _ _ _ _] := head_weights_le; apply: Rle_trans W; apply: rsum_ge0 => k _;
+  exact: Rabs_pos. Qed.
+Let far0 : 0 <= dyadic (Rows.far_weights hd t n).
+Proof. by have [_ F _ _ _] := head_weights_le; apply: Rle_trans F; apply: rsum_ge0 => k _;
+  exact: Rabs_pos. Qed.
+Variables (X : pixels g -> 'I_(G * ci) -> reals) (rz : Z).
+Hypotheses (radius0 : (0 <= rz)%Z) (small : forall k c, Rabs (zero_pad X k c) <= dyadic rz).
+Let leak_rz := Rows.mul (Rows.leak t n) rz.
+Let rb : below (dyadic rz) rz. Proof. by split; [exact: val_ge0 | exact: Rle_refl]. Qed.
+Let leakz : below (dyadic (Rows.leak t n) * dyadic rz) leak_rz.
+Proof.
+apply: below_mul rb; split; last exact: Rle_refl.
+by have [_ _ _ _ l0] := head_weights_le; exact: val_ge0.
+Qed.
+Lemma head_error_ge0 : 0 <= 2 * dyadic leak_rz + dyadic (Rows.mean_error hd t n rz).
+Proof.
+have [l0 l1] := leakz; have [_ m0] := mean_error_ge0 facts off0 far0 rb; rewrite -/t in m0; lra.
+Qed.
+Lemma head_mean_le way (mix : order (keys g)) c : setting_within way (Rows.mean hd) ->
+  may_count way (cube k0 r) w -> as_set way w (fun k => zero_pad X k c) 0 mix ->
+  Rabs (computed way w (fun k => zero_pad X k c) 0 mix - zero_pad X k0 c)
+  <= 2 * dyadic leak_rz + dyadic (Rows.mean_error hd t n rz).
+Proof.
+move=> within may as_mix; have [W F sh cnt l0] := head_weights_le.
+have oz : below (dyadic (Rows.off hd t n)) (Rows.off hd t n) by split=> //; exact: Rle_refl.
+have farz : below (dyadic (Rows.far_weights hd t n)) (Rows.far_weights hd t n).
+  by split=> //; exact: Rle_refl.
+have cntz : (Z.of_nat #|cube k0 r| <= Rows.terms (Rows.mean hd))%Z
+  by exact: Z.le_trans cnt (count_terms facts).
+have [as_wide within_wide] := wide_as_set as_mix within (mean_setting facts) cntz.
+have p0 k : 0 <= softmax (around s k0) k by apply/Rlt_le/softmax_gt0.
+have M := mixing as_wide may (wide_counts_le way #|cube k0 r|) p0 (softmax_sum1 _ k0) W F
+  (fun k => small k c).
+have L := leaked_le small c sh (val_ge0 radius0); have [lim _] := as_wide.
+have cc : (Z.of_nat #|cube k0 r| <= Rows.count hd n <= Rows.terms (Rows.mean hd))%Z by split=> //;
+  exact: count_terms facts.
+have few := below_few lim within_wide (mean_setting facts) cc
+  (below_mul (below_add one_below oz) rb) (below_mul farz rb).
+have [_ total] := below_add (below_mul (below_add oz farz) rb) few; have [_ leak2] := leakz.
+rewrite -[computed way w _ 0 mix]/(computed (wide way #|cube k0 r|) w _ 0 mix) mean_errorE.
+move: M L total; rewrite /mixing_bound; set y := computed _ _ _ _ _; set m := \sum_k _ => M L.
+have := Rabs_triang (y - m) (m - zero_pad X k0 c); have -> : y - m + (m - zero_pad X k0 c) = y
+  - zero_pad X k0 c by ring.
+by rewrite valD; lra.
+Qed.
+End Whole.
+(** So the layers differ as [tokens_differ] says. *)
+Theorem whole : ROW_whole.
+Proof.
+move=> z hd n g ok keysE G ci co H f X A T reciprocal s e over
+  [fz hsoft apart nE bij within_radius scores_fall dev] exps sumd attention way mix within may
+  as_mix token.
+have [[w0 b0 r0] [_ _ hf]] := fits_parts fz; rewrite hsoft in hf.
+have facts := heads_factsP hf; rewrite apart -nE Nat2Z.id in facts.
+have at_target h q : reads q (f h) (key ok q (f h)) by rewrite (readsE ok) eqxx.
+pose E := (2 * Rows.mul (Rows.leak (Rows.sums_of hd) n) (Rows.radius z)
+  + Rows.mean_error hd (Rows.sums_of hd) n (Rows.radius z))%Z.
+have EE : dyadic E = 2 * dyadic (Rows.mul (Rows.leak (Rows.sums_of hd) n) (Rows.radius z))
+  + dyadic (Rows.mean_error hd (Rows.sums_of hd) n (Rows.radius z)) by rewrite -valM -valD.
+have exps' h q := exps h q _ (at_target h q).
+have [h0 _] := some_head ok bij; have [q0 _] := some_query g.
+have E0 := head_error_ge0 reciprocal facts keysE (scores_fall h0 q0) dev (exps' h0 q0)
+  (sumd h0 q0) r0.
+rewrite -EE in E0.
+apply: (tokens_differ ok fz bij within_radius (e := dyadic E) (E := E)).
+- by split=> //; exact: Rle_refl.
+- by rewrite hsoft /Rows.reads apart -nE Nat2Z.id.
+move=> h q c; rewrite EE; have -> : seen X q (f h) c = zero_pad X (key ok q (f h)) c
+  by rewrite /seen -(@zero_pad_key reals n g ok _ X q (f h) c).
+exact: (head_mean_le facts keysE (scores_fall h q) dev (exps' h q) (sumd h q) r0 within_radius
+  within (may _ _ _ (at_target h q)) (as_mix h q c)).
+Qed.
 Section Apart.
 Variables (hd : Rows.heads) (R : R) (zR : Z).
 Hypotheses (facts : heads_facts hd 1) (rz : below R zR).
@@ -1228,24 +1292,17 @@ Proof. split; last exact: Rle_refl; have [_ F _] := axis_weights_le axis0; apply
   apply: rsum_ge0 => k _; exact: Rabs_pos. Qed.
 Let counted_le : (0 <= Rows.count hd 1 <= Rows.terms (Rows.mean hd))%Z.
 Proof. split; last exact: count_terms facts; apply: Z.pow_nonneg; have := reach_ge0 facts; lia. Qed.
-Lemma mean_error_ge0 x z : below x z -> below 0 (Rows.mean_error hd t 1 z).
-Proof.
-move=> xz; have z0 y v : below y v -> below 0 v by rewrite /below; lra.
-have [_ F] := few_ge0 (mean_setting facts) counted_le (z0 _ _ (below_mul (below_add one_below oz)
-  xz))
-  (z0 _ _ (below_mul farz xz)).
-have [b0 b] := below_mul (below_add oz farz) xz.
-by split; [exact: Rle_refl | rewrite mean_errorE; lra].
-Qed.
+Lemma axis_error_ge0 x z : below x z -> below 0 (Rows.mean_error hd t 1 z).
+Proof. by apply: mean_error_ge0 facts _ _; [case: oz | case: farz]. Qed.
 Lemma axes_error_ge0 k : below 0 (Rows.axes_error (Rows.mean_error hd t 1) zR k).
 Proof.
 elim: k => [|k IH] /=; first by rewrite /below val0; lra.
-have := below_add IH (mean_error_ge0 (below_add rz IH)); by rewrite Rplus_0_l.
+have := below_add IH (axis_error_ge0 (below_add rz IH)); by rewrite Rplus_0_l.
 Qed.
 Variables (X : box size -> Rdefinitions.R) (y : nat -> box size -> Rdefinitions.R)
   (way : nat -> setting)
   (mix : 'I_n -> box size -> order (box size)).
-Hypotheses (roundoffs_lt1 : forall k, Rabs (X k) <= R) (y0 : y 0%N =1 X).
+Hypotheses (within_radius : forall k, Rabs (X k) <= R) (y0 : y 0%N =1 X).
 Hypothesis ways : forall a : 'I_n, setting_within (way a) (Rows.mean hd).
 Hypothesis may : forall a : 'I_n, may_count (way a) (axis_near hd (k0 a)) (w a).
 Hypothesis steps : forall (a : 'I_n) k, as_set (way a) (along (w a) k) (y a) 0 (mix a k) /\
@@ -1275,7 +1332,7 @@ have step' (a : 'I_n) q : as_set (way' a) (along (w a) q) (y a) 0 (mix a q) /\
     y a.+1 q = computed (way' a) (along (w a) q) (y a) 0 (mix a q).
   by have [_ yE] := steps a q; have [as' _] := wide_a a q.
 have := @axes n size (fun a => axis_of (k0 a) (s a)) w (fun a => axis_few hd (k0 a)) X y way' mix N
-  (fun _ => dyadic (Rows.off hd t 1)) (fun _ => dyadic (Rows.far_weights hd t 1)) R roundoffs_lt1
+  (fun _ => dyadic (Rows.off hd t 1)) (fun _ => dyadic (Rows.far_weights hd t 1)) R within_radius
     y0 cond
     step' k.
 have scoreE (j : box size) : \sum_a axis_of (k0 a) (s a) (j a) = around s k0 j by [].
@@ -1302,7 +1359,7 @@ End Apart.
 Theorem apart : ROW_apart.
 Proof.
 move=> z hd n g ok keysE G ci co H f X A T reciprocal s e over
-  [fz hsoft ap nE bij roundoffs_lt1 sharp dev]
+  [fz hsoft ap nE bij within_radius sharp dev]
   exps sumd attention y way mix ways may y0 steps token tokE.
 have [[w0 b0 r0] [_ _ hf]] := fits_parts fz; rewrite hsoft in hf.
 have facts := heads_factsP hf; rewrite ap in facts.
@@ -1330,21 +1387,21 @@ have E0 : 0 <= dyadic E.
     have : 0 <= dyadic (Rows.axes_error (Rows.mean_error hd t 1) (Rows.radius z) n); last lra.
   have [_] := axes_error_ge0 facts rz reciprocal dev keysE (sharp h0 q0) (exps' h0 q0) (sumd h0 q0)
     (Ordinal n0) n; exact.
-apply: (tokens_differ ok fz bij roundoffs_lt1 (e := dyadic E) (E := E)); first by split=> //;
+apply: (tokens_differ ok fz bij within_radius (e := dyadic E) (E := E)); first by split=> //;
   exact: Rle_refl.
   by rewrite hsoft /Rows.reads ap -nE Nat2Z.id.
 move=> h q c; set k0 := key ok q (f h); have [sh l0] := leak h q; rewrite -/k0 in sh.
 have -> : seen X q (f h) c = zero_pad X k0 c
   by rewrite /seen -(@zero_pad_key reals n g ok _ X q (f h) c).
 have [k ->] := tokE h q c.
-have L := leaked_le roundoffs_lt1 c sh (proj1 rz); have [_ leak2] := below_mul lz rz.
+have L := leaked_le within_radius c sh (proj1 rz); have [_ leak2] := below_mul lz rz.
 have mayk (a : 'I_n) : may_count (way a) (axis_near hd (k0 a)) (attention h q a).
   by apply: may; rewrite (readsE ok) eqxx.
 have M : Rabs
   (y h q c n k - \big[Rplus/0]_(j : keys g) (softmax (around (s h q) k0) j * zero_pad X j c))
     <= dyadic (Rows.axes_error (Rows.mean_error hd t 1) (Rows.radius z) n).
   exact: (apart_mean_le facts rz dev keysE (sharp h q) (exps' h q) (sumd h q) (Ordinal n0)
-    (fun k => roundoffs_lt1 k c) (y0 h q c) ways mayk (steps h q c)).
+    (fun k => within_radius k c) (y0 h q c) ways mayk (steps h q c)).
 rewrite EE;
   have := Rabs_triang
   (y h q c n k - \big[Rplus/0]_(j : keys g) (softmax (around (s h q) k0) j * zero_pad X j c))
@@ -1460,7 +1517,7 @@ by apply/ffunP => a; apply: val_inj; exact/esym/(eqP (E a)).
 Qed.
 Lemma seen_onesE (q : queries g1) (t : taps g1) c : seen white q t c = 1.
 Proof.
-have roundoffs_lt1 := padded_onesE; by rewrite /seen -(@zero_pad_key reals _ _ g1_fits _ white q t
+have within_radius := padded_onesE; by rewrite /seen -(@zero_pad_key reals _ _ g1_fits _ white q t
   c).
 Qed.
 Lemma computed_oneE s (x : R) : sums s = A -> stores s = A ->
@@ -1488,9 +1545,9 @@ Lemma said_le within reads_taps (z : Rows.row) first second (x : R) : read_exact
     <= dyadic (Rows.bound z).
 Proof.
 move=> says fz none r1 rx wi a1 a2 a3 a4 f1 f2 s1 s2.
-have roundoffs_lt1 k c : Rabs (zero_pad white k c) <= dyadic (Rows.radius z).
+have within_radius k c : Rabs (zero_pad white k c) <= dyadic (Rows.radius z).
   by rewrite padded_onesE Rabs_R1.
-have := @says z 1%N g1 g1_fits fz none 1%N 1%N 1%N taps_of_g1 id white id_bij roundoffs_lt1 (fun _ _
+have := @says z 1%N g1 g1_fits fz none 1%N 1%N 1%N taps_of_g1 id white id_bij within_radius (fun _ _
   _ =>
   x).
 have read h q c : reads_taps x (seen white q (id h) c) by rewrite seen_onesE.

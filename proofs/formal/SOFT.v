@@ -163,175 +163,212 @@ have := Rabs_triang (fl A (a + b) - (a + b)) (a - m + b); have := Rabs_triang (a
 have -> : fl A (a + b) - (a + b) + (a - m + b) = fl A (a + b) - m by ring.
 lra.
 Qed.
-(** By induction on the order, as in FLOAT. Where one of two parts holds none of the few, the sum is
-    off by twice what that part weighs ([aside]); where both do, one rounding counts more. *)
+(** What is said of an order below, for [r] roundings among its few and [c] casts on a way. *)
+Let few_error r c (t : order I) : Prop := Rabs (value t - exact_value ours x 0 t)
+  <= (factor A T kappa r c - 1) * weight ours x 0 t + factor A T kappa r c * (2 * far t).
+Let counted_within (t : order I) := (rounds t <= R)%N /\ (stored_on_a_way t <= C)%N.
+(** An order that holds none of the few weighs [far] at most, and nothing is expected of it. *)
+Lemma none_error_le r c t : no_few t -> counted_within t -> few_error r c t.
+Proof.
+move=> none [rt ct]; have [E W] := no_few0 none.
+rewrite /few_error E W Rminus_0_r Rmult_0_r Rplus_0_l.
+have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c; have f0 := far_ge0 t.
+have : 2 * far t <= factor A T kappa r c * (2 * far t).
+  by rewrite -{1}[2 * far t]Rmult_1_l; apply: Rmult_le_compat_r; lra.
+by have := far_value_le none rt ct; lra.
+Qed.
+(** One part [b] is not of the few: rounding moves the sum of the other part by no more than [b]. *)
+Lemma aside_error_le r c a b m M far_a far_b e z : representable A a -> 0 <= e -> 0 <= far_b ->
+  Rabs b <= far_b ->
+  Rabs (a - m) <= (factor A T kappa r c - 1) * M + factor A T kappa r c * (2 * far_a) ->
+  sum_loss A <= e -> far_a + far_b + G * e <= z ->
+  Rabs (fl A (a + b) - m) <= (factor A T kappa r c - 1) * M + factor A T kappa r c * (2 * z).
+Proof.
+move=> fa e0 fb0 lb la le lz; have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
+set F := factor A T kappa r c in la Kg *; have F1 : 1 <= F by lra.
+have := beside_error_le b m fa; have Ge : e <= G * e by have := Rmult_le_compat_r e 1 G e0 G_ge1;
+  lra.
+have : 2 * far_b + e <= F * (2 * far_b + 2 * (G * e)).
+  by have := Rmult_le_compat_r (2 * far_b + 2 * (G * e)) 1 F; lra.
+have : F * (far_a + far_b + G * e) <= F * z by apply: Rmult_le_compat_l; lra.
+by lra.
+Qed.
+(** A product of the few is rounded once, its operands cut. *)
+Lemma few_product_error_le r c i : few i -> few_error r.+1 c (Product i).
+Proof.
+move=> fi; have [[u0 _ l0] [_ _ _ _ any]] := soundA.
+have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
+rewrite /few_error factorS /value /= /ours fi.
+have m0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
+have zm : Rabs (w i * x i) <= Rabs (w i) * Rabs (x i) by rewrite Rabs_mult; lra.
+have off : Rabs (cut (w i) * cut (x i) - w i * x i)
+    <= (factor A T kappa r c - 1) * (Rabs (w i) * Rabs (x i)) + factor A T kappa r c * 0.
+  apply: Rle_trans (cut_product_le close i) _; rewrite Rmult_0_r Rplus_0_r.
+  by apply: Rmult_le_compat_r => //; lra.
+have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) (Rle_refl 0).
+rewrite Rplus_0_l => le; apply: Rle_trans le _; apply: Rplus_le_compat_l.
+apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
+rewrite /far /= /rest fi Rabs_R0 Rmult_0_l Rplus_0_l.
+by have := Rmult_le_compat_r (loss A) _ _ l0 G_ge1; rewrite /lossesAT /=; lra.
+Qed.
+(** Adding a part without summands changes nothing. *)
+Lemma empty_plus_error_le r c s t : nilp (summands s) -> few_error r c t ->
+  few_error r c (Plus s t).
+Proof.
+move=> ns; rewrite /few_error /value (plus_empty cut w x soundA soundT wider zeroA t ns).
+rewrite -/(value t); have -> : far (Plus s t) = far t.
+  by rewrite /far /lossesAT /= ns (proj2 (exact_empty0 _ x 0 ns)) Rplus_0_l.
+by rewrite /= (proj1 (exact_empty0 ours x 0 ns)) (proj2 (exact_empty0 ours x 0 ns)) !Rplus_0_l.
+Qed.
+Lemma plus_empty_error_le r c s t : ~~ nilp (summands s) -> nilp (summands t) -> few_error r c s ->
+  few_error r c (Plus s t).
+Proof.
+move=> ns nt; rewrite /few_error /value (plus_emptyr cut w x soundA soundT wider zeroA s nt).
+rewrite -/(value s); have -> : far (Plus s t) = far s.
+  by rewrite /far /lossesAT /= (negbTE ns) nt (proj2 (exact_empty0 _ x 0 nt)) Rplus_0_r.
+by rewrite /= (proj1 (exact_empty0 ours x 0 nt)) (proj2 (exact_empty0 ours x 0 nt)) !Rplus_0_r.
+Qed.
+Lemma far_plusE s t : ~~ nilp (summands s) -> ~~ nilp (summands t) ->
+  far (Plus s t) = far s + far t + G * sum_loss A.
+Proof. by move=> /negbTE ns /negbTE nt; rewrite /far /lossesAT /= ns nt; ring. Qed.
+(** Of two parts with summands only one holds some of the few: no rounding counts. *)
+Lemma aside_plus_error_le r c s t : ~~ nilp (summands s) -> ~~ nilp (summands t) -> no_few s ->
+  counted_within s -> few_error r c t -> few_error r c (Plus s t) /\ few_error r c (Plus t s).
+Proof.
+move=> ns nt ms [rs cs] E; have [Es Ws] := no_few0 ms; have [[_ s0 _] _] := soundA.
+have fs := far_ge0 s; have small := far_value_le ms rs cs.
+rewrite /few_error !far_plusE //= Es Ws !Rplus_0_l !Rplus_0_r /value /= -/(value s) -/(value t).
+have rep := value_representable cut w x soundA soundT wider zeroA t.
+rewrite [value s + _]Rplus_comm; split;
+  by apply: (aside_error_le (far_a := far t) (far_b := far s) (e := sum_loss A)) => //; lra.
+Qed.
+(** Both hold some: one rounding counts more. *)
+Lemma few_plus_error_le r c s t : ~~ nilp (summands s) -> ~~ nilp (summands t) ->
+  few_error r c s -> few_error r c t -> few_error r.+1 c (Plus s t).
+Proof.
+move=> ns nt Es Et; have [[u0 s0 _] [_ _ _ sums _]] := soundA.
+have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c; have [fs ft] := (far_ge0 s, far_ge0 t).
+rewrite /few_error factorS far_plusE // /value /= -/(value s) -/(value t).
+have m0 : 0 <= weight ours x 0 s + weight ours x 0 t by have := own_ge0 s; have := own_ge0 t; lra.
+have zm : Rabs (exact_value ours x 0 s + exact_value ours x 0 t) <= weight ours x 0 s
+  + weight ours x 0 t.
+  by apply: Rle_trans (Rabs_triang _ _) _; have := exact_le ours x 0 s;
+    have := exact_le ours x 0 t; lra.
+have off : Rabs (value s + value t - (exact_value ours x 0 s + exact_value ours x 0 t))
+    <= (factor A T kappa r c - 1) * (weight ours x 0 s + weight ours x 0 t)
+       + factor A T kappa r c * (2 * far s + 2 * far t).
+  have := Rabs_triang (value s - exact_value ours x 0 s) (value t - exact_value ours x 0 t).
+  have -> : value s - exact_value ours x 0 s + (value t - exact_value ours x 0 t)
+    = value s + value t - (exact_value ours x 0 s + exact_value ours x 0 t) by ring.
+  by move: Es Et; rewrite /few_error; lra.
+have l1 : 0 <= 2 * far s + 2 * far t by lra.
+have rep := sums _ _ (value_representable cut w x soundA soundT wider zeroA s)
+  (value_representable cut w x soundA soundT wider zeroA t).
+have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 s0 zm off rep l1 => le; apply: Rle_trans le _.
+apply: Rplus_le_compat_l; apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
+by have := Rmult_le_compat_r _ _ _ s0 G_ge1; lra.
+Qed.
+(** A product of the few, fused with the sum that it is added to. *)
+Lemma few_fused_error_le r c i t : few i -> few_error r c t -> few_error r.+1 c (Fused i t).
+Proof.
+move=> fi E; have [[u0 _ l0] [_ _ _ _ any]] := soundA; have ft := far_ge0 t.
+have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
+have farE : far (Fused i t) = far t + G * loss A.
+  by rewrite /far /lossesAT /= /rest fi Rabs_R0; ring.
+have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
+rewrite /few_error factorS farE /value /= -/(value t) /ours fi -/ours.
+have m0 : 0 <= Rabs (w i) * Rabs (x i) + weight ours x 0 t by have := own_ge0 t; lra.
+have zm : Rabs (w i * x i + exact_value ours x 0 t) <= Rabs (w i) * Rabs (x i)
+  + weight ours x 0 t.
+  by apply: Rle_trans (Rabs_triang _ _) _; rewrite Rabs_mult; have := exact_le ours x 0 t; lra.
+have off : Rabs (cut (w i) * cut (x i) + value t - (w i * x i + exact_value ours x 0 t))
+    <= (factor A T kappa r c - 1) * (Rabs (w i) * Rabs (x i) + weight ours x 0 t)
+       + factor A T kappa r c * (2 * far t).
+  have := Rabs_triang (cut (w i) * cut (x i) - w i * x i) (value t - exact_value ours x 0 t).
+  have -> : cut (w i) * cut (x i) - w i * x i + (value t - exact_value ours x 0 t)
+    = cut (w i) * cut (x i) + value t - (w i * x i + exact_value ours x 0 t) by ring.
+  have : ((1 + kappa) ^ 2 - 1) * (Rabs (w i) * Rabs (x i))
+      <= (factor A T kappa r c - 1) * (Rabs (w i) * Rabs (x i)).
+    by apply: Rmult_le_compat_r => //; lra.
+  by have := cut_product_le close i; move: E; rewrite /few_error; lra.
+have l1 : 0 <= 2 * far t by lra.
+have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) l1 => le;
+  apply: Rle_trans le _.
+apply: Rplus_le_compat_l; apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
+by have := Rmult_le_compat_r _ _ _ l0 G_ge1; lra.
+Qed.
+(** Another product, fused with a sum: it moves that sum by no more than it weighs. *)
+Lemma aside_fused_error_le r c i t : ~~ few i -> few_error r c t -> few_error r c (Fused i t).
+Proof.
+move=> /negbTE fi E; have [[_ _ l0] _] := soundA; have [sl _] := nearA.
+have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
+have exactE : ours i * x i + exact_value ours x 0 t = exact_value ours x 0 t.
+  by rewrite /ours fi; ring.
+have weightE : Rabs (ours i) * Rabs (x i) + weight ours x 0 t = weight ours x 0 t.
+  by rewrite /ours fi Rabs_R0; ring.
+rewrite /few_error /= exactE weightE /value /= -/(value t) [_ + value t]Rplus_comm.
+apply: (aside_error_le (far_a := far t) (far_b := G * (Rabs (w i) * Rabs (x i))) (e := loss A)) =>
+  //.
+- exact: (value_representable cut w x soundA soundT wider zeroA t).
+- by apply: Rmult_le_pos; lra.
+- have := cut_product_le close i; have := Rabs_triang (cut (w i) * cut (x i) - w i * x i)
+    (w i * x i).
+  have -> : cut (w i) * cut (x i) - w i * x i + w i * x i = cut (w i) * cut (x i) by ring.
+  have [_ _ _ Kg] := factors_ge soundA soundT kappa0 R C; have := Rmult_le_compat_r _ _ _ p0 Kg.
+  by rewrite (Rabs_mult (w i) (x i)) -/G; lra.
+- by rewrite /far /lossesAT /= /rest fi; right; ring.
+Qed.
+Lemma few_stored_error_le r c t : few_error r c t -> few_error r c.+1 (Stored t).
+Proof.
+move=> E; have [[_ v0 l0] [_ _ _ _ any]] := soundT.
+have [_ v1 K1 Kg] := factors_ge soundA soundT kappa0 r c.
+rewrite /few_error factorSr /value /= -/(value t).
+have l1 : 0 <= 2 * far t by have := far_ge0 t; lra.
+have := one_more_le (Rle_trans _ _ _ K1 Kg) v1 (own_ge0 t) l0 (exact_le ours x 0 t) E (any _) l1.
+move=> le; apply: Rle_trans le _; apply: Rplus_le_compat_l; apply: Rmult_le_compat_l.
+  by apply: Rmult_le_pos; lra.
+have -> : far (Stored t) = far t + G * loss T by rewrite /far /lossesAT /=; ring.
+by have := Rmult_le_compat_r _ _ _ l0 G_ge1; lra.
+Qed.
+(** By induction on the order, as in FLOAT. *)
 Lemma few_error_le t : (rounds t <= R)%N -> (stored_on_a_way t <= C)%N ->
   forall r c, (few_rounds t <= r)%N -> (stored_on_a_way t <= c)%N ->
   Rabs (value t - exact_value ours x 0 t)
   <= (factor A T kappa r c - 1) * weight ours x 0 t + factor A T kappa r c * (2 * far t).
 Proof.
-have [[u0 s0 l0] [_ _ keep sums any]] := soundA; have [[_ _ l0'] [_ _ _ _ anyT]] := soundT.
-have [sl _] := nearA.
-have base s r c : no_few s -> (rounds s <= R)%N -> (stored_on_a_way s <= C)%N ->
-    Rabs (value s - exact_value ours x 0 s)
-    <= (factor A T kappa r c - 1) * weight ours x 0 s + factor A T kappa r c * (2 * far s).
-  move=> none rs cs; have [-> ->] := no_few0 none; rewrite Rminus_0_r Rmult_0_r Rplus_0_l.
-  have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c; have f0 := far_ge0 s.
-  have : 2 * far s <= factor A T kappa r c * (2 * far s).
-    by rewrite -{1}[2 * far s]Rmult_1_l; apply: Rmult_le_compat_r; lra.
-  by have := far_value_le none rs cs; lra.
-(* one part [b] is not of the few: rounding moves the sum of the other part by no more than [b] *)
-have aside r c a b m M far_a far_b e z' : representable A a -> 0 <= e -> 0 <= far_b ->
-  Rabs b <= far_b ->
-    Rabs (a - m) <= (factor A T kappa r c - 1) * M + factor A T kappa r c * (2 * far_a) ->
-    sum_loss A <= e -> far_a + far_b + G * e <= z' ->
-    Rabs (fl A (a + b) - m) <= (factor A T kappa r c - 1) * M + factor A T kappa r c * (2 * z').
-  move=> fa e0 fb0 lb la le lz; have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
-  set F := factor A T kappa r c in la Kg *; have F1 : 1 <= F by lra.
-  have := beside_error_le b m fa; have Ge : e <= G * e by have := Rmult_le_compat_r e 1 G e0 G_ge1;
-    lra.
-  have : 2 * far_b + e <= F * (2 * far_b + 2 * (G * e)).
-    by have := Rmult_le_compat_r (2 * far_b + 2 * (G * e)) 1 F; lra.
-  have : F * (far_a + far_b + G * e) <= F * z' by apply: Rmult_le_compat_l; lra.
-  by lra.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] rR cC r c.
-- by move=> _ _; apply: base.
-- by move=> _ _; apply: base.
-- case: (boolP (few i)) => fi; last by move=> _ _; apply: base; rewrite // /no_few /= orbF.
-  case: r => [|r]; first by rewrite /= fi.
-  move=> _ _; have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
-  rewrite factorS /value /= /ours fi.
-  have m0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
-  have zm : Rabs (w i * x i) <= Rabs (w i) * Rabs (x i) by rewrite Rabs_mult; lra.
-  have off : Rabs (cut (w i) * cut (x i) - w i * x i)
-      <= (factor A T kappa r c - 1) * (Rabs (w i) * Rabs (x i)) + factor A T kappa r c * 0.
-    apply: Rle_trans (cut_product_le close i) _; rewrite Rmult_0_r Rplus_0_r.
-    by apply: Rmult_le_compat_r => //; lra.
-  have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) (Rle_refl 0).
-  rewrite Rplus_0_l => le; apply: Rle_trans le _; apply: Rplus_le_compat_l.
-  apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
-  rewrite /far /= /rest fi Rabs_R0 Rmult_0_l Rplus_0_l.
-  by have := Rmult_le_compat_r (loss A) _ _ l0 G_ge1; rewrite /lossesAT /=; lra.
-- case: (boolP (nilp (summands s))) => ns.
-    rewrite /value (plus_empty cut w x soundA soundT wider zeroA t ns) -/(value t).
-    have -> : far (Plus s t) = far t.
-      by rewrite /far /lossesAT /= ns (proj2 (exact_empty0 _ x 0 ns)) Rplus_0_l.
-    rewrite /= (proj1 (exact_empty0 ours x 0 ns)) (proj2 (exact_empty0 ours x 0 ns)) !Rplus_0_l.
-    have none : no_few s by rewrite /no_few (nilP ns).
-    rewrite none => rt ct; apply: IHt => //.
-    - by move: rR; rewrite /= ns.
-    - exact: leq_trans (leq_maxr _ _) cC.
-    - exact: leq_trans (leq_maxr _ _) ct.
+- by move=> _ _; apply: none_error_le.
+- by move=> _ _; apply: none_error_le.
+- case: (boolP (few i)) => fi; last first.
+    by move=> _ _; apply: none_error_le; rewrite // /no_few /= orbF.
+  by case: r => [|r] /=; rewrite fi // => _ _; exact: few_product_error_le.
+- have [cs ct] : (stored_on_a_way s <= C)%N /\ (stored_on_a_way t <= C)%N.
+    by move: cC; rewrite /= geq_max => /andP.
+  have none u : nilp (summands u) -> no_few u by rewrite /no_few => /nilP ->.
+  rewrite /= [(maxn (stored_on_a_way s) _ <= c)%N]geq_max => fr /andP [cs' ct'].
+  case: (boolP (nilp (summands s))) => ns.
+    apply: empty_plus_error_le => //; apply: IHt => //; first by move: rR; rewrite /= ns.
+    by move: fr; rewrite none.
   case: (boolP (nilp (summands t))) => nt.
     have rs : (rounds s <= R)%N by move: rR; rewrite /= (negbTE ns) nt.
-    have cs := leq_trans (leq_maxl _ _) cC.
-    rewrite /value (plus_emptyr cut w x soundA soundT wider zeroA s nt) -/(value s).
-    have -> : far (Plus s t) = far s.
-      by rewrite /far /lossesAT /= (negbTE ns) nt (proj2 (exact_empty0 _ x 0 nt)) Rplus_0_r.
-    rewrite /= (proj1 (exact_empty0 ours x 0 nt)) (proj2 (exact_empty0 ours x 0 nt)) !Rplus_0_r.
-    have none : no_few t by rewrite /no_few (nilP nt).
-    case: (boolP (no_few s)) => ms; first by move=> _ _; exact: base.
-    rewrite none => fs cs'; apply: IHs => //; exact: leq_trans (leq_maxl _ _) cs'.
+    apply: plus_empty_error_le => //; case: (boolP (no_few s)) => ms; first exact: none_error_le.
+    by apply: IHs => //; move: fr; rewrite (negbTE ms) none.
   have [rs rt] : (rounds s <= R)%N /\ (rounds t <= R)%N.
     move: rR; rewrite /= (negbTE ns) (negbTE nt) => lt.
     by split; apply: leq_trans (leq_trans (leqnSn _) lt); [exact: leq_maxl | exact: leq_maxr].
-  have [cs ct] : (stored_on_a_way s <= C)%N /\ (stored_on_a_way t <= C)%N.
-    by move: cC; rewrite /= geq_max => /andP.
-  have farE : far (Plus s t) = far s + far t + G * sum_loss A.
-    by rewrite /far /lossesAT /= (negbTE ns) (negbTE nt); ring.
-  have [fs ft] := (far_ge0 s, far_ge0 t).
-  case: (boolP (no_few s)) => ms.
-    have [Es Ws] := no_few0 ms.
-    rewrite /= ms Es Ws !Rplus_0_l geq_max => ft' /andP [_ ct'].
-    rewrite /value /= -/(value s) -/(value t) [value s + _]Rplus_comm.
-    apply: (aside r c _ _ _ _ (far t) (far s) (sum_loss A)) => //; try lra.
-    - exact: (value_representable cut w x soundA soundT wider zeroA t).
-    - exact: far_value_le.
-    - exact: IHt.
+  case: (boolP (no_few s)) fr => ms.
+    by move=> fr; apply: (proj1 (aside_plus_error_le ns nt ms _ _)) => //; exact: IHt.
   case: (boolP (no_few t)) => mt.
-    have [Et Wt] := no_few0 mt.
-    rewrite /= (negbTE ms) mt Et Wt !Rplus_0_r geq_max => fs' /andP [cs' _].
-    rewrite /value /= -/(value s) -/(value t).
-    apply: (aside r c _ _ _ _ (far s) (far t) (sum_loss A)) => //; try lra.
-    - exact: (value_representable cut w x soundA soundT wider zeroA s).
-    - exact: far_value_le.
-    - exact: IHs.
-  rewrite /= (negbTE ms) (negbTE mt); case: r => // r; rewrite ltnS geq_max => /andP [fs' ft'].
-  rewrite geq_max => /andP [cs' ct']; have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
-  rewrite factorS /value /= -/(value s) -/(value t).
-  have m0 : 0 <= weight ours x 0 s + weight ours x 0 t by have := own_ge0 s; have := own_ge0 t; lra.
-  have zm : Rabs (exact_value ours x 0 s + exact_value ours x 0 t) <= weight ours x 0 s
-    + weight ours x 0 t.
-    by apply: Rle_trans (Rabs_triang _ _) _; have := exact_le ours x 0 s;
-      have := exact_le ours x 0 t; lra.
-  have off : Rabs (value s + value t - (exact_value ours x 0 s + exact_value ours x 0 t))
-      <= (factor A T kappa r c - 1) * (weight ours x 0 s + weight ours x 0 t)
-         + factor A T kappa r c * (2 * far s + 2 * far t).
-    have := Rabs_triang (value s - exact_value ours x 0 s) (value t - exact_value ours x 0 t).
-    have -> : value s - exact_value ours x 0 s + (value t - exact_value ours x 0 t)
-      = value s + value t - (exact_value ours x 0 s + exact_value ours x 0 t) by ring.
-    by have := IHs rs cs _ _ fs' cs'; have := IHt rt ct _ _ ft' ct'; lra.
-  have l1 : 0 <= 2 * far s + 2 * far t by lra.
-  have rep := sums _ _ (value_representable cut w x soundA soundT wider zeroA s)
-    (value_representable cut w x soundA soundT wider zeroA t).
-  have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 s0 zm off rep l1 => le; apply: Rle_trans le _.
-  apply: Rplus_le_compat_l; apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
-  by rewrite farE; have := Rmult_le_compat_r _ _ _ s0 G_ge1; lra.
+    by move=> fr; apply: (proj2 (aside_plus_error_le nt ns mt _ _)) => //; exact: IHs.
+  case: r => // r; rewrite ltnS geq_max => /andP [fs ft].
+  by apply: few_plus_error_le => //; [exact: IHs | exact: IHt].
 - have rt : (rounds t <= R)%N by apply: leq_trans rR; rewrite /=.
-  have ft := far_ge0 t; have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos;
-    exact: Rabs_pos.
-  case: (boolP (few i)) => fi.
-    have farE : far (Fused i t) = far t + G * loss A.
-      by rewrite /far /lossesAT /= /rest fi Rabs_R0; ring.
-    rewrite /= fi; case: r => // r; rewrite add1n ltnS => ft' ct'.
-    have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r c.
-    rewrite factorS /value /= -/(value t) /ours fi -/ours.
-    have m0 : 0 <= Rabs (w i) * Rabs (x i) + weight ours x 0 t by have := own_ge0 t; lra.
-    have zm : Rabs (w i * x i + exact_value ours x 0 t) <= Rabs (w i) * Rabs (x i)
-      + weight ours x 0 t.
-      by apply: Rle_trans (Rabs_triang _ _) _; rewrite Rabs_mult; have := exact_le ours x 0 t; lra.
-    have off : Rabs (cut (w i) * cut (x i) + value t - (w i * x i + exact_value ours x 0 t))
-        <= (factor A T kappa r c - 1) * (Rabs (w i) * Rabs (x i) + weight ours x 0 t)
-           + factor A T kappa r c * (2 * far t).
-      have := Rabs_triang (cut (w i) * cut (x i) - w i * x i) (value t - exact_value ours x 0 t).
-      have -> : cut (w i) * cut (x i) - w i * x i + (value t - exact_value ours x 0 t)
-        = cut (w i) * cut (x i) + value t - (w i * x i + exact_value ours x 0 t) by ring.
-      have : ((1 + kappa) ^ 2 - 1) * (Rabs (w i) * Rabs (x i))
-          <= (factor A T kappa r c - 1) * (Rabs (w i) * Rabs (x i)).
-        by apply: Rmult_le_compat_r => //; lra.
-      by have := cut_product_le close i; have := IHt rt cC _ _ ft' ct'; lra.
-    have l1 : 0 <= 2 * far t by lra.
-    have := one_more_le (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) l1 => le;
-      apply: Rle_trans le _.
-    apply: Rplus_le_compat_l; apply: Rmult_le_compat_l; first by apply: Rmult_le_pos; lra.
-    by rewrite farE; have := Rmult_le_compat_r _ _ _ l0 G_ge1; lra.
-  rewrite /= (negbTE fi) add0n => ft' ct'.
-  have -> : ours i * x i + exact_value ours x 0 t = exact_value ours x 0 t
-    by rewrite /ours (negbTE fi); ring.
-  have -> : Rabs (ours i) * Rabs (x i) + weight ours x 0 t = weight ours x 0 t.
-    by rewrite /ours (negbTE fi) Rabs_R0; ring.
-  rewrite /value /= -/(value t) [_ + value t]Rplus_comm.
-  apply: (aside r c _ _ _ _ (far t) (G * (Rabs (w i) * Rabs (x i))) (loss A)) => //.
-  - exact: (value_representable cut w x soundA soundT wider zeroA t).
-  - by apply: Rmult_le_pos; lra.
-  - have := cut_product_le close i; have := Rabs_triang (cut (w i) * cut (x i) - w i * x i)
-    (w i * x i).
-    have -> : cut (w i) * cut (x i) - w i * x i + w i * x i = cut (w i) * cut (x i) by ring.
-    have [_ _ _ Kg] := factors_ge soundA soundT kappa0 R C; have := Rmult_le_compat_r _ _ _ p0 Kg.
-    by rewrite (Rabs_mult (w i) (x i)) -/G; lra.
-  - exact: IHt.
-  - by rewrite /far /lossesAT /= /rest (negbTE fi); right; ring.
-- have rt : (rounds t <= R)%N by [].
-  case: c => // c ft' ct'; have [_ v0 K1 Kg] := factors_ge soundA soundT kappa0 r c.
-  have ct : (stored_on_a_way t <= C)%N by exact: leq_trans (leqnSn _) cC.
-  rewrite factorSr /value /= -/(value t).
-  have l1 : 0 <= 2 * far t by have := far_ge0 t; lra.
-  have := one_more_le (Rle_trans _ _ _ K1 Kg) v0 (own_ge0 t) l0' (exact_le ours x 0 t)
-    (IHt rt ct _ _ ft' ct') (anyT _) l1.
-  move=> le; apply: Rle_trans le _; apply: Rplus_le_compat_l; apply: Rmult_le_compat_l.
-    by apply: Rmult_le_pos; lra.
-  have -> : far (Stored t) = far t + G * loss T by rewrite /far /lossesAT /=; ring.
-  by have := Rmult_le_compat_r _ _ _ l0' G_ge1; lra.
+  case: (boolP (few i)) => fi /=.
+    rewrite fi; case: r => // r; rewrite add1n ltnS => ft ct.
+    by apply: few_fused_error_le => //; exact: IHt.
+  by rewrite (negbTE fi) add0n => ft ct; apply: aside_fused_error_le => //; exact: IHt.
+- case: c => // c ft ct; apply: few_stored_error_le; apply: IHt => //.
+  exact: leq_trans (leqnSn _) cC.
 Qed.
 End Few.
 (** Summands whose weight is 0 may be left out, in any arithmetic: they are 0 as computed, and
@@ -502,96 +539,129 @@ have -> : \big[Rplus/0]_(k | p k) (F k - G k) = \big[Rplus/0]_(k | p k) (F k + -
   by apply: eq_bigr => i _; ring.
 by rewrite big_split -big_distrr /=; ring.
 Qed.
-(** Of the few, weight [k] is compared with [exp (s k) / Z], [Z] the sum over the few as it is:
-    quotient, exponential and sum are off, each by its part ([each]); the sum over [k] divides by a
-    total of at least [least * Z]. The softmax over all keys differs from that by twice the far
-    keys. *)
-Theorem softmax_error : SOFT_softmax.
+(** The few weights are compared with the softmax over the few keys alone, [exp (s k) / Z]. *)
+Section Among.
+Variables (K : finType) (few : pred K) (s e w : K -> R) (total D g lambda v mu far far' : R).
+Hypotheses (D01 : 0 <= D <= 1) (g01 : 0 <= g <= 1) (lambda0 : 0 <= lambda) (v0 : 0 <= v)
+  (least0 : 0 < (1 - g) * (1 - D) - lambda).
+Hypotheses (top : exists2 k, few k & 0 <= s k) (e0 : forall k, 0 <= e k).
+Let Z := \big[Rplus/0]_(k | few k) exp (s k). Let Ze := \big[Rplus/0]_(k | few k) e k.
+Let far_s := \big[Rplus/0]_(k | ~~ few k) exp (s k).
+Hypotheses (moved : \big[Rplus/0]_(k | few k) Rabs (e k - exp (s k)) <= D * Z)
+  (sumd : Rabs (total - Ze) <= g * Ze + lambda)
+  (quotients : forall k, few k -> Rabs (w k - e k / total) <= v * (e k / total) + mu)
+  (far_w : \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far) (far_p : far_s <= far').
+Let least := (1 - g) * (1 - D) - lambda.
+Let own k := exp (s k) / Z.
+Lemma among_ge1 : 1 <= Z.
 Proof.
-move=> K few s e w total D g lambda v mu far far' [[D0 D1] [g0 g1] lambda0 v0 least0]
-  [top ftop top0] e0 moved sumd quotients.
-rewrite /softmax_bound; set least := _ - lambda in least0 * => far_w far_p.
-set Z := \big[Rplus/0]_(k | few k) exp (s k) in moved;
-  set Ze := \big[Rplus/0]_(k | few k) e k in sumd.
-have Z1 : 1 <= Z.
-  rewrite /Z (bigD1 top) //=; have : 1 <= exp (s top).
-    by rewrite -exp_0; case: top0 => [/exp_increasing/Rlt_le|<-] //; exact: Rle_refl.
-  have : 0 <= \big[Rplus/0]_(k | few k && (k != top)) exp (s k) by apply: rsum_ge0 => k _;
-    exact/Rlt_le/exp_pos.
-  lra.
+have [k few_k k0] := top; rewrite /Z (bigD1 k) //=; have : 1 <= exp (s k).
+  by rewrite -exp_0; case: k0 => [/exp_increasing/Rlt_le|<-] //; exact: Rle_refl.
+have : 0 <= \big[Rplus/0]_(j | few j && (j != k)) exp (s j) by apply: rsum_ge0 => j _;
+  exact/Rlt_le/exp_pos.
+lra.
+Qed.
+Lemma exponentials_within : Ze <= (1 + D) * Z /\ (1 - D) * Z <= Ze.
+Proof.
 have close : Rabs (Ze - Z) <= D * Z by rewrite /Ze /Z rsum_pred_minusE;
   apply: Rle_trans (rsum_abs_le _ _ _) moved.
-have [up down] : Ze <= (1 + D) * Z /\ (1 - D) * Z <= Ze.
-  by move: close; rewrite /Rabs; case: Rcase_abs; lra.
+by move: close; rewrite /Rabs; case: Rcase_abs; lra.
+Qed.
+(** So no quotient divides by less than [least Z]. *)
+Lemma total_ge : least * Z <= total.
+Proof.
+have Z1 := among_ge1; have [_ down] := exponentials_within.
+have : (1 - g) * Ze - lambda <= total by move: sumd; rewrite /Rabs; case: Rcase_abs; lra.
+have : (1 - g) * ((1 - D) * Z) <= (1 - g) * Ze by apply: Rmult_le_compat_l; lra.
+have : lambda <= lambda * Z by have := Rmult_le_compat_l _ _ _ lambda0 Z1; lra.
+by rewrite /least; lra.
+Qed.
+Let total_gt0 : 0 < total.
+Proof.
+have Z1 := among_ge1; apply: Rlt_le_trans total_ge.
+by apply: Rmult_lt_0_compat => //; lra.
+Qed.
+(** Quotient, exponential and sum are off, each by its part. *)
+Lemma weight_among_le k : few k -> Rabs (w k - own k)
+  <= v * (e k * / total) + mu + Rabs (e k - exp (s k)) * / total
+    + exp (s k) * (Rabs (Z - total) * / (total * Z)).
+Proof.
+move=> fk; have Z1 := among_ge1; have t0 := total_gt0.
+have -> : w k - own k = (w k - e k / total)
+  + ((e k - exp (s k)) / total + exp (s k) * ((Z - total) / (total * Z))).
+  by rewrite /own; field; lra.
+have q := quotients fk; have i0 : 0 < / total by exact: Rinv_0_lt_compat.
+have iz : 0 < / (total * Z) by apply/Rinv_0_lt_compat/Rmult_lt_0_compat; lra.
+apply: Rle_trans (Rabs_triang _ _) _;
+  apply: Rle_trans (Rplus_le_compat_l _ _ _ (Rabs_triang _ _)) _.
+rewrite [Rabs (_ / total)]Rabs_mult (Rabs_pos_eq (/ total)); last lra.
+rewrite [Rabs (exp _ * _)]Rabs_mult (Rabs_pos_eq (exp _)); last exact/Rlt_le/exp_pos.
+rewrite [Rabs (_ / (total * Z))]Rabs_mult (Rabs_pos_eq (/ (total * Z))); last lra.
+by move: q; rewrite /Rdiv; lra.
+Qed.
+Lemma weights_among_le : \big[Rplus/0]_(k | few k) Rabs (w k - own k)
+  <= ((v + g) * (1 + D) + 2 * D + lambda) / least + INR #|few| * mu.
+Proof.
+have Z1 := among_ge1; have t0 := total_gt0; have [up _] := exponentials_within.
 have Ze0 : 0 <= Ze by apply: rsum_ge0 => k _; exact: e0.
-have big : least * Z <= total.
-  have : (1 - g) * Ze - lambda <= total by move: sumd; rewrite /Rabs; case: Rcase_abs; lra.
-  have : (1 - g) * ((1 - D) * Z) <= (1 - g) * Ze by apply: Rmult_le_compat_l; lra.
-  have : lambda <= lambda * Z by nra.
-  by rewrite /least; lra.
-have lz : 0 < least * Z by apply: Rmult_lt_0_compat; lra.
-have t0 : 0 < total by lra.
 have i0 : 0 < / total by exact: Rinv_0_lt_compat.
-set far_s := \big[Rplus/0]_(k | ~~ few k) exp (s k) in far_p.
-have fs0 : 0 <= far_s by apply: rsum_ge0 => k _; exact/Rlt_le/exp_pos.
-have allE : \sum_k exp (s k) = Z + far_s by rewrite (bigID few).
-pose own k := exp (s k) / Z.
-have each k : few k -> Rabs (w k - own k)
-    <= v * (e k * / total) + mu + Rabs (e k - exp (s k)) * / total
-      + exp (s k) * (Rabs (Z - total) * / (total * Z)).
-  move=> fk; have -> : w k - own k = (w k - e k / total)
-    + ((e k - exp (s k)) / total + exp (s k) * ((Z - total) / (total * Z))).
-    by rewrite /own; field; lra.
-  have q := quotients k fk; have iz : 0 < / (total * Z) by apply/Rinv_0_lt_compat/Rmult_lt_0_compat;
-    lra.
-  apply: Rle_trans (Rabs_triang _ _) _;
-    apply: Rle_trans (Rplus_le_compat_l _ _ _ (Rabs_triang _ _)) _.
-  rewrite [Rabs (_ / total)]Rabs_mult (Rabs_pos_eq (/ total)); last lra.
-  rewrite [Rabs (exp _ * _)]Rabs_mult (Rabs_pos_eq (exp _)); last exact/Rlt_le/exp_pos.
-  rewrite [Rabs (_ / (total * Z))]Rabs_mult (Rabs_pos_eq (/ (total * Z))); last lra.
-  by move: q; rewrite /Rdiv; lra.
-have near : \big[Rplus/0]_(k | few k) Rabs (w k - own k)
-    <= ((v + g) * (1 + D) + 2 * D + lambda) / least + INR #|few| * mu.
-  apply: Rle_trans (_ : \big[Rplus/0]_(k | few k) _ <= _); first by apply: rsum_le => k fk;
-    exact: each.
-  rewrite !big_split /= rsum_pred_constE -big_distrr -!big_distrl /= -/Ze -/Z.
-  have -> : Z * (Rabs (Z - total) * / (total * Z)) = Rabs (Z - total) * / total by field; lra.
-  have off : Rabs (Z - total) <= D * Z + (g * Ze + lambda).
-    have := Rabs_triang (Z - Ze) (Ze - total); have -> : Z - Ze + (Ze - total) = Z - total by ring.
-    by rewrite (Rabs_minus_sym Z Ze) (Rabs_minus_sym Ze total); lra.
-  set M := (v + g) * (1 + D) + 2 * D + lambda.
-  have M0 : 0 <= M by rewrite /M; have := Rmult_le_pos (v + g) (1 + D); lra.
-  set S := \big[Rplus/0]_(k | few k) Rabs (e k - exp (s k)) in moved *.
-  have num : v * Ze + S + Rabs (Z - total) <= M * Z.
-    have : (v + g) * Ze <= (v + g) * ((1 + D) * Z) by apply: Rmult_le_compat_l; lra.
-    have : lambda <= lambda * Z by nra.
-    by rewrite /M; lra.
-  have : (v * Ze + S + Rabs (Z - total)) * / total <= M / least; last lra.
-  apply: Rle_trans (Rmult_le_compat_r _ _ _ (Rlt_le _ _ i0) num) _.
-  have le_inv : / total <= / (least * Z) by apply: Rinv_le_contravar.
-  apply: Rle_trans (Rmult_le_compat_l (M * Z) _ _ _ le_inv) _; first by apply: Rmult_le_pos; lra.
-  by right; field; lra.
-have Za : 0 < Z + far_s by lra.
-have ia : 0 < / (Z + far_s) by exact: Rinv_0_lt_compat.
-have share : far_s * / (Z + far_s) <= far'.
-  apply: Rle_trans far_p; rewrite -[X in _ <= X]Rmult_1_r; apply: Rmult_le_compat_l => //.
-  by rewrite -Rinv_1; apply: Rinv_le_contravar; lra.
-have moved_few : \big[Rplus/0]_(k | few k) Rabs (own k - softmax s k) <= far'.
-  apply: Rle_trans share; right.
-  have -> : far_s * / (Z + far_s) = Z * (far_s * / (Z * (Z + far_s))) by field; lra.
-  rewrite {1}/Z big_distrl /=; apply: eq_bigr => k _.
-  have -> : own k - softmax s k = exp (s k) * (far_s * / (Z * (Z + far_s))).
-    by rewrite /own /softmax allE; field; lra.
-  rewrite Rabs_pos_eq //; apply: Rmult_le_pos; first exact/Rlt_le/exp_pos.
-  by apply: Rmult_le_pos => //; apply/Rlt_le/Rinv_0_lt_compat; nra.
-have rest : \big[Rplus/0]_(k | ~~ few k) Rabs (w k - softmax s k) <= far + far'.
-  apply: Rle_trans (_ : \big[Rplus/0]_(k | ~~ few k) (Rabs (w k) + softmax s k) <= _).
-    apply: rsum_le => k _; apply: Rle_trans (Rabs_triang _ _) _;
-      rewrite Rabs_Ropp (Rabs_pos_eq (softmax s k)); first lra.
-    by rewrite /softmax allE; apply: Rmult_le_pos; [exact/Rlt_le/exp_pos | lra].
-  rewrite big_split /=; apply: Rplus_le_compat => //; apply: Rle_trans share; right.
-  by rewrite /far_s big_distrl /=; apply: eq_bigr => k _; rewrite /softmax allE.
-rewrite (bigID few) /=.
+have lz : 0 < least * Z by apply: Rmult_lt_0_compat; rewrite /least; lra.
+apply: Rle_trans (_ : \big[Rplus/0]_(k | few k) _ <= _); first by apply: rsum_le => k fk;
+  exact: weight_among_le.
+rewrite !big_split /= rsum_pred_constE -big_distrr -!big_distrl /= -/Ze -/Z.
+have -> : Z * (Rabs (Z - total) * / (total * Z)) = Rabs (Z - total) * / total by field; lra.
+have off : Rabs (Z - total) <= D * Z + (g * Ze + lambda).
+  have close : Rabs (Ze - Z) <= D * Z by rewrite /Ze /Z rsum_pred_minusE;
+    apply: Rle_trans (rsum_abs_le _ _ _) moved.
+  have := Rabs_triang (Z - Ze) (Ze - total); have -> : Z - Ze + (Ze - total) = Z - total by ring.
+  by rewrite (Rabs_minus_sym Z Ze) (Rabs_minus_sym Ze total); lra.
+set M := (v + g) * (1 + D) + 2 * D + lambda.
+have M0 : 0 <= M by rewrite /M; have := Rmult_le_pos (v + g) (1 + D); lra.
+set S := \big[Rplus/0]_(k | few k) Rabs (e k - exp (s k)).
+have S_le : S <= D * Z := moved.
+have num : v * Ze + S + Rabs (Z - total) <= M * Z.
+  have : (v + g) * Ze <= (v + g) * ((1 + D) * Z) by apply: Rmult_le_compat_l; lra.
+  have : lambda <= lambda * Z by have := Rmult_le_compat_l _ _ _ lambda0 Z1; lra.
+  by rewrite /M; lra.
+have : (v * Ze + S + Rabs (Z - total)) * / total <= M / least; last lra.
+apply: Rle_trans (Rmult_le_compat_r _ _ _ (Rlt_le _ _ i0) num) _.
+have le_inv : / total <= / (least * Z) by apply: Rinv_le_contravar => //; exact: total_ge.
+apply: Rle_trans (Rmult_le_compat_l (M * Z) _ _ _ le_inv) _; first by apply: Rmult_le_pos; lra.
+by right; field; rewrite /least; lra.
+Qed.
+(** The softmax over all keys gives the others a share of [far'] at most. *)
+Let far_ge0 : 0 <= far_s. Proof. by apply: rsum_ge0 => k _; exact/Rlt_le/exp_pos. Qed.
+Let allE : \sum_k exp (s k) = Z + far_s. Proof. by rewrite (bigID few). Qed.
+Let share : far_s * / (Z + far_s) <= far'.
+Proof.
+have Z1 := among_ge1; apply: Rle_trans far_p; rewrite -[X in _ <= X]Rmult_1_r.
+apply: Rmult_le_compat_l => //; rewrite -Rinv_1; apply: Rinv_le_contravar; have := far_ge0; lra.
+Qed.
+Lemma softmax_among_le : \big[Rplus/0]_(k | few k) Rabs (own k - softmax s k) <= far'.
+Proof.
+have Z1 := among_ge1; have fs0 := far_ge0; apply: Rle_trans share; right.
+have -> : far_s * / (Z + far_s) = Z * (far_s * / (Z * (Z + far_s))) by field; lra.
+rewrite {1}/Z big_distrl /=; apply: eq_bigr => k _.
+have -> : own k - softmax s k = exp (s k) * (far_s * / (Z * (Z + far_s))).
+  by rewrite /own /softmax allE; field; lra.
+rewrite Rabs_pos_eq //; apply: Rmult_le_pos; first exact/Rlt_le/exp_pos.
+by apply: Rmult_le_pos => //; apply/Rlt_le/Rinv_0_lt_compat/Rmult_lt_0_compat; lra.
+Qed.
+Lemma far_softmax_le : \big[Rplus/0]_(k | ~~ few k) Rabs (w k - softmax s k) <= far + far'.
+Proof.
+have Z1 := among_ge1; have fs0 := far_ge0.
+have ia : 0 < / (Z + far_s) by apply: Rinv_0_lt_compat; lra.
+apply: Rle_trans (_ : \big[Rplus/0]_(k | ~~ few k) (Rabs (w k) + softmax s k) <= _).
+  apply: rsum_le => k _; apply: Rle_trans (Rabs_triang _ _) _;
+    rewrite Rabs_Ropp (Rabs_pos_eq (softmax s k)); first lra.
+  by rewrite /softmax allE; apply: Rmult_le_pos; [exact/Rlt_le/exp_pos | lra].
+rewrite big_split /=; apply: Rplus_le_compat => //; apply: Rle_trans share; right.
+by rewrite /far_s big_distrl /=; apply: eq_bigr => k _; rewrite /softmax allE.
+Qed.
+Lemma few_softmax_le : \sum_k Rabs (w k - softmax s k)
+  <= ((v + g) * (1 + D) + 2 * D + lambda) / least + INR #|few| * mu + far + 2 * far'.
+Proof.
+rewrite (bigID few) /=; have := weights_among_le; have := softmax_among_le; have := far_softmax_le.
 have : \big[Rplus/0]_(k | few k) Rabs (w k - softmax s k)
     <= \big[Rplus/0]_(k | few k) Rabs (w k - own k) + \big[Rplus/0]_(k | few k) Rabs
       (own k - softmax s k).
@@ -599,6 +669,13 @@ have : \big[Rplus/0]_(k | few k) Rabs (w k - softmax s k)
   have -> : w k - softmax s k = (w k - own k) + (own k - softmax s k) by ring.
   exact: Rabs_triang.
 lra.
+Qed.
+End Among.
+Theorem softmax_error : SOFT_softmax.
+Proof.
+move=> K few s e w total D g lambda v mu far far' [D01 g01 lambda0 v0 least0] top e0 moved sumd
+  quotients far_w far_p.
+exact: (few_softmax_le D01 g01 lambda0 v0 least0 top e0 moved sumd quotients far_w far_p).
 Qed.
 Lemma summed_size_le (K : finType) (e : K -> R) t : summed e t -> (size (summands t) <= #|K|)%N.
 Proof.
@@ -659,114 +736,148 @@ have [y0 ye] : 0 <= y <= e k.
 by split; [rewrite -(keepT _ zeroT); exact: monoT | exact: monoT].
 Qed.
 End Leak.
-(** The sum as computed is near that of the few exponentials ([few_sums]), and each quotient near
-    the real one, with the reciprocal or without: the premises of [softmax_error]. A far weight is
-    at most its exponential as stored. *)
+Lemma gamma_ge0 n u : 0 <= u -> INR n * u < 1 -> 0 <= gamma n u.
+Proof.
+move=> u0 small; apply: Rmult_le_pos; first by apply: Rmult_le_pos => //; exact: pos_INR.
+by apply/Rlt_le/Rinv_0_lt_compat; lra.
+Qed.
+(** A quotient is rounded once, or twice through the reciprocal. *)
+Lemma divided_error_le A (reciprocal : bool) e total : sound A -> 0 <= e <= 2 -> 0 < total ->
+  Rabs ((if reciprocal then fl A (e * fl A (1 / total)) else fl A (e / total)) - e / total)
+  <= ((1 + roundoff A) ^ 2 - 1) * (e / total) + (3 + 2 * roundoff A) * loss A.
+Proof.
+move=> [[u0 _ l0] [_ _ _ _ any]] [e0 e2] t0; set u := roundoff A in u0 any *.
+have i0 : 0 < / total by exact: Rinv_0_lt_compat.
+set x := e / total; have x0 : 0 <= x by apply: Rmult_le_pos => //; exact: Rlt_le.
+case: reciprocal; last first.
+  have := any x; rewrite (Rabs_pos_eq x) //; have := Rmult_le_pos _ _ u0 x0.
+  have := Rmult_le_pos _ _ u0 (Rmult_le_pos _ _ u0 x0); have := Rmult_le_pos _ _ u0 l0; lra.
+set r := fl A (1 / total).
+have r_near : Rabs (e * r - x) <= u * x + 2 * loss A.
+  have -> : e * r - x = e * (r - 1 / total) by rewrite /x /Rdiv; ring.
+  rewrite Rabs_mult (Rabs_pos_eq e) //.
+  apply: Rle_trans (Rmult_le_compat_l _ _ _ e0 (any _)) _; rewrite Rabs_pos_eq; last first.
+    by rewrite /Rdiv Rmult_1_l; exact: Rlt_le.
+  have -> : e * (u * (1 / total) + loss A) = u * x + e * loss A by rewrite /x /Rdiv; ring.
+  by apply: Rplus_le_compat_l; apply: Rmult_le_compat_r.
+have er : Rabs (e * r) <= (1 + u) * x + 2 * loss A.
+  have := Rabs_triang (e * r - x) x; have -> : e * r - x + x = e * r by ring.
+  by rewrite (Rabs_pos_eq x) //; lra.
+have := Rabs_triang (fl A (e * r) - e * r) (e * r - x).
+have -> : fl A (e * r) - e * r + (e * r - x) = fl A (e * r) - x by ring.
+have := any (e * r); have := Rmult_le_compat_l _ _ _ u0 er; lra.
+Qed.
+Lemma quotient_error_le A T reciprocal e total : sound A -> sound T -> 0 <= e <= 2 -> 0 < total ->
+  Rabs (quotient A T reciprocal e total - e / total)
+  <= ((1 + roundoff A) ^ 2 * (1 + roundoff T) - 1) * (e / total)
+    + ((1 + roundoff T) * (3 + 2 * roundoff A) * loss A + loss T).
+Proof.
+move=> soundA [[v0 _ _] [_ _ _ _ any]] ee t0; have near := divided_error_le reciprocal soundA ee t0.
+have x0 : 0 <= e / total by case: ee => e0 _; apply: Rmult_le_pos => //;
+  exact/Rlt_le/Rinv_0_lt_compat.
+rewrite /quotient; set y := if reciprocal then _ else _ in near *.
+set x := e / total in near x0 *; set u := roundoff A in near *.
+have ay : Rabs y <= (1 + u) ^ 2 * x + (3 + 2 * u) * loss A.
+  by have := Rabs_triang (y - x) x; have -> : y - x + x = y;
+    [ring | rewrite (Rabs_pos_eq x) //; lra].
+have := Rabs_triang (fl T y - y) (y - x); have -> : fl T y - y + (y - x) = fl T y - x by ring.
+by have := any y; have := Rmult_le_compat_l _ _ _ v0 ay; lra.
+Qed.
+Section Total.
+Variables (A : arithmetic) (K : finType) (few : pred K) (e : K -> R) (t : order K) (N : nat)
+  (far : R).
+Hypotheses (soundA : sound A) (small : INR #|K| * roundoff A < 1) (NK : (N <= #|K|)%N).
+Let smallN : INR N * roundoff A < 1.
+Proof. by have [[u0 _ _] _] := soundA; apply: Rle_lt_trans small; apply: Rmult_le_compat_r => //;
+  apply/le_INR/leP. Qed.
+Lemma total_lost_ge0 : 0 <= far -> 0 <= total_lost A N #|K| far.
+Proof.
+move=> far0; have [[u0 s0 l0] _] := soundA.
+have g0 := gamma_ge0 u0 smallN; have gn0 := gamma_ge0 u0 small.
+apply: Rmult_le_pos; first lra; apply: Rmult_le_pos; first lra; apply: Rmult_le_pos; first lra.
+by have := Rmult_le_pos _ _ (pos_INR #|K|) l0; have := Rmult_le_pos _ _ (pos_INR #|K|) s0; lra.
+Qed.
+(** The sum as computed is near that of the few exponentials ([few_sums]). *)
+Lemma total_error_le : nearest A -> (#|few| <= N)%N -> (forall k, 0 <= e k) -> summed e t ->
+  \big[Rplus/0]_(k | ~~ few k) e k <= far ->
+  Rabs (evaluate A A id (fun _ => 1) e 0 t - \big[Rplus/0]_(k | few k) e k)
+  <= gamma N (roundoff A) * \big[Rplus/0]_(k | few k) e k + total_lost A N #|K| far.
+Proof.
+move=> nearA fN e0 sumd far_e; have [once none stored] := sumd; have sz := summed_size_le sumd.
+have [[u0 s0 l0] [z0 _ _ _ _]] := soundA.
+have g0 := gamma_ge0 u0 smallN; have gn0 := gamma_ge0 u0 small.
+pose S := Setting A A id 0 #|K| #|K| 0 0.
+have as_S : as_set S (fun _ => 1) e 0 t.
+  split; first by split=> //; first [exact: small | exact: Rle_refl].
+  split; first by split=> //=; [rewrite -stored; exact: stored_le | rewrite stored].
+  split=> [|i] /=; first by apply: leq_trans (count_size _ _) sz.
+  by rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra.
+have NKn : (#|few| <= N <= terms S)%N by rewrite fN.
+have := few_sums as_S (or_introl nearA) NKn;
+  rewrite /few_bound /cost /Statements.lost /growth_of /growth /underflow /computed /=.
+have -> : \big[Rplus/0]_(k | few k) (1 * e k) = \big[Rplus/0]_(k | few k) e k
+  by apply: eq_bigr => k _; ring.
+have absE p : \big[Rplus/0]_(k | p k) (Rabs 1 * Rabs (e k)) = \big[Rplus/0]_(k | p k) e k.
+  by apply: eq_bigr => k _; rewrite Rabs_R1 Rmult_1_l Rabs_pos_eq.
+rewrite !absE => le; apply: Rle_trans le _;
+  rewrite !(Rplus_0_r, Rmult_1_r, Rmult_1_l, Rmult_0_l).
+apply: Rplus_le_compat; first by right; ring.
+rewrite /total_lost; apply: Rmult_le_compat_l; first lra.
+apply: Rmult_le_compat_l; first lra.
+by rewrite -(Rmult_plus_distr_l (1 + gamma #|K| (roundoff A))); apply: Rmult_le_compat_l;
+  [lra | apply: Rplus_le_compat_r; exact: far_e].
+Qed.
+End Total.
+(** A far weight is at most its exponential as stored, and so at most twice it. *)
+Lemma far_weights_le T (K : finType) (few : pred K) (e w : K -> R) far : sound T -> nearest T ->
+  (forall k, 0 <= e k) -> (forall k, 0 <= w k <= fl T (e k)) ->
+  \big[Rplus/0]_(k | ~~ few k) e k <= far ->
+  \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far_weights T #|K| far.
+Proof.
+move=> [[_ s0 _] [zero _ _ _ _]] nearT e0 we far_e; have le k : Rabs (w k) <= 2 * e k + sum_loss T.
+  have [w0 wl] := we k; rewrite Rabs_pos_eq //; apply: Rle_trans wl _.
+  have [_ /(_ 0 (e k) zero)] := nearT; rewrite !Rplus_0_l (Rabs_pos_eq (e k)) //.
+  by rewrite /Rabs; case: Rcase_abs; lra.
+apply: Rle_trans (_ : \big[Rplus/0]_(k | ~~ few k) (2 * e k + sum_loss T) <= _);
+  first by apply: rsum_le => k _; exact: le.
+rewrite big_split /= -big_distrr /= rsum_pred_constE /far_weights.
+apply: Rplus_le_compat; first lra.
+by apply: Rmult_le_compat_r => //; apply/le_INR/leP; exact: max_card.
+Qed.
+(** Sum, quotients and far weights are the premises of [softmax_error]. *)
 Theorem computed_softmax_error : SOFT_computed.
 Proof.
 move=> A T reciprocal [soundA monoA nearA] [soundT monoT nearT] one K few s e t N D far far' /andP
   [fN NK].
 move=> [D01 far_ge0 small g1 least0] [[top ftop [top0 top1]] each moved far_e far_p] sumd w.
-have sz := summed_size_le sumd; have [once none stored] := sumd.
-have [[u0 sl0 l0] [z0 img keep _ any]] := soundA; have [[v0 slT0 lT0] [zT0 _ keepT _ anyT]] :=
-  soundT.
+have [once _ _] := sumd; have [[u0 _ l0] _] := soundA; have [[v0 _ lT0] _] := soundT.
 have fe k : representable A (e k) /\ 0 <= e k by have [f [e0 _]] := each k.
-have total1 := value_ge1 soundA monoA one fe top1.
-set u := roundoff A in small g1 least0 u0 any; set uT := roundoff T in v0 anyT.
-have smallN : INR N * u < 1 by apply: Rle_lt_trans small; apply: Rmult_le_compat_r => //;
-  apply/le_INR/leP.
-have g0 : 0 <= gamma N u.
-  apply: Rmult_le_pos; first by apply: Rmult_le_pos => //; exact: pos_INR.
-  by apply/Rlt_le/Rinv_0_lt_compat; lra.
-have gn0 : 0 <= gamma #|K| u.
-  apply: Rmult_le_pos; first by apply: Rmult_le_pos => //; exact: pos_INR.
-  by apply/Rlt_le/Rinv_0_lt_compat; lra.
-set total := evaluate A A id (fun _ => 1) e 0 t.
-have t1 : 1 <= total.
-  by apply: total1; apply/negPn/negP => /(proj2 once); rewrite /= top1 Rmult_1_l => E; lra.
-have t0 : 0 < total by lra.
-set lambda := total_lost A N #|K| far in least0.
-have close : Rabs (total - \big[Rplus/0]_(k | few k) e k)
-  <= gamma N u * \big[Rplus/0]_(k | few k) e k + lambda.
-  pose S := Setting A A id 0 #|K| #|K| 0 0.
-  have as_S : as_set S (fun _ => 1) e 0 t.
-    split; first by split=> //; first [exact: small | exact: Rle_refl].
-    split; first by split=> //=; [rewrite -stored; exact: stored_le | rewrite stored].
-    split=> [|i] /=; first by apply: leq_trans (count_size _ _) sz.
-    by rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra.
-  have NKn : (#|few| <= N <= terms S)%N by rewrite fN.
-  have := few_sums as_S (or_introl nearA) NKn;
-    rewrite /few_bound /cost /Statements.lost /growth_of /growth /underflow /computed /=.
-  have -> : \big[Rplus/0]_(k | few k) (1 * e k) = \big[Rplus/0]_(k | few k) e k
-    by apply: eq_bigr => k _; ring.
-  have absE p : \big[Rplus/0]_(k | p k) (Rabs 1 * Rabs (e k)) = \big[Rplus/0]_(k | p k) e k.
-    by apply: eq_bigr => k _; rewrite Rabs_R1 Rmult_1_l Rabs_pos_eq //; case: (fe k).
-  rewrite !absE -/total -/u => le; apply: Rle_trans le _;
-    rewrite !(Rplus_0_r, Rmult_1_r, Rmult_1_l, Rmult_0_l).
-  apply: Rplus_le_compat; first by right; ring.
-  rewrite /lambda /total_lost -/u; apply: Rmult_le_compat_l; first lra.
-  apply: Rmult_le_compat_l; first lra.
-  by rewrite -(Rmult_plus_distr_l (1 + gamma #|K| u)); apply: Rmult_le_compat_l;
-    [lra | apply: Rplus_le_compat_r; exact: far_e].
-set v := (1 + u) ^ 2 * (1 + uT) - 1; set mu := (1 + uT) * (3 + 2 * u) * loss A + loss T.
-have quotients k : Rabs (computed_softmax A T reciprocal e t k - e k / total) <= v * (e k / total)
-  + mu.
-  have [_ [e0 e2]] := each k; rewrite /computed_softmax /quotient -/total.
-  set x := e k / total; have x0 : 0 <= x by apply: Rmult_le_pos => //;
-    exact/Rlt_le/Rinv_0_lt_compat.
-  set y := if reciprocal then _ else _; have y_near : Rabs (y - x) <= ((1 + u) ^ 2 - 1) * x
-    + (3 + 2 * u) * loss A.
-    rewrite /y; clear y w; case: reciprocal.
-      set r := fl A (1 / total).
-      have r_near : Rabs (e k * r - x) <= u * x + 2 * loss A.
-        have -> : e k * r - x = e k * (r - 1 / total) by rewrite /x /Rdiv; ring.
-        rewrite Rabs_mult (Rabs_pos_eq (e k)) //.
-        apply: Rle_trans (Rmult_le_compat_l _ _ _ e0 (any _)) _; rewrite Rabs_pos_eq; last first.
-          by rewrite /Rdiv Rmult_1_l; exact/Rlt_le/Rinv_0_lt_compat.
-        have -> : e k * (u * (1 / total) + loss A) = u * x + e k * loss A by rewrite /x /Rdiv; ring.
-        by apply: Rplus_le_compat_l; apply: Rmult_le_compat_r.
-      have er : Rabs (e k * r) <= (1 + u) * x + 2 * loss A.
-        have := Rabs_triang (e k * r - x) x; have -> : e k * r - x + x = e k * r by ring.
-        by rewrite (Rabs_pos_eq x) //; lra.
-      have := Rabs_triang (fl A (e k * r) - e k * r) (e k * r - x).
-      have -> : fl A (e k * r) - e k * r + (e k * r - x) = fl A (e k * r) - x by ring.
-      have := any (e k * r); have := Rmult_le_compat_l _ _ _ u0 er; lra.
-    have := any x; rewrite (Rabs_pos_eq x) //; have := Rmult_le_pos _ _ u0 x0.
-    have := Rmult_le_pos _ _ u0 (Rmult_le_pos _ _ u0 x0); have := Rmult_le_pos _ _ u0 l0; lra.
-  have ay : Rabs y <= (1 + u) ^ 2 * x + (3 + 2 * u) * loss A.
-    by have := Rabs_triang (y - x) x; have -> : y - x + x = y;
-      [ring | rewrite (Rabs_pos_eq x) //; lra].
-  have := Rabs_triang (fl T y - y) (y - x); have -> : fl T y - y + (y - x) = fl T y - x by ring.
-  by have := anyT y; have := Rmult_le_compat_l _ _ _ v0 ay; rewrite /v /mu; lra.
-have v_ge0 : 0 <= v.
-  have : 1 <= (1 + u) ^ 2 by apply: pow_R1_Rle; lra.
-  by rewrite /v => one'; nra.
-have mu0 : 0 <= mu.
-  have l1 : 0 <= (3 + 2 * u) * loss A by apply: Rmult_le_pos; lra.
-  by rewrite /mu Rmult_assoc; have : 0 <= (1 + uT) * ((3 + 2 * u) * loss A);
-    [apply: Rmult_le_pos; lra | lra].
-have far_w : \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far_weights T #|K| far.
-  have le k : Rabs (w k) <= 2 * e k + sum_loss T.
-    have [w0 wl] := weight_le reciprocal soundA monoA monoT soundT one fe top1 sumd k.
-    rewrite Rabs_pos_eq //; apply: Rle_trans wl _; have [_ /(_ 0 (e k) zT0)] := nearT.
-    rewrite !Rplus_0_l (Rabs_pos_eq (e k)); last by case: (fe k).
-    by rewrite /Rabs; case: Rcase_abs; lra.
-  apply: Rle_trans (_ : \big[Rplus/0]_(k | ~~ few k) (2 * e k + sum_loss T) <= _);
-    first by apply: rsum_le => k _; exact: le.
-  rewrite big_split /= -big_distrr /= rsum_pred_constE /far_weights; apply: Rplus_le_compat;
-    first lra.
-  by apply: Rmult_le_compat_r => //; apply/le_INR/leP; exact: max_card.
-split=> //; have lambda0 : 0 <= lambda.
-  rewrite /lambda /total_lost -/u; apply: Rmult_le_pos; first lra.
-  apply: Rmult_le_pos; first lra; apply: Rmult_le_pos; first lra.
-  by have := Rmult_le_pos _ _ (pos_INR #|K|) l0; have := Rmult_le_pos _ _ (pos_INR #|K|) sl0; lra.
 have e0 k : 0 <= e k by case: (fe k).
-have := softmax_error (few := few) (s := s) (w := w) (lambda := lambda) (g := gamma N u) (v := v)
-  (mu := mu) _ _ e0 moved close
-  (fun k _ => quotients k) far_w far_p; rewrite /computed_bound /softmax_bound.
+set total := evaluate A A id (fun _ => 1) e 0 t.
+have t0 : 0 < total.
+  apply: Rlt_le_trans Rlt_0_1 _; apply: (value_ge1 soundA monoA one fe top1).
+  by apply/negPn/negP => /(proj2 once); rewrite /= top1 Rmult_1_l => E; lra.
+have far_w : \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far_weights T #|K| far.
+  by apply: (far_weights_le soundT nearT e0) far_e;
+    exact: (weight_le reciprocal soundA monoA monoT soundT one fe top1 sumd).
+split=> //; set v := (1 + roundoff A) ^ 2 * (1 + roundoff T) - 1.
+set mu := (1 + roundoff T) * (3 + 2 * roundoff A) * loss A + loss T.
+have mu0 : 0 <= mu.
+  have : 0 <= (1 + roundoff T) * (3 + 2 * roundoff A) by apply: Rmult_le_pos; lra.
+  by move=> /Rmult_le_pos /(_ l0); rewrite /mu; lra.
+have v_ge0 : 0 <= v.
+  have : 1 <= (1 + roundoff A) ^ 2 by apply: pow_R1_Rle; lra.
+  by move=> /(Rmult_le_compat_r (1 + roundoff T) 1); rewrite /v; lra.
+have smallN : INR N * roundoff A < 1.
+  by apply: Rle_lt_trans small; apply: Rmult_le_compat_r => //; apply/le_INR/leP.
 have fewN : INR #|few| * mu <= INR N * mu by apply: Rmult_le_compat_r => //; apply/le_INR/leP.
-move=> le; apply: Rle_trans (le _ _) _ => //; last by rewrite -/u -/uT -/v -/mu -/lambda; lra.
-by exists top.
+have close := total_error_le soundA small NK nearA fN e0 sumd far_e.
+have quotients k : Rabs (w k - e k / total) <= v * (e k / total) + mu.
+  by apply: quotient_error_le => //; case: (each k).
+apply: Rle_trans (softmax_error _ _ e0 moved close (fun k _ => quotients k) far_w far_p) _.
+- by split=> //; [split=> //; exact: gamma_ge0 | exact: total_lost_ge0].
+- by exists top.
+- by rewrite /computed_bound /softmax_bound -/v -/mu; lra.
 Qed.
 
 (** ** Sums without the summands that are zero *)
@@ -927,32 +1038,98 @@ have := Rabs_triang (fl A (a + b) - (a + b)) (a - x target + b);
 have -> : fl A (a + b) - (a + b) + (a - x target + b) = fl A (a + b) - x target by ring.
 lra.
 Qed.
-(** By induction on the order along the way of the target: what is added beside it moves the sum by
-    twice what it weighs ([added], [beside]), and a store doubles what the sum is off by. *)
-Lemma target_error_le r C t : uniq (summands t) -> Some target \in summands t ->
-  (rounds t <= r)%N ->
+(** Along the way of the target: what is added beside it moves the sum by twice what it weighs, and
+    a store doubles what the sum is off by. *)
+Section Way.
+Variables r C : nat.
+Let G := factor A T kappa r C.
+Let target_error c t : Prop :=
+  Rabs (value t - x target) <= 2 ^ c * (2 * G) * (others t + lossesAT t).
+Let G_ge1 : 1 <= G.
+Proof. by have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r C; exact: Rle_trans K1 Kg. Qed.
+Lemma doubled_le c d y : 0 <= d -> 0 <= y -> d <= 2 * G * y -> d <= 2 ^ c * (2 * G) * y.
+Proof.
+move=> d0 y0 le; have P : 1 <= 2 ^ c by apply: pow_R1_Rle; lra.
+by have := Rmult_le_compat_r (2 * G * y) 1 (2 ^ c) (Rle_trans _ _ _ d0 le) P; lra.
+Qed.
+Lemma more_beside_le c m d b e y z : m <= 2 ^ c * (2 * G) * y -> 0 <= b -> 0 <= e -> 0 <= z ->
+  b <= G * z -> d <= m + 2 * b + e -> d <= 2 ^ c * (2 * G) * (y + (z + e)).
+Proof.
+move=> hm b0 e0 z0 hb hd; have g1 := G_ge1.
+have : 2 * b + e <= 2 ^ c * (2 * G) * (z + e) by apply: doubled_le;
+  [lra | lra | have := Rmult_le_compat_r e 1 G e0 g1; lra].
+by lra.
+Qed.
+Lemma target_product_error_le c : target_error c (Product target).
+Proof.
+have [[_ _ l0] [_ _ keep _ _]] := soundA; have g1 := G_ge1.
+rewrite /target_error /value /= !uncut one Rmult_1_l keep // Rminus_eq_0 Rabs_R0.
+rewrite /others /= eqxx Rabs_R0 Rmult_0_l Rplus_0_l; apply: Rmult_le_pos => //.
+by apply: Rmult_le_pos; [apply: pow_le|]; lra.
+Qed.
+Lemma target_plus_error_le c s t : ~~ nilp (summands s) -> ~~ nilp (summands t) ->
+  target_error c s -> Some target \notin summands t -> (rounds t <= r)%N ->
+  (stored_on_a_way t <= C)%N -> target_error c (Plus s t) /\ target_error c (Plus t s).
+Proof.
+move=> /negbTE ns /negbTE nt E out rt ct; have [[_ s0 _] _] := soundA.
+have ot := others_ge0 t; have lt := losses_ge0 soundA soundT t.
+have near := added_le (value t) (value_representable cut w x soundA soundT wider zeroA s).
+have le : Rabs (fl A (value s + value t) - x target)
+    <= 2 ^ c * (2 * G) * (others s + lossesAT s + (others t + lossesAT t + sum_loss A)).
+  by apply: (more_beside_le E (Rabs_pos _) s0 _ (beside_le out rt ct) near); rewrite /lossesAT; lra.
+rewrite /target_error /lossesAT /others /= ns nt; split.
+  by apply: Rle_trans le _; right; rewrite /others /lossesAT; ring.
+rewrite /value /= [_ + evaluate _ _ _ _ _ _ s]Rplus_comm.
+by apply: Rle_trans le _; right; rewrite /others /lossesAT; ring.
+Qed.
+Lemma target_fused_error_le c t : Some target \notin summands t -> (rounds t <= r)%N ->
+  (stored_on_a_way t <= C)%N -> target_error c (Fused target t).
+Proof.
+move=> out rt ct; have [[_ _ l0] _] := soundA; have [sl _] := nearA.
+have ot := others_ge0 t; have lt := losses_ge0 soundA soundT t.
+rewrite /target_error; have -> : others (Fused target t) + lossesAT (Fused target t)
+  = 0 + (others t + lossesAT t + loss A).
+  by rewrite /others /lossesAT /= eqxx Rabs_R0; ring.
+apply: (more_beside_le (m := 0) (b := Rabs (value t))); [|exact: Rabs_pos|lra| | |].
+- by rewrite Rmult_0_r; lra.
+- by rewrite /lossesAT; lra.
+- exact: beside_le.
+- have := added_le (value t) repA; rewrite Rminus_eq_0 Rabs_R0 /value /= !uncut one Rmult_1_l.
+  by lra.
+Qed.
+Lemma beside_fused_error_le c i t : i != target -> target_error c t -> target_error c (Fused i t).
+Proof.
+move=> ne E; have [[_ _ l0] _] := soundA; have [sl _] := nearA; have g1 := G_ge1.
+have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
+rewrite /target_error; have -> : others (Fused i t) + lossesAT (Fused i t)
+  = others t + lossesAT t + (Rabs (w i) * Rabs (x i) + loss A).
+  by rewrite /others /lossesAT /= (negbTE ne); ring.
+apply: (more_beside_le (b := Rabs (w i * x i)) E); [exact: Rabs_pos|lra|lra| |].
+- by rewrite Rabs_mult; have := Rmult_le_compat_r _ _ _ p0 g1; lra.
+- have := added_le (w i * x i) (value_representable cut w x soundA soundT wider zeroA t).
+  by rewrite /value /= !uncut [w i * x i + _]Rplus_comm; lra.
+Qed.
+Lemma target_stored_error_le c t : target_error c t -> target_error c.+1 (Stored t).
+Proof.
+move=> E; have [[_ _ l0] _] := soundT; have [_ nT] := nearT; have [slT _] := nearT.
+have near : Rabs (fl T (value t) - x target) <= 2 * Rabs (value t - x target) + loss T.
+  have := nT _ (value t - x target) repT; have -> : x target + (value t - x target) = value t
+    by ring.
+  have := Rabs_triang (fl T (value t) - value t) (value t - x target).
+  have -> : fl T (value t) - value t + (value t - x target) = fl T (value t) - x target by ring.
+  lra.
+have : loss T <= 2 ^ c.+1 * (2 * G) * loss T by apply: doubled_le => //;
+  have := Rmult_le_compat_r _ 1 G l0 G_ge1; lra.
+by move: E near; rewrite /target_error /lossesAT /value /= -/(value t) /others /= -/(others t); lra.
+Qed.
+(** By induction on the order; of the two parts of a sum one holds the target. *)
+Lemma target_error_le t : uniq (summands t) -> Some target \in summands t -> (rounds t <= r)%N ->
   forall c, (stored_on_a_way t <= c <= C)%N ->
   Rabs (value t - x target) <= 2 ^ c * (2 * factor A T kappa r C) * (others t + lossesAT t).
 Proof.
-have [[u0 s0 l0] [_ _ keep _ _]] := soundA; have [[_ _ l0'] _] := soundT; have [sl _] := nearA;
-  have [slT nT] := nearT.
-have [_ _ K1 Kg] := factors_ge soundA soundT kappa0 r C; set G := factor A T kappa r C in Kg *.
-have G_ge1 : 1 <= G by exact: Rle_trans K1 Kg.
-have big c d y : 0 <= d -> 0 <= y -> d <= 2 * G * y -> d <= 2 ^ c * (2 * G) * y.
-  move=> d0 y0 le; have P : 1 <= 2 ^ c by apply: pow_R1_Rle; lra.
-  by have := Rmult_le_compat_r (2 * G * y) 1 (2 ^ c) (Rle_trans _ _ _ d0 le) P; lra.
-have more c m d b e y z : m <= 2 ^ c * (2 * G) * y -> 0 <= b -> 0 <= e -> 0 <= z -> b <= G * z ->
-  d <= m + 2 * b + e ->
-    d <= 2 ^ c * (2 * G) * (y + (z + e)).
-  move=> hm b0 e0 z0 hb hd.
-  have : 2 * b + e <= 2 ^ c * (2 * G) * (z + e) by apply: big;
-    [lra | lra | have := Rmult_le_compat_r e 1 G e0 G_ge1; lra].
-  by lra.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
 - move=> _ /=; rewrite inE => /eqP E _ c _; have -> : i = target by case: E.
-  rewrite /value /= !uncut one Rmult_1_l keep // Rminus_eq_0 Rabs_R0.
-  by rewrite /others /= eqxx Rabs_R0 Rmult_0_l Rplus_0_l; apply: Rmult_le_pos => //;
-    apply: Rmult_le_pos; [apply: pow_le|]; lra.
+  exact: target_product_error_le.
 - case: (boolP (nilp (summands s))) => ns.
     rewrite /value (plus_empty cut w x soundA soundT wider zeroA t ns) -/(value t) /=
       (nilP ns) /= => us inn.
@@ -965,66 +1142,32 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
     rewrite /lossesAT /others /= ?(negbTE ns) ?nt /= (proj2 (exact_empty0 _ x 0 nt)) Rplus_0_r =>
       rs c /andP [cs cC].
     by apply: IHs => //; rewrite cC andbT; apply: leq_trans cs; exact: leq_maxl.
-  rewrite /lossesAT /= (negbTE ns) (negbTE nt) cat_uniq mem_cat => /and3P
-    [us apart ut] inn rr c /andP [].
+  move=> us inn rr c cc; rewrite -/(target_error c (Plus s t)); move: us inn rr cc.
+  rewrite /= (negbTE ns) (negbTE nt) cat_uniq mem_cat => /and3P [us apart ut] inn rr /andP [].
   rewrite geq_max => /andP [cs ct] cC.
   have rs : (rounds s <= r)%N := leq_trans (leq_trans (leq_maxl _ _) (leqnSn _)) rr.
   have rt : (rounds t <= r)%N := leq_trans (leq_trans (leq_maxr _ _) (leqnSn _)) rr.
-  have os := others_ge0 s; have ot := others_ge0 t.
-  have ls := losses_ge0 soundA soundT s; have lt := losses_ge0 soundA soundT t.
+  have once u v : ~~ has (mem (summands u)) (summands v) -> Some target \in summands u ->
+      Some target \notin summands v.
+    by move=> disjoint inu; apply: contra disjoint => inv; apply/hasP; exists (Some target).
   case/orP: inn => inn.
-    have nin : Some target \notin summands t by apply: contra apart => it; apply/hasP;
-      exists (Some target).
-    have -> : others (Plus s t) + (losses A T s + losses A T t + sum_loss A)
-      = others s + losses A T s + (others t + losses A T t + sum_loss A) by rewrite /others /=;
-        ring.
-    apply: (more c (Rabs (value s - x target)) _ (Rabs (value t))); [|exact: Rabs_pos|lra|lra| |].
-    - by apply: IHs => //; rewrite cs.
-    - by apply: beside_le => //; exact: leq_trans ct cC.
-    - exact: added_le (value_representable cut w x soundA soundT wider zeroA s).
-  have nin : Some target \notin summands s by apply: contra apart => it; apply/hasP;
+    apply: (proj1 (target_plus_error_le ns nt _ (once _ _ apart inn) rt (leq_trans ct cC))).
+    by apply: IHs => //; rewrite cs.
+  have out : Some target \notin summands s by apply: contra apart => ins; apply/hasP;
     exists (Some target).
-  have -> : others (Plus s t) + (losses A T s + losses A T t + sum_loss A)
-    = others t + losses A T t + (others s + losses A T s + sum_loss A) by rewrite /others /=; ring.
-  apply: (more c (Rabs (value t - x target)) _ (Rabs (value s))); [|exact: Rabs_pos|lra|lra| |].
-  - by apply: IHt => //; rewrite ct.
-  - by apply: beside_le => //; exact: leq_trans cs cC.
-  - rewrite /value /= [_ + evaluate _ _ _ _ _ _ t]Rplus_comm.
-    exact: added_le (value_representable cut w x soundA soundT wider zeroA t).
-- rewrite /lossesAT /= inE => /andP [fresh ut] inn rr c /andP [ct cC].
+  apply: (proj2 (target_plus_error_le nt ns _ out rs (leq_trans cs cC))).
+  by apply: IHt => //; rewrite ct.
+- move=> us inn rr c cc; rewrite -/(target_error c (Fused i t)); move: us inn rr cc.
+  rewrite /= inE => /andP [fresh ut] inn rr /andP [ct cC].
   have rt : (rounds t <= r)%N := leq_trans (leqnSn _) rr.
-  have ot := others_ge0 t; have lt := losses_ge0 soundA soundT t.
-  case: (eqVneq i target) => [E|ne].
-    have -> : Rabs 0 * Rabs (x i) + others t + (losses A T t + loss A) = 0
-      + (others t + losses A T t + loss A).
-      by rewrite Rabs_R0; ring.
-    apply: (more c 0 _ (Rabs (value t))); [|exact: Rabs_pos|lra|lra| |].
-    - by rewrite Rmult_0_r; lra.
-    - by apply: beside_le; [rewrite -E | | exact: leq_trans ct cC].
-    - have := added_le (value t) repA; rewrite Rminus_eq_0 Rabs_R0 /value /= E !uncut one Rmult_1_l;
-      lra.
-  have {}inn : Some target \in summands t by case/orP: inn => // /eqP [E]; rewrite E eqxx in ne.
-  have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
-  have -> : Rabs (w i) * Rabs (x i) + others t + (losses A T t + loss A)
-    = others t + losses A T t + (Rabs (w i) * Rabs (x i) + loss A) by ring.
-  apply: (more c (Rabs (value t - x target)) _ (Rabs (w i * x i))); [|exact: Rabs_pos|lra|lra| |].
-  - by apply: IHt => //; rewrite ct.
-  - by rewrite Rabs_mult; have := Rmult_le_compat_r _ _ _ p0 G_ge1; lra.
-  - have := added_le (w i * x i) (value_representable cut w x soundA soundT wider zeroA t).
-    by rewrite /value /= !uncut [w i * x i + _]Rplus_comm; lra.
-- rewrite /lossesAT /= => ut inn rt [|c] // /andP [ct cC].
-  have E : Rabs (value t - x target) <= 2 ^ c * (2 * G) * (others t + lossesAT t) by apply: IHt;
-    rewrite // -ltnS ct ltnW.
-  have near : Rabs (fl T (value t) - x target) <= 2 * Rabs (value t - x target) + loss T.
-    have := nT _ (value t - x target) repT; have -> : x target + (value t - x target) = value t
-      by ring.
-    have := Rabs_triang (fl T (value t) - value t) (value t - x target).
-    have -> : fl T (value t) - value t + (value t - x target) = fl T (value t) - x target by ring.
-    lra.
-  have : loss T <= 2 ^ c.+1 * (2 * G) * loss T by apply: big => //;
-    have := Rmult_le_compat_r _ 1 G l0' G_ge1; lra.
-  move: E near; rewrite /lossesAT /value /= -/(value t) /others /= -/(others t); lra.
+  case: (eqVneq i target) fresh inn => [-> fresh _|ne _].
+    by apply: target_fused_error_le => //; exact: leq_trans ct cC.
+  case/orP=> [/eqP [E]|inn]; first by rewrite E eqxx in ne.
+  by apply: beside_fused_error_le => //; apply: IHt => //; rewrite ct.
+- move=> ut inn rt [|c] // /andP [ct cC]; apply: target_stored_error_le.
+  by apply: IHt => //; rewrite -ltnS ct ltnW.
 Qed.
+End Way.
 End Hard.
 
 (** [target_error] for the whole order; counts and losses are bounded by those of the setting, and
@@ -1175,16 +1318,53 @@ rewrite odd /= Zceil_floor_neq floor; last first.
 have -> : (2 ^ p - 1 + 1 = 2 ^ p)%Z by ring.
 by rewrite /F2R /= -pp -bpow_plus; have -> : (p + - p = 0)%Z by ring.
 Qed.
+(** A quotient above the point halfway below 1 is stored as 1. *)
+Lemma quotient_stored_as_1 emin p emin' p' total : (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z ->
+  (emin <= - p)%Z -> 1 <= total -> (1 - power (- p' - 1)) * total <= 1 - power (- p) ->
+  rounded emin' p' (rounded emin p (/ total)) = 1.
+Proof.
+move=> pp ee range t1 P; have p1 : (1 < p)%Z by lia. have p1' : (1 < p')%Z by lia.
+have u0 := power_gt0 (- p).
+have f1 : rounded emin p 1 = 1 by apply: rounded_idE; apply: format_1; lia.
+have f1' : rounded emin' p' 1 = 1 by apply: rounded_idE; apply: format_1; lia.
+have i0 : 0 < / total by apply: Rinv_0_lt_compat; lra.
+have i1 : / total <= 1 by rewrite -Rinv_1; apply: Rinv_le_contravar; lra.
+have h0 := power_gt0 (- p' - 1); have h4 : power (- p' - 1) <= / 4.
+  by have <- : power (-2) = / 4; [ | apply: bpow_le; lia].
+have pos : 0 < (1 - power (- p' - 1)) * total by apply: Rmult_lt_0_compat; lra.
+have inv : (1 - power (- p' - 1)) * / (1 - power (- p)) <= / total.
+  apply: (Rmult_le_reg_r (total * (1 - power (- p)))); first by apply: Rmult_lt_0_compat; lra.
+  have -> : (1 - power (- p' - 1)) * / (1 - power (- p)) * (total * (1 - power (- p)))
+    = (1 - power (- p' - 1)) * total by field; lra.
+  by have -> : / total * (total * (1 - power (- p))) = 1 - power (- p) by field; lra.
+have d0 : 0 < 1 - power (- p) by lra.
+have d1 : 1 <= / (1 - power (- p)) by rewrite -{1}Rinv_1; apply: Rinv_le_contravar; lra.
+have half : / 2 <= / total.
+  apply: Rle_trans inv; have := Rmult_le_compat_l (1 - power (- p' - 1)) _ _ ltac:(lra) d1; lra.
+have y1 : rounded emin p (/ total) <= 1 by rewrite -f1; exact: rounded_le.
+have yl : 1 - power (- p' - 1) <= rounded emin p (/ total).
+  have norm : power (emin + p - 1) <= Rabs (/ total).
+    rewrite (Rabs_pos_eq (/ total)); last lra; apply: Rle_trans half.
+    by have <- : power (-1) = / 2; [ | apply: bpow_le; lia].
+  have := normal_error_le p1 norm; rewrite (Rabs_pos_eq (/ total)); last lra.
+  rewrite /Rabs; case: Rcase_abs => D E;
+    have M := Rmult_le_compat_l (1 - power (- p)) _ _ (Rlt_le _ _ d0) inv;
+    have Q : (1 - power (- p)) * ((1 - power (- p' - 1)) * / (1 - power (- p))) = 1
+      - power (- p' - 1) by field; lra.
+  - by rewrite Q in M; lra.
+  - by rewrite Q in M; have := Rmult_le_pos _ _ (Rlt_le _ _ u0) (Rlt_le _ _ i0); lra.
+apply: Rle_antisym; first by rewrite -f1'; exact: rounded_le.
+by rewrite -(rounded_below_oneE p1' (proj2 ee)); exact: rounded_le.
+Qed.
 (** Keys of weight 0 are pruned from the order. Either what is left does not move the 1 of the
-    target, so the total is 1, or the quotient of 1 and the total lies above the point halfway below
-    1, where storing rounds to 1. *)
+    target, so the total is 1, or the quotient of 1 and the total is stored as 1. *)
 Theorem target_is_one : SOFT_one.
 Proof.
 move=> emin p emin' p' pp ee range K e target t reciprocal few N
   [once none stored] fe top out cnt small rest enough.
 have p1 : (1 < p)%Z by lia. have p1' : (1 < p')%Z by lia.
-have u0 := power_gt0 (- p); have sA := gradual_sound emin p1; have sT := gradual_sound emin' p1'.
-have [mA _] := gradual_laws emin p1; have [mT _] := gradual_laws emin' p1'.
+have u0 := power_gt0 (- p); have sA := gradual_sound emin p1.
+have [mA _] := gradual_laws emin p1.
 have one : in_format emin p 1 by apply: format_1; lia.
 have one' : in_format emin' p' 1 by apply: format_1; lia.
 have f1 := rounded_idE (emin := emin) (p := p) one; have f1' :=
@@ -1211,8 +1391,6 @@ rewrite /computed_softmax /quotient value top /=.
 set total := evaluate _ _ _ _ _ _ r.
 have t1 : 1 <= total.
   by apply: (value_ge1 sA mA one (fun k => conj (fe' k) (proj2 (fe k))) top int).
-have i0 : 0 < / total by apply: Rinv_0_lt_compat; lra.
-have i1 : / total <= 1 by rewrite -Rinv_1; apply: Rinv_le_contravar; lra.
 have twice : rounded emin p (1 * rounded emin p (1 / total)) = rounded emin p (1 / total).
   by rewrite Rmult_1_l rounded_idE //; exact: rounded_format.
 have -> : (if reciprocal then rounded emin p (1 * rounded emin p (1 / total)) else rounded emin p
@@ -1229,33 +1407,9 @@ have up : total <= (1 + gamma N.+1 (power (- p))) * (1 + rest).
       congr (_ + _).
     by apply: eq_bigr => k _; rewrite Rmult_1_l.
   by rewrite exact; apply: Rmult_le_compat_r; [lra | apply: power_le_gamma; lra].
-have h0 := power_gt0 (- p' - 1); have h4 : power (- p' - 1) <= / 4.
-  by have <- : power (-2) = / 4; [ | apply: bpow_le; lia].
-have inv : (1 - power (- p' - 1)) * / (1 - power (- p)) <= / total.
-  have P : (1 - power (- p' - 1)) * total <= 1 - power (- p) by apply: Rle_trans cast;
-    apply: Rmult_le_compat_l; lra.
-  have d0 : 0 < 1 - power (- p) by nra.
-  apply: (Rmult_le_reg_r (total * (1 - power (- p)))); first nra.
-  have -> : (1 - power (- p' - 1)) * / (1 - power (- p)) * (total * (1 - power (- p)))
-    = (1 - power (- p' - 1)) * total by field; lra.
-  by have -> : / total * (total * (1 - power (- p))) = 1 - power (- p) by field; lra.
-have d0 : 0 < 1 - power (- p) by nra.
-have d1 : 1 <= / (1 - power (- p)) by rewrite -{1}Rinv_1; apply: Rinv_le_contravar; lra.
-have half : / 2 <= / total by nra.
-have y1 : rounded emin p (/ total) <= 1 by rewrite -f1; exact: rounded_le.
-have yl : 1 - power (- p' - 1) <= rounded emin p (/ total).
-  have norm : power (emin + p - 1) <= Rabs (/ total).
-    rewrite (Rabs_pos_eq (/ total)); last lra; apply: Rle_trans half.
-    by have <- : power (-1) = / 2; [ | apply: bpow_le; lia].
-  have := normal_error_le p1 norm; rewrite (Rabs_pos_eq (/ total)); last lra.
-  rewrite /Rabs; case: Rcase_abs => D E;
-    have M := Rmult_le_compat_l (1 - power (- p)) _ _ (Rlt_le _ _ d0) inv;
-    have Q : (1 - power (- p)) * ((1 - power (- p' - 1)) * / (1 - power (- p))) = 1
-      - power (- p' - 1) by field; lra.
-  - by rewrite Q in M; lra.
-  - by rewrite Q in M; have := Rmult_le_pos _ _ (Rlt_le _ _ u0) (Rlt_le _ _ i0); lra.
-apply: Rle_antisym; first by rewrite -f1'; exact: rounded_le.
-by rewrite -(rounded_below_oneE p1' (proj2 ee)); exact: rounded_le.
+apply: quotient_stored_as_1 pp ee range t1 _; apply: Rle_trans cast; apply: Rmult_le_compat_l => //.
+have : power (- p' - 1) <= power (-2) by apply: bpow_le; lia.
+have -> : power (-2) = / 4 by []. lra.
 Qed.
 
 (** ** The layers *)

@@ -77,6 +77,24 @@ def test_lines_are_short_and_long_proofs_have_a_sketch():
             assert len(proof[0].partition("Proof.")[2].splitlines()) <= 30 + 2 or sketched, (path.name, proof[0][:80])
 
 
+SCRIPT = re.compile(r"^(?:Theorem|Lemma|Let) (\w+)(?:(?!^(?:Theorem|Lemma|Let) ).)*?\bProof\.(.*?)\bQed\.", re.M | re.S)
+
+
+def proofs_above(lines, source):
+    """The names of the proofs that have more than this many lines between `Proof.` and `Qed.`."""
+    return [name for name, script in SCRIPT.findall(source) if len(script.strip().splitlines()) > lines]
+
+
+def test_no_proof_is_longer_than_a_screen():
+    assert [name for path in FORMAL.glob("*.v") for name in proofs_above(60, path.read_text())] == []
+
+
+def test_a_long_proof_is_noticed():
+    long = "Lemma short_le : True. Proof. exact I. Qed.\nLemma long_le : True.\nProof.\nsplit.\nexact I.\nQed.\n"
+    assert proofs_above(1, long) == ["long_le"]
+    assert proofs_above(2, long) == []
+
+
 def test_no_two_files_differ_by_case_alone():
     names = [path.name.casefold() for path in FORMAL.glob("*.v")]
     assert len(set(names)) == len(names)
