@@ -11,12 +11,36 @@ From C2A Require Checker Rows.
 From C2A Require Import Statements.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
+(** * Where the sentences of the paper stand
+
+    | The paper says | here |
+    | --- | --- |
+    | 2.1: attention is equivariant, it "gives the same output" | [Equivariance], [Not_invariant] |
+    | Theorem 1; any size of kernel, 1D and dilated (Section 3) | [Theorem1], [Theorem1_bound] |
+    | Theorem 1: min(D_h, D_out) output channels | [Channels_of_narrow_heads] |
+    | D_p = 3 is enough, 2 in 1D | [Lemma2_score], [Two_dimensions], [One_dimension] |
+    | Padding: pad by K / 2 zeros and crop | [Lemma1], [Cropped_padding]; without zeros [Border] |
+    | Stride: a pooling layer after the attention | [Strides], [Pooling] |
+    | Lemma 1 | [Lemma1]; that its matrices exist, and D_h: [Width_of_a_head] |
+    | Remark on D_h and D_out | [Rank_of_a_head], [Channels_of_narrow_heads] |
+    | Lemma 2 | [Lemma2_score], [Lemma2_limit]; as an equality, [Lemma2_literally] |
+    | Remark on alpha: convergence is exponential; 46 suffices | [Lemma2_share], [Thresholds] |
+    | Lemma 3 | [Lemma3]; as printed, [Lemma3_printed] |
+    | Appendix E: the score as an inner product | [Full_covariance] |
+    | Appendix E: pruned heads cannot express 3 x 3 kernels | [As_many_heads_as_taps] |
+    | Conclusion: like deformable convolutions | [Moved_centre], [Deformable_convolution] |
+
+    What trained layers attend to, how accurate they are and what they cost (Section 4, Appendices A
+    to F) are experiments, not theorems; that transformers are Turing-complete is cited, not
+    claimed. What is stated below and not in this table goes beyond the paper. *)
+
 (** * Lemma 1
 
     Heads in bijection with the taps of a convolution, each of which reads the key of its tap and no
     other (Eq. (10)), with [W_val W_out] the matrix of the tap: the layer is the convolution, for
     every image. Any number of axes, strides, dilations, paddings with zeros, groups; numbers of any
-    commutative ring. Always offset = key - query (E4). *)
+    commutative ring. Always offset = key - query (E4). Which heads are wide enough for such
+    matrices is a theorem of its own ([Width_of_a_head]). *)
 Definition Lemma1 := forall (S : numbers) n (g : geometry n), fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
     (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
@@ -72,9 +96,9 @@ Lemma Lemma2_literallyE : Lemma2_literally = LIT. Proof. reflexivity. Qed.
 
 (** * Theorem 1
 
-    Heads of dimension at least [min (D_in, D_out)], one a tap, express any convolution: values and
-    outputs exist with which, for each image [X], the layer comes within any [eps] of it from some
-    alpha on. The limit is pointwise in [X]: this alpha may depend on it. *)
+    Quadratic heads of dimension at least [min (D_in, D_out)], one a tap, express any convolution in
+    the limit: values and outputs exist with which, for each image [X], the layer comes within any
+    [eps] of it from some alpha on. The limit is pointwise in [X]: this alpha may depend on it. *)
 Definition Theorem1 := forall n (g : geometry n), fits g ->
   forall (G ci co d : nat), (minn (G * ci) (G * co) <= d)%N ->
   forall (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
@@ -102,8 +126,9 @@ Lemma Theorem1_boundE : Theorem1_bound = T1_any. Proof. reflexivity. Qed.
 
 (** * Lemma 3, corrected
 
-    Heads whose attention does not depend on [X] express every convolution if and only if the shifts
-    of its taps are combinations of their attention with one [Phi] for all queries. *)
+    Heads whose attention does not depend on [X], as wide as [min (D_in, D_out)], express every
+    convolution if and only if the shifts of its taps are combinations of their attention with one
+    [Phi] for all queries. *)
 Definition Lemma3 := forall (S : numbers) n (g : geometry n) (H : finType)
     (P : H -> queries g -> pixels g -> S) (ci co d : nat), 0 < ci -> 0 < co -> minn ci co <= d ->
   (forall (weight : 'I_(1 * co) -> nat -> taps g -> S) (b : 'I_(1 * co) -> S),
@@ -112,8 +137,8 @@ Definition Lemma3 := forall (S : numbers) n (g : geometry n) (H : finType)
     forall X q o, mhsa P Wval Wout b' X q o = torch_conv weight b X q o) <->
   exists Phi : taps g -> H -> S, forall t q i, shift t q i = (\sum_h Phi t h * P h q i)%num.
 Lemma Lemma3E : Lemma3 = L3. Proof. reflexivity. Qed.
-(** As printed, with a [Phi] of its own for each query, it is false (E2), and false for heads
-    narrower than [D_in] and [D_out] (E17). *)
+(** As printed, with a [Phi] of its own for each query, it is false (E2), under all its hypotheses:
+    an odd kernel padded by half of it, at least [K^2] heads, [D_h >= D_out] (E17). *)
 Definition Lemma3_printed := ~ forall W H K : nat, odd K -> let g := same_padding W H K in
   forall (Nh : nat) (A : 'I_Nh -> queries g -> pixels g -> R) (Din Dout Dh : nat),
   let P h q : pixels g -> reals := softmax (A h q) in
@@ -178,11 +203,29 @@ Definition Border := forall (S : numbers) n (g : geometry n), fits g ->
   forall (X : pixels g -> 'I_(G * ci) -> S) q o,
   mhsa (fun h => replicate S (f h)) Wval Wout b X q o = conv_of_keys weight b (replicate_pad X) q o.
 Lemma BorderE : Border = PAD_layer. Proof. reflexivity. Qed.
-(** A stride selects queries. *)
+(** To pad by more zeros and to crop the outputs is the same convolution: with no padding before and
+    [K / 2] more, the paper's. *)
+Definition Cropped_padding := forall (S : numbers) n (g : geometry n), fits g ->
+  (forall a, stride g a = 1%N) ->
+  forall front behind (q : queries g), exists q1 : queries (more_padding g front behind),
+  (forall a, q1 a = (q a + front a)%N :> nat) /\
+  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b
+    (X : pixels g -> 'I_(G * ci) -> S) o,
+  torch_conv weight b X q o
+    = @torch_conv n (more_padding g front behind) S G ci co weight b X q1 o.
+Lemma Cropped_paddingE : Cropped_padding = PAD_crop. Proof. reflexivity. Qed.
+(** A stride selects queries: a pooling layer that the attention computes itself ... *)
 Definition Strides := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select : Q' -> Q)
   (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
   mhsa (fun h q => P h (select q)) Wval Wout b X q' o = mhsa P Wval Wout b X (select q') o.
 Lemma StridesE : Strides = STR. Proof. reflexivity. Qed.
+(** ... as it does any pooling whose weights sum to 1. *)
+Definition Pooling := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S)
+    (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
+  (\sum_q w q' q = 1)%num ->
+  (\sum_q w q' q * mhsa P Wval Wout b X q o
+    = mhsa (fun h q' k => \sum_q w q' q * P h q k) Wval Wout b X q' o)%num.
+Lemma PoolingE : Pooling = STR_pooling. Proof. reflexivity. Qed.
 (** Over a box the softmax of a sum over the axes is the product of the softmaxes of the axes: rows,
     then columns. *)
 Definition Axis_after_axis := forall n (size : 'I_n -> nat) (s : forall a, 'I_(size a) -> R)
@@ -209,6 +252,10 @@ Definition Two_dimensions := forall (D : eqType) (t : D -> R), injective t ->
   (alpha * (2 * t target) * t d - alpha * (t d * t d)
     < alpha * (2 * t target) * t target - alpha * (t target * t target))%R.
 Lemma Two_dimensionsE : Two_dimensions = D2. Proof. reflexivity. Qed.
+(** One is not: three displacements cannot each be the largest of a head. *)
+Definition One_dimension := forall r v : 'I_3 -> R, ~ forall h k, k != h ->
+  (v h * r k < v h * r h)%R.
+Lemma One_dimensionE : One_dimension = D2_minimum. Proof. reflexivity. Qed.
 (** On tokens that are patches of pixels, one hard head for each displacement of tokens up to the
     radius of the kernel over the side of a patch, rounded up, serves every convolution of stride 1:
     channel [(u, o)] of token [k] is channel [o] of the pixel at [u] of its patch. *)
@@ -226,7 +273,7 @@ Definition Patch_tokens := forall (S : numbers) n (sides patch radius : 'I_n -> 
   (forall a, q a = k a * patch a + u a :> nat) ->
   mhsa P Wval Wout b' (zero_pad (patches X)) k (u, o) = torch_conv weight b X q o.
 Lemma Patch_tokensE : Patch_tokens = PATCH. Proof. reflexivity. Qed.
-(** Attention without positions is equivariant under shuffling, not invariant (E16). *)
+(** Attention without positions is equivariant under shuffling ... *)
 Definition Equivariance := forall (H K D Cin Cout : finType)
     (s : H -> (Cin -> R) -> (Cin -> R) -> R) (Wval : H -> Cin -> D -> reals)
     (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K),
@@ -234,6 +281,15 @@ Definition Equivariance := forall (H K D Cin Cout : finType)
   mhsa (token_attention s Y) Wval Wout b Y q o
     = mhsa (token_attention s X) Wval Wout b X (shuffle q) o.
 Lemma EquivarianceE : Equivariance = EQV. Proof. reflexivity. Qed.
+(** ... which is not to give the same output however the tokens are shuffled (E16). *)
+Definition Not_invariant := exists (s : unit -> (unit -> R) -> (unit -> R) -> R)
+    (X : bool -> unit -> reals) (shuffle : bool -> bool),
+  bijective shuffle /\ let one_head _ _ _ : reals := 1%R in let Y k := X (shuffle k) in
+  mhsa (D := [finType of unit]) (token_attention s Y) one_head one_head
+    (fun _ : unit => 0%R) Y true tt
+  <> mhsa (D := [finType of unit]) (token_attention s X) one_head one_head
+    (fun _ : unit => 0%R) X true tt.
+Lemma Not_invariantE : Not_invariant = EQV_not_invariant. Proof. reflexivity. Qed.
 (** Absolute positions of full row rank give every quadratic head at all tokens, whatever content
     stands in a space independent of them. *)
 Definition Absolute_positions := forall n (K I D : finType) (position : K -> D -> R)
@@ -353,12 +409,31 @@ Import ssralg ssrnum matrix mxalgebra Matrices.
 Local Open Scope ring_scope.
 (** * Over any field: how many heads, and how wide
 
-    As many heads as taps, whatever the layer, if each tap sees a pixel. *)
+    As many heads as taps, whatever the layer, if each tap sees a pixel: a layer that is left with
+    fewer than nine heads cannot express all kernels of 3 x 3 (Appendix E). *)
 Definition As_many_heads_as_taps := forall (F : fieldType) n (g : geometry n)
     (H : finType) (P : H -> queries g -> pixels g -> of_ring F) (ci co d : nat),
   fits g -> (forall t, exists q i, sees (g := g) q t i) -> (0 < ci)%N -> (0 < co)%N ->
   expresses_all P ci co d -> (#|{: taps g}| <= #|H|)%N.
 Lemma As_many_heads_as_tapsE : As_many_heads_as_taps = Matrices.TAPS. Proof. reflexivity. Qed.
+(** As many heads as displacements of tokens that are patches, so [Patch_tokens] has no head too
+    many: if each displacement is seen by some token, attention that expresses every convolution of
+    stride 1, pixel by pixel, has at least one head for each. *)
+Definition Patch_tokens_need := forall (F : fieldType) n (sides patch radius : 'I_n -> nat),
+  (forall a, (0 < sides a)%N /\ (0 < patch a)%N) ->
+  let g := patched_image sides patch radius in
+  let tokens := token_grid sides (fun a => ((radius a + (patch a).-1) %/ patch a)%N) in
+  (forall t, exists q i, sees (g := tokens) q t i) ->
+  forall (H D : finType) (P : H -> queries tokens -> pixels tokens -> of_ring F),
+  (forall weight : 'I_(1 * 1) -> nat -> taps g -> of_ring F,
+    exists (Wval : H -> box patch * 'I_(1 * 1) -> D -> of_ring F)
+      (Wout : H -> D -> box patch * 'I_(1 * 1) -> of_ring F)
+      (b : box patch * 'I_(1 * 1) -> of_ring F),
+    forall X (k : queries tokens) (u : box patch) (q : queries g) o,
+    (forall a, q a = (k a * patch a + u a)%N :> nat) ->
+    mhsa P Wval Wout b (patches X) k (u, o) = torch_conv weight (fun _ => zero) X q o) ->
+  (#|{: taps tokens}| <= #|H|)%N.
+Lemma Patch_tokens_needE : Patch_tokens_need = Matrices.PATCH_lower. Proof. reflexivity. Qed.
 (** Of one given convolution fewer may do: on the taps of a neighbourhood, at least as many as the
     rank of its taps (rows of [W]), and one more than that, positive everywhere, always serve. *)
 Definition Heads_of_one_convolution :=
@@ -370,7 +445,7 @@ Definition Heads_of_one_convolution :=
 Lemma Heads_of_one_convolutionE :
   Heads_of_one_convolution = (HEADS_lower /\ HEADS_upper).
 Proof. reflexivity. Qed.
-(** A head must be as wide as the rank of its tap, and need not be wider (E3). *)
+(** A head must be as wide as the rank of its tap, and need not be wider. *)
 Definition Width_of_a_head := forall (F : fieldType) n (g : geometry n), fits g ->
   forall (G ci co d : nat) (H : finType) (f : H -> taps g)
     (P : H -> queries g -> keys g -> of_ring F)
@@ -382,6 +457,21 @@ Definition Width_of_a_head := forall (F : fieldType) n (g : geometry n), fits g 
      forall X q o, mhsa P Wval Wout b' (zero_pad X) q o = torch_conv weight b X q o)
   <-> (forall t, \rank (\matrix_(c < G * ci, o < G * co) (tap weight t c o : F)) <= d)%N.
 Lemma Width_of_a_headE : Width_of_a_head = T1p_convolution. Proof. reflexivity. Qed.
+(** The rank of a head is at most [D_h], and is not [D_out - D_h] as printed (E3). *)
+Definition Rank_of_a_head :=
+  (forall (F : fieldType) (m n d : nat) (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)),
+    \rank (V *m U) <= d)%N /\
+  ~ forall (F : fieldType) (m n d : nat), (d <= n)%N ->
+    exists (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), \rank (V *m U) = (n - d)%N.
+Lemma Rank_of_a_headE : Rank_of_a_head = T1p_rank. Proof. reflexivity. Qed.
+(** No tap has a larger rank than [min (D_in, D_out)]; and heads of dimension [d] give any [min (d,
+    n)] of the [n] output channels. *)
+Definition Channels_of_narrow_heads := forall (F : fieldType) (m n d : nat),
+  (forall W : 'M[F]_(m, n), \rank W <= minn m n)%N /\
+  forall (kept : 'I_(minn d n) -> 'I_n), injective kept -> forall W : 'M[F]_(m, minn d n),
+  exists (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), forall c o, (V *m U) c (kept o) = W c o.
+Lemma Channels_of_narrow_headsE : Channels_of_narrow_heads = T1p_channels.
+Proof. reflexivity. Qed.
 (** Andreoli's Proposition 3: composing two basis convolutions multiplies their bases and their
     parameters. *)
 Definition Composition := forall (F : comRingType) (K1 K2 : finType) (m n n' p q q' : nat)
