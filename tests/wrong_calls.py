@@ -31,6 +31,9 @@ CALLS = {
     "convert https://site.org/net.pt": "C2A301 https://site.org/net.pt is an address. Nothing is downloaded",
     "convert hf:org/name": "Nothing is downloaded: pass a file or folder of it",
     "convert net.pt --no-such-option": "C2A006 No such option",
+    # the nearest option was said to be --force
+    f"verify net.pt net.pt {SIZE} --tolerance 1": "C2A006 No such option '--tolerance'. See conv2attn verify --help",
+    "--verison": "C2A006 No such option '--verison'. Did you mean '--version'?",
     "convert net.pt --output": "C2A006 Option '--output' requires an argument. See conv2attn convert --help",
     "demo extra": "C2A006 Got unexpected extra argument",
     "explain C2A999": "C2A002 'C2A999' is not a code",
@@ -52,6 +55,7 @@ CALLS = {
     "convert net.attn.pt": "2 of its layers are attention of conv2attn already",
     "convert linear.pt": "Sequential has no convolution, and calls none. Ask what its attention does",
     "inspect net.pt --max-size 1e-9": "C2A307 net.pt has",
+    "atlas net.pt -o folder": "C2A303 net.pt is no text file",
     "recheck notes.txt": "C2A303 notes.txt is no certificate of two files",
     "atlas missing.toml -o folder": "C2A301 missing.toml does not exist",
     "atlas notes.txt -o folder": "C2A303 notes.txt is no TOML file",
@@ -141,6 +145,10 @@ CALLS = {
     f"{SPAN} --eps nan": "C2A001",
     f"{SPAN} --memory-limit 0": "C2A006",
     f"{SPAN} --exact": "C2A004",
+    # these changed nothing
+    f"{SPAN} --kernel-size 3 --offsets 0,0": "C2A004 --kernel-size changes nothing beside --offsets",
+    f"{SPAN} --dilation 2 --offsets 0,0": "C2A004 --dilation changes nothing beside --offsets",
+    f"verify net.pt net.pt {SIZE} --cite --format json": "C2A004 --cite prints a citation in place of the report",
     f"{SPAN} --position-only --inputs pixels.npy": "C2A004 --position-only reads parameters, and --inputs has none",
     "check-span heads.npz --position-only": "C2A004 --position-only reads parameters, and an array has none",
     "check-span heads.npz --inputs pixels.npy": "C2A004 --inputs runs a network, and heads.npz holds attention itself",

@@ -3,15 +3,17 @@
 import errno
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
 
-from conv2attn.cli.options import FILES, RUNS, check_paths, heading_of
+from conv2attn.cli.options import FILES, RUNS, check_paths, check_stdout, heading_of
 from conv2attn.errors import OPTION, Conv2AttnError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NEAR = 0.75  # click's own 0.6 offers --force for --tolerance: the dashes count
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
     "Convert and verify": ("demo", "convert", "verify", "symmetric", "recheck"),
@@ -27,7 +29,7 @@ OLD_NAMES = {"--images": ("--train-images", "--inputs"), "--image": ("--inputs",
 class Command(click.Command):
     """A command with an example in its help, its options in groups, and a check of them before torch is imported."""
 
-    def __init__(self, *args: Any, example: str, check: Callable[[Mapping[str, Any]], None] | None = None, **rest: Any):
+    def __init__(self, *args: Any, example: str, check: Callable[[click.Context], None] | None = None, **rest: Any):
         """Takes an example, and what refuses options by their names."""
         super().__init__(*args, **rest)
         self.example, self.check = example, check
@@ -43,6 +45,9 @@ class Command(click.Command):
                 words[place] = f"{today}{mark}{value}"
         try:
             return super().parse_args(context, words)
+        except click.NoSuchOption as error:
+            near = get_close_matches(error.option_name, error.possibilities or (), cutoff=NEAR)
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx or context) from error
         except click.UsageError as error:
             error.ctx = error.ctx or context  # click leaves it out where an option has no argument
             raise
@@ -50,8 +55,9 @@ class Command(click.Command):
     def invoke(self, context: click.Context) -> Any:
         """Checks the files and the options of the call, and runs the command."""
         check_paths(context)
+        check_stdout(context.params)
         if self.check is not None:
-            self.check(context.params)
+            self.check(context)
         return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:

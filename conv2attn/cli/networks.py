@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -165,9 +164,9 @@ def verify(context: click.Context, /, cite: bool, showing: Showing, **arguments:
     showing.finish(certificate, *([done] if path else []), cited=cited)
 
 
-def check_movement(asked: Mapping[str, Any]) -> None:
+def check_movement(context: click.Context) -> None:
     """Refuses no movement, and several (C2A004)."""
-    only_one({name: asked[name] for name in ("shift", "flip", "permute")})
+    only_one({name: context.params[name] for name in ("shift", "flip", "permute")})
 
 
 @main.command(example="conv2attn symmetric resnet18.pt --shift 32,0 --input-size 3x224x224", check=check_movement)

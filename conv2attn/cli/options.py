@@ -5,7 +5,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -138,6 +138,13 @@ def check_paths(context: click.Context) -> None:
                 for path in paths:
                     check_suffix(each, path, each.type.suffixes)
     check_free(bool(context.params.get("force")), *written, read=read)
+
+
+def check_stdout(asked: Mapping[str, Any]) -> None:
+    """Refuses a format of a report that a citation replaces (C2A004)."""
+    if asked.get("cite") and asked["form"] != "text":
+        reason = f"--cite prints a citation in place of the report, so --format {asked['form']} changes nothing"
+        raise UsageError("C2A004", reason, "Leave out one of them, or write the report with --report FILE.")
 
 
 def check_readable(path: str) -> None:

@@ -2,11 +2,11 @@
 
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from conv2attn.choices import check_distilling
 from conv2attn.cli.group import main
@@ -48,7 +48,14 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
     return [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
 
 
-@main.command("check-span", example="conv2attn check-span part.pt --grid 14x14")
+def check_taps(context: click.Context) -> None:
+    """Refuses a kernel beside offsets, which are the taps then (C2A004)."""
+    for name, option in (("kernel_size", "--kernel-size"), ("dilation", "--dilation")):
+        if context.params["offsets"] and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError("C2A004", f"{option} changes nothing beside --offsets", "Leave out one of them.")
+
+
+@main.command("check-span", example="conv2attn check-span part.pt --grid 14x14", check=check_taps)
 @click.argument("model", type=Read())
 @click.option(
     "--kernel-size",
@@ -218,10 +225,10 @@ def recover(model: str, output: str, kernel_size: str, showing: Showing, **argum
     showing.finish(report, f"wrote {output}")
 
 
-def check_distil(asked: Mapping[str, Any]) -> None:
+def check_distil(context: click.Context) -> None:
     """Refuses a loss or a kernel that is none (C2A001), and no images (C2A004)."""
-    check_distilling(asked["max_loss"], asked["kernel_size"])
-    if not asked["inputs"]:
+    check_distilling(context.params["max_loss"], context.params["kernel_size"])
+    if not context.params["inputs"]:
         raise UsageError("C2A004", "distil runs the network on images, and there are none", "Pass --inputs.")
 
 

@@ -92,7 +92,11 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
         listing = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            "C2A303", f"{path} is no text file", "Pass a file like examples/atlas/atlas.toml."
+        ) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise CheckpointError("C2A303", f"{path} is no TOML file ({error})", "Write [[model]] tables.") from error
     models, thresholds = listing.get("model", []), listing.get("thresholds", {})
     tables = isinstance(models, list) and all(isinstance(each, dict) for each in models) and models
