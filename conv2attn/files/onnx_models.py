@@ -60,7 +60,7 @@ class OnnxNetwork(nn.Module):
             (output,) = session.run([output_node.name], {input_node.name: image.detach().cpu().numpy()})
         except Exception as error:
             reason = f"the ONNX model does not take images {'x'.join(map(str, image.shape))} of {image.dtype}"
-            sizes = "x".join(map(str, input_node.shape))
+            sizes = "x".join(str(side) if isinstance(side, int) else "?" for side in input_node.shape)
             raise UsageError(
                 "C2A120", reason, f"Pass --input-size or --inputs of {sizes}, {input_node.type}."
             ) from error
