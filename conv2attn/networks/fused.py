@@ -31,7 +31,7 @@ def attention_of_sdpa(
         scores = scores.masked_fill(~attn_mask, -torch.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    return softmax_over_keys(scores)
+    return torch.softmax(scores, -1) if attn_mask is None else softmax_over_keys(scores)
 
 
 def softmax_over_keys(scores: Tensor) -> Tensor:
@@ -42,7 +42,8 @@ def softmax_over_keys(scores: Tensor) -> Tensor:
 def scaled_products(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
     """The scores `scale q . k` in float64 or float32; the scale is the width to the power of -1/2 if there is none."""
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32
-    return query.to(precise) @ key.to(precise).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    products = query.to(precise) @ key.to(precise).mT
+    return products.mul_(query.shape[-1] ** -0.5 if scale is None else scale)
 
 
 def attention_of_flex(

@@ -187,8 +187,9 @@ class Reading:
 
             with running(self.network, batch):
                 Watch(self.network, see).run(partial(call_network, self.network, batch))
-            for name in names:
-                pieces.setdefault(name, []).append(joined(kept.attention[name]) if kept.attention[name] else UNSEEN)
+            for name in names:  # what a run leaves behind in cycles must not hold its attention
+                seen = kept.attention.pop(name, [])
+                pieces.setdefault(name, []).append(joined(seen) if seen else UNSEEN)
         return {name: joined(each) for name, each in pieces.items()}, centers
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:

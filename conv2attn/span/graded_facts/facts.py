@@ -147,7 +147,8 @@ class ConvolutionFact(Part, frozen=True, eq=False):
     `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`, estimated
     without bias, and `share_error` its standard error. `error` is `max_q sum_k |L_qk - C_qk|`, with the Frobenius norm
     of a key's matrix, and `norm` the same of the layer: where no token is longer than r, an output of the layer is no
-    longer than `norm r`, and that of the convolution no farther from it than `error r`. The document has no taps.
+    longer than `norm r`, and that of the convolution no farther from it than `error r`. The document has no taps: they
+    are the sums over heads of `combination` (heads, offsets) times `matrices` (heads, d_out, d_in).
     """
 
     kernel_size: int
@@ -155,7 +156,14 @@ class ConvolutionFact(Part, frozen=True, eq=False):
     share_error: float | None
     error: float | None
     norm: float | None
-    taps: Array
+    combination: Array
+    matrices: Array
+
+    @property
+    def taps(self) -> Array:
+        """The kernel, made when it is asked for: those of a wide layer are larger than its attention."""
+        made: Array = np.einsum("ht,hoi->toi", self.combination, self.matrices)
+        return made
 
 
 class LayerFacts(Part, frozen=True, eq=False):

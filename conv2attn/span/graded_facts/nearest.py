@@ -65,9 +65,7 @@ def nearest_convolutions(
         solutions.append((size, offsets, weights, share))
     norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in solutions], root)
     return tuple(
-        ConvolutionFact(
-            size, float(share[0]), number(error_of(share)), error, norm, np.einsum("ht,hoi->toi", weights, matrices)
-        )
+        ConvolutionFact(size, float(share[0]), number(error_of(share)), error, norm, weights, matrices)
         for (size, _, weights, share), error in zip(solutions, errors, strict=True)
     )
 
