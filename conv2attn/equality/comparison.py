@@ -140,6 +140,8 @@ class Comparison:
             return [self.structure, *found]
         if found[0].verdict is not Verdict.HOLDS:
             return [*self.modes(), self.structure, *found]
+        if (foreign := self.foreign) is not None:
+            return [*self.modes(), foreign, *found]
         numbers = self.modes() or [self.numbers]
         if self.numbers.verdict is not Verdict.REFUTED and not self.refuted_layers and not hooks_on_all_modules():
             formula = self.formula()
@@ -147,6 +149,16 @@ class Comparison:
                 return [formula, *found]
             numbers.append(formula)
         return [*numbers, self.structure, *found]
+
+    @property
+    def foreign(self) -> Finding | None:
+        """The finding on networks of which one is computed by others than torch, as an ONNX model is."""
+        others = {getattr(each, "operators_of", "") for network in self.networks for each in network.modules()} - {""}
+        if not others or self.outputs is None:
+            return None
+        apart = f"on {self.described} they differ by at most {self.outputs.max_difference:.2g}"
+        why = f"the operators of one are {' and '.join(sorted(others))}'s, so it is compared by running it"
+        return undecided("numbers", "C2A410", f"{apart}; {why}")
 
     @property
     def refuted_layers(self) -> bool:

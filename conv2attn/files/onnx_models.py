@@ -40,6 +40,9 @@ class OnnxNetwork(nn.Module):
         model: the bytes of the file.
     """
 
+    operators_of = "onnxruntime"
+    """Who computes what is in it, where that is not torch."""
+
     def __init__(self, model: bytes):
         super().__init__()
         self.model = model

@@ -101,6 +101,8 @@ def test_verify_measures_a_network_against_its_program(net, program):
     assert done.exit_code == 3, done.output  # neither "holds" nor "refuted": other operators compute it
     assert json.loads(done.stdout)["outputs"]["max_difference"] < 1e-5
     assert "does not take images" not in done.stdout  # which it does
+    told = "the operators of one are onnxruntime's, so it is compared by running it"
+    assert (told in done.stdout) == program.endswith(".onnx")
 
 
 @pytest.mark.filterwarnings("ignore")
