@@ -25,7 +25,8 @@ def blocks(page: str) -> list[str]:
     text = (ROOT / page).read_text()
     if page.endswith(".ipynb"):
         return ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-    prompts = re.findall(r"^ *(?:>>>|\.\.\.) (.*)", text, re.M)
+    examples = re.findall(r"^ *>>> .*(?:\n *\.\.\. .*)*", text, re.M)  # a sentence may begin with an ellipsis
+    prompts = re.findall(r"^ *(?:>>>|\.\.\.) (.*)", "\n".join(examples), re.M)
     written = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if ">>>" not in block)
     return [textwrap.dedent(block) for block in written] + ["\n".join(prompts)]
 
