@@ -87,16 +87,19 @@ class Channels(nn.Module):
         return found.permute(0, 3, 1, 2).flatten(2)
 
 
-CASES = {
-    "patches": (Patches(), torch.randn(2, 3, 24, 32), [((6, 8), 0)] * 2),
-    "class token": (Patches(1), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
-    "registers": (Patches(5), torch.randn(2, 3, 64, 64), [((16, 16), 5)] * 2),
-    "merged": (Patches(0, True), torch.randn(2, 3, 32, 32), [((8, 8), 0), ((4, 4), 0)]),
-    "no convolution": (Patches(1, linear=True), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
-    "arguments by name": (ByName(), torch.randn(2, 3, 24, 32), [((6, 8), 0)]),
-    "words": (Words(), torch.randint(0, 99, (2, 64)), [((64,), 0)]),
-    "sound": (Sound(), torch.randn(2, 8, 50), [((25,), 0)]),
-}
+with torch.random.fork_rng():
+    torch.manual_seed(0)
+    CASES = {
+        "patches": (Patches(), torch.randn(2, 3, 24, 32), [((6, 8), 0)] * 2),
+        "class token": (Patches(1), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
+        "registers": (Patches(5), torch.randn(2, 3, 64, 64), [((16, 16), 5)] * 2),
+        "merged": (Patches(0, True), torch.randn(2, 3, 32, 32), [((8, 8), 0), ((4, 4), 0)]),
+        "no convolution": (Patches(1, linear=True), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
+        "arguments by name": (ByName(), torch.randn(2, 3, 24, 32), [((6, 8), 0)]),
+        "words": (Words(), torch.randint(0, 99, (2, 64)), [((64,), 0)]),
+        "sound": (Sound(), torch.randn(2, 8, 50), [((25,), 0)]),
+    }
+"""Seeded: of the first layers of *sound* that torch draws, one in twenty blurs its tokens, which is then refused."""
 
 
 @pytest.mark.parametrize("name", CASES)
