@@ -5,6 +5,7 @@ HEADS SIDE` prints one as JSON. HEADS are "soft" (nine, quadratic, alpha 0.9, in
 chunk by chunk), "sharp" (the same at alpha 46, which hold in the interior), "hard" (a converted 3x3 convolution), or
 "stem" (a converted 7x7 convolution of stride 2, 49 heads). "facts" are those of `conv2attn.heads` about the soft heads,
 "facts of images" about 12 layers of 12 random heads on 14x14, over SIDE images; "images" is check-span of one of these.
+Names of `NETWORKS` are vision transformers of random weights, read on 8 images of SIDE pixels.
 """
 
 import json
@@ -18,6 +19,7 @@ from torch import nn
 from benchmarks.processes import MIB, apart, peak_bytes
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
 from conv2attn.layers.attention import Encoding
+from conv2attn.networks.zoo.transformer import TransformerPlan, VisionTransformer
 from conv2attn.report.markup import markdown_table
 
 CASES = (
@@ -28,9 +30,18 @@ CASES = (
     ("facts", 64),
     *((kind, images) for kind in ("facts of images", "images") for images in (2, 4, 8, 16)),
 )
+NETWORKS = {
+    "small": (16, 2, 1, 4),
+    **{f"ViT-S/14, layers: {layers}": (384, 6, layers, 14) for layers in (1, 2, 12)},
+    **{f"ViT-L/14, layers: {layers}": (1024, 16, layers, 14) for layers in (1, 2)},
+}
+"""Width, heads, layers and side of a patch."""
+READ = (("ViT-S/14, layers: 12", 224), *((name, 518) for name in NETWORKS if name.endswith((": 1", ": 2"))))
 QUICK = (("soft", 7), ("hard", 14), ("stem", 28), ("facts of images", 1))
 HEAD = """One layer, asked for the 3x3 offsets, under a limit of 512 MiB. Facts are those of `conv2attn.heads`: of nine
 soft heads, and of 12 layers of 12 heads over images; "images" is check-span of one such layer over images."""
+ABOUT_NETWORKS = """Facts of networks that are read as they run, on 8 images: what the resident set grows by beside the
+weights, wanted below 2048 MiB whatever the number of layers."""
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
@@ -69,6 +80,31 @@ def measure(kind: str, side: int) -> dict[str, Any]:
     return {**found, "seconds": spent, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
 
 
+def measure_network(name: str, side: int, images: int = 8) -> dict[str, Any]:
+    """Measures `heads` of a network here, after that of a small one."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+    def network(name: str, side: int) -> tuple[nn.Module, torch.Tensor]:
+        width, count, layers, patch = NETWORKS[name]
+        plan = TransformerPlan(side, patch, 3, width, count, layers, 4 * width)
+        return VisionTransformer(plan).eval(), torch.randn(images, 3, side, side)
+
+    heads(*network("small", 16))
+    given = network(name, side)
+    before, busy = peak_bytes(), time.process_time()
+    report = heads(*given)
+    assert all(not layer.unread for layer in report.layers)
+    worked = time.process_time() - busy
+    return {"network": name, "side": side, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
+
+
+def table_of_networks(rows: list[dict[str, Any]]) -> str:
+    """As Markdown."""
+    cells = [[r["network"], str(r["side"]), f"{r['processor']:.0f}", f"{r['mebibytes']:.0f}"] for r in rows]
+    return markdown_table(("network", "side", "processor seconds", "MiB more"), cells)
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """As Markdown."""
     head = ("heads", "grid", "queries", "verdict", "seconds", "processor seconds", "MiB more")
@@ -82,7 +118,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
+        asked = measure_network if sys.argv[1] in NETWORKS else measure
+        print(json.dumps(asked(sys.argv[1], int(sys.argv[2]))))
     else:
         measured = [apart("spans", *case) for case in (QUICK if "--quick" in sys.argv else CASES)]
-        print(f"{HEAD}\n\n{table(measured)}")
+        read = [apart("spans", *each) for each in ((("small", 16),) if "--quick" in sys.argv else READ)]
+        print(f"{HEAD}\n\n{table(measured)}\n\n{ABOUT_NETWORKS}\n\n{table_of_networks(read)}")
