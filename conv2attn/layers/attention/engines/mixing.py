@@ -7,7 +7,7 @@ the last axis stay apart until an image is put together again.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -33,12 +33,14 @@ class Mixing:
         grid: its keys, padding included, and the queries.
         crops: the keys that an image holds where zeros of the padding add nothing to a sum, for each axis.
         tilings: of the axes.
+        depths: of the heads; see `profiles_of`.
     """
 
     padding: Padding
     grid: AttentionGrid
     crops: tuple[Crop, ...]
     tilings: tuple[Tiling, ...]
+    depths: Tensor | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, question: Question, sites: Sites, heads: Sequence[int]) -> "Mixing":
@@ -48,12 +50,17 @@ class Mixing:
         if question.traced:
             return cls(padding, grid, crops, tuple(Tiling.whole(grid, axis) for axis in range(len(sides))))
         reading = KeysRead.of(question, grid)
-        return cls(padding, grid, crops, tuple(reading.tiling(heads, axis, crop) for axis, crop in enumerate(crops)))
+        tilings = tuple(reading.tiling(heads, axis, crop) for axis, crop in enumerate(crops))
+        return cls(padding, grid, crops, tilings, reading.depths())
 
     def profiles(self, operators: Operator, heads: slice, dtype: torch.dtype) -> list[Tensor]:
         """The profiles of `heads`, (heads, tiles, queries, keys) for each axis."""
         each = enumerate(zip(self.tilings, self.crops, strict=True))
-        return [profiles_of(operators, self.grid, axis, tiling, heads, dtype, crop) for axis, (tiling, crop) in each]
+        shape = [(axis, tiling, crop) for axis, (tiling, crop) in each]
+        return [
+            profiles_of(operators, self.grid, axis, tiling, heads, dtype, crop, self.depths)
+            for axis, tiling, crop in shape
+        ]
 
     @property
     def in_tiles(self) -> bool:

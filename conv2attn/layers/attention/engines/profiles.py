@@ -53,19 +53,36 @@ class Tiling:
 
 
 def profiles_of(
-    operators: Operator, grid: AttentionGrid, axis: int, tiling: Tiling, heads: slice, dtype: torch.dtype, crop: Crop
+    operators: Operator,
+    grid: AttentionGrid,
+    axis: int,
+    tiling: Tiling,
+    heads: slice,
+    dtype: torch.dtype,
+    crop: Crop,
+    depths: Tensor | None = None,
 ) -> Tensor:
-    """The profiles of `heads`, softmax over the keys of the grid, as tiles read them: (heads, tiles, queries, keys)."""
+    """The profiles of `heads`, softmax over the keys of the grid, as tiles read them: (heads, tiles, queries, keys).
+
+    Args:
+        depths: for each head of the layer, how far below the largest of a query a score is left out. Kept, such weights
+            make subnormal numbers of the products behind, which take some processors four times as long.
+    """
     numbers, keys = (torch.arange(n, device=grid.device) for n in (tiling.count * tiling.queries, tiling.keys))
     if tiling.count > 1:
         keys = (tiling.first + tiling.step * (numbers // tiling.queries))[:, None] + keys
     displacement = keys - (grid.sites.before[axis] + grid.sites.stride[axis] * numbers)[:, None]
     scores = operators.on(grid).axis_scores(displacement, axis, score_dtype(dtype), heads)
-    if tiling.count == 1:
-        weights = cut_softmax(scores).to(dtype).narrow(2, crop[0], crop[1] - crop[0])
-    else:
+    if tiling.count > 1:
         beyond = ((keys < 0) | (keys >= grid.keys[axis])) & (numbers[:, None] < grid.queries[axis])
-        weights = cut_softmax(scores.masked_fill(beyond, -math.inf)).to(dtype)
+        scores = scores.masked_fill(beyond, -math.inf)
+    if depths is not None:
+        top, depth = scores.amax(-1, keepdim=True), depths[heads, None, None]
+        margin = 8 * torch.finfo(scores.dtype).eps * (top.abs() + depth)  # for rounded scores
+        scores = scores.masked_fill(scores < top - depth - margin, -math.inf)
+    weights = cut_softmax(scores).to(dtype)
+    if tiling.count == 1:
+        weights = weights.narrow(2, crop[0], crop[1] - crop[0])
     return weights.unflatten(1, (tiling.count, tiling.queries))
 
 
@@ -125,6 +142,13 @@ class KeysRead:
         """By how much the squared distance of a key that is read may exceed the least one, at most `reach` away."""
         margin = 8 * torch.finfo(score_dtype(self.dtype)).eps * reach**2 if self.every else 0.0  # for rounded scores
         return self.depth(alpha) / alpha + margin
+
+    def depths(self) -> Tensor | None:
+        """For each head, how far below a query's largest score one is left out; None where nothing is."""
+        if self.every or self.numbers is None or not (self.numbers.centers and self.numbers.finite):
+            return None
+        depths = [self.depth(alpha) if alpha > 0 else math.inf for alpha in self.numbers.alphas]
+        return torch.tensor(depths, dtype=score_dtype(self.dtype), device=self.grid.device)
 
     def depth(self, alpha: float) -> float:
         """How far the score of a key that is left out is below the largest.

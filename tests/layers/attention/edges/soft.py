@@ -12,10 +12,10 @@ from oracles import convolve, rounding_allowed, soft_allowed
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
 from conv2attn.layers.attention.engines import dense, profiles
 from conv2attn.layers.attention.engines.mixing import Mixing
-from conv2attn.layers.attention.recipe import OperatorFacts
+from conv2attn.layers.attention.recipe import OperatorFacts, score_dtype
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
-from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Padding, Sites, cut_softmax, evaluate
+from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Padding, QuadraticSoftmax, Sites, cut_softmax, evaluate
 from conv2attn.theory.basis.numbers import ScoreEllipse
 
 
@@ -328,6 +328,38 @@ def test_a_reading_that_is_too_narrow_is_found(center, monkeypatch):
     right = profiles.KeysRead.ends
     monkeypatch.setattr(profiles.KeysRead, "ends", lambda *args: (right(*args)[0] + 1, right(*args)[1] - 1))
     assert most_left_out(torch.float32, 1.0, center, 60) > 1
+
+
+def kept_and_left_out(dtype, alpha, center, side, depth=1.0):
+    """The smallest weight that the profile of a frozen head keeps, and the largest sum that it leaves out, in ulp."""
+    grid = AttentionGrid((side,), Sites.everywhere(1))
+    reading = profiles.KeysRead(HeadNumbers(((center,),), (alpha,)), grid, dtype, every=False)
+    operators = QuadraticSoftmax.of(torch.tensor([[center]], dtype=torch.float64).to(score_dtype(dtype)), alpha)
+    whole = profiles.Tiling.whole(grid, 0)
+    kept = profiles.profiles_of(operators, grid, 0, whole, slice(1), dtype, (0, side), depth * reading.depths())[0, 0]
+    displacement = torch.arange(side) - torch.arange(side)[:, None]
+    weights = torch.softmax(-alpha * (displacement - center).double().square(), -1)
+    weights[kept > 0] = 0
+    return kept[kept > 0].min().item(), weights.sum(-1).max().item() / (profiles.LEFT_OUT * torch.finfo(dtype).eps)
+
+
+@given(
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    st.sampled_from([1e-6, 0.003, 0.1, 1.0, 5.0, 23.0, 46.0, 500.0]),
+    st.integers(-300, 300).map(lambda tenth: tenth / 16),
+    st.integers(1, 60),
+)
+def test_weights_that_would_make_products_subnormal_are_left_out(dtype, alpha, center, side):
+    """What is kept is no less than a thousandth of what is left out at most, so that three axes stay normal numbers."""
+    kept, left_out = kept_and_left_out(dtype, alpha, center, side)
+    assert left_out <= 1
+    assert kept >= profiles.LEFT_OUT * torch.finfo(dtype).eps / 1000
+    assert dtype == torch.float64 or kept**3 > torch.finfo(torch.float32).tiny
+
+
+def test_a_depth_that_is_half_is_found():
+    assert kept_and_left_out(torch.float32, 1.0, 0.0, 60, depth=0.5)[1] > 1
+    assert kept_and_left_out(torch.float32, 1.0, 0.0, 60, depth=3.0)[0] < 1e-25
 
 
 @pytest.mark.parametrize("groups", [1, 4])
