@@ -157,11 +157,12 @@ def check_span(
         conditions = tuple(map(check_condition, dict.fromkeys(names)))
         return SpanRow(name, rows.heads, rows.images, rows.grid.keys, limits, conditions, tuple(notes))
 
-    found = []
-    for place, read in enumerate(reads, 1):
+    found = list[SpanRow]()
+    for read in reads:  # `enumerate` would hold the last one, whose attention is not to stand beside the next
         if progress is not None:
-            progress(place, len(reads), read.name)
+            progress(len(found) + 1, len(reads), read.name)
         found.append(check_layer(read))
+        del read
     rows = tuple(found)
     if structure is not None:
         return SpanReport(rows, f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them")

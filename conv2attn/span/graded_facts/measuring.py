@@ -105,10 +105,10 @@ def heads(
     reads = reads_of(model, example_input if replacing is None else replacing.batches, grid, Selection.of(only, skip))
     if replacing is not None:
         replacing.check(reads)
-    facts = []
-    for place, read in enumerate(reads, 1):
+    facts = list[LayerFacts]()
+    for read in reads:  # `enumerate` would hold the last one, whose attention is not to stand beside the next
         if progress is not None:
-            progress(place, len(reads), read.name)
+            progress(len(facts) + 1, len(reads), read.name)
         rows = rows_of_read(read, grid, extra_tokens, reads.counts, memory_limit)
         if isinstance(rows, Unread):
             if replacing is not None:
@@ -123,6 +123,7 @@ def heads(
             notes += (profiles_of(rows).sentence if windows is None else windowed,)
         layer = msgspec.structs.replace(found, replay=read.replay, notes=notes)
         facts.append(layer if replacing is None else replacing.layer(layer, read, rows))
+        del read, rows
     without = isinstance(model, nn.Module) and example_input is None and any(layer.unread for layer in facts)
     return HeadsReport(
         tuple(facts),
