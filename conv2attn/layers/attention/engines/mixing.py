@@ -7,7 +7,7 @@ the last axis stay apart until an image is put together again.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -24,7 +24,7 @@ Profiles = Sequence[Tensor]
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mixing:
     """How an image is mixed.
 
@@ -40,7 +40,7 @@ class Mixing:
     grid: AttentionGrid
     crops: tuple[Crop, ...]
     tilings: tuple[Tiling, ...]
-    depths: Tensor | None = field(default=None, compare=False)
+    depths: Tensor | None = None
 
     @classmethod
     def of(cls, question: Question, sites: Sites, heads: Sequence[int]) -> "Mixing":
