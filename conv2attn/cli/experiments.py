@@ -31,7 +31,7 @@ from conv2attn.cli.options import (
     reporting,
 )
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.lab.training_recipe import NETWORK_KINDS, TrainingRecipe, check_free
+from conv2attn.lab.training_recipe import NETWORK_KINDS, TrainingRecipe, check_new_run
 from conv2attn.suffixes import NETWORK_SUFFIXES
 
 EPOCHS = Parsed(
@@ -107,7 +107,7 @@ def train(
             raise UsageError("C2A004", f"{option_of(name)} changes nothing {where}", "Leave it out.")
     folder = next(each for each in (resume, output, f"runs/{kind}-{Path(arguments['data']).name}") if each is not None)
     if resume is None and os.environ.get("RANK", "0") == "0":  # of several processes one makes the folder
-        check_free(Path(folder))
+        check_new_run(Path(folder))
     from conv2attn.lab.training import train as run_training
 
     longer = context.get_parameter_source("epochs") is ParameterSource.COMMANDLINE and resume is not None

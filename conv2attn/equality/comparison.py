@@ -153,7 +153,8 @@ class Comparison:
     @property
     def foreign(self) -> Finding | None:
         """The finding on networks of which one is computed by others than torch, as an ONNX model is."""
-        others = {getattr(each, "operators_of", "") for network in self.networks for each in network.modules()} - {""}
+        kinds = {type(each) for network in self.networks for each in network.modules()}
+        others = {name for kind in kinds if isinstance(name := getattr(kind, "operators_of", None), str)}
         if not others or self.outputs is None:
             return None
         apart = f"on {self.described} they differ by at most {self.outputs.max_difference:.2g}"

@@ -205,7 +205,7 @@ class TrainingRecipe:
             ) from error
 
 
-def check_free(folder: Path) -> None:
+def check_new_run(folder: Path) -> None:
     """Refuses the folder of a new run that holds more than a configuration (C2A305)."""
     if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {CONFIGURATION}):
         remedy = "Choose another folder, or continue it: conv2attn train --resume FOLDER."

@@ -16,7 +16,7 @@ from torch import Tensor
 from conv2attn.errors import CheckpointError
 from conv2attn.files.atomic_files import write_atomically, write_bytes_atomically, write_text_atomically
 from conv2attn.files.torch_files import read_dict
-from conv2attn.lab.training_recipe import CONFIGURATION, TrainingRecipe, check_free
+from conv2attn.lab.training_recipe import CONFIGURATION, TrainingRecipe, check_new_run
 
 METRICS, POSITIONS = "metrics.csv", "positions.npz"
 CHECKPOINT, NETWORK = "checkpoint.pt", "network.pt"
@@ -72,7 +72,7 @@ class TrainingRun:
         Raises:
             CheckpointError: the folder holds something else (C2A305), or cannot be made (C2A301).
         """
-        check_free(folder)
+        check_new_run(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -225,3 +225,11 @@ def test_the_certificate_says_what_it_is_of():
     assert sum(report.outputs.correct) in range(5)
     assert [finding.part for finding in report.between] == ["structure", "outputs"]
     assert certify(original(), original(), images=image(), described="two of ours").outputs.images == "two of ours"
+
+
+def test_an_attribute_of_a_network_s_own_says_nothing_about_its_operators():
+    """ONNX models name who computes them in an attribute of their class: another network may have one of that name."""
+    network = nn.Sequential(nn.ReLU())
+    network.operators_of = nn.Identity()
+    found = certify(nn.Sequential(nn.ReLU(), nn.Identity()), network, input_size=(3, 4, 5))
+    assert (found.verdict, found.strength) == (Verdict.HOLDS, Strength.IDENTIFIED), found.to_text()
