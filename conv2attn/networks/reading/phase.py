@@ -187,9 +187,10 @@ class Reading:
 
             with running(self.network, batch):
                 Watch(self.network, see).run(partial(call_network, self.network, batch))
-            for name in names:  # what a run leaves behind in cycles must not hold its attention
-                seen = kept.attention.pop(name, [])
-                pieces.setdefault(name, []).append(joined(seen) if seen else UNSEEN)
+            for name in names:  # taken out, so that the last part is not held while all are joined
+                part = joined(kept.attention.pop(name)) if name in kept.attention else UNSEEN
+                pieces.setdefault(name, []).append(part)
+                del part
         return {name: joined(each) for name, each in pieces.items()}, centers
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
