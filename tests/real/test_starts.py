@@ -141,11 +141,11 @@ def test_rotary_positions_are_refused():
 @torch.no_grad()
 def test_the_experiment_measures_shifts_beside_a_class_token():
     torch.manual_seed(0)
-    network = network_of(Task("digits", 2, "timm"), 12, "torch", 3)
+    network = network_of(Task("digits", 2, timm=(3, 4)), 12, "torch", 3)
     inputs, reach = network.blocks[0].mlp.fc1.in_features, network.blocks[0].mlp.fc1.weight.abs().max().item()
     assert 0.9 * inputs**-0.5 < reach <= inputs**-0.5  # as torch draws linear layers
     images = torch.randn(4, 1, 12, 12)
-    start = begin(network, "shift-3-4", 0, images)
+    start = begin(network, "shift-3-4", 0, images, 6)
     maps = displacements(network.eval(), images)
     assert maps.shape == (3, 4, 11, 11)  # displacements between 6x6 tokens: none of the class token's
     for number, head in enumerate(start.heads):

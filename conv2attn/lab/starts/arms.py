@@ -16,7 +16,7 @@ from conv2attn.errors import UsageError
 from conv2attn.networks.starts import Start, kernel, start_at_convolution
 from conv2attn.networks.starts.parts import attending_layers
 
-Change = Callable[[nn.Module, Any, int], None]
+Change = Callable[[nn.Module, Any, int, int], None]
 
 
 @final
@@ -26,7 +26,7 @@ class Arm:
 
     Args:
         options: of `start_at_convolution`; without them weights stay as drawn.
-        then: what is done next, by the network, its `Start` and the seed.
+        then: what is done next, by the network, its `Start`, the seed and the tokens along a side.
         drawn: whether the parameter of a name keeps its drawn values.
         planted: whether heads are the shifts of a kernel, which are followed in training.
         factor: by which each step moves queries and keys, over what the optimiser moves them.
@@ -39,11 +39,12 @@ class Arm:
     factor: float = 1.0
 
 
-def begin(network: nn.Module, name: str, seed: int, images: Tensor) -> Start | None:
+def begin(network: nn.Module, name: str, seed: int, images: Tensor, side: int) -> Start | None:
     """Sets the weights of a network as an arm says; returns the `Start` of arms whose heads are shifts of a kernel.
 
     Args:
         images: of the training set, whose tokens' norms fix the scale of the scores.
+        side: tokens along an axis of an image.
     Raises:
         UsageError: there is no such arm (C2A002).
     """
@@ -54,7 +55,7 @@ def begin(network: nn.Module, name: str, seed: int, images: Tensor) -> Start | N
     if arm.options:
         start = start_at_convolution(network, seed=seed, example_input=images, **arm.options)
     if arm.then is not None:
-        arm.then(network, start, seed)
+        arm.then(network, start, seed, side)
     for key, value in drawn.items():
         network.get_parameter(key).detach().copy_(value)
     return start if arm.planted else None
@@ -75,39 +76,38 @@ def queries_and_keys(network: nn.Module) -> list[tuple[Tensor, Tensor]]:
     return [(layer.query, layer.key) for layer in attending_layers(network, None).values()]
 
 
-def strengthen(network: nn.Module, start: None, seed: int, *, factor: float) -> None:
+def strengthen(network: nn.Module, start: None, seed: int, side: int, *, factor: float) -> None:
     """Queries and keys as drawn, times a factor: strong attention that reads content and positions alike."""
     for query, key in queries_and_keys(network):
         query.mul_(factor)
         key.mul_(factor)
 
 
-def turn_far(network: Any, start: Start, seed: int) -> None:
+def turn_far(network: nn.Module, start: Start, seed: int, side: int) -> None:
     """Turns each head to an offset of 2 tokens or more along each axis, so that none is in a 3x3 kernel."""
-    plan, generator = network.plan, torch.Generator().manual_seed(seed)
-    side, width, channels = plan.side // plan.patch, plan.width // plan.heads, start.channels
-    for query, key in queries_and_keys(network):
-        for head in range(plan.heads):
+    generator, channels = torch.Generator().manual_seed(seed), start.channels
+    for layer in attending_layers(network, None).values():
+        for head in range(layer.heads):
             lengths = torch.randint(2, side, (2,), generator=generator)
             offset = (lengths * (2 * torch.randint(0, 2, (2,), generator=generator) - 1)).tolist()
             turned, plain = kernel.readers((side, side), start.frequencies, offset, start.heads[0].alpha)
-            rows = slice(head * width, head * width + channels)
-            gain = key[rows, :channels].norm() / plain.norm()
-            query[rows, :channels] = (gain * turned).to(query)
+            rows = slice(head * layer.width, head * layer.width + channels)
+            gain = layer.key[rows, :channels].norm() / plain.norm()
+            layer.query[rows, :channels] = (gain * turned).to(layer.query)
 
 
-def read_at_random(network: Any, start: Start, seed: int) -> None:
+def read_at_random(network: nn.Module, start: Start, seed: int, side: int) -> None:
     """Lets queries and keys read the waves by random matrices, for each head of the norm that its own have."""
     generator, channels = torch.Generator().manual_seed(seed), start.channels
-    for pair in queries_and_keys(network):
-        for weight in pair:
-            for rows in weight.split(network.plan.width // network.plan.heads):
+    for layer in attending_layers(network, None).values():
+        for weight in (layer.query, layer.key):
+            for rows in weight.split(layer.width):
                 drawn = torch.randn(len(rows), channels, generator=generator)
                 rows[:, :channels] = drawn * (rows[:, :channels].norm() / drawn.norm())
 
 
 @torch.no_grad()
-def mimetic(network: Any, start: None, seed: int) -> None:
+def mimetic(network: Any, start: None, seed: int, side: int) -> None:
     """`W_qry^T W_key ~ 0.7 (Z + I)` and `W_out W_val ~ 0.4 (Z - I)`, Z normal of variance 1/d, for each head and layer.
 
     Source: Trockman and Kolter 2023 (arXiv 2305.09828), Sec. 4; the constants are theirs. Positions are sinusoidal.

@@ -14,7 +14,7 @@ from conv2attn.extras import optional
 from conv2attn.generators import generators_kept
 from conv2attn.lab.data import Augmentation, LabelledImages, accuracy, normalised_images, read_images_of
 from conv2attn.lab.starts.arms import ARMS, begin, faster
-from conv2attn.lab.starts.starts_plan import BATCH, CLIP, TASKS, TIMM_SIZES, WARM_UP, WEIGHT_DECAY, Task
+from conv2attn.lab.starts.starts_plan import BATCH, CLIP, TASKS, WARM_UP, WEIGHT_DECAY, Task
 from conv2attn.networks.capture import capture
 from conv2attn.networks.starts import Start, kernel
 from conv2attn.networks.starts.start import draw_as_torch
@@ -64,7 +64,7 @@ def run_start(key: RunKey) -> dict[str, Any]:
     start_name, _, torch_drawn = key.arm.partition("/")
     with generators_kept(seed=key.seed):
         network = network_of(task, images.shape[1], "torch" if torch_drawn else "vit", key.seed)
-        start = begin(network, start_name, key.seed, shown_images)
+        start = begin(network, start_name, key.seed, shown_images, images.shape[1] // task.patch)
         before = displacements(network, shown_images)
         epochs = trained(network, key, images.first(key.images), mean, deviation, ARMS[start_name].factor)
         curve = [accuracy(network.eval(), test[:CURVE], truth[:CURVE]) for _ in epochs]
@@ -87,10 +87,12 @@ def network_of(task: Task, side: int, drawn: Literal["vit", "torch"], seed: int)
     Raises:
         UsageError: timm cannot be imported (C2A003).
     """
-    if task.library == "torch":
+    if task.timm is None:
         return VisionTransformer(TransformerPlan(side=side, patch=task.patch, drawn=drawn))
     timm = optional("timm.models.vision_transformer", "the start of timm's network")
-    network: nn.Module = timm.VisionTransformer(img_size=side, patch_size=task.patch, **TIMM_SIZES)
+    layers, heads = task.timm
+    sizes = {"embed_dim": 16 * heads, "depth": layers, "num_heads": heads, "mlp_ratio": 2}
+    network: nn.Module = timm.VisionTransformer(side, task.patch, in_chans=1, num_classes=10, **sizes)
     if drawn == "torch":
         draw_as_torch(network, seed)
     return network

@@ -6,7 +6,7 @@ single pixels and seen 6 times, and changed when the first run had learned nothi
 """
 
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 CORE = ("default", "shift-3-2", "default/torch", "shift-3-2/torch")
 REST = ("mimetic", "written", "positions", "shift-3-1", "shift-3-4", "shift-5-2", "shift-5-1", "shift-5-4")
@@ -14,7 +14,7 @@ ANCHORS = ("default/torch", "mimetic", "mimetic/torch", "shift-3-2/torch")
 CONTROLS = (*ANCHORS, "far-2/torch", "random-2/torch", "image-2/torch")
 CAUSES = ("random-1/torch", "random-4/torch", "strong-3/torch", "faster-5/torch")
 LASTING = ("default/torch", "shift-3-2/torch", "far-2/torch", "random-2/torch", "image-2/torch")
-OF_TIMM = ("default/torch", "shift-3-2/torch", "image-2/torch")
+OF_TIMM = ("default/torch", "shift-3-2/torch", "far-2/torch", "random-2/torch", "image-2/torch")
 START_ARMS = tuple(dict.fromkeys((*CORE, *REST, *CONTROLS, *CAUSES)))
 """Starts, the most telling of the first plan first; `arms.ARMS` says what each does. `default` draws linear layers
 with deviation 0.02, as vision transformers do; `/torch` as torch does, by their widths."""
@@ -30,21 +30,25 @@ RATE_SEED = 100
 @final
 @dataclass(frozen=True)
 class Task:
-    """What is learned by which network: a data set, pixels along the side of a patch, and whose vision transformer."""
+    """What is learned by which network: a data set, pixels along the side of a patch, and a vision transformer.
+
+    Args:
+        timm: layers and heads of timm's, with 16 numbers a head; None for the package's own.
+    """
 
     data: str
     patch: int
-    library: Literal["torch", "timm"] = "torch"
+    timm: tuple[int, int] | None = None
 
 
 TASKS = {
     "fashion-mnist": Task("fashion-mnist", 4),
     "digits": Task("digits", 2),
-    "fashion-mnist/timm": Task("fashion-mnist", 2, "timm"),
+    "fashion-mnist/timm-small": Task("fashion-mnist", 2, timm=(2, 2)),
+    "fashion-mnist/timm": Task("fashion-mnist", 2, timm=(3, 4)),
+    "fashion-mnist/timm-large": Task("fashion-mnist", 2, timm=(4, 6)),
 }
-"""By the names in the column `data`: 49 and 16 tokens; 196 and a class token."""
-TIMM_SIZES = {"embed_dim": 64, "depth": 3, "num_heads": 4, "mlp_ratio": 2, "in_chans": 1, "num_classes": 10}
-"""Three layers of four heads of 16 numbers: with 196 tokens a run costs about three times one with 49."""
+"""By the names in the column `data`: 49 and 16 tokens; timm's have 196 and a class token."""
 BATCH = 50
 WEIGHT_DECAY = 0.05
 CLIP = 1.0
@@ -86,12 +90,14 @@ TRAINING_SIZES = (
     TrainingSize("fashion-mnist", 2000, 10, CONTROLS, CONTROL_SEEDS, ANCHORS),
     TrainingSize("fashion-mnist", 500, 60, LASTING, CONTROL_SEEDS, LASTING[:2]),
     TrainingSize("fashion-mnist/timm", 500, 20, OF_TIMM, CONTROL_SEEDS[:3], OF_TIMM[:2]),
+    TrainingSize("fashion-mnist/timm-small", 500, 20, OF_TIMM, CONTROL_SEEDS[:3], OF_TIMM[:2]),
+    TrainingSize("fashion-mnist/timm-large", 500, 20, OF_TIMM, CONTROL_SEEDS[:3], OF_TIMM[:2]),
 )
 """The training sets in the order of their runs. 10,000 images are seen three times and 60,000 once, by the most telling
 arms, which is what two cores can afford."""
 CHOSEN_AT = {
     "fashion-mnist": (2000, 10, 4000),
     "digits": (1000, 40, 437),
-    "fashion-mnist/timm": (500, 20, 1000),
+    **dict.fromkeys(("fashion-mnist/timm-small", "fashion-mnist/timm", "fashion-mnist/timm-large"), (500, 20, 1000)),
 }
 """The runs that choose a rate, by task: training images, epochs, and validation images, the last training ones."""

@@ -25,7 +25,7 @@ IMAGES = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
 def test_mimetic_weights_have_the_published_products():
     network = fresh(width=64, heads=2)
-    assert begin(network, "mimetic", 0, IMAGES) is None
+    assert begin(network, "mimetic", 0, IMAGES, 7) is None
     for layer in network.layers:
         query, key, value = layer.self_attn.in_proj_weight.detach().chunk(3)
         product = layer.self_attn.out_proj.weight.detach() @ value
@@ -37,8 +37,8 @@ def test_mimetic_weights_have_the_published_products():
 
 def test_the_ablation_leaves_the_rows_that_write_as_drawn():
     plain, written, positions = fresh(), fresh(), fresh()
-    start = begin(written, "written", 0, IMAGES)
-    begin(positions, "positions", 0, IMAGES)
+    start = begin(written, "written", 0, IMAGES, 7)
+    begin(positions, "positions", 0, IMAGES, 7)
     for name, value in plain.named_parameters():
         same = [torch.equal(value, dict(other.named_parameters())[name]) for other in (written, positions)]
         read, written_to = "in_proj" in name, name.startswith("embed") or "linear2" in name or "out_proj" in name
@@ -46,15 +46,15 @@ def test_the_ablation_leaves_the_rows_that_write_as_drawn():
         assert same[1] == (not (written_to and value.any()) and name != "positions")
     assert len(start.silenced) == 9
     with pytest.raises(UsageError, match="'nothing' is not one of"):
-        begin(plain, "nothing", 0, IMAGES)
+        begin(plain, "nothing", 0, IMAGES, 7)
 
 
 def test_controls_read_the_same_waves_with_the_same_norms():
     """Far and random heads differ from shifts in what their queries and keys read of the waves, and in nothing else."""
     shifts, far, random = (fresh() for _ in range(3))
-    start = begin(shifts, "shift-3-2", 0, IMAGES)
-    begin(far, "far-2", 0, IMAGES)
-    begin(random, "random-2", 0, IMAGES)
+    start = begin(shifts, "shift-3-2", 0, IMAGES, 7)
+    begin(far, "far-2", 0, IMAGES, 7)
+    begin(random, "random-2", 0, IMAGES, 7)
     for other in (far, random):
         for (name, parameter), changed in zip(shifts.named_parameters(), other.parameters(), strict=True):
             value, changed = parameter.detach(), changed.detach()
@@ -115,7 +115,7 @@ def test_curves_are_means_over_seeds():
 
 def test_displacements_are_means_over_queries_whose_key_is_there():
     network = fresh(layers=1)
-    start = begin(network, "shift-3-4", 0, IMAGES)
+    start = begin(network, "shift-3-4", 0, IMAGES, 7)
     maps = runs.displacements(network, IMAGES)
     assert maps.shape == (1, 8, 13, 13)
     for head in start.heads:
