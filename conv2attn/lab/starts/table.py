@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEANINGS = {
-    "data": "data set; /timm, of three sizes: learned by timm's vision transformer with a class token, on patches of 2x2 pixels",
+    "data": "data set; /timm: by timm's vision transformer of three sizes, a class token, patches of 2x2",
     "images": "training images, the first ones",
     "epochs": "how often they are seen",
     "arm": "the start",
