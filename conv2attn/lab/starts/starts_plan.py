@@ -15,6 +15,7 @@ CONTROLS = (*ANCHORS, "far-2/torch", "random-2/torch", "image-2/torch")
 CAUSES = ("random-1/torch", "random-4/torch", "strong-3/torch", "faster-5/torch")
 LASTING = ("default/torch", "shift-3-2/torch", "far-2/torch", "random-2/torch", "image-2/torch")
 OF_TIMM = ("default/torch", "shift-3-2/torch", "far-2/torch", "random-2/torch", "image-2/torch")
+OF_LARGE = ("default/torch", "shift-3-2/torch", "image-2/torch")
 START_ARMS = tuple(dict.fromkeys((*CORE, *REST, *CONTROLS, *CAUSES)))
 """Starts, the most telling of the first plan first; `arms.ARMS` says what each does. `default` draws linear layers
 with deviation 0.02, as vision transformers do; `/torch` as torch does, by their widths."""
@@ -91,7 +92,7 @@ TRAINING_SIZES = (
     TrainingSize("fashion-mnist", 500, 60, LASTING, CONTROL_SEEDS, LASTING[:2]),
     TrainingSize("fashion-mnist/timm", 500, 20, OF_TIMM, CONTROL_SEEDS[:3], OF_TIMM[:2]),
     TrainingSize("fashion-mnist/timm-small", 500, 20, OF_TIMM, CONTROL_SEEDS[:3], OF_TIMM[:2]),
-    TrainingSize("fashion-mnist/timm-large", 500, 20, OF_TIMM, CONTROL_SEEDS[:3], OF_TIMM[:2]),
+    TrainingSize("fashion-mnist/timm-large", 500, 20, OF_LARGE, CONTROL_SEEDS[:3], OF_LARGE[:2]),
 )
 """The training sets in the order of their runs. 10,000 images are seen three times and 60,000 once, by the most telling
 arms, which is what two cores can afford."""
