@@ -11,7 +11,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torchvision.models import swin_transformer, vision_transformer
 
 import conv2attn
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.lab.starts.arms import begin
 from conv2attn.lab.starts.runs import displacements, network_of
 from conv2attn.lab.starts.starts_plan import Task
@@ -85,6 +85,9 @@ def test_biases_on_the_whole_grid_are_exact_beside_a_class_token(kind):
     for name, parameter in network.named_parameters():
         if name.endswith(("q_bias", "q_proj.bias")):
             parameter.normal_()  # content that queries would bring by their biases
+    for options in ({"content": "drawn"}, {"values": "blind"}):
+        with pytest.raises(UsageError, match="C2A004 values='blind' and content='drawn' need a table of positions"):
+            conv2attn.start_at_convolution(network, **options)
     start = conv2attn.start_at_convolution(network, alpha=1.5)
     sides = (7, 9) if kind == "timm" else (7, 7)
     images = torch.randn(3, 1, *(4 * side for side in sides))

@@ -73,7 +73,7 @@ def faster(network: nn.Module, factor: float) -> Iterator[None]:
 
 def queries_and_keys(network: nn.Module) -> list[tuple[Tensor, Tensor]]:
     """The weights of queries and keys of each layer, (width, width): views."""
-    return [(layer.query, layer.key) for layer in attending_layers(network, None).values()]
+    return [(layer.query, layer.key) for layer in attending_layers(network).values()]
 
 
 def strengthen(network: nn.Module, start: None, seed: int, side: int, *, factor: float) -> None:
@@ -86,7 +86,7 @@ def strengthen(network: nn.Module, start: None, seed: int, side: int, *, factor:
 def turn_far(network: nn.Module, start: Start, seed: int, side: int) -> None:
     """Turns each head to an offset of 2 tokens or more along each axis, so that none is in a 3x3 kernel."""
     generator, channels = torch.Generator().manual_seed(seed), start.channels
-    for layer in attending_layers(network, None).values():
+    for layer in attending_layers(network).values():
         for head in range(layer.heads):
             lengths = torch.randint(2, side, (2,), generator=generator)
             offset = (lengths * (2 * torch.randint(0, 2, (2,), generator=generator) - 1)).tolist()
@@ -99,7 +99,7 @@ def turn_far(network: nn.Module, start: Start, seed: int, side: int) -> None:
 def read_at_random(network: nn.Module, start: Start, seed: int, side: int) -> None:
     """Lets queries and keys read the waves by random matrices, for each head of the norm that its own have."""
     generator, channels = torch.Generator().manual_seed(seed), start.channels
-    for layer in attending_layers(network, None).values():
+    for layer in attending_layers(network).values():
         for weight in (layer.query, layer.key):
             for rows in weight.split(layer.width):
                 drawn = torch.randn(len(rows), channels, generator=generator)

@@ -4,7 +4,7 @@ In timm's: `pos_embed`; `patch_embed.proj`, `blocks.0.attn.proj` and `blocks.0.m
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import final
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Selection
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.networks.values import Projection, head_count, projections_of, value_and_output
+from conv2attn.networks.values import head_count, projections_of, value_and_output
 
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 Writer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Embedding
@@ -27,7 +27,6 @@ class Parts:
     Args:
         positions: name of the parameter or buffer that is added to the tokens, (tokens, width) or (1, tokens, width).
         writers: glob patterns of the linear layers and convolutions whose outputs are added to the tokens.
-        heads: the number of heads of each layer.
         sides: of the grid of tokens.
     Raises:
         UsageError: one of another type (C2A006).
@@ -35,11 +34,10 @@ class Parts:
 
     positions: str | None = None
     writers: Sequence[str] = ()
-    heads: int | None = None
     sides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        sizes = (*(self.sides or ()), self.heads or 1) if isinstance(self.sides, Sequence | None) else (None,)
+        sizes = (self.sides or ()) if isinstance(self.sides, Sequence | None) else (None,)
         if (
             not isinstance(self.positions, str | None)
             or isinstance(self.writers, str)
@@ -47,7 +45,6 @@ class Parts:
             or not all(isinstance(pattern, str) for pattern in self.writers)
             or not all(type(size) is int and size > 0 for size in sizes)
             or self.sides == ()
-            or self.heads == 0
         ):
             reason = f"{self} are not names, patterns and positive whole numbers"
             raise UsageError("C2A006", reason, "Pass names as text, and positive whole numbers.")
@@ -56,10 +53,7 @@ class Parts:
 @final
 @dataclass(frozen=True, eq=False)
 class StartLayer:
-    """One attention layer: views of its query and key weights (heads * width, d) and biases, and its heads.
-
-    `values` are its maps to values and to outputs, None where they are not known.
-    """
+    """One attention layer: views of its query and key weights (heads * width, d) and biases, and its heads."""
 
     name: str
     module: nn.Module
@@ -67,26 +61,14 @@ class StartLayer:
     key: Tensor
     biases: tuple[Tensor, ...]
     heads: int
-    values: tuple[Projection, nn.Linear] | None
 
     @property
     def width(self) -> int:
         """Numbers in a query of one head."""
         return len(self.query) // self.heads
 
-    def value_and_output(self) -> tuple[Projection, nn.Linear]:
-        """`values`, where they are needed.
 
-        Raises:
-            UnsupportedError: they are not known (C2A604).
-        """
-        if self.values is None:
-            reason = f"{self.name}: its values and outputs are not linear layers that are known"
-            raise UnsupportedError("C2A604", reason, "Leave values out, or take another network.")
-        return self.values
-
-
-def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLayer]:
+def attending_layers(network: nn.Module) -> dict[str, StartLayer]:
     """The layers whose queries and keys are linear in their tokens, by name.
 
     Raises:
@@ -100,65 +82,15 @@ def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLa
         query, key = (maps[kind].weight.detach() for kind in ("query", "key"))
         biases = tuple(bias.detach() for kind in ("query", "key") if (bias := maps[kind].bias) is not None)
         rows, width = len(query), getattr(module, "head_dim", None)
-        count = heads or head_count(module) or (rows // width if isinstance(width, int) and width > 0 else 0)
-        if not count or rows % count:
+        heads = head_count(module) or (rows // width if isinstance(width, int) and width > 0 else 0)
+        if not heads or rows % heads:
             reason = f"{name}: nothing tells how many heads its {rows} queries are of"
-            raise UsageError("C2A502", reason, "Name it: parts=Parts(heads=...).")
-        layers[name] = StartLayer(name, module, query, key, biases, count, value_and_output(network, name))
+            raise UsageError("C2A502", reason, "Give the layer an attribute num_heads.")
+        layers[name] = StartLayer(name, module, query, key, biases, heads)
     if not layers:
         reason = f"{type(network).__name__} has no layer with queries and keys"
-        raise UsageError("C2A008", reason, "Pass a network with attention, or name its parts with parts=Parts(...).")
+        raise UsageError("C2A008", reason, "Pass a network with attention, or one that names its parts as timm does.")
     return layers
-
-
-def block_of(network: nn.Module, name: str, layers: Mapping[str, StartLayer]) -> str:
-    """The name of the block of an attention layer: the largest module that contains no other, or an item of a list."""
-    while outer := name.rpartition(".")[0]:
-        alone = sum(f"{each}.".startswith(f"{outer}.") for each in layers) == 1
-        if not alone or isinstance(network.get_submodule(outer), nn.ModuleList | nn.Sequential):
-            break
-        name = outer
-    return name
-
-
-def default_writers(
-    network: nn.Module, layers: Mapping[str, StartLayer], order: Sequence[str], width: int
-) -> Iterator[str]:
-    """The modules whose outputs are added to the tokens: embeddings, and in each block two linear layers, the output
-    of the attention and the last one.
-
-    Args:
-        order: names of the modules that make vectors, as they run.
-    """
-    modules = dict(network.named_modules())
-    names = {module: name for name, module in modules.items()}
-    blocks = {layer: f"{block_of(network, name, layers)}." for name, layer in layers.items()}
-    writing = [name for name in dict.fromkeys(order) if width_of(modules[name]) == width]
-    before = [*takewhile(lambda name: not name.startswith(tuple(blocks.values())), order)]
-    before = [name for name in writing if name in before]
-    embeddings = [name for name in before if isinstance(modules[name], nn.Embedding)]
-    yield from (*embeddings, *[name for name in before if name not in embeddings][-1:])
-    for layer, block in blocks.items():
-        output = None if layer.values is None else names[layer.values[1]]
-        others = [name for name in writing if name.startswith(block) and not name.startswith(f"{layer.name}.")]
-        yield from (*([] if output is None else [output]), *[name for name in others if name != output][-1:])
-
-
-def width_of(module: nn.Module) -> int:
-    """The length of the vectors that a module returns."""
-    return module.embedding_dim if isinstance(module, nn.Embedding) else len(module.weight)  # type: ignore[arg-type]
-
-
-def named_writers(network: nn.Module, patterns: Sequence[str]) -> list[str]:
-    """The linear layers, convolutions and embeddings that fit a pattern.
-
-    Raises:
-        UsageError: a pattern fits none (C2A008).
-    """
-    names = [name for name, module in network.named_modules() if isinstance(module, Writer)]
-    selection = Selection.of(patterns)
-    selection.check(names, "linear layer, convolution or embedding")
-    return [name for name in names if patterns and selection.wants(name)]
 
 
 def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> tuple[str, Tensor]:
@@ -194,3 +126,49 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
         "Pass an example_input of as many tokens as its table has rows, name the table with "
         "parts=Parts(positions=...), or take another network.",
     )
+
+
+def writers_of(
+    network: nn.Module, layers: Mapping[str, StartLayer], order: Sequence[str], width: int, patterns: Sequence[str]
+) -> list[str]:
+    """The names of the modules whose outputs are added to the tokens: those that fit a pattern, if there is one.
+
+    Else the embeddings and the last module before the first block, and in each block two linear layers: the output of
+    the attention, and the last one.
+
+    Args:
+        order: names of the modules that make vectors, as they run.
+    Raises:
+        UsageError: a pattern fits no linear layer, convolution or embedding (C2A008).
+    """
+    modules = {name: module for name, module in network.named_modules() if isinstance(module, Writer)}
+    selection = Selection.of(patterns)
+    selection.check([*modules], "linear layer, convolution or embedding")
+    if patterns:
+        return [name for name in modules if selection.wants(name)]
+    writing = [name for name in dict.fromkeys(order) if width_of(modules[name]) == width]
+    blocks = {name: f"{block_of(network, name, layers)}." for name in layers}
+    before = [*takewhile(lambda name: not name.startswith(tuple(blocks.values())), writing)]
+    embeddings = [name for name in before if isinstance(modules[name], nn.Embedding)]
+    writers = [*embeddings, *[name for name in before if name not in embeddings][-1:]]
+    for layer, block in blocks.items():
+        known = value_and_output(network, layer)
+        output = [name for name, module in modules.items() if known and module is known[1]]
+        beside = [name for name in writing if name.startswith(block) and not name.startswith(f"{layer}.")]
+        writers += [*output, *[name for name in beside if name not in output][-1:]]
+    return writers
+
+
+def block_of(network: nn.Module, name: str, layers: Mapping[str, StartLayer]) -> str:
+    """The name of the block of an attention layer: the largest module that contains no other, or an item of a list."""
+    while outer := name.rpartition(".")[0]:
+        alone = sum(f"{each}.".startswith(f"{outer}.") for each in layers) == 1
+        if not alone or isinstance(network.get_submodule(outer), nn.ModuleList | nn.Sequential):
+            break
+        name = outer
+    return name
+
+
+def width_of(module: Writer) -> int:
+    """The length of the vectors that a module returns."""
+    return module.embedding_dim if isinstance(module, nn.Embedding) else len(module.weight)

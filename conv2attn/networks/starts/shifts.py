@@ -7,7 +7,8 @@ For two layers of two heads on 7x7 tokens: `offsets={"layers.0.self_attn": [(0, 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from itertools import product
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from conv2attn.networks.starts.start_report import StartedHead
 from conv2attn.networks.starts.trace import Trial
 
 Offset = tuple[int, ...]
+KernelSize = int | Sequence[int] | Literal["image"]
 ROUNDING = 1e-3
 """Largest rounding error of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
 
@@ -41,6 +43,24 @@ class Shifts:
     sides: tuple[int, ...]
     alpha: float
 
+    @staticmethod
+    def dealt(trial: Trial, sides: tuple[int, ...], kernel_size: KernelSize, alpha: float, seed: int) -> "Shifts":
+        """Heads of the offsets of a kernel: the least used ones first, in random order among equals.
+
+        Raises:
+            UsageError: the kernel does not fit the grid (C2A001, C2A006, C2A007).
+        """
+        offsets = kernel_offsets(kernel_size, sides)
+        generator, times = torch.Generator().manual_seed(seed), dict.fromkeys(offsets, 0)
+        chosen = dict[str, list[Offset]]()
+        for name, layer in trial.layers.items():
+            while len(mine := chosen.setdefault(name, [])) < layer.heads:
+                order = [offsets[index] for index in torch.randperm(len(offsets), generator=generator)]
+                for offset in sorted(order, key=times.__getitem__)[: layer.heads - len(mine)]:
+                    times[offset] += 1
+                    mine.append(offset)
+        return Shifts(trial, chosen, sides, alpha)
+
     @property
     def tokens(self) -> int:
         """Tokens on the grid."""
@@ -52,18 +72,8 @@ class Shifts:
         return zip(self.offsets[layer.name], queries, keys, strict=True)
 
     def run(self, action: Callable[[StartLayer, Tensor], None]) -> None:
-        """Runs the network; before each layer calls `action` with its last tokens in float64, (images, tokens, d).
-
-        Raises:
-            UsageError: they are none, or not finite (C2A009).
-        """
-
-        def before(layer: StartLayer, tokens: Tensor) -> None:
-            here = tokens[:, -self.tokens :].cpu().double()
-            check_finite(layer.name, here)
-            action(layer, here)
-
-        self.trial.run(before)
+        """Runs the network; before each layer calls `action` with its last tokens in float64, (images, tokens, d)."""
+        self.trial.run(lambda layer, tokens: action(layer, tokens[:, -self.tokens :].cpu().double()))
 
     def rows(
         self,
@@ -88,17 +98,13 @@ class Shifts:
             if not isinstance(maps, Tensor) or maps.shape[1] != len(offsets) or maps.shape[-2] < self.tokens:
                 found = f"{maps.shape[1]} of {maps.shape[-2]}" if isinstance(maps, Tensor) else maps.reason
                 reason = f"{name}: its attention is not one of {len(offsets)} heads of {self.tokens} queries ({found})"
-                remedy = (
-                    "Name the number of heads, parts=Parts(heads=...), if another was read, or take another network."
-                )
-                raise UnsupportedError("C2A604", reason, remedy)
+                raise UnsupportedError("C2A604", reason, "Correct its attribute num_heads, or take another network.")
             computed = maps[:images, :, -self.tokens :].cpu().double()
             leading = (max(0, maps.shape[-1] - self.tokens), 0)
             for head, offset in enumerate(offsets):
                 expected = None
                 if scores is not None:
-                    padded = nn.functional.pad(scores(name, offset), leading, value=leading_score)
-                    expected = padded.softmax(-1)
+                    expected = nn.functional.pad(scores(name, offset), leading, value=leading_score).softmax(-1)
                 rows.append(self.row(name, head, computed[:, head], expected))
         return tuple(rows)
 
@@ -127,21 +133,22 @@ class Shifts:
         return StartedHead(name, head, offset, self.alpha, float(mass.mean()), float(quadratic.mean()), bound, peaked)
 
 
-def check_finite(name: str, tokens: Tensor) -> None:
-    """Raises: UsageError: the tokens of a layer are none, or not finite (C2A009)."""
-    if not tokens.numel() or not tokens.isfinite().all():
-        reason = f"{name}: its tokens are not finite, or there are none"
-        raise UsageError("C2A009", reason, "Pass a finite example_input.")
+def kernel_offsets(kernel_size: KernelSize, sides: tuple[int, ...]) -> list[Offset]:
+    """The offsets of a kernel's taps, or all between two tokens of the grid.
 
-
-def dealt(offsets: Sequence[Offset], layers: Mapping[str, StartLayer], seed: int) -> dict[str, list[Offset]]:
-    """The offsets of the heads of each layer: the least used ones first, in random order among equals."""
-    generator, times = torch.Generator().manual_seed(seed), dict.fromkeys(offsets, 0)
-    chosen = dict[str, list[Offset]]()
-    for name, layer in layers.items():
-        while len(mine := chosen.setdefault(name, [])) < layer.heads:
-            order = [offsets[index] for index in torch.randperm(len(offsets), generator=generator)]
-            for offset in sorted(order, key=times.__getitem__)[: layer.heads - len(mine)]:
-                times[offset] += 1
-                mine.append(offset)
-    return chosen
+    Raises:
+        UsageError: a size below 1, or whose taps lie off a grid with these sides (C2A001, C2A006, C2A007).
+    """
+    largest = [2 * side - 1 for side in sides]
+    sizes = largest if kernel_size == "image" else kernel_size
+    sizes = [sizes] * len(sides) if isinstance(sizes, int) else sizes
+    if not isinstance(sizes, Sequence) or not all(type(size) is int for size in sizes):
+        reason = f"kernel_size={kernel_size!r} is not a whole number for each axis"
+        raise UsageError("C2A006", reason, "Pass a positive whole number, or one for each axis.")
+    if len(sizes) != len(sides):
+        reason = f"kernel_size={kernel_size} is not one number for each of {len(sides)} axes"
+        raise UsageError("C2A007", reason, "Pass one number for each axis.")
+    if not all(1 <= size <= most for size, most in zip(sizes, largest, strict=True)):
+        reason = f"kernel_size={kernel_size} does not fit a grid of {'x'.join(map(str, sides))} tokens"
+        raise UsageError("C2A001", reason, f"Pass sizes of at least 1 and at most {'x'.join(map(str, largest))}.")
+    return list(product(*(range(-((size - 1) // 2), size - (size - 1) // 2) for size in sizes)))

@@ -1,10 +1,9 @@
 """A transformer of stock modules whose heads begin as soft shifts: nothing of its code or shapes changes."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -12,31 +11,16 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import check_choice, check_kind, check_network
-from conv2attn.errors import AlphaError, UnsupportedError, UsageError
+from conv2attn.errors import AlphaError, UsageError
 from conv2attn.generators import devices_of, generators_kept
 from conv2attn.networks.copies import evaluating
-from conv2attn.networks.starts import kernel
-from conv2attn.networks.starts.parts import (
-    Parts,
-    StartLayer,
-    attending_layers,
-    default_writers,
-    named_writers,
-    table_of,
-)
-from conv2attn.networks.starts.shifts import Offset, Shifts, check_finite, dealt
+from conv2attn.networks.starts.bias_heads import bias_tables, start_on_biases
+from conv2attn.networks.starts.grid_tokens import check_grid_tokens, check_same_tokens, layers_on_table, token_sides
+from conv2attn.networks.starts.parts import Parts, attending_layers, table_of, writers_of
+from conv2attn.networks.starts.shifts import KernelSize, Shifts
 from conv2attn.networks.starts.start_report import Start
-from conv2attn.networks.starts.start_values import check_convolution, take_values
-from conv2attn.networks.starts.table_heads import bias_tables, start_on_biases, start_on_positions
-from conv2attn.networks.starts.trace import (
-    Trial,
-    check_grid_tokens,
-    check_same_tokens,
-    layers_on_table,
-    start_inputs,
-    token_sides,
-)
-from conv2attn.networks.starts.wave_heads import silence, start_on_waves, write_waves
+from conv2attn.networks.starts.trace import Trial, start_inputs
+from conv2attn.networks.starts.wave_heads import silence, start_on_waves, waves_of, write_waves
 
 HARDEST = 128.0
 """The largest alpha: there heads are one-hot in float32, and queries and keys have no gradient."""
@@ -46,12 +30,11 @@ HARDEST = 128.0
 def start_at_convolution(
     network: nn.Module,
     *,
-    kernel_size: int | Sequence[int] | Literal["image"] = 3,
+    kernel_size: KernelSize = 3,
     alpha: float = 2.0,
     seed: int = 0,
-    positions: Literal["waves", "given"] = "waves",
     content: Literal["silent", "drawn"] = "silent",
-    values: nn.Module | Literal["kept", "blind"] = "kept",
+    values: Literal["kept", "blind"] = "kept",
     draw: Literal["kept", "torch"] = "kept",
     example_input: Any = None,
     parts: Parts | None = None,
@@ -72,17 +55,12 @@ def start_at_convolution(
             "image" takes all offsets between two tokens of the grid.
         alpha: sharpness, in inverse squared tokens.
         seed: of the order in which heads take offsets.
-        positions: "waves" replaces the table; "given" keeps it, and what writes to tokens, and fits queries and keys to
-            it by least squares: exact on positions of full row rank, but ill-conditioned where rows are nearly
-            dependent, as those of sine-cosine tables, and such heads read content too.
         content: "silent" lets queries and keys begin with the waves alone; "drawn" leaves what they read of the other
             channels, so that attention at the offset depends on the tokens, and the bound is measured on the input.
-        values: "blind" lets values begin without the waves; "kept" leaves them; a convolution gives the taps that
-            values and outputs begin as, in each layer and for the channels that hold content, instead of
-            `kernel_size`.
+        values: "blind" lets values begin without the waves; "kept" leaves them.
         draw: "torch" first draws linear layers and attention as torch does, by their widths.
-        example_input: what the network is called with, or the size of an image, (channels, *sides); noise of the size
-            that its table of positions tells by default.
+        example_input: what the network is called with, or the size of an image, (channels, *sides); by default the size
+            that the network tells. Of a size, two images of noise.
         parts: names of the parts of a network of one's own.
     Returns:
         A row for each head, with its attention at the offset as computed on tokens of noise.
@@ -109,81 +87,45 @@ def start_at_convolution(
     if type(seed) is not int or not 0 <= seed < 2**63:
         reason = f"seed={seed!r} is not a whole number from 0 to 2^63 - 1"
         raise UsageError("C2A001", reason, "Pass a whole number within these limits.")
-    check_choice(positions, "positions", ("waves", "given"))
     check_choice(content, "content", ("silent", "drawn"))
+    check_choice(values, "values", ("kept", "blind"))
     check_choice(draw, "draw", ("kept", "torch"))
-    if not isinstance(values, nn.Module) and values not in ("kept", "blind"):
-        reason = f"values={values!r} is not 'kept', 'blind' or a convolution"
-        raise UsageError("C2A002", reason, "Pass one of them.")
     check_kind(parts, "parts", Parts | None, "Pass conv2attn.networks.starts.Parts(...).")
     check_network(network)
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
     parts, alpha = parts or Parts(), float(alpha)
-
-    def shifts_on(sides: tuple[int, ...], kernel_size: Any) -> Shifts:
-        return Shifts(trial, dealt(kernel_offsets(kernel_size, sides), trial.layers, seed), sides, alpha)
-
     with restored_on_failure(network):
         if draw == "torch":
             draw_as_torch(network, seed)
-        trial = Trial(network, attending_layers(network, parts.heads), start_inputs(network, example_input))
+        trial = Trial(network, attending_layers(network), start_inputs(network, example_input))
         trace = trial.trace()
-        tables = bias_tables(network, trial.layers)
-        if (content, values) != ("silent", "kept") and (tables or positions == "given"):
-            reason = "values='blind' or of a convolution, and content='drawn', need positions='waves'"
-            raise UsageError("C2A004", f"{reason} and a table of positions", "Pass that, or leave them out.")
-        if tables:
+        if tables := bias_tables(network, trial.layers):
+            if (content, values) != ("silent", "kept"):
+                reason = "values='blind' and content='drawn' need a table of positions"
+                raise UsageError("C2A004", reason, "Take a network that has one, or leave them out.")
             without = sorted({*trial.layers} - {*tables})
             notes = tuple(f"{name} is left alone: it has no table of biases" for name in without)
             trial = replace(trial, layers={name: trial.layers[name] for name in tables})
             window = tuple(next(iter(tables.values())).window_size)
-            return Start(start_on_biases(shifts_on(window, kernel_size), tables), notes=notes)
+            shifts = Shifts.dealt(trial, window, kernel_size, alpha, seed)
+            return Start(start_on_biases(shifts, tables), notes=notes)
         check_same_tokens(trial, trace)
         layers, notes = layers_on_table(trial, trace)
         trial = replace(trial, layers=layers)
-        first = next(iter(layers))
-        tokens, width = trace.tokens[first].shape[1:]
+        tokens, width = trace.tokens[next(iter(layers))].shape[1:]
         table_name, table = table_of(network, parts.positions, tokens, width)
-        check_finite(first, trace.tokens[first])
         sides = token_sides(trial, len(table), tokens, parts.sides)
         check_grid_tokens(trial, trace, math.prod(sides))
-        if positions == "given":
-            rows, residuals = start_on_positions(shifts_on(sides, kernel_size))
-            return Start(rows, notes=notes + residuals)
+        shifts = Shifts.dealt(trial, sides, kernel_size, alpha, seed)
         count = waves_of(layers, sides, alpha, width)
         channels = 2 * len(sides) * count
-        if isinstance(values, nn.Module):
-            kernel_size = check_convolution(values, width - channels, len(sides))
-        shifts = shifts_on(sides, kernel_size)
-        if isinstance(values, nn.Module):
-            take_values(shifts, kernel_offsets(kernel_size, sides), values)
-        writers = named_writers(network, parts.writers) or [*default_writers(network, layers, trace.order, width)]
+        writers = writers_of(network, layers, trace.order, width, parts.writers)
         writers = [name for name in writers if not table_name.startswith(f"{name}.")]
         for name in writers:
             silence(network.get_submodule(name), channels)
         waves = write_waves(shifts, table, count, tokens > shifts.tokens)
-        if values == "blind":
-            for layer in layers.values():
-                layer.value_and_output()[0].weight.data[:, :channels] = 0
-        rows = start_on_waves(shifts, waves, count, content == "drawn")
+        rows = start_on_waves(shifts, waves, count, content == "drawn", values == "blind")
         return Start(rows, channels, count, tuple(writers), notes)
-
-
-def waves_of(layers: Mapping[str, StartLayer], sides: tuple[int, ...], alpha: float, width: int) -> int:
-    """The waves of each axis, as many as the narrowest heads can read.
-
-    Raises:
-        UnsupportedError: heads are too narrow, or tokens (C2A604).
-    """
-    narrowest = min(layers.values(), key=lambda layer: layer.width)
-    if narrowest.width < 2 * len(sides):
-        reason = f"{narrowest.name}: heads of {narrowest.width} numbers are narrower than {2 * len(sides)}"
-        raise UnsupportedError("C2A604", reason, "Take fewer heads.")
-    count = kernel.fitting_count(sides, alpha, min(narrowest.width, width // 2))
-    if (channels := 2 * len(sides) * count) >= width:
-        reason = f"{channels} position channels leave none of {width} to content"
-        raise UnsupportedError("C2A604", reason, "Take a wider network, or fewer waves.")
-    return count
 
 
 def draw_as_torch(network: nn.Module, seed: int) -> None:
@@ -240,24 +182,3 @@ def restored_on_failure(network: nn.Module) -> Iterator[None]:
         except BaseException:
             restore()
             raise
-
-
-def kernel_offsets(kernel_size: int | Sequence[int] | Literal["image"], sides: tuple[int, ...]) -> list[Offset]:
-    """The offsets of a kernel's taps, or all between two tokens of the grid.
-
-    Raises:
-        UsageError: a size below 1, or whose taps lie off a grid with these sides (C2A001, C2A006, C2A007).
-    """
-    largest = [2 * side - 1 for side in sides]
-    sizes = largest if kernel_size == "image" else kernel_size
-    sizes = [sizes] * len(sides) if isinstance(sizes, int) else sizes
-    if not isinstance(sizes, Sequence) or not all(type(size) is int for size in sizes):
-        reason = f"kernel_size={kernel_size!r} is not a whole number for each axis"
-        raise UsageError("C2A006", reason, "Pass a positive whole number, or one for each axis.")
-    if len(sizes) != len(sides):
-        reason = f"kernel_size={kernel_size} is not one number for each of {len(sides)} axes"
-        raise UsageError("C2A007", reason, "Pass one number for each axis.")
-    if not all(1 <= size <= most for size, most in zip(sizes, largest, strict=True)):
-        reason = f"kernel_size={kernel_size} does not fit a grid of {'x'.join(map(str, sides))} tokens"
-        raise UsageError("C2A001", reason, f"Pass sizes of at least 1 and at most {'x'.join(map(str, largest))}.")
-    return list(product(*(range(-((size - 1) // 2), size - (size - 1) // 2) for size in sizes)))

@@ -5,6 +5,7 @@ a token hold the waves alone, and the other 56 its content.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from conv2attn.networks.starts import kernel
 from conv2attn.networks.starts.parts import StartLayer
 from conv2attn.networks.starts.shifts import Offset, Shifts
 from conv2attn.networks.starts.start_report import StartedHead
+from conv2attn.networks.values import projections_of
 
 SHARE = 2 / 3
 """The share of the waves in the squared norm of the first layer's tokens. With a smaller share, changes in the norm of
@@ -21,6 +23,32 @@ content blur the heads; with a larger one, a layer norm leaves little content. C
 Fashion-MNIST among 0.3, 2/3, 0.9."""
 WRITTEN = 1e-3
 """The share of position channels that may come from elsewhere: rounding; content is at least a hundred times that."""
+
+
+def waves_of(layers: Mapping[str, StartLayer], sides: tuple[int, ...], alpha: float, width: int) -> int:
+    """The waves of each axis, as many as the narrowest heads can read.
+
+    Raises:
+        UnsupportedError: heads are too narrow, or tokens (C2A604).
+    """
+    narrowest = min(layers.values(), key=lambda layer: layer.width)
+    if narrowest.width < 2 * len(sides):
+        reason = f"{narrowest.name}: heads of {narrowest.width} numbers are narrower than {2 * len(sides)}"
+        raise UnsupportedError("C2A604", reason, "Take fewer heads.")
+    count = kernel.fitting_count(sides, alpha, min(narrowest.width, width // 2))
+    if (channels := 2 * len(sides) * count) >= width:
+        reason = f"{channels} position channels leave none of {width} to content"
+        raise UnsupportedError("C2A604", reason, "Take a wider network, or fewer waves.")
+    return count
+
+
+def silence(module: Any, channels: int) -> None:
+    """Zeroes what a module writes into the first channels, and centres what it writes into the others."""
+    weight = module.weight.detach()
+    weight = weight.T if isinstance(module, nn.Embedding) else weight
+    for part in (weight, *([] if getattr(module, "bias", None) is None else [module.bias.detach()])):
+        part[:channels] = 0
+        part[channels:] -= part[channels:].mean(0)
 
 
 def write_waves(shifts: Shifts, table: Tensor, count: int, leading: bool) -> Tensor:
@@ -54,28 +82,20 @@ def write_positions(network: nn.Module, table: Tensor, waves: Tensor, leading: b
             rows[..., channels:] -= rows[..., channels:].mean(-1, keepdim=True)
 
 
-def silence(module: Any, channels: int) -> None:
-    """Zeroes what a module writes into the first channels, and centres what it writes into the others."""
-    weight = module.weight.detach()
-    weight = weight.T if isinstance(module, nn.Embedding) else weight
-    for part in (weight, *([] if getattr(module, "bias", None) is None else [module.bias.detach()])):
-        part[:channels] = 0
-        part[channels:] -= part[channels:].mean(0)
-
-
 def scale_of(tokens: Tensor, waves: Tensor) -> Tensor:
     """The amplitude of the waves in the position channels of each token, (images, tokens)."""
     return (tokens * waves).sum(-1) / waves.square().sum(-1)
 
 
-def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool) -> tuple[StartedHead, ...]:
-    """Sets queries and keys to read the waves, layer by layer; with `content` they read the other channels as drawn.
+def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool, blind: bool) -> tuple[StartedHead, ...]:
+    """Sets queries and keys to read the waves, layer by layer.
 
-    Returns:
-        A row for each head; with content its bound is measured on the inputs.
+    Args:
+        content: they read the other channels as drawn; the bound of a row is then measured on the inputs.
+        blind: values read nothing of the waves.
     Raises:
-        UnsupportedError: a layer's position channels hold something else than scaled waves, or a head attends elsewhere
-            than its queries and keys say (C2A604).
+        UnsupportedError: a layer's position channels hold something else than scaled waves, a head attends elsewhere
+            than its queries and keys say, or values to be blind are no linear layer (C2A604).
     """
     scales = dict[str, Tensor]()  # by which the waves of each token are scaled, (images, tokens), over their mean
     channels = waves.shape[1]
@@ -87,9 +107,8 @@ def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool) -> 
         strange = float((here - scale[..., None] * waves).norm() / here.norm())
         if not strange <= WRITTEN or not scale.min() > 0:
             reason = f"{layer.name}: {strange:.0%} of its position channels is not positions"
-            raise UnsupportedError(
-                "C2A604", reason, "Name the parts that write positions with parts=Parts(writers=[...])."
-            )
+            remedy = "Name the parts that write positions with parts=Parts(writers=[...])."
+            raise UnsupportedError("C2A604", reason, remedy)
         mean = float(scale.mean())
         scales[layer.name] = scale / mean
         gain = layer.width**0.25 / (mean * size)
@@ -100,8 +119,14 @@ def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool) -> 
             query, key = kernel.readers(shifts.sides, count, offset, shifts.alpha)
             query_rows[:, columns] = 0
             query_rows[:channels, :channels] = (gain * query).to(query_rows)
-            key_rows[:channels, columns] = 0
+            key_rows[:channels, columns] = 0  # further rows stay as drawn, and give those of queries a gradient
             key_rows[:channels, :channels] = (gain * key).to(key_rows)
+        if blind:
+            maps = projections_of(layer.module)
+            if "value" not in maps:
+                reason = f"{layer.name}: its values are not a linear layer that is known"
+                raise UnsupportedError("C2A604", reason, "Leave values out, or take another network.")
+            maps["value"].weight.detach()[:, :channels] = 0
 
     def scores(name: str, offset: Offset) -> Tensor:
         norm_factors = scales[name][:, :, None] * scales[name][:, None]

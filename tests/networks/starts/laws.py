@@ -172,9 +172,6 @@ def test_options_that_do_not_go_together_are_refused():
     ):
         with pytest.raises(UsageError, match=words):
             conv2attn.start_at_convolution(vit(layers=1), **options)
-    for options in ({"content": "drawn"}, {"values": "blind"}):
-        with pytest.raises(UsageError, match="C2A004 values='blind' or of a convolution, and content='drawn'"):
-            conv2attn.start_at_convolution(vit(layers=1), positions="given", **options)
 
 
 def test_heads_finds_planted_shifts():
@@ -278,54 +275,6 @@ def test_it_learns_compiled_mixed_and_in_processes(process_group):
     nn.parallel.DistributedDataParallel(network)(images).sum().backward()
 
 
-def test_positions_that_are_kept_are_fitted_where_they_can_tell_tokens_apart():
-    network = vit(layers=1)
-    before = network.positions.detach().clone()
-    with torch.no_grad():
-        network.embed.weight.zero_()  # no content: tokens are positions
-        network.embed.bias.zero_()
-        network.positions.copy_(before := torch.randn_like(before))
-    start = conv2attn.start_at_convolution(network, positions="given", alpha=1.0, parts=Parts(sides=(7, 7)))
-    assert torch.equal(network.positions, before)
-    assert all(row.mass == pytest.approx(row.quadratic, abs=1e-4) for row in start.heads)
-    assert "off by" in start.notes[0]
-    poor = vit(layers=1, width=32, heads=2)
-    residual = float(conv2attn.start_at_convolution(poor, positions="given").notes[0].split()[-1])
-    assert residual > 1e-3  # 49 tokens, 32 numbers
-
-
-@torch.no_grad()
-def test_values_begin_as_the_taps_of_a_convolution():
-    network = vit(side=16, width=80, heads=10, layers=1)
-    plain = conv2attn.start_at_convolution(copy.deepcopy(network))
-    content = 80 - plain.channels
-    conv = nn.Conv2d(content, content, 3)
-    left, right = torch.randn(2, content, 8, 9)
-    conv.weight.copy_(torch.einsum("orp,irp->oip", left, right).unflatten(2, (3, 3)))  # every tap has rank 8
-    start = conv2attn.start_at_convolution(network, values=conv)
-    calls, images = {}, torch.randn(2, 1, 16, 16)
-    layer = network.layers[0].self_attn
-    layer.register_forward_hook(lambda _, arguments, result: calls.update(tokens=arguments[0], output=result[0]))
-    (attention,) = conv2attn.capture(network.train(), images).values()
-    tokens, content_tokens = calls["tokens"], calls["tokens"][..., plain.channels :]
-    heads, taps = [row.offset for row in start.heads], conv.weight.flatten(2).permute(2, 0, 1)
-    offsets = list(itertools.product((-1, 0, 1), repeat=2))
-    mixed = sum(attention[:, heads.index(c)] @ content_tokens @ tap.T for c, tap in zip(offsets, taps, strict=True))
-    kept = conv.bias - conv.bias.mean() + mixed - mixed.mean(-1, keepdim=True)  # outputs are centred
-    torch.testing.assert_close(calls["output"][..., plain.channels :], kept, rtol=1e-3, atol=1e-4)
-    assert calls["output"][..., : plain.channels].abs().max() == 0
-    assert tokens.shape == (2, 16, 80)
-    with pytest.raises(UsageError, match="stride or dilation"):
-        conv2attn.start_at_convolution(network, values=nn.Conv2d(content, content, 3, dilation=2))
-    full = nn.Conv2d(content, content, 3)
-    with pytest.raises(UnsupportedError, match="has rank"):
-        conv2attn.start_at_convolution(vit(side=16, width=80, heads=10, layers=1), values=full)
-    with pytest.raises(UsageError, match=f"and {content} hold content"):
-        conv2attn.start_at_convolution(network, values=nn.Conv2d(80, 80, 3))
-    with pytest.raises(UsageError, match="no convolution of 2 axes"):
-        conv2attn.start_at_convolution(network, values=nn.Linear(80, 80))
-
-
 def test_tokens_behind_the_grid_are_refused():
     class Behind(Own):
         def forward(self, patches):
@@ -337,6 +286,37 @@ def test_tokens_behind_the_grid_are_refused():
     torch.manual_seed(0)
     with pytest.raises(UnsupportedError, match="1 of its last 54 tokens do not depend on the images"):
         conv2attn.start_at_convolution(Behind(), example_input=torch.randn(3, 54, 12), parts=PARTS)
+
+
+class TwoHeads(nn.Module):
+    """Attention of two heads on tokens first, which says that it has another number, or says nothing."""
+
+    batch_first = False
+
+    def __init__(self, width, **said):
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        for name, number in said.items():
+            setattr(self, name, number)
+
+    def forward(self, tokens, *_, **__):
+        query, key, value = self.qkv(tokens.transpose(0, 1)).unflatten(-1, (3, 2, -1)).movedim(-3, 0).transpose(-2, -3)
+        attended = nn.functional.scaled_dot_product_attention(query, key, value)
+        return self.proj(attended.movedim(2, 0).flatten(2)), None
+
+
+def test_the_number_of_heads_is_the_layers_own_and_is_checked():
+    def start(**said):
+        network, arguments = own()
+        for block in network.blocks:
+            block.self_attn = TwoHeads(48, **said)
+        return conv2attn.start_at_convolution(network, **arguments)
+
+    assert len(start(num_heads=2).heads) == len(start(head_dim=24).heads) == 4
+    with pytest.raises(UsageError, match=r"C2A502 .*how many heads its 48 queries are of\. Give the layer"):
+        start()
+    with pytest.raises(UnsupportedError, match=r"not one of 4 heads of 54 queries \(2 of 55\)"):
+        start(num_heads=4)
 
 
 def test_unsupported_models_are_refused_and_unchanged():
@@ -376,14 +356,11 @@ def test_unsupported_models_are_refused_and_unchanged():
         ({"example_input": (1, -28, 28)}, "has a side below 1"),
         ({"example_input": torch.zeros(0, 1, 28, 28)}, "or there are none"),
         ({"alpha": "2"}, "alpha='2' is not"),
-        ({"positions": "x"}, "positions='x' is not one of waves, given"),
         ({"example_input": torch.randn(1, 3, 28, 28)}, "does not run on images of 1x3x28x28"),
         ({"example_input": torch.full((1, 1, 28, 28), math.nan)}, "are not finite"),
     ):
         with pytest.raises(UsageError, match=message):
             conv2attn.start_at_convolution(vit(), **arguments)
-    with pytest.raises(UnsupportedError, match=r"not one of 4 heads of 49 queries \(8 of 49\)"):
-        conv2attn.start_at_convolution(vit(), parts=Parts(heads=4))
     with torch.inference_mode():
         inferring = vit()
     repeated = vit()
@@ -397,7 +374,7 @@ def test_unsupported_models_are_refused_and_unchanged():
     ):
         with pytest.raises(UsageError, match=message):
             conv2attn.start_at_convolution(network)
-    for wrong in ({"positions": 3}, {"writers": "embed"}, {"heads": 2.0}, {"sides": 7}, {"sides": ()}):
+    for wrong in ({"positions": 3}, {"writers": "embed"}, {"sides": 7}, {"sides": (2.0,)}, {"sides": ()}):
         with pytest.raises(UsageError, match="are not names, patterns and positive"):
             Parts(**wrong)
     twice = vit(layers=2)

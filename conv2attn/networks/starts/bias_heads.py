@@ -1,4 +1,4 @@
-"""Heads that begin as shifts by a table that stays or that each layer adds: of positions, or of relative biases.
+"""Heads that begin as shifts by tables of biases, which each layer adds to its scores.
 
 Swin's `relative_position_bias_table` for windows of 7x7 tokens has 169 rows, one per displacement key - query from
 (6, 6) to (-6, -6), and a column per head. BEiT's has three more rows: a class token as query, as key, and as both.
@@ -20,49 +20,6 @@ from conv2attn.networks.starts.start_report import StartedHead
 TABLE = "relative_position_bias_table"
 CLASS = -10.0
 """The score of a class token for a query whose target has 0: less than 1e-4 of its attention if that is on the grid."""
-
-
-def start_on_positions(shifts: Shifts) -> tuple[tuple[StartedHead, ...], tuple[str, ...]]:
-    """Sets queries and keys so that `q . k` is nearest to `-alpha |k - q - offset|^2` on the mean tokens of noise.
-
-    Keys give `(k, |k|^2)` and queries `(2 alpha (q + offset), -alpha)`: axes + 1 numbers of each head. Where the mean
-    tokens have full row rank both are met exactly; content that arrives with them is read as well.
-
-    Returns:
-        A row for each head, with a bound that is measured, and for each layer a sentence with the largest error of such
-        a score on the mean tokens, as a share of their spread.
-    Raises:
-        UnsupportedError: heads narrower than axes + 1 (C2A604).
-    """
-    notes, alpha = list[str](), shifts.alpha
-    positions = kernel.grid_of(shifts.sides).key_coordinates().double()
-    positions = positions - positions.mean(0)
-    keys = torch.cat([positions, positions.square().sum(1, keepdim=True)], 1)
-
-    def fit(layer: StartLayer, tokens: Tensor) -> None:
-        if layer.width < keys.shape[1]:
-            reason = f"{layer.name}: heads of {layer.width} numbers are narrower than {keys.shape[1]}"
-            raise UnsupportedError("C2A604", reason, "Take fewer heads.")
-        mean, root, worst = tokens.mean(0), layer.width**0.25, 0.0
-        for bias in layer.biases:
-            bias.zero_()
-        for offset, query_rows, key_rows in shifts.heads(layer):
-            shifted = positions + torch.tensor(offset)
-            queries = torch.cat([2 * alpha * shifted, torch.full_like(shifted[:, :1], -alpha)], 1)
-            balance = (queries.norm() / keys.norm()).sqrt()
-            wanted = (root * queries / balance, root * keys * balance)
-            query, key = (torch.linalg.lstsq(mean, each, driver="gelsd").solution for each in wanted)
-            for rows, solution in ((query_rows, query), (key_rows, key)):
-                rows.zero_()
-                rows[: keys.shape[1]] = solution.T.to(rows)
-            scores = queries @ keys.T
-            error = (mean @ query) @ (mean @ key).T / root**2 - scores
-            error = error - error.mean(1, keepdim=True)  # a softmax does not see what depends on the query alone
-            worst = max(worst, float(error.abs().max() / scores.std()))
-        notes.append(f"{layer.name}: scores on mean tokens are off by {worst:.2g}")
-
-    shifts.run(fit)
-    return shifts.rows(), tuple(notes)
 
 
 def bias_tables(network: nn.Module, layers: Mapping[str, StartLayer]) -> dict[str, Any]:
