@@ -33,6 +33,7 @@ def encoding_for(family, heads, sides, generator, alpha=0.3):
             return Encoding.of(family, heads, tuple(side + 2 for side in sides), 2).double()
         case "sinusoidal":
             return Encoding.of(family, heads, axes, 2).double()
+    raise AssertionError(f"say here how heads of the family {family} are drawn")
 
 
 @st.composite
