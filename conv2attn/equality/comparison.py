@@ -33,7 +33,8 @@ from conv2attn.equality.results import (
 )
 from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.runs import Runs, run_both
-from conv2attn.equality.twins import Lockstep, hooks_on_all_modules, is_layer, modules_outside_layers
+from conv2attn.equality.twins import Lockstep
+from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered

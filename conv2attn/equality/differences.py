@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conv2attn.equality.bits import same_bits
 from conv2attn.equality.calls import Returned
-from conv2attn.equality.twins import same_bits
 
 BESIDE = ("the first network with its layers", "the second network")
 

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.equality.layers import own, softened_module, with_weights
 from conv2attn.equality.rows import LayerPair
-from conv2attn.equality.twins import attending, is_layer, modules_outside_layers
+from conv2attn.equality.walked_modules import attending, is_layer, modules_outside_layers
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import Convolution

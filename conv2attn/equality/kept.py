@@ -21,7 +21,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, fx, nn
 
-from conv2attn.equality.twins import ATOMS, BUILT_IN, OF_CONVERSION, OF_GRAPHS, TYPES, WITHOUT_STATE, same_bits
+from conv2attn.equality.bits import same_bits
+from conv2attn.equality.twins import ATOMS, BUILT_IN, TYPES, WITHOUT_STATE
+from conv2attn.equality.walked_modules import OF_CONVERSION, OF_GRAPHS
 
 FIXED = (*ATOMS, *TYPES, float, complex, re.Pattern, Enum)
 NOTES_OF_GRAPHS = (*OF_CONVERSION, *OF_GRAPHS)

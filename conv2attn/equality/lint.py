@@ -16,7 +16,7 @@ from typing import Any, final
 
 from torch import nn
 
-from conv2attn.equality.twins import is_layer, modules_outside_layers
+from conv2attn.equality.walked_modules import is_layer, modules_outside_layers
 
 OF_A_LAYER = ("isinstance", "type", "hasattr", "getattr", "vars", "dir", "id", "repr", "str")
 OF_ALL_INSIDE = ("modules", "parameters", "buffers", "state_dict", "extra_repr")

@@ -29,7 +29,7 @@ from conv2attn.equality.outputs import (
 )
 from conv2attn.equality.results import WHOLE_NETWORK, Counterexample, Finding, Gap, refuted, undecided
 from conv2attn.equality.running_error import Ball, NoRule, running
-from conv2attn.equality.twins import modules_outside_layers
+from conv2attn.equality.walked_modules import modules_outside_layers
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.networks.copies import copy_network, move
 from conv2attn.networks.specimens import Inputs

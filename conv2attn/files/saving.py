@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.arguments import check_kind, check_network, first_weight, is_size, renamed
-from conv2attn.equality.twins import Lockstep, same_bits
+from conv2attn.equality.bits import same_bits
+from conv2attn.equality.twins import Lockstep
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files.atomic_files import replacing, write_torch
 from conv2attn.files.chains import chain_of
