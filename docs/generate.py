@@ -29,7 +29,7 @@ from conv2attn.errors import ERROR_RULES
 from conv2attn.files.contents import READERS
 from conv2attn.files.kinds import FOLDER, KINDS
 from conv2attn.lab.starts import Starts
-from conv2attn.lab.starts.table import digest_of, draw_start_curves
+from conv2attn.lab.starts.curves import digest_of, draw_start_curves
 from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 from conv2attn.span.graded_facts.fact_table import facts_defined

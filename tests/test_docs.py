@@ -15,7 +15,7 @@ import pytest
 import conv2attn
 from conv2attn.lab.run_rows import read_rows
 from conv2attn.lab.starts import START_COLUMNS, Starts
-from conv2attn.lab.starts.table import digest_of
+from conv2attn.lab.starts.curves import digest_of
 from conv2attn.layers.attention import ENGINES
 from conv2attn.networks.positions import position_rules
 

@@ -239,7 +239,6 @@ CALLS = {
     "reproduce tables --run quadratic": "C2A006 --run 'quadratic' is not MODEL=FOLDER",
     "reproduce tables --run quadratic=nothing": "C2A301 nothing is not a folder. Pass the folder of a run",
     "reproduce tables --run nothing=empty": "C2A002 'nothing' is no model of the tables",
-    "reproduce starts new.csv --part 3/2": "C2A006 --part '3/2' is not one of several shares",
     "reproduce starts new.csv --data cifar": "C2A002 --data cifar is not one of fashion-mnist, digits,",
     "reproduce starts notes.txt --show": "C2A303 notes.txt is not a table",
     "reproduce starts missing.csv --show": "C2A301 missing.csv does not exist",

@@ -296,29 +296,14 @@ def experiments(output: str | None, device: str, showing: Showing, **arguments: 
     showing.finish(tables)
 
 
-def parse_share(text: str) -> tuple[int, int]:
-    """`2/3` as the share, counted from 0, and the number of shares; a ValueError otherwise."""
-    share, shares = map(int, text.split("/"))
-    if not 1 <= share <= shares:
-        raise ValueError(text)
-    return share - 1, shares
-
-
 @reproduce.command(cls=Command, example="conv2attn reproduce starts starts.csv")
 @click.argument("table", type=click.Path())
-@click.option(
-    "--part",
-    type=Parsed("one of several shares", parse_share, "--part 1/2"),
-    default="1/1",
-    metavar="K/N",
-    help="Do the k-th of n shares of the runs, such as 1/2.",
-)
 @click.option(
     "--data", metavar="NAME", help="Do only the runs whose column `data` is NAME, such as fashion-mnist/timm."
 )
 @click.option("--show", is_flag=True, help="Only show the rows that are there.")
 @reporting
-def starts(table: str, part: tuple[int, int], data: str | None, show: bool, showing: Showing) -> None:
+def starts(table: str, data: str | None, show: bool, showing: Showing) -> None:
     """Train the runs of the experiment on starts that TABLE, a CSV file, lacks.
 
     Each run appends its row as it ends; a restart skips what is there.
@@ -331,4 +316,4 @@ def starts(table: str, part: tuple[int, int], data: str | None, show: bool, show
         check_readable(table)
         showing.finish(Starts.read(Path(table)))
     torch.set_num_threads(1)
-    showing.finish(complete_starts(Path(table), showing.say, *part, data))
+    showing.finish(complete_starts(Path(table), showing.say, data))

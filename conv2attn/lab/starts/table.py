@@ -1,17 +1,13 @@
-"""The table of the experiment on starts: a file of rows, one per run, which grows as runs end; and its curves."""
+"""The table of the experiment on starts: a file of rows, one per run, which grows as runs end."""
 
-import hashlib
-import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, final
+from typing import ClassVar, Self, final
 
 from conv2attn.errors import UsageError
-from conv2attn.extras import optional
-from conv2attn.lab.figures.drawing import draw_curve
 from conv2attn.lab.run_rows import RunRow, add_row, mean_and_error, read_rows
 from conv2attn.lab.starts.runs import CURVE, RunKey, run_start
 from conv2attn.lab.starts.starts_plan import (
@@ -25,9 +21,6 @@ from conv2attn.lab.starts.starts_plan import (
     TrainingSize,
 )
 from conv2attn.report import Cell, Document, Notes, Report, Table, document
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MEANINGS = {
     "data": "data set; /timm: by timm's vision transformer of three sizes, a class token, patches of 2x2",
@@ -49,8 +42,12 @@ MEANINGS = {
 }
 """The columns of the table."""
 START_COLUMNS = tuple(MEANINGS)
-ACROSS = 4
-"""Panels of curves side by side."""
+TABLE_NOTES = (
+    "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
+    "shifts: heads with a quarter of their attention at one displacement, before > after training.",
+    "kept: planted heads that attend most at their offset after training.",
+)
+OVER = tuple(f"over {anchor}" for anchor in ANCHORS)
 
 
 def rate_keys(data: str) -> list[RunKey]:
@@ -66,38 +63,29 @@ def accuracies_of(rows: Sequence[RunRow]) -> dict[tuple[str, ...], float]:
     return {tuple(row[name] for name in RunKey.__dataclass_fields__): float(row["accuracy"]) for row in rows}
 
 
-def best_rate(rows: Sequence[RunRow], data: str, arm: str) -> float | None:
-    """The rate of an arm with the highest accuracy on the validation split; None while one is missing."""
-    keys = [key for key in rate_keys(data) if key.arm == arm]
-    accuracies = accuracies_of(rows)
-    if any(key.text not in accuracies for key in keys):
-        return None
-    return max(keys, key=lambda key: accuracies[key.text]).rate
+def missing_runs(rows: Sequence[RunRow], data: str | None = None) -> Iterator[RunKey]:
+    """The runs that are still to be done, in the order of the plan, on the data of one name or on all.
 
-
-def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1, data: str | None = None) -> Iterator[RunKey]:
-    """The runs that are still to be done, in the order of the plan, as far as rates are known; of every parts-th arm,
-    from the part-th on, and on the data of one name or on all.
+    An arm is run on the validation split first, and then by the rate that was best there.
     """
     done = accuracies_of(rows)
-    for size in TRAINING_SIZES:
-        if data in (None, size.data):
-            arms = [arm for arm in size.arms if START_ARMS.index(arm) % parts == part]
-            rates = {arm: best_rate(rows, size.data, arm) for arm in arms}
-            keys = [key for key in rate_keys(size.data) if rates.get(key.arm, 0.0) is None]
-            for seed, (arm, rate) in product(size.seeds, rates.items()):
-                if rate is not None:
-                    keys.append(RunKey(size.data, size.images, size.epochs, arm, rate, seed))
-            yield from (key for key in keys if key.text not in done)
+    for size in (size for size in TRAINING_SIZES if data in (None, size.data)):
+        keys, best = list[RunKey](), dict[str, float]()
+        for arm in size.arms:
+            tried = [key for key in rate_keys(size.data) if key.arm == arm]
+            if all(key.text in done for key in tried):
+                best[arm] = max(tried, key=lambda key: done[key.text]).rate
+            else:
+                keys += tried
+        for seed, (arm, rate) in product(size.seeds, best.items()):
+            keys.append(RunKey(size.data, size.images, size.epochs, arm, rate, seed))
+        yield from (key for key in keys if key.text not in done)
 
 
-def complete_starts(
-    path: Path, report: Callable[[str], None], part: int = 0, parts: int = 1, data: str | None = None
-) -> "Starts":
+def complete_starts(path: Path, report: Callable[[str], None], data: str | None = None) -> "Starts":
     """Makes the missing runs, and appends each row as it ends; a restart continues.
 
     Args:
-        part, parts: processes may share the work by arms.
         data: a name of the column `data`, to do only its runs.
     Raises:
         UsageError: the name is unknown (C2A002).
@@ -105,7 +93,7 @@ def complete_starts(
     if data not in (None, *TASKS):
         reason = f"--data {data} is not one of {', '.join(TASKS)}"
         raise UsageError("C2A002", reason, "Pass one of them, or leave --data out.")
-    while (key := next(missing_runs(read_rows(path, START_COLUMNS), part, parts, data), None)) is not None:
+    while (key := next(missing_runs(read_rows(path, START_COLUMNS), data), None)) is not None:
         row = run_start(key)
         add_row(path, START_COLUMNS, row)
         report(" ".join((*key.text, f"{row['accuracy']:.4f}", f"{row['seconds']} s")))
@@ -179,14 +167,6 @@ def _(starts: Starts, verbose: bool = False) -> Document:
     return Document((summary,), tuple(blocks))
 
 
-TABLE_NOTES = (
-    "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
-    "shifts: heads with a quarter of their attention at one displacement, before > after training.",
-    "kept: planted heads that attend most at their offset after training.",
-)
-OVER = tuple(f"over {anchor}" for anchor in ANCHORS)
-
-
 def control_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
     """The row of an arm beside the anchors of its size: training set, arm, runs, accuracy, gain over each anchor."""
     gains = [starts.gain(size, arm, anchor) for anchor in ANCHORS]
@@ -212,36 +192,3 @@ def arm_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
     accuracy = mean_and_error([*starts.accuracies(size, arm).values()])
     gain = starts.gain(size, arm, "default" + "".join(arm.partition("/")[1:]))
     return (size.text, arm, rate, done, accuracy, gain, shifts, kept)
-
-
-def mean_curves(starts: Starts, size: TrainingSize) -> dict[str, list[float]]:
-    """For each arm that has runs at a size, the mean over its seeds of the accuracy after each epoch, in per cent."""
-    curves = {}
-    for arm in size.arms:
-        runs = [[100 * float(share) for share in row["curve"].split()] for row in starts.runs_of(size, arm).values()]
-        if runs:
-            curves[arm] = [statistics.fmean(epoch) for epoch in zip(*runs, strict=True)]
-    return curves
-
-
-def draw_start_curves(starts: Starts) -> "Figure":
-    """A panel for each training set that is seen more than once and has runs."""
-    drawn = [(size, curves) for size in TRAINING_SIZES if size.epochs > 1 and (curves := mean_curves(starts, size))]
-    down = max(1, math.ceil(len(drawn) / ACROSS))
-    figure: Figure = optional("matplotlib.figure").Figure(figsize=(3.2 * ACROSS, 3 * down), layout="constrained")
-    panels = figure.subplots(down, ACROSS, squeeze=False).ravel()
-    for panel in panels[len(drawn) :]:
-        panel.set_axis_off()
-    for panel, (size, curves) in zip(panels, drawn, strict=False):
-        for arm, accuracies in curves.items():
-            draw_curve(panel, START_ARMS.index(arm), arm, range(1, size.epochs + 1), accuracies)
-        panel.set_title(f"{size.text} epochs", fontsize=8)
-        panel.set(xlabel="epoch", ylabel="accuracy in %")
-        panel.legend(fontsize=6)
-    return figure
-
-
-def digest_of(starts: Starts) -> str:
-    """A digest of the curves, which the file of the figure carries."""
-    text = repr([(astuple(size), mean_curves(starts, size)) for size in TRAINING_SIZES])
-    return hashlib.sha256(text.encode()).hexdigest()

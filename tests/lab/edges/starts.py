@@ -8,7 +8,7 @@ import torch
 from lab.cases import quiet
 
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.lab.starts import START_COLUMNS, Starts, runs, table
+from conv2attn.lab.starts import START_COLUMNS, Starts, curves, runs, table
 from conv2attn.lab.starts import starts_plan as plan
 from conv2attn.lab.starts.arms import ARMS, begin, faster
 from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
@@ -108,8 +108,8 @@ def test_curves_are_means_over_seeds():
         for key, share in zip(keys, shares, strict=True)
     ]
     found, size = Starts(tuple(rows)), next(size for size in plan.TRAINING_SIZES if size.data == "digits")
-    assert table.mean_curves(found, size) == {"default": 60 * [50.0]}
-    (line,) = table.draw_start_curves(found).axes[0].lines[:1]
+    assert curves.mean_curves(found, size) == {"default": 60 * [50.0]}
+    (line,) = curves.draw_start_curves(found).axes[0].lines[:1]
     assert line.get_label() == "default"
 
 
@@ -149,7 +149,7 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
 
     monkeypatch.setattr(table, "run_start", run)
     path = tmp_path / "rows.csv"
-    report = table.complete_starts(path, quiet, part=0, parts=1)
+    report = table.complete_starts(path, quiet)
     assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
     assert {key.rate for key in done if key.arm == "default" and not key.held_out} == {0.01}
     assert all(key.held_out for key in done if key.seed == plan.RATE_SEED)
