@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 import conv2attn
-from conv2attn.report import Report
-from conv2attn.report.result import Result
+from conv2attn.report import Report, Result
 
 ROOMS = [each.name for each in pkgutil.iter_modules(conv2attn.__path__, "conv2attn.") if each.ispkg]
 FILLED = {

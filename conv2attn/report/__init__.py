@@ -1,7 +1,9 @@
 """Reports: a result gives its content as a `Document`, and this package alone renders it."""
 
 from conv2attn.report.document_parts import Document, Notes, Table, Verbatim
-from conv2attn.report.result import Report, document
+from conv2attn.report.markup import markdown_table, to_html, to_latex, to_markdown
+from conv2attn.report.result import Report, Result, document, json_schema_of, without_derived
+from conv2attn.report.text import to_svg, to_text
 from conv2attn.report.words import Cell, bytes_for_people, counted, gathered, show
 
 __all__ = [
@@ -9,11 +11,20 @@ __all__ = [
     "Document",
     "Notes",
     "Report",
+    "Result",
     "Table",
     "Verbatim",
     "bytes_for_people",
     "counted",
     "document",
     "gathered",
+    "json_schema_of",
+    "markdown_table",
     "show",
+    "to_html",
+    "to_latex",
+    "to_markdown",
+    "to_svg",
+    "to_text",
+    "without_derived",
 ]

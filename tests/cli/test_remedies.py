@@ -13,7 +13,7 @@ from conv2attn import errors
 from conv2attn.cli import main
 from conv2attn.cli.group import advice, options_of
 from conv2attn.errors import ARGUMENTS, OPTION, Conv2AttnError
-from conv2attn.files.reading_options import Reading
+from conv2attn.files import Reading
 from conv2attn.lab.explore import explore
 from conv2attn.lab.figures import draw_figures
 from conv2attn.lab.training_recipe import TrainingRecipe

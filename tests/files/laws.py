@@ -18,10 +18,7 @@ from torch import nn
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnError
-from conv2attn.files import load, save
-from conv2attn.files.atomic_files import write_atomically
-from conv2attn.files.contents import contents_of
-from conv2attn.files.inspection import inspection_of
+from conv2attn.files import contents_of, inspection_of, load, save, write_atomically
 
 NETWORK = nn.Linear(3, 2)
 GOLDEN = Path(__file__).parents[1] / "golden" / "bad-files.txt"

@@ -11,8 +11,7 @@ from forks import FORKS
 from lab.cases import KINDS, command, quiet, small
 
 import conv2attn
-from conv2attn.lab.training import TrainingRun, train
-from conv2attn.lab.training.loop import Training
+from conv2attn.lab.training import Training, TrainingRun, train
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
 
@@ -141,7 +140,7 @@ def test_no_step_makes_a_sharpness_negative(tmp_path):
 
 
 def test_sharpness_takes_the_gradient_of_its_width():
-    from conv2attn.lab.training.optimisation import Widths
+    from conv2attn.lab.training import Widths
 
     encoding = Encoding.of("quadratic", torch.zeros(3, 2), torch.tensor([0.5, 2.0, 8.0]))
     widths = Widths(MultiHeadSelfAttention(1, 1, encoding))

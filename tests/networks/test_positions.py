@@ -13,8 +13,14 @@ from torch import nn
 import conv2attn
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.networks.positions import PositionAttention, Unread, attention_of_positions, position_attention
-from conv2attn.networks.positions.position_rules import forward_kind, is_kind
+from conv2attn.networks.positions import (
+    PositionAttention,
+    Unread,
+    attention_of_positions,
+    forward_kind,
+    is_kind,
+    position_attention,
+)
 from conv2attn.span import check_span, head_offsets
 from conv2attn.span.questions import rows_of
 from conv2attn.theory.basis import AttentionGrid, Sites

@@ -12,7 +12,7 @@ import transformers as tr
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn.errors import UsageError
-from conv2attn.report.markup import markdown_table
+from conv2attn.report import markdown_table
 from conv2attn.span.reading import reads_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"

@@ -16,9 +16,15 @@ from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 from conv2attn import capture
 from conv2attn.arguments import call_network
 from conv2attn.errors import UsageError
-from conv2attn.networks.positions import PositionAttention, Unread, attention_of_positions, position_attention
-from conv2attn.networks.positions.position_rules import ENCODERS, is_kind
-from conv2attn.networks.positions.position_rules import RELATIVE as RULES
+from conv2attn.networks.positions import (
+    ENCODERS,
+    PositionAttention,
+    Unread,
+    attention_of_positions,
+    is_kind,
+    position_attention,
+)
+from conv2attn.networks.positions import RELATIVE as RULES
 from conv2attn.networks.reading.watch import SOFTMAXES
 from conv2attn.span import check_span, head_offsets
 from conv2attn.theory.bounds import gamma

@@ -20,9 +20,7 @@ import conv2attn
 from conv2attn import certify, conversion_of
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
-from conv2attn.files import load, save
-from conv2attn.files.architectures import architecture
-from conv2attn.files.input_images import read_images
+from conv2attn.files import architecture, load, read_images, save
 from conv2attn.networks.provenance import provenance_of
 
 

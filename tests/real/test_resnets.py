@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from conv2attn.networks.zoo import ResNet, ResNetPlan
-from conv2attn.networks.zoo.resnet import TWINS, recognise_resnet
+from conv2attn.networks.zoo import TWINS, ResNet, ResNetPlan, recognise_resnet
 
 PLANS = {
     "resnet18": ResNetPlan("basic", (2, 2, 2, 2)),

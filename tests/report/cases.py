@@ -7,7 +7,7 @@ import numpy as np
 
 from conv2attn import check_span, heads
 from conv2attn.equality import Recheck
-from conv2attn.files.inspection import Inspection
+from conv2attn.files import Inspection
 from conv2attn.lab.pruning import Pruning
 from conv2attn.lab.tables import reproduce_tables
 from conv2attn.networks import SoftenedLayer, Softening

@@ -17,9 +17,20 @@ import pytest
 from report.cases import REPORTS, report_of
 
 import conv2attn
-from conv2attn.report import Document, Notes, Report, Table, Verbatim, document, show
-from conv2attn.report.markup import to_html, to_latex, to_markdown
-from conv2attn.report.text import to_svg, to_text
+from conv2attn.report import (
+    Document,
+    Notes,
+    Report,
+    Table,
+    Verbatim,
+    document,
+    show,
+    to_html,
+    to_latex,
+    to_markdown,
+    to_svg,
+    to_text,
+)
 from conv2attn.verdicts import Verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden"

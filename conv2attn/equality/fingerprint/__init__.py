@@ -1,7 +1,23 @@
 """Are two networks the same formula? Evaluated once over secret prime fields, on tensors without memory."""
 
-from conv2attn.equality.fingerprint.chance import PREMISE
+from conv2attn.equality.fingerprint.chance import PREMISE, log2_chance, primes_needed
+from conv2attn.equality.fingerprint.evaluation import fingerprint, same_outputs
+from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.identify import Identification, identify
-from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.ring import Undecided, bilinear, is_prime, limbs_for, near_remainder
 
-__all__ = ["PREMISE", "Identification", "Undecided", "identify"]
+__all__ = [
+    "PREMISE",
+    "Field",
+    "Identification",
+    "Undecided",
+    "bilinear",
+    "fingerprint",
+    "identify",
+    "is_prime",
+    "limbs_for",
+    "log2_chance",
+    "near_remainder",
+    "primes_needed",
+    "same_outputs",
+]

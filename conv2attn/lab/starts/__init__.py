@@ -1,5 +1,18 @@
 """The experiment on starts: do heads that begin as shifts help an ordinary vision transformer on small data?"""
 
+from conv2attn.lab.starts.arms import ARMS, begin, faster
+from conv2attn.lab.starts.runs import displacements, network_of
+from conv2attn.lab.starts.starts_plan import Task
 from conv2attn.lab.starts.table import START_COLUMNS, Starts, complete_starts
 
-__all__ = ["START_COLUMNS", "Starts", "complete_starts"]
+__all__ = [
+    "ARMS",
+    "START_COLUMNS",
+    "Starts",
+    "Task",
+    "begin",
+    "complete_starts",
+    "displacements",
+    "faster",
+    "network_of",
+]

@@ -1,6 +1,16 @@
 """Training runs: a recipe, a folder that a run can be continued from, and the loop over one or several processes."""
 
-from conv2attn.lab.training.loop import train
-from conv2attn.lab.training.run_folder import TrainingRun
+from conv2attn.lab.training.loop import Training, train
+from conv2attn.lab.training.optimisation import Widths
+from conv2attn.lab.training.recipe_networks import classifies, hybrid_network
+from conv2attn.lab.training.run_folder import STATE, TrainingRun
 
-__all__ = ["TrainingRun", "train"]
+__all__ = [
+    "STATE",
+    "Training",
+    "TrainingRun",
+    "Widths",
+    "classifies",
+    "hybrid_network",
+    "train",
+]

@@ -1,29 +1,51 @@
 """The paper's layer, its positional encodings, and the engines that evaluate it."""
 
+from conv2attn.layers.attention.distilled import DistilledAttention
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.engines import ENGINES, EngineName, choose_engine, explain_engines
+from conv2attn.layers.attention.features import score_error
 from conv2attn.layers.attention.gated import GatedAttention, from_gpsa, to_gpsa
 from conv2attn.layers.attention.hardness import hard_offsets
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
+from conv2attn.layers.attention.measured_arithmetic import arithmetics
 from conv2attn.layers.attention.multihead import PositionedAttention, from_mha, to_mha
 from conv2attn.layers.attention.places import LearnedPlaces, SinusoidalPlaces
+from conv2attn.layers.attention.plan import from_plan, to_plan
+from conv2attn.layers.attention.probes import (
+    exponential_underflows,
+    indirect_convolution,
+    spread_of_kernels,
+    spread_of_spike,
+)
+from conv2attn.layers.attention.recipe import OperatorFacts, score_dtype
 from conv2attn.layers.attention.settings import set_engine
 
 __all__ = [
     "ENGINES",
+    "DistilledAttention",
     "Encoding",
     "EngineName",
     "GatedAttention",
     "LearnedPlaces",
     "MultiHeadSelfAttention",
+    "OperatorFacts",
     "PositionedAttention",
     "SinusoidalPlaces",
+    "arithmetics",
     "choose_engine",
     "explain_engines",
+    "exponential_underflows",
     "from_gpsa",
     "from_mha",
+    "from_plan",
     "hard_offsets",
+    "indirect_convolution",
+    "score_dtype",
+    "score_error",
     "set_engine",
+    "spread_of_kernels",
+    "spread_of_spike",
     "to_gpsa",
     "to_mha",
+    "to_plan",
 ]

@@ -3,6 +3,23 @@
 from conv2attn.networks.positions import relative  # importing it enters its rules
 from conv2attn.networks.positions.encoders import attention_of_positions
 from conv2attn.networks.positions.position_attention import position_attention
-from conv2attn.networks.positions.position_rules import PositionAttention, Unread
+from conv2attn.networks.positions.position_rules import (
+    ENCODERS,
+    RELATIVE,
+    PositionAttention,
+    Unread,
+    forward_kind,
+    is_kind,
+)
 
-__all__ = ["PositionAttention", "Unread", "attention_of_positions", "position_attention", "relative"]
+__all__ = [
+    "ENCODERS",
+    "RELATIVE",
+    "PositionAttention",
+    "Unread",
+    "attention_of_positions",
+    "forward_kind",
+    "is_kind",
+    "position_attention",
+    "relative",
+]

@@ -10,8 +10,7 @@ from equality.edges.rounding import layer
 import conv2attn
 from conv2attn.equality.bases import Pair, comparable_basis, soft_heads
 from conv2attn.equality.rounding import difference_bounds
-from conv2attn.layers.attention.features import score_error
-from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.layers.attention import arithmetics, score_error
 from conv2attn.theory.basis import Basis, EnumeratedSoftmax, QuadraticSoftmax, Sites
 from conv2attn.theory.bounds import (
     Head,

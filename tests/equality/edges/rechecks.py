@@ -15,7 +15,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.equality import recheck_certificate
-from conv2attn.files.contents import sha256
+from conv2attn.files import sha256
 from conv2attn.verdicts import Verdict
 
 ARCH = ["--arch", "net.py:make"]

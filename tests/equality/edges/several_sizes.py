@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.equality import Certificate, symmetric
 from conv2attn.errors import UsageError
-from conv2attn.report.result import without_derived
+from conv2attn.report import without_derived
 from conv2attn.verdicts import Strength, Verdict
 
 SIZES = (3, 8, 8), (3, 9, 11)

@@ -11,9 +11,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from conv2attn.equality.fingerprint import Undecided
-from conv2attn.equality.fingerprint.evaluation import fingerprint
-from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint import Field, Undecided, fingerprint
 from conv2attn.torch_internals import tree_leaves
 
 GENERATOR = torch.Generator().manual_seed(5)

@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 from conv2attn.errors import CheckpointError
-from conv2attn.files.contents import contents_of
-from conv2attn.files.states import prefix_readings, state_in
-from conv2attn.files.torch_files import read_dict
+from conv2attn.files import contents_of, prefix_readings, read_dict, state_in
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.cli import main
-from conv2attn.files.inspection import RECOVERED
+from conv2attn.files import RECOVERED
 from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 

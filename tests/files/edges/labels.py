@@ -5,8 +5,7 @@ import pytest
 from PIL import Image
 
 from conv2attn.errors import CheckpointError
-from conv2attn.files.image_labels import read_labels
-from conv2attn.files.input_images import read_images
+from conv2attn.files import read_images, read_labels
 
 
 def test_labels_follow_the_order_of_the_pictures(tmp_path):

@@ -14,8 +14,7 @@ import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.examples import demo_files
-from conv2attn.files.input_images import read_images
-from conv2attn.files.reading_options import Reading
+from conv2attn.files import Reading, read_images
 from conv2attn.networks.provenance import Provenance, with_provenance
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -17,8 +17,7 @@ from torch.export import Dim
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.files import load, save
-from conv2attn.files.contents import sha256
+from conv2attn.files import load, save, sha256
 
 
 class Net(nn.Module):

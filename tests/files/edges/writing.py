@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from conv2attn.errors import CheckpointError
-from conv2attn.files.atomic_files import write_atomically, write_text_atomically
-from conv2attn.files.contents import contents_of
+from conv2attn.files import contents_of, write_atomically, write_text_atomically
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from conv2attn import MultiHeadSelfAttention, convert
-from conv2attn.lab.figures.ellipses import attention_rows_of
-from conv2attn.lab.figures.factors import factors_figure, factors_of_layer, nearest_convolution
+from conv2attn.lab.figures import attention_rows_of, factors_figure, factors_of_layer, nearest_convolution
 from conv2attn.layers.attention import Encoding
 from conv2attn.theory.basis import QuadraticSoftmax
 

@@ -16,9 +16,15 @@ from PIL import Image
 import conv2attn
 from conv2attn.errors import UsageError
 from conv2attn.lab.data import normalised_images, read_images_of
-from conv2attn.lab.figures import draw_figures
-from conv2attn.lab.figures.drawing import centers_figure, pixels_of
-from conv2attn.lab.figures.ellipses import attention_of_query, ellipse, mean_places, reading_order
+from conv2attn.lab.figures import (
+    attention_of_query,
+    centers_figure,
+    draw_figures,
+    ellipse,
+    mean_places,
+    pixels_of,
+    reading_order,
+)
 from conv2attn.lab.training import train
 from conv2attn.networks import attention_layers
 

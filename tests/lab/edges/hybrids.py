@@ -8,8 +8,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import UsageError
-from conv2attn.lab.training import train
-from conv2attn.lab.training.recipe_networks import classifies, hybrid_network
+from conv2attn.lab.training import classifies, hybrid_network, train
 from conv2attn.networks import attention_layers
 
 RECIPE = ["--data", "digits", "--train-images", "40", "--batch", "10", "--epochs", "2", "--test-images", "20"]

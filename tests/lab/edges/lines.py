@@ -10,9 +10,9 @@ from torch import nn
 import conv2attn
 from conv2attn.errors import UsageError
 from conv2attn.lab.data import Augmentation, read_images_of
-from conv2attn.lab.figures.drawing import figures_of_attention
+from conv2attn.lab.figures import figures_of_attention
 from conv2attn.lab.training import train
-from conv2attn.networks.zoo.classifier import line_to_depth
+from conv2attn.networks.zoo import line_to_depth
 
 SIZES = {"data": "motifs", "patch": 1, "width": 8, "heads": 3, "layers": 1, "images": 40, "batch": 20, "epochs": 1}
 

@@ -7,7 +7,7 @@ from commands import call
 from lab.cases import quiet
 
 from conv2attn.errors import UsageError
-from conv2attn.lab.figures.drawing import accuracy_figure
+from conv2attn.lab.figures import accuracy_figure
 from conv2attn.lab.paper_runs import KINDS, train_paper
 from conv2attn.lab.training import TrainingRun
 

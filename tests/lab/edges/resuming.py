@@ -14,8 +14,7 @@ from lab.cases import quiet, small
 
 import conv2attn
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.lab.training import TrainingRun, loop, train
-from conv2attn.lab.training.run_folder import STATE
+from conv2attn.lab.training import STATE, TrainingRun, loop, train
 
 DIVERGING = {"epochs": 30, "learning_rate": 1e30, "schedule": "constant", "warm_up": 0.0}
 

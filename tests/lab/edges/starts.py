@@ -8,9 +8,8 @@ import torch
 from lab.cases import quiet
 
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.lab.starts import START_COLUMNS, Starts, curves, runs, table
+from conv2attn.lab.starts import ARMS, START_COLUMNS, Starts, begin, curves, faster, runs, table
 from conv2attn.lab.starts import starts_plan as plan
-from conv2attn.lab.starts.arms import ARMS, begin, faster
 from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
 from conv2attn.report import document
 

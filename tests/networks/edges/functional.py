@@ -12,7 +12,7 @@ from whole import assert_equal, image_of, whole
 
 from conv2attn import conversion_of, convert, set_engine
 from conv2attn.errors import Conv2AttnWarning
-from conv2attn.layers.attention.probes import spread_of_kernels
+from conv2attn.layers.attention import spread_of_kernels
 from conv2attn.networks.conversion.redirection import AttendingCalls
 
 

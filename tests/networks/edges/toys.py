@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.networks.positions import PositionAttention, position_attention
-from conv2attn.networks.positions.position_rules import RELATIVE
+from conv2attn.networks.positions import RELATIVE, PositionAttention, position_attention
 from conv2attn.theory.basis import AttentionGrid, Sites
 from conv2attn.verdicts import Strength, Verdict
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.networks.zoo import ResNet, ResNetPlan
-from conv2attn.networks.zoo.resnet import recognise_resnet
+from conv2attn.networks.zoo import ResNet, ResNetPlan, recognise_resnet
 
 
 def shapes_of(plan: ResNetPlan) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.layers.attention.distilled import DistilledAttention
+from conv2attn.layers.attention import DistilledAttention
 from conv2attn.span import distil, distillation
 from conv2attn.span.graded_facts.replacement_maps import replacement
 from conv2attn.span.kernel_heads import kernel_head

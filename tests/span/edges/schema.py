@@ -13,7 +13,7 @@ from schemas import complaints
 from torch import nn
 
 from conv2attn import check_span, convert, heads
-from conv2attn.report.result import json_schema_of
+from conv2attn.report import json_schema_of
 from conv2attn.span import SpanReport
 from conv2attn.span.arrays import read_array
 from conv2attn.span.certificate import certificates, recheck_span

@@ -10,11 +10,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from conv2attn.equality.fingerprint import Undecided, identify
-from conv2attn.equality.fingerprint.chance import log2_chance, primes_needed
-from conv2attn.equality.fingerprint.evaluation import fingerprint, same_outputs
-from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.ring import is_prime
+from conv2attn.equality.fingerprint import (
+    Field,
+    Undecided,
+    fingerprint,
+    identify,
+    is_prime,
+    log2_chance,
+    primes_needed,
+    same_outputs,
+)
 
 DRAWS = 80
 

@@ -7,10 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from conv2attn.equality.fingerprint import identify
-from conv2attn.equality.fingerprint.evaluation import fingerprint
-from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.ring import bilinear, is_prime, limbs_for, near_remainder
+from conv2attn.equality.fingerprint import Field, bilinear, fingerprint, identify, is_prime, limbs_for, near_remainder
 
 GENERATOR = torch.Generator().manual_seed(3)
 

@@ -10,9 +10,7 @@ import pytest
 import torch
 from equality.fingerprint.programs import IMAGES, gap, mutant, network, new_program
 
-from conv2attn.equality.fingerprint import Undecided, identify
-from conv2attn.equality.fingerprint.evaluation import fingerprint
-from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint import Field, Undecided, fingerprint, identify
 
 PARTS = range(4)
 ASKED = int(os.environ.get("CONV2ATTN_ATTACK", "0"))

@@ -10,7 +10,7 @@ from torch import nn
 
 from conv2attn import convert, set_engine
 from conv2attn.layers.attention.engines import mixing
-from conv2attn.report.markup import markdown_table
+from conv2attn.report import markdown_table
 
 PAGE = Path(__file__).parents[4] / "docs" / "engines.md"
 SHORT, LONG = (24, 40), (200, 300)

@@ -21,11 +21,12 @@ from conv2attn.layers.attention import (
     SinusoidalPlaces,
     explain_engines,
     from_mha,
+    from_plan,
     hard_offsets,
     set_engine,
     to_mha,
+    to_plan,
 )
-from conv2attn.layers.attention.plan import from_plan, to_plan
 from conv2attn.testing import assert_same
 from conv2attn.theory.basis import AttentionGrid, Sites, as_affine_map, as_basis
 from conv2attn.theory.score_terms import ScoreTerms

@@ -8,8 +8,7 @@ from imitated_device import has_float64
 from layers.attention.formula import encoding_of, score
 
 from conv2attn.errors import EngineError, GeometryError, HeadSizeError, UsageError
-from conv2attn.layers.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, set_engine
-from conv2attn.layers.attention.features import score_error
+from conv2attn.layers.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, score_error, set_engine
 from conv2attn.theory.basis import AttentionGrid, GeneralisedSoftmax, Sites
 
 

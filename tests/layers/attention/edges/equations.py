@@ -6,8 +6,7 @@ from layers.attention.formula import encoding_of, loops
 from torch import nn
 
 from conv2attn.errors import EngineError, HeadSizeError, UnsupportedError, UsageError
-from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.layers.attention.plan import from_plan, to_plan
+from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, from_plan, set_engine, to_plan
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same
 from conv2attn.theory.basis import AttentionGrid, Padding, Sites

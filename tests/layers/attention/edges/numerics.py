@@ -10,8 +10,7 @@ from torch import nn
 
 from conv2attn import convert, load, save, set_engine
 from conv2attn.errors import AlphaError, CheckpointError, GeometryError
-from conv2attn.layers.attention import hardness
-from conv2attn.layers.attention.probes import exponential_underflows
+from conv2attn.layers.attention import exponential_underflows, hardness
 from conv2attn.networks.zoo import ResNet, ResNetPlan
 from conv2attn.testing import assert_same
 from conv2attn.theory.basis import evaluate

@@ -9,10 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
 
-from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, OperatorFacts, recipe, score_dtype, set_engine
 from conv2attn.layers.attention.engines import dense, profiles
 from conv2attn.layers.attention.engines.mixing import Mixing
-from conv2attn.layers.attention.recipe import OperatorFacts, score_dtype
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
 from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Padding, QuadraticSoftmax, Sites, cut_softmax, evaluate

@@ -18,9 +18,8 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import ERROR_RULES, EngineError, GeometryError, UnsupportedError, UsageError
-from conv2attn.layers.attention import ENGINES, Encoding, EngineName, MultiHeadSelfAttention, set_engine
+from conv2attn.layers.attention import ENGINES, Encoding, EngineName, MultiHeadSelfAttention, arithmetics, set_engine
 from conv2attn.layers.attention.engines import Engine, timing
-from conv2attn.layers.attention.measured_arithmetic import arithmetics
 from conv2attn.testing import LAWS, convolutions, paddings
 from conv2attn.testing.laws import rows_are_probabilities
 from conv2attn.theory.basis import FAMILIES, MODES, Centered, Composition, Padding, as_matrix

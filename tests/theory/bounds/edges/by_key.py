@@ -11,10 +11,7 @@ from layers.attention.cases import SOFT_ENGINES
 from licences.softmaxes import bounds_a_soft_mean
 from mpmath import mp, mpf
 
-from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.layers.attention.features import score_error
-from conv2attn.layers.attention.measured_arithmetic import arithmetics
-from conv2attn.layers.attention.recipe import score_dtype
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, arithmetics, score_dtype, score_error
 from conv2attn.theory.basis.operators.softmax import MOST_KEYS
 from conv2attn.theory.bounds import Arithmetic, Head, soft_mixing_bound
 from conv2attn.theory.bounds.by_key import errors, score_errors
