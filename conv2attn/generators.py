@@ -24,7 +24,7 @@ def generators_kept(devices: Iterable[torch.device] = (), seed: int | None = Non
         True
     """
     used = [CPU, *{device for device in devices if device.type not in ("cpu", "meta")}]
-    before = [state_of(device) for device in used]
+    before = [generator_state(device) for device in used]
     try:
         if seed is not None:
             for device in used:
@@ -41,7 +41,7 @@ def devices_of(network: nn.Module, *inputs: Any) -> set[torch.device]:
     return {tensor.device for tensor in tensors}
 
 
-def state_of(device: torch.device) -> Tensor:
+def generator_state(device: torch.device) -> Tensor:
     """The state of a device's own generator."""
     if device.type == "cpu":
         return torch.default_generator.get_state()

@@ -79,7 +79,7 @@ def convert(
     **arguments: Any,
 ) -> None:
     """Convert every convolution of MODEL to attention, and check it."""
-    destination = Path(output) if output else beside(Path(model))
+    destination = Path(output) if output else converted_path(Path(model))
     if output is None:
         others = [path for path in (showing.plot, showing.report) if path]
         check_free(showing.force, destination, *others, read=[model, *filter(None, [running.inputs])])
@@ -121,7 +121,7 @@ def next_commands() -> list[str]:
     ]
 
 
-def beside(model: Path) -> Path:
+def converted_path(model: Path) -> Path:
     """Where the converted network goes by default: beside the file, .attn before a suffix under which we write."""
     suffix = model.suffix if model.suffix in NETWORK_SUFFIXES else ".pt"
     return (

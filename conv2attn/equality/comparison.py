@@ -200,7 +200,7 @@ class Comparison:
 
     def modes(self) -> list[Finding]:
         """A finding if only one of the networks is in training mode."""
-        first, second = map(mode_of, self.networks)
+        first, second = map(training_mode, self.networks)
         if first == second or not self.walk.difference:
             return []
         sentence = f"the first network is in {first} mode, and the second network in {second} mode"
@@ -341,10 +341,10 @@ class Comparison:
     def state(self) -> State:
         """What the networks were in while they were compared."""
         sizes = (tuple(self.images.shape[1:]),)
-        return state_of(self.networks, str(self.images.device), sizes, self.runs.gradients)
+        return compared_state(self.networks, str(self.images.device), sizes, self.runs.gradients)
 
 
-def state_of(
+def compared_state(
     networks: tuple[nn.Module, nn.Module],
     device: str,
     sizes: tuple[tuple[int, ...], ...],
@@ -353,10 +353,10 @@ def state_of(
     """What networks are in while they are compared."""
     both = [*networks[0].parameters(), *networks[1].parameters()]
     dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in both})
-    return State(mode_of(networks[0]), tuple(dtypes), device, sizes, gradients, torch.get_num_threads())
+    return State(training_mode(networks[0]), tuple(dtypes), device, sizes, gradients, torch.get_num_threads())
 
 
-def mode_of(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:
+def training_mode(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:
     """The mode that the modules of a network are in."""
     modes = {module.training for module in modules_outside_layers(network).values()}
     return "mixed" if len(modes) > 1 else "training" if True in modes else "evaluation"

@@ -12,7 +12,7 @@ from conv2attn.equality.calls import Returned
 BESIDE = ("the first network with its layers", "the second network")
 
 
-def difference(first: Returned, second: Returned, names: tuple[str, str] = BESIDE) -> str:
+def difference_in_words(first: Returned, second: Returned, names: tuple[str, str] = BESIDE) -> str:
     """The first difference that code can see between two results, in words; empty if there is none."""
     if first.failure or second.failure:
         if first.failure == second.failure:

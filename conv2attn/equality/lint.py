@@ -29,7 +29,7 @@ def question_about_layers(network: nn.Module) -> str:
     """The first usual question that the code of a network asks about its layers, with its line; empty if none."""
     read = set[tuple[Any, ...]]()
     forwards = ((type(each).forward, {"self": [each]}) for each in modules_outside_layers(network).values())
-    return next((told for function, names in forwards for told in Reading(function, names, read).questions()), "")
+    return next((told for function, names in forwards for told in FunctionCode(function, names, read).questions()), "")
 
 
 @lru_cache(maxsize=1024)
@@ -42,7 +42,7 @@ def code_of(function: Callable[..., Any]) -> tuple[list[ast.AST], str]:
 
 
 @final
-class Reading:
+class FunctionCode:
     """The code of one function, in which each name is known by the modules that it may hold."""
 
     def __init__(self, function: Any, names: dict[str, list[nn.Module]], read: set[tuple[Any, ...]]):
@@ -72,7 +72,7 @@ class Reading:
                 yield f"{function.__qualname__} asks {told} of a layer at {file}:{vars(node)['lineno']}"
             if isinstance(node, ast.Call):
                 for called, names in self.called(node):
-                    yield from Reading(called, names, self.read).questions()
+                    yield from FunctionCode(called, names, self.read).questions()
 
     def called(self, node: ast.Call) -> Iterator[tuple[Any, dict[str, list[nn.Module]]]]:
         """The functions that a call may run, each with the modules that its names hold: methods, and what takes one."""

@@ -31,7 +31,7 @@ from conv2attn.equality.results import WHOLE_NETWORK, Counterexample, Finding, G
 from conv2attn.equality.running_error import Ball, NoRule, running
 from conv2attn.equality.walked_modules import modules_outside_layers
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
-from conv2attn.networks.copies import copy_network, move
+from conv2attn.networks.copies import copy_network, move_network
 from conv2attn.networks.specimens import Inputs
 from conv2attn.theory.basis.numbers import widest
 from conv2attn.theory.bounds.formats import format_of
@@ -84,9 +84,11 @@ class InFloat64:
     ):
         place = place_for_float64(tensors_in(images)[0].device)
         self.images, self.dtype = tree_map_only(Tensor, lambda each: each.to(place), images), dtype_of(networks, images)
-        self.first, self.second = (move(each, place, double=True) for each in with_layers_of_the_first(networks, same))
+        self.first, self.second = (
+            move_network(each, place, double=True) for each in with_layers_of_the_first(networks, same)
+        )
         if itself:
-            self.first = move(copy_network(networks[1]), place, double=True)
+            self.first = move_network(copy_network(networks[1]), place, double=True)
 
     def numbers(self) -> Numbers:
         """The outputs of both, and where a difference begins."""

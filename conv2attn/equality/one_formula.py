@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conv2attn.equality.exchanged import with_layers_of_the_first
 from conv2attn.equality.fingerprint import Identification, identify
 from conv2attn.equality.fingerprint.field import Progress
-from conv2attn.networks.copies import copy_network, move
+from conv2attn.networks.copies import copy_network, move_network
 
 
 def one_formula(
@@ -25,7 +25,7 @@ def one_formula(
         progress: see `identify`.
     """
     here, cpu = images.device.type == "cpu", torch.device("cpu")
-    first, second = networks if here else (move(copy_network(network), cpu) for network in networks)
+    first, second = networks if here else (move_network(copy_network(network), cpu) for network in networks)
     if same:
         first, second = with_layers_of_the_first((first, second), same)
     found = identify(first, second, images.cpu(), progress=progress)

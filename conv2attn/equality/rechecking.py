@@ -22,7 +22,7 @@ from conv2attn.arguments import first_weight
 from conv2attn.equality.asked import MOST_NUMBERS
 from conv2attn.equality.calls import MODES, call_itself
 from conv2attn.equality.circumstances import machine
-from conv2attn.equality.comparison import ASSUMPTIONS, state_of
+from conv2attn.equality.comparison import ASSUMPTIONS, compared_state
 from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint import Identification
 from conv2attn.equality.numbers import judge_numbers
@@ -147,7 +147,7 @@ def objections(
     own = first_weight(networks[0])
     own = torch.empty(0) if own is None else own
     tried = tuple(mode for mode in MODES if mode == "no gradients" or mode in stored.state.gradients)
-    state, here = state_of(networks, str(own.device), stored.state.sizes, tried), machine(networks[0], own)
+    state, here = compared_state(networks, str(own.device), stored.state.sizes, tried), machine(networks[0], own)
     same = here.items() <= stored.circumstances.items()
     yield from compare_documents(body, replace(stored, state=state, assumptions=ASSUMPTIONS).to_dict())
     yield from bounds_too_small(body, networks, stored, same)

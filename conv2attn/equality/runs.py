@@ -12,7 +12,7 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from conv2attn.equality.calls import MODES, Returned, call, call_itself, copied, numbers_of
-from conv2attn.equality.differences import difference
+from conv2attn.equality.differences import difference_in_words
 from conv2attn.equality.exchanged import Exchanged
 from conv2attn.equality.results import in_mode
 from conv2attn.equality.rows import LayerPair
@@ -83,11 +83,11 @@ def run_both(
     itself = next(
         (f"the {which} network {why}" for which, why in zip(WHICH, called, strict=True) if isinstance(why, str)), ""
     )
-    seen = difference(carrying, theirs)
+    seen = difference_in_words(carrying, theirs)
     for which, network, result in zip(WHICH, networks, (ours, theirs), strict=True):
-        if itself or (twins and same and not difference(carrying, result)):
+        if itself or (twins and same and not difference_in_words(carrying, result)):
             continue
-        if found := difference(call(copy_network(network), images), result, ("its copy", "it")):
+        if found := difference_in_words(call(copy_network(network), images), result, ("its copy", "it")):
             itself = (
                 f"the {which} network does something else than its copy, as code does that looks itself up: {found}"
             )
@@ -109,11 +109,11 @@ def difference_in_mode(
     mode: str, networks: tuple[nn.Module, nn.Module], called: tuple["Exchanged", nn.Module], images: Inputs
 ) -> str:
     """The difference that code sees in a mode of gradients; new copies are run where those called before differ."""
-    if not difference(call(called[0], images, mode=mode), call(called[1], images, mode=mode)):
+    if not difference_in_words(call(called[0], images, mode=mode), call(called[1], images, mode=mode)):
         return ""
     second = copy_network(networks[1])
     first = Exchanged(copy_network(networks[0]), second, {})
-    return difference(call(first, images, mode=mode), call(second, images, mode=mode))
+    return difference_in_words(call(first, images, mode=mode), call(second, images, mode=mode))
 
 
 def changes_with_modes(networks: Sequence[nn.Module], images: Inputs, modes: Sequence[str]) -> str:
@@ -122,6 +122,6 @@ def changes_with_modes(networks: Sequence[nn.Module], images: Inputs, modes: Seq
         plain = numbers_of(call(copy_network(network), images))
         for mode in modes:
             there = numbers_of(call(copy_network(network), images, mode=mode))
-            if found := difference(plain, there, ("without gradients it", f"the {which} network")):
+            if found := difference_in_words(plain, there, ("without gradients it", f"the {which} network")):
                 return f"{in_mode(mode)}, the {which} returns something else than without: {found}"
     return ""

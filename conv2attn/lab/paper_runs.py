@@ -73,10 +73,10 @@ def train_paper(
         if not run.finished:
             return None
         runs[key] = run
-    return written(runs, folder)
+    return write_tables(runs, folder)
 
 
-def written(runs: Mapping[str, TrainingRun], folder: Path) -> Tables:
+def write_tables(runs: Mapping[str, TrainingRun], folder: Path) -> Tables:
     """The tables with the accuracies of the runs, written with the figures."""
     tables = reproduce_tables(runs)
     write_text_atomically(folder / "tables.md", tables.to_markdown(), force=True)

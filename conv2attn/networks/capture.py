@@ -60,7 +60,7 @@ def capture(
     kept = Kept(selection, {}, heads)
     with running(network, inputs):
         Watch(network, kept.see, blind=selection.wants).run(lambda: call_network(network, inputs))
-    attention = {name: joined(pieces) for name, pieces in kept.attention.items()}
+    attention = {name: joined_calls(pieces) for name, pieces in kept.attention.items()}
     found = chosen(network, attention, kept.names, selection)
     return {name.replace("(root)", ""): each for name, each in found.items()}
 
@@ -126,7 +126,7 @@ def chosen(
     return dict(sorted(found.items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
 
 
-def joined(pieces: list[Captured]) -> Captured:
+def joined_calls(pieces: list[Captured]) -> Captured:
     """The attention of all calls of a module as one batch; an `Unread` if one call is unread or the grids differ.
 
     The list is emptied piece by piece, so that attention never stands in memory twice.

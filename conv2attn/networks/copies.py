@@ -56,7 +56,7 @@ def copy_network(network: nn.Module) -> Any:
     return copy.deepcopy(network, memo)
 
 
-def move(network: nn.Module, device: torch.device, *, double: bool = False) -> nn.Module:
+def move_network(network: nn.Module, device: torch.device, *, double: bool = False) -> nn.Module:
     """Moves a network, in float64 if `double`; its parameters keep attributes where torch makes them anew."""
     attributes = {name: vars(each) for name, each in network.named_parameters(remove_duplicate=False)}
     network = network.to(device).double() if double else network.to(device)

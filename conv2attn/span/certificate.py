@@ -91,11 +91,11 @@ def certificates(
                 keys = attention.grid.keys
                 about = About(row.name, condition.name, keys, offsets[j], offsets, tuple(rows), eps, max_phi)
                 parts.append(f"{MARK}{msgspec.json.encode(about).decode()}\n")
-                parts.append(written(attention, targets, j, rows, row.limits, **numbers))
+                parts.append(certificate_text(attention, targets, j, rows, row.limits, **numbers))
     return "".join(parts)
 
 
-def written(
+def certificate_text(
     attention: AttentionRows,
     targets: Targets,
     j: int,
@@ -267,12 +267,12 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         return "it is not as long as its rows ask for", "", set()
     if kind:
         dual = {row: numbers[start + step * (i + 1) - width : start + step * (i + 1)] for i, row in enumerate(rows)}
-        plain = written(attention, targets, 0, rows, limits, dual=dual)
+        plain = certificate_text(attention, targets, 0, rows, limits, dual=dual)
     else:
         unit, *numerators = numbers[10 : 11 + heads]
         if unit <= 0:
             return "its weights have no denominator", "", set()
-        plain = written(attention, targets, 0, rows, limits, weights=[Fraction(x, unit) for x in numerators])
+        plain = certificate_text(attention, targets, 0, rows, limits, weights=[Fraction(x, unit) for x in numerators])
     derived = [int(fmpz(word)) for word in plain.split()]
     if not kind:
         derived[10 : 11 + heads] = numbers[10 : 11 + heads]

@@ -180,7 +180,7 @@ def profiles_of(attention: AttentionRows, tolerance: float = 0.05) -> Profiles:
             first = group[0][0]
             rounded = [round(float(x)) for x in centre - centres[first]]
             nearby = product(*((x, x - 1, x + 1) for x in rounded))
-            found = next((s for s in nearby if difference(attention, first, head, s) <= tolerance), None)
+            found = next((s for s in nearby if moved_distance(attention, first, head, s) <= tolerance), None)
             if found is not None:
                 group.append((head, found))
                 break
@@ -213,7 +213,7 @@ LEAST_OVERLAP = 1 / 4
 """The share of the queries over which two heads must be comparable: that of the far corners of a 3x3 kernel on 4x4."""
 
 
-def difference(attention: AttentionRows, first: int, second: int, shift: Offset) -> float:
+def moved_distance(attention: AttentionRows, first: int, second: int, shift: Offset) -> float:
     """Half the distance of the second head's row at q - shift from the first's at q, over their mass: mean over q.
 
     Where queries stand on some of the keys alone, the nearest query is taken and the row is moved by the rest.

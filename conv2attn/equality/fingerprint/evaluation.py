@@ -18,7 +18,7 @@ from conv2attn.equality.fingerprint.plain_calls import called
 from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.run import Run
-from conv2attn.equality.fingerprint.state import alike, state_of, taken_apart
+from conv2attn.equality.fingerprint.state import alike, network_state, taken_apart
 from conv2attn.equality.fingerprint.trace import Log, spoken
 from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
@@ -43,7 +43,7 @@ class PlainRun:
     """A call of a network with real numbers, which its run over a field must repeat.
 
     Args:
-        state: of the network before; see `state.state_of`.
+        state: of the network before; see `network_state`.
         form: the structure of the outputs; see `state.taken_apart`.
         outputs: their tensors.
         image: the input after the call, to which the code may have written.
@@ -67,7 +67,7 @@ def plain_run(network: Network, images: Tensor, before: tuple[Any, list[Tensor]]
     Raises:
         Undecided: it raises, its operators cannot be written down, or both calls return different numbers.
     """
-    state, outputs = state_of(network), list[Tensor]()
+    state, outputs = network_state(network), list[Tensor]()
     image, log = images.clone(), Log()
     log.trace.make(image)
     try:
@@ -80,14 +80,14 @@ def plain_run(network: Network, images: Tensor, before: tuple[Any, list[Tensor]]
     except Undecided:
         raise
     except Exception as error:
-        raise Undecided(raised(error)) from error
+        raise Undecided(error_in_words(error)) from error
     same = again == form and forms(alone) == forms(outputs)
     if not same or not alike(alone, [each.detach() for each in outputs]):
         raise Undecided("two plain calls are not the same")
     return PlainRun(state, form, outputs, image, log.trace.log, references)
 
 
-def raised(error: Exception) -> str:
+def error_in_words(error: Exception) -> str:
     """An error of a network in words."""
     return f"the network raises {type(error).__name__}: {str(error)[:80]}"
 
@@ -112,13 +112,13 @@ def fingerprint(
         with torch.no_grad(), eagerly(), run:
             output = network(image)
     except Exception as error:
-        raise Undecided(run.failures[0] if run.failures else raised(error)) from error
+        raise Undecided(run.failures[0] if run.failures else error_in_words(error)) from error
     if run.failures:
         raise Undecided(run.failures[0])
     if len(run.trace.log) != len(run.plan):
         missing = spoken(run.plan[len(run.trace.log)][0])
         raise Undecided(f"the network stops before {missing}, which it calls in a plain run")
-    if not alike(plain.state, state_of(network)):
+    if not alike(plain.state, network_state(network)):
         raise Undecided("the network changes itself")
     leaves: list[Tensor] = []
     if taken_apart(output, leaves) != plain.form or forms(leaves) != forms(plain.outputs):

@@ -172,7 +172,7 @@ def oracle(field: Field, name: str, *operands: Residues, finite: bool = False, s
     return Residues(kept, mark, finite and sound, sign if sound else ANY_SIGN)
 
 
-def symmetric(field: Field, name: str, a: Residues, b: Residues) -> Residues:
+def symmetric_oracle(field: Field, name: str, a: Residues, b: Residues) -> Residues:
     """An oracle of two numbers in any order."""
     axes = max(len(a.shape), len(b.shape))
     both = keyed_hashes(field, f"{name} of", a.with_axes(axes)) + keyed_hashes(field, f"{name} of", b.with_axes(axes))

@@ -11,7 +11,7 @@ from conv2attn.equality.fingerprint.evaluation import Network, fingerprint, plai
 from conv2attn.equality.fingerprint.field import Field, Progress
 from conv2attn.equality.fingerprint.plain_calls import after_another, both_ways, far_apart, fresh_copy
 from conv2attn.equality.fingerprint.ring import Undecided
-from conv2attn.equality.fingerprint.state import alike, state_of
+from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.networks.copies import copy_network
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -113,10 +113,10 @@ def identify(
         return Identification(None, size, f"{type(error).__name__}: {str(error)[:200]}")
     counted = {each: getattr(field, each) for each in ("oracle_values", "degree", "height", "bits")}
     chance = log2_chance(field, field.count) if same else None
-    return Identification(same, size, "", chance, primes=field.count, mode=mode_of(first, second), **counted)
+    return Identification(same, size, "", chance, primes=field.count, mode=mode_in_words(first, second), **counted)
 
 
-def mode_of(*networks: Network) -> str:
+def mode_in_words(*networks: Network) -> str:
     """The mode in which networks were run, in words."""
     training = any(isinstance(each, nn.Module) and each.training for each in networks)
     return f"without gradients, in {'training' if training else 'evaluation'} mode"
@@ -153,10 +153,10 @@ def watch(first: Network, second: Network, images: Tensor) -> list[Any]:
     Raises:
         Undecided: what one computes depends on its first call, or changes.
     """
-    start = [(network, state_of(network), fresh_copy(network)) for network in (first, second)]
+    start = [(network, network_state(network), fresh_copy(network)) for network in (first, second)]
     results = both_ways(first, second, images)
     for (network, before, unused), result in zip(start, results, strict=True):
-        if alike(before, state_of(network)):
+        if alike(before, network_state(network)):
             continue
         if unused is None or not alike(result, after_another(unused, images)):
             raise Undecided("what a network computes depends on its first call")

@@ -65,7 +65,7 @@ class Places:
         return values, torch.cat(marks)
 
 
-def move(numbers: Numbers, func: Any, base: str, bound: dict[str, Any]) -> FieldTensor:
+def move_numbers(numbers: Numbers, func: Any, base: str, bound: dict[str, Any]) -> FieldTensor:
     """The numbers of the operands at their new places.
 
     Raises:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conv2attn.equality.fingerprint.families import ANY_DTYPE, COMMUTATIVE, MOVES, POLES, REFUSED, TOTAL
 from conv2attn.equality.fingerprint.formulas import keyed_hashes, oracle
-from conv2attn.equality.fingerprint.moves import move
+from conv2attn.equality.fingerprint.moves import move_numbers
 from conv2attn.equality.fingerprint.numbers import is_whole
 from conv2attn.equality.fingerprint.residues import Residues, unusable
 from conv2attn.equality.fingerprint.ring import Undecided
@@ -42,7 +42,7 @@ def bind(func: Any, args: Any, kwargs: Any) -> Bound:
     return bound
 
 
-def written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+def written_tensors(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """The tensors that an operator writes to."""
     bound = bind(func, args, kwargs)
     names = [each.name for each in func._schema.arguments if each.alias_info is not None and each.alias_info.is_write]
@@ -62,7 +62,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     if base in MOVES:
         constants = [leaf for name, value in bound.items() if name not in MOVES[base] for leaf in tree_leaves(value)]
         if not any(map(run.numbers.depends, constants)):
-            return answered(run, func, args, kwargs, lambda: move(run.numbers, func, base, bound))
+            return answered(run, func, args, kwargs, lambda: move_numbers(run.numbers, func, base, bound))
     form = func(*tree_map(without_numbers, args), **tree_map(without_numbers, kwargs))
     outs = tree_leaves(form)
     if not outs or not all(isinstance(each, Tensor) for each in outs):

@@ -29,7 +29,7 @@ from conv2attn.equality.fingerprint.operand_checks import (
     refuse_unsound,
     scramble,
 )
-from conv2attn.equality.fingerprint.operators import bind, compute, written
+from conv2attn.equality.fingerprint.operators import bind, compute, written_tensors
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules import RULES
 from conv2attn.equality.fingerprint.rules.call import Call
@@ -173,7 +173,7 @@ class Run(TorchDispatchMode):
             raise Undecided("an operator of higher order")
         name = func._schema.name.split("::")[1]
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-        targets = written(func, args, kwargs)
+        targets = written_tensors(func, args, kwargs)
         if name == "as_strided_" and type(args[0]) is FieldTensor and keeps_view(args):
             return args[0]
         refuse_unsound(func, kwargs, tensors, targets)

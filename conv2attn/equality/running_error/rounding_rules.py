@@ -79,7 +79,7 @@ def alone(func: Any, args: Sequence[Any]) -> Ball:
 
 
 @rule(*MOVES)
-def move(func: Any, args: Any, kwargs: Any, u: float) -> Any:
+def rearrange(func: Any, args: Any, kwargs: Any, u: float) -> Any:
     """Numbers change their places, and their errors with them."""
     value = func(*values(args), **values(kwargs))
     if func.overloadpacket.__name__ == "constant_pad_nd":
@@ -219,7 +219,7 @@ def divided(func: Any, args: Any, kwargs: Any, u: float) -> Any:
 
 
 @rule("pow")
-def raised(func: Any, args: Any, kwargs: Any, u: float) -> Any:
+def small_power(func: Any, args: Any, kwargs: Any, u: float) -> Any:
     """A power of a small whole exponent."""
     base, exponent = args
     if not is_ball(base) or exponent not in (2, 3):

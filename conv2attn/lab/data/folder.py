@@ -30,7 +30,7 @@ def read_folder(path: Path) -> LabelledImages:
     for part, files in files_of_part.items():
         if not files:
             raise CheckpointError("C2A303", f"{path / part} holds no images", FOLDER_REMEDY)
-    grey = all(mode_of(file) in ("1", "L") for files in files_of_part.values() for file, _ in files)
+    grey = all(image_mode(file) in ("1", "L") for files in files_of_part.values() for file, _ in files)
     arrays = [read_all([file for file, _ in files], "L" if grey else "RGB") for files in files_of_part.values()]
     labels = [torch.tensor([label for _, label in files]) for files in files_of_part.values()]
     return LabelledImages(path.name, arrays[0], labels[0], arrays[1], labels[1], classes)
@@ -46,7 +46,7 @@ def labelled_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, i
     ]
 
 
-def mode_of(file: Path) -> str:
+def image_mode(file: Path) -> str:
     """Pillow's mode of an image file, such as L for grey."""
     pillow = optional("PIL.Image", "a folder of images")
     try:

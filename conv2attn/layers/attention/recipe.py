@@ -86,7 +86,7 @@ class OperatorFacts:
         """Asserts the same inside a graph, or on an accelerator without waiting for it: there as one tensor."""
         pairs = zip(operators.values, self.snapshot, strict=True)
         if not torch.compiler.is_compiling():
-            pairs = zip([joined(operators.values)], [self.joined], strict=True)
+            pairs = zip([as_one_tensor(operators.values)], [self.joined], strict=True)
         for value, read in pairs:
             same = (value.detach() == read).all()
             try:
@@ -101,7 +101,7 @@ class OperatorFacts:
         return replace(self, snapshot=snapshot, joined=self.joined.to(device), recipes={}, trained_recipes={})
 
 
-def joined(values: Sequence[Tensor]) -> Tensor:
+def as_one_tensor(values: Sequence[Tensor]) -> Tensor:
     """All values as one tensor: the memory that they share, where they lie side by side in it, or a copy."""
     if not values:
         return torch.empty(0)
@@ -134,7 +134,7 @@ def read_operators(operators: Operator, image: Tensor) -> OperatorFacts:
     points = None if isinstance(offsets, str) else lattice(offsets)
     taps = taps_of_heads(numbers.centers, numbers.alphas)
     indirect, flags = indirect_convolution(image), backend_flags(image.device.type)
-    together = joined(operators.values).clone()
+    together = as_one_tensor(operators.values).clone()
     return OperatorFacts(image.dtype, snapshot, together, numbers, offsets, points, taps, indirect, flags)
 
 

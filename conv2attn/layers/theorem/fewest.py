@@ -91,7 +91,7 @@ def fewest_heads(convolution: nn.Module | Convolution) -> FewestHeads:
     exact = [[Fraction(float(x)) for x in row] for row in columns]
     ray = positive_combination(exact) if rank else []
     if ray is None:
-        patterns = [[Fraction(1)] * len(used), *(raised(column) for column in zip(*exact, strict=True))]
+        patterns = [[Fraction(1)] * len(used), *(made_positive(column) for column in zip(*exact, strict=True))]
     else:
         patterns = positive_basis(exact, ray) if rank else []
     scaled = [[x / sum(pattern) for x in pattern] for pattern in patterns]
@@ -153,7 +153,7 @@ def vanishes_somewhere_positive(matrix: Any) -> bool:
     return all(reduced[i, free] < 0 for i in range(rank))
 
 
-def raised(column: tuple[Fraction, ...]) -> list[Fraction]:
+def made_positive(column: tuple[Fraction, ...]) -> list[Fraction]:
     """A column plus a constant that makes it positive."""
     least = 1 - min(*column, Fraction(0))
     return [x + least for x in column]

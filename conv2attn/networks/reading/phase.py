@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import FAILURES, Selection, argument, as_inputs, call_network, running
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.networks.capture import Captured, HeadAxis, Kept, chosen, joined
+from conv2attn.networks.capture import Captured, HeadAxis, Kept, chosen, joined_calls
 from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.positions.position_rules import Unread
 from conv2attn.networks.reading.perturbed import Perturbed
@@ -57,7 +57,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
     every = dict.fromkeys([*sizes, *own])
     named = chosen(network, {name: Unread("") for name in every if selection.wants(name)}, every, selection)
     unseen = {name: each for name, each in named.items() if name not in every}
-    reading = Reading(network, batches, sizes, counts, own, unseen)
+    reading = ReadingPass(network, batches, sizes, counts, own, unseen)
     return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
 
 
@@ -96,7 +96,7 @@ def own_sides(network: nn.Module, inputs: Any) -> dict[str, tuple[int, ...]]:
     return sides
 
 
-class Reading:
+class ReadingPass:
     """One pass over the records of a network: where its tokens lie is asked first, then layers are captured."""
 
     def __init__(
@@ -188,10 +188,10 @@ class Reading:
             with running(self.network, batch):
                 Watch(self.network, see).run(partial(call_network, self.network, batch))
             for name in names:  # taken out, so that the last part is not held while all are joined
-                part = joined(kept.attention.pop(name)) if name in kept.attention else UNSEEN
+                part = joined_calls(kept.attention.pop(name)) if name in kept.attention else UNSEEN
                 pieces.setdefault(name, []).append(part)
                 del part
-        return {name: joined(each) for name, each in pieces.items()}, centers
+        return {name: joined_calls(each) for name, each in pieces.items()}, centers
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
         """The record of a layer of this project: its grid and its weights are its own."""
@@ -245,7 +245,7 @@ def record(
     where = ALONE if shape is None else placed(found, shape, *(axis or (1, heads)))
     if isinstance(where, str):
         return Read(name, attention, None, weights, replay.residual, tuple(notes), where)
-    attention = in_order(attention, where)
+    attention = attention_in_order(attention, where)
     if where.tokens.windows is not None and len(where.tokens.windows.places) > 1:
         notes.append(windows_note(where.tokens.sides, placed=True))
     own = ("", name.rpartition(".")[2])
@@ -256,7 +256,7 @@ def record(
     return Read(name, attention, where.tokens, weights, replay.residual, tuple(notes))
 
 
-def in_order(attention: Tensor, where: Placed) -> Tensor:
+def attention_in_order(attention: Tensor, where: Placed) -> Tensor:
     """Attention with its queries and keys row by row."""
     for axis, order in ((-2, where.queries), (-1, where.keys)):
         if order is not None and not bool((order == torch.arange(len(order))).all()):

@@ -145,7 +145,7 @@ def best_of(layer: "Layer") -> Replayed:
     return best
 
 
-def difference(output: Tensor, expected: Tensor) -> tuple[float, Tensor]:
+def replay_residual(output: Tensor, expected: Tensor) -> tuple[float, Tensor]:
     """How far an output is from what is expected but for one bias, over its spread over tokens; and the bias."""
     bias = (output - expected).mean((0, 1))
     spread = float((output - output.mean((0, 1))).std())
@@ -272,7 +272,7 @@ class Layer:
                     expected = torch.cat([torch.einsum("hrqk,rkc,hdc->rqd", a, x, matrices) for a, x in pairs])
                     mixes = end is self.module or not side_by_side(matrices)
                     if expected.shape == shown.shape and mixes:
-                        residual, bias = difference(shown, expected)
+                        residual, bias = replay_residual(shown, expected)
                         yield Replayed(residual, matrices, bias, at, self.names[part], self.names[end])
 
     def ends(self, outputs: Iterable[nn.Module]) -> list[nn.Module]:

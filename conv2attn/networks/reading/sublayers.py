@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import FAILURES
 from conv2attn.errors import first_line
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.replay import MOST_RESIDUAL, Call, difference, fresh, parent
+from conv2attn.networks.reading.replay import MOST_RESIDUAL, Call, fresh, parent, replay_residual
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
 
@@ -113,7 +113,7 @@ def as_sublayer(name: str, module: nn.Module, call: Call, matrices: Tensor, coun
     if attended.attention.shape != (len(first), heads, count, count):
         return "its attention is not (images, heads, queries, keys)"
     expected = torch.einsum("bhqk,bkc,hdc->bqd", attended.attention, first, matrices)
-    if not difference(output, expected)[0] <= MOST_RESIDUAL:
+    if not replay_residual(output, expected)[0] <= MOST_RESIDUAL:
         return ""
     scores = scores_of(module, call, first, attended)
     if isinstance(scores, str):

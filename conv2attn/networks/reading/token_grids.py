@@ -47,7 +47,7 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
         role = "queries" if (at_keys >= 0).any() else "keys"
         return f"its {role} have no place in the input: they are class tokens or the like"
     if len(at_keys) == 1:
-        orders = [in_order(each[0], prod(sides)) for each, sides in found]
+        orders = [order_of_tokens(each[0], prod(sides)) for each, sides in found]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
         if all(order is not None for order in orders) and len(leading) == 1:
             return Placed(Tokens(key_sides, leading.pop()), *orders)
@@ -85,7 +85,7 @@ def cells_of(places: Places, lead: tuple[int, ...], axis: int, heads: int, count
     return cells
 
 
-def in_order(cells: Cells, number: int) -> Tensor | None:
+def order_of_tokens(cells: Cells, number: int) -> Tensor | None:
     """The order of tokens without a place, then of all cells; None where a cell has no token or several."""
     at = np.argsort(cells, kind="stable")
     leading = int((cells < 0).sum())

@@ -26,7 +26,7 @@ from conv2attn.span.graded_facts.summed_head import SummedHead
 from conv2attn.span.graded_facts.sums import Sums
 
 
-def difference(layer: LayerFacts) -> float | None:
+def difference_from_convolution(layer: LayerFacts) -> float | None:
     """The largest difference of the layer from the nearest 3x3 convolution, as a share of the layer."""
     fact: ConvolutionFact | None = layer.convolution(3)
     return fact.error / fact.norm if fact is not None and fact.error is not None and fact.norm else None
@@ -350,7 +350,7 @@ FACTS: tuple[Fact, ...] = (
         "share",
         "max_q sum_k |L_qk - C_qk| with Frobenius norms of a key's matrix, as a share of the same of the layer: so far "
         "apart are outputs at most where no token is longer than 1; with -v",
-        layer_rule=difference,
+        layer_rule=difference_from_convolution,
     ),
 )
 

@@ -41,7 +41,7 @@ def no_figures(monkeypatch):
 
 
 def test_interrupted_runs_go_on_to_the_same_numbers(tmp_path, monkeypatch, whole, recipe):
-    monkeypatch.setattr("conv2attn.lab.paper_runs.written", lambda runs, folder: runs)
+    monkeypatch.setattr("conv2attn.lab.paper_runs.write_tables", lambda runs, folder: runs)
     calls = 0
     while train_paper(recipe, tmp_path, quiet, steps=3) is None:
         calls += 1

@@ -21,7 +21,7 @@ def most_alive(ask, monkeypatch):
     """How much attention, of layers and of parts of the images, is there when a layer's parts are joined, and when its
     record is made."""
     monkeypatch.setattr(phase, "AT_ONCE", 1)
-    made, counts, record, joined = [], [], phase.record, phase.joined
+    made, counts, record, joined = [], [], phase.record, phase.joined_calls
 
     def count():
         counts.append(sum(each() is not None for each in made))
@@ -38,7 +38,7 @@ def most_alive(ask, monkeypatch):
         count()
         return record(*args)
 
-    monkeypatch.setattr(phase, "joined", kept)
+    monkeypatch.setattr(phase, "joined_calls", kept)
     monkeypatch.setattr(phase, "record", counted)
     ask()
     assert (len(counts), len(made)) == (2 * 3, 3 * 3)  # two parts of two images, and all four

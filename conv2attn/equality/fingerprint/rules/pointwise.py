@@ -14,7 +14,7 @@ from conv2attn.equality.fingerprint.formulas import (
     oracle,
     root,
     sub,
-    symmetric,
+    symmetric_oracle,
     times,
 )
 from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
@@ -257,7 +257,7 @@ def _(c: Call, self: Any, other: Any) -> Residues:
     if not c.numbers.depends(second):
         return at_least(c, c.operand(first), second)
     a, b = c.operand(first), c.operand(second)
-    return symmetric(c.field, "max", a, b).but(sign=max(a.sign, b.sign))
+    return symmetric_oracle(c.field, "max", a, b).but(sign=max(a.sign, b.sign))
 
 
 @rule("minimum")
@@ -266,4 +266,4 @@ def _(c: Call, self: Any, other: Any) -> Residues:
     if not c.numbers.depends(second):
         return at_most(c, c.operand(first), c.operand(second))
     a, b = c.operand(first), c.operand(second)
-    return symmetric(c.field, "min", a, b).but(sign=min(a.sign, b.sign))
+    return symmetric_oracle(c.field, "min", a, b).but(sign=min(a.sign, b.sign))

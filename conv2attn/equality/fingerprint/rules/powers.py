@@ -87,11 +87,11 @@ def _(c: Call, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, 
 def _(c: Call, x1: Any, x2: Any, p: float, compute_mode: Any) -> Residues:
     first, second = c.operand(x1), c.operand(x2)
     axes = max(len(first.shape), len(second.shape))
-    apart = sub(c.field, beside(first.with_axes(axes), -2), beside(second.with_axes(axes), -3))
+    apart = sub(c.field, with_axis(first.with_axes(axes), -2), with_axis(second.with_axes(axes), -3))
     return norm(c, apart, float(p), [axes], False)
 
 
-def beside(numbers: Residues, axis: int) -> Residues:
+def with_axis(numbers: Residues, axis: int) -> Residues:
     """The numbers with an axis of one number."""
     return numbers.but(values=numbers.values.unsqueeze(axis))
 

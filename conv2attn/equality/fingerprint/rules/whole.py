@@ -17,7 +17,7 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule
 
 
-def in_order(c: Call, numbers: Residues, axes: Sequence[int]) -> Residues:
+def ordered_hash(c: Call, numbers: Residues, axes: Sequence[int]) -> Residues:
     """One hash of all numbers along some axes and of their places, with axes of one number in their stead.
 
     Raises:
@@ -51,7 +51,7 @@ def _(
 ) -> Residues:
     image, size = c.operand(self), tuple(output_size)
     name = f"{c.base} to {size}, {align_corners}, {scales}, {scales_d}, {scales_h}, {scales_w}"
-    return oracle(c.field, name, in_order(c, image, range(-len(size), 0)), places_of(c, size), finite=True)
+    return oracle(c.field, name, ordered_hash(c, image, range(-len(size), 0)), places_of(c, size), finite=True)
 
 
 @rule("grid_sampler_2d", "grid_sampler_3d")
@@ -59,7 +59,7 @@ def _(c: Call, input: Any, grid: Any, interpolation_mode: int, padding_mode: int
     image, points = c.operand(input), c.operand(grid)
     c.field.usable(points, c.base)
     axes = len(image.shape) - 2
-    around = in_order(c, image, range(-axes, 0))
+    around = ordered_hash(c, image, range(-axes, 0))
     coordinates = [points.but(values=points.values[..., axis].unsqueeze(2)) for axis in range(axes)]
     name = f"{c.base} {interpolation_mode}, {padding_mode}, {align_corners}"
     return oracle(c.field, name, around, *coordinates, finite=True)
@@ -70,5 +70,5 @@ def _(c: Call, self: Any, dim: Any = None, keepdim: bool = False) -> Residues:
     numbers = c.numbers.operand(self, self.dtype)
     if dim is None or not numbers.shape:
         numbers, dim = numbers.laid((math.prod(numbers.shape),)), 0
-    found = oracle(c.field, c.base, in_order(c, numbers, [dim]), finite=True)
+    found = oracle(c.field, c.base, ordered_hash(c, numbers, [dim]), finite=True)
     return found.laid(tuple(c.outs[0].shape))

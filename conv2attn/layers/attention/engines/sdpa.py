@@ -72,14 +72,14 @@ def run_content(basis: Basis, image: Tensor, direct: bool, by_axis: bool, dropou
     tokens = padded.flatten(2).mT[:, None].to(dtype)
     widest = max(sum(each.shape[-1] for each in keys), tokens.shape[-1])
     width = -(-widest // FUSED_WIDTH) * FUSED_WIDTH
-    asking, asked, values = (beside(parts, width) for parts in (queries, keys, [tokens]))
+    asking, asked, values = (padded_features(parts, width) for parts in (queries, keys, [tokens]))
     values = values.expand(-1, basis.operators.heads, -1, -1)
     mixed = F.scaled_dot_product_attention(asking, asked, values, dropout_p=dropout, scale=1.0)
     mixed = mixed[..., : image.shape[1]].permute(0, 3, 1, 2).to(image.dtype)
     return project(mixed, basis.weights, direct).unflatten(2, grid.queries)
 
 
-def beside(parts: list[Tensor], width: int) -> Tensor:
+def padded_features(parts: list[Tensor], width: int) -> Tensor:
     """The parts side by side, and zeros up to `width`; the last axis is contiguous, as fused attention wants it."""
     missing = width - sum(each.shape[-1] for each in parts)
     zeros = [parts[0].new_zeros(()).expand(*parts[0].shape[:-1], missing)] if missing else []
