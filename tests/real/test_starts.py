@@ -107,11 +107,11 @@ def test_masked_autoencoders_start_where_their_tokens_stay_in_place():
         "decoder_num_hidden_layers": 1,
         "decoder_intermediate_size": 16,
     }
-    network = transformers.ViTMAEForPreTraining(
-        transformers.ViTMAEConfig(**sizes, mask_ratio=0.0, decoder_num_attention_heads=2)
-    )
-    with pytest.raises(UnsupportedError, match="drops or shuffles tokens"):
-        conv2attn.start_at_convolution(network)
+    for ratio, reason in ((0.75, "of 13 tokens: those named so are"), (0.0, "is not positions.* that are shuffled")):
+        config = transformers.ViTMAEConfig(**sizes, mask_ratio=ratio, decoder_num_attention_heads=2)
+        network = transformers.ViTMAEForPreTraining(config)
+        with pytest.raises(UnsupportedError, match=reason):
+            conv2attn.start_at_convolution(network)
     inputs = {"pixel_values": torch.randn(2, 1, 28, 28), "noise": torch.arange(49.0).expand(2, -1)}
     start = conv2attn.start_at_convolution(network, example_input=inputs)
     assert len(start.heads) == 8

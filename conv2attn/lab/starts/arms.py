@@ -64,23 +64,19 @@ def begin(network: nn.Module, name: str, seed: int, images: Tensor, side: int) -
 @contextmanager
 def faster(network: nn.Module, factor: float) -> Iterator[None]:
     """Around a step of an optimiser: queries and keys move by `factor` times what it moves them."""
-    weights = [weight for pair in queries_and_keys(network) for weight in pair] if factor != 1 else []
+    layers = attending_layers(network).values() if factor != 1 else ()
+    weights = [weight for layer in layers for weight in (layer.query, layer.key)]
     before = [weight.clone() for weight in weights]
     yield
     for weight, old in zip(weights, before, strict=True):
         weight.add_(weight - old, alpha=factor - 1)
 
 
-def queries_and_keys(network: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    """The weights of queries and keys of each layer, (width, width): views."""
-    return [(layer.query, layer.key) for layer in attending_layers(network).values()]
-
-
 def strengthen(network: nn.Module, start: None, seed: int, side: int, *, factor: float) -> None:
     """Queries and keys as drawn, times a factor: strong attention that reads content and positions alike."""
-    for query, key in queries_and_keys(network):
-        query.mul_(factor)
-        key.mul_(factor)
+    for layer in attending_layers(network).values():
+        layer.query.mul_(factor)
+        layer.key.mul_(factor)
 
 
 def turn_far(network: nn.Module, start: Start, seed: int, side: int) -> None:

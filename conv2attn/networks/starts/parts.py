@@ -128,16 +128,12 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
     )
 
 
-def writers_of(
-    network: nn.Module, layers: Mapping[str, StartLayer], order: Sequence[str], width: int, patterns: Sequence[str]
-) -> list[str]:
+def writers_of(network: nn.Module, layers: Mapping[str, StartLayer], width: int, patterns: Sequence[str]) -> list[str]:
     """The names of the modules whose outputs are added to the tokens: those that fit a pattern, if there is one.
 
     Else the embeddings and the last module before the first block, and in each block two linear layers: the output of
     the attention, and the last one.
 
-    Args:
-        order: names of the modules that make vectors, as they run.
     Raises:
         UsageError: a pattern fits no linear layer, convolution or embedding (C2A008).
     """
@@ -146,7 +142,7 @@ def writers_of(
     selection.check([*modules], "linear layer, convolution or embedding")
     if patterns:
         return [name for name in modules if selection.wants(name)]
-    writing = [name for name in dict.fromkeys(order) if width_of(modules[name]) == width]
+    writing = [name for name, module in modules.items() if width_of(module) == width]
     blocks = {name: f"{block_of(network, name, layers)}." for name in layers}
     before = [*takewhile(lambda name: not name.startswith(tuple(blocks.values())), writing)]
     embeddings = [name for name in before if isinstance(modules[name], nn.Embedding)]

@@ -18,10 +18,10 @@ from conv2attn.networks.capture import capture
 from conv2attn.networks.starts import kernel
 from conv2attn.networks.starts.parts import StartLayer
 from conv2attn.networks.starts.start_report import StartedHead
-from conv2attn.networks.starts.trace import Trial
+from conv2attn.networks.starts.trial import Trial
 
 Offset = tuple[int, ...]
-KernelSize = int | Sequence[int] | Literal["image"]
+KernelSize = int | Literal["image"]
 ROUNDING = 1e-3
 """Largest rounding error of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
 
@@ -48,7 +48,7 @@ class Shifts:
         """Heads of the offsets of a kernel: the least used ones first, in random order among equals.
 
         Raises:
-            UsageError: the kernel does not fit the grid (C2A001, C2A006, C2A007).
+            UsageError: the kernel does not fit the grid (C2A001, C2A006).
         """
         offsets = kernel_offsets(kernel_size, sides)
         generator, times = torch.Generator().manual_seed(seed), dict.fromkeys(offsets, 0)
@@ -137,18 +137,16 @@ def kernel_offsets(kernel_size: KernelSize, sides: tuple[int, ...]) -> list[Offs
     """The offsets of a kernel's taps, or all between two tokens of the grid.
 
     Raises:
-        UsageError: a size below 1, or whose taps lie off a grid with these sides (C2A001, C2A006, C2A007).
+        UsageError: a size below 1, or whose taps lie off a grid with these sides (C2A001), or no size (C2A006).
     """
-    largest = [2 * side - 1 for side in sides]
-    sizes = largest if kernel_size == "image" else kernel_size
-    sizes = [sizes] * len(sides) if isinstance(sizes, int) else sizes
-    if not isinstance(sizes, Sequence) or not all(type(size) is int for size in sizes):
-        reason = f"kernel_size={kernel_size!r} is not a whole number for each axis"
-        raise UsageError("C2A006", reason, "Pass a positive whole number, or one for each axis.")
-    if len(sizes) != len(sides):
-        reason = f"kernel_size={kernel_size} is not one number for each of {len(sides)} axes"
-        raise UsageError("C2A007", reason, "Pass one number for each axis.")
-    if not all(1 <= size <= most for size, most in zip(sizes, largest, strict=True)):
+    if kernel_size == "image":
+        return list(product(*(range(1 - side, side) for side in sides)))
+    if type(kernel_size) is not int:
+        reason = f"kernel_size={kernel_size!r} is not a whole number or 'image'"
+        raise UsageError("C2A006", reason, "Pass a positive whole number, or 'image'.")
+    most = 2 * min(sides) - 1
+    if not 1 <= kernel_size <= most:
         reason = f"kernel_size={kernel_size} does not fit a grid of {'x'.join(map(str, sides))} tokens"
-        raise UsageError("C2A001", reason, f"Pass sizes of at least 1 and at most {'x'.join(map(str, largest))}.")
-    return list(product(*(range(-((size - 1) // 2), size - (size - 1) // 2) for size in sizes)))
+        raise UsageError("C2A001", reason, f"Pass a size of at least 1 and at most {most}.")
+    before = (kernel_size - 1) // 2
+    return list(product(range(-before, kernel_size - before), repeat=len(sides)))

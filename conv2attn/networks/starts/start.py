@@ -15,12 +15,12 @@ from conv2attn.errors import AlphaError, UsageError
 from conv2attn.generators import devices_of, generators_kept
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.starts.bias_heads import bias_tables, start_on_biases
-from conv2attn.networks.starts.grid_tokens import check_grid_tokens, check_same_tokens, layers_on_table, token_sides
+from conv2attn.networks.starts.grid_tokens import check_grid_tokens, layers_on_table, token_sides
 from conv2attn.networks.starts.parts import Parts, attending_layers, table_of, writers_of
 from conv2attn.networks.starts.shifts import KernelSize, Shifts
 from conv2attn.networks.starts.start_report import Start
-from conv2attn.networks.starts.trace import Trial, start_inputs
-from conv2attn.networks.starts.wave_heads import silence, start_on_waves, waves_of, write_waves
+from conv2attn.networks.starts.trial import Trial, start_inputs
+from conv2attn.networks.starts.wave_heads import silence, start_on_waves, wave_count, write_waves
 
 HARDEST = 128.0
 """The largest alpha: there heads are one-hot in float32, and queries and keys have no gradient."""
@@ -66,11 +66,12 @@ def start_at_convolution(
         A row for each head, with its attention at the offset as computed on tokens of noise.
     Raises:
         UnsupportedError: no table of positions, rotary ones, one table of biases for several layers, a layer that runs
-            twice, tokens dropped at random, heads narrower than two numbers per axis, or content that reaches the
-            position channels (C2A604). The network is then as it was.
-        UsageError: an argument out of range or not understood (C2A001, C2A002, C2A006), weights in half precision or
-            that cannot be written in place (C2A006), a network that does not run on the input (C2A009), or parts that
-            cannot be found (C2A005, C2A008, C2A502, C2A503).
+            twice, tokens dropped or shuffled at random, heads narrower than two numbers per axis, or content that
+            reaches the position channels (C2A604). The network is then as it was.
+        UsageError: an argument out of range or not understood (C2A001, C2A002, C2A006), drawn content or blind values
+            with tables of biases (C2A004), weights in half precision or that cannot be written in place (C2A006), a
+            network that does not run on the input (C2A009), or parts that cannot be found (C2A005, C2A008, C2A502,
+            C2A503).
         AlphaError: alpha is not above 0 and at most 128 (C2A130).
     Examples:
         >>> import conv2attn
@@ -98,7 +99,7 @@ def start_at_convolution(
         if draw == "torch":
             draw_as_torch(network, seed)
         trial = Trial(network, attending_layers(network), start_inputs(network, example_input))
-        trace = trial.trace()
+        tokens_of = trial.tokens()
         if tables := bias_tables(network, trial.layers):
             if (content, values) != ("silent", "kept"):
                 reason = "values='blind' and content='drawn' need a table of positions"
@@ -109,23 +110,23 @@ def start_at_convolution(
             window = tuple(next(iter(tables.values())).window_size)
             shifts = Shifts.dealt(trial, window, kernel_size, alpha, seed)
             return Start(start_on_biases(shifts, tables), notes=notes)
-        check_same_tokens(trial, trace)
-        layers, notes = layers_on_table(trial, trace)
+        layers, notes = layers_on_table(trial, tokens_of)
         trial = replace(trial, layers=layers)
-        tokens, width = trace.tokens[next(iter(layers))].shape[1:]
-        table_name, table = table_of(network, parts.positions, tokens, width)
-        sides = token_sides(trial, len(table), tokens, parts.sides)
-        check_grid_tokens(trial, trace, math.prod(sides))
+        tokens = tokens_of[next(iter(layers))]
+        number, width = tokens.shape[1:]
+        table_name, table = table_of(network, parts.positions, number, width)
+        sides = token_sides(trial, len(table), number, parts.sides)
+        check_grid_tokens(trial, tokens, math.prod(sides))
         shifts = Shifts.dealt(trial, sides, kernel_size, alpha, seed)
-        count = waves_of(layers, sides, alpha, width)
+        count = wave_count(shifts, width)
         channels = 2 * len(sides) * count
-        writers = writers_of(network, layers, trace.order, width, parts.writers)
-        writers = [name for name in writers if not table_name.startswith(f"{name}.")]
-        for name in writers:
+        writers = writers_of(network, layers, width, parts.writers)
+        silenced = tuple(name for name in writers if not table_name.startswith(f"{name}."))
+        for name in silenced:
             silence(network.get_submodule(name), channels)
-        waves = write_waves(shifts, table, count, tokens > shifts.tokens)
+        waves = write_waves(shifts, table, count, leading=number > shifts.tokens)
         rows = start_on_waves(shifts, waves, count, content == "drawn", values == "blind")
-        return Start(rows, channels, count, tuple(writers), notes)
+        return Start(rows, channels, count, silenced, notes)
 
 
 def draw_as_torch(network: nn.Module, seed: int) -> None:

@@ -5,7 +5,6 @@ a token hold the waves alone, and the other 56 its content.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,20 +24,20 @@ WRITTEN = 1e-3
 """The share of position channels that may come from elsewhere: rounding; content is at least a hundred times that."""
 
 
-def waves_of(layers: Mapping[str, StartLayer], sides: tuple[int, ...], alpha: float, width: int) -> int:
-    """The waves of each axis, as many as the narrowest heads can read.
+def wave_count(shifts: Shifts, width: int) -> int:
+    """The waves of each axis, as many as the narrowest heads of tokens of this width can read.
 
     Raises:
         UnsupportedError: heads are too narrow, or tokens (C2A604).
     """
-    narrowest = min(layers.values(), key=lambda layer: layer.width)
-    if narrowest.width < 2 * len(sides):
-        reason = f"{narrowest.name}: heads of {narrowest.width} numbers are narrower than {2 * len(sides)}"
+    axes, narrowest = len(shifts.sides), min(shifts.trial.layers.values(), key=lambda layer: layer.width)
+    if narrowest.width < 2 * axes:
+        reason = f"{narrowest.name}: heads of {narrowest.width} numbers are narrower than {2 * axes}"
         raise UnsupportedError("C2A604", reason, "Take fewer heads.")
-    count = kernel.fitting_count(sides, alpha, min(narrowest.width, width // 2))
-    if (channels := 2 * len(sides) * count) >= width:
-        reason = f"{channels} position channels leave none of {width} to content"
-        raise UnsupportedError("C2A604", reason, "Take a wider network, or fewer waves.")
+    count = kernel.fitting_count(shifts.sides, shifts.alpha, min(narrowest.width, width // 2))
+    if 2 * axes * count >= width:
+        reason = f"{2 * axes * count} position channels leave none of {width} to content"
+        raise UnsupportedError("C2A604", reason, "Take a wider network.")
     return count
 
 
@@ -107,8 +106,9 @@ def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool, bli
         strange = float((here - scale[..., None] * waves).norm() / here.norm())
         if not strange <= WRITTEN or not scale.min() > 0:
             reason = f"{layer.name}: {strange:.0%} of its position channels is not positions"
-            remedy = "Name the parts that write positions with parts=Parts(writers=[...])."
-            raise UnsupportedError("C2A604", reason, remedy)
+            remedy = "Name what writes to tokens with parts=Parts(writers=[...])."
+            shuffled = "For tokens that are shuffled, as ViTMAE's are, pass an example_input that keeps their order."
+            raise UnsupportedError("C2A604", reason, f"{remedy} {shuffled}")
         mean = float(scale.mean())
         scales[layer.name] = scale / mean
         gain = layer.width**0.25 / (mean * size)

@@ -1,10 +1,10 @@
-"""A run of a transformer before its weights are set: which modules run when, and the tokens of each layer."""
+"""A transformer that gets a start, run on inputs: the tokens that each of its layers takes."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import call_network, is_size, running
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.networks.provenance import input_size_of
-from conv2attn.networks.starts.parts import StartLayer, Writer
-
-
-class Trace(NamedTuple):
-    """The names of the modules that make vectors, in the order of a run, and the tokens that each layer takes."""
-
-    order: list[str]
-    tokens: dict[str, Tensor]
+from conv2attn.networks.starts.parts import StartLayer
 
 
 @final
@@ -31,11 +24,8 @@ class Trial:
     layers: Mapping[str, StartLayer]
     inputs: Any
 
-    def run(self, action: Callable[[StartLayer, Tensor], None], seed: int | None = None) -> None:
-        """Runs the network; before each layer calls `action` with the tokens that it takes, (images, tokens, width).
-
-        What the network draws begins at the seed.
-        """
+    def run(self, action: Callable[[StartLayer, Tensor], None]) -> None:
+        """Runs the network; before each layer calls `action` with the tokens that it takes, (images, tokens, width)."""
 
         def before(layer: StartLayer, module: nn.Module, args: Any, kwargs: Any) -> None:
             first = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
@@ -46,32 +36,29 @@ class Trial:
             for layer in self.layers.values():
                 hook = layer.module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
                 hooks.enter_context(hook)
-            call_network(self.network, self.inputs, seed)
+            call_network(self.network, self.inputs)
 
-    def trace(self, seed: int | None = None) -> Trace:
-        """The order of the modules and the tokens of the layers in a run.
+    def tokens(self) -> dict[str, Tensor]:
+        """The tokens that each layer takes, in the order of the layers in a run.
 
         Raises:
             UsageError: it fails, or the tokens of a layer are none, or not finite (C2A009).
             UnsupportedError: a layer runs twice (C2A604).
         """
-        trace = Trace([], {})
+        every = dict[str, Tensor]()
 
-        def record_tokens(layer: StartLayer, tokens: Tensor) -> None:
-            if layer.name in trace.tokens:
+        def record(layer: StartLayer, tokens: Tensor) -> None:
+            if layer.name in every:
                 reason = f"{layer.name} runs twice, on tokens of two depths"
                 raise UnsupportedError("C2A604", reason, "Take a network in which each layer runs once.")
             if not tokens.numel() or not tokens.isfinite().all():
                 reason = f"{layer.name}: its tokens are not finite, or there are none"
                 raise UsageError("C2A009", reason, "Pass a finite example_input.")
-            trace.tokens[layer.name] = tokens.detach().clone()
+            every[layer.name] = tokens.detach().clone()
 
-        with ExitStack() as hooks, running(self.network, self.inputs):
-            for name, module in self.network.named_modules():
-                if isinstance(module, Writer):
-                    hooks.enter_context(module.register_forward_hook(lambda *_, name=name: trace.order.append(name)))
-            self.run(record_tokens, seed)
-        return trace
+        with running(self.network, self.inputs):
+            self.run(record)
+        return every
 
 
 def start_inputs(network: nn.Module, example: Any) -> Any:
