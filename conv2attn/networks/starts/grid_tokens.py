@@ -1,4 +1,4 @@
-"""Where the tokens of a transformer lie: leading tokens, then a grid row by row, the same in every run."""
+"""Where the tokens of a transformer lie: leading tokens, then a grid row by row."""
 
 import math
 from collections import Counter

@@ -1,25 +1,21 @@
 """A transformer of stock modules whose heads begin as soft shifts: nothing of its code or shapes changes."""
 
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import check_choice, check_kind, check_network
 from conv2attn.errors import AlphaError, UsageError
 from conv2attn.generators import devices_of, generators_kept
-from conv2attn.networks.copies import evaluating
 from conv2attn.networks.starts.bias_heads import bias_tables, start_on_biases
 from conv2attn.networks.starts.grid_tokens import check_grid_tokens, layers_on_table, token_sides
 from conv2attn.networks.starts.parts import Parts, attending_layers, table_of, writers_of
 from conv2attn.networks.starts.shifts import KernelSize, Shifts
 from conv2attn.networks.starts.start_report import Start
-from conv2attn.networks.starts.trial import Trial, start_inputs
+from conv2attn.networks.starts.trial import Trial, restored_on_failure, start_inputs
 from conv2attn.networks.starts.wave_heads import silence, start_on_waves, wave_count, write_waves
 
 HARDEST = 128.0
@@ -141,45 +137,3 @@ def draw_as_torch(network: nn.Module, seed: int) -> None:
                 for bias in (module.in_proj_bias, module.out_proj.bias):
                     if bias is not None:
                         nn.init.zeros_(bias)
-
-
-@contextmanager
-def restored_on_failure(network: nn.Module) -> Iterator[None]:
-    """Within the block `network` is in evaluation mode, without autocast and fast paths; an error restores its weights.
-
-    Raises:
-        UsageError: its weights are in half precision, on meta, or cannot be written in place (C2A006).
-    """
-    weights = [*network.parameters()]
-    dtypes = {str(value.dtype).removeprefix("torch.") for value in weights} - {"float32", "float64"}
-    for refused, reason, remedy in (
-        (dtypes, ", ".join(sorted(dtypes)), "Start the network in float32, and cast it afterwards."),
-        (any(each.is_meta for each in weights), "on meta", "Give them values first: network.to_empty(...)."),
-        (any(each.is_inference() for each in weights), "of inference mode", "Build it outside of inference mode."),
-    ):
-        if refused:
-            raise UsageError("C2A006", f"its parameters are {reason}", remedy)
-    tensors = [each.detach() for each in (*weights, *network.buffers()) if not is_lazy(each)]
-    state = [(tensor, tensor.clone()) for tensor in tensors]
-
-    def restore() -> None:
-        for tensor, value in state:
-            tensor.copy_(value)
-
-    device = tensors[0].device.type if tensors else "cpu"
-    with ExitStack() as stack:
-        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-        torch.backends.mha.set_fastpath_enabled(False)  # it rounds otherwise than attention that is captured
-        try:
-            restore()
-            stack.enter_context(evaluating(network))
-        except (RuntimeError, NotImplementedError) as error:
-            reason = f"it cannot be written in place or put in evaluation mode ({str(error).partition('.')[0]})"
-            remedy = "Pass a module whose weights are its own, and that has code of its own."
-            raise UsageError("C2A006", reason, remedy) from error
-        try:
-            with torch.autocast(device, enabled=False):
-                yield
-        except BaseException:
-            restore()
-            raise

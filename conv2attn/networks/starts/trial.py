@@ -1,16 +1,18 @@
-"""A transformer that gets a start, run on inputs: the tokens that each of its layers takes."""
+"""A transformer that gets a start, run on inputs: the tokens that each of its layers takes, and its weights kept."""
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import call_network, is_size, running
 from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.networks.copies import evaluating
 from conv2attn.networks.provenance import input_size_of
 from conv2attn.networks.starts.parts import StartLayer
 
@@ -78,3 +80,45 @@ def start_inputs(network: nn.Module, example: Any) -> Any:
         reason = f"{type(network).__name__} does not tell the size of its images"
         raise UsageError("C2A005", reason, "Pass an example_input.")
     return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(next(network.parameters()))
+
+
+@contextmanager
+def restored_on_failure(network: nn.Module) -> Iterator[None]:
+    """Within the block `network` is in evaluation mode, without autocast and fast paths; an error restores its weights.
+
+    Raises:
+        UsageError: its weights are in half precision, on meta, or cannot be written in place (C2A006).
+    """
+    weights = [*network.parameters()]
+    dtypes = {str(value.dtype).removeprefix("torch.") for value in weights} - {"float32", "float64"}
+    for refused, reason, remedy in (
+        (dtypes, ", ".join(sorted(dtypes)), "Start the network in float32, and cast it afterwards."),
+        (any(each.is_meta for each in weights), "on meta", "Give them values first: network.to_empty(...)."),
+        (any(each.is_inference() for each in weights), "of inference mode", "Build it outside of inference mode."),
+    ):
+        if refused:
+            raise UsageError("C2A006", f"its parameters are {reason}", remedy)
+    tensors = [each.detach() for each in (*weights, *network.buffers()) if not is_lazy(each)]
+    state = [(tensor, tensor.clone()) for tensor in tensors]
+
+    def restore() -> None:
+        for tensor, value in state:
+            tensor.copy_(value)
+
+    device = tensors[0].device.type if tensors else "cpu"
+    with ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)  # it rounds otherwise than attention that is captured
+        try:
+            restore()
+            stack.enter_context(evaluating(network))
+        except (RuntimeError, NotImplementedError) as error:
+            reason = f"it cannot be written in place or put in evaluation mode ({str(error).partition('.')[0]})"
+            remedy = "Pass a module whose weights are its own, and that has code of its own."
+            raise UsageError("C2A006", reason, remedy) from error
+        try:
+            with torch.autocast(device, enabled=False):
+                yield
+        except BaseException:
+            restore()
+            raise
