@@ -94,7 +94,7 @@ class Watch(TorchFunctionMode):
         rule: Rule | None = None,
         blind: Callable[[str], bool] = lambda name: False,
     ):
-        """Takes what to do; `blind` says which layers of this project are seen although they read no content."""
+        """Takes what to do; `blind` says which layers of this project are seen without content, and forced."""
         super().__init__()
         self.names = {module: name or "(root)" for name, module in network.named_modules()}
         self.own = {each for each in self.names if isinstance(each, MultiHeadSelfAttention)}
@@ -140,8 +140,26 @@ class Watch(TorchFunctionMode):
             self.opened.remove(opened)
             if opened.attended.name:
                 self.report(opened.attended)
+        forced = self.forced(module, output) if isinstance(module, MultiHeadSelfAttention) else None
         self.running.pop()
-        return torch.zeros_like(output) if module in self.own and self.rule is silence else None
+        return forced
+
+    def forced(self, layer: MultiHeadSelfAttention, output: Tensor) -> Tensor | None:
+        """The output of a layer of this project under the rule, where it is seen; None for its own."""
+        image, name = self.running[-1].first, self.names[layer]
+        if self.rule is silence:
+            return torch.zeros_like(output)
+        if self.rule is None or image is None or not self.blind(name):
+            return None
+        image = image if image.ndim > layer.dimensions + 1 else image[None]
+        own = layer.attention(image).expand(len(image), -1, -1, -1)
+        attention = self.rule(name, own)
+        if attention is own:
+            return None
+        weights, tokens = layer.weights, layer.basis().padding.pad(image).flatten(2).mT
+        mixed = torch.einsum("bhqc,hoc->boq", attention.to(tokens) @ tokens[:, None], weights.dense().to(tokens))
+        mixed = mixed if weights.bias is None else mixed + weights.bias[:, None]
+        return mixed.reshape(output.shape)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func`; attention is seen and replaced on the way."""

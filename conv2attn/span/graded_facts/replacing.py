@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import as_inputs
 from conv2attn.errors import UsageError
+from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.reading.records import Read, Reads
 from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.graded_facts.effects import (
@@ -124,6 +125,8 @@ class Replacing:
         if mean.shape[-2] != mean.shape[-1] or mean.shape[-1] != leading + prod(sides):
             return "its queries and keys are not the tokens of one grid", None
         attention = read.attention
+        if isinstance(attention, MultiHeadSelfAttention):
+            attention = attention.attention(sides=sides).detach()
         if not isinstance(attention, Tensor) or attention.shape[1:] != mean.shape:
             return "its heads are not on the second axis", None
         total = torch.zeros_like(mean)

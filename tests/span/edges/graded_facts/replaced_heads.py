@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from click.testing import CliRunner
 from torch import nn
 from torch.nn import functional as F
 
+import conv2attn
 from conv2attn import heads
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.networks.reading import phase
 from conv2attn.span.graded_facts import forced_runs
 
+EXAMPLES = Path(__file__).parents[4] / "examples"
 SIDES = (3, 4)
 HEADS, WIDTH = 2, 12
 COUNT = 1 + SIDES[0] * SIDES[1]
@@ -284,6 +287,30 @@ def test_the_kind_content_is_decided_by_the_mean_in_place_of_the_head(images):
         assert after.replaced.lost == pytest.approx(changes[0] / changes[1], rel=1e-3)
         assert (after.kind == "content") == (changes[0] >= changes[1] / 2)
     assert "content" in {head.kind for layer in replaced.layers for head in layer.heads}
+
+
+@torch.no_grad()
+def test_heads_of_layers_of_this_project_are_replaced():
+    """The change by uniform attention in one head is (U - A_h) x M_h^T, added by a hook; its mean changes nothing."""
+    network = conv2attn.load(EXAMPLES / "attention-learned.pt").eval()
+    pictures = torch.randn(6, 1, 28, 28, generator=torch.Generator().manual_seed(2))
+    found = {
+        by: heads(network, pictures, replace=by, only=["blocks.1.*"]).layers[0].heads for by in ("mean", "uniform")
+    }
+    layer = network.blocks[1].attention
+    for number, own in enumerate(layer.attention(sides=(4, 4))[0]):
+
+        def moved(module, args, output, number=number, own=own):
+            tokens = args[0].flatten(2).mT
+            return output + ((1 / 16 - own) @ tokens @ module.weights.dense()[number].T).mT.reshape(output.shape)
+
+        plain = network(pictures[1::2])
+        handle = layer.register_forward_hook(moved)
+        forced = network(pictures[1::2])
+        handle.remove()
+        expected = ((forced - plain).norm(dim=-1) / plain.norm(dim=-1)).mean()
+        assert found["uniform"][number].replaced.effect.change == pytest.approx(float(expected), rel=1e-3)
+        assert found["mean"][number].replaced.effect.change < 1e-5
 
 
 @pytest.mark.parametrize("at_once", [1, 2**28])
