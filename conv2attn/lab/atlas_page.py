@@ -5,10 +5,30 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from conv2attn.lab.atlas_replacing import KEPT
 from conv2attn.report.markup import markdown_table
 
 Model = Mapping[str, Any]
 BARS = " ▁▂▃▄▅▆▇█"
+REPLACEMENTS = {
+    "position": "table of displacements",
+    "shift": "nearest shift",
+    "mean": "mean over inputs",
+    "uniform": "uniform attention",
+}
+REPLACED = (
+    "How far the output moves, as a share of its norm, with attention that is measured on every other input and "
+    "forced on the rest: means over these with their standard error (how many), of heads replaced one at a time "
+    "(*alone*, a mean over heads) and of all heads of a third of the layers *at once*. A head is *kept by its table* "
+    f"where the table of displacements in its place costs less than {KEPT:.0%} of uniform attention. "
+    "`conv2attn heads --replace` measures one model."
+)
+ALIKE = (
+    "The largest correlation of the mean attention by displacement (7x7 on images, 24 tokens each way on lines) of a "
+    "head with the heads of another network: a mean over heads and over the other networks, then over networks, with "
+    "the standard error over these (how many). An untrained twin has as many heads, and so as many chances. The "
+    "square of a correlation is the linear CKA of the two tables (Kornblith et al. 2019)."
+)
 
 
 def page_of(contents: Mapping[str, Any], models: Sequence[Model]) -> str:
@@ -37,6 +57,10 @@ def page_of(contents: Mapping[str, Any], models: Sequence[Model]) -> str:
         model_table(models, thresholds),
         "",
     ]
+    if table := loss_table(trained):
+        lines += ["## What replacing heads costs", "", table, "", REPLACED, ""]
+    if table := likeness_table(contents["likeness"]):
+        lines += ["## Heads of different networks", "", table, "", ALIKE, ""]
     for model in models:
         lines += section(model)
     if contents["failed"]:
@@ -99,12 +123,37 @@ def answer_table(trained: Sequence[Model], twins: Sequence[Model]) -> str:
     return markdown_table(("share of", "trained", "untrained twins", "difference"), rows)
 
 
-def with_error(values: Sequence[float]) -> str:
-    """The mean of some shares with its standard error."""
+def with_error(values: Sequence[float], form: str = ".1%") -> str:
+    """The mean of some numbers, shares by default, with its standard error."""
     if not values:
         return "-"
-    mean, count = f"{statistics.fmean(values):.1%}", len(values)
-    return mean if count < 2 else f"{mean} ± {statistics.stdev(values) / count**0.5:.1%} ({count})"
+    mean, count = f"{statistics.fmean(values):{form}}", len(values)
+    return mean if count < 2 else f"{mean} ± {statistics.stdev(values) / count**0.5:{form}} ({count})"
+
+
+def loss_table(models: Sequence[Model]) -> str:
+    """What replacing heads costs, by third of the layers, one head at a time and all at once; empty without any."""
+    rows = []
+    for model in models:
+        for third, loss in model["losses"].items():
+            for how in ("alone", "at once"):
+                kept = f"{loss['kept']} of {loss['heads']}" if how == "alone" else "-"
+                changes = [with_error(loss[how][by]) for by in REPLACEMENTS]
+                rows.append([model["name"], third, how, kept, *changes])
+    head = ("model", "third", "heads", "kept by their table", *REPLACEMENTS.values())
+    return markdown_table(head, rows) if rows else ""
+
+
+def likeness_table(alike: Mapping[str, Any]) -> str:
+    """How like heads of other networks are, beside those of untrained twins; empty where there is one network."""
+    rows = []
+    for grids, each in alike.items():
+        trained, twins = each["trained"], each["twins"]
+        apart = [trained[model] - twins[model] for model in trained]
+        numbers = [with_error(list(x), ".2f") for x in (trained.values(), twins.values(), apart)]
+        rows.append([grids, ", ".join(trained), each["comparisons"], *numbers])
+    head = ("tokens", "networks", "correlations", "other trained networks", "their untrained twins", "difference")
+    return markdown_table(head, rows) if rows else ""
 
 
 def model_table(models: Sequence[Model], thresholds: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, final
+from typing import Any, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,13 @@ from torch import Tensor, nn
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import load
 from conv2attn.generators import generators_kept
+from conv2attn.lab.atlas_likeness import likeness, tables_of
+from conv2attn.lab.atlas_replacing import losses, replace_heads
 from conv2attn.report.markup import to_csv
 from conv2attn.span import heads
+from conv2attn.span.graded_facts.effects import ReplacedBy
 
-SCHEMA = "conv2attn.atlas/1"
+SCHEMA = "conv2attn.atlas/2"
 REQUIRED = {"name", "kind", "source"}
 FIELDS: dict[str, Any] = {
     **dict.fromkeys(("name", "kind", "source", "inputs", "licence", "data", "note"), str),
@@ -38,10 +41,13 @@ FIELDS: dict[str, Any] = {
     "grid": str | list,
     "twin": bool,
     "positional": bool,
+    "replace": bool,
 }
 """The fields of a model, with their kinds in TOML."""
 NUMBER = int | float
 THRESHOLDS: dict[str, Any] = {**dict.fromkeys(("shift", "partial", "convolution", "early"), NUMBER), "kernels": list}
+LISTS = ("errors", "peak", "argmax_at", "replaced")
+"""Fields of a head that are no single number: a table has them in other words."""
 SEED = 0  # of the untrained twins
 
 
@@ -67,8 +73,8 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """A hash of the entry and of the files of its factories; a result with another digest is measured again."""
-        text = json.dumps([dict(self.fields), self.trained], sort_keys=True, default=str)
+        """A hash of entry, schema and files of factories; a result with another digest is measured again."""
+        text = json.dumps([SCHEMA, dict(self.fields), self.trained], sort_keys=True, default=str)
         files = {str(self.fields[field]).split(":")[0] for field in ("source", "inputs") if field in self.fields}
         parts = [(self.folder / each).read_bytes() for each in sorted(files) if each.endswith(".py")]
         return hashlib.sha256(b"\0".join([text.encode(), *parts])).hexdigest()[:16]
@@ -91,7 +97,8 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
     try:
         listing = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
+        remedy = "Write one as docs/atlas.md says; examples/atlas/atlas.toml is in the repository, not in the package."
+        raise CheckpointError("C2A301", f"{path} does not exist", remedy) from error
     except UnicodeDecodeError as error:
         raise CheckpointError(
             "C2A303", f"{path} is no text file", "Pass a file like examples/atlas/atlas.toml."
@@ -139,7 +146,7 @@ def atlas(
     failed: dict[str, str] = {}
     for place, entry in enumerate(entries, 1):
         file = output / "models" / f"{entry.key}.json"
-        if file.is_file() and json.loads(file.read_text()).get("digest") == entry.digest:
+        if measured_before(entry, file) is not None:
             progress(f"{place}/{len(entries)} {entry.name}: kept")
             continue
         progress(f"{place}/{len(entries)} {entry.name}")
@@ -150,16 +157,21 @@ def atlas(
         if process.returncode:
             failed[entry.name] = (process.stderr.strip().splitlines() or ["it ended without a word"])[-1]
             progress(f"  failed: {failed[entry.name]}")
-    models = [
-        json.loads(file.read_text()) for entry in entries if (file := output / "models" / f"{entry.key}.json").is_file()
-    ]
+    results = [measured_before(entry, output / "models" / f"{entry.key}.json") for entry in entries]
+    models = [result for result in results if result is not None]
     contents = {"schema": SCHEMA, "command": command, "thresholds": thresholds, "models": models, "failed": failed}
-    (output / "atlas.json").write_text(
-        json.dumps({**contents, "models": [model_summary(m, thresholds) for m in models]}, indent=1) + "\n"
-    )
+    contents["likeness"] = likeness(models)
+    summaries = [model_summary(m, thresholds) for m in models]
+    (output / "atlas.json").write_text(json.dumps(round_numbers({**contents, "models": summaries}), indent=1) + "\n")
     (output / "heads.csv").write_text(to_csv(list(head_records(models))))
-    (output / "index.md").write_text(page_of(contents, [model_summary(m, thresholds) for m in models]))
+    (output / "index.md").write_text(page_of(contents, summaries))
     return contents
+
+
+def measured_before(entry: Entry, file: Path) -> dict[str, Any] | None:
+    """The result in a file; None where there is none, or that of another entry or other code."""
+    result = json.loads(file.read_text()) if file.is_file() else {}
+    return result if result.get("digest") == entry.digest else None
 
 
 @generators_kept(seed=SEED)
@@ -178,8 +190,12 @@ def measure_entry(entry: Entry) -> dict[str, Any]:
         grid = (next(iter(model.values())).shape[-1],)
     elif "grid" in fields:
         grid = tuple(fields["grid"])
-    report = heads(model, inputs, grid=grid, only=fields.get("only", ()))
-    body = report.to_dict()
+    only = fields.get("only", ())
+    report = heads(model, inputs, grid=grid, only=only)
+    replaces = entry.trained and fields.get("replace", False)
+    body = replace_heads(model, inputs, report, grid, only) if replaces else report.to_dict()
+    for facts, layer in zip(report.layers, body["layers"], strict=True):
+        layer["tables"] = tables_of(facts)
     weights = model.state_dict() if isinstance(model, nn.Module) else model
     versions = {"torch": torch.__version__, "python": platform.python_version()}
     return {
@@ -194,6 +210,7 @@ def measure_entry(entry: Entry) -> dict[str, Any]:
         "inputs": "" if inputs is None else tensor_digest(inputs),
         "versions": versions,
         "layers": body["layers"],
+        "together": body["together"],
         "exit_code": report.exit_code,
     }
 
@@ -249,7 +266,7 @@ def model_summary(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> di
     """The counts of one model: heads of each kind, shift-like heads and convolution-like layers, early and late."""
     layers = [layer for layer in model["layers"] if layer["heads"]]
     early = max(1, round(thresholds["early"] * len(layers)))
-    fields = {key: model[key] for key in model if key not in ("layers", "digest")}
+    fields = {key: model[key] for key in model if key not in ("layers", "digest", "together")}
     heads = [(place, head) for place, layer in enumerate(layers) for head in layer["heads"]]
     kinds = Counter(head["kind"] for _, head in heads)
     parts = {
@@ -264,7 +281,8 @@ def model_summary(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> di
         curves[f"convolution {size}"] = [None if each is None else each["share"] for each in nearest]
     names = [layer["name"] for layer in layers]
     reasons = {layer["name"]: layer["unread"] for layer in model["layers"] if layer["unread"]}
-    return {**fields, "layers": names, "unread": reasons, "kinds": kinds, "counts": counts, "curves": curves}
+    fields |= {"layers": names, "unread": reasons, "kinds": kinds, "counts": counts, "curves": curves}
+    return {**fields, "losses": losses(model)}
 
 
 def counts_of(heads: Sequence[Mapping[str, Any]], thresholds: Mapping[str, Any]) -> dict[str, int]:
@@ -295,9 +313,12 @@ def head_records(models: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
                 of_layer[f"conv{size}"] = nearest.get(size, {}).get("share")
                 of_layer[f"conv{size}_error"] = nearest.get(size, {}).get("share_error")
             for head in layer["heads"]:
-                columns = {key: value for key, value in head.items() if key not in ("errors", "peak", "argmax_at")}
+                columns = {key: value for key, value in head.items() if key not in LISTS}
                 columns["peak"] = " ".join(map(str, head["peak"]))
                 columns |= {f"{key}_error": value for key, value in head["errors"].items()}
+                for by in get_args(ReplacedBy):
+                    changes = (head["replaced"] or {}).get(by)
+                    columns[by] = None if changes is None else sum(changes) / len(changes)
                 names = {"model": model["model"], "kind_of_model": model["kind"], "trained": model["trained"]}
                 yield {**names, "layer": layer["name"], "place": place, **columns, **of_layer}
 

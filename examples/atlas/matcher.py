@@ -128,7 +128,7 @@ class Matcher(nn.Module):
         x, y = (self.input_proj(self.descriptors(each).flatten(2).mT) for each in (photos, nearer))
         places = torch.cartesian_prod(torch.arange(height), torch.arange(width)).flip(-1) * CELL
         size = torch.tensor([photos.shape[3], photos.shape[2]])
-        angles = self.angles((places - size / 2) / (size.max() / 2))
+        angles = self.angles(((places - size / 2) / (size.max() / 2)).to(x))
         for block in self.blocks:
             x, y = block(x, y, angles)
         return x, y

@@ -393,8 +393,9 @@ def classifier(name, seed=None):
     return network.eval()
 
 
-def clothes(count=10):
-    """The test images of Fashion-MNIST that this project ships, as its classifiers take them."""
-    from conv2attn.examples import example_image
+def clothes():
+    """The first test image of each class of Fashion-MNIST, which this project ships, as its classifiers take them."""
+    from conv2attn.examples import example_folder, resized_images
 
-    return example_image(1, 28)
+    with np.load(example_folder() / "images.npz") as arrays:
+        return resized_images(torch.from_numpy(arrays["pixels"]), 1, 28, 28)

@@ -73,6 +73,8 @@ def test_a_model_that_fails_is_named_and_the_others_go_on(listed, tmp_path):
     assert found["failed"] == {"Broken": "RuntimeError: no weights here"}
     assert [model["name"] for model in found["models"]] == ["Tiny"]
     assert "- Broken: RuntimeError: no weights here" in (tmp_path / "out" / "index.md").read_text()
+    (tmp_path / "made.py").write_text(FACTORY.replace("def shifted", "def moved"))
+    assert not atlas(listed, tmp_path / "out")["models"]  # the result of before is not that of this file
 
 
 @pytest.mark.parametrize(
