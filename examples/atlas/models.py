@@ -116,6 +116,11 @@ def photos(side=224, count=16):
     return (batch - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
 
 
+def small_photos():
+    """The same photos at half the size, on which many runs take little time."""
+    return photos(112)
+
+
 def ctranslate2(path):
     """The variables of a CTranslate2 file, as float32."""
     data, at = path.read_bytes(), 0
