@@ -57,7 +57,8 @@ CALLS = {
     "inspect net.pt --max-size 1e-9": "C2A307 net.pt has",
     "atlas net.pt -o folder": "C2A303 net.pt is no text file",
     "recheck notes.txt": "C2A303 notes.txt is no certificate of two files",
-    "atlas missing.toml -o folder": "C2A301 missing.toml does not exist. Write one as docs/atlas.md says",
+    "atlas missing.toml -o folder": "C2A301 missing.toml does not exist",
+    "atlas examples/atlas/atlas.toml -o folder": "examples/atlas is in the project's repository, not in the package",
     "atlas notes.txt -o folder": "C2A303 notes.txt is no TOML file",
     # files to write
     "convert net.pt -o net.pt --force": "C2A004 net.pt is read by this call",

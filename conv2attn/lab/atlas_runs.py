@@ -23,6 +23,7 @@ from typing import Any, final, get_args
 import torch
 from torch import Tensor, nn
 
+from conv2attn.ecosystems import unknown_path
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import load
 from conv2attn.generators import generators_kept
@@ -97,8 +98,7 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
     try:
         listing = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        remedy = "Write one as docs/atlas.md says; examples/atlas/atlas.toml is in the repository, not in the package."
-        raise CheckpointError("C2A301", f"{path} does not exist", remedy) from error
+        raise unknown_path(str(path)) from error
     except UnicodeDecodeError as error:
         raise CheckpointError(
             "C2A303", f"{path} is no text file", "Pass a file like examples/atlas/atlas.toml."
