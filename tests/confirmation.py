@@ -6,9 +6,7 @@ from fractions import Fraction
 import checker
 import numpy as np
 
-from conv2attn.span import Condition
-from conv2attn.span.attention_rows import AttentionRows, Limits
-from conv2attn.span.equations import Targets
+from conv2attn.span import AttentionRows, Condition, Limits, Targets
 from conv2attn.verdicts import Verdict
 
 Table = list[list[Sequence[float | Fraction]]]

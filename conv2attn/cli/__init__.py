@@ -1,6 +1,13 @@
 """The command line: parse, call, render, exit code."""
 
 from conv2attn.cli import claims, experiments, networks, spans  # noqa: F401  each adds its commands
-from conv2attn.cli.group import main
+from conv2attn.cli.group import advice, main, options_of
+from conv2attn.cli.options import Written, check_paths
 
-__all__ = ["main"]
+__all__ = [
+    "Written",
+    "advice",
+    "check_paths",
+    "main",
+    "options_of",
+]

@@ -8,7 +8,14 @@ from conv2attn.networks.conversion import (
     convert,
     on_patches,
 )
+from conv2attn.networks.copies import copy_network as copy_network
+from conv2attn.networks.layers import layer_inputs as layer_inputs
+from conv2attn.networks.provenance import Provenance as Provenance
+from conv2attn.networks.provenance import provenance_of as provenance_of
+from conv2attn.networks.provenance import with_provenance as with_provenance
 from conv2attn.networks.softening import SoftenedLayer, Softening, soften, softened
+from conv2attn.networks.specimens import specimen_of as specimen_of
+from conv2attn.networks.specimens import specimen_size as specimen_size
 
 __all__ = [
     "Conversion",

@@ -1,13 +1,26 @@
 """Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
 
 from conv2attn.span import span_document as span_document  # registers its rule
+from conv2attn.span.arrays import read_array as read_array
+from conv2attn.span.attention_rows import AttentionRows as AttentionRows
+from conv2attn.span.attention_rows import Limits as Limits
+from conv2attn.span.attention_rows import limits_for as limits_for
+from conv2attn.span.certificate import certificates as certificates
+from conv2attn.span.certificate import recheck_span as recheck_span
 from conv2attn.span.checking import CONDITIONS, check_span
+from conv2attn.span.conditions import check as check
+from conv2attn.span.conditions import check_kernel as check_kernel
 from conv2attn.span.distillation import distil
 from conv2attn.span.distillation_report import Distillation, DistilledLayer
+from conv2attn.span.equations import Targets as Targets
+from conv2attn.span.equations import shift_targets as shift_targets
 from conv2attn.span.express import Expression, express, expression, fit_heads
 from conv2attn.span.graded_facts import facts_document as facts_document  # registers its rules
 from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
 from conv2attn.span.graded_facts.measuring import heads
+from conv2attn.span.grids import grid_of as grid_of
+from conv2attn.span.kernel_heads import kernel_head as kernel_head
+from conv2attn.span.layers import read_layer as read_layer
 from conv2attn.span.questions import (
     HeadReading,
     MovedPattern,
@@ -17,8 +30,13 @@ from conv2attn.span.questions import (
     profiles,
     redundant_heads,
 )
+from conv2attn.span.reading import reads_of as reads_of
+from conv2attn.span.reading import rows_of as rows_of
 from conv2attn.span.recover import Recovered, recover
+from conv2attn.span.solver import stability as stability
 from conv2attn.span.span_report import Condition, Counting, Ends, Evidence, SpanReport, SpanRow, Target
+from conv2attn.span.weighing import Coefficients as Coefficients
+from conv2attn.span.weighing import Dual as Dual
 
 __all__ = [
     "CONDITIONS",

@@ -18,9 +18,7 @@ from torch import nn
 from wrong_calls import CALLS, NETWORK, write_files
 
 import conv2attn
-from conv2attn.cli import main
-from conv2attn.cli.group import options_of
-from conv2attn.cli.options import Written, check_paths
+from conv2attn.cli import Written, check_paths, main, options_of
 from conv2attn.errors import CheckpointError
 from conv2attn.lab.run_rows import add_row
 from conv2attn.report.progress import progress

@@ -10,13 +10,12 @@ import pytest
 
 import conv2attn
 from conv2attn import errors
-from conv2attn.cli import main
-from conv2attn.cli.group import advice, options_of
+from conv2attn.cli import advice, main, options_of
 from conv2attn.errors import ARGUMENTS, OPTION, Conv2AttnError
 from conv2attn.files import Reading
 from conv2attn.lab.explore import explore
 from conv2attn.lab.figures import draw_figures
-from conv2attn.lab.training_recipe import TrainingRecipe
+from conv2attn.lab.training import TrainingRecipe
 
 HOME = Path(conv2attn.__file__).parent
 REFUSALS = {name for name in vars(errors) if re.fullmatch(r"\w+(Error|Warning)", name)}

@@ -12,8 +12,7 @@ import numpy as np
 
 from conv2attn.cli import main
 from conv2attn.lab.data import read_images_of
-from conv2attn.lab.training import loop
-from conv2attn.lab.training_recipe import TrainingRecipe
+from conv2attn.lab.training import TrainingRecipe, loop
 
 KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
 """Kinds of networks, and "content": the learned one whose queries meet keys and positions, the paper's fourth."""

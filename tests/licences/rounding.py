@@ -5,8 +5,15 @@ from fractions import Fraction
 
 from licences.cases import Licence
 
-from conv2attn.theory.bounds import FORMATS, RoundingBound, convolution_bound, difference_bound, gamma
-from conv2attn.theory.bounds.formats import accumulator_of, storage_of
+from conv2attn.theory.bounds import (
+    FORMATS,
+    RoundingBound,
+    accumulator_of,
+    convolution_bound,
+    difference_bound,
+    gamma,
+    storage_of,
+)
 from proofs import FLOAT
 
 TINY = Fraction(1, 2**50)

@@ -14,13 +14,14 @@ from conv2attn.theory.bounds import (
     Arithmetic,
     Head,
     RoundingBound,
+    accumulator_of,
     computed_leak,
     hard_mixing_bound,
     soft_mixing_bound,
     softmax_error,
+    storage_of,
     target_rounds_to_one_threshold,
 )
-from conv2attn.theory.bounds.formats import accumulator_of, storage_of
 from proofs import FLOAT, SOFT
 from proofs.domain import FLAG, ULPS, Domain, Floats, Integers, Many
 from proofs.domain import FORMATS as ALL_FORMATS

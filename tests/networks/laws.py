@@ -16,8 +16,7 @@ from whole import whole
 
 from conv2attn import MultiHeadSelfAttention, conversion_of, convert, set_engine
 from conv2attn.layers.theorem import STOCK
-from conv2attn.networks import attention_layers
-from conv2attn.networks.copies import copy_network
+from conv2attn.networks import attention_layers, copy_network
 
 pytestmark = pytest.mark.filterwarnings("ignore:C2A109 no convolution of")
 WAYS = {"seen": (True, False), "seen in training": (True, True), "unseen": (False, False)}

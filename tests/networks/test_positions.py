@@ -21,8 +21,7 @@ from conv2attn.networks.positions import (
     is_kind,
     position_attention,
 )
-from conv2attn.span import check_span, head_offsets
-from conv2attn.span.questions import rows_of
+from conv2attn.span import check_span, head_offsets, rows_of
 from conv2attn.theory.basis import AttentionGrid, Sites
 from conv2attn.theory.bounds import gamma
 from conv2attn.verdicts import Strength, Verdict

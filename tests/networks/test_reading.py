@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from conv2attn import heads
 from conv2attn.networks.reading import replay
-from conv2attn.span.reading import reads_of
+from conv2attn.span import reads_of
 
 ORDER = torch.randperm(49, generator=torch.Generator().manual_seed(3))
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn import capture, check_span, heads
-from conv2attn.span.reading import reads_of
+from conv2attn.span import reads_of
 from conv2attn.verdicts import Verdict
 
 

@@ -13,7 +13,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn.errors import UsageError
 from conv2attn.report import markdown_table
-from conv2attn.span.reading import reads_of
+from conv2attn.span import reads_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}

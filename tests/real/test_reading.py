@@ -6,7 +6,7 @@ import torch
 from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
 
 from conv2attn.report import show
-from conv2attn.span.reading import reads_of
+from conv2attn.span import reads_of
 
 QUICK = ("ViT", "DINOv2 with registers", "YOLOS", "ViT-MAE", "TimeSformer", "Swin", "PVT", "BERT", "ALBERT", "GPT-2")
 QUICK += ("Llama, grouped", "BLOOM", "XLNet", "Longformer", "eva02_tiny_patch14_224", "convit_tiny")

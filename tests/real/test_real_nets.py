@@ -16,7 +16,7 @@ from xfeat import XFeat, load_xfeat, matches
 import conv2attn
 from conv2attn.errors import CheckpointError
 from conv2attn.files import load
-from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks import provenance_of
 
 ENGINES = ["conv", "gather", "separable"]
 CONVOLUTIONS = {"pnet": 5, "rnet": 3, "onet": 4, "xfeat": 27, "resnet18": 20}

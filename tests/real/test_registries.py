@@ -21,7 +21,7 @@ from conv2attn import certify, conversion_of
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.files import architecture, load, read_images, save
-from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks import provenance_of
 
 
 @pytest.fixture(autouse=True)

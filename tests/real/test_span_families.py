@@ -7,8 +7,7 @@ from transformers.models.sam.modeling_sam import SamVisionEncoder
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn import capture, heads
-from conv2attn.span import check_span
-from conv2attn.span.reading import reads_of
+from conv2attn.span import check_span, reads_of
 from conv2attn.verdicts import Verdict
 
 STAGES = {"num_encoder_blocks": 2, "depths": [1, 1], "hidden_sizes": [8, 16], "num_attention_heads": [1, 2]}

@@ -6,7 +6,7 @@ import torch
 import transformers
 
 import conv2attn
-from conv2attn.networks.specimens import specimen_of, specimen_size
+from conv2attn.networks import specimen_of, specimen_size
 from conv2attn.verdicts import Strength, Verdict
 from tests.commands import call
 

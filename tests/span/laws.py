@@ -15,11 +15,7 @@ from scipy.optimize import linprog
 from span.cases import ZOO
 
 from conv2attn import check_span
-from conv2attn.span import Evidence, solver
-from conv2attn.span.arrays import read_array
-from conv2attn.span.attention_rows import Limits
-from conv2attn.span.conditions import check
-from conv2attn.span.equations import shift_targets
+from conv2attn.span import Evidence, Limits, check, read_array, shift_targets, solver
 from conv2attn.verdicts import Strength, Verdict
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "span.schema.json").read_text())

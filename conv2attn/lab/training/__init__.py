@@ -4,10 +4,12 @@ from conv2attn.lab.training.loop import Training, train
 from conv2attn.lab.training.optimisation import Widths
 from conv2attn.lab.training.recipe_networks import classifies, hybrid_network
 from conv2attn.lab.training.run_folder import STATE, TrainingRun
+from conv2attn.lab.training_recipe import TrainingRecipe
 
 __all__ = [
     "STATE",
     "Training",
+    "TrainingRecipe",
     "TrainingRun",
     "Widths",
     "classifies",

@@ -19,6 +19,7 @@ from conv2attn.layers.attention.probes import (
 )
 from conv2attn.layers.attention.recipe import OperatorFacts, score_dtype
 from conv2attn.layers.attention.settings import set_engine
+from conv2attn.theory.score_terms import ScoreTerms
 
 __all__ = [
     "ENGINES",
@@ -30,6 +31,7 @@ __all__ = [
     "MultiHeadSelfAttention",
     "OperatorFacts",
     "PositionedAttention",
+    "ScoreTerms",
     "SinusoidalPlaces",
     "arithmetics",
     "choose_engine",

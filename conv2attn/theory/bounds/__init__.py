@@ -6,10 +6,18 @@ Nothing here knows what a tensor is. Formats are named as torch names its dtypes
 from conv2attn.theory.bounds.absolute_scores import absolute_score_error, exact_absolute_features
 from conv2attn.theory.bounds.arithmetic import Arithmetic, worst
 from conv2attn.theory.bounds.by_key import Head, sharpness_on_a_pixel, soft_mixing_bound, soft_reading
+from conv2attn.theory.bounds.by_key import any_mean_bound as any_mean_bound
+from conv2attn.theory.bounds.by_key import heads_of_row as heads_of_row
+from conv2attn.theory.bounds.by_key import score_errors as score_errors
 from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of
+from conv2attn.theory.bounds.covariance import is_positive_definite as is_positive_definite
 from conv2attn.theory.bounds.covariance import smallest_eigenvalue_at_least
 from conv2attn.theory.bounds.directed import down, up
+from conv2attn.theory.bounds.dyadic import integer_matrix as integer_matrix
+from conv2attn.theory.bounds.dyadic import over_power_of_two as over_power_of_two
 from conv2attn.theory.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
+from conv2attn.theory.bounds.formats import accumulator_of as accumulator_of
+from conv2attn.theory.bounds.formats import storage_of as storage_of
 from conv2attn.theory.bounds.hard import (
     auto_alpha,
     computed_leak,
@@ -19,7 +27,11 @@ from conv2attn.theory.bounds.hard import (
 )
 from conv2attn.theory.bounds.layer_difference import difference_bound, mixing_effect
 from conv2attn.theory.bounds.leak import leak_reached, leaked_mass, leaked_mass_diagonal
+from conv2attn.theory.bounds.row import OutputChannel as OutputChannel
+from conv2attn.theory.bounds.row import Setting as Setting
+from conv2attn.theory.bounds.row import SoftHeads as SoftHeads
 from conv2attn.theory.bounds.softmax_rounding import cut_mass, softmax_error
+from conv2attn.theory.bounds.softmax_rounding import weights_error as weights_error
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
 
 __all__ = [

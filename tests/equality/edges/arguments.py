@@ -12,7 +12,7 @@ from torch import nn
 import conv2attn
 from conv2attn.equality import certify
 from conv2attn.errors import UsageError
-from conv2attn.networks.provenance import Provenance, with_provenance
+from conv2attn.networks import Provenance, with_provenance
 from conv2attn.verdicts import Verdict
 
 SIZE = (1, 4, 5)

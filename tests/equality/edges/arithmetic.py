@@ -8,8 +8,7 @@ from equality.edges.rounding import FORMATS, bound, images, layer, one_of
 from torch import nn
 
 import conv2attn
-from conv2attn.equality import certify
-from conv2attn.equality.rows import Measured, judge_measured
+from conv2attn.equality import Measured, certify, judge_measured
 from conv2attn.layers.attention import arithmetics, indirect_convolution, spread_of_spike
 from conv2attn.theory.bounds import Arithmetic, convolution_bound
 from conv2attn.verdicts import Strength, Verdict

@@ -8,8 +8,7 @@ import torch
 from equality.edges.rounding import layer
 
 import conv2attn
-from conv2attn.equality.bases import Pair, comparable_basis, soft_heads
-from conv2attn.equality.rounding import difference_bounds
+from conv2attn.equality import Pair, comparable_basis, difference_bounds, soft_heads
 from conv2attn.layers.attention import arithmetics, score_error
 from conv2attn.theory.basis import Basis, EnumeratedSoftmax, QuadraticSoftmax, Sites
 from conv2attn.theory.bounds import (

@@ -9,7 +9,7 @@ from equality.planted import permuted, split, taps, ulp
 from torch import nn
 
 import conv2attn
-from conv2attn.equality.bases import soft_heads
+from conv2attn.equality import soft_heads
 from conv2attn.layers.attention import Encoding
 from conv2attn.theory.basis import GeneralisedSoftmax, Sites
 from conv2attn.verdicts import Strength, Verdict

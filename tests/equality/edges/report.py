@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from conv2attn.equality import Certificate, Finding, Outputs, Row
+from conv2attn.equality import Certificate, Finding, Gap, Identified, Outputs, Row, holds, refuted, undecided
 from conv2attn.equality import Counterexample as Witness
-from conv2attn.equality.results import Gap, Identified, holds, refuted, undecided
 from conv2attn.verdicts import Strength, Verdict
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -13,9 +13,9 @@ from torch import nn
 
 import conv2attn
 from benchmarks.tightness import CASES, SHORT, measure, shuffled, table
-from conv2attn.equality import certify
-from conv2attn.equality.bases import Pair, comparable_basis, magnitudes
-from conv2attn.equality.rounding import difference_bounds, overflow
+from conv2attn.equality import Pair, certify, comparable_basis, difference_bounds
+from conv2attn.equality.bases import magnitudes
+from conv2attn.equality.rounding import overflow
 from conv2attn.theory.bounds import convolution_bound, gamma, leaked_mass
 from conv2attn.verdicts import Verdict
 

@@ -12,7 +12,7 @@ from conv2attn import convert
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import Architecture, load, loading, registries, save
-from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks import provenance_of
 from conv2attn.networks.zoo import TWINS, ResNet, ResNetPlan
 
 PLANS = {"resnet18": ResNetPlan(), "resnet50": ResNetPlan("bottleneck", (3, 4, 6, 3))}

@@ -10,7 +10,7 @@ from torch import nn
 import conv2attn
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import architecture, load, parse_arguments, save
-from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks import provenance_of
 from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 SOURCE = """

@@ -21,7 +21,7 @@ from torch import nn
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError
 from conv2attn.files import load
-from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks import provenance_of
 
 
 class Own(nn.Module):

@@ -15,7 +15,7 @@ from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.examples import demo_files
 from conv2attn.files import Reading, read_images
-from conv2attn.networks.provenance import Provenance, with_provenance
+from conv2attn.networks import Provenance, with_provenance
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 6, 9, 3), dtype=np.uint8)

@@ -13,8 +13,7 @@ from lab.cases import archive, cifar_files, drawn, write_idx
 from PIL import Image
 
 from conv2attn.errors import CheckpointError
-from conv2attn.lab.data import Augmentation, normalised_images, read_images_of
-from conv2attn.lab.data.sources import read_fashion_mnist, read_idx
+from conv2attn.lab.data import Augmentation, normalised_images, read_fashion_mnist, read_idx, read_images_of
 
 
 @pytest.mark.parametrize("classes", [10, 100])

@@ -12,9 +12,9 @@ from commands import call
 import conv2attn
 from conv2attn.errors import Conv2AttnError
 from conv2attn.lab.pruning import degenerate_heads, prune, prune_degenerate, reinitialise_degenerate
+from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks import attention_layers
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
-from conv2attn.theory.score_terms import ScoreTerms
 
 SIZES = {"side": 12, "patch": 2, "channels": 1, "width": 12, "heads": 5, "layers": 2, "hidden": 8, "positions": 6}
 KINDS = (

@@ -12,8 +12,7 @@ from lab.cases import quiet, small
 
 import conv2attn
 from conv2attn.errors import CheckpointError, EngineError, UnsupportedError, UsageError
-from conv2attn.lab.training import TrainingRun, train
-from conv2attn.lab.training_recipe import TrainingRecipe
+from conv2attn.lab.training import TrainingRecipe, TrainingRun, train
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):

@@ -12,8 +12,8 @@ from torch import nn
 
 from conv2attn.lab.counting import count_flops, count_parameters, count_weight_flops
 from conv2attn.lab.tables import MODELS
+from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
-from conv2attn.theory.score_terms import ScoreTerms
 from conv2attn.verdicts import Verdict
 
 EXACT = {

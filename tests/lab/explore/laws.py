@@ -17,8 +17,7 @@ from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.lab.explore import captured_layers, explore, explore_page, explored_layers
 from conv2attn.lab.explore.packing import CODES, Budget
-from conv2attn.networks import attention_layers
-from conv2attn.networks.layers import layer_inputs
+from conv2attn.networks import attention_layers, layer_inputs
 from conv2attn.theory.basis import Padding
 
 ROOT = Path(__file__).parents[3]

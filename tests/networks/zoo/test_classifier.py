@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import conv2attn
+from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
-from conv2attn.theory.score_terms import ScoreTerms
 
 SIZES = {"side": 12, "patch": 4, "channels": 1, "width": 16, "heads": 4, "layers": 2, "hidden": 24, "positions": 6}
 KINDS = [

@@ -17,16 +17,19 @@ from conv2attn.theory.bounds import (
     WITHOUT_THEOREM,
     Arithmetic,
     Head,
+    OutputChannel,
+    Setting,
+    SoftHeads,
+    accumulator_of,
     convolution_bound,
     difference_bound,
+    heads_of_row,
     leaked_mass,
     soft_mixing_bound,
     soft_reading,
     softmax_error,
 )
-from conv2attn.theory.bounds.by_key import heads_of_row
-from conv2attn.theory.bounds.formats import accumulator_of
-from conv2attn.theory.bounds.row import ONE, OutputChannel, Setting, SoftHeads, geom, prod
+from conv2attn.theory.bounds.row import ONE, geom, prod
 from proofs.domain import FLAG
 from proofs.formal import extraction
 

@@ -11,8 +11,7 @@ from span.cases import swapping
 
 from conv2attn import check_span
 from conv2attn.cli import main
-from conv2attn.span.arrays import read_array
-from conv2attn.span.certificate import certificates, recheck_span
+from conv2attn.span import certificates, read_array, recheck_span
 from conv2attn.verdicts import Verdict
 from proofs.certificates import answers
 

@@ -14,9 +14,8 @@ import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import DistilledAttention
-from conv2attn.span import distil, distillation
-from conv2attn.span.graded_facts.replacement_maps import replacement
-from conv2attn.span.kernel_heads import kernel_head
+from conv2attn.span import distil, distillation, kernel_head
+from conv2attn.span.graded_facts import replacement
 
 SIDES, HEADS, WIDTH = (4, 5), 3, 12
 CELLS = list(itertools.product(*map(range, SIDES)))

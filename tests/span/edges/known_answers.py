@@ -13,11 +13,7 @@ from span.laws import optimum
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.layers.attention import Encoding
 from conv2attn.layers.theorem import read_convolution
-from conv2attn.span import conditions, least_squares, solver
-from conv2attn.span.arrays import read_array
-from conv2attn.span.attention_rows import limits_for
-from conv2attn.span.conditions import check_kernel
-from conv2attn.span.reading import rows_of
+from conv2attn.span import check_kernel, conditions, least_squares, limits_for, read_array, rows_of, solver
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED

@@ -9,10 +9,8 @@ import torch
 from attentions import LINE, OFFSETS, hard, soft
 
 from conv2attn import check_span
-from conv2attn.span.arrays import read_array
-from conv2attn.span.attention_rows import limits_for
-from conv2attn.span.conditions import check
-from conv2attn.span.equations import portions, shift_targets
+from conv2attn.span import check, limits_for, read_array, shift_targets
+from conv2attn.span.equations import portions
 from conv2attn.span.planes import residuals_of
 from conv2attn.span.span_document import RESIDUAL_LEGEND, layout, picture
 from conv2attn.verdicts import Verdict

@@ -9,13 +9,9 @@ from attentions import EVERY, LINE, OFFSETS, hard, soft
 
 from conv2attn import MultiHeadSelfAttention, convert
 from conv2attn.layers.attention import Encoding
+from conv2attn.span import check, limits_for, read_array, read_layer, shift_targets, solver
 from conv2attn.span import equations as module
-from conv2attn.span import solver
-from conv2attn.span.arrays import read_array
-from conv2attn.span.attention_rows import limits_for
-from conv2attn.span.conditions import check
-from conv2attn.span.equations import shift_targets
-from conv2attn.span.layers import keys_read, read_layer
+from conv2attn.span.layers import keys_read
 
 CUBE = [(-1, 0, 2), (0, 0, 0), (1, 3, -1)]
 

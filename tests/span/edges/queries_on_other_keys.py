@@ -12,8 +12,7 @@ from torch import nn
 from conv2attn import capture, check_span, heads
 from conv2attn.cli.attention_files import in_words
 from conv2attn.errors import UsageError
-from conv2attn.span.grids import grid_of
-from conv2attn.span.reading import reads_of
+from conv2attn.span import grid_of, reads_of
 from conv2attn.span.recover import nearest_in
 from conv2attn.theory.basis import Shift
 from conv2attn.verdicts import Verdict

@@ -14,7 +14,7 @@ from conv2attn import MultiHeadSelfAttention, convert, recover
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import Encoding
 from conv2attn.layers.theorem import read_convolution
-from conv2attn.span.layers import read_layer
+from conv2attn.span import read_layer
 from conv2attn.theory.basis import Padding, Sites
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}

@@ -10,11 +10,8 @@ from scipy.optimize import linprog
 from torch import nn
 
 from conv2attn import check_span, convert
-from conv2attn.span import expression, fit_heads
-from conv2attn.span.attention_rows import limits_for
-from conv2attn.span.conditions import check, count, groups_of
-from conv2attn.span.equations import shift_targets
-from conv2attn.span.reading import rows_of
+from conv2attn.span import check, expression, fit_heads, limits_for, rows_of, shift_targets
+from conv2attn.span.conditions import count, groups_of
 from conv2attn.theory.bounds import WITHOUT_THEOREM
 from conv2attn.verdicts import Strength, Verdict
 

@@ -7,10 +7,11 @@ from attentions import soft
 
 from conv2attn import check_span
 from conv2attn.networks.positions import PositionAttention
+from conv2attn.span import Limits, limits_for, rows_of
 from conv2attn.span.arrays import CHUNK, COPIES, rows_at_once
-from conv2attn.span.attention_rows import ULPS, Limits, limits_for
+from conv2attn.span.attention_rows import ULPS
 from conv2attn.span.graded_facts.measuring import facts_of
-from conv2attn.span.reading import UNDERFLOW, rows_of
+from conv2attn.span.reading import UNDERFLOW
 from conv2attn.theory.basis import AttentionGrid, Sites
 from conv2attn.verdicts import Verdict
 

@@ -14,10 +14,8 @@ from torch import nn
 
 from conv2attn import check_span, convert, heads
 from conv2attn.report import json_schema_of
-from conv2attn.span import SpanReport
-from conv2attn.span.arrays import read_array
-from conv2attn.span.certificate import certificates, recheck_span
-from conv2attn.span.graded_facts.facts import Compared, HeadsComparison
+from conv2attn.span import SpanReport, certificates, read_array, recheck_span
+from conv2attn.span.graded_facts import Compared, HeadsComparison
 from conv2attn.span.graded_facts.facts_document import numbers_of
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "span.schema.json").read_text())

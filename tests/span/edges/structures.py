@@ -11,9 +11,8 @@ from confirmation import confirm
 from conv2attn import check_span
 from conv2attn.errors import UsageError
 from conv2attn.layers.framework import AttentionConvolution, BiAffine, from_torch
-from conv2attn.span.attention_rows import limits_for
+from conv2attn.span import limits_for, rows_of
 from conv2attn.span.equations import operators_of
-from conv2attn.span.reading import rows_of
 from conv2attn.theory.basis import (
     Chebyshev,
     Graph,

@@ -13,14 +13,19 @@ from confirmation import confirm
 
 from conv2attn import MultiHeadSelfAttention, check_span
 from conv2attn.layers.attention import Encoding
-from conv2attn.span.arrays import read_array
-from conv2attn.span.attention_rows import Limits, limits_for
-from conv2attn.span.conditions import check
-from conv2attn.span.equations import shift_targets
-from conv2attn.span.layers import read_layer
-from conv2attn.span.solver import stability
-from conv2attn.span.weighing import Coefficients, Dual, exact_rows, in_integers, projected, weighed
-from conv2attn.theory.bounds.dyadic import over_power_of_two
+from conv2attn.span import (
+    Coefficients,
+    Dual,
+    Limits,
+    check,
+    limits_for,
+    read_array,
+    read_layer,
+    shift_targets,
+    stability,
+)
+from conv2attn.span.weighing import exact_rows, in_integers, projected, weighed
+from conv2attn.theory.bounds import over_power_of_two
 from conv2attn.verdicts import Strength, Verdict
 
 

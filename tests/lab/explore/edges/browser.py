@@ -16,8 +16,7 @@ from torch import nn
 from conv2attn import convert, heads, set_engine
 from conv2attn.lab.explore import captured_layers, explore, explore_page, explored_layers
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.networks import attention_layers
-from conv2attn.networks.layers import layer_inputs
+from conv2attn.networks import attention_layers, layer_inputs
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -18,6 +18,7 @@ from conv2attn.layers.attention import (
     Encoding,
     LearnedPlaces,
     MultiHeadSelfAttention,
+    ScoreTerms,
     SinusoidalPlaces,
     explain_engines,
     from_mha,
@@ -29,7 +30,6 @@ from conv2attn.layers.attention import (
 )
 from conv2attn.testing import assert_same
 from conv2attn.theory.basis import AttentionGrid, Sites, as_affine_map, as_basis
-from conv2attn.theory.score_terms import ScoreTerms
 
 PLAIN = tuple(family for family in FAMILIES if family != "enumerated")  # which the loops know
 

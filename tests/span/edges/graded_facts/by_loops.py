@@ -12,10 +12,8 @@ import pytest
 from scipy.special import stdtrit
 
 from conv2attn import heads
-from conv2attn.span import redundant_heads
-from conv2attn.span.arrays import read_array
-from conv2attn.span.graded_facts.nearest import nearest_convolutions
-from conv2attn.span.graded_facts.sums import sums_of
+from conv2attn.span import read_array, redundant_heads
+from conv2attn.span.graded_facts import nearest_convolutions, sums_of
 
 NEVER = 1e-30
 

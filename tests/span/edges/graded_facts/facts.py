@@ -12,13 +12,10 @@ from torch import nn
 import conv2attn
 from conv2attn import heads
 from conv2attn.networks.reading.records import Windows
-from conv2attn.span import redundant_heads
-from conv2attn.span.arrays import read_array
-from conv2attn.span.graded_facts.measures import error_of
+from conv2attn.span import read_array, reads_of, redundant_heads
+from conv2attn.span.graded_facts import error_of, nearest_convolutions, sums_of
 from conv2attn.span.graded_facts.measuring import facts_of
-from conv2attn.span.graded_facts.nearest import nearest_convolutions
-from conv2attn.span.graded_facts.sums import kernel, sums_of
-from conv2attn.span.reading import reads_of
+from conv2attn.span.graded_facts.sums import kernel
 from conv2attn.theory.basis import AttentionGrid, Sites
 
 SIDES = (3, 4)

@@ -15,10 +15,8 @@ import conv2attn
 from conv2attn import plots
 from conv2attn.cli import main
 from conv2attn.lab.explore import explore
-from conv2attn.span.graded_facts import fact_table, measuring
+from conv2attn.span.graded_facts import Curve, Errors, Fact, HeadFacts, LayerFacts, fact_table, measuring
 from conv2attn.span.graded_facts.fact_table import FACTS
-from conv2attn.span.graded_facts.facts import Errors, HeadFacts, LayerFacts
-from conv2attn.span.graded_facts.named_facts import Curve, Fact
 
 VALUE = 0.4375
 """What the planted rule gives every head; exact in every format."""

@@ -12,7 +12,7 @@ from span.cases import with_class
 from conv2attn import check_span, heads
 from conv2attn.report import document
 from conv2attn.span import HeadsReport
-from conv2attn.span.graded_facts.named_facts import Fact
+from conv2attn.span.graded_facts import Fact
 
 DOUBLED = np.concatenate([soft((4, 5), 1.0, OFFSETS[:4]), soft((4, 5), 1.0, OFFSETS[1:3])])
 VARYING = np.random.default_rng(0).dirichlet(np.full(20, 0.2), (3, 2, 20))

@@ -13,9 +13,8 @@ from mpmath import mp, mpf
 
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, arithmetics, score_dtype, score_error
 from conv2attn.theory.basis.operators.softmax import MOST_KEYS
-from conv2attn.theory.bounds import Arithmetic, Head, soft_mixing_bound
-from conv2attn.theory.bounds.by_key import errors, score_errors
-from conv2attn.theory.bounds.formats import accumulator_of
+from conv2attn.theory.bounds import Arithmetic, Head, accumulator_of, score_errors, soft_mixing_bound
+from conv2attn.theory.bounds.by_key import errors
 from conv2attn.theory.bounds.row import ONE
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

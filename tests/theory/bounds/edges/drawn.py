@@ -21,6 +21,7 @@ from conv2attn.theory.bounds import (
     Claimed,
     Head,
     absolute_score_error,
+    accumulator_of,
     claims_of,
     down,
     exact_absolute_features,
@@ -32,7 +33,6 @@ from conv2attn.theory.bounds import (
     up,
     worst,
 )
-from conv2attn.theory.bounds.formats import accumulator_of
 
 NAMES = st.sampled_from([*FORMATS])
 SHARPNESS = st.floats(0.01, 700.0)

@@ -12,13 +12,13 @@ from flint import arb, ctx
 
 from conv2attn.theory.bounds import (
     FORMATS,
+    accumulator_of,
+    is_positive_definite,
     leaked_mass,
     leaked_mass_diagonal,
     sharpness_on_a_pixel,
     smallest_eigenvalue_at_least,
 )
-from conv2attn.theory.bounds.covariance import is_positive_definite
-from conv2attn.theory.bounds.formats import accumulator_of
 from conv2attn.theory.bounds.leak import _rivals
 
 mpf = mpmath.mpf

@@ -14,6 +14,7 @@ from conv2attn.theory.bounds import (
     format_of,
     gamma,
     hard_mixing_bound,
+    is_positive_definite,
     leak_reached,
     leaked_mass,
     leaked_mass_diagonal,
@@ -23,7 +24,6 @@ from conv2attn.theory.bounds import (
     softmax_error,
     target_rounds_to_one_threshold,
 )
-from conv2attn.theory.bounds.covariance import is_positive_definite
 
 NONE = RoundingBound(0.0, 0.0)
 NOT_SQUARE = ([1.0], [[[1.0]]], [], [[]], np.empty((0, 0)), [[5.0, 0.0]], [[1.0], [1.0]])

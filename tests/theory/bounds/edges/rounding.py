@@ -18,25 +18,27 @@ from conv2attn.theory.bounds import (
     Arithmetic,
     Head,
     RoundingBound,
+    accumulator_of,
+    any_mean_bound,
     computed_leak,
     convolution_bound,
     difference_bound,
     gamma,
     hard_mixing_bound,
+    integer_matrix,
     leaked_mass,
     leaked_mass_diagonal,
     mixing_effect,
     one_hot_threshold,
+    over_power_of_two,
     soft_mixing_bound,
     soft_reading,
     softmax_error,
+    storage_of,
     target_rounds_to_one_threshold,
     up,
+    weights_error,
 )
-from conv2attn.theory.bounds.by_key import any_mean_bound
-from conv2attn.theory.bounds.dyadic import integer_matrix, over_power_of_two
-from conv2attn.theory.bounds.formats import accumulator_of, storage_of
-from conv2attn.theory.bounds.softmax_rounding import weights_error
 
 DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 
