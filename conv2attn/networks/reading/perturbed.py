@@ -1,6 +1,7 @@
 """One image of the inputs of a network in float64, to which small noise is added: the image, or embeddings of ids."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, final
 
@@ -12,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.arguments import argument, call_network
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.reading.watch import Watch
-from conv2attn.torch_internals import tree_map_only
+from conv2attn.torch_internals import DisableTorchFunctionSubclass, tree_map_only
 
 
 @final
@@ -34,6 +35,74 @@ class Embeddings(TorchFunctionMode):
         return result
 
 
+class Widened(nn.Parameter):
+    """A parameter of another dtype that every function takes in float64: cast when it is used, or `held` in float64."""
+
+    held: Tensor | None = None
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func` of the parameter in float64; what writes into it writes into what is held from then on."""
+        if func in UNCAST:
+            return super().__torch_function__(func, types, args, kwargs or {})
+        first = args[0] if args and isinstance(args[0], cls) else None
+        if first is not None and (func in WRITES or (func.__name__.endswith("_") and func.__name__[-2:] != "__")):
+            first.hold()
+        args, kwargs = tree_map_only(cls, cls.in_double, (args, kwargs or {}))
+        result = func(*args, **kwargs)
+        return first if first is not None and result is first.held else result
+
+    def in_double(self) -> Tensor:
+        """What is held, else its numbers in a tensor of their own."""
+        with DisableTorchFunctionSubclass():
+            return self.detach().double() if self.held is None else self.held
+
+    def hold(self) -> None:
+        """Keeps its numbers in float64."""
+        self.held = self.in_double()
+
+
+UNCAST = {Tensor.shape.__get__, Tensor.device.__get__, Tensor.requires_grad.__get__, Tensor.size, Tensor.dim}
+"""Functions of a tensor that its dtype does not change."""
+WRITES = {Tensor.data.__get__, Tensor.data.__set__, Tensor.__setitem__, Tensor.__iadd__, Tensor.__imul__}
+"""Functions that write into a tensor, or give access to do so, beside those whose names end with `_`."""
+
+
+@contextmanager
+def held(module: nn.Module) -> Iterator[None]:
+    """Within the block the parameters of a module are cast only once."""
+    cast = [each for each in module.parameters() if type(each) is Widened and each.held is None]
+    try:
+        for each in cast:
+            each.hold()
+        yield
+    finally:
+        for each in cast:
+            each.held = None
+
+
+def double_copy(network: nn.Module, share: bool = True) -> nn.Module:
+    """A copy of a network on the CPU that computes in float64.
+
+    Its parameters are those of the network, and cast as they are used, if it is to `share` them: code that is none of
+    torch's functions takes them as they are.
+    """
+    narrow = [each for each in network.parameters() if type(each) is nn.Parameter and each.is_floating_point()]
+    narrow = [each for each in narrow if share and each.dtype != torch.float64]
+    twins: dict[int, Any] = {id(each): nn.Parameter(each.detach().cpu(), each.requires_grad) for each in narrow}
+    shared = {id(each) for each in twins.values()}
+
+    def converted(tensor: Tensor) -> Tensor:
+        if id(tensor) in shared:
+            return tensor
+        return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
+
+    copied = deepcopy(network, dict(twins))._apply(converted)
+    for each in twins.values():
+        each.__class__ = Widened
+    return copied
+
+
 @final
 class Perturbed:
     """A copy of a network on the CPU in float64, and one image of its inputs: along their `batch` axis, or all of them.
@@ -42,7 +111,7 @@ class Perturbed:
     embeddings of the first ids; None where there is neither.
     """
 
-    def __init__(self, network: nn.Module, inputs: Any, batch: int | None = 0):
+    def __init__(self, network: nn.Module, inputs: Any, batch: int | None = 0, share: bool = True):
         tensors: list[Tensor] = []
         tree_map_only(Tensor, tensors.append, inputs)
         axis = 0 if batch is None else batch
@@ -54,7 +123,7 @@ class Perturbed:
             return one.cpu().double() if one.is_floating_point() else one.cpu()
 
         self.batch = axis
-        self.network = deepcopy(network).cpu().double()
+        self.network = double_copy(network, share)
         self.inputs = tree_map_only(Tensor, alone, inputs)
         singles: list[Tensor] = []
         tree_map_only(Tensor, singles.append, self.inputs)

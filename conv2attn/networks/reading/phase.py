@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -136,10 +137,11 @@ class ReadingPass:
     def perturbed(self) -> Perturbed | None:
         """One image of the first batch, along its second axis where along the first it has other tokens.
 
-        None where it does not run in float64, or has other tokens either way.
+        None where it does not run in float64, or has other tokens either way. Weights are copied only where it does
+        not run with those of the network.
         """
-        for axis in (0, 1):
-            alone, counts = Perturbed(self.network, self.batches[0], axis), dict[str, tuple[int, ...]]()
+        for share, axis in product((True, False), (0, 1)):
+            alone, counts = Perturbed(self.network, self.batches[0], axis, share), dict[str, tuple[int, ...]]()
 
             def see(attended: Attended, _: Running, counts: dict[str, tuple[int, ...]] = counts) -> None:
                 counts[attended.name] = tuple(attended.attention.shape[-2:])

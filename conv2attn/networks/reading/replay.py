@@ -15,7 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.perturbed import Perturbed, held
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
 
@@ -122,9 +122,11 @@ def replayed(perturbed: Perturbed, name: str, calls: Mapping[str, Call], shape: 
     modules = {each or "(root)": module for each, module in perturbed.network.named_modules()}
     module, around = modules[name], parent(name)
     own = Layer(module, module, calls[name], shape)
-    best = best_of(own)
+    with held(module):
+        best = best_of(own)
     if best.passes and name != "(root)" and own.lacks_outputs(best.matrices):
-        mixed = best_of(Layer(modules[around], module, calls[around], shape))
+        with held(modules[around]):
+            mixed = best_of(Layer(modules[around], module, calls[around], shape))
         best = mixed if mixed.passes else best
     if best.passes or best.residual is None:
         return best
