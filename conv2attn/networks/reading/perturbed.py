@@ -62,9 +62,10 @@ class Widened(nn.Parameter):
         self.held = self.in_double()
 
 
-UNCAST = {Tensor.shape.__get__, Tensor.device.__get__, Tensor.requires_grad.__get__, Tensor.size, Tensor.dim}
+ATTRIBUTES: Any = Tensor
+UNCAST = {ATTRIBUTES.shape.__get__, ATTRIBUTES.device.__get__, ATTRIBUTES.requires_grad.__get__, Tensor.size, Tensor.dim}
 """Functions of a tensor that its dtype does not change."""
-WRITES = {Tensor.data.__get__, Tensor.data.__set__, Tensor.__setitem__, Tensor.__iadd__, Tensor.__imul__}
+WRITES = {ATTRIBUTES.data.__get__, ATTRIBUTES.data.__set__, Tensor.__setitem__, Tensor.__iadd__, Tensor.__imul__}
 """Functions that write into a tensor, or give access to do so, beside those whose names end with `_`."""
 
 

@@ -7,8 +7,10 @@ No patch size, order, number of leading tokens, window or shift is assumed.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
+from tempfile import SpooledTemporaryFile
 from typing import final
 
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor
 
 from conv2attn.networks.reading.lattice import apart, lattice, pooled
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.watch import Attended, Running, Watch, silence
+from conv2attn.networks.reading.responses import Key, Response, Stored, by_role, each_operand
 
 EPSILON = 1e-5
 """Size of the noise: in float64, far above rounding, and so small that the response is linear."""
@@ -28,10 +30,10 @@ OFF_BLOCK = 0.05
 """A centre at most this share of a block from the centre of a block is in it."""
 DRAWS = (1, 8)
 """How many draws of noise: more where one leaves a place unknown, behind convolutions."""
+IN_MEMORY = 2**24
+"""Bytes of queries, keys and values that are kept in memory while places are asked."""
 NOTHING = "nothing of the input arrives here without attention"
 BLURRED = "the centres of its tokens do not fall into separate rows and columns"
-ROLES = ("query", "key", "value")
-Key = tuple[str, str]
 
 
 class Kind(IntEnum):
@@ -52,44 +54,6 @@ class Places:
     at: Tensor
     sides: tuple[int, ...] = ()
     why: str = ""
-
-
-@final
-@dataclass(eq=False)
-class Response:
-    """Sums over draws of the responses of one tensor: `squares` (..., tokens); by axis `along` and `ramped`."""
-
-    squares: Tensor
-    along: dict[int, Tensor] = field(default_factory=dict)
-    ramped: dict[int, Tensor] = field(default_factory=dict)
-    blocks: dict[int, list[tuple[int, Tensor, Tensor]]] = field(default_factory=dict)
-
-    def centre(self, axis: int) -> Tensor:
-        """The centre of each token, in the side of the input."""
-        return self.along[axis] / self.squares.clamp_min(1e-300)
-
-    def spread(self, axis: int) -> Tensor:
-        """The standard deviation of what each token depends on."""
-        return (self.ramped[axis] / self.squares.clamp_min(1e-300) - self.centre(axis) ** 2).clamp_min(0).sqrt()
-
-
-def operands(perturbed: Perturbed, noise: Tensor | None = None, base: Tensor | None = None) -> dict[Key, Tensor]:
-    """The queries, keys and values of each attention in a silenced run."""
-    seen: list[Attended] = []
-
-    def see(attended: Attended, _: Running) -> None:
-        seen.append(attended)
-
-    perturbed.run(Watch(perturbed.network, see, silence), noise, base)
-    found: dict[Key, Tensor] = {}
-    for each in seen:
-        for role in ROLES:
-            tensor = getattr(each, role)
-            if tensor is not None and tensor.is_floating_point():
-                found.setdefault((each.name, role), tensor)
-                if role == "value":
-                    found.setdefault((each.name, "channels"), tensor.mT)
-    return found
 
 
 def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
@@ -118,40 +82,61 @@ def places_by(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
     def drawn() -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    base = operands(perturbed)
-    if not base:
-        return {}
     first, responses = drawn() * EPSILON, dict[Key, Response]()
-    plain: dict[Key, Tensor] = {}
-    for draw in range(draws):
-        noise, image, at_image = first, None, base
-        if draw:
-            noise = drawn() * EPSILON
-            if perturbed.base is not None:
-                image = drawn() * perturbed.base.std() + perturbed.base.mean()
-                at_image = operands(perturbed, base=image)
-        moved = {key: each - at_image[key] for key, each in operands(perturbed, noise, image).items() if key in base}
-        plain = plain or moved
-        for key, change in moved.items():
-            response = responses.setdefault(key, Response(torch.zeros(change.shape[:-1], dtype=torch.float64)))
-            response.squares = response.squares + (change * change).sum(-1)
-        for axis in axes:
-            ramped = operands(perturbed, noise * ramp(axis, 1), image)
-            for key, change in moved.items():
-                other, response = ramped[key] - at_image[key], responses[key]
-                response.along[axis] = response.along.get(axis, 0) + (other * change).sum(-1)
-                response.ramped[axis] = response.ramped.get(axis, 0) + (other * other).sum(-1)
-    live = {key: responding(responses[key], base[key], draws) for key in plain}
-    told = {key: [axis for axis in axes if tells(responses[key], axis, live[key])] for key in plain}
-    of_tokens = {axis for (_, role), each in told.items() if role != "channels" for axis in each}
-    of_channels = {axis for each in told.values() for axis in each}
-    telling = sorted(of_tokens or of_channels)
-    for axis in telling:
-        for block in sorted({1}.union(*(blocks_of(responses[key], axis, shape[axis], live[key]) for key in plain))):
-            ramped = operands(perturbed, first * ramp(axis, block))
-            for key, change in plain.items():
-                fit = fits_blocks(change, ramped[key] - base[key], block, shape[axis])
-                responses[key].blocks.setdefault(axis, []).append((block, *fit))
+    sizes = dict[Key, float]()
+
+    with SpooledTemporaryFile(IN_MEMORY) as file:
+        stored = Stored(file)
+
+        def keep(key: Key, tensor: Tensor, run: str = "base") -> None:
+            stored.put(run, key, tensor)
+            for each, (part,) in by_role(key, tensor):
+                sizes.setdefault(each, float(part.pow(2).sum(-1).mean()))
+
+        each_operand(perturbed, keep)
+        for draw in range(draws):
+            noise, image, base, moved = first, None, "base", "moved"
+            if draw:
+                noise, base, moved = drawn() * EPSILON, "image", "moved on the image"
+                if perturbed.base is not None:
+                    image = drawn() * perturbed.base.std() + perturbed.base.mean()
+                each_operand(perturbed, partial(keep, run=base), base=image)
+
+            def respond(key: Key, tensor: Tensor, base: str = base, moved: str = moved) -> None:
+                if key in sizes:
+                    stored.put(moved, key, tensor - stored.get(base, key))
+                    for each, (change,) in by_role(key, stored.get(moved, key)):
+                        squares = (change * change).sum(-1)
+                        response = responses.setdefault(each, Response(torch.zeros_like(squares)))
+                        response.squares = response.squares + squares
+
+            each_operand(perturbed, respond, noise, image)
+            for axis in axes:
+
+                def ramped(key: Key, tensor: Tensor, base: str = base, moved: str = moved, axis: int = axis) -> None:
+                    if key in responses:
+                        changes = by_role(key, stored.get(moved, key), tensor - stored.get(base, key))
+                        for each, (change, other) in changes:
+                            responses[each].add(axis, change, other)
+
+                each_operand(perturbed, ramped, noise * ramp(axis, 1), image)
+        live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
+        told = {key: [axis for axis in axes if tells(each, axis, live[key])] for key, each in responses.items()}
+        of_tokens = {axis for (_, role), each in told.items() if role != "channels" for axis in each}
+        of_channels = {axis for each in told.values() for axis in each}
+        telling = sorted(of_tokens or of_channels)
+        for axis in telling:
+            sides = (blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items())
+            for block in sorted({1}.union(*sides)):
+
+                def fit(key: Key, tensor: Tensor, axis: int = axis, block: int = block) -> None:
+                    if key in responses:
+                        changes = by_role(key, stored.get("moved", key), tensor - stored.get("base", key))
+                        for each, (change, other) in changes:
+                            fits = fits_blocks(change, other, block, shape[axis])
+                            responses[each].blocks.setdefault(axis, []).append((block, *fits))
+
+                each_operand(perturbed, fit, first * ramp(axis, block))
     found: dict[str, dict[str, Places]] = {}
     for (name, role), response in responses.items():
         found.setdefault(name, {})[role] = judged(response, telling, shape, live[name, role])
@@ -160,9 +145,8 @@ def places_by(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
     return found
 
 
-def responding(response: Response, base: Tensor, draws: int) -> Tensor:
-    """Which tokens respond at all."""
-    size = float(base.pow(2).sum(-1).mean())
+def responding(response: Response, size: float, draws: int) -> Tensor:
+    """Which tokens respond at all; `size` is the mean square of a token without noise."""
     largest = max(float(response.squares.max()) if response.squares.numel() else 0.0, 1e-9 * EPSILON**2 * size)
     return response.squares > SILENT * draws * largest + 1e-300
 
