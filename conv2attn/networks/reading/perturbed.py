@@ -62,10 +62,10 @@ class Widened(nn.Parameter):
         self.held = self.in_double()
 
 
-ATTRIBUTES: Any = Tensor
-UNCAST = {ATTRIBUTES.shape.__get__, ATTRIBUTES.device.__get__, ATTRIBUTES.requires_grad.__get__, Tensor.size, Tensor.dim}
+T: Any = Tensor
+UNCAST = {T.shape.__get__, T.device.__get__, T.requires_grad.__get__, T.size, T.dim}
 """Functions of a tensor that its dtype does not change."""
-WRITES = {ATTRIBUTES.data.__get__, ATTRIBUTES.data.__set__, Tensor.__setitem__, Tensor.__iadd__, Tensor.__imul__}
+WRITES = {T.data.__get__, T.data.__set__, T.__setitem__, T.__iadd__, T.__imul__}
 """Functions that write into a tensor, or give access to do so, beside those whose names end with `_`."""
 
 

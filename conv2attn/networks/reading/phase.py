@@ -118,11 +118,12 @@ class ReadingPass:
         others = [name for name in names if name in self.sizes and name not in self.layers]
         perturbed = self.perturbed() if others else None
         found = places(perturbed) if perturbed is not None else {}
-        modules = {name.split("#")[0] for name in others}
-        calls, shapes = calls_of(perturbed, modules) if perturbed is not None else ({}, {})
         for group in groups(names, self.sizes):
+            modules = {name.split("#")[0] for name in group if name in others}
+            calls, shapes = calls_of(perturbed, modules) if perturbed is not None and modules else ({}, {})
             replays = {name: self.replay(perturbed, name, calls, shapes) for name in group if name in others}
             axes = {name: axis for name, each in replays.items() if (axis := head_axis(each, shapes.get(name, ())))}
+            del calls
             captured, centers = self.captured([name for name in group if not self.ideal(name)], axes)
             for name in group:
                 if name in self.layers:
@@ -239,7 +240,7 @@ def record(
     name: str, attention: Captured, replay: Replayed, found: Any, shape: tuple[int, ...] | None, axis: HeadAxis | None
 ) -> Read:
     """The record of a layer, from what was asked of it."""
-    weights = None if replay.matrices is None else (replay.matrices, replay.bias)
+    weights = None if replay.matrices is None else (replay.matrices.dense(), replay.bias)
     notes = [] if weights is not None else [replay.why]
     if isinstance(attention, Unread):
         return Read(name, attention, replay=replay.residual)

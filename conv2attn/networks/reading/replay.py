@@ -15,6 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.networks.reading.head_matrices import HeadMatrices
 from conv2attn.networks.reading.perturbed import Perturbed, held
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
@@ -40,7 +41,7 @@ class Replayed:
     """
 
     residual: float | None = None
-    matrices: Tensor | None = None
+    matrices: HeadMatrices | None = None
     bias: Tensor | None = None
     heads: int = 0
     start: str = ""
@@ -124,12 +125,14 @@ def replayed(perturbed: Perturbed, name: str, calls: Mapping[str, Call], shape: 
     own = Layer(module, module, calls[name], shape)
     with held(module):
         best = best_of(own)
-    if best.passes and name != "(root)" and own.lacks_outputs(best.matrices):
+    if best.passes and name != "(root)" and own.lacks_outputs(best):
         with held(modules[around]):
             mixed = best_of(Layer(modules[around], module, calls[around], shape))
         best = mixed if mixed.passes else best
-    if best.passes or best.residual is None:
+    if best.matrices is None:
         return best
+    if best.passes:
+        return replace(best, matrices=best.matrices.packed())
     why = f"its values or outputs are not read: replay is {best.residual:.1e} off"
     return replace(best, matrices=None, bias=None, why=why)
 
@@ -154,9 +157,8 @@ def replay_residual(output: Tensor, expected: Tensor) -> tuple[float, Tensor]:
     return (float((output - expected - bias).abs().max()) / spread if spread else float("inf")), bias
 
 
-def side_by_side(matrices: Tensor | None) -> bool:
+def side_by_side(matrices: Tensor) -> bool:
     """Whether each entry of the output comes from one head, so that nothing mixes heads yet."""
-    assert matrices is not None
     return len(matrices) > 1 and bool(((matrices != 0).any(2).sum(0) <= 1).all())
 
 
@@ -212,10 +214,10 @@ class Layer:
             self.inputs, self.after, self.times = inputs, list(outputs), seen
         return outputs
 
-    def lacks_outputs(self, matrices: Tensor | None) -> bool:
+    def lacks_outputs(self, reading: Replayed) -> bool:
         """Whether the output weights of a reading of this module seem to be elsewhere."""
-        if matrices is None or len(matrices) > 1:
-            return side_by_side(matrices)
+        if reading.matrices is not None and len(reading.matrices) > 1:
+            return side_by_side(reading.matrices.dense())
         return not any(each is not self.module and any(True for _ in each.parameters()) for each in self.after)
 
     def starts(self) -> Iterator[tuple[nn.Module, Tensor]]:
@@ -275,7 +277,7 @@ class Layer:
                     mixes = end is self.module or not side_by_side(matrices)
                     if expected.shape == shown.shape and mixes:
                         residual, bias = replay_residual(shown, expected)
-                        yield Replayed(residual, matrices, bias, at, self.names[part], self.names[end])
+                        yield Replayed(residual, HeadMatrices(matrices), bias, at, self.names[part], self.names[end])
 
     def ends(self, outputs: Iterable[nn.Module]) -> list[nn.Module]:
         """Parts whose output may be the layer's: the module, then its last parts, in front of a norm or a residual.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, final
 import msgspec
 import numpy as np
 
+from conv2attn.networks.reading.head_matrices import HeadMatrices
 from conv2attn.report.result import Part, Result
 from conv2attn.span.attention_rows import Array
 from conv2attn.span.graded_facts.effects import Effect, Replaced, ReplacedTogether
@@ -157,7 +158,12 @@ class ConvolutionFact(Part, frozen=True, eq=False):
     error: float | None
     norm: float | None
     combination: Array
-    matrices: Array
+    packed: HeadMatrices = msgspec.field(name="matrices")
+
+    @property
+    def matrices(self) -> Array:
+        """The matrix of each head, multiplied when it is asked for: a report keeps their factors."""
+        return self.packed.dense().numpy()
 
     @property
     def taps(self) -> Array:

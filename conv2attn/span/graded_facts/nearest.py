@@ -5,7 +5,9 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
+import torch
 
+from conv2attn.networks.reading.head_matrices import HeadMatrices
 from conv2attn.networks.reading.records import Windows
 from conv2attn.span.arrays import CHUNK
 from conv2attn.span.attention_rows import Array, AttentionRows
@@ -56,7 +58,7 @@ def nearest_convolutions(
     grid = rows.grid if windows is None else windows.grid
     fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
     root = root_of(matrices.reshape(rows.heads, -1).T)
-    total, solutions = reduce(Sums.__add__, parts), []
+    total, solutions, packed = reduce(Sums.__add__, parts), [], HeadMatrices(torch.from_numpy(matrices)).packed()
     for size in fitting:
         offsets = kernel(size, 1, len(grid.keys))
         mass, count = total.at(offsets)
@@ -65,7 +67,7 @@ def nearest_convolutions(
         solutions.append((size, offsets, weights, share))
     norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in solutions], root)
     return tuple(
-        ConvolutionFact(size, float(share[0]), number(error_of(share)), error, norm, weights, matrices)
+        ConvolutionFact(size, float(share[0]), number(error_of(share)), error, norm, weights, packed)
         for (size, _, weights, share), error in zip(solutions, errors, strict=True)
     )
 

@@ -1,0 +1,46 @@
+"""The matrices of heads, kept as small as their ranks allow."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+SAME_MATRIX = 1e-12
+"""Largest difference of an entry of a product of factors from that of its matrix, as a share of the largest entry."""
+
+
+@final
+class HeadMatrices:
+    """The matrices W_out W_val of heads, (heads, d_out, d_in): as they are, or as a product of two factors."""
+
+    def __init__(self, *factors: Tensor):
+        self.factors = factors
+
+    def packed(self) -> "HeadMatrices":
+        """The same in factors, if these are smaller."""
+        return HeadMatrices(*(factors_of(self.dense()) or self.factors))
+
+    def dense(self) -> Tensor:
+        """The matrices."""
+        return self.factors[0] if len(self.factors) == 1 else self.factors[0] @ self.factors[1]
+
+    def __len__(self) -> int:
+        return len(self.factors[0])
+
+
+def factors_of(matrices: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Factors (heads, d_out, rank) and (heads, rank, d_in) of matrices, None where these would be no smaller.
+
+    The products of a matrix with `rank` random vectors span its columns, if its rank is no larger, which is checked.
+    """
+    heads, d_out, d_in = matrices.shape
+    generator, rank = torch.Generator().manual_seed(0), -(-d_in // heads)
+    while rank * (d_out + d_in) < d_out * d_in:
+        drawn = torch.randn(d_in, rank, generator=generator, dtype=matrices.dtype)
+        left = torch.linalg.qr(matrices @ drawn).Q
+        right = left.mT @ matrices
+        far = (matrices - left @ right).abs().amax((1, 2))
+        if bool((far <= SAME_MATRIX * matrices.abs().amax((1, 2))).all()):
+            return left, right
+        rank *= 2
+    return None
