@@ -1,0 +1,116 @@
+"""Reading a network: what stands in memory is that of one layer, whatever the number of layers."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from conv2attn import check_span, heads
+from conv2attn.networks.reading import perturbed, phase, places
+from conv2attn.networks.reading.head_matrices import HeadMatrices
+from conv2attn.networks.zoo.transformer import TransformerPlan, VisionTransformer
+
+WIDTH, HEADS, SIDE = 64, 4, 8
+SUMS = 36 * 8 * HEADS * SIDE**2
+"""Bytes that may be kept of a layer: 36 numbers for each token and head, places and sums over channels."""
+FACTORS = 2 * 8 * WIDTH**2
+"""Bytes of the factors of a layer's matrices, which the report of `heads` keeps."""
+
+
+class Alive(TorchDispatchMode):
+    """Counts the bytes of tensors that are made while it is active: the most that are there at once."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.own = {each.untyped_storage().data_ptr() for each in network.parameters()}
+        self.storages, self.total, self.most = {}, 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for each in tree_leaves(result):
+            storage = each.untyped_storage() if isinstance(each, torch.Tensor) else None
+            if storage is not None and storage.data_ptr() not in self.own:
+                before = self.storages.get(storage.data_ptr())
+                self.storages[storage.data_ptr()] = (StorageWeakRef(storage), storage.nbytes())
+                self.total += storage.nbytes() - (0 if before is None else before[1])
+        if self.total > self.most:  # those that are gone are counted until then
+            self.storages = {place: each for place, each in self.storages.items() if not each[0].expired()}
+            self.total = sum(size for _, size in self.storages.values())
+            self.most = max(self.most, self.total)
+        return result
+
+
+def places_alone(network, images):
+    return places.places(perturbed.Perturbed(network, images))
+
+
+ASKED = {
+    "heads": (heads, FACTORS + SUMS),
+    "check_span": (lambda network, images: check_span(network, example_input=images, kernel_size=1), SUMS),
+    "places": (places_alone, SUMS),
+}
+
+
+def grown(name, monkeypatch):
+    """By how many bytes the most memory of a question grows with a layer, from two layers to five."""
+    monkeypatch.setattr(phase, "AT_ONCE", 1)  # each layer is a group of its own, as large ones are
+    most = []
+    for layers in (2, 5):
+        plan = TransformerPlan(side=2 * SIDE, patch=2, width=WIDTH, heads=HEADS, layers=layers, hidden=2 * WIDTH)
+        network, images = VisionTransformer(plan).eval(), torch.randn(2, 1, 2 * SIDE, 2 * SIDE)
+        with Alive(network) as alive:
+            ASKED[name][0](network, images)
+        most.append(alive.most)
+    return (most[1] - most[0]) / 3
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_memory_does_not_grow_with_layers(name, monkeypatch):
+    torch.manual_seed(0)
+    assert grown(name, monkeypatch) <= ASKED[name][1]
+
+
+def copied(network, share):
+    return deepcopy(network).cpu().double()
+
+
+class InMemory(dict):
+    """Keeps what is to be stored."""
+
+    def __init__(self, file):
+        super().__init__()
+
+    def put(self, run, key, tensor):
+        self[run, key] = tensor
+
+    def get(self, run, key):
+        return self[run, key]
+
+
+def keeping(calls_of):
+    every = []
+
+    def kept(*args):
+        every.append(calls_of(*args))
+        return every[-1]
+
+    return kept
+
+
+PLANTED = {
+    "a copy of the weights": (perturbed, "double_copy", copied, "heads"),
+    "queries, keys and values": (places, "Stored", InMemory, "places"),
+    "matrices of heads": (HeadMatrices, "packed", lambda self: self, "heads"),
+    "inputs of layers": (phase, "calls_of", keeping(phase.calls_of), "check_span"),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_what_is_kept_of_each_layer_is_counted(planted, monkeypatch):
+    torch.manual_seed(0)
+    where, attribute, other, name = PLANTED[planted]
+    monkeypatch.setattr(where, attribute, other)
+    assert grown(name, monkeypatch) > ASKED[name][1]
