@@ -1,1 +1,5 @@
 """How a network attends, asked of its run: where its tokens lie, and which matrices its heads apply."""
+
+from conv2attn.networks.reading.perturbed import Perturbed, double_copy, held
+
+__all__ = ["Perturbed", "double_copy", "held"]

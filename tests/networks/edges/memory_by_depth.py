@@ -1,6 +1,7 @@
 """Reading a network: what stands in memory is that of one layer, whatever the number of layers."""
 
 from copy import deepcopy
+from pkgutil import resolve_name
 
 import pytest
 import torch
@@ -9,10 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from conv2attn import check_span, heads
-from conv2attn.networks.reading import perturbed, phase, places
-from conv2attn.networks.reading.head_matrices import HeadMatrices
-from conv2attn.networks.zoo.transformer import TransformerPlan, VisionTransformer
+from conv2attn.networks.reading import Perturbed
+from conv2attn.networks.reading.places import places
+from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
 
+READING = "conv2attn.networks.reading"
 WIDTH, HEADS, SIDE = 64, 4, 8
 SUMS = 36 * 8 * HEADS * SIDE**2
 """Bytes that may be kept of a layer: 36 numbers for each token and head, places and sums over channels."""
@@ -44,7 +46,7 @@ class Alive(TorchDispatchMode):
 
 
 def places_alone(network, images):
-    return places.places(perturbed.Perturbed(network, images))
+    return places(Perturbed(network, images))
 
 
 ASKED = {
@@ -56,7 +58,7 @@ ASKED = {
 
 def grown(name, monkeypatch):
     """By how many bytes the most memory of a question grows with a layer, from two layers to five."""
-    monkeypatch.setattr(phase, "AT_ONCE", 1)  # each layer is a group of its own, as large ones are
+    monkeypatch.setattr(f"{READING}.phase.AT_ONCE", 1)  # each layer is a group of its own, as large ones are
     most = []
     for layers in (2, 5):
         plan = TransformerPlan(side=2 * SIDE, patch=2, width=WIDTH, heads=HEADS, layers=layers, hidden=2 * WIDTH)
@@ -101,16 +103,16 @@ def keeping(calls_of):
 
 
 PLANTED = {
-    "a copy of the weights": (perturbed, "double_copy", copied, "heads"),
-    "queries, keys and values": (places, "Stored", InMemory, "places"),
-    "matrices of heads": (HeadMatrices, "packed", lambda self: self, "heads"),
-    "inputs of layers": (phase, "calls_of", keeping(phase.calls_of), "check_span"),
+    "a copy of the weights": ("perturbed.double_copy", copied, "heads"),
+    "queries, keys and values": ("places.Stored", InMemory, "places"),
+    "matrices of heads": ("head_matrices.HeadMatrices.packed", lambda self: self, "heads"),
+    "inputs of layers": ("phase.calls_of", keeping(resolve_name(f"{READING}.phase.calls_of")), "check_span"),
 }
 
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_what_is_kept_of_each_layer_is_counted(planted, monkeypatch):
     torch.manual_seed(0)
-    where, attribute, other, name = PLANTED[planted]
-    monkeypatch.setattr(where, attribute, other)
+    where, other, name = PLANTED[planted]
+    monkeypatch.setattr(f"{READING}.{where}", other)
     assert grown(name, monkeypatch) > ASKED[name][1]
