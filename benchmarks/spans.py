@@ -5,7 +5,8 @@ HEADS SIDE` prints one as JSON. HEADS are "soft" (nine, quadratic, alpha 0.9, in
 chunk by chunk), "sharp" (the same at alpha 46, which hold in the interior), "hard" (a converted 3x3 convolution), or
 "stem" (a converted 7x7 convolution of stride 2, 49 heads). "facts" are those of `conv2attn.heads` about the soft heads,
 "facts of images" about 12 layers of 12 random heads on 14x14, over SIDE images; "images" is check-span of one of these.
-Names of `NETWORKS` are vision transformers of random weights, read on 8 images of SIDE pixels.
+Names of `NETWORKS` are vision transformers of random weights, read on 8 images of SIDE pixels by `heads`, or by
+check_span after the words "check-span of".
 """
 
 import json
@@ -36,15 +37,17 @@ NETWORKS = {
     **{f"ViT-L/14, layers: {layers}": (1024, 16, layers, 14) for layers in (1, 2, 3)},
 }
 """Width, heads, layers and side of a patch."""
+CHECKED = "check-span of "
 READ = (
     ("ViT-S/14, layers: 12", 224),
     *((name, 518) for name in NETWORKS if name.endswith((": 1", ": 2", ": 3", ": 8"))),
+    *((f"{CHECKED}ViT-S/14, layers: {layers}", 518) for layers in (1, 2, 8)),
 )
 QUICK = (("soft", 7), ("hard", 14), ("stem", 28), ("facts of images", 1))
 HEAD = """One layer, asked for the 3x3 offsets, under a limit of 512 MiB. Facts are those of `conv2attn.heads`: of nine
 soft heads, and of 12 layers of 12 heads over images; "images" is check-span of one such layer over images."""
-ABOUT_NETWORKS = """Facts of networks that are read as they run, on 8 images: what the resident set grows by beside the
-weights. Wanted are 2048 MiB whatever the number of layers; it grows with them."""
+ABOUT_NETWORKS = """Facts of networks that are read as they run, and check-span of their layers for the 3x3 offsets,
+on 8 images: what the resident set grows by beside the weights. Wanted are 2048 MiB whatever the number of layers."""
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
@@ -83,8 +86,8 @@ def measure(kind: str, side: int) -> dict[str, Any]:
     return {**found, "seconds": spent, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
 
 
-def measure_network(name: str, side: int, images: int = 8) -> dict[str, Any]:
-    """Measures `heads` of a network here, after that of a small one."""
+def measure_network(asked: str, side: int, images: int = 8) -> dict[str, Any]:
+    """Measures `heads` or check-span of a network here, after that of a small one."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
 
@@ -93,13 +96,20 @@ def measure_network(name: str, side: int, images: int = 8) -> dict[str, Any]:
         plan = TransformerPlan(side, patch, 3, width, count, layers, 4 * width)
         return VisionTransformer(plan).eval(), torch.randn(images, 3, side, side)
 
-    heads(*network("small", 16))
+    def ask(network: nn.Module, inputs: torch.Tensor) -> Any:
+        if asked.startswith(CHECKED):
+            return check_span(network, example_input=inputs).rows
+        return heads(network, inputs).layers
+
+    name = asked.removeprefix(CHECKED)
+    ask(*network("small", 16))
     given = network(name, side)
     before, busy = peak_bytes(), time.process_time()
-    report = heads(*given)
-    assert all(not layer.unread for layer in report.layers)
+    found = ask(*given)
+    assert len(found) == NETWORKS[name][2]
+    assert all(layer.heads for layer in found)  # read
     worked = time.process_time() - busy
-    return {"network": name, "side": side, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
+    return {"network": asked, "side": side, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
 
 
 def table_of_networks(rows: list[dict[str, Any]]) -> str:
@@ -121,8 +131,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        asked = measure_network if sys.argv[1] in NETWORKS else measure
-        print(json.dumps(asked(sys.argv[1], int(sys.argv[2]))))
+        measured_by = measure_network if sys.argv[1].removeprefix(CHECKED) in NETWORKS else measure
+        print(json.dumps(measured_by(sys.argv[1], int(sys.argv[2]))))
     else:
         measured = [apart("spans", *case) for case in (QUICK if "--quick" in sys.argv else CASES)]
         read = [apart("spans", *each) for each in ((("small", 16),) if "--quick" in sys.argv else READ)]

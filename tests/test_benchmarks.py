@@ -86,11 +86,12 @@ def test_spans_are_measured_one_by_one(capsys, monkeypatch):
     assert [line.split("|")[4].strip() for line in lines] == ["refuted", "holds", "holds", "-"]
 
 
-def test_a_network_is_read_for_its_memory():
-    row = spans.measure_network("small", 16, images=2)
-    assert row["processor"] > 0
+@pytest.mark.parametrize("asked", ["small", f"{spans.CHECKED}small"])
+def test_a_network_is_read_for_its_memory(asked):
+    row = spans.measure_network(asked, 16, images=2)
+    assert (row["network"], row["processor"] > 0) == (asked, True)
     assert len(tables_in(spans.table_of_networks([row]))) == 1
-    assert {name for name, _ in spans.READ} < spans.NETWORKS.keys()
+    assert {name.removeprefix(spans.CHECKED) for name, _ in spans.READ} < spans.NETWORKS.keys()
 
 
 def test_the_parts_of_a_certificate_are_measured_apart():

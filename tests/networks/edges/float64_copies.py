@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from conv2attn import heads
 from conv2attn.networks.reading import double_copy, held
-from conv2attn.span.reading import reads_of
 from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
 NETWORKS = {
@@ -93,5 +93,5 @@ def test_weights_are_copied_for_code_that_is_none_of_torchs_functions():
             weights = (self.query(tokens) @ tokens.mT).softmax(-1)
             return weights @ scripted(tokens, self.value)
 
-    (read,) = reads_of(Compiled().eval(), torch.randn(2, 1, 6, 6))
-    assert (read.unread, read.unplaced, read.tokens.sides) == ("", "", (3, 3))
+    (layer,) = heads(Compiled().eval(), torch.randn(2, 1, 6, 6)).layers
+    assert (layer.unread, layer.grid) == ("", (3, 3))

@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_leaves
 
 from conv2attn import check_span, heads
 from conv2attn.networks.reading import Perturbed
-from conv2attn.networks.reading.places import places
 from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
 
 READING = "conv2attn.networks.reading"
@@ -46,7 +45,7 @@ class Alive(TorchDispatchMode):
 
 
 def places_alone(network, images):
-    return places(Perturbed(network, images))
+    return resolve_name(f"{READING}.places.places")(Perturbed(network, images))
 
 
 ASKED = {
