@@ -98,7 +98,8 @@ def certify(
             for size in also_sizes:
                 other = random_specimen(original, size, input_range, seed)
                 compared.append(Comparison(original, network, other, other.described, None, *options))
-            certificate = at_all_sizes([each.certificate() for each in compared])
+            certificates = [each.certificate() for each in compared]
+            certificate = at_all_sizes(certificates) if len(certificates) > 1 else certificates[0]
         except UnsupportedError as error:
             return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
     return replace(certificate, circumstances=facts)

@@ -14,9 +14,7 @@ def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
 
     What was measured is that of the first; a sentence on another names its size.
     """
-    first, others = certificates[0], certificates[1:]
-    if not others:
-        return first
+    first, *others = certificates
     between = list(first.between)
     for each in others:
         for finding in each.between:

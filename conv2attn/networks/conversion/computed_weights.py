@@ -60,3 +60,8 @@ def hooked(module: nn.Module) -> bool:
     """Whether a module has hooks other than those that compute a weight."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     return len(hooks) > len(reparametrisations(module))
+
+
+def class_name(module: nn.Module) -> str:
+    """The name of the class of a convolution, without a parametrisation's."""
+    return type(module).__name__.removeprefix("Parametrized")

@@ -10,9 +10,9 @@ from torch import nn
 from conv2attn.arguments import check_network
 from conv2attn.errors import AlphaError, Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.layers.theorem import STOCK
-from conv2attn.networks.conversion.computed_weights import current_convolution
+from conv2attn.networks.conversion.computed_weights import class_name, current_convolution
 from conv2attn.networks.conversion.functional import FunctionalCall
-from conv2attn.networks.conversion.replacement import Settings, class_name
+from conv2attn.networks.conversion.replacement import Settings
 from conv2attn.theory.bounds import leaked_mass
 
 CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"

@@ -12,7 +12,7 @@ from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import attention_for
-from conv2attn.networks.conversion.computed_weights import current_convolution
+from conv2attn.networks.conversion.computed_weights import class_name, current_convolution
 
 Content = Literal["none", "silent"]
 
@@ -106,8 +106,3 @@ def subclass_attributes(kind: type) -> dict[str, Any]:
     classes = [each for each in reversed(kind.__mro__) if not each.__module__.startswith(("torch.", "builtins"))]
     added = {key: part for each in classes for key, part in vars(each).items() if not key.startswith("__")}
     return {key: part for key, part in added.items() if isinstance(part, FunctionType) or not hasattr(part, "__get__")}
-
-
-def class_name(module: nn.Module) -> str:
-    """The name of the class of a convolution, without a parametrisation's."""
-    return type(module).__name__.removeprefix("Parametrized")

@@ -15,10 +15,10 @@ from flint import arb, ctx
 from conv2attn.errors import UsageError
 from conv2attn.theory.bounds.arithmetic import Arithmetic
 from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of
-from conv2attn.theory.bounds.directed import BALL_PRECISION, down, up
+from conv2attn.theory.bounds.directed import BALL_PRECISION, down, positive_ball, up
 from conv2attn.theory.bounds.formats import accumulator_of, format_of, storage_of
 from conv2attn.theory.bounds.hard import computed_leak
-from conv2attn.theory.bounds.leak import leaked_mass_diagonal, positive_ball
+from conv2attn.theory.bounds.leak import leaked_mass_diagonal
 from conv2attn.theory.bounds.row import ONE, Setting, SoftHeads, as_integer
 from conv2attn.theory.bounds.softmax_rounding import CUT_BITS
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, gamma

@@ -6,6 +6,8 @@ from fractions import Fraction
 
 import flint
 
+from conv2attn.errors import AlphaError
+
 BALL_PRECISION = 256  # bits; 200 more than a float64 keeps, so that every ball below is far narrower than one ulp
 
 
@@ -35,3 +37,14 @@ def up(value: float | Fraction | flint.arb) -> float:
 def down(value: float | Fraction | flint.arb) -> float:
     """The largest float64 that is not above `value`; for a ball, not above its lower end."""
     return -up(-value)
+
+
+def positive_ball(alpha: float) -> flint.arb:
+    """`alpha` as an exact ball.
+
+    Raises:
+        AlphaError: `alpha` is not positive and finite.
+    """
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise AlphaError("C2A130", f"alpha={alpha!r}", "Pass a positive finite number.")
+    return flint.arb(alpha)

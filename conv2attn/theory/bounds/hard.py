@@ -7,9 +7,9 @@ from flint import arb, ctx
 
 from conv2attn.errors import AlphaError
 from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed
-from conv2attn.theory.bounds.directed import BALL_PRECISION, up
+from conv2attn.theory.bounds.directed import BALL_PRECISION, positive_ball, up
 from conv2attn.theory.bounds.formats import Format, accumulator_of, format_of, storage_of
-from conv2attn.theory.bounds.leak import lattice_rivals, positive_ball
+from conv2attn.theory.bounds.leak import lattice_rivals
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
 
 SMALLEST_AUTO_ALPHA = 46.0  # the paper's; raises float16 alone, whose weights a fused kernel may keep in float32

@@ -6,9 +6,9 @@ from functools import reduce
 
 from flint import arb, ctx
 
-from conv2attn.errors import AlphaError, UsageError
+from conv2attn.errors import UsageError
 from conv2attn.theory.bounds.claimed import Claimed
-from conv2attn.theory.bounds.directed import BALL_PRECISION, down, up
+from conv2attn.theory.bounds.directed import BALL_PRECISION, down, positive_ball, up
 
 SERIES_TERMS = 8  # the ninth term of either theta series below is under 2^-300 of the first
 
@@ -91,17 +91,6 @@ def leak_reached(alpha: float, shifts: Sequence[float]) -> float:
 def lattice_rivals(alpha: arb, dimensions: int) -> arb:
     """Ball around theta^dimensions - 1: the off-target weights over the target's, for keys on the whole lattice."""
     return _odds([_rivals(alpha, 0.0)] * dimensions)
-
-
-def positive_ball(alpha: float) -> arb:
-    """`alpha` as an exact ball.
-
-    Raises:
-        AlphaError: `alpha` is not positive and finite.
-    """
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise AlphaError("C2A130", f"alpha={alpha!r}", "Pass a positive finite number.")
-    return arb(alpha)
 
 
 def _odds(rivals: Sequence[arb]) -> arb:
