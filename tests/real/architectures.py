@@ -12,6 +12,7 @@ import transformers as tr
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn.errors import UsageError
+from conv2attn.networks.reading.replay import PREMISES
 from conv2attn.report import markdown_table
 from conv2attn.span import reads_of
 
@@ -223,6 +224,7 @@ TRANSFORMERS = {
     ),
     "AST": lambda: (tr.ASTModel(tr.ASTConfig(**SMALL, max_length=64, num_mel_bins=32)), image(1, 64, 32)),
 }
+NO_SOFTMAX = "no softmax over keys was seen"
 COLUMNS = ("architecture", "library", "layers", "placed", "replayed", "replay", "why not")
 HEAD = """# Architectures that are read
 
@@ -230,7 +232,14 @@ Written by `python tests/real/architectures.py`: random weights, small configura
 *Placed* are layers of which the run tells where in the input each query and key lies, *replayed* those whose output is
 `sum_h A_h x M_h^T + b` under random attention ([how](heads.md#how-a-network-is-read)); `replay` is the worst of these.
 
-Of {count} architectures every layer replays in {replay}, and is placed in {placed}. The last column says why not.
+Of {count} architectures every layer replays in {replay}, and every layer is placed in {placed}. The last column says
+why not.
+
+In {outside} a control shows that some layer is not of the form that the theorem speaks of: softmax over keys, values
+that are linear in one token each, and behind it nothing but a linear map of each token. Of the other {inside}, every layer
+replays in {replay}. Outside are:
+
+{reasons}
 
 """
 
@@ -252,24 +261,41 @@ def row_of(name):
     library = "transformers" if name in TRANSFORMERS else "timm"
     try:
         reads = [
-            (each.unread or each.unplaced, each.weights is not None, each.replay) for each in reads_of(network, inputs)
+            (each.unread or each.unplaced, each.weights is not None, each.replay, each.notes)
+            for each in reads_of(network, inputs)
         ]
     except UsageError as error:
-        return [name, library, 0, 0, 0, "-", f"{error.code}: nothing that attends is seen"]
-    residuals = [residual for _, replays, residual in reads if replays]
+        return [name, library, 0, 0, 0, "-", f"{error.code}: {NO_SOFTMAX}"]
+    residuals = [residual for _, replays, residual, _ in reads if replays]
     worst = f"below 1e{-6 if max(residuals) < 1e-6 else -3}" if residuals else "-"
-    reasons = sorted({why for why, _, _ in reads if why})
-    reasons += ["some do not replay"] if len(residuals) < len(reads) else []
-    placed = sum(not why for why, _, _ in reads)
-    return [name, library, len(reads), placed, len(residuals), worst, "; ".join(reasons)]
+    reasons = {why for why, _, _, _ in reads if why} | {
+        note for _, replays, _, notes in reads if not replays for note in notes[:1]
+    }
+    placed = sum(not why for why, _, _, _ in reads)
+    return [name, library, len(reads), placed, len(residuals), worst, "; ".join(sorted(reasons))]
+
+
+def outside(row):
+    """The premises of the theorem that an architecture fails."""
+    return [why for why in (*PREMISES, NO_SOFTMAX) if why in row[-1]]
+
+
+def page(rows):
+    """The text of the page."""
+    replay, placed = (sum(row[2] > 0 and row[at] == row[2] for row in rows) for at in (4, 3))
+    by_reason = {why: [row[0] for row in rows if why in outside(row)] for why in (*PREMISES, NO_SOFTMAX)}
+    reasons = "\n".join(f"- {why}: {', '.join(names)}" for why, names in by_reason.items() if names)
+    count = sum(bool(outside(row)) for row in rows)
+    table = markdown_table(COLUMNS, rows)
+    head = HEAD.format(
+        count=len(rows), replay=replay, placed=placed, outside=count, inside=len(rows) - count, reasons=reasons
+    )
+    return head + table + "\n"
 
 
 def main():
     """Writes the page."""
-    rows = [row_of(name) for name in [*TRANSFORMERS, *TIMM]]
-    replay, placed = (sum(row[2] > 0 and row[at] == row[2] for row in rows) for at in (4, 3))
-    table = markdown_table(COLUMNS, rows)
-    PAGE.write_text(HEAD.format(count=len(rows), replay=replay, placed=placed) + table + "\n")
+    PAGE.write_text(page([row_of(name) for name in [*TRANSFORMERS, *TIMM]]))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from conv2attn.networks.positions.position_rules import Unread
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import places
 from conv2attn.networks.reading.records import Read, Reads, Tokens, windows_note
-from conv2attn.networks.reading.replay import Replayed, calls_of, replayed
+from conv2attn.networks.reading.replay import Replayed, calls_of, replayed, why_several
 from conv2attn.networks.reading.token_grids import Placed, placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
@@ -51,7 +51,12 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
         counts[attended.name] = tuple(attended.attention.shape[-2:])
 
     with running(network, first):
+        modules = list(network.modules())
         Watch(network, see).run(lambda: call_network(network, first))
+        if modules != list(network.modules()):  # some networks replace modules as they first run
+            sizes.clear()
+            counts.clear()
+            Watch(network, see).run(lambda: call_network(network, first))
         own = own_sides(network, first)
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
     batches = [part for batch in batches for part in parts_of(batch, most)]
@@ -165,9 +170,10 @@ class ReadingPass:
         """The replay of a layer; none of a module that attends more than once."""
         if perturbed is None:
             return Replayed(why=ALONE)
-        if "#" in name or f"{name}#2" in self.sizes:
-            return Replayed(why="its module attends more than once")
+        module = name.split("#")[0]
         try:
+            if f"{module}#2" in self.sizes:
+                return Replayed(why=why_several(perturbed, module, calls))
             return replayed(perturbed, name, calls, shapes[name])
         except FAILURES as error:
             return Replayed(why=f"it does not run alone ({(str(error) or type(error).__name__).splitlines()[0]})")
@@ -243,7 +249,7 @@ def record(
     weights = None if replay.matrices is None else (replay.matrices.dense(), replay.bias)
     notes = [] if weights is not None else [replay.why]
     if isinstance(attention, Unread):
-        return Read(name, attention, replay=replay.residual)
+        return Read(name, attention, replay=replay.residual, notes=tuple(notes))
     heads = attention.shape[1]
     where = ALONE if shape is None else placed(found, shape, *(axis or (1, heads)))
     if isinstance(where, str):
@@ -252,9 +258,9 @@ def record(
     if where.tokens.windows is not None and len(where.tokens.windows.places) > 1:
         notes.append(windows_note(where.tokens.sides, placed=True))
     own = ("", name.rpartition(".")[2])
-    if replay.start not in own:
+    if weights is not None and replay.start not in own:
         notes.append(f"its matrices act on the input of {replay.start}")
-    if replay.end not in own:
+    if weights is not None and replay.end not in own:
         notes.append(f"its output is that of {replay.end}")
     return Read(name, attention, where.tokens, weights, replay.residual, tuple(notes))
 

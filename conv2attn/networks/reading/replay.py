@@ -6,7 +6,7 @@ random attention in each head, and the formula must give its output. Its own att
 where heads attend alike or evenly, their order and their axis make no difference.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import prod
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.networks.reading.head_matrices import HeadMatrices
+from conv2attn.networks.reading.orders import SEVERAL, Heads, alike, as_tensor, as_tokens, asked, covers, inverse
 from conv2attn.networks.reading.perturbed import Perturbed, held
-from conv2attn.networks.reading.watch import Attended, Running, Watch
+from conv2attn.networks.reading.watch import Attended, Rule, Running, Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
 
 MOST_RESIDUAL = 1e-3
@@ -28,6 +29,22 @@ LEAST_TOKENS = 8
 """Outputs over which the spread is taken: layers with fewer queries are run more than once."""
 MOST_PASSES = 4096
 """Runs of one module for one candidate of its heads, at most."""
+NO_SUM = "its output is no sum over heads of attention, tokens and matrices"
+NOT_LINEAR = "what stands behind its attention is not linear"
+NOT_ONE_EACH = "tokens are mixed behind its attention"
+UNKNOWN = "unknown why it does not replay"
+SEVERAL_TIMES = "its module attends more than once"
+NO_PRODUCT = "no product of its softmax with values was seen"
+CHANNELS = "it attends between channels, not between tokens"
+MIXES_VALUES = "its values mix tokens"
+VALUES_NOT_LINEAR = "its values are not linear in its tokens"
+NO_ORDER = "its heads read different tokens"
+PREMISES = (NOT_LINEAR, NOT_ONE_EACH, CHANNELS, MIXES_VALUES, VALUES_NOT_LINEAR, NO_ORDER)
+"""Reasons that are no part of the formula."""
+Start = tuple[nn.Module, Tensor]
+"""A part, and the input of it that may hold the tokens of the keys."""
+Written = dict[nn.Module, tuple[int, Tensor]]
+"""By part: the axis of channels of its output, and which token of it each query writes (rows, queries)."""
 
 
 @final
@@ -52,24 +69,6 @@ class Replayed:
     def passes(self) -> bool:
         """Whether the layer replays."""
         return self.residual is not None and self.residual <= MOST_RESIDUAL
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """How a tensor holds tokens: its axis of channels, and whether the rows of attention change faster than tokens."""
-
-    channels: int
-    rows_last: bool
-
-    def split(self, tensor: Tensor, rows: int) -> Tensor | None:
-        """The tensor as (rows, tokens, channels); None where its tokens are no whole number a row."""
-        tokens = tensor.movedim(self.channels, -1).flatten(0, -2)
-        if len(tokens) % rows:
-            return None
-        if self.rows_last:
-            return tokens.unflatten(0, (-1, rows)).transpose(0, 1)
-        return tokens.unflatten(0, (rows, -1))
 
 
 @final
@@ -133,21 +132,48 @@ def replayed(perturbed: Perturbed, name: str, calls: Mapping[str, Call], shape: 
         return best
     if best.passes:
         return replace(best, matrices=best.matrices.packed())
-    why = f"its values or outputs are not read: replay is {best.residual:.1e} off"
-    return replace(best, matrices=None, bias=None, why=why)
+    return replace(best, matrices=None, bias=None, why=UNKNOWN)
+
+
+def why_several(perturbed: Perturbed, name: str, calls: Mapping[str, Call]) -> str:
+    """Why a module that attends more than once does not replay."""
+    module = perturbed.network.get_submodule("" if name == "(root)" else name)
+    layer = Layer(module, module, calls[name], (0, 0))
+    layer.run(None)
+    return SEVERAL_TIMES if layer.linear_ends() else NOT_LINEAR
 
 
 def best_of(layer: "Layer") -> Replayed:
-    """The first reading that replays, else the one that is least off."""
-    best = Replayed(why="its output is no sum over heads of attention, tokens and matrices")
-    for start in layer.starts():
-        for axis in layer.head_axes():
-            for reading in layer.readings(start, axis):
-                if reading.passes:
-                    return reading
-                if reading.residual is not None and (best.residual is None or reading.residual < best.residual):
-                    best = reading
-    return best
+    """The first reading that replays, else the one that is least off, or the premise of the formula that fails."""
+    starts = list(layer.starts())
+    if layer.times != 1 or not starts:
+        return Replayed(why=NO_SUM)
+    if layer.run(forced(layer.random_attention())).attended[0].value is None:
+        return Replayed(why=NO_PRODUCT)
+    ends = layer.linear_ends(starts[0][1])
+    if not ends:
+        return Replayed(why=NOT_LINEAR)
+    best, written = Replayed(), dict[Heads, Written]()
+    for start in filter(layer.linear_values, starts):
+        for channels, order in layer.orders(start[1]).items():
+            for heads in layer.head_axes():
+                read = alike(heads.split(order, 1))
+                if read is None or not covers(read, start[1].numel() // start[1].shape[channels]):
+                    continue
+                if heads not in written:
+                    written[heads] = layer.written(heads, ends)
+                for reading in layer.readings(start, channels, read, heads, written[heads]):
+                    if reading.passes:
+                        return reading
+                    if best.residual is None or (reading.residual or 0) < best.residual:
+                        best = reading
+    if best.residual is not None:
+        return best
+    if layer.between_channels(starts[0][1]):
+        return Replayed(why=CHANNELS)
+    if not any(written.get(heads) or layer.written(heads, ends) for heads in layer.head_axes()):
+        return Replayed(why=NOT_ONE_EACH)
+    return Replayed(why=layer.why_values(starts[0]))
 
 
 def replay_residual(output: Tensor, expected: Tensor) -> tuple[float, Tensor]:
@@ -163,6 +189,15 @@ def side_by_side(matrices: Tensor) -> bool:
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """A run of a layer: the outputs of all parts that end behind the attention, and what attended."""
+
+    outputs: dict[nn.Module, Tensor]
+    attended: list[Attended]
+
+
+@final
 class Layer:
     """A layer that attends, run alone with other tokens and other attention."""
 
@@ -175,14 +210,13 @@ class Layer:
         self.after = list[nn.Module]()
         self.times = 0
 
-    def run(self, rule: Any, old: Tensor | None = None, tokens: Tensor | None = None) -> dict[nn.Module, Tensor]:
-        """The outputs of all parts that end behind the attention, with `tokens` for `old`, wherever a part takes it."""
-        outputs, seen = dict[nn.Module, Tensor](), 0
+    def run(self, rule: Rule | None, old: Tensor | None = None, tokens: Tensor | None = None) -> Ran:
+        """A run under other attention, or its own, with `tokens` for `old` wherever a part takes it."""
+        outputs, seen = dict[nn.Module, Tensor](), list[Attended]()
         inputs = dict[nn.Module, list[Tensor]]()
 
         def see(attended: Attended, _: Running) -> None:
-            nonlocal seen
-            seen += 1
+            seen.append(attended)
 
         def begin(part: nn.Module, args: Any, kwargs: Any) -> Any:
             tensors: list[Tensor] = []
@@ -198,7 +232,7 @@ class Layer:
 
         def end(part: nn.Module, _: Any, output: Any) -> None:
             first = output[0] if isinstance(output, tuple | list) and output else output
-            if seen and isinstance(first, Tensor):
+            if len(seen) >= max(1, self.times) and isinstance(first, Tensor):
                 outputs.setdefault(part, first)
 
         watch = Watch(self.around, see, rule)
@@ -210,9 +244,9 @@ class Layer:
         finally:
             for handle in handles:
                 handle.remove()
-        if tokens is None:
-            self.inputs, self.after, self.times = inputs, list(outputs), seen
-        return outputs
+        if rule is None:
+            self.inputs, self.after, self.times = inputs, list(outputs), len(seen)
+        return Ran(outputs, seen)
 
     def lacks_outputs(self, reading: Replayed) -> bool:
         """Whether the output weights of a reading of this module seem to be elsewhere."""
@@ -220,7 +254,7 @@ class Layer:
             return side_by_side(reading.matrices.dense())
         return not any(each is not self.module and any(True for _ in each.parameters()) for each in self.after)
 
-    def starts(self) -> Iterator[tuple[nn.Module, Tensor]]:
+    def starts(self) -> Iterator[Start]:
         """Inputs that may hold the tokens of the keys: of the module, then of its parts in front of the attention."""
         self.run(None)
         if self.times != 1 or 0 in self.shape:
@@ -231,107 +265,200 @@ class Layer:
         for part in parts:
             for tensor in reversed(inputs.get(part, [])):
                 wide = tensor.is_floating_point() and tensor.ndim > 2 and tuple(tensor.shape) != self.shape
-                if wide and not any(tensor is each for each in tried) and self.holds_keys(tensor):
+                if wide and not any(tensor is each for each in tried):
                     tried.append(tensor)
                     yield part, tensor
 
-    def holds_keys(self, tensor: Tensor) -> bool:
-        """Whether a tensor may hold the tokens of all keys."""
-        counts = {tensor.numel() // tensor.shape[axis] for axis in (-1, 1) if tensor.shape[axis]}
-        return any(count % self.keys == 0 and count // self.keys <= prod(self.lead) for count in counts)
-
-    def head_axes(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Shapes of what is in front of queries and keys, and the axis of heads among them."""
+    def head_axes(self) -> Iterator[Heads]:
+        """The axes of what is in front of queries and keys that may be heads."""
         lead = self.lead
         if len(lead) == 1:
-            for heads in [count for count in range(1, lead[0] + 1) if lead[0] % count == 0][::-1]:
-                yield (lead[0] // heads, heads), 1
-                if heads < lead[0]:
-                    yield (heads, lead[0] // heads), 0
+            for count in [count for count in range(1, lead[0] + 1) if lead[0] % count == 0][::-1]:
+                yield Heads((lead[0] // count, count), 1)
+                if count < lead[0]:
+                    yield Heads((count, lead[0] // count), 0)
             return
-        yield lead, 1
-        yield from ((lead, axis) for axis in range(len(lead)) if axis != 1)
+        yield Heads(lead, 1)
+        yield from (Heads(lead, axis) for axis in range(len(lead)) if axis != 1)
 
-    def readings(self, start: tuple[nn.Module, Tensor], axis: tuple[tuple[int, ...], int]) -> Iterator[Replayed]:
-        """The readings of one axis of heads from one input, for each layout of its tokens."""
-        (part, old), (lead, at) = start, axis
-        heads, rows = lead[at], prod(lead) // lead[at]
-        draws = [self.drawn(lead, old) for _ in range(-(-LEAST_TOKENS // (rows * self.queries)))]
-        runs = [
-            self.run(lambda name, own, forced=each: forced.reshape(own.shape), old, tokens) for each, tokens in draws
-        ]
-        outputs = {end: [run[end] for run in runs] for end in runs[0]}
-        weights = [each.movedim(at, 0).reshape(heads, rows, self.queries, self.keys) for each, _ in draws]
-        ends = self.ends(outputs)
-        for channels in dict.fromkeys((-1 % old.ndim, 1)):
-            for rows_last in (False, True) if rows > 1 else (False,):
-                layout = Layout(channels - old.ndim, rows_last)
-                splits = [each for _, tokens in draws if (each := layout.split(tokens, rows)) is not None]
-                if not splits or splits[0].shape[1] != self.keys:
-                    continue
-                answers = self.answers(old, layout, lead, at, ends)
-                for end, matrices in ((end, answers[end]) for end in ends if end in answers):
-                    shown = torch.cat([each for run in outputs[end] if (each := layout.split(run, rows)) is not None])
-                    pairs = zip(weights, splits, strict=True)
-                    expected = torch.cat([torch.einsum("hrqk,rkc,hdc->rqd", a, x, matrices) for a, x in pairs])
-                    mixes = end is self.module or not side_by_side(matrices)
-                    if expected.shape == shown.shape and mixes:
-                        residual, bias = replay_residual(shown, expected)
-                        yield Replayed(residual, HeadMatrices(matrices), bias, at, self.names[part], self.names[end])
+    def linear_ends(self, old: Tensor | None = None) -> list[nn.Module]:
+        """Parts whose output may be the layer's, and is an affine function of the attention.
 
-    def ends(self, outputs: Iterable[nn.Module]) -> list[nn.Module]:
-        """Parts whose output may be the layer's: the module, then its last parts, in front of a norm or a residual.
-
-        Around the module, those behind it.
+        The module comes first, then its last parts, in front of a norm or a residual; around the module, those behind.
         """
-        parts = list(outputs)
+        tokens = None if old is None else self.random_tokens(old)
+        runs = [self.run(drawn(*seeds), old, tokens).outputs for seeds in ((1,), (2,), (1, 2))]
+        parts = list(runs[0])
         if self.around is not self.module:
-            return parts[parts.index(self.module) + 1 :] if self.module in parts else []
-        own = [self.module] if self.module in parts else []
-        return own + [each for each in parts[::-1] if each is not self.module]
+            parts = parts[parts.index(self.module) + 1 :] if self.module in parts else []
+        else:
+            parts = [each for each in parts if each is self.module] + [
+                each for each in parts[::-1] if each is not self.module
+            ]
+        return [each for each in parts if runs[0][each].ndim > 1 and affine(*(run[each] for run in runs))]
 
-    def drawn(self, lead: tuple[int, ...], old: Tensor) -> tuple[Tensor, Tensor]:
-        """Random attention, another in each head, and random tokens."""
-        scores = torch.randn((*lead, self.queries, self.keys), generator=self.generator, dtype=torch.float64)
-        tokens = torch.randn(old.shape, generator=self.generator, dtype=torch.float64)
-        return (SHARPNESS * scores).softmax(-1), tokens
+    def written(self, heads: Heads, ends: Sequence[nn.Module]) -> Written:
+        """What queries write, over all heads, for each end whose tokens are written by one query each."""
+        one, other = self.random_attention(), self.random_attention()
+        base = self.run(forced(one)).outputs
+
+        def changes(chosen: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
+            mask = heads.joined(chosen.reshape(1, heads.rows, self.queries, 1).expand(heads.count, -1, -1, self.keys))
+            outputs = self.run(forced(torch.where(mask.reshape(self.shape), other, one))).outputs
+            moved = {end: outputs[end] - base[end] for end in ends}
+            return {
+                (end, axis): as_tokens(each, axis).pow(2).sum(-1)
+                for end, each in moved.items()
+                for axis in channels_of(each)
+            }
+
+        found: Written = {}
+        for (end, axis), order in asked(heads.rows * self.queries, changes).items():
+            places = inverse(order, heads.rows * self.queries) if bool((order >= 0).all()) else None
+            if places is not None and end not in found:
+                found[end] = axis, places.reshape(heads.rows, self.queries)
+        counts = {end: int((places >= 0).sum()) for end, (_, places) in found.items()}
+        return {end: each for end, each in found.items() if counts[end] == max(counts.values())}
+
+    def orders(self, old: Tensor, columns: bool = False) -> dict[int, Tensor]:
+        """By axis of channels of an input: the token that the value of each key depends on, (*lead, keys).
+
+        With `columns`, of each channel of the values instead.
+        """
+        one, other, attention = self.random_tokens(old), self.random_tokens(old), self.random_attention()
+        base, found = self.values(attention, old, one), dict[int, Tensor]()
+        for axis in channels_of(old):
+
+            def changes(chosen: Tensor, axis: int = axis) -> dict[int, Tensor]:
+                tokens = torch.where(chosen[:, None], as_tokens(other, axis), as_tokens(one, axis))
+                moved = self.values(attention, old, as_tensor(tokens, old, axis)) - base
+                return {axis: moved.pow(2).sum(-2 if columns else -1)}
+
+            found |= asked(old.numel() // old.shape[axis], changes)
+        return found
+
+    def values(self, attention: Tensor, old: Tensor, tokens: Tensor) -> Tensor:
+        """The values (*lead, keys, width) of other tokens."""
+        value = self.run(forced(attention), old, tokens).attended[0].value
+        assert value is not None
+        shape = (*self.lead, *value.shape[-2:])
+        return value.reshape(shape) if value.numel() == prod(shape) else value.expand(shape)
+
+    def linear_values(self, start: Start) -> bool:
+        """Whether the values are an affine function of an input."""
+        old, attention = start[1], self.random_attention()
+        one, other = self.random_tokens(old), self.random_tokens(old)
+        return affine(*(self.values(attention, old, each) for each in (one, other, (one + other) / 2)))
+
+    def between_channels(self, old: Tensor) -> bool:
+        """Whether each channel of the values depends on one token of an input, and some keys on several."""
+        columns, keys = self.orders(old, columns=True), self.orders(old)
+        return any(bool((columns[axis] >= 0).all() and (keys[axis] == SEVERAL).any()) for axis in columns)
+
+    def why_values(self, start: Start) -> str:
+        """Which premise on its values fails, as functions of an input."""
+        if all(bool((order == SEVERAL).any()) for order in self.orders(start[1]).values()):
+            return MIXES_VALUES
+        return NO_ORDER if self.linear_values(start) else VALUES_NOT_LINEAR
+
+    def readings(self, start: Start, channels: int, read: Tensor, heads: Heads, written: Written) -> Iterator[Replayed]:
+        """The readings with these heads from one input, whose tokens keys `read` (rows, keys), by output."""
+        part, old = start
+        if not written:
+            return
+        count = max(int((places >= 0).sum()) for _, places in written.values())
+        draws = [(self.random_attention(), self.random_tokens(old)) for _ in range(-(-LEAST_TOKENS // count))]
+        runs = [self.run(forced(attention), old, tokens).outputs for attention, tokens in draws]
+        answers = self.answers(old, channels, read, heads, written)
+        inputs = [as_tokens(tokens, channels)[read] * (read >= 0)[..., None] for _, tokens in draws]
+        for end, matrices in answers.items():
+            if side_by_side(matrices) and end is not self.module:
+                continue
+            axis, places = written[end]
+            shown = torch.cat([as_tokens(run[end], axis)[places[places >= 0]] for run in runs])
+            expected = torch.cat(
+                [
+                    torch.einsum("hrqk,rkc,hdc->rqd", heads.split(attention, 2), x, matrices)[places >= 0]
+                    for (attention, _), x in zip(draws, inputs, strict=True)
+                ]
+            )
+            residual, bias = replay_residual(shown[None], expected[None])
+            yield Replayed(residual, HeadMatrices(matrices), bias, heads.axis, self.names[part], self.names[end])
+
+    def random_attention(self) -> Tensor:
+        """Random attention, another in each head."""
+        scores = torch.randn(self.shape, generator=self.generator, dtype=torch.float64)
+        return (SHARPNESS * scores).softmax(-1)
+
+    def random_tokens(self, old: Tensor) -> Tensor:
+        """Random tokens for others."""
+        return torch.randn(old.shape, generator=self.generator, dtype=torch.float64)
 
     def answers(
-        self, old: Tensor, layout: Layout, lead: tuple[int, ...], at: int, ends: list[nn.Module]
+        self, old: Tensor, channels: int, read: Tensor, heads: Heads, written: Written
     ) -> dict[nn.Module, Tensor]:
         """`M_h` by output, (heads, d_out, d_in): each query reads one key, in one head, of unit vectors."""
-        width, heads = old.shape[layout.channels], lead[at]
-        rows = prod(lead) // heads
-        count = min(self.queries, self.keys)
-        slots = rows * count
-        chunks = -(-width // slots)
-        if heads * chunks > MOST_PASSES:
+        width, asking = old.shape[channels], pairs(read, [places for _, places in written.values()])
+        slots = len(asking[0])
+        if not slots or heads.count * -(-width // slots) > MOST_PASSES:
             return {}
-        found: dict[nn.Module, list[Tensor]] = {}
-        zeros = torch.zeros((rows, self.keys, width), dtype=torch.float64)
-        for head in range(heads):
-            eye = torch.zeros((*lead, self.queries, self.keys), dtype=torch.float64)
-            eye.select(at, head)[..., torch.arange(count), torch.arange(count)] = 1
-            rule = lambda name, own, eye=eye: eye.reshape(own.shape)  # noqa: E731
-            still = self.run(rule, old, self.joined(zeros, old, layout))
-            columns: dict[nn.Module, list[Tensor]] = {}
-            for chunk in range(chunks):
+        rows, queries, keys = asking
+        found: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
+        for head in range(heads.count):
+            eye = torch.zeros((heads.count, heads.rows, self.queries, self.keys), dtype=torch.float64)
+            eye[head, rows, queries, keys] = 1
+            attention = heads.joined(eye)
+            zeros = torch.zeros_like(as_tokens(old, channels))
+            still = self.run(forced(attention), old, as_tensor(zeros, old, channels)).outputs
+            columns: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
+            for wanted in torch.arange(width).split(slots):
                 units = zeros.clone()
-                wanted = torch.arange(chunk * slots, min((chunk + 1) * slots, width))
-                place = wanted - chunk * slots
-                units[place // count, place % count, wanted] = 1
-                outputs = self.run(rule, old, self.joined(units, old, layout))
-                for end in ends:
-                    change = layout.split(outputs[end] - still[end], rows)
-                    if change is not None and change.shape[1] == self.queries:
-                        columns.setdefault(end, []).append(change[place // count, place % count])
+                units[read[rows, keys][: len(wanted)], wanted] = 1
+                outputs = self.run(forced(attention), old, as_tensor(units, old, channels)).outputs
+                for end, (axis, places) in written.items():
+                    change = as_tokens(outputs[end] - still[end], axis)
+                    columns[end].append(change[places[rows, queries][: len(wanted)]])
             for end, parts in columns.items():
-                found.setdefault(end, []).append(torch.cat(parts).T)
-        return {end: torch.stack(each) for end, each in found.items() if len(each) == heads}
+                found[end].append(torch.cat(parts).T)
+        return {end: torch.stack(each) for end, each in found.items()}
 
-    @staticmethod
-    def joined(tokens: Tensor, old: Tensor, layout: Layout) -> Tensor:
-        """Tokens (rows, tokens, channels) in the shape of a tensor."""
-        flat = tokens.transpose(0, 1).flatten(0, 1) if layout.rows_last else tokens.flatten(0, 1)
-        moved = old.movedim(layout.channels, -1)
-        return flat.reshape(moved.shape).movedim(-1, layout.channels)
+
+def forced(attention: Tensor) -> Rule:
+    """The rule to use this attention."""
+    return lambda _, own: attention.reshape(own.shape)
+
+
+def drawn(*seeds: int) -> Rule:
+    """The rule to use random attention, the mean over some draws."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def rule(_: str, own: Tensor) -> Tensor:
+        scores = [torch.randn(own.shape, generator=each, dtype=torch.float64) for each in generators]
+        return torch.stack([(SHARPNESS * each).softmax(-1) for each in scores]).mean(0)
+
+    return rule
+
+
+def affine(one: Tensor, other: Tensor, between: Tensor) -> bool:
+    """Whether an output between two others is their mean, and not the same as both."""
+    spread = float((one - other).std())
+    return spread > 0 and float((between - (one + other) / 2).abs().max()) <= MOST_RESIDUAL * spread
+
+
+def channels_of(tensor: Tensor) -> tuple[int, ...]:
+    """The axes that may be the channels of a tensor, counted from its end: its last, or its second."""
+    return tuple(dict.fromkeys((-1, 1 - tensor.ndim)))
+
+
+def pairs(read: Tensor, written: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, queries and keys: queries whose output is known beside keys of tokens that no other of them reads."""
+    usable = torch.stack([places >= 0 for places in written]).all(0)
+    taken, found = set[int](), list[tuple[int, int, int]]()
+    for row, tokens in enumerate(read.tolist()):
+        queries = iter(usable[row].nonzero().flatten().tolist())
+        for key, token in enumerate(tokens):
+            if token >= 0 and token not in taken and (query := next(queries, None)) is not None:
+                taken.add(token)
+                found.append((row, query, key))
+    rows, queries, keys = torch.tensor(found).reshape(-1, 3).T
+    return rows, queries, keys

@@ -175,8 +175,10 @@ class Watch(TorchFunctionMode):
                 return self.multiplied(left, right, result)
         elif func in EINSUMS:
             factors = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else args[1:]
-            if isinstance(args[0], str) and len(factors) == 2 and (pair := as_product(args[0], *factors)):
-                return self.multiplied(*pair, result, factors[0])
+            if isinstance(args[0], str) and len(factors) == 2 and (found := as_product(args[0], *factors)):
+                left, right, axes = found
+                product = self.multiplied(left, right, result.permute(axes), factors[0])
+                return product.permute([axes.index(axis) for axis in range(len(axes))])
         elif func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 1:
             return self.softened(result, kwargs.get("dim", args[1] if len(args) > 1 else None))
         return result
@@ -321,19 +323,26 @@ class Watch(TorchFunctionMode):
         return result
 
 
-def as_product(equation: str, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The factors of an einsum as those of a product of matrices, (..., row, common) and (..., common, column)."""
+def as_product(equation: str, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, list[int]] | None:
+    """An einsum as a product of matrices, (..., row, common) and (..., common, column).
+
+    Returns: both factors, and the axes of the result in the order (..., row, column).
+    """
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     parts = inputs.split(",")
-    if not arrow or len(parts) != 2 or len(output) < 3 or "." in equation:
+    if not arrow or len(parts) != 2 or "." in equation:
         return None
-    (first, second), row, column, lead = parts, output[-2], output[-1], output[:-2]
-    common = [letter for letter in first if letter in second and letter not in output]
-    if len(common) != 1 or row not in first or row in second or column not in second or column in first:
-        return None
-    if not all(letter in first and letter in second for letter in lead):
+    first, second = parts
+    lead = [letter for letter in output if letter in first and letter in second]
+    row, column, common = (
+        [letter for letter in here if letter in other and letter not in nowhere]
+        for here, other, nowhere in ((output, first, second), (output, second, first), (first, second, output))
+    )
+    whole = len(first) == len(second) == len(lead) + 2 and len(output) == len(lead) + 2
+    if not lead or not whole or not len(row) == len(column) == len(common) == 1:
         return None
     return (
-        torch.einsum(f"{first}->{lead}{row}{common[0]}", left),
-        torch.einsum(f"{second}->{lead}{common[0]}{column}", right),
+        torch.einsum(f"{first}->{''.join(lead + row + common)}", left),
+        torch.einsum(f"{second}->{''.join(lead + common + column)}", right),
+        [output.index(letter) for letter in lead + row + column],
     )

@@ -1,0 +1,105 @@
+"""Which token each key reads, and which query writes each token, asked of the run."""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TypeVar, final
+
+import torch
+from torch import Tensor
+
+Key = TypeVar("Key", bound=Hashable)
+NONE, SEVERAL = -1, -2
+"""In place of the number of a part: no part changes it, or more than one."""
+FAINT = 1e-18
+"""Squared changes below this share of the largest are rounding in float64."""
+
+
+def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict[Key, Tensor]:
+    """The one of `count` parts that changes each target, NONE or SEVERAL, from two runs for each bit of their numbers.
+
+    Args:
+        changes: the squared changes of targets, by tensor, if the parts of a mask change.
+    """
+    numbers, bits = torch.arange(count), max(1, (count - 1).bit_length())
+    answers: dict[Key, list[Tensor]] = {}
+    for bit in range(bits):
+        chosen = (numbers >> bit) % 2 == 1
+        both = changes(chosen), changes(~chosen)
+        for key in both[0]:
+            squares = torch.stack([each[key] for each in both])
+            answers.setdefault(key, []).append(squares > FAINT * squares.max())
+        if all(bool(each[-1].all()) for each in answers.values()):
+            break
+    return {key: decoded(torch.stack(each)) for key, each in answers.items()}
+
+
+def decoded(answers: Tensor) -> Tensor:
+    """The number whose bits are these answers (bits, 2, ...): whether a target changes with one half and the other."""
+    ones, others = answers.unbind(1)
+    weights = 2 ** torch.arange(len(ones)).reshape(-1, *[1] * (ones.ndim - 1))
+    number = (ones * weights).sum(0)
+    number[(ones == others).any(0)] = SEVERAL
+    number[~(ones | others).any(0)] = NONE
+    return number
+
+
+@final
+@dataclass(frozen=True)
+class Heads:
+    """The axis of heads among those in front of queries and keys, which are `lead`; all others are rows."""
+
+    lead: tuple[int, ...]
+    axis: int
+
+    @property
+    def count(self) -> int:
+        """The number of heads."""
+        return self.lead[self.axis]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return prod(self.lead) // self.count
+
+    def split(self, tensor: Tensor, rest: int) -> Tensor:
+        """A tensor that ends in `rest` axes behind those in front, as (heads, rows, ...)."""
+        behind = tensor.shape[tensor.ndim - rest :]
+        return tensor.reshape(*self.lead, *behind).movedim(self.axis, 0).reshape(self.count, self.rows, *behind)
+
+    def joined(self, tensor: Tensor) -> Tensor:
+        """A tensor (heads, rows, ...) with the axes in front of queries and keys."""
+        others = self.lead[: self.axis] + self.lead[self.axis + 1 :]
+        return tensor.reshape(self.count, *others, *tensor.shape[2:]).movedim(0, self.axis)
+
+
+def alike(orders: Tensor) -> Tensor | None:
+    """What all heads (heads, ...) read, apart from those that read nothing; None where they differ, or read several."""
+    found = orders.amax(0)
+    agree = bool(((orders == found) | (orders == NONE)).all()) and not bool((found == SEVERAL).any())
+    return found if agree and bool((found >= 0).any()) else None
+
+
+def covers(order: Tensor, count: int) -> bool:
+    """Whether each of `count` numbers is in an order."""
+    return len(order[order >= 0].unique()) == count
+
+
+def inverse(order: Tensor, count: int) -> Tensor | None:
+    """Where each of `count` numbers stands in an order, NONE where it does not; None where one stands there twice."""
+    (places,) = (order >= 0).nonzero(as_tuple=True)
+    if len(order[places].unique()) < len(places):
+        return None
+    found = torch.full((count,), NONE)
+    found[order[places]] = places
+    return found
+
+
+def as_tokens(tensor: Tensor, channels: int) -> Tensor:
+    """The tokens (tokens, channels) of a tensor whose channels lie along this axis."""
+    return tensor.movedim(channels, -1).flatten(0, -2)
+
+
+def as_tensor(tokens: Tensor, like: Tensor, channels: int) -> Tensor:
+    """Tokens (tokens, channels) in the shape of a tensor."""
+    return tokens.reshape(like.movedim(channels, -1).shape).movedim(-1, channels)
