@@ -153,7 +153,8 @@ def best_of(layer: "Layer") -> Replayed:
     ends = layer.linear_ends(starts[0][1])
     if not ends:
         return Replayed(why=NOT_LINEAR)
-    best, written = Replayed(), dict[Heads, Written]()
+    best, written = Replayed(why=UNKNOWN), dict[Heads, Written]()
+    tried = False
     for start in filter(layer.linear_values, starts):
         for channels, order in layer.orders(start[1]).items():
             for heads in layer.head_axes():
@@ -162,12 +163,13 @@ def best_of(layer: "Layer") -> Replayed:
                     continue
                 if heads not in written:
                     written[heads] = layer.written(heads, ends)
+                tried = tried or bool(written[heads])
                 for reading in layer.readings(start, channels, read, heads, written[heads]):
                     if reading.passes:
                         return reading
                     if best.residual is None or (reading.residual or 0) < best.residual:
                         best = reading
-    if best.residual is not None:
+    if tried:
         return best
     if layer.between_channels(starts[0][1]):
         return Replayed(why=CHANNELS)
