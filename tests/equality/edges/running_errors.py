@@ -1,6 +1,8 @@
 """Running error bounds: every rule against torch's own float32 results, at inputs anywhere in a ball."""
 
 import functools
+import math
+from fractions import Fraction
 from unittest import mock
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 import conv2attn
 from conv2attn.equality.running_error import LIPSCHITZ, RULES, ULPS, Ball, NoRule, running
+from conv2attn.equality.running_error.rounding_rules import growth
 
 U = 2.0**-24
 WEIGHT = torch.tensor([[[[0.7, -1.3], [0.2, 1.1]]], [[[-0.4, 0.9], [1.7, -0.3]]]])
@@ -264,3 +267,10 @@ def test_circular_padding_has_a_bound_in_certificates():
     second = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"))
     assert running(first.double(), torch.ones(1, 1, 4, 5).double(), U).error.max() < 1e-5
     assert conv2attn.certify(first.float(), second, input_size=(1, 4, 5)).verdict.value == "refuted"
+
+
+@given(st.integers(1, 500), st.sampled_from([2.0**-8, 2.0**-11, U, 2.0**-53]))
+def test_growth_is_at_least_what_so_many_roundings_make(terms, u):
+    """(1 + u)^n - 1 <= gamma_n (Higham 2002, Lemma 3.1), in fractions."""
+    grown = growth(terms, u)
+    assert (1 + Fraction(u)) ** terms - 1 <= grown if grown < math.inf else terms * u >= 1
