@@ -249,7 +249,7 @@ MUTANTS = {
     ),
     "copies in place of the networks": Mutant(
         "equality/runs.py",
-        "if itself or (twins and same and not difference(carrying, result)):",
+        "if itself or (twins and same and not difference_in_words(carrying, result)):",
         "if True:",
         "tests/equality/edges/identities.py::test_a_network_that_looks_itself_up_is_undecided[in a table of modules-0]",
     ),

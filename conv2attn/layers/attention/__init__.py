@@ -7,17 +7,17 @@ from conv2attn.layers.attention.features import score_error
 from conv2attn.layers.attention.gated import GatedAttention, from_gpsa, to_gpsa
 from conv2attn.layers.attention.hardness import hard_offsets
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
-from conv2attn.layers.attention.measured_arithmetic import arithmetics
+from conv2attn.layers.attention.measured_arithmetic import arithmetics as arithmetics
 from conv2attn.layers.attention.multihead import PositionedAttention, from_mha, to_mha
 from conv2attn.layers.attention.places import LearnedPlaces, SinusoidalPlaces
-from conv2attn.layers.attention.plan import from_plan, to_plan
-from conv2attn.layers.attention.probes import (
-    exponential_underflows,
-    indirect_convolution,
-    spread_of_kernels,
-    spread_of_spike,
-)
-from conv2attn.layers.attention.recipe import OperatorFacts, score_dtype
+from conv2attn.layers.attention.plan import from_plan as from_plan
+from conv2attn.layers.attention.plan import to_plan as to_plan
+from conv2attn.layers.attention.probes import exponential_underflows as exponential_underflows
+from conv2attn.layers.attention.probes import indirect_convolution as indirect_convolution
+from conv2attn.layers.attention.probes import spread_of_kernels as spread_of_kernels
+from conv2attn.layers.attention.probes import spread_of_spike as spread_of_spike
+from conv2attn.layers.attention.recipe import OperatorFacts
+from conv2attn.layers.attention.recipe import score_dtype as score_dtype
 from conv2attn.layers.attention.settings import set_engine
 from conv2attn.theory.score_terms import ScoreTerms
 
@@ -33,21 +33,13 @@ __all__ = [
     "PositionedAttention",
     "ScoreTerms",
     "SinusoidalPlaces",
-    "arithmetics",
     "choose_engine",
     "explain_engines",
-    "exponential_underflows",
     "from_gpsa",
     "from_mha",
-    "from_plan",
     "hard_offsets",
-    "indirect_convolution",
-    "score_dtype",
     "score_error",
     "set_engine",
-    "spread_of_kernels",
-    "spread_of_spike",
     "to_gpsa",
     "to_mha",
-    "to_plan",
 ]

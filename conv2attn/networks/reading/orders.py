@@ -85,7 +85,7 @@ def covers(order: Tensor, count: int) -> bool:
     return len(order[order >= 0].unique()) == count
 
 
-def inverse(order: Tensor, count: int) -> Tensor | None:
+def index_in(order: Tensor, count: int) -> Tensor | None:
     """Where each of `count` numbers stands in an order, NONE where it does not; None where one stands there twice."""
     (places,) = (order >= 0).nonzero(as_tuple=True)
     if len(order[places].unique()) < len(places):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.networks.reading.head_matrices import HeadMatrices
-from conv2attn.networks.reading.orders import SEVERAL, Heads, alike, as_tensor, as_tokens, asked, covers, inverse
+from conv2attn.networks.reading.orders import SEVERAL, Heads, alike, as_tensor, as_tokens, asked, covers, index_in
 from conv2attn.networks.reading.perturbed import Perturbed, held
 from conv2attn.networks.reading.watch import Attended, Rule, Running, Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
@@ -316,7 +316,7 @@ class Layer:
 
         found: Written = {}
         for (end, axis), order in asked(heads.rows * self.queries, changes).items():
-            places = inverse(order, heads.rows * self.queries) if bool((order >= 0).all()) else None
+            places = index_in(order, heads.rows * self.queries) if bool((order >= 0).all()) else None
             if places is not None and end not in found:
                 found[end] = axis, places.reshape(heads.rows, self.queries)
         counts = {end: int((places >= 0).sum()) for end, (_, places) in found.items()}
