@@ -19,7 +19,7 @@ from conv2attn.networks.copies import copy_network, evaluating
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.records import Read, Reads
-from conv2attn.networks.reading.replay import MOST_RESIDUAL
+from conv2attn.networks.reading.replay_result import MOST_RESIDUAL
 from conv2attn.networks.reading.sublayers import Sublayer, parts_of_matrices, sublayer_of
 from conv2attn.span.distillation_report import Distillation, DistilledLayer
 from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, effect_of

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from conv2attn.networks.reading import replay
+from conv2attn.networks.reading import replay_result
 from conv2attn.span import reads_of
 
 WINDOW = torch.arange(36).reshape(2, 3, 2, 3).transpose(1, 2).flatten()
@@ -84,16 +84,16 @@ def reads(kind):
 
 
 FAILING = {
-    "an activation behind": replay.NOT_LINEAR,
-    "two attentions, one after the other": replay.NOT_LINEAR,
-    "two attentions, added": replay.SEVERAL_TIMES,
-    "pooled behind": replay.NOT_ONE_EACH,
-    "a convolution of values": replay.MIXES_VALUES,
-    "an activation of values": replay.VALUES_NOT_LINEAR,
-    "between channels": replay.CHANNELS,
-    "heads in other orders": replay.NO_ORDER,
-    "sums by hand": replay.NO_PRODUCT,
-    "its values are added": replay.UNKNOWN,
+    "an activation behind": replay_result.NOT_LINEAR,
+    "two attentions, one after the other": replay_result.NOT_LINEAR,
+    "two attentions, added": replay_result.SEVERAL_TIMES,
+    "pooled behind": replay_result.NOT_ONE_EACH,
+    "a convolution of values": replay_result.MIXES_VALUES,
+    "an activation of values": replay_result.VALUES_NOT_LINEAR,
+    "between channels": replay_result.CHANNELS,
+    "heads in other orders": replay_result.NO_ORDER,
+    "sums by hand": replay_result.NO_PRODUCT,
+    "its values are added": replay_result.UNKNOWN,
 }
 
 

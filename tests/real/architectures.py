@@ -12,7 +12,7 @@ import transformers as tr
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn.errors import UsageError
-from conv2attn.networks.reading.replay import PREMISES
+from conv2attn.networks.reading.replay_result import PREMISES
 from conv2attn.report import markdown_table
 from conv2attn.span import reads_of
 

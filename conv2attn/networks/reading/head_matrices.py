@@ -17,7 +17,7 @@ class HeadMatrices:
         self.factors = factors
 
     def packed(self) -> "HeadMatrices":
-        """The same in factors, if these are smaller."""
+        """These matrices as a product of two factors, if the factors are smaller."""
         return HeadMatrices(*(factors_of(self.dense()) or self.factors))
 
     def dense(self) -> Tensor:

@@ -74,7 +74,7 @@ class Heads:
 
 
 def alike(orders: Tensor) -> Tensor | None:
-    """What all heads (heads, ...) read, apart from those that read nothing; None where they differ, or read several."""
+    """The order in which all heads (heads, ...) read that read at all; None where they differ, or read several."""
     found = orders.amax(0)
     agree = bool(((orders == found) | (orders == NONE)).all()) and not bool((found == SEVERAL).any())
     return found if agree and bool((found >= 0).any()) else None

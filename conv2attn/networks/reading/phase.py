@@ -17,7 +17,8 @@ from conv2attn.networks.positions.position_rules import Unread
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import places
 from conv2attn.networks.reading.records import Read, Reads, Tokens, windows_note
-from conv2attn.networks.reading.replay import Replayed, calls_of, replayed, why_several
+from conv2attn.networks.reading.replay import calls_of, replayed, why_several
+from conv2attn.networks.reading.replay_result import Replayed
 from conv2attn.networks.reading.token_grids import Placed, placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 

@@ -12,7 +12,7 @@ from torch import nn
 from conv2attn import capture, check_span, heads
 from conv2attn.cli.attention_files import in_words
 from conv2attn.errors import UsageError
-from conv2attn.networks.reading import replay
+from conv2attn.networks.reading import replay_result
 from conv2attn.span import grid_of, reads_of
 from conv2attn.span.recover import nearest_in
 from conv2attn.theory.basis import Shift
@@ -151,7 +151,7 @@ def test_values_that_are_pooled_after_their_weights_have_no_matrices():
     network.kv = nn.Sequential(network.kv, nn.LayerNorm(16))
     (layer,) = heads(network, torch.randn(1, 8, 8, 12)).layers
     assert layer.convolutions == ()
-    assert {replay.VALUES_NOT_LINEAR, replay.MIXES_VALUES} & set(layer.notes)
+    assert {replay_result.VALUES_NOT_LINEAR, replay_result.MIXES_VALUES} & set(layer.notes)
 
 
 SIDES = [(1,), (2,), (5,), (2, 3), (3, 3), (4, 2), (2, 3, 4), (2, 2, 2)]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from conv2attn import heads
-from conv2attn.networks.reading import replay
+from conv2attn.networks.reading import replay_result
 
 
 class Odd(nn.Module):
@@ -48,7 +48,7 @@ def test_the_nearest_convolution_is_that_of_the_weights(fused):
     assert layer.replay < 1e-9
 
 
-SPOILT = {"mixes tokens": replay.MIXES_VALUES, "is not linear": replay.VALUES_NOT_LINEAR}
+SPOILT = {"mixes tokens": replay_result.MIXES_VALUES, "is not linear": replay_result.VALUES_NOT_LINEAR}
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)

@@ -1,0 +1,329 @@
+"""A layer that is run alone, on other tokens and under other attention, and what its answers say of its heads."""
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from math import prod
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.networks.reading.head_matrices import HeadMatrices
+from conv2attn.networks.reading.orders import SEVERAL, Heads, as_tensor, as_tokens, asked, index_in
+from conv2attn.networks.reading.replay_result import MIXES_VALUES, MOST_RESIDUAL, NO_ORDER, VALUES_NOT_LINEAR, Replayed
+from conv2attn.networks.reading.watch import Attended, Rule, Running, Watch
+from conv2attn.torch_internals import tree_map, tree_map_only
+
+SHARPNESS = 3.0
+"""Standard deviation of the scores of random attention: a softmax of a few keys."""
+LEAST_TOKENS = 8
+"""Outputs over which the spread is taken: layers with fewer queries are run more than once."""
+MOST_PASSES = 4096
+"""Runs of one module for one candidate of its heads, at most."""
+Start = tuple[nn.Module, Tensor]
+"""A part, and the input of it that may hold the tokens of the keys."""
+Written = dict[nn.Module, tuple[int, Tensor]]
+"""By part: the axis of channels of its output, and which token of it each query writes (rows, queries)."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Call:
+    """The first call of a module."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def fresh(arguments: Any) -> Any:
+    """The arguments of a call, with copies of objects that it may change, such as caches of keys."""
+    return tree_map(lambda each: each if isinstance(each, Tensor | nn.Module) else deepcopy(each), arguments)
+
+
+def replay_residual(output: Tensor, expected: Tensor) -> tuple[float, Tensor]:
+    """How far an output is from what is expected but for one bias, over its spread over tokens; and the bias."""
+    bias = (output - expected).mean((0, 1))
+    spread = float((output - output.mean((0, 1))).std())
+    return (float((output - expected - bias).abs().max()) / spread if spread else float("inf")), bias
+
+
+def side_by_side(matrices: Tensor) -> bool:
+    """Whether each entry of the output comes from one head, so that nothing mixes heads yet."""
+    return len(matrices) > 1 and bool(((matrices != 0).any(2).sum(0) <= 1).all())
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """A run of a layer: the outputs of all parts that end behind the attention, and what attended."""
+
+    outputs: dict[nn.Module, Tensor]
+    attended: list[Attended]
+
+
+@final
+class Layer:
+    """A layer that attends, run alone with other tokens and other attention."""
+
+    def __init__(self, around: nn.Module, module: nn.Module, call: Call, shape: tuple[int, ...]):
+        self.around, self.module, self.call, self.shape = around, module, call, shape
+        self.lead, self.queries, self.keys = shape[:-2], *shape[-2:]
+        self.names = {each: name for name, each in around.named_modules()}
+        self.generator = torch.Generator().manual_seed(0)
+        self.inputs = dict[nn.Module, list[Tensor]]()
+        self.after = list[nn.Module]()
+        self.times = 0
+
+    def run(self, rule: Rule | None, old: Tensor | None = None, tokens: Tensor | None = None) -> Ran:
+        """A run under other attention, or its own, with `tokens` for `old` wherever a part takes it."""
+        outputs, seen = dict[nn.Module, Tensor](), list[Attended]()
+        inputs = dict[nn.Module, list[Tensor]]()
+
+        def see(attended: Attended, _: Running) -> None:
+            seen.append(attended)
+
+        def begin(part: nn.Module, args: Any, kwargs: Any) -> Any:
+            tensors: list[Tensor] = []
+            tree_map_only(Tensor, tensors.append, (args, kwargs))
+            inputs.setdefault(part, tensors)
+            if tokens is None or old is None or not any(each is old for each in self.inputs.get(part, [])):
+                return None
+
+            def other(tensor: Tensor) -> Tensor:
+                return tokens if tensor.shape == old.shape and torch.equal(tensor, old) else tensor
+
+            return tree_map_only(Tensor, other, (args, kwargs))
+
+        def end(part: nn.Module, _: Any, output: Any) -> None:
+            first = output[0] if isinstance(output, tuple | list) and output else output
+            if len(seen) >= max(1, self.times) and isinstance(first, Tensor):
+                outputs.setdefault(part, first)
+
+        watch = Watch(self.around, see, rule)
+        handles = [each.register_forward_pre_hook(begin, with_kwargs=True) for each in self.names]
+        handles += [each.register_forward_hook(end) for each in self.names]
+        try:
+            args, kwargs = fresh((self.call.args, self.call.kwargs))
+            watch.run(lambda: self.around(*args, **kwargs))
+        finally:
+            for handle in handles:
+                handle.remove()
+        if rule is None:
+            self.inputs, self.after, self.times = inputs, list(outputs), len(seen)
+        return Ran(outputs, seen)
+
+    def lacks_outputs(self, reading: Replayed) -> bool:
+        """Whether the output weights of a reading of this module seem to be elsewhere."""
+        if reading.matrices is not None and len(reading.matrices) > 1:
+            return side_by_side(reading.matrices.dense())
+        return not any(each is not self.module and any(True for _ in each.parameters()) for each in self.after)
+
+    def starts(self) -> Iterator[Start]:
+        """Inputs that may hold the tokens of the keys: of the module, then of its parts in front of the attention."""
+        self.run(None)
+        if self.times != 1 or 0 in self.shape:
+            return
+        inputs, behind = self.inputs, set(self.after)
+        parts = [self.module, *(each for each in self.module.modules() if each in inputs and each not in behind)]
+        tried: list[Tensor] = []
+        for part in parts:
+            for tensor in reversed(inputs.get(part, [])):
+                wide = tensor.is_floating_point() and tensor.ndim > 2 and tuple(tensor.shape) != self.shape
+                if wide and not any(tensor is each for each in tried):
+                    tried.append(tensor)
+                    yield part, tensor
+
+    def head_axes(self) -> Iterator[Heads]:
+        """The axes of what is in front of queries and keys that may be heads."""
+        lead = self.lead
+        if len(lead) == 1:
+            for count in [count for count in range(1, lead[0] + 1) if lead[0] % count == 0][::-1]:
+                yield Heads((lead[0] // count, count), 1)
+                if count < lead[0]:
+                    yield Heads((count, lead[0] // count), 0)
+            return
+        yield Heads(lead, 1)
+        yield from (Heads(lead, axis) for axis in range(len(lead)) if axis != 1)
+
+    def linear_ends(self, old: Tensor | None = None) -> list[nn.Module]:
+        """Parts whose output may be the layer's, and is an affine function of the attention.
+
+        The module comes first, then its last parts, in front of a norm or a residual; around the module, those behind.
+        """
+        tokens = None if old is None else self.random_tokens(old)
+        runs = [self.run(drawn(*seeds), old, tokens).outputs for seeds in ((1,), (2,), (1, 2))]
+        parts = list(runs[0])
+        if self.around is not self.module:
+            parts = parts[parts.index(self.module) + 1 :] if self.module in parts else []
+        else:
+            parts = [each for each in parts if each is self.module] + [
+                each for each in parts[::-1] if each is not self.module
+            ]
+        return [each for each in parts if runs[0][each].ndim > 1 and affine(*(run[each] for run in runs))]
+
+    def written(self, heads: Heads, ends: Sequence[nn.Module]) -> Written:
+        """The token that each query writes, over all heads, for each end whose tokens are written by one query each."""
+        one, other = self.random_attention(), self.random_attention()
+        base = self.run(forced(one)).outputs
+
+        def changes(chosen: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
+            mask = heads.joined(chosen.reshape(1, heads.rows, self.queries, 1).expand(heads.count, -1, -1, self.keys))
+            outputs = self.run(forced(torch.where(mask.reshape(self.shape), other, one))).outputs
+            moved = {end: outputs[end] - base[end] for end in ends}
+            return {
+                (end, axis): as_tokens(each, axis).pow(2).sum(-1)
+                for end, each in moved.items()
+                for axis in channels_of(each)
+            }
+
+        found: Written = {}
+        for (end, axis), order in asked(heads.rows * self.queries, changes).items():
+            places = index_in(order, heads.rows * self.queries) if bool((order >= 0).all()) else None
+            if places is not None and end not in found:
+                found[end] = axis, places.reshape(heads.rows, self.queries)
+        counts = {end: int((places >= 0).sum()) for end, (_, places) in found.items()}
+        return {end: each for end, each in found.items() if counts[end] == max(counts.values())}
+
+    def orders(self, old: Tensor, columns: bool = False) -> dict[int, Tensor]:
+        """By axis of channels of an input: the token that the value of each key depends on, (*lead, keys).
+
+        With `columns`, of each channel of the values instead.
+        """
+        one, other, attention = self.random_tokens(old), self.random_tokens(old), self.random_attention()
+        base, found = self.values(attention, old, one), dict[int, Tensor]()
+        for axis in channels_of(old):
+
+            def changes(chosen: Tensor, axis: int = axis) -> dict[int, Tensor]:
+                tokens = torch.where(chosen[:, None], as_tokens(other, axis), as_tokens(one, axis))
+                moved = self.values(attention, old, as_tensor(tokens, old, axis)) - base
+                return {axis: moved.pow(2).sum(-2 if columns else -1)}
+
+            found |= asked(old.numel() // old.shape[axis], changes)
+        return found
+
+    def values(self, attention: Tensor, old: Tensor, tokens: Tensor) -> Tensor:
+        """The values (*lead, keys, width) of other tokens."""
+        value = self.run(forced(attention), old, tokens).attended[0].value
+        assert value is not None
+        shape = (*self.lead, *value.shape[-2:])
+        return value.reshape(shape) if value.numel() == prod(shape) else value.expand(shape)
+
+    def linear_values(self, start: Start) -> bool:
+        """Whether the values are an affine function of an input."""
+        old, attention = start[1], self.random_attention()
+        one, other = self.random_tokens(old), self.random_tokens(old)
+        return affine(*(self.values(attention, old, each) for each in (one, other, (one + other) / 2)))
+
+    def between_channels(self, old: Tensor) -> bool:
+        """Whether each channel of the values depends on one token of an input, and some keys on several."""
+        columns, keys = self.orders(old, columns=True), self.orders(old)
+        return any(bool((columns[axis] >= 0).all() and (keys[axis] == SEVERAL).any()) for axis in columns)
+
+    def why_values(self, start: Start) -> str:
+        """Which premise on its values fails, as functions of an input."""
+        if all(bool((order == SEVERAL).any()) for order in self.orders(start[1]).values()):
+            return MIXES_VALUES
+        return NO_ORDER if self.linear_values(start) else VALUES_NOT_LINEAR
+
+    def readings(self, start: Start, channels: int, read: Tensor, heads: Heads, written: Written) -> Iterator[Replayed]:
+        """The readings with these heads from one input, whose tokens keys `read` (rows, keys), by output."""
+        part, old = start
+        if not written:
+            return
+        count = max(int((places >= 0).sum()) for _, places in written.values())
+        draws = [(self.random_attention(), self.random_tokens(old)) for _ in range(-(-LEAST_TOKENS // count))]
+        runs = [self.run(forced(attention), old, tokens).outputs for attention, tokens in draws]
+        answers = self.answers(old, channels, read, heads, written)
+        inputs = [as_tokens(tokens, channels)[read] * (read >= 0)[..., None] for _, tokens in draws]
+        for end, matrices in answers.items():
+            if side_by_side(matrices) and end is not self.module:
+                continue
+            axis, places = written[end]
+            shown = torch.cat([as_tokens(run[end], axis)[places[places >= 0]] for run in runs])
+            expected = torch.cat(
+                [
+                    torch.einsum("hrqk,rkc,hdc->rqd", heads.split(attention, 2), x, matrices)[places >= 0]
+                    for (attention, _), x in zip(draws, inputs, strict=True)
+                ]
+            )
+            residual, bias = replay_residual(shown[None], expected[None])
+            yield Replayed(residual, HeadMatrices(matrices), bias, heads.axis, self.names[part], self.names[end])
+
+    def random_attention(self) -> Tensor:
+        """Random attention, another in each head."""
+        scores = torch.randn(self.shape, generator=self.generator, dtype=torch.float64)
+        return (SHARPNESS * scores).softmax(-1)
+
+    def random_tokens(self, old: Tensor) -> Tensor:
+        """Random tokens for others."""
+        return torch.randn(old.shape, generator=self.generator, dtype=torch.float64)
+
+    def answers(
+        self, old: Tensor, channels: int, read: Tensor, heads: Heads, written: Written
+    ) -> dict[nn.Module, Tensor]:
+        """`M_h` by output, (heads, d_out, d_in): each query reads one key, in one head, of unit vectors."""
+        width, asking = old.shape[channels], pairs(read, [places for _, places in written.values()])
+        slots = len(asking[0])
+        if not slots or heads.count * -(-width // slots) > MOST_PASSES:
+            return {}
+        rows, queries, keys = asking
+        found: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
+        for head in range(heads.count):
+            eye = torch.zeros((heads.count, heads.rows, self.queries, self.keys), dtype=torch.float64)
+            eye[head, rows, queries, keys] = 1
+            attention = heads.joined(eye)
+            zeros = torch.zeros_like(as_tokens(old, channels))
+            still = self.run(forced(attention), old, as_tensor(zeros, old, channels)).outputs
+            columns: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
+            for wanted in torch.arange(width).split(slots):
+                units = zeros.clone()
+                units[read[rows, keys][: len(wanted)], wanted] = 1
+                outputs = self.run(forced(attention), old, as_tensor(units, old, channels)).outputs
+                for end, (axis, places) in written.items():
+                    change = as_tokens(outputs[end] - still[end], axis)
+                    columns[end].append(change[places[rows, queries][: len(wanted)]])
+            for end, parts in columns.items():
+                found[end].append(torch.cat(parts).T)
+        return {end: torch.stack(each) for end, each in found.items()}
+
+
+def forced(attention: Tensor) -> Rule:
+    """The rule to use this attention."""
+    return lambda _, own: attention.reshape(own.shape)
+
+
+def drawn(*seeds: int) -> Rule:
+    """The rule to use random attention, the mean over some draws."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def rule(_: str, own: Tensor) -> Tensor:
+        scores = [torch.randn(own.shape, generator=each, dtype=torch.float64) for each in generators]
+        return torch.stack([(SHARPNESS * each).softmax(-1) for each in scores]).mean(0)
+
+    return rule
+
+
+def affine(one: Tensor, other: Tensor, between: Tensor) -> bool:
+    """Whether an output between two others is their mean, and not the same as both."""
+    spread = float((one - other).std())
+    return spread > 0 and float((between - (one + other) / 2).abs().max()) <= MOST_RESIDUAL * spread
+
+
+def channels_of(tensor: Tensor) -> tuple[int, ...]:
+    """The axes that may be the channels of a tensor, counted from its end: its last, or its second."""
+    return tuple(dict.fromkeys((-1, 1 - tensor.ndim)))
+
+
+def pairs(read: Tensor, written: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, queries and keys: queries whose output is known beside keys of tokens that no other of them reads."""
+    usable = torch.stack([places >= 0 for places in written]).all(0)
+    taken, found = set[int](), list[tuple[int, int, int]]()
+    for row, tokens in enumerate(read.tolist()):
+        queries = iter(usable[row].nonzero().flatten().tolist())
+        for key, token in enumerate(tokens):
+            if token >= 0 and token not in taken and (query := next(queries, None)) is not None:
+                taken.add(token)
+                found.append((row, query, key))
+    rows, queries, keys = torch.tensor(found).reshape(-1, 3).T
+    return rows, queries, keys

@@ -1,0 +1,47 @@
+"""The result of replaying a layer, and the reasons why one does not replay."""
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from conv2attn.networks.reading.head_matrices import HeadMatrices
+
+MOST_RESIDUAL = 1e-3
+"""The largest difference between the output and its replay, as a share of the output's spread over tokens."""
+NO_SUM = "its output is no sum over heads of attention, tokens and matrices"
+NOT_LINEAR = "what stands behind its attention is not linear"
+NOT_ONE_EACH = "tokens are mixed behind its attention"
+UNKNOWN = "unknown why it does not replay"
+SEVERAL_TIMES = "its module attends more than once"
+NO_PRODUCT = "no product of its softmax with values was seen"
+CHANNELS = "it attends between channels, not between tokens"
+MIXES_VALUES = "its values mix tokens"
+VALUES_NOT_LINEAR = "its values are not linear in its tokens"
+NO_ORDER = "its heads read different tokens"
+PREMISES = (NOT_LINEAR, NOT_ONE_EACH, CHANNELS, MIXES_VALUES, VALUES_NOT_LINEAR, NO_ORDER)
+"""Reasons that are no part of the formula."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """`matrices` (heads, d_out, d_in) and `bias` (d_out) in float64, None where `why` says which part is not read.
+
+    `residual` is the largest difference of the output from its replay over the output's spread, None where nothing was
+    replayed. `heads` is the axis of heads among those in front of queries and keys. `start` and `end` are the modules
+    whose input is x and whose output is y.
+    """
+
+    residual: float | None = None
+    matrices: HeadMatrices | None = None
+    bias: Tensor | None = None
+    heads: int = 0
+    start: str = ""
+    end: str = ""
+    why: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the layer replays."""
+        return self.residual is not None and self.residual <= MOST_RESIDUAL
