@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from conv2attn import heads
-from conv2attn.networks.reading import replay, replay_result
+from conv2attn.networks.reading import MOST_RESIDUAL, replay
 from conv2attn.span import reads_of
 
 ORDER = torch.randperm(49, generator=torch.Generator().manual_seed(3))
@@ -109,7 +109,7 @@ def test_a_wrong_reading_does_not_replay_whatever_the_layer_attends_to(planted, 
     monkeypatch.setattr(replay.Layer, "answers", answers)
     for each in read(kind):
         assert each.weights is None
-        assert each.replay > replay_result.MOST_RESIDUAL
+        assert each.replay > MOST_RESIDUAL
 
 
 def test_matrices_are_the_weights_of_the_layer():

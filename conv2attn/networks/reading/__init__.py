@@ -3,3 +3,4 @@
 from conv2attn.networks.reading.perturbed import Perturbed, double_copy, held
 
 __all__ = ["Perturbed", "double_copy", "held"]
+from conv2attn.networks.reading.replay_result import MOST_RESIDUAL as MOST_RESIDUAL
