@@ -11,122 +11,29 @@ import os
 import platform
 import subprocess
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, final, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.ecosystems import unknown_path
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.errors import UsageError
 from conv2attn.files import load
 from conv2attn.generators import generators_kept
 from conv2attn.lab.atlas_likeness import likeness, tables_of
+from conv2attn.lab.atlas_list import SCHEMA, Entry, entries_of
 from conv2attn.lab.atlas_replacing import losses, replace_heads
 from conv2attn.report.markup import to_csv
 from conv2attn.span import heads
 from conv2attn.span.graded_facts.effects import ReplacedBy
 
-SCHEMA = "conv2attn.atlas/2"
-REQUIRED = {"name", "kind", "source"}
-FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("name", "kind", "source", "inputs", "licence", "data", "note"), str),
-    "arguments": dict,
-    "only": str | list,
-    "grid": str | list,
-    "twin": bool,
-    "positional": bool,
-    "replace": bool,
-}
-"""The fields of a model, with their kinds in TOML."""
-NUMBER = int | float
-THRESHOLDS: dict[str, Any] = {**dict.fromkeys(("shift", "partial", "convolution", "early"), NUMBER), "kernels": list}
 LISTS = ("errors", "peak", "argmax_at", "replaced")
 """Fields of a head that are no single number: a table has them in other words."""
 SEED = 0  # of the untrained twins
-
-
-@final
-@dataclass(frozen=True)
-class Entry:
-    """One model of the list, trained or its untrained twin."""
-
-    folder: Path
-    fields: Mapping[str, Any]
-    trained: bool
-
-    @property
-    def name(self) -> str:
-        """The name; a twin's ends in "(untrained)"."""
-        return str(self.fields["name"]) + ("" if self.trained else " (untrained)")
-
-    @property
-    def key(self) -> str:
-        """The name of its file."""
-        plain = "".join(letter if letter.isalnum() else "-" for letter in self.name.lower())
-        return "-".join(filter(None, plain.split("-")))
-
-    @property
-    def digest(self) -> str:
-        """A hash of entry, schema and files of factories; a result with another digest is measured again."""
-        text = json.dumps([SCHEMA, dict(self.fields), self.trained], sort_keys=True, default=str)
-        files = {str(self.fields[field]).split(":")[0] for field in ("source", "inputs") if field in self.fields}
-        parts = [(self.folder / each).read_bytes() for each in sorted(files) if each.endswith(".py")]
-        return hashlib.sha256(b"\0".join([text.encode(), *parts])).hexdigest()[:16]
-
-
-def has_kinds(table: Any, kinds: Mapping[str, Any]) -> bool:
-    """Whether a table of TOML has only fields that are known, each of its kind."""
-    return isinstance(table, dict) and all(
-        key in kinds and isinstance(value, kinds[key]) and (kinds[key] is not NUMBER or 0 <= value <= 1)
-        for key, value in table.items()
-    )
-
-
-def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
-    """The models of a list, each followed by its twin, and the thresholds.
-
-    Raises:
-        CheckpointError: the file is missing (C2A301), or is not a list of models (C2A303).
-    """
-    try:
-        listing = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise unknown_path(str(path)) from error
-    except UnicodeDecodeError as error:
-        raise CheckpointError(
-            "C2A303", f"{path} is no text file", "Pass a file like examples/atlas/atlas.toml."
-        ) from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise CheckpointError("C2A303", f"{path} is no TOML file ({error})", "Write [[model]] tables.") from error
-    models, thresholds = listing.get("model", []), listing.get("thresholds", {})
-    tables = isinstance(models, list) and all(isinstance(each, dict) for each in models) and models
-    if not tables or not has_kinds(thresholds, THRESHOLDS) or thresholds.keys() != THRESHOLDS.keys():
-        requirement_of_file = f"{path} needs [[model]] tables, and [thresholds] with {', '.join(sorted(THRESHOLDS))}"
-        raise CheckpointError("C2A303", requirement_of_file, "See examples/atlas/atlas.toml.")
-    for each in models:
-        if not each.keys() >= REQUIRED or not has_kinds(each, FIELDS):
-            requirement = f"{path}: model {each.get('name')!r} needs a name, kind and source, and knows"
-            raise CheckpointError(
-                "C2A303", f"{requirement} {', '.join(sorted(FIELDS))}", "See examples/atlas/atlas.toml."
-            )
-    entries = []
-    for each in models:
-        entries.append(Entry(path.parent, each, True))
-        if ":" in each["source"] and each.get("twin", True):
-            entries.append(Entry(path.parent, each, False))
-    keys = [each.key for each in entries]
-    for each in entries:
-        if keys.count(each.key) > 1:
-            sentence = f"{path}: two models would be written to {each.key}.json, one of them {each.name!r}"
-            raise CheckpointError("C2A303", sentence, "Give it another name.")
-    return entries, thresholds
 
 
 def atlas(
@@ -187,6 +94,9 @@ def measure_entry(entry: Entry) -> dict[str, Any]:
     inputs = call_factory(entry.folder, fields["inputs"], {}) if "inputs" in fields else None
     grid = None
     if fields.get("grid") == "line":
+        if isinstance(model, nn.Module):
+            sentence = f'grid = "line" is of arrays of attention, and {source} made a module ({type(model).__name__})'
+            raise UsageError("C2A006", sentence, "Give the sides as a list, or leave it to the run.")
         grid = (next(iter(model.values())).shape[-1],)
     elif "grid" in fields:
         grid = tuple(fields["grid"])

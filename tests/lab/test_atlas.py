@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from scipy import stats
 from torch import nn
 
 from conv2attn.errors import CheckpointError
+from conv2attn.lab.atlas_list import entries_of
 from conv2attn.lab.atlas_page import answer_table, sparkline, with_error
-from conv2attn.lab.atlas_runs import atlas, counts_of, entries_of, tensor_digest
+from conv2attn.lab.atlas_runs import atlas, counts_of, tensor_digest
 
 ROOT = Path(__file__).parents[2]
 THRESHOLDS = "[thresholds]\nshift = 0.5\npartial = 0.25\nconvolution = 0.5\nkernels = [3]\nearly = 0.34\n"
@@ -24,6 +26,9 @@ def shifted(seed=None):
         return {"a": torch.softmax(0.01 * torch.randn(4, 2, 6, 6), -1), "b": torch.full((4, 2, 6, 6), 1 / 6)}
     one = torch.eye(6).roll(1, 1).expand(4, 2, 6, 6).clone()
     return {"a": one, "b": torch.softmax(3 * torch.randn(4, 2, 6, 6), -1)}
+
+def network():
+    return torch.nn.Identity()
 
 def broken():
     raise RuntimeError("no weights here")
@@ -68,9 +73,11 @@ def test_a_model_and_its_twin_are_measured_once(listed, tmp_path):
 @pytest.mark.slow
 def test_a_model_that_fails_is_named_and_the_others_go_on(listed, tmp_path):
     broken = LINE.replace("Tiny", "Broken").replace("shifted", "broken") + "twin = false\n"
-    listed.write_text(THRESHOLDS + broken + LINE + "twin = false\n")
+    no_line = LINE.replace("Tiny", "Network").replace("shifted", "network") + "twin = false\n"
+    listed.write_text(THRESHOLDS + broken + no_line + LINE + "twin = false\n")
     found = atlas(listed, tmp_path / "out")
-    assert found["failed"] == {"Broken": "RuntimeError: no weights here"}
+    assert found["failed"]["Broken"] == "RuntimeError: no weights here"
+    assert "made.py:network made a module (Identity)" in found["failed"]["Network"]
     assert [model["name"] for model in found["models"]] == ["Tiny"]
     assert "- Broken: RuntimeError: no weights here" in (tmp_path / "out" / "index.md").read_text()
     (tmp_path / "made.py").write_text(FACTORY.replace("def shifted", "def moved"))
@@ -78,28 +85,32 @@ def test_a_model_that_fails_is_named_and_the_others_go_on(listed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "sentence"),
     [
-        LINE,
-        THRESHOLDS,
-        THRESHOLDS + LINE + LINE,
-        THRESHOLDS + LINE + LINE.replace("Tiny", "tiny!"),
-        THRESHOLDS + LINE + "seed = 1\n",
-        THRESHOLDS.replace("shift", "shifts") + LINE,
-        THRESHOLDS.replace("0.5", "'much'") + LINE,
-        THRESHOLDS.replace("0.5", "nan") + LINE,
-        THRESHOLDS.replace("[3]", "3") + LINE,
-        THRESHOLDS + LINE + "only = 3\n",
-        THRESHOLDS + LINE + "note = 2020-01-01\n",
-        THRESHOLDS + LINE.replace("[[model]]", "[model]"),
-        "[[",
-        "a = " + 3000 * "[" + 3000 * "]",
+        (LINE, "[thresholds] of list.toml has no convolution"),
+        (THRESHOLDS, "list.toml has no [[model]] tables"),
+        (THRESHOLDS + LINE + LINE, "two models would be written to tiny.json"),
+        (THRESHOLDS + LINE + LINE.replace("Tiny", "tiny!"), "two models would be written to tiny.json"),
+        (THRESHOLDS + LINE + "seed = 1\n", "model 'Tiny' of list.toml has a field 'seed', which is none of arguments"),
+        (THRESHOLDS + LINE + "replace = 'yes'\n", "has replace = 'yes', which is not true or false"),
+        (THRESHOLDS.replace("shift", "shifts") + LINE, "[thresholds] of list.toml has no shift"),
+        (THRESHOLDS.replace("0.5", "'much'") + LINE, "has shift = 'much', which is not a number from 0 to 1"),
+        (THRESHOLDS.replace("0.5", "true") + LINE, "has shift = True, which is not a number from 0 to 1"),
+        (THRESHOLDS.replace("0.5", "nan") + LINE, "has shift = nan, which is not a number from 0 to 1"),
+        (THRESHOLDS.replace("[3]", "3") + LINE, "has kernels = 3, which is not a list"),
+        (THRESHOLDS + LINE + "only = 3\n", "has only = 3, which is not a text or a list"),
+        (THRESHOLDS + LINE + "note = 2020-01-01\n", "which is not a text"),
+        (THRESHOLDS + LINE.replace("[[model]]", "[model]"), "list.toml has no [[model]] tables"),
+        ("[[", "list.toml is no TOML file"),
+        ("a = " + 3000 * "[" + 3000 * "]", "list.toml is no TOML file"),
     ],
 )
-def test_lists_that_are_none_are_refused(listed, text):
+def test_lists_that_are_none_are_refused(listed, text, sentence, monkeypatch):
     listed.write_text(text)
-    with pytest.raises(CheckpointError, match="C2A303"):
-        entries_of(listed)
+    monkeypatch.chdir(listed.parent)
+    with pytest.raises(CheckpointError, match=re.escape(sentence)) as refusal:
+        entries_of(Path(listed.name))
+    assert refusal.value.code == "C2A303"
 
 
 def test_the_digest_of_weights_reads_every_number():
