@@ -67,6 +67,13 @@ class Words(nn.Module):
         return self.layer(self.words(ids) + self.places(torch.arange(ids.shape[1])[None]))
 
 
+class WordsFirst(Words):
+    """XLNet: embeddings are (words, texts, channels)."""
+
+    def forward(self, ids):
+        return self.layer(self.words(ids.T.contiguous()).transpose(0, 1))
+
+
 class Sound(nn.Module):
     def __init__(self):
         super().__init__()
@@ -97,6 +104,7 @@ with torch.random.fork_rng():
         "no convolution": (Patches(1, linear=True), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
         "arguments by name": (ByName(), torch.randn(2, 3, 24, 32), [((6, 8), 0)]),
         "words": (Words(), torch.randint(0, 99, (2, 64)), [((64,), 0)]),
+        "words first": (WordsFirst(), torch.randint(0, 99, (2, 64)), [((64,), 0)]),
         "sound": (Sound(), torch.randn(2, 8, 50), [((25,), 0)]),
     }
 """Seeded: of the first layers of *sound* that torch draws, one in twenty blurs its tokens, which is then refused."""

@@ -18,7 +18,10 @@ from conv2attn.torch_internals import DisableTorchFunctionSubclass, tree_map_onl
 
 @final
 class Embeddings(TorchFunctionMode):
-    """While active, noise is added to the embeddings of some ids."""
+    """While active, noise is added to the embeddings of some ids (batch, tokens), or of (tokens, batch) of them.
+
+    `noise` and `shape` are (batch, tokens, channels).
+    """
 
     def __init__(self, ids: Tensor, noise: Tensor | None = None):
         super().__init__()
@@ -29,9 +32,10 @@ class Embeddings(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func is F.embedding:
             looked_up = argument(args, kwargs or {}, 0, "input")
-            if looked_up.shape == self.ids.shape and torch.equal(looked_up, self.ids):
-                self.shape = tuple(result.shape)
-                return result if self.noise is None else result + self.noise
+            for ids, axes in ((self.ids, (0, 1, 2)), (self.ids.mT, (1, 0, 2))):
+                if looked_up.shape == ids.shape and torch.equal(looked_up, ids):
+                    self.shape = tuple(result.permute(axes).shape)
+                    return result if self.noise is None else result + self.noise.permute(axes)
         return result
 
 
