@@ -68,6 +68,15 @@ def test_no_report_has_words_of_graphs(first, second, convert):
         assert found is None, text
 
 
+def test_a_verbose_report_names_every_layer_of_a_finding():
+    network = nn.Sequential(*(nn.Conv2d(1, 1, 1, padding_mode="circular", padding=1) for _ in range(5)))
+    other = nn.Sequential(*(nn.Conv2d(1, 1, 1, padding_mode="reflect", padding=1) for _ in range(5)))
+    other.load_state_dict(network.state_dict())
+    certificate = conv2attn.certify(network, other, input_size=(1, 4, 4))
+    assert "0, 1, 2 and 2 more: " in certificate.to_text()
+    assert "0, 1, 2, 3, 4: " in certificate.to_text(verbose=True)
+
+
 def exported(network):
     """The network that torch.export writes down."""
     return torch.export.export(network, (torch.rand(1, 3, 6, 7),)).module()
