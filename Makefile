@@ -25,6 +25,8 @@ DRAWN ?= tests/layers tests/theory
 REHEARSED ?= demo test proofs docs
 SYSTEM_PACKAGES = $(shell $(PYTHON) -c 'import importlib.util as u; print("--system-site-packages" * bool(u.find_spec("torch")))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Bytecode is kept: tests start hundreds of processes, and each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 OLDEST := .venv-oldest/bin
 QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/files/laws.py
