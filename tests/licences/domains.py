@@ -1,7 +1,7 @@
 """Cases from the domain that a licence names: drawn by exponent and by bit length, and its edges always."""
 
 import math
-from functools import singledispatch
+from functools import cache, singledispatch
 from itertools import combinations, islice, product
 from typing import NamedTuple
 
@@ -73,8 +73,14 @@ def lengths(parts):
 
 @st.composite
 def drawn(draw, parts):
-    counts = {of: draw(st.integers(*ends)) for of, ends in lengths(parts).items()}
-    return tuple(draw(values(part, counts)) for part in parts)
+    counts = tuple((of, draw(st.integers(*ends))) for of, ends in lengths(parts).items())
+    return tuple(draw(built(part, counts)) for part in parts)
+
+
+@cache
+def built(part, counts):
+    """`values`, built once: building and validating a strategy takes longer than a draw from it."""
+    return values(part, dict(counts))
 
 
 def cases(domain):
