@@ -20,6 +20,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -196,9 +197,12 @@ def judged(room: str, count: int, seed: int) -> Iterator[tuple[Change, bool]]:
     coverage = coverage_of(room, config["rooms"][room])
     every = changes(room, config["operators"]["exclude"])
     print(f"{room}: {len(every)} mutants, {count} are tried against {len(coverage.seconds)} tests", flush=True)
-    for chosen in random.Random(seed).sample(every, min(count, len(every))):
-        change = planted(*chosen)
-        yield change, survives(change, coverage)
+    chosen = [planted(*each) for each in random.Random(seed).sample(every, min(count, len(every)))]
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        yield from zip(chosen, pool.map(lambda change: survives(change, coverage), chosen), strict=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def main() -> None:
