@@ -84,6 +84,58 @@ def test_tokens_that_are_mixed_without_visible_attention_have_no_wrong_place(kin
         assert (second.tokens.sides, second.tokens.windows) == ((7, 7), None)
 
 
+SECOND = torch.arange(49).unflatten(0, (7, 7))[::2, ::2].flatten()
+
+
+def learned(tokens, count):
+    """So many tokens that no input reaches."""
+    return torch.linspace(-1, 1, tokens.shape[-1]).to(tokens).expand(len(tokens), count, -1)
+
+
+QUERIES = {
+    "every second": lambda tokens: tokens[:, SECOND],
+    "in another order": lambda tokens: tokens[:, ORDER[:20]],
+    "means of four": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), 2).flatten(2).mT,
+    "two of one": lambda tokens: tokens[:, SECOND.repeat(2)],
+    "learned": lambda tokens: learned(tokens, 16),
+    "one learned": lambda tokens: torch.cat([learned(tokens, 1), tokens[:, SECOND]], 1),
+}
+
+
+class Resampled(nn.Module):
+    """LeViT: between two blocks of 7x7 tokens, attention of some queries that has no residual."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.queries, self.stem, self.first, self.second = QUERIES[kind], nn.Conv2d(3, 32, 4, 4), Block(), Block()
+        self.query, self.keys, self.values = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, image):
+        tokens = self.first(self.stem(image).flatten(2).mT)
+        parts = self.query(self.queries(tokens)), self.keys(tokens), self.values(tokens)
+        query, key, value = (each.unflatten(-1, (4, 8)).transpose(1, 2) for each in parts)
+        tokens = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        return self.second(F.gelu(tokens))
+
+
+def resampled(kind):
+    """The record of the block behind queries of this kind."""
+    torch.manual_seed(0)
+    return list(reads_of(Resampled(kind).eval(), torch.randn(2, 3, 28, 28)))[-1]
+
+
+@pytest.mark.parametrize(("kind", "places"), [("every second", SECOND), ("in another order", ORDER[:20])])
+def test_behind_attention_without_a_residual_tokens_have_the_places_of_their_queries(kind, places):
+    assert resampled(kind).tokens.windows.places[0].tolist() == places.tolist()
+
+
+@pytest.mark.parametrize("kind", ["means of four", "two of one", "learned", "one learned"])
+def test_behind_queries_that_stand_at_no_value_of_their_own_nothing_has_a_place(kind):
+    read = resampled(kind)
+    assert read.tokens is None
+    assert "nothing of the input arrives" in read.unplaced
+
+
 def test_heads_with_their_tokens_in_different_orders_are_not_read():
     for each in read("a head in another order"):
         assert each.tokens is None

@@ -5,6 +5,7 @@ import pytest
 import torch
 from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
 
+from conv2attn import capture
 from conv2attn.report import show
 from conv2attn.span import reads_of
 
@@ -52,6 +53,20 @@ def test_frames_of_a_video_are_an_axis():
     assert time.tokens.windows.grid.keys == space.tokens.windows.grid.keys == (4, 4, 4)
     assert np.array_equal(time.tokens.windows.places, np.arange(64).reshape(4, 16).T)
     assert np.array_equal(space.tokens.windows.places[:, 1:], np.arange(64).reshape(4, 16))
+
+
+def test_tokens_of_levit_have_the_places_of_its_subsampled_queries():
+    network, images = built("LeViT")
+    order = torch.randperm(49, generator=torch.Generator().manual_seed(3))
+    network.encoder.stages[0].layers[2].register_forward_hook(lambda *of_layer: of_layer[-1][:, order])
+    behind = "encoder.stages.1.layers.0.module"
+    torch.nn.init.normal_(network.get_submodule(behind).attention_biases)
+    read = next(each for each in reads_of(network, images) if each.name == behind)
+    assert (read.tokens.sides, read.tokens.leading, read.tokens.windows) == ((7, 7), 0, None)
+    row_by_row = order.argsort()
+    captured = capture(network, images)[behind]
+    assert torch.equal(read.attention, captured[..., row_by_row, :][..., row_by_row])
+    assert not torch.equal(read.attention, captured)
 
 
 def test_the_network_and_the_generator_are_left_as_they_were():

@@ -15,10 +15,10 @@ from conv2attn.networks.capture import Captured, HeadAxis, Kept, chosen, joined_
 from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.positions.position_rules import Unread
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import places
 from conv2attn.networks.reading.records import Read, Reads, Tokens, windows_note
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import Replayed
+from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.token_grids import Placed, placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from conv2attn.networks.reading.lattice import apart, lattice, pooled
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.responses import Key, Response, Stored, by_role, each_operand
+from conv2attn.networks.reading.watch import Silence
 
 EPSILON = 1e-5
 """Size of the noise: in float64, far above rounding, and so small that the response is linear."""
@@ -28,8 +29,6 @@ FLAT = 0.01
 """A spread below this share of a block is that of one block."""
 OFF_BLOCK = 0.05
 """A centre at most this share of a block from the centre of a block is in it."""
-DRAWS = (1, 8)
-"""How many draws of noise: more where one leaves a place unknown, behind convolutions."""
 IN_MEMORY = 2**24
 """Bytes of queries, keys and values that are kept in memory while places are asked."""
 NOTHING = "nothing of the input arrives here without attention"
@@ -48,27 +47,20 @@ class Kind(IntEnum):
 @final
 @dataclass(frozen=True, eq=False)
 class Places:
-    """`kind` (..., tokens) and `at` (..., tokens, axes), the cell among `sides`, -1 where there is none; `why` not."""
+    """`kind` (..., tokens) and `at` (..., tokens, axes), the cell among `sides`, -1 where there is none; `why` not.
+
+    `centre` (..., tokens, axes) is in the sides of the input, NaN where there is none.
+    """
 
     kind: Tensor
     at: Tensor
     sides: tuple[int, ...] = ()
     why: str = ""
+    centre: Tensor | None = None
 
 
-def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
-    """The places of the queries, keys and values of each attention, by its name."""
-    if perturbed.shape is None:
-        return {}
-    for draws in DRAWS:
-        found = places_by(perturbed, draws)
-        if not any(each.why == BLURRED for roles in found.values() for each in roles.values()):
-            break
-    return found
-
-
-def places_by(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
-    """The places, from so many draws of noise."""
+def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict[str, Places]]:
+    """The places, from so many draws of noise, under a rule of silence."""
     shape = perturbed.shape
     assert shape is not None
     generator = torch.Generator().manual_seed(1)
@@ -93,14 +85,14 @@ def places_by(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
             for each, (part,) in by_role(key, tensor):
                 sizes.setdefault(each, float(part.pow(2).sum(-1).mean()))
 
-        each_operand(perturbed, keep)
+        each_operand(perturbed, rule, keep)
         for draw in range(draws):
             noise, image, base, moved = first, None, "base", "moved"
             if draw:
                 noise, base, moved = drawn() * EPSILON, "image", "moved on the image"
                 if perturbed.base is not None:
                     image = drawn() * perturbed.base.std() + perturbed.base.mean()
-                each_operand(perturbed, partial(keep, run=base), base=image)
+                each_operand(perturbed, rule, partial(keep, run=base), base=image)
 
             def respond(key: Key, tensor: Tensor, base: str = base, moved: str = moved) -> None:
                 if key in sizes:
@@ -110,7 +102,7 @@ def places_by(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
                         response = responses.setdefault(each, Response(torch.zeros_like(squares)))
                         response.squares = response.squares + squares
 
-            each_operand(perturbed, respond, noise, image)
+            each_operand(perturbed, rule, respond, noise, image)
             for axis in axes:
 
                 def ramped(key: Key, tensor: Tensor, base: str = base, moved: str = moved, axis: int = axis) -> None:
@@ -119,7 +111,7 @@ def places_by(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
                         for each, (change, other) in changes:
                             responses[each].add(axis, change, other)
 
-                each_operand(perturbed, ramped, noise * ramp(axis, 1), image)
+                each_operand(perturbed, rule, ramped, noise * ramp(axis, 1), image)
         live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
         told = {key: [axis for axis in axes if tells(each, axis, live[key])] for key, each in responses.items()}
         of_tokens = {axis for (_, role), each in told.items() if role != "channels" for axis in each}
@@ -136,7 +128,7 @@ def places_by(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
                             fits = fits_blocks(change, other, block, shape[axis])
                             responses[each].blocks.setdefault(axis, []).append((block, *fits))
 
-                each_operand(perturbed, fit, first * ramp(axis, block))
+                each_operand(perturbed, rule, fit, first * ramp(axis, block))
     found: dict[str, dict[str, Places]] = {}
     for (name, role), response in responses.items():
         found.setdefault(name, {})[role] = judged(response, telling, shape, live[name, role])
@@ -191,6 +183,7 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
         return Places(torch.full(live.shape, int(Kind.UNKNOWN)), nowhere, why=NOTHING)
     if not axes:
         return Places(unknown, nowhere, why=BLURRED)
+    centre = torch.stack([response.centre(axis) for axis in axes], -1).where(live[..., None], torch.nan)
     chosen = [next((each for each in response.blocks[axis] if each[1][live].all()), None) for axis in axes]
     exact = [each for each in chosen if each is not None]
     if len(exact) == len(axes):
@@ -198,14 +191,14 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
         if apart(at, live):
             sides = tuple(shape[axis] // each[0] for axis, each in zip(axes, exact, strict=True))
             kind = torch.where(live, int(Kind.EXACT), int(Kind.NONE))
-            return Places(kind, torch.where(live[..., None], at, -1), sides)
-    centre = torch.stack([response.centre(axis) for axis in axes], -1)
+            return Places(kind, torch.where(live[..., None], at, -1), sides, "", centre)
     moments = torch.stack([response.along[axis] for axis in axes], -1)
     weight = response.squares[..., None].expand_as(moments)
-    cells = lattice(pooled(moments, weight, centre, live), live)
+    centre = pooled(moments, weight, centre, live).where(live[..., None], torch.nan)
+    cells = lattice(centre, live)
     if cells is None:
         return Places(unknown, nowhere, why=BLURRED)
-    return Places(torch.where(live, int(Kind.LATTICE), int(Kind.NONE)), *cells)
+    return Places(torch.where(live, int(Kind.LATTICE), int(Kind.NONE)), *cells, "", centre)
 
 
 def conclude(roles: dict[str, Places]) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.watch import Attended, Running, Watch, silence
+from conv2attn.networks.reading.watch import Attended, Running, Silence, Watch
 
 ROLES = ("query", "key", "value")
 Key = tuple[str, str]
@@ -66,7 +66,11 @@ class Stored:
 
 
 def each_operand(
-    perturbed: Perturbed, use: Callable[[Key, Tensor], None], noise: Tensor | None = None, base: Tensor | None = None
+    perturbed: Perturbed,
+    rule: Silence,
+    use: Callable[[Key, Tensor], None],
+    noise: Tensor | None = None,
+    base: Tensor | None = None,
 ) -> None:
     """Passes on the queries, keys and values of each attention, in float64, as a silenced run comes to them."""
     passed = set[Key]()
@@ -78,7 +82,7 @@ def each_operand(
                 passed.add(key)
                 use(key, tensor.double())
 
-    perturbed.run(Watch(perturbed.network, see, silence), noise, base)
+    perturbed.run(Watch(perturbed.network, see, rule), noise, base)
 
 
 def by_role(key: Key, *tensors: Tensor) -> Iterator[tuple[Key, tuple[Tensor, ...]]]:

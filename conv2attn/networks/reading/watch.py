@@ -3,8 +3,8 @@
 import inspect
 import math
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -28,9 +28,17 @@ Rule = Callable[[str, Tensor], Tensor]
 """The attention to use in a layer, given its name and its own attention."""
 
 
-def silence(name: str, attention: Tensor) -> Tensor:
-    """No attention at all."""
-    return torch.zeros_like(attention)
+@final
+@dataclass(frozen=True, eq=False)
+class Silence:
+    """The rule by which whatever is multiplied by attention is zero, but for given attention of some layers."""
+
+    passing: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __call__(self, name: str, attention: Tensor) -> Tensor:
+        """What passes in this layer; zero where nothing of this shape does."""
+        given = self.passing.get(name)
+        return given if given is not None and given.shape == attention.shape else torch.zeros_like(attention)
 
 
 @final
@@ -83,8 +91,8 @@ class Scores:
 class Watch(TorchFunctionMode):
     """While active, passes every attention of the network to `see`, and uses the one that `rule` gives instead.
 
-    Where values are multiplied by a mixture of several softmaxes, the mixture is the attention. Under the rule
-    `silence`, whatever is multiplied by attention is zero.
+    Where values are multiplied by a mixture of several softmaxes, the mixture is the attention. The rule
+    `Silence` makes zero whatever is multiplied by attention.
     """
 
     def __init__(
@@ -99,6 +107,7 @@ class Watch(TorchFunctionMode):
         self.names = {module: name or "(root)" for name, module in network.named_modules()}
         self.own = {each for each in self.names if isinstance(each, MultiHeadSelfAttention)}
         self.network, self.see, self.rule, self.blind = network, see, rule, blind
+        self.silent = isinstance(rule, Silence)
         self.running: list[Running] = []
         self.opened: list[Opened] = []
         self.scores: list[Scores] = []
@@ -147,7 +156,7 @@ class Watch(TorchFunctionMode):
     def forced(self, layer: MultiHeadSelfAttention, output: Tensor) -> Tensor | None:
         """The output of a layer of this project under the rule, where it is seen; None for its own."""
         image, name = self.running[-1].first, self.names[layer]
-        if self.rule is silence:
+        if self.silent:
             return torch.zeros_like(output)
         if self.rule is None or image is None or not self.blind(name):
             return None
@@ -269,9 +278,9 @@ class Watch(TorchFunctionMode):
         columns = axis in (-2, result.ndim - 2) and result.ndim > 2 and result.shape[-1] == result.shape[-2]
         if columns:
             self.report(self.attended(result.mT, columns=True))
-            return torch.zeros_like(result) if self.rule is silence else result
+            return torch.zeros_like(result) if self.silent else result
         if axis not in (-1, result.ndim - 1) or (result.ndim == 2 and result.shape[0] != result.shape[1]):
-            return torch.zeros_like(result) if self.rule is silence and result.ndim > 2 else result
+            return torch.zeros_like(result) if self.silent and result.ndim > 2 else result
         place = self.place()
         if place is None or place.module in self.own:
             return result
@@ -317,7 +326,8 @@ class Watch(TorchFunctionMode):
             if attended is not None:
                 attended.value = value
                 self.report(attended)
-            return torch.zeros_like(result) if self.rule is silence else result
+            passes = attended is not None and bool(attended.attention.any())
+            return torch.zeros_like(result) if self.silent and not passes else result
         if place is not None:
             self.scores = [*self.scores[-5:], Scores(place.module, left, right.mT, tuple(result.shape))]
         return result

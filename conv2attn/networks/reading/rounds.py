@@ -1,0 +1,57 @@
+"""Places from as many draws of noise and in as many rounds as they need: behind attention without a residual, again."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.places import BLURRED, NOTHING, Places, places_by
+from conv2attn.networks.reading.watch import Silence
+
+DRAWS = (1, 8)
+"""How many draws of noise: more where one leaves a place unknown, behind convolutions."""
+AT_VALUE = 0.25
+"""A query stands at a value that is nearer than this share of the distance to the next one."""
+
+
+def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
+    """The places of the queries, keys and values of each attention, by its name."""
+    if perturbed.shape is None:
+        return {}
+    for draws in DRAWS:
+        found = places_in_rounds(perturbed, draws)
+        if not any(each.why in (BLURRED, NOTHING) for roles in found.values() for each in roles.values()):
+            break
+    return found
+
+
+def places_in_rounds(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
+    """The places, from so many draws of noise.
+
+    Where a sublayer has no residual, nothing comes through the silence. Each of its queries that stands at a value then
+    passes that value on, and what lies behind is asked once more.
+    """
+    passing = dict[str, Tensor]()
+    found = places_by(perturbed, draws, Silence())
+    while True:
+        names = list(found)
+        lost = [name for name in names if all(each.why == NOTHING for each in found[name].values())]
+        before = names[max(names.index(lost[0]) - 1, 0)] if lost else ""
+        chosen = None if not lost or before in passing else values_at_queries(found[before])
+        if chosen is None:
+            return found
+        passing[before] = chosen
+        again = places_by(perturbed, draws, Silence(passing))
+        found |= {name: again[name] for name in lost if name in again}
+
+
+def values_at_queries(roles: dict[str, Places]) -> Tensor | None:
+    """Attention (..., queries, values) of each query to the value where it stands; None where one stands at none."""
+    query, value = (roles.get(role) for role in ("query", "value"))
+    if query is None or value is None or query.centre is None or value.centre is None:
+        return None
+    if query.kind.shape[:-1] != value.kind.shape[:-1] or value.kind.shape[-1] < 2:
+        return None
+    (first, second), at = (each.unbind(-1) for each in torch.cdist(query.centre, value.centre).topk(2, largest=False))
+    at_one = bool((first < AT_VALUE * second).all())
+    return F.one_hot(at[0], value.kind.shape[-1]).double() if at_one else None
