@@ -4,6 +4,7 @@ Built constructively, so nothing is filtered out; examples shrink towards 1x1 ke
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,20 +19,39 @@ DRAWN_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 FORWARD_KINDS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED_KINDS = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 LARGEST_KERNELS = {1: 5, 2: 4, 3: 3}
+PADDED_MODES = [name for name, mode in MODES.items() if mode.padder]
+FEW, SOME, FLAGS = st.integers(2, 3), st.integers(1, 3), st.booleans()
+# Strategies that many draws need are built once: building and validating one takes longer than a draw from it.
+
+
+@cache
+def channels_of(groups: int) -> st.SearchStrategy[tuple[int, int, int]]:
+    """(groups, d_in, d_out) with these groups, or with none."""
+    kinds = [
+        st.tuples(st.just(1), SOME, st.integers(1, 4)),
+        st.tuples(st.just(groups), FEW.map(groups.__mul__), SOME.map(groups.__mul__)),
+        st.just((groups, groups, groups)),
+        st.tuples(st.just(groups), st.just(groups), FEW.map(groups.__mul__)),
+    ]
+    return st.one_of(kinds)
 
 
 @st.composite
 def groupings(draw: st.DrawFn) -> tuple[int, int, int]:
     """(groups, d_in, d_out): no groups, groups of several channels, depthwise, depthwise with a multiplier."""
-    few, some = st.integers(2, 3), st.integers(1, 3)
-    groups = draw(few)
-    kinds = [
-        st.tuples(st.just(1), some, st.integers(1, 4)),
-        st.tuples(st.just(groups), few.map(groups.__mul__), some.map(groups.__mul__)),
-        st.just((groups, groups, groups)),
-        st.tuples(st.just(groups), st.just(groups), few.map(groups.__mul__)),
-    ]
-    return draw(st.one_of(kinds))
+    return draw(channels_of(draw(FEW)))
+
+
+@cache
+def along_axes(low: int, high: int, axes: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """A whole number for each axis."""
+    return tuples_of(st.integers(low, high), axes)
+
+
+@cache
+def paddings_along(axes: int) -> st.SearchStrategy[tuple[int, ...] | str]:
+    """The values of `padding` that torch takes."""
+    return st.one_of(along_axes(0, 3, axes), st.sampled_from(["valid", "same"]))
 
 
 @st.composite
@@ -53,17 +73,16 @@ def convolutions(
     axes, dtype = draw(st.sampled_from(list(dimensions))), draw(st.sampled_from(list(dtypes)))
     backwards = draw(st.sampled_from(list(transposed)))
     groups, d_in, d_out = draw(groupings())
-    kernel_size = draw(tuples_of(st.integers(1, LARGEST_KERNELS[axes]), axes))
-    stride, dilation = draw(tuples_of(st.integers(1, 3), axes)), draw(tuples_of(st.integers(1, 3), axes))
-    amounts = tuples_of(st.integers(0, 3), axes)
-    options: dict[str, Any] = {"dilation": dilation, "groups": groups, "bias": draw(st.booleans()), "dtype": dtype}
+    kernel_size = draw(along_axes(1, LARGEST_KERNELS[axes], axes))
+    stride, dilation = draw(along_axes(1, 3, axes)), draw(along_axes(1, 3, axes))
+    options: dict[str, Any] = {"dilation": dilation, "groups": groups, "bias": draw(FLAGS), "dtype": dtype}
     if backwards:
-        options["padding"] = draw(amounts)
+        options["padding"] = draw(along_axes(0, 3, axes))
         most = [max(s, d) - 1 for s, d in zip(stride, dilation, strict=True)]
         options["output_padding"] = tuple(draw(st.integers(0, limit)) for limit in most)
     else:
-        options["padding"] = draw(st.one_of(amounts, st.sampled_from(["valid", "same"])))
-        options["padding_mode"] = draw(st.sampled_from([name for name, mode in MODES.items() if mode.padder]))
+        options["padding"] = draw(paddings_along(axes))
+        options["padding_mode"] = draw(st.sampled_from(PADDED_MODES))
         stride = (1,) * axes if options["padding"] == "same" else stride
     kind: Any = (TRANSPOSED_KINDS if backwards else FORWARD_KINDS)[axes]
     conv = kind(d_in, d_out, kernel_size, stride, **options).requires_grad_(False)
@@ -99,7 +118,7 @@ def images_for(
     else:
         bias = 0 if conv.bias is None else int(conv.bias.abs().max())
         image = draw(integer_tensors(shape, dtype, (budget_of(dtype) - bias) // max(1, largest_sum(conv))))
-    innermost = image.ndim == 4 and len(sides) == 2 and draw(st.booleans())
+    innermost = image.ndim == 4 and len(sides) == 2 and draw(FLAGS)
     return image.contiguous(memory_format=torch.channels_last) if innermost else image
 
 
