@@ -82,6 +82,16 @@ def statement_at(path: Path, line: int) -> range:
     return min((span for span in spans if line in span), key=len, default=range(line, line + 1))
 
 
+def without_effect(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where a file says what right code never asks: annotations, and `strict` of a zip; its (line, column) pairs."""
+    nodes: list[ast.AST | None] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        nodes += [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        if isinstance(node, ast.keyword) and node.arg == "strict":
+            nodes.append(node)
+    return [((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)) for node in nodes if node]
+
+
 def changes(room: str, exclude: list[str]) -> list[tuple[Path, str, int, int]]:
     """Every mutant of the room as (file, operator, occurrence, line), in a fixed order."""
     from cosmic_ray.ast import ast_nodes, get_ast
@@ -91,12 +101,16 @@ def changes(room: str, exclude: list[str]) -> list[tuple[Path, str, int, int]]:
     operators = [(name, get_operator(name)) for name in names]
     found = []
     for path in sorted((ROOT / "conv2attn" / room).rglob("*.py")):
-        nodes = list(ast_nodes(get_ast(path.read_text())))
+        nodes, said = list(ast_nodes(get_ast(path.read_text()))), without_effect(path)
         for name, operator in operators:
             if operator.arguments():
                 continue
             positions = (first for node in nodes for first, _ in operator().mutation_positions(node))
-            found += [(path, name, occurrence, line) for occurrence, (line, _) in enumerate(positions)]
+            found += [
+                (path, name, occurrence, place[0])
+                for occurrence, place in enumerate(positions)
+                if not any(first <= place < last for first, last in said)
+            ]
     return found
 
 
