@@ -96,6 +96,8 @@ QUERIES = {
     "every second": lambda tokens: tokens[:, SECOND],
     "in another order": lambda tokens: tokens[:, ORDER[:20]],
     "means of four": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), 2).flatten(2).mT,
+    "twice as many": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), scale_factor=2).flatten(2).mT,
+    "between": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), (9, 9), mode="bilinear").flatten(2).mT,
     "two of one": lambda tokens: tokens[:, SECOND.repeat(2)],
     "learned": lambda tokens: learned(tokens, 16),
     "one learned": lambda tokens: torch.cat([learned(tokens, 1), tokens[:, SECOND]], 1),
@@ -129,7 +131,7 @@ def test_behind_attention_without_a_residual_tokens_have_the_places_of_their_que
     assert resampled(kind).tokens.windows.places[0].tolist() == places.tolist()
 
 
-@pytest.mark.parametrize("kind", ["means of four", "two of one", "learned", "one learned"])
+@pytest.mark.parametrize("kind", ["means of four", "twice as many", "between", "two of one", "learned", "one learned"])
 def test_behind_queries_that_stand_at_no_value_of_their_own_nothing_has_a_place(kind):
     read = resampled(kind)
     assert read.tokens is None

@@ -183,7 +183,6 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
         return Places(torch.full(live.shape, int(Kind.UNKNOWN)), nowhere, why=NOTHING)
     if not axes:
         return Places(unknown, nowhere, why=BLURRED)
-    centre = torch.stack([response.centre(axis) for axis in axes], -1).where(live[..., None], torch.nan)
     chosen = [next((each for each in response.blocks[axis] if each[1][live].all()), None) for axis in axes]
     exact = [each for each in chosen if each is not None]
     if len(exact) == len(axes):
@@ -191,7 +190,9 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
         if apart(at, live):
             sides = tuple(shape[axis] // each[0] for axis, each in zip(axes, exact, strict=True))
             kind = torch.where(live, int(Kind.EXACT), int(Kind.NONE))
-            return Places(kind, torch.where(live[..., None], at, -1), sides, "", centre)
+            middle = ((at + 0.5) / torch.tensor(sides)).double().where(live[..., None], torch.nan)
+            return Places(kind, torch.where(live[..., None], at, -1), sides, "", middle)
+    centre = torch.stack([response.centre(axis) for axis in axes], -1)
     moments = torch.stack([response.along[axis] for axis in axes], -1)
     weight = response.squares[..., None].expand_as(moments)
     centre = pooled(moments, weight, centre, live).where(live[..., None], torch.nan)

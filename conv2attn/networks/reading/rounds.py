@@ -10,7 +10,7 @@ from conv2attn.networks.reading.watch import Silence
 
 DRAWS = (1, 8)
 """How many draws of noise: more where one leaves a place unknown, behind convolutions."""
-AT_VALUE = 0.25
+AT_VALUE = 0.5
 """A query stands at a value that is nearer than this share of the distance to the next one."""
 
 
@@ -20,7 +20,7 @@ def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
         return {}
     for draws in DRAWS:
         found = places_in_rounds(perturbed, draws)
-        if not any(each.why in (BLURRED, NOTHING) for roles in found.values() for each in roles.values()):
+        if not any(each.why == BLURRED for roles in found.values() for each in roles.values()):
             break
     return found
 
