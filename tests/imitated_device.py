@@ -26,7 +26,7 @@ import torch
 from torch.fx.experimental import proxy_tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 import conv2attn
 
@@ -162,8 +162,10 @@ def of_another_class(types) -> bool:
 def run(function, args, kwargs):
     """`function` on the tensors' numbers: counted, and refused where a device refuses it."""
     packet, target = function.overloadpacket, kwargs.get("device")
-    leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    leaves = [*tensors_in(args), *tensors_in(kwargs.values())]
     there = [leaf for leaf in leaves if isinstance(leaf, There)]
+    if not there and (target is None or torch.device(target).type != NAME):
+        return function(*args, **kwargs)
     host = [leaf for leaf in leaves if not isinstance(leaf, There) and leaf.ndim]
     lands = landing(packet, args, there, target)
     if packet not in MOVES:
@@ -174,7 +176,8 @@ def run(function, args, kwargs):
         count_copy()
     if waits(packet, args, there, lands, target):
         count_read()
-    inner_args, inner_kwargs = tree_map(inner_of, args), tree_map(inner_of, kwargs)
+    inner_args = each_tensor(inner_of, args)
+    inner_kwargs = {name: each_tensor(inner_of, value) for name, value in kwargs.items()}
     if lands and target is not None:
         inner_kwargs["device"] = torch.device("cpu")
     with drawn_there() if lands and torch.Tag.nondeterministic_seeded in function.tags else nullcontext():
@@ -185,14 +188,32 @@ def run(function, args, kwargs):
         if (tensor.shape, tensor.stride()) != (tensor.inner.shape, tensor.inner.stride()):
             raise NotImplementedError(f"the imitated device has no {function}: it changes a shape in place")
     wrappers = {id(tensor.inner): tensor for tensor in there}
-    result = tree_map(lambda x: wrapped(x, wrappers) if isinstance(x, torch.Tensor) else x, result)
+    result = each_tensor(lambda tensor: wrapped(tensor, wrappers), result)
     if packet not in WITHOUT_KERNEL and not function.is_view:
-        written = [x for x in tree_leaves(result) if isinstance(x, There)]
+        written = [x for x in tensors_in([result]) if isinstance(x, There)] if COUNTING else []
         for counts in COUNTING:
             counts.sent[str(packet).removeprefix("aten.")] += 1
             counts.bytes_read += sum(map(bytes_of, there))
             counts.bytes_written += sum(map(bytes_of, written))
     return result
+
+
+def tensors_in(arguments):
+    """The tensors among the arguments of an operator, or in lists among them: all that an operator takes."""
+    for value in arguments:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+def each_tensor(function, value):
+    """`value` with `function` of each tensor in it."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return (list if isinstance(value, list) else tuple)(each_tensor(function, x) for x in value)
+    return value
 
 
 def lstm_cell(from_input, from_hidden, cell, *biases):
@@ -256,7 +277,7 @@ def landing(packet, args, there, target):
 def refuse_mixed(function, args, there, host):
     """Raises what torch raises where tensors of two devices meet."""
     if function.overloadpacket in INDEXING and isinstance(args[0], There):
-        host = [x for x in tree_leaves(args[2:]) if isinstance(x, torch.Tensor) and not isinstance(x, There) and x.ndim]
+        host = [x for x in tensors_in(args[2:]) if not isinstance(x, There) and x.ndim]
     if there and host:
         devices = f"{host[0].device} and {DEVICE}"
         raise RuntimeError(
@@ -270,9 +291,7 @@ def waits(packet, args, there, lands, target):
         return False
     if packet in MOVES:
         return not lands and (target is None or torch.device(target).type == "cpu")
-    masks = packet in INDEXING and any(
-        isinstance(x, torch.Tensor) and x.dtype in (torch.bool, torch.uint8) for x in tree_leaves(args[1])
-    )
+    masks = packet in INDEXING and any(x.dtype in (torch.bool, torch.uint8) for x in tensors_in(args[1]))
     return masks or packet in WAITS
 
 
