@@ -1,5 +1,6 @@
 """The one phase in which a network is read: a record for each layer, layer by layer, as it runs on its inputs."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -19,6 +20,7 @@ from conv2attn.networks.reading.records import Read, Reads, Tokens, windows_note
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import Replayed
 from conv2attn.networks.reading.rounds import places
+from conv2attn.networks.reading.stopped_runs import run_until
 from conv2attn.networks.reading.token_grids import Placed, placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
@@ -124,13 +126,15 @@ class ReadingPass:
         others = [name for name in names if name in self.sizes and name not in self.layers]
         perturbed = self.perturbed() if others else None
         found = places(perturbed) if perturbed is not None else {}
-        for group in groups(names, self.sizes):
-            modules = {name.split("#")[0] for name in group if name in others}
-            calls, shapes = calls_of(perturbed, modules) if perturbed is not None and modules else ({}, {})
-            replays = {name: self.replay(perturbed, name, calls, shapes) for name in group if name in others}
+        together = list(groups(names, self.sizes))
+        times = [self.times(batch) for batch in self.batches] if len(together) > 1 else None
+        for group in together:
+            asked = [name for name in group if name in others]
+            calls, shapes = calls_of(perturbed, asked) if perturbed is not None and asked else ({}, {})
+            replays = {name: self.replay(perturbed, name, calls, shapes) for name in asked}
             axes = {name: axis for name, each in replays.items() if (axis := head_axis(each, shapes.get(name, ())))}
             del calls
-            captured, centers = self.captured([name for name in group if not self.ideal(name)], axes)
+            captured, centers = self.captured([name for name in group if not self.ideal(name)], axes, times)
             for name in group:
                 if name in self.layers:
                     yield self.own_record(name, captured, centers)
@@ -179,13 +183,28 @@ class ReadingPass:
         except FAILURES as error:
             return Replayed(why=f"it does not run alone ({(str(error) or type(error).__name__).splitlines()[0]})")
 
+    def times(self, batch: Any) -> Counter[str]:
+        """How often each attention is seen in a run on a batch: on another, a module may be called more often."""
+        times = Counter[str]()
+
+        def see(attended: Attended, _: Running) -> None:
+            times[attended.name] += 1
+
+        with running(self.network, batch):
+            Watch(self.network, see).run(partial(call_network, self.network, batch))
+        return times
+
     def captured(
-        self, names: Sequence[str], axes: Mapping[str, HeadAxis]
+        self, names: Sequence[str], axes: Mapping[str, HeadAxis], times: Sequence[Counter[str]] | None
     ) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
-        """The attention of these layers on all batches, and the moved centres of those that have some."""
+        """The attention of these layers on all batches, and the moved centres of those that have some.
+
+        A run ends when each was seen as often as it is in a whole run, if that is known of each batch.
+        """
         pieces: dict[str, list[Captured]] = {}
         centers: dict[str, list[Tensor]] = {}
-        for batch in self.batches if names else ():
+        for place, batch in enumerate(self.batches if names else ()):
+            wanted = None if times is None else {name: times[place][name] for name in names}
             kept = Kept(Selection(tuple(map(literally, names))), axes)
 
             def see(attended: Attended, run: Running, kept: Kept = kept) -> None:
@@ -195,8 +214,12 @@ class ReadingPass:
                 if moved is not None:
                     centers.setdefault(attended.name, []).append(moved.detach().cpu())
 
+            def enough(kept: Kept = kept, wanted: dict[str, int] | None = wanted) -> bool:
+                return wanted is not None and all(len(kept.attention.get(name, ())) >= n for name, n in wanted.items())
+
             with running(self.network, batch):
-                Watch(self.network, see).run(partial(call_network, self.network, batch))
+                call = partial(call_network, self.network, batch)
+                run_until(enough, self.network, see, partial(Watch.run, call=call))
             for name in names:  # taken out, so that the last part is not held while all are joined
                 part = joined_calls(kept.attention.pop(name)) if name in kept.attention else UNSEEN
                 pieces.setdefault(name, []).append(part)

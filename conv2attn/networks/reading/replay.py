@@ -25,6 +25,7 @@ from conv2attn.networks.reading.replay_result import (
     UNKNOWN,
     Replayed,
 )
+from conv2attn.networks.reading.stopped_runs import run_until
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
 
@@ -34,25 +35,30 @@ def parent(name: str) -> str:
 
 
 def calls_of(perturbed: Perturbed, names: Iterable[str]) -> tuple[dict[str, Call], dict[str, tuple[int, ...]]]:
-    """The first call of each layer that attends and of the module around it, and the shape of each attention."""
+    """The first call of the module of each of these attentions and of the module around it, and their shapes."""
     modules = {name or "(root)": module for name, module in perturbed.network.named_modules()}
     calls, shapes = dict[str, Call](), dict[str, tuple[int, ...]]()
-    handles = []
-    for name in {around for each in names for around in (each, parent(each))}:
-
-        def keep(_: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
-            calls.setdefault(name, Call(*fresh((args, kwargs))))
-
-        handles.append(modules[name].register_forward_pre_hook(keep, with_kwargs=True))
+    owners = {each: each.split("#")[0] for each in names}
+    called = {around for each in owners.values() for around in (each, parent(each))}
 
     def see(attended: Attended, _: Running) -> None:
         shapes.setdefault(attended.name, tuple(attended.attention.shape))
 
-    try:
-        perturbed.run(Watch(perturbed.network, see))
-    finally:
-        for handle in handles:
-            handle.remove()
+    def run(watch: Watch) -> None:
+        handles = []
+        for name in called:
+
+            def keep(_: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
+                calls.setdefault(name, Call(*fresh((args, kwargs))))
+
+            handles.append(modules[name].register_forward_pre_hook(keep, with_kwargs=True))
+        try:
+            perturbed.run(watch)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    run_until(lambda: owners.keys() <= shapes.keys() and called <= calls.keys(), perturbed.network, see, run)
     return calls, shapes
 
 

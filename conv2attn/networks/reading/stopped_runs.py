@@ -1,0 +1,65 @@
+"""Runs of a network that end behind the last attention that is wanted: the rest would cost time and memory.
+
+A network may catch what ends a run, and go on: then the run is whole, and nothing that comes is passed on. Attributes
+that the rest of a run would have reset are put back. Networks with hooks of the caller run as a whole, since hooks may
+come in pairs; so does compiled code.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from copy import copy
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from conv2attn.networks.reading.watch import Attended, Running, Watch
+
+CONTAINERS = (dict, OrderedDict, list, set)
+
+
+@final
+class Enough(BaseException):
+    """Ends a run. It is no Exception, which networks catch where one kernel fails and another is there."""
+
+
+def run_until(
+    enough: Callable[[], bool],
+    network: nn.Module,
+    see: Callable[[Attended, Running], None],
+    run: Callable[[Watch], Any],
+) -> None:
+    """Passes each attention of a run to `see`; the run ends as soon as that is `enough`."""
+    own, ended = threading.get_ident(), False
+    whole = any(each._forward_hooks or each._forward_pre_hooks for each in network.modules())
+
+    def see_until(attended: Attended, running: Running) -> None:
+        nonlocal ended
+        if ended:
+            return
+        see(attended, running)
+        if not whole and enough() and threading.get_ident() == own and not torch.compiler.is_compiling():
+            ended = True
+            raise Enough
+
+    with attributes_kept(network, lambda: ended), suppress(Enough):
+        run(Watch(network, see_until))
+
+
+@contextmanager
+def attributes_kept(network: nn.Module, ended: Callable[[], bool]) -> Iterator[None]:
+    """Puts back the attributes of all modules, and what their containers hold, if the run was `ended`."""
+    before = [(module, dict(vars(module))) for module in network.modules()]
+    held = [each for _, attributes in before for each in attributes.values() if type(each) in CONTAINERS]
+    contents = [(each, copy(each)) for each in held]
+    yield
+    if not ended():
+        return
+    for module, attributes in before:
+        vars(module).clear()
+        vars(module).update(attributes)
+    for container, content in contents:
+        container.clear()
+        container.extend(content) if isinstance(container, list) else container.update(content)

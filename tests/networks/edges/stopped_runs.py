@@ -1,0 +1,151 @@
+"""Reading a network: a run that ends behind the last attention of a layer reads what a whole run does, and leaves
+nothing behind."""
+
+from collections import Counter
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from conv2attn.networks.reading import phase, replay, stopped_runs
+from conv2attn.networks.reading.watch import Watch
+
+LAYERS, IMAGES = 3, torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+RAN = Counter()
+"""How often each block ran in float32, as the network of the caller does."""
+
+
+class Block(nn.Module):
+    """Attention of two heads."""
+
+    def __init__(self, kind, place):
+        super().__init__()
+        self.kind, self.place, self.qkv, self.proj = kind, place, nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, tokens):
+        RAN[self.place] += tokens.dtype == torch.float32
+        query, key, value = self.qkv(tokens).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        if self.kind == "mixed heads":
+            weights = (query @ key.mT).softmax(-1)
+            mixed = (weights + 0.1 * weights.flip(1)) @ value
+        elif self.kind == "catches everything":
+            try:
+                mixed = F.scaled_dot_product_attention(query, key, value)
+            except BaseException:
+                mixed = F.scaled_dot_product_attention(query.flip(0), key, value)
+        else:
+            mixed = F.scaled_dot_product_attention(query, key, value)
+        return tokens + self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+class Network(nn.Module):
+    """4x4 tokens and three blocks; what is kept while it runs is a part of the next result unless it is emptied."""
+
+    def __init__(self, kind=""):
+        super().__init__()
+        self.kind, self.kept, self.running = kind, [], False
+        self.stem, self.blocks = nn.Conv2d(3, 8, 2, 2), nn.ModuleList(Block(kind, at) for at in range(LAYERS))
+
+    def forward(self, images):
+        if self.kind == "image by image" and len(images) > 1:
+            return torch.cat([self(each[None]) for each in images])
+        tokens = self.stem(images).flatten(2).mT
+        if self.kind == "keeps":
+            tokens = tokens + len(self.kept) + self.running
+        self.running = True
+        for block in self.blocks:
+            self.kept.append(len(tokens))
+            tokens = block(tokens)
+        self.kept.clear()
+        self.running = False
+        return tokens.mean(1)
+
+
+def network(kind):
+    torch.manual_seed(0)
+    return Network(kind).eval()
+
+
+def whole(enough, network, see, run):
+    run(Watch(network, see))
+
+
+def read(kind, monkeypatch, run_until=None):
+    """The attention and the residual of each layer, and the network afterwards."""
+    monkeypatch.setattr(phase, "AT_ONCE", 1)
+    for room in (phase, replay) if run_until is not None else ():
+        monkeypatch.setattr(room, "run_until", run_until)
+    asked = network(kind)
+    records = list(phase.read_network(asked, IMAGES, phase.Selection(())))
+    assert [each.name for each in records if each.unread] == []
+    return {each.name: (each.attention, each.replay) for each in records}, asked
+
+
+def alike(ours, others):
+    """Whether two readings are the same numbers."""
+    pairs = [(ours[name], others[name]) for name in ours]
+    return all(mine.shape == other.shape and torch.equal(mine, other) for (mine, _), (other, _) in pairs) and all(
+        mine == other for (_, mine), (_, other) in pairs
+    )
+
+
+KINDS = ["", "mixed heads", "image by image", "keeps", "catches everything"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_read_is_that_of_whole_runs(kind, monkeypatch):
+    ours, asked = read(kind, monkeypatch)
+    assert alike(ours, read(kind, monkeypatch, whole)[0])
+    assert len(ours) == LAYERS
+    assert (asked.kept, asked.running) == ([], False)
+    assert not any(each._forward_hooks or each._forward_pre_hooks for each in asked.modules())
+
+
+def test_a_run_that_ends_at_the_first_attention_is_noticed(monkeypatch):
+    def ended_early(enough, *arguments):
+        stopped_runs.run_until(lambda: True, *arguments)
+
+    with pytest.raises(AssertionError, match="blocks"):
+        read("", monkeypatch, ended_early)
+
+
+def test_a_run_that_ends_one_attention_early_is_noticed(monkeypatch):
+    """Planted: each part of the images counts as much as the first, of two images; the second has three."""
+    expected = read("image by image", monkeypatch, whole)[0]
+    monkeypatch.undo()
+    monkeypatch.setattr(phase.ReadingPass, "times", lambda self, batch: Counter(dict.fromkeys(self.sizes, 2)))
+    assert not alike(read("image by image", monkeypatch)[0], expected)
+
+
+def test_attributes_that_are_left_are_noticed(monkeypatch):
+    expected = read("keeps", monkeypatch, whole)[0]
+    monkeypatch.undo()
+    monkeypatch.setattr(stopped_runs, "attributes_kept", lambda network, ended: nullcontext())
+    ours, asked = read("keeps", monkeypatch)
+    assert not alike(ours, expected)
+    assert asked.kept
+
+
+def ran(monkeypatch, run_until=None):
+    """How often each block runs on images of the caller."""
+    RAN.clear()
+    read("", monkeypatch, run_until)
+    return [RAN[place] for place in range(LAYERS)]
+
+
+def test_runs_end_behind_the_layer_that_they_are_for(monkeypatch):
+    """One run for what there is; then for each of two parts of the images one for how often, and one for each layer."""
+    assert ran(monkeypatch) == [1 + 2 + 2 * 3, 1 + 2 + 2 * 2, 1 + 2 + 2 * 1]
+    assert ran(monkeypatch, whole) == [1 + 2 + 2 * 3] * 3
+
+
+def test_networks_with_hooks_run_as_a_whole(monkeypatch):
+    """Hooks of the caller may come in pairs, of which torch would not run the second."""
+    monkeypatch.setattr(phase, "AT_ONCE", 1)
+    asked, inside = network(""), []
+    asked.register_forward_pre_hook(lambda *_: inside.append(1))
+    asked.register_forward_hook(lambda *_: inside.pop() and None)
+    list(phase.read_network(asked, IMAGES, phase.Selection(())))
+    assert not inside
