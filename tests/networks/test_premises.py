@@ -116,3 +116,27 @@ def test_unusual_layers_of_the_form_replay_with_their_weights(kind):
     expected = torch.einsum("ohc,hci->hoi", layer.proj.weight.unflatten(1, (2, 4)), value)
     assert read.replay < 1e-9
     torch.testing.assert_close(read.weights[0], expected.detach(), rtol=1e-9, atol=1e-9)
+
+
+class ClassAttention(nn.Module):
+    """One query, a class token, on 36 tokens."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.stem, self.heads, self.token = nn.Conv2d(3, width, 2, 2), heads, nn.Parameter(torch.randn(1, 1, width))
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, image):
+        tokens = self.stem(image).flatten(2).mT
+        return self.attn(self.token, tokens, tokens, need_weights=False)[0]
+
+
+@pytest.mark.parametrize(("width", "heads"), [(8, 4), (128, 64)])
+def test_one_query_takes_a_run_for_each_head_and_channel_up_to_a_limit(width, heads):
+    torch.manual_seed(0)
+    (read,) = reads_of(ClassAttention(width, heads).eval(), torch.randn(1, 3, 12, 12))
+    if width * heads <= replay_result.MOST_PASSES:
+        assert read.replay < 1e-9
+    else:
+        assert read.weights is None
+        assert read.notes[0] == replay_result.too_many(width * heads, heads, width, 1)

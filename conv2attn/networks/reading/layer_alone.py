@@ -11,7 +11,15 @@ from torch import Tensor, nn
 
 from conv2attn.networks.reading.head_matrices import HeadMatrices
 from conv2attn.networks.reading.orders import SEVERAL, Heads, as_tensor, as_tokens, asked, index_in
-from conv2attn.networks.reading.replay_result import MIXES_VALUES, MOST_RESIDUAL, NO_ORDER, VALUES_NOT_LINEAR, Replayed
+from conv2attn.networks.reading.replay_result import (
+    MIXES_VALUES,
+    MOST_PASSES,
+    MOST_RESIDUAL,
+    NO_ORDER,
+    VALUES_NOT_LINEAR,
+    Replayed,
+    too_many,
+)
 from conv2attn.networks.reading.watch import Attended, Rule, Running, Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
 
@@ -19,12 +27,12 @@ SHARPNESS = 3.0
 """Standard deviation of the scores of random attention: a softmax of a few keys."""
 LEAST_TOKENS = 8
 """Outputs over which the spread is taken: layers with fewer queries are run more than once."""
-MOST_PASSES = 4096
-"""Runs of one module for one candidate of its heads, at most."""
 Start = tuple[nn.Module, Tensor]
 """A part, and the input of it that may hold the tokens of the keys."""
 Written = dict[nn.Module, tuple[int, Tensor]]
 """By part: the axis of channels of its output, and which token of it each query writes (rows, queries)."""
+Asking = tuple[Tensor, Tensor, Tensor]
+"""Rows, queries and keys."""
 
 
 @final
@@ -231,10 +239,17 @@ class Layer:
         part, old = start
         if not written:
             return
+        asking, width = pairs(read, [places for _, places in written.values()]), old.shape[channels]
+        slots = len(asking[0])
+        passes = heads.count * -(-width // slots) if slots else 0
+        if passes > MOST_PASSES:
+            yield Replayed(why=too_many(passes, heads.count, width, slots))
+        if not 0 < passes <= MOST_PASSES:
+            return
         count = max(int((places >= 0).sum()) for _, places in written.values())
         draws = [(self.random_attention(), self.random_tokens(old)) for _ in range(-(-LEAST_TOKENS // count))]
         runs = [self.run(forced(attention), old, tokens).outputs for attention, tokens in draws]
-        answers = self.answers(old, channels, read, heads, written)
+        answers = self.answers(old, channels, read, heads, written, asking)
         inputs = [as_tokens(tokens, channels)[read] * (read >= 0)[..., None] for _, tokens in draws]
         for end, matrices in answers.items():
             if side_by_side(matrices) and end is not self.module:
@@ -260,13 +275,9 @@ class Layer:
         return torch.randn(old.shape, generator=self.generator, dtype=torch.float64)
 
     def answers(
-        self, old: Tensor, channels: int, read: Tensor, heads: Heads, written: Written
+        self, old: Tensor, channels: int, read: Tensor, heads: Heads, written: Written, asking: Asking
     ) -> dict[nn.Module, Tensor]:
         """`M_h` by output, (heads, d_out, d_in): each query reads one key, in one head, of unit vectors."""
-        width, asking = old.shape[channels], pairs(read, [places for _, places in written.values()])
-        slots = len(asking[0])
-        if not slots or heads.count * -(-width // slots) > MOST_PASSES:
-            return {}
         rows, queries, keys = asking
         found: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
         for head in range(heads.count):
@@ -276,7 +287,7 @@ class Layer:
             zeros = torch.zeros_like(as_tokens(old, channels))
             still = self.run(forced(attention), old, as_tensor(zeros, old, channels)).outputs
             columns: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
-            for wanted in torch.arange(width).split(slots):
+            for wanted in torch.arange(old.shape[channels]).split(len(rows)):
                 units = zeros.clone()
                 units[read[rows, keys][: len(wanted)], wanted] = 1
                 outputs = self.run(forced(attention), old, as_tensor(units, old, channels)).outputs
@@ -315,7 +326,7 @@ def channels_of(tensor: Tensor) -> tuple[int, ...]:
     return tuple(dict.fromkeys((-1, 1 - tensor.ndim)))
 
 
-def pairs(read: Tensor, written: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def pairs(read: Tensor, written: Sequence[Tensor]) -> Asking:
     """Rows, queries and keys: queries whose output is known beside keys of tokens that no other of them reads."""
     usable = torch.stack([places >= 0 for places in written]).all(0)
     taken, found = set[int](), list[tuple[int, int, int]]()

@@ -81,7 +81,7 @@ def replayed(perturbed: Perturbed, name: str, calls: Mapping[str, Call], shape: 
         return best
     if best.passes:
         return replace(best, matrices=best.matrices.packed())
-    return replace(best, matrices=None, bias=None, why=UNKNOWN)
+    return replace(best, matrices=None, bias=None)
 
 
 def why_several(perturbed: Perturbed, name: str, calls: Mapping[str, Call]) -> str:
@@ -103,7 +103,7 @@ def best_of(layer: Layer) -> Replayed:
     if not ends:
         return Replayed(why=NOT_LINEAR)
     best, written = Replayed(why=UNKNOWN), dict[Heads, Written]()
-    tried = False
+    tried, limit = False, ""
     for start in filter(layer.linear_values, starts):
         for channels, order in layer.orders(start[1]).items():
             for heads in layer.head_axes():
@@ -116,10 +116,13 @@ def best_of(layer: Layer) -> Replayed:
                 for reading in layer.readings(start, channels, read, heads, written[heads]):
                     if reading.passes:
                         return reading
-                    if best.residual is None or (reading.residual or 0) < best.residual:
+                    limit = limit or reading.why
+                    if reading.residual is None:
+                        continue
+                    if best.residual is None or reading.residual < best.residual:
                         best = reading
     if tried:
-        return best
+        return replace(best, why=limit or UNKNOWN)
     if layer.between_channels(starts[0][1]):
         return Replayed(why=CHANNELS)
     if not any(written.get(heads) or layer.written(heads, ends) for heads in layer.head_axes()):

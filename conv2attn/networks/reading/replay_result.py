@@ -9,6 +9,8 @@ from conv2attn.networks.reading.head_matrices import HeadMatrices
 
 MOST_RESIDUAL = 1e-3
 """The largest difference between the output and its replay, as a share of the output's spread over tokens."""
+MOST_PASSES = 4096
+"""Runs of one module for one candidate of its heads, at most."""
 NO_SUM = "its output is no sum over heads of attention, tokens and matrices"
 NOT_LINEAR = "what stands behind its attention is not linear"
 NOT_ONE_EACH = "tokens are mixed behind its attention"
@@ -21,6 +23,12 @@ VALUES_NOT_LINEAR = "its values are not linear in its tokens"
 NO_ORDER = "its heads read different tokens"
 PREMISES = (NOT_LINEAR, NOT_ONE_EACH, CHANNELS, MIXES_VALUES, VALUES_NOT_LINEAR, NO_ORDER)
 """Reasons that are no part of the formula."""
+
+
+def too_many(passes: int, heads: int, width: int, together: int) -> str:
+    """The reason why a layer does not replay whose matrices take more runs than are made."""
+    each = f"{heads} heads of {width} channels, {together} in a run"
+    return f"its matrices take {passes:,} runs ({each}), above the limit of {MOST_PASSES:,}: more queries take fewer"
 
 
 @final
