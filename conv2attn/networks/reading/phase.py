@@ -20,8 +20,8 @@ from conv2attn.networks.reading.records import Read, Reads, Tokens, windows_note
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import Replayed
 from conv2attn.networks.reading.rounds import places
-from conv2attn.networks.reading.stopped_runs import run_until
-from conv2attn.networks.reading.token_grids import Placed, placed
+from conv2attn.networks.reading.stopped_runs import may_end, run_until
+from conv2attn.networks.reading.token_grids import placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
 AT_ONCE = 2**28
@@ -127,7 +127,8 @@ class ReadingPass:
         perturbed = self.perturbed() if others else None
         found = places(perturbed) if perturbed is not None else {}
         together = list(groups(names, self.sizes))
-        times = [self.times(batch) for batch in self.batches] if len(together) > 1 else None
+        ends = len(together) > 1 and may_end(self.network)
+        times = [self.times(batch) for batch in self.batches] if ends else None
         for group in together:
             asked = [name for name in group if name in others]
             calls, shapes = calls_of(perturbed, asked) if perturbed is not None and asked else ({}, {})
@@ -278,7 +279,10 @@ def record(
     where = ALONE if shape is None else placed(found, shape, *(axis or (1, heads)))
     if isinstance(where, str):
         return Read(name, attention, None, weights, replay.residual, tuple(notes), where)
-    attention = attention_in_order(attention, where)
+    reordered = False
+    for tokens, order in ((-2, where.queries), (-1, where.keys)):
+        if order is not None and not bool((order == torch.arange(len(order))).all()):
+            attention, reordered = attention.index_select(tokens, order.to(attention.device)), True
     if where.tokens.windows is not None and len(where.tokens.windows.places) > 1:
         notes.append(windows_note(where.tokens.sides, placed=True))
     own = ("", name.rpartition(".")[2])
@@ -286,12 +290,4 @@ def record(
         notes.append(f"its matrices act on the input of {replay.start}")
     if weights is not None and replay.end not in own:
         notes.append(f"its output is that of {replay.end}")
-    return Read(name, attention, where.tokens, weights, replay.residual, tuple(notes))
-
-
-def attention_in_order(attention: Tensor, where: Placed) -> Tensor:
-    """Attention with its queries and keys row by row."""
-    for axis, order in ((-2, where.queries), (-1, where.keys)):
-        if order is not None and not bool((order == torch.arange(len(order))).all()):
-            attention = attention.index_select(axis, order.to(attention.device))
-    return attention
+    return Read(name, attention, where.tokens, weights, replay.residual, tuple(notes), reordered=reordered)

@@ -25,6 +25,11 @@ class Enough(BaseException):
     """Ends a run. It is no Exception, which networks catch where one kernel fails and another is there."""
 
 
+def may_end(network: nn.Module) -> bool:
+    """Whether no hook of the caller would miss the rest of a run."""
+    return not any(each._forward_hooks or each._forward_pre_hooks for each in network.modules())
+
+
 def run_until(
     enough: Callable[[], bool],
     network: nn.Module,
@@ -32,15 +37,14 @@ def run_until(
     run: Callable[[Watch], Any],
 ) -> None:
     """Passes each attention of a run to `see`; the run ends as soon as that is `enough`."""
-    own, ended = threading.get_ident(), False
-    whole = any(each._forward_hooks or each._forward_pre_hooks for each in network.modules())
+    own, ended, ends = threading.get_ident(), False, may_end(network)
 
     def see_until(attended: Attended, running: Running) -> None:
         nonlocal ended
         if ended:
             return
         see(attended, running)
-        if not whole and enough() and threading.get_ident() == own and not torch.compiler.is_compiling():
+        if ends and enough() and threading.get_ident() == own and not torch.compiler.is_compiling():
             ended = True
             raise Enough
 

@@ -3,15 +3,18 @@ nothing behind."""
 
 from collections import Counter
 from contextlib import nullcontext
+from pkgutil import resolve_name
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from conv2attn.networks.reading import phase, replay, stopped_runs
-from conv2attn.networks.reading.watch import Watch
+from conv2attn.span import reads_of
 
+READING = "conv2attn.networks.reading"
+WATCH = resolve_name(f"{READING}.watch.Watch")
+RUN_UNTIL = resolve_name(f"{READING}.stopped_runs.run_until")
 LAYERS, IMAGES = 3, torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 RAN = Counter()
 """How often each block ran in float32, as the network of the caller does."""
@@ -69,16 +72,16 @@ def network(kind):
 
 
 def whole(enough, network, see, run):
-    run(Watch(network, see))
+    run(WATCH(network, see))
 
 
 def read(kind, monkeypatch, run_until=None):
     """The attention and the residual of each layer, and the network afterwards."""
-    monkeypatch.setattr(phase, "AT_ONCE", 1)
-    for room in (phase, replay) if run_until is not None else ():
-        monkeypatch.setattr(room, "run_until", run_until)
+    monkeypatch.setattr(f"{READING}.phase.AT_ONCE", 1)
+    for room in ("phase", "replay") if run_until is not None else ():
+        monkeypatch.setattr(f"{READING}.{room}.run_until", run_until)
     asked = network(kind)
-    records = list(phase.read_network(asked, IMAGES, phase.Selection(())))
+    records = list(reads_of(asked, IMAGES))
     assert [each.name for each in records if each.unread] == []
     return {each.name: (each.attention, each.replay) for each in records}, asked
 
@@ -105,7 +108,7 @@ def test_what_is_read_is_that_of_whole_runs(kind, monkeypatch):
 
 def test_a_run_that_ends_at_the_first_attention_is_noticed(monkeypatch):
     def ended_early(enough, *arguments):
-        stopped_runs.run_until(lambda: True, *arguments)
+        RUN_UNTIL(lambda: True, *arguments)
 
     with pytest.raises(AssertionError, match="blocks"):
         read("", monkeypatch, ended_early)
@@ -115,14 +118,15 @@ def test_a_run_that_ends_one_attention_early_is_noticed(monkeypatch):
     """Planted: each part of the images counts as much as the first, of two images; the second has three."""
     expected = read("image by image", monkeypatch, whole)[0]
     monkeypatch.undo()
-    monkeypatch.setattr(phase.ReadingPass, "times", lambda self, batch: Counter(dict.fromkeys(self.sizes, 2)))
+    planted = Counter({f"blocks.{place}": 2 for place in range(LAYERS)})
+    monkeypatch.setattr(f"{READING}.phase.ReadingPass.times", lambda self, batch: planted)
     assert not alike(read("image by image", monkeypatch)[0], expected)
 
 
 def test_attributes_that_are_left_are_noticed(monkeypatch):
     expected = read("keeps", monkeypatch, whole)[0]
     monkeypatch.undo()
-    monkeypatch.setattr(stopped_runs, "attributes_kept", lambda network, ended: nullcontext())
+    monkeypatch.setattr(f"{READING}.stopped_runs.attributes_kept", lambda network, ended: nullcontext())
     ours, asked = read("keeps", monkeypatch)
     assert not alike(ours, expected)
     assert asked.kept
@@ -143,9 +147,9 @@ def test_runs_end_behind_the_layer_that_they_are_for(monkeypatch):
 
 def test_networks_with_hooks_run_as_a_whole(monkeypatch):
     """Hooks of the caller may come in pairs, of which torch would not run the second."""
-    monkeypatch.setattr(phase, "AT_ONCE", 1)
+    monkeypatch.setattr(f"{READING}.phase.AT_ONCE", 1)
     asked, inside = network(""), []
     asked.register_forward_pre_hook(lambda *_: inside.append(1))
     asked.register_forward_hook(lambda *_: inside.pop() and None)
-    list(phase.read_network(asked, IMAGES, phase.Selection(())))
+    list(reads_of(asked, IMAGES))
     assert not inside
