@@ -73,8 +73,9 @@ class CutGradient(torch.autograd.Function):
         for head in product(*map(range, queries.shape[:-2])):
             read = queries[head], keys[head], values[head], output[head], gradient[head]
             into = asking[head], asked[head], None if mixed is None else mixed[head]
-            for start in range(0, queries.shape[-2], rows):
-                add_gradients(*into, slice(start, start + rows), *read)
+            with torch.autocast("cpu", enabled=False):  # which the caller may have enabled around the backward pass
+                for start in range(0, queries.shape[-2], rows):
+                    add_gradients(*into, slice(start, start + rows), *read)
         return asking.div_(scale), asked.div_(scale), None if mixed is None else mixed.div_(scale)
 
 

@@ -113,6 +113,16 @@ def test_a_layer_with_many_subnormal_weights_has_the_gradients_of_the_formula():
         assert_same(one.double(), other, 1e-4 * max(1e-3, other.abs().max().item()))
 
 
+def test_a_backward_pass_under_autocast_is_that_without():
+    inputs, gradient = drawn(100.0, torch.float32)
+    results = []
+    for enabled in (False, True):
+        result = CutGradient.apply(*(each.requires_grad_() for each in inputs))
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            results.append(torch.autograd.grad(result, inputs, gradient))
+    assert all(map(torch.equal, *results))
+
+
 def test_dropped_weights_are_torchs_own():
     inputs, _ = drawn(1000.0)
     assert not torch.equal(*(fused_attention(*(each.requires_grad_() for each in inputs), 0.5) for _ in range(2)))
