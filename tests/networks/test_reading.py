@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from conv2attn import heads
 from conv2attn.networks.reading import MOST_RESIDUAL, replay
 from conv2attn.span import reads_of
+from conv2attn.theory.basis import AttentionGrid, Sites
 
 ORDER = torch.randperm(49, generator=torch.Generator().manual_seed(3))
 
@@ -85,6 +86,7 @@ def test_tokens_that_are_mixed_without_visible_attention_have_no_wrong_place(kin
 
 
 SECOND = torch.arange(49).unflatten(0, (7, 7))[::2, ::2].flatten()
+FROM_THE_SECOND = torch.arange(49).unflatten(0, (7, 7))[1::2, 1::2].flatten()
 
 
 def learned(tokens, count):
@@ -94,6 +96,8 @@ def learned(tokens, count):
 
 QUERIES = {
     "every second": lambda tokens: tokens[:, SECOND],
+    "every second from the second": lambda tokens: tokens[:, FROM_THE_SECOND],
+    "without a column": lambda tokens: tokens.unflatten(1, (7, 7))[:, :, :-1].flatten(1, 2).flip(1),
     "in another order": lambda tokens: tokens[:, ORDER[:20]],
     "means of four": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), 2).flatten(2).mT,
     "twice as many": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), scale_factor=2).flatten(2).mT,
@@ -121,19 +125,47 @@ class Resampled(nn.Module):
 
 
 def resampled(kind):
-    """The record of the block behind queries of this kind."""
+    """The records of attention with queries of this kind, and of the block behind it."""
     torch.manual_seed(0)
-    return list(reads_of(Resampled(kind).eval(), torch.randn(2, 3, 28, 28)))[-1]
+    subsampled, _, behind = reads_of(Resampled(kind).eval(), torch.randn(2, 3, 28, 28))
+    return subsampled, behind
+
+
+SITES = {
+    "every second": Sites((2, 2), (0, 0), (0, 0)),
+    "every second from the second": Sites((2, 2), (1, 1), (1, 1)),
+    "means of four": None,
+    "without a column": Sites((1, 1), (0, 0), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", SITES)
+def test_where_queries_stand_on_keys_is_asked(kind):
+    subsampled, _ = resampled(kind)
+    assert (subsampled.tokens.sides, subsampled.tokens.sites) == ((7, 7), SITES[kind])
+
+
+@pytest.mark.parametrize("kind", ["every second", "every second from the second", "without a column"])
+def test_queries_that_stand_on_keys_attend_to_them_as_those_keys_would(kind):
+    torch.manual_seed(0)
+    network, images = Resampled(kind).eval(), torch.randn(2, 3, 28, 28)
+    network.keys.load_state_dict(network.query.state_dict())
+    subsampled, *_ = reads_of(network, images)
+    network.queries = lambda tokens: tokens
+    whole, *_ = reads_of(network, images)
+    grid = AttentionGrid((7, 7), subsampled.tokens.sites)
+    sites = (torch.cartesian_prod(*map(grid.site, (0, 1))) * torch.tensor([7, 1])).sum(-1)
+    torch.testing.assert_close(subsampled.attention, whole.attention[..., sites, :])
 
 
 @pytest.mark.parametrize(("kind", "places"), [("every second", SECOND), ("in another order", ORDER[:20])])
 def test_behind_attention_without_a_residual_tokens_have_the_places_of_their_queries(kind, places):
-    assert resampled(kind).tokens.windows.places[0].tolist() == places.tolist()
+    assert resampled(kind)[-1].tokens.windows.places[0].tolist() == places.tolist()
 
 
 @pytest.mark.parametrize("kind", ["means of four", "twice as many", "between", "two of one", "learned", "one learned"])
 def test_behind_queries_that_stand_at_no_value_of_their_own_nothing_has_a_place(kind):
-    read = resampled(kind)
+    _, read = resampled(kind)
     assert read.tokens is None
     assert "nothing of the input arrives" in read.unplaced
 

@@ -8,6 +8,7 @@ from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
 from conv2attn import capture
 from conv2attn.report import show
 from conv2attn.span import reads_of
+from conv2attn.theory.basis import Sites
 
 QUICK = ("ViT", "DINOv2 with registers", "YOLOS", "ViT-MAE", "TimeSformer", "Swin", "PVT", "BERT", "ALBERT", "GPT-2")
 QUICK += ("Llama, grouped", "BLOOM", "XLNet", "Longformer", "eva02_tiny_patch14_224", "convit_tiny")
@@ -67,6 +68,13 @@ def test_tokens_of_levit_have_the_places_of_its_subsampled_queries():
     captured = capture(network, images)[behind]
     assert torch.equal(read.attention, captured[..., row_by_row, :][..., row_by_row])
     assert not torch.equal(read.attention, captured)
+
+
+def test_queries_of_levit_stand_on_every_second_key():
+    network, images = built("LeViT")
+    sites = {read.name: (read.tokens.sides, read.tokens.sites) for read in reads_of(network, images)}
+    assert sites["encoder.stages.0.layers.2"] == ((14, 14), Sites((2, 2), (0, 0), (1, 1)))
+    assert sites["encoder.stages.1.layers.2"] == ((7, 7), Sites((2, 2), (0, 0), (0, 0)))
 
 
 def test_the_network_and_the_generator_are_left_as_they_were():

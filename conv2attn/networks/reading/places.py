@@ -29,6 +29,8 @@ FLAT = 0.01
 """A spread below this share of a block is that of one block."""
 OFF_BLOCK = 0.05
 """A centre at most this share of a block from the centre of a block is in it."""
+NEARER = 0.5
+"""A query stands at a key that is nearer than this share of the distance to the next one."""
 IN_MEMORY = 2**24
 """Bytes of queries, keys and values that are kept in memory while places are asked."""
 NOTHING = "nothing of the input arrives here without attention"
@@ -216,3 +218,13 @@ def conclude(roles: dict[str, Places]) -> None:
         why = "it attends between channels, not between tokens"
         for role, each in roles.items():
             roles[role] = Places(torch.full_like(each.kind, int(Kind.UNKNOWN)), each.at, why=why)
+
+
+def standing(queries: Places, keys: Places) -> Tensor | None:
+    """The key at which each query stands, (..., queries); None where one has no place or stands between keys."""
+    if queries.centre is None or keys.centre is None or queries.kind.shape[:-1] != keys.kind.shape[:-1]:
+        return None
+    if keys.kind.shape[-1] < 2:
+        return None
+    (first, second), at = (each.unbind(-1) for each in torch.cdist(queries.centre, keys.centre).topk(2, largest=False))
+    return at[0] if bool((first < NEARER * second).all()) else None

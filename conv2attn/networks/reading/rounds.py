@@ -1,17 +1,14 @@
 """Places from as many draws of noise and in as many rounds as they need: behind attention without a residual, again."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import BLURRED, NOTHING, Places, places_by
+from conv2attn.networks.reading.places import BLURRED, NOTHING, Places, places_by, standing
 from conv2attn.networks.reading.watch import Silence
 
 DRAWS = (1, 8)
 """How many draws of noise: more where one leaves a place unknown, behind convolutions."""
-AT_VALUE = 0.5
-"""A query stands at a value that is nearer than this share of the distance to the next one."""
 
 
 def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
@@ -48,10 +45,5 @@ def places_in_rounds(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Pl
 def values_at_queries(roles: dict[str, Places]) -> Tensor | None:
     """Attention (..., queries, values) of each query to the value where it stands; None where one stands at none."""
     query, value = (roles.get(role) for role in ("query", "value"))
-    if query is None or value is None or query.centre is None or value.centre is None:
-        return None
-    if query.kind.shape[:-1] != value.kind.shape[:-1] or value.kind.shape[-1] < 2:
-        return None
-    (first, second), at = (each.unbind(-1) for each in torch.cdist(query.centre, value.centre).topk(2, largest=False))
-    at_one = bool((first < AT_VALUE * second).all())
-    return F.one_hot(at[0], value.kind.shape[-1]).double() if at_one else None
+    at = None if query is None or value is None else standing(query, value)
+    return None if at is None or value is None else F.one_hot(at, value.kind.shape[-1]).double()

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conv2attn.networks.reading.places import NOTHING, Kind, Places
+from conv2attn.networks.reading.places import NOTHING, Kind, Places, standing
 from conv2attn.networks.reading.records import Tokens, Windows
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
@@ -49,6 +49,11 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
     if len(at_keys) == 1:
         orders = [order_of_tokens(each[0], prod(sides)) for each, sides in found]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
+        if leading == {0} and orders[1] is not None and shape[-2] < shape[-1]:
+            stood = at_queries[0] if query_sides == key_sides else keys_of(queries, keys, at_keys[0])
+            sites = None if stood is None else sites_of(stood, key_sides)
+            if stood is not None and sites is not None:
+                return Placed(Tokens(key_sides, 0, sites=sites), torch.from_numpy(np.argsort(stood)), orders[1])
         if all(order is not None for order in orders) and len(leading) == 1:
             return Placed(Tokens(key_sides, leading.pop()), *orders)
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
@@ -91,6 +96,24 @@ def order_of_tokens(cells: Cells, number: int) -> Tensor | None:
     leading = int((cells < 0).sum())
     whole = np.array_equal(cells[at][leading:], np.arange(number))
     return torch.from_numpy(at) if whole else None
+
+
+def keys_of(queries: Places, keys: Places, at_keys: Cells) -> Cells | None:
+    """The cell of the key at which each query stands; None where that is unknown, or heads differ."""
+    at = standing(queries, keys)
+    rows = None if at is None else at.flatten(0, -2)
+    return at_keys[rows[0].numpy()] if rows is not None and bool((rows == rows[:1]).all()) else None
+
+
+def sites_of(cells: Cells, sides: Sides) -> Sites | None:
+    """Where queries stand that have these cells among the keys; None where not on every so many along each axis."""
+    lines = [np.unique(along) for along in np.unravel_index(cells, sides)]
+    steps = [np.unique(np.diff(line)) for line in lines]
+    if len(np.unique(cells)) < len(cells) or len(cells) < prod(map(len, lines)) or any(len(step) > 1 for step in steps):
+        return None
+    stride = tuple(int(step[0]) if len(step) else 1 for step in steps)
+    after = tuple(side - 1 - int(line[-1]) for side, line in zip(sides, lines, strict=True))
+    return Sites(stride, tuple(int(line[0]) for line in lines), after)
 
 
 def window_sides(cells: Cells, sides: Sides) -> Sides:
