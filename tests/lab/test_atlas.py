@@ -81,6 +81,7 @@ def test_a_model_that_fails_is_named_and_the_others_go_on(listed, tmp_path):
     assert [model["name"] for model in found["models"]] == ["Tiny"]
     assert "- Broken: RuntimeError: no weights here" in (tmp_path / "out" / "index.md").read_text()
     (tmp_path / "made.py").write_text(FACTORY.replace("def shifted", "def moved"))
+    listed.write_text(THRESHOLDS + LINE + "twin = false\n")
     assert not atlas(listed, tmp_path / "out")["models"]  # the result of before is not that of this file
 
 
