@@ -33,7 +33,7 @@ def has_small_weights(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
 
     False where values cannot be read, and under transforms of functions, which follow torch's own operator.
     """
-    trained = torch.is_grad_enabled() and any(each.requires_grad for each in (queries, keys, values))
+    trained = len(queries) > 0 and torch.is_grad_enabled() and any(e.requires_grad for e in (queries, keys, values))
     if not (trained and queries.is_cpu) or torch.compiler.is_compiling() or peek_interpreter_stack() is not None:
         return False
     sampled = queries[0].detach()[:, :: -(-queries.shape[-2] // SAMPLE), :]

@@ -76,7 +76,7 @@ def queries_per_chunk(question: Question) -> int:
             f"{question.name}: one query takes {row:,} bytes of the memory limit of {question.memory_limit:,}",
             "Raise memory_limit, or use an engine that does not compare all pairs.",
         )
-    return max(1, min(queries, question.memory_limit // row))
+    return max(1, min(queries, question.memory_limit // max(1, row)))
 
 
 def boxes_for(question: Question) -> Boxes | None:

@@ -143,7 +143,8 @@ class ContentSoftmax(Operator):
                 query = self.position_key.mT @ query
                 bias = None if bias is None else torch.einsum("hdp,hd->hp", self.position_key, bias)
             toward = torch.einsum("hpc,bcn->bhpn", query.detach(), image.flatten(2).to(query))
-            toward = (toward if bias is None else toward + bias.detach()[..., None]).abs().amax((0, 1, 3))
+            toward = (toward if bias is None else toward + bias.detach()[..., None]).abs()
+            toward = toward.amax((0, 1, 3)) if toward.numel() else toward.new_zeros(toward.shape[2])
             squares, linear = self.positions.split(toward)
             sharpness += squares.sum().item() + linear.amax().item() / 3
         return HeadNumbers(axes=axes, reach=reach, sharpness=sharpness)

@@ -35,6 +35,18 @@ def test_gradients_of_the_fused_engine_are_those_of_the_formula(drawn):
         assert_same(fused, plain, 1e-9)
 
 
+@given(layers(FAMILIES, SUMS, longest=3))
+def test_no_images_have_no_outputs_and_no_gradients(drawn):
+    layer, image = drawn
+    for engine in ("auto", "dense", "sdpa"):
+        result = set_engine(layer, engine)(image[:0].clone().requires_grad_())
+        assert result.shape == (0, *layer(image).shape[1:])
+        for gradient in torch.autograd.grad(
+            result.sum(), list(layer.parameters()), materialize_grads=True, allow_unused=True
+        ):
+            assert not gradient.any()
+
+
 class NoPairs(TorchDispatchMode):
     """Refuses tensors of as many numbers as there are pairs of a query and a key in all heads."""
 
