@@ -14,7 +14,7 @@ from torch import nn
 from conv2attn import check_span, heads
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.networks.reading.records import Windows
+from conv2attn.networks.reading import Windows
 from conv2attn.span import HeadsReport, rows_of
 from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.theory.basis import AttentionGrid, Sites

@@ -9,7 +9,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.layers.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.layers.attention.engines import cut_gradient
-from conv2attn.layers.attention.engines.cut_gradient import CutGradient, fused_attention
 from conv2attn.testing import assert_same
 
 TINY = torch.finfo(torch.float32).tiny
@@ -36,7 +35,7 @@ def test_gradients_are_those_of_the_formula(spread, numbers, trained, monkeypatc
     formula = torch.softmax(queries @ keys.mT, -1) @ values
     plain = torch.autograd.grad(formula, wanted, gradient)
     for factor in (1.0, 2.0**-200):
-        own = torch.autograd.grad(CutGradient.apply(*inputs), wanted, factor * gradient)
+        own = torch.autograd.grad(cut_gradient.CutGradient.apply(*inputs), wanted, factor * gradient)
         for one, other in zip(own, plain, strict=True):
             assert_same(one / factor, other, 1e-11 * spread)
 
@@ -46,7 +45,7 @@ def test_a_weight_is_kept_until_it_is_nearly_subnormal(depth, kept):
     """In float32 a weight counts from 2^-102 of the largest on; two keys, the second `depth` below the first."""
     query, values = torch.ones(1, 1, 1, 8), torch.ones(1, 1, 2, 8, requires_grad=True)
     keys = torch.tensor([0.0, -depth / 8])[:, None].expand(1, 1, 2, 8)
-    (result,) = torch.autograd.grad(CutGradient.apply(query, keys, values).sum(), values)
+    (result,) = torch.autograd.grad(cut_gradient.CutGradient.apply(query, keys, values).sum(), values)
     first = 1 / (1 + math.exp(-depth))
     assert_same(result[0, 0, 0], torch.full((8,), first), 1e-6)
     second = result[0, 0, 1].double() * math.exp(depth)
@@ -72,7 +71,7 @@ class Subnormals(TorchDispatchMode):
 @pytest.mark.parametrize("factor", [1.0, 2.0**-90])
 def test_no_weight_and_no_product_with_one_is_subnormal(factor):
     inputs, gradient = drawn(100.0, torch.float32)
-    result = CutGradient.apply(*(each.requires_grad_() for each in inputs))
+    result = cut_gradient.CutGradient.apply(*(each.requires_grad_() for each in inputs))
     with Subnormals() as counted:
         result.backward(factor * gradient)
     assert counted.numbers >= 6 * 4 * 350
@@ -91,7 +90,9 @@ def plane(alpha, terms="qk+qr+uk+vr"):
 @pytest.mark.parametrize(("alpha", "cut"), [(0.01, False), (0.5, True)])
 def test_a_layer_takes_it_where_many_weights_are_subnormal(alpha, cut, monkeypatch):
     calls = []
-    monkeypatch.setattr(CutGradient, "apply", lambda *inputs: calls.append(inputs) or torch.zeros_like(inputs[2]))
+    monkeypatch.setattr(
+        cut_gradient.CutGradient, "apply", lambda *inputs: calls.append(inputs) or torch.zeros_like(inputs[2])
+    )
     layer, image = plane(alpha), 0.1 * torch.randn(1, 3, 16, 16)
     layer(image)
     assert bool(calls) is cut
@@ -117,7 +118,7 @@ def test_a_backward_pass_under_autocast_is_that_without():
     inputs, gradient = drawn(100.0, torch.float32)
     results = []
     for enabled in (False, True):
-        result = CutGradient.apply(*(each.requires_grad_() for each in inputs))
+        result = cut_gradient.CutGradient.apply(*(each.requires_grad_() for each in inputs))
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             results.append(torch.autograd.grad(result, inputs, gradient))
     assert all(map(torch.equal, *results))
@@ -125,4 +126,6 @@ def test_a_backward_pass_under_autocast_is_that_without():
 
 def test_dropped_weights_are_torchs_own():
     inputs, _ = drawn(1000.0)
-    assert not torch.equal(*(fused_attention(*(each.requires_grad_() for each in inputs), 0.5) for _ in range(2)))
+    assert not torch.equal(
+        *(cut_gradient.fused_attention(*(each.requires_grad_() for each in inputs), 0.5) for _ in range(2))
+    )

@@ -11,7 +11,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn import heads
-from conv2attn.networks.reading.records import Windows
+from conv2attn.networks.reading import Windows
 from conv2attn.span import read_array, reads_of, redundant_heads
 from conv2attn.span.graded_facts import error_of, nearest_convolutions, sums_of
 from conv2attn.span.graded_facts.measuring import facts_of
