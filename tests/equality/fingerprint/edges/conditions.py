@@ -180,3 +180,16 @@ def test_an_index_that_is_written_twice_is_undecided():
         return x.index_put((T([0, 0]),), x[:2])
 
     assert identify(network, network, ROW).equal is None
+
+
+def test_a_write_that_overlaps_what_is_read_is_undecided():
+    """Torch refuses it where it notices; else an entry that is read is that of before, or one that was written."""
+
+    def network(x):
+        y = x.clone()
+        y[..., 1:4].add_(y[..., :3])
+        return y
+
+    found = identify(network, network, IMAGES)
+    assert found.equal is None
+    assert "a write that overlaps what is read" in found.reason
