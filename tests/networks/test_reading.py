@@ -170,6 +170,49 @@ def test_behind_queries_that_stand_at_no_value_of_their_own_nothing_has_a_place(
     assert "nothing of the input arrives" in read.unplaced
 
 
+class WithoutResidual(nn.Module):
+    """Attention without a residual on 7x7 tokens, joined in some way, and a block behind it."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.stem, self.cropped = kind, nn.Conv2d(3, 32, 4, 4), nn.Conv2d(3, 32, 3, 3)
+        self.first, self.other, self.last = (nn.MultiheadAttention(32, 4, batch_first=True) for _ in range(3))
+
+    def forward(self, image):
+        tokens = self.stem(image).flatten(2).mT
+        match self.kind:
+            case "a sum over two orders":
+                tokens = attended(self.first, tokens) + attended(self.other, tokens[:, ORDER], tokens)
+            case "one module in two orders":
+                once = attended(self.first, tokens)
+                tokens = attended(self.first, once[:, ORDER], once)
+            case "an attention beside it":
+                tokens, beside = attended(self.first, tokens[:, ORDER], tokens), attended(self.other, tokens)
+                return attended(self.last, tokens) + beside
+            case "keys of a part":
+                return attended(self.last, tokens[:, SECOND], self.cropped(image[..., :21, :21]).flatten(2).mT)
+        return attended(self.last, tokens)
+
+
+def attended(layer, queries, keys=None):
+    keys = queries if keys is None else keys
+    return layer(queries, keys, keys, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("kind", ["a sum over two orders", "one module in two orders", "keys of a part"])
+def test_tokens_that_one_attention_without_a_residual_does_not_place_have_no_place(kind):
+    """Planted: the attention in front alone passed, in every call as in the first; cells of any sides were alike."""
+    torch.manual_seed(0)
+    *_, read = reads_of(WithoutResidual(kind).eval(), torch.randn(2, 3, 28, 28))
+    assert (read.name, read.tokens) == ("last", None)
+
+
+def test_attention_beside_others_passes_places_on():
+    torch.manual_seed(0)
+    *_, read = reads_of(WithoutResidual("an attention beside it").eval(), torch.randn(2, 3, 28, 28))
+    assert (read.name, read.tokens.sides, read.reordered) == ("last", (7, 7), True)
+
+
 def test_heads_with_their_tokens_in_different_orders_are_not_read():
     for each in read("a head in another order"):
         assert each.tokens is None

@@ -1,11 +1,13 @@
 """Places from as many draws of noise and in as many rounds as they need: behind attention without a residual, again."""
 
+from collections import Counter
+
 from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import BLURRED, NOTHING, Places, places_by, standing
-from conv2attn.networks.reading.watch import Silence
+from conv2attn.networks.reading.watch import Attended, Running, Silence, Watch
 
 DRAWS = (1, 8)
 """How many draws of noise: more where one leaves a place unknown, behind convolutions."""
@@ -25,21 +27,34 @@ def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
 def places_in_rounds(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:
     """The places, from so many draws of noise.
 
-    Where a sublayer has no residual, nothing comes through the silence. Each of its queries that stands at a value then
-    passes that value on, and what lies behind is asked once more.
+    Where a sublayer has no residual, nothing comes through the silence. Each query in front that stands at a value then
+    passes that value on, and what lies behind is asked once more. Of attention seen several times in a run the places
+    of the first time alone are known: it passes nothing.
     """
-    passing = dict[str, Tensor]()
+    passing, times = dict[str, Tensor](), Counter[str]()
     found = places_by(perturbed, draws, Silence())
-    while True:
+    while lost := [name for name in found if all(each.why == NOTHING for each in found[name].values())]:
+        times = times or times_seen(perturbed)
         names = list(found)
-        lost = [name for name in names if all(each.why == NOTHING for each in found[name].values())]
-        before = names[max(names.index(lost[0]) - 1, 0)] if lost else ""
-        chosen = None if not lost or before in passing else values_at_queries(found[before])
-        if chosen is None:
-            return found
-        passing[before] = chosen
+        before = [name for name in names[: names.index(lost[0])] if name not in passing and times[name] == 1]
+        chosen = {name: at for name in before if (at := values_at_queries(found[name])) is not None}
+        if not chosen:
+            break
+        passing |= chosen
         again = places_by(perturbed, draws, Silence(passing))
         found |= {name: again[name] for name in lost if name in again}
+    return found
+
+
+def times_seen(perturbed: Perturbed) -> Counter[str]:
+    """How often each attention is seen in a run."""
+    times = Counter[str]()
+
+    def see(attended: Attended, _: Running) -> None:
+        times[attended.name] += 1
+
+    perturbed.run(Watch(perturbed.network, see))
+    return times
 
 
 def values_at_queries(roles: dict[str, Places]) -> Tensor | None:

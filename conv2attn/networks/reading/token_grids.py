@@ -50,7 +50,8 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
         orders = [order_of_tokens(each[0], prod(sides)) for each, sides in found]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
         if leading == {0} and orders[1] is not None and shape[-2] < shape[-1]:
-            stood = at_queries[0] if query_sides == key_sides else keys_of(queries, keys, at_keys[0])
+            exact = query_sides == key_sides and all(bool((each.kind == Kind.EXACT).all()) for each in (queries, keys))
+            stood = at_queries[0] if exact else keys_of(queries, keys, at_keys[0])
             sites = None if stood is None else sites_of(stood, key_sides)
             if stood is not None and sites is not None:
                 return Placed(Tokens(key_sides, 0, sites=sites), torch.from_numpy(np.argsort(stood)), orders[1])
