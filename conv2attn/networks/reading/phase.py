@@ -1,6 +1,6 @@
 """The one phase in which a network is read: a record for each layer, layer by layer, as it runs on its inputs."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -20,7 +20,7 @@ from conv2attn.networks.reading.records import Read, Reads, Tokens, windows_note
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import Replayed
 from conv2attn.networks.reading.rounds import places
-from conv2attn.networks.reading.stopped_runs import may_end, run_until
+from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
 from conv2attn.networks.reading.token_grids import placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
@@ -54,19 +54,21 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
         counts[attended.name] = tuple(attended.attention.shape[-2:])
 
     with running(network, first):
-        modules = list(network.modules())
+        modules, before = list(network.modules()), versions(network)
         Watch(network, see).run(lambda: call_network(network, first))
         if modules != list(network.modules()):  # some networks replace modules as they first run
             sizes.clear()
             counts.clear()
+            before = versions(network)
             Watch(network, see).run(lambda: call_network(network, first))
+        writes = any(each._version != version for each, version in before)
         own = own_sides(network, first)
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
     batches = [part for batch in batches for part in parts_of(batch, most)]
     every = dict.fromkeys([*sizes, *own])
     named = chosen(network, {name: Unread("") for name in every if selection.wants(name)}, every, selection)
     unseen = {name: each for name, each in named.items() if name not in every}
-    reading = ReadingPass(network, batches, sizes, counts, own, unseen)
+    reading = ReadingPass(network, batches, sizes, counts, own, unseen, ends=not writes and may_end(network))
     return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
 
 
@@ -116,9 +118,11 @@ class ReadingPass:
         counts: Mapping[str, tuple[int, ...]],
         own: Mapping[str, Sequence[int]],
         unseen: Mapping[str, Captured],
+        ends: bool,
     ):
+        """Takes what a first run has told; `ends` says that runs may end behind the last layer that is wanted."""
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
-        self.own, self.unseen = own, unseen
+        self.own, self.unseen, self.ends = own, unseen, ends
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
 
     def records(self, names: Sequence[str]) -> Iterator[Read]:
@@ -127,15 +131,15 @@ class ReadingPass:
         perturbed = self.perturbed() if others else None
         found = places(perturbed) if perturbed is not None else {}
         together = list(groups(names, self.sizes))
-        ends = len(together) > 1 and may_end(self.network)
-        times = [self.times(batch) for batch in self.batches] if ends else None
+        ends = len(together) > 1 and self.ends
+        whole = [self.marks(batch) for batch in self.batches] if ends else None
         for group in together:
             asked = [name for name in group if name in others]
-            calls, shapes = calls_of(perturbed, asked) if perturbed is not None and asked else ({}, {})
+            calls, shapes = calls_of(perturbed, asked, self.ends) if perturbed is not None and asked else ({}, {})
             replays = {name: self.replay(perturbed, name, calls, shapes) for name in asked}
             axes = {name: axis for name, each in replays.items() if (axis := head_axis(each, shapes.get(name, ())))}
             del calls
-            captured, centers = self.captured([name for name in group if not self.ideal(name)], axes, times)
+            captured, centers = self.captured([name for name in group if not self.ideal(name)], axes, whole)
             for name in group:
                 if name in self.layers:
                     yield self.own_record(name, captured, centers)
@@ -184,48 +188,67 @@ class ReadingPass:
         except FAILURES as error:
             return Replayed(why=f"it does not run alone ({(str(error) or type(error).__name__).splitlines()[0]})")
 
-    def times(self, batch: Any) -> Counter[str]:
-        """How often each attention is seen in a run on a batch: on another, a module may be called more often."""
-        times = Counter[str]()
+    def marks(self, batch: Any) -> dict[str, list[float]]:
+        """A number of each attention seen in a run on a batch: on another, a module may be called more often."""
+        marks = defaultdict[str, list[float]](list)
 
         def see(attended: Attended, _: Running) -> None:
-            times[attended.name] += 1
+            marks[attended.name].append(mark(attended.attention))
 
         with running(self.network, batch):
             Watch(self.network, see).run(partial(call_network, self.network, batch))
-        return times
+        return marks
 
     def captured(
-        self, names: Sequence[str], axes: Mapping[str, HeadAxis], times: Sequence[Counter[str]] | None
+        self, names: Sequence[str], axes: Mapping[str, HeadAxis], whole: Sequence[Mapping[str, list[float]]] | None
     ) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
         """The attention of these layers on all batches, and the moved centres of those that have some.
 
-        A run ends when each was seen as often as it is in a whole run, if that is known of each batch.
+        A run ends when each was seen as often as it is in a whole run, if the marks of one on each batch are known.
+        Where it has other marks, an earlier end has left something behind: a whole run takes that away, and no other
+        run ends early.
         """
         pieces: dict[str, list[Captured]] = {}
         centers: dict[str, list[Tensor]] = {}
         for place, batch in enumerate(self.batches if names else ()):
-            wanted = None if times is None else {name: times[place][name] for name in names}
-            kept = Kept(Selection(tuple(map(literally, names))), axes)
-
-            def see(attended: Attended, run: Running, kept: Kept = kept) -> None:
-                kept.see(attended, run)
-                layer = self.layers.get(attended.name) if attended.name in names else None
-                moved = None if layer is None or run.first is None else layer.moved_centers(run.first)
-                if moved is not None:
-                    centers.setdefault(attended.name, []).append(moved.detach().cpu())
-
-            def enough(kept: Kept = kept, wanted: dict[str, int] | None = wanted) -> bool:
-                return wanted is not None and all(len(kept.attention.get(name, ())) >= n for name, n in wanted.items())
-
-            with running(self.network, batch):
-                call = partial(call_network, self.network, batch)
-                run_until(enough, self.network, see, partial(Watch.run, call=call))
+            wanted = {name: whole[place][name] for name in names} if whole is not None and self.ends else None
+            kept, moved, marks = self.seen(names, axes, batch, wanted)
+            if wanted is not None and marks != wanted:
+                self.ends = False
+                self.marks(batch)
+                kept, moved, _ = self.seen(names, axes, batch, None)
+            for name, each in moved.items():
+                centers.setdefault(name, []).extend(each)
             for name in names:  # taken out, so that the last part is not held while all are joined
                 part = joined_calls(kept.attention.pop(name)) if name in kept.attention else UNSEEN
                 pieces.setdefault(name, []).append(part)
                 del part
         return {name: joined_calls(each) for name, each in pieces.items()}, centers
+
+    def seen(
+        self, names: Sequence[str], axes: Mapping[str, HeadAxis], batch: Any, wanted: Mapping[str, list[float]] | None
+    ) -> tuple[Kept, dict[str, list[Tensor]], dict[str, list[float]]]:
+        """The attention of these layers in a run, their moved centres and marks; it ends at as many as are wanted."""
+        kept, moved = Kept(Selection(tuple(map(literally, names))), axes), defaultdict[str, list[Tensor]](list)
+        marks: dict[str, list[float]] = {name: [] for name in names}
+
+        def see(attended: Attended, run: Running) -> None:
+            kept.see(attended, run)
+            if attended.name not in marks:
+                return
+            if wanted is not None:
+                marks[attended.name].append(mark(attended.attention))
+            layer = self.layers.get(attended.name)
+            centers = None if layer is None or run.first is None else layer.moved_centers(run.first)
+            if centers is not None:
+                moved[attended.name].append(centers.detach().cpu())
+
+        def enough() -> bool:
+            return wanted is not None and all(len(marks[name]) >= len(each) for name, each in wanted.items())
+
+        with running(self.network, batch):
+            run_until(enough, self.network, see, partial(Watch.run, call=partial(call_network, self.network, batch)))
+        return kept, moved, marks
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
         """The record of a layer of this project: its grid and its weights are its own."""
@@ -241,6 +264,12 @@ class ReadingPass:
 
 ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
+
+
+def mark(attention: Tensor) -> float:
+    """A number that other attention does not share."""
+    norms = torch.linalg.vector_norm(attention.detach(), dim=-1).flatten().cpu().double()
+    return float(norms @ torch.arange(1.0, len(norms) + 1, dtype=torch.float64))
 
 
 def literally(name: str) -> str:

@@ -34,8 +34,13 @@ def parent(name: str) -> str:
     return name.rpartition(".")[0] or "(root)"
 
 
-def calls_of(perturbed: Perturbed, names: Iterable[str]) -> tuple[dict[str, Call], dict[str, tuple[int, ...]]]:
-    """The first call of the module of each of these attentions and of the module around it, and their shapes."""
+def calls_of(
+    perturbed: Perturbed, names: Iterable[str], ends: bool
+) -> tuple[dict[str, Call], dict[str, tuple[int, ...]]]:
+    """The first call of the module of each of these attentions and of the module around it, and their shapes.
+
+    The run `ends` behind them where that leaves nothing behind.
+    """
     modules = {name or "(root)": module for name, module in perturbed.network.named_modules()}
     calls, shapes = dict[str, Call](), dict[str, tuple[int, ...]]()
     owners = {each: each.split("#")[0] for each in names}
@@ -58,7 +63,10 @@ def calls_of(perturbed: Perturbed, names: Iterable[str]) -> tuple[dict[str, Call
             for handle in handles:
                 handle.remove()
 
-    run_until(lambda: owners.keys() <= shapes.keys() and called <= calls.keys(), perturbed.network, see, run)
+    def enough() -> bool:
+        return ends and owners.keys() <= shapes.keys() and called <= calls.keys()
+
+    run_until(enough, perturbed.network, see, run)
     return calls, shapes
 
 

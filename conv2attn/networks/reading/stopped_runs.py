@@ -13,7 +13,7 @@ from copy import copy
 from typing import Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
@@ -28,6 +28,13 @@ class Enough(BaseException):
 def may_end(network: nn.Module) -> bool:
     """Whether no hook of the caller would miss the rest of a run."""
     return not any(each._forward_hooks or each._forward_pre_hooks for each in network.modules())
+
+
+def versions(network: nn.Module) -> list[tuple[Tensor, int]]:
+    """The tensors of a network, and how often each was written to."""
+    attributes = (each for module in network.modules() for each in vars(module).values() if isinstance(each, Tensor))
+    tensors = (*network.parameters(), *network.buffers(), *attributes)
+    return [(each, each._version) for each in tensors if not each.is_inference()]
 
 
 def run_until(

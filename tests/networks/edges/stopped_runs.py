@@ -1,7 +1,7 @@
 """Reading a network: a run that ends behind the last attention of a layer reads what a whole run does, and leaves
 nothing behind."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import nullcontext
 from pkgutil import resolve_name
 
@@ -14,6 +14,7 @@ from conv2attn.span import reads_of
 
 READING = "conv2attn.networks.reading"
 WATCH = resolve_name(f"{READING}.watch.Watch")
+PASS = resolve_name(f"{READING}.phase.ReadingPass")
 RUN_UNTIL = resolve_name(f"{READING}.stopped_runs.run_until")
 LAYERS, IMAGES = 3, torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 RAN = Counter()
@@ -48,7 +49,8 @@ class Network(nn.Module):
 
     def __init__(self, kind=""):
         super().__init__()
-        self.kind, self.kept, self.running = kind, [], False
+        self.kind, self.kept, self.running, self.inside = kind, [], False, [[]]
+        self.register_buffer("total", torch.zeros(()))
         self.stem, self.blocks = nn.Conv2d(3, 8, 2, 2), nn.ModuleList(Block(kind, at) for at in range(LAYERS))
 
     def forward(self, images):
@@ -57,10 +59,18 @@ class Network(nn.Module):
         tokens = self.stem(images).flatten(2).mT
         if self.kind == "keeps":
             tokens = tokens + len(self.kept) + self.running
+        if self.kind == "keeps inside":
+            tokens = tokens + len(self.inside[0])
         self.running = True
         for block in self.blocks:
             self.kept.append(len(tokens))
+            self.inside[0].append(len(tokens))
+            if self.kind == "writes":
+                self.total += 1
             tokens = block(tokens)
+        if self.kind == "writes":
+            self.total.zero_()
+        self.inside[0].clear()
         self.kept.clear()
         self.running = False
         return tokens.mean(1)
@@ -94,7 +104,7 @@ def alike(ours, others):
     )
 
 
-KINDS = ["", "mixed heads", "image by image", "keeps", "catches everything"]
+KINDS = ["", "mixed heads", "image by image", "keeps", "keeps inside", "writes", "catches everything"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,7 +112,7 @@ def test_what_is_read_is_that_of_whole_runs(kind, monkeypatch):
     ours, asked = read(kind, monkeypatch)
     assert alike(ours, read(kind, monkeypatch, whole)[0])
     assert len(ours) == LAYERS
-    assert (asked.kept, asked.running) == ([], False)
+    assert (asked.kept, asked.running, float(asked.total)) == ([], False, 0.0)
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in asked.modules())
 
 
@@ -118,18 +128,43 @@ def test_a_run_that_ends_one_attention_early_is_noticed(monkeypatch):
     """Planted: each part of the images counts as much as the first, of two images; the second has three."""
     expected = read("image by image", monkeypatch, whole)[0]
     monkeypatch.undo()
-    planted = Counter({f"blocks.{place}": 2 for place in range(LAYERS)})
-    monkeypatch.setattr(f"{READING}.phase.ReadingPass.times", lambda self, batch: planted)
+    marks = PASS.marks
+
+    def planted(self, batch):
+        return defaultdict(list, {name: each[:2] for name, each in marks(self, batch).items()})
+
+    monkeypatch.setattr(f"{READING}.phase.ReadingPass.marks", planted)
     assert not alike(read("image by image", monkeypatch)[0], expected)
+
+
+def ends_unnoticed(monkeypatch):
+    """Planted: whatever else is seen in a run that ends is taken for what a whole run has."""
+    monkeypatch.setattr(f"{READING}.phase.mark", lambda attention: 0.0)
 
 
 def test_attributes_that_are_left_are_noticed(monkeypatch):
     expected = read("keeps", monkeypatch, whole)[0]
     monkeypatch.undo()
+    ends_unnoticed(monkeypatch)
     monkeypatch.setattr(f"{READING}.stopped_runs.attributes_kept", lambda network, ended: nullcontext())
     ours, asked = read("keeps", monkeypatch)
     assert not alike(ours, expected)
     assert asked.kept
+
+
+def test_what_is_left_inside_an_attribute_is_noticed(monkeypatch):
+    expected = read("keeps inside", monkeypatch, whole)[0]
+    monkeypatch.undo()
+    ends_unnoticed(monkeypatch)
+    ours, asked = read("keeps inside", monkeypatch)
+    assert not alike(ours, expected)
+    assert asked.inside != [[]]
+
+
+def test_what_is_left_in_tensors_is_noticed(monkeypatch):
+    """Attention does not tell: no block reads what is written."""
+    monkeypatch.setattr(f"{READING}.phase.versions", lambda network: [])
+    assert float(read("writes", monkeypatch)[1].total)
 
 
 def ran(monkeypatch, run_until=None):
