@@ -306,9 +306,9 @@ def record(
         return Read(name, attention, replay=replay.residual, notes=tuple(notes))
     heads = attention.shape[1]
     where = ALONE if shape is None else placed(found, shape, *(axis or (1, heads)))
+    reordered = axis is not None and axis[0] != 1
     if isinstance(where, str):
-        return Read(name, attention, None, weights, replay.residual, tuple(notes), where)
-    reordered = False
+        return Read(name, attention, None, weights, replay.residual, tuple(notes), where, reordered=reordered)
     for tokens, order in ((-2, where.queries), (-1, where.keys)):
         if order is not None and not bool((order == torch.arange(len(order))).all()):
             attention, reordered = attention.index_select(tokens, order.to(attention.device)), True

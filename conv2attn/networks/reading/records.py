@@ -46,7 +46,8 @@ class Read:
     reason why it is unread. `tokens` and `weights` are None where they are unknown; `replay` is how far the formula is
     from the output of the layer, over the output's spread, None where nothing was replayed. `unplaced` is why nothing
     is known of its tokens. `centers` are where content moves the centre of each query in a quadratic head, (images,
-    heads, queries, axes), None where it moves none. `reordered` says that the run has its tokens in another order.
+    heads, queries, axes), None where it moves none. `reordered` says that the run has its tokens or its heads
+    elsewhere: in another order, or not on the second axis.
     """
 
     name: str

@@ -118,7 +118,7 @@ class Replacing:
         if read.tokens is not None and read.tokens.windows is not None:
             return "it attends in windows", None
         if read.reordered:
-            return "its tokens are in another order than its grid", None
+            return "its tokens are in another order than its grid, or its heads not on the second axis", None
         mean = self.runs.means({read.name: None}).get(read.name)
         if mean is None:
             return "the run does not show one attention for each image in it", None

@@ -25,7 +25,7 @@ COUNT = 1 + SIDES[0] * SIDES[1]
 
 
 class Block(nn.Module):
-    """Attention by hand, fused, or that of torch's module, with a residual."""
+    """Attention by hand, fused, with heads before images, or that of torch's module, with a residual."""
 
     def __init__(self, how):
         super().__init__()
@@ -43,6 +43,9 @@ class Block(nn.Module):
         query, key, value = self.qkv(tokens).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         if self.how == "by hand":
             mixed = torch.softmax(query @ key.mT / (WIDTH // HEADS) ** 0.5, -1) @ value
+        elif self.how == "heads first":
+            mixed = F.scaled_dot_product_attention(*(each.transpose(0, 1) for each in (query, key, value)))
+            mixed = mixed.transpose(0, 1)
         else:
             mixed = F.scaled_dot_product_attention(query, key, value)
         return tokens + self.proj(mixed.transpose(1, 2).flatten(2))
@@ -185,6 +188,14 @@ def test_a_layer_in_another_order_is_measured_but_not_replaced(images):
     for layer in report.layers:
         assert any("another order" in note for note in layer.notes)
         assert layer.heads
+        assert all(head.replaced is None for head in layer.heads)
+
+
+def test_heads_that_stand_where_images_would_are_not_replaced(images):
+    """Planted: as many heads as images are measured, so that shapes do not tell one from the other."""
+    torch.manual_seed(0)
+    for layer in heads(Transformer("heads first").eval(), images[: 2 * HEADS], replace="mean").layers:
+        assert len(layer.heads) == HEADS
         assert all(head.replaced is None for head in layer.heads)
 
 
