@@ -189,6 +189,8 @@ class WithoutResidual(nn.Module):
             case "an attention beside it":
                 tokens, beside = attended(self.first, tokens[:, ORDER], tokens), attended(self.other, tokens)
                 return attended(self.last, tokens) + beside
+            case "as many keys of a part":
+                return attended(self.last, tokens, self.cropped(image[..., :21, :21]).flatten(2).mT)
             case "keys of a part":
                 return attended(self.last, tokens[:, SECOND], self.cropped(image[..., :21, :21]).flatten(2).mT)
         return attended(self.last, tokens)
@@ -199,7 +201,9 @@ def attended(layer, queries, keys=None):
     return layer(queries, keys, keys, need_weights=False)[0]
 
 
-@pytest.mark.parametrize("kind", ["a sum over two orders", "one module in two orders", "keys of a part"])
+@pytest.mark.parametrize(
+    "kind", ["a sum over two orders", "one module in two orders", "keys of a part", "as many keys of a part"]
+)
 def test_tokens_that_one_attention_without_a_residual_does_not_place_have_no_place(kind):
     """Planted: the attention in front alone passed, in every call as in the first; cells of any sides were alike."""
     torch.manual_seed(0)

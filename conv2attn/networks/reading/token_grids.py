@@ -50,12 +50,14 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
         orders = [order_of_tokens(each[0], prod(sides)) for each, sides in found]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
         if leading == {0} and orders[1] is not None and shape[-2] < shape[-1]:
-            exact = query_sides == key_sides and all(bool((each.kind == Kind.EXACT).all()) for each in (queries, keys))
+            exact = query_sides == key_sides and are_exact(queries, keys)
             stood = at_queries[0] if exact else keys_of(queries, keys, at_keys[0])
             sites = None if stood is None else sites_of(stood, key_sides)
             if stood is not None and sites is not None:
                 return Placed(Tokens(key_sides, 0, sites=sites), torch.from_numpy(np.argsort(stood)), orders[1])
         if all(order is not None for order in orders) and len(leading) == 1:
+            if query_sides == key_sides and not at_one_place(queries, keys, at_queries[0], at_keys[0]):
+                return "its queries and keys stand on different parts of the input"
             return Placed(Tokens(key_sides, leading.pop()), *orders)
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
         return "its queries and keys stand on different parts of the input"
@@ -97,6 +99,24 @@ def order_of_tokens(cells: Cells, number: int) -> Tensor | None:
     leading = int((cells < 0).sum())
     whole = np.array_equal(cells[at][leading:], np.arange(number))
     return torch.from_numpy(at) if whole else None
+
+
+def are_exact(*places: Places) -> bool:
+    """Whether all tokens are known to be of one block of the input each."""
+    return all(bool((each.kind == Kind.EXACT).all()) for each in places)
+
+
+def at_one_place(queries: Places, keys: Places, at_queries: Cells, at_keys: Cells) -> bool:
+    """Whether queries are less than a step between keys away from the keys of their cells: convolutions blur both."""
+    if are_exact(queries, keys) or queries.centre is None or keys.centre is None:
+        return True
+    ours, theirs = (
+        each.reshape(-1, *each.shape[-2:])[0][np.argsort(cells, kind="stable")][int((cells < 0).sum()) :]
+        for each, cells in ((queries.centre, at_queries), (keys.centre, at_keys))
+    )
+    if len(theirs) < 2:
+        return True
+    return bool((ours - theirs).norm(dim=-1).max() < theirs.diff(dim=0).norm(dim=-1).median())
 
 
 def keys_of(queries: Places, keys: Places, at_keys: Cells) -> Cells | None:
