@@ -1,12 +1,14 @@
 """A district imports only those below it, and every file of tests is collected."""
 
 import ast
+import importlib
 import re
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from forks import FORKS
 
 import conv2attn
 from conv2attn.errors import UsageError
@@ -87,6 +89,18 @@ def test_dependencies_point_down():
     package = Path(conv2attn.__file__).parent
     assert len(list(package.rglob("*.py"))) > 1
     assert upward_imports(package) == []
+
+
+def test_each_room_is_imported_alone():
+    """In a process that has nothing of the package yet: two rooms that import each other fail where one comes first."""
+    package = Path(conv2attn.__file__).parent
+    fronts = [".".join(file.parent.relative_to(package.parent).parts) for file in package.rglob("__init__.py")]
+    processes = {front: FORKS.Process(target=importlib.import_module, args=(front,)) for front in sorted(fronts)}
+    for process in processes.values():
+        process.start()
+        process.join()
+    assert [front for front, process in processes.items() if process.exitcode] == []
+    assert len(processes) > 20
 
 
 def test_upward_imports_are_found(tmp_path):

@@ -3,7 +3,7 @@
 A rule goes by the full name of the class that defines a module's forward, so that no library need be imported.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
@@ -156,3 +156,14 @@ first_layer = rule_decorator(ENCODERS)
 relative = rule_decorator(RELATIVE)
 First = tuple[nn.Module, PositionAttention | Unread]
 """The first attention layer of an encoder, and its attention by position."""
+
+
+def windows_note(sides: Sequence[int] | None = None, placed: bool = False) -> str:
+    """The note on a layer that attends in windows, with their sides if they are known."""
+    of_sides = f" of {'x'.join(map(str, sides))}" if sides else ""
+    where = (
+        "measured where its windows stand in the image; check-span judges one window"
+        if placed
+        else "judged inside one, and at its borders, beyond which no head reads"
+    )
+    return f"in windows{of_sides}: {where}"

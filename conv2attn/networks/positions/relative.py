@@ -16,8 +16,8 @@ from conv2attn.networks.positions.position_rules import (
     Unread,
     leading_note,
     relative,
+    windows_note,
 )
-from conv2attn.networks.reading.records import windows_note
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 from conv2attn.theory.bounds import gamma
 

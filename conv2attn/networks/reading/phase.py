@@ -14,9 +14,9 @@ from conv2attn.errors import UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.capture import Captured, HeadAxis, Kept, chosen, joined_calls
 from conv2attn.networks.conversion import attention_layers
-from conv2attn.networks.positions.position_rules import Unread
+from conv2attn.networks.positions.position_rules import Unread, windows_note
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.records import Read, Reads, Tokens, windows_note
+from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import Replayed
 from conv2attn.networks.reading.rounds import places

@@ -103,14 +103,3 @@ class Reads:
         selection = Selection.of(patterns)
         selection.check(self.names, "layer that attends")
         return replace(self, names=tuple(filter(selection.wants, self.names)))
-
-
-def windows_note(sides: Sequence[int] | None = None, placed: bool = False) -> str:
-    """The note on a layer that attends in windows, with their sides if they are known."""
-    of_sides = f" of {'x'.join(map(str, sides))}" if sides else ""
-    where = (
-        "measured where its windows stand in the image; check-span judges one window"
-        if placed
-        else "judged inside one, and at its borders, beyond which no head reads"
-    )
-    return f"in windows{of_sides}: {where}"
