@@ -254,6 +254,38 @@ def test_matrices_are_the_weights_of_the_layer():
         torch.testing.assert_close(each.weights[0], expected.detach(), rtol=1e-9, atol=1e-9)
 
 
+class Core(nn.Module):
+    """Attention of so many heads, with their outputs side by side and no weights behind."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.count, self.value = count, nn.Linear(32, 32)
+
+    def forward(self, tokens):
+        asked, value = (x.unflatten(-1, (self.count, -1)).transpose(1, 2) for x in (tokens, self.value(tokens)))
+        return F.scaled_dot_product_attention(asked, asked, value).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_output_weights_that_stand_around_a_module_are_read(count):
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.core, self.out = nn.Conv2d(3, 32, 4, 4), Core(count), nn.Linear(32, 32)
+
+        def forward(self, image):
+            tokens = self.stem(image).flatten(2).mT
+            return tokens + self.out(self.core(tokens))
+
+    torch.manual_seed(0)
+    network = Around().eval()
+    (found,) = reads_of(network, torch.randn(2, 3, 28, 28))
+    weights = (network.out.weight.double(), network.core.value.weight.double())
+    each = [x.unflatten(axis, (count, -1)).movedim(axis, 0) for axis, x in zip((1, 0), weights, strict=True)]
+    torch.testing.assert_close(found.weights[0], (each[0] @ each[1]).detach(), rtol=1e-9, atol=1e-9)
+    assert "its output is that of out" in found.notes
+
+
 def test_a_layer_that_cannot_be_read_ends_no_report():
     class Linear(nn.Module):
         """Linear attention, whose softmax is over channels."""
