@@ -267,9 +267,10 @@ UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
 def mark(attention: Tensor) -> float:
-    """A number that other attention does not share."""
-    norms = torch.linalg.vector_norm(attention.detach(), dim=-1).flatten().cpu().double()
-    return float(norms @ torch.arange(1.0, len(norms) + 1, dtype=torch.float64))
+    """A number that tells of a change: a sum whose weights differ from key to key and from row to row."""
+    keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
+    rows = (attention.detach() @ keys).flatten().cpu().double()
+    return float(rows @ torch.arange(1.0, len(rows) + 1, dtype=torch.float64))
 
 
 def literally(name: str) -> str:

@@ -2,7 +2,7 @@
 
 A network may catch what ends a run, and go on: then the run is whole, and nothing that comes is passed on. Attributes
 that the rest of a run would have reset are put back. Networks with hooks of the caller run as a whole, since hooks may
-come in pairs; so does compiled code.
+come in pairs; so do those that write into their tensors, and compiled code.
 """
 
 import threading

@@ -26,11 +26,14 @@ class Block(nn.Module):
 
     def __init__(self, kind, place):
         super().__init__()
+        self.turned = False
         self.kind, self.place, self.qkv, self.proj = kind, place, nn.Linear(8, 24), nn.Linear(8, 8)
 
     def forward(self, tokens):
         RAN[self.place] += tokens.dtype == torch.float32
         query, key, value = self.qkv(tokens).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        if self.kind == "turns keys":
+            key, value = (x.flip(2) if self.turned else x for x in (key, value))
         if self.kind == "mixed heads":
             weights = (query @ key.mT).softmax(-1)
             mixed = (weights + 0.1 * weights.flip(1)) @ value
@@ -61,8 +64,9 @@ class Network(nn.Module):
             tokens = tokens + len(self.kept) + self.running
         if self.kind == "keeps inside":
             tokens = tokens + len(self.inside[0])
-        self.running = True
+        self.running, turned = True, bool(self.inside[0])
         for block in self.blocks:
+            block.turned = turned
             self.kept.append(len(tokens))
             self.inside[0].append(len(tokens))
             if self.kind == "writes":
@@ -104,7 +108,7 @@ def alike(ours, others):
     )
 
 
-KINDS = ["", "mixed heads", "image by image", "keeps", "keeps inside", "writes", "catches everything"]
+KINDS = ["", "mixed heads", "image by image", "keeps", "keeps inside", "turns keys", "writes", "catches everything"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
