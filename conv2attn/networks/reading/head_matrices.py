@@ -39,8 +39,12 @@ def factors_of(matrices: Tensor) -> tuple[Tensor, Tensor] | None:
         drawn = torch.randn(d_in, rank, generator=generator, dtype=matrices.dtype)
         left = torch.linalg.qr(matrices @ drawn).Q
         right = left.mT @ matrices
-        far = (matrices - left @ right).abs().amax((1, 2))
-        if bool((far <= SAME_MATRIX * matrices.abs().amax((1, 2))).all()):
+        if all(is_product(*head) for head in zip(matrices, left, right, strict=True)):
             return left, right
         rank *= 2
     return None
+
+
+def is_product(matrix: Tensor, left: Tensor, right: Tensor) -> bool:
+    """Whether a matrix is the product of two factors, but for their rounding."""
+    return bool((matrix - left @ right).abs().max() <= SAME_MATRIX * matrix.abs().max())

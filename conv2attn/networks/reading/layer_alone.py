@@ -268,7 +268,7 @@ class Layer:
     def random_attention(self) -> Tensor:
         """Random attention, another in each head."""
         scores = torch.randn(self.shape, generator=self.generator, dtype=torch.float64)
-        return (SHARPNESS * scores).softmax(-1)
+        return scores.mul_(SHARPNESS).softmax(-1)
 
     def random_tokens(self, old: Tensor) -> Tensor:
         """Random tokens for others."""
@@ -309,8 +309,11 @@ def drawn(*seeds: int) -> Rule:
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def rule(_: str, own: Tensor) -> Tensor:
-        scores = [torch.randn(own.shape, generator=each, dtype=torch.float64) for each in generators]
-        return torch.stack([(SHARPNESS * each).softmax(-1) for each in scores]).mean(0)
+        mean = torch.zeros(own.shape, dtype=torch.float64)
+        for each in generators:
+            scores = torch.randn(own.shape, generator=each, dtype=torch.float64)
+            mean += scores.mul_(SHARPNESS).softmax(-1)
+        return mean.div_(len(generators))
 
     return rule
 

@@ -55,17 +55,19 @@ ASKED = {
 }
 
 
+def most(name, layers, side, width):
+    """The most bytes that stand in memory while a network is asked."""
+    plan = TransformerPlan(side=2 * side, patch=2, width=width, heads=HEADS, layers=layers, hidden=2 * width)
+    network, images = VisionTransformer(plan).eval(), torch.randn(2, 1, 2 * side, 2 * side)
+    with Alive(network) as alive:
+        ASKED[name][0](network, images)
+    return alive.most
+
+
 def grown(name, monkeypatch):
     """By how many bytes the most memory of a question grows with a layer, from two layers to five."""
     monkeypatch.setattr(f"{READING}.phase.AT_ONCE", 1)  # each layer is a group of its own, as large ones are
-    most = []
-    for layers in (2, 5):
-        plan = TransformerPlan(side=2 * SIDE, patch=2, width=WIDTH, heads=HEADS, layers=layers, hidden=2 * WIDTH)
-        network, images = VisionTransformer(plan).eval(), torch.randn(2, 1, 2 * SIDE, 2 * SIDE)
-        with Alive(network) as alive:
-            ASKED[name][0](network, images)
-        most.append(alive.most)
-    return (most[1] - most[0]) / 3
+    return (most(name, 5, SIDE, WIDTH) - most(name, 2, SIDE, WIDTH)) / 3
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -115,3 +117,29 @@ def test_what_is_kept_of_each_layer_is_counted(planted, monkeypatch):
     where, other, name = PLANTED[planted]
     monkeypatch.setattr(f"{READING}.{where}", other)
     assert grown(name, monkeypatch) > ASKED[name][1]
+
+
+def attentions(name):
+    """How many attentions of one image, in float64, stand in memory at once where tokens are many."""
+    return most(name, 1, 16, 16) / (8 * HEADS * 257**2)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_layer_is_read_in_the_memory_of_five_attentions(name):
+    """Scores and softmax of the run, scores and softmax of random attention, and the mean of two."""
+    torch.manual_seed(0)
+    assert attentions(name) < 5.5
+
+
+def all_at_once(*seeds):
+    def rule(_, own):
+        scores = [torch.randn(own.shape, dtype=torch.float64) for _ in seeds]
+        return torch.stack([(3 * each).softmax(-1) for each in scores]).mean(0)
+
+    return rule
+
+
+def test_random_attention_that_is_drawn_at_once_is_counted(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(f"{READING}.layer_alone.drawn", all_at_once)
+    assert attentions("heads") > 5.5
