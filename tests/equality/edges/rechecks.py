@@ -251,6 +251,8 @@ def test_a_refuted_certificate_is_shown_again_by_its_kept_input_alone():
     found = recheck_certificate("c", body, (first, second), never, kept)
     assert (found.verdict, found.wrong, found.unknown) == (Verdict.REFUTED, (), ())
     assert "on the kept input they differ by" in found.shown
+    found = recheck_certificate("c", body, (first, network().eval()), lambda: report, kept[:, :1])
+    assert (found.verdict, found.shown) == (Verdict.REFUTED, "")  # an input that the first network does not take
     corrected = conv2attn.convert(first)
     anew = conv2attn.certify(first, corrected, input_size=(2, 6, 5))
     found = recheck_certificate("c", body, (first, corrected), lambda: anew, kept)
