@@ -34,7 +34,7 @@ from conv2attn.networks.conversion.outcomes import (
 from conv2attn.networks.conversion.patches import on_patches
 from conv2attn.networks.conversion.redirection import CHILD, redirect_calls
 from conv2attn.networks.conversion.replacement import Content, Settings, attend
-from conv2attn.networks.copies import copy_network
+from conv2attn.networks.copies import copy_network, evaluating
 from conv2attn.networks.layers import attention_layers
 from conv2attn.theory.basis.basis import LIBRARY_READERS
 
@@ -145,9 +145,12 @@ def convert(
             f"{type(model).__name__} has quantised or compiled weights",
             "Convert the network before it is quantised or compiled.",
         )
-    if example_input is not None and any(map(is_lazy, model.parameters())):
-        model = initialised(model, example_input)
-    network = copy_network(model if patch is None else on_patches(model, patch))
+    network = copy_network(model)
+    if example_input is not None and any(map(is_lazy, network.parameters())):
+        with evaluating(network), running(network, example_input), torch.no_grad():
+            call_network(network, example_input)
+    if patch is not None:
+        network = on_patches(network, patch)
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
     selection, names = Selection.of(only, skip), module_names(network)
     network, pair_rows, refused = attend_in_pairs(network, names, settings, selection, example_input)
@@ -173,21 +176,6 @@ def convert(
     for warning in warnings_about(network, settings):
         warnings.warn(warning, stacklevel=3)  # above the decorator
     return network
-
-
-def initialised(network: nn.Module, example_input: Any) -> nn.Module:
-    """A copy whose lazy layers have the weights of a first call, drawn as the network itself would draw them now.
-
-    Raises:
-        UsageError: it does not run (C2A009).
-    """
-    copy: nn.Module = copy_network(network)
-    modes = {module: module.training for module in copy.modules()}
-    with running(copy, example_input), torch.no_grad():
-        call_network(copy.eval(), example_input)
-    for module, training in modes.items():
-        module.training = training
-    return copy
 
 
 def attend_in_layers(
