@@ -37,7 +37,8 @@ from conv2attn.equality.twins import Lockstep
 from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.errors import Conv2AttnError
 from conv2attn.layers.theorem import STOCK
-from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
+from conv2attn.networks.conversion.computed_weights import describe
+from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, remembered
 from conv2attn.networks.specimens import Specimen
 from conv2attn.verdicts import Strength, Verdict
 

@@ -24,7 +24,7 @@ from conv2attn.layers.attention import ENGINES, MultiHeadSelfAttention
 from conv2attn.layers.attention.hardness import hard_offsets
 from conv2attn.layers.attention.probes import SPIKE, indirect_convolution, spread_of_spike
 from conv2attn.layers.theorem import STOCK, Convolution
-from conv2attn.networks.conversion.outcomes import describe
+from conv2attn.networks.conversion.computed_weights import describe
 from conv2attn.theory.basis import AttentionGrid, Basis
 from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, claims_of
 from conv2attn.verdicts import Strength, Verdict

@@ -9,7 +9,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.layers.theorem import Convolution, read_convolution
 from conv2attn.networks.copies import evaluating
 from conv2attn.torch_internals import ParametrisedSpectralNorm
@@ -42,6 +42,15 @@ def current_convolution(module: nn.Module) -> Iterator[Convolution]:
                 "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
             )
         yield convolution
+
+
+def describe(module: nn.Module) -> str:
+    """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone where it cannot be read."""
+    try:
+        with current_convolution(module) as convolution:
+            return convolution.describe(class_name(module))
+    except Conv2AttnError:
+        return class_name(module)
 
 
 def weight_changes(module: nn.Module) -> bool:

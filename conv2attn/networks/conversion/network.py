@@ -15,6 +15,7 @@ from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
+from conv2attn.networks.conversion.computed_weights import class_name, current_convolution, describe
 from conv2attn.networks.conversion.deformed import attend_in_pairs
 from conv2attn.networks.conversion.functional import record
 from conv2attn.networks.conversion.outcomes import (
@@ -25,7 +26,6 @@ from conv2attn.networks.conversion.outcomes import (
     Conversion,
     ConversionRow,
     conversion_of,
-    describe,
     leak_warning,
     remember,
     row_of_call,
@@ -190,15 +190,19 @@ def attend_in_layers(
     for name, module in [*network.named_modules()]:
         if not isinstance(module, STOCK) or CHILD in module._modules:
             continue
-        signature, outcome, reason = describe(module), SKIPPED, "on request"
-        if selection.wants(*names[name]):
-            try:
-                with error_prefix(name):
-                    attend(module, name, settings)
-                outcome, reason = CONVERTED, leak_warning(settings, attention_layers(module)[""].dimensions)
-            except UnsupportedError as error:
-                errors[name], outcome, reason = error, UNSUPPORTED, str(error)
-        rows[name] = ConversionRow(name, signature, outcome, reason)
+        if not selection.wants(*names[name]):
+            rows[name] = ConversionRow(name, describe(module), SKIPPED, "on request")
+            continue
+        signature = class_name(module)
+        try:
+            with error_prefix(name), current_convolution(module) as convolution:
+                signature = convolution.describe(signature)
+                attend(module, convolution, name, settings)
+            warning = leak_warning(settings.alpha, len(convolution.kernel_size))
+            rows[name] = ConversionRow(name, signature, CONVERTED, warning)
+        except UnsupportedError as error:
+            errors[name] = error
+            rows[name] = ConversionRow(name, signature, UNSUPPORTED, str(error))
     return rows, errors
 
 

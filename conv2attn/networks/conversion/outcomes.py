@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from conv2attn.arguments import check_network
-from conv2attn.errors import AlphaError, Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
+from conv2attn.errors import AlphaError, Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.layers.theorem import STOCK
-from conv2attn.networks.conversion.computed_weights import class_name, current_convolution
 from conv2attn.networks.conversion.functional import FunctionalCall
 from conv2attn.networks.conversion.replacement import Settings
 from conv2attn.theory.bounds import leaked_mass
@@ -107,22 +106,13 @@ def remembered(network: nn.Module) -> Conversion | None:
     return conversion if isinstance(conversion, Conversion) else None
 
 
-def leak_warning(settings: Settings, axes: int) -> str:
+def leak_warning(alpha: float | str, axes: int) -> str:
     """A note on the leak of an alpha below 46; empty otherwise."""
-    if isinstance(settings.alpha, str) or (alpha := float(settings.alpha)) >= SURE_ALPHA:
+    if isinstance(alpha, str) or float(alpha) >= SURE_ALPHA:
         return ""
-    leak = leaked_mass(alpha, axes)
+    leak = leaked_mass(alpha := float(alpha), axes)
     text = f"alpha={alpha:g} leaves up to {leak:.3g} of a head's attention to other keys"
     return str(AlphaError("C2A131", text, 'Pass alpha="auto" for exactly one-hot attention.'))
-
-
-def describe(module: nn.Module) -> str:
-    """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone where it cannot be read."""
-    try:
-        with current_convolution(module) as convolution:
-            return convolution.describe(class_name(module))
-    except Conv2AttnError:
-        return class_name(module)
 
 
 def row_of_call(call: FunctionalCall, converted: bool, settings: Settings) -> ConversionRow:
@@ -132,7 +122,7 @@ def row_of_call(call: FunctionalCall, converted: bool, settings: Settings) -> Co
     if call.convolution is None:
         return ConversionRow(call.name, call.signature, UNSUPPORTED, call.reason)
     return ConversionRow(
-        call.name, call.signature, CONVERTED, leak_warning(settings, len(call.convolution.kernel_size))
+        call.name, call.signature, CONVERTED, leak_warning(settings.alpha, len(call.convolution.kernel_size))
     )
 
 

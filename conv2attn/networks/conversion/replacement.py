@@ -11,8 +11,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.layers.theorem import attention_for
-from conv2attn.networks.conversion.computed_weights import class_name, current_convolution
+from conv2attn.layers.theorem import Convolution, attention_for
+from conv2attn.networks.conversion.computed_weights import class_name
 
 Content = Literal["none", "silent"]
 
@@ -39,14 +39,13 @@ class Settings:
         return dict(vars(self))
 
 
-def attend(module: nn.Module, name: str, settings: Settings) -> None:
-    """Makes `module` the attention that computes what this convolution does now.
+def attend(module: nn.Module, convolution: Convolution, name: str, settings: Settings) -> None:
+    """Makes `module`, which computes `convolution` now, the attention that computes the same.
 
     Raises:
-        UnsupportedError, UsageError: as `current_convolution`, `theorem.attention_for` and `become`.
+        UnsupportedError, UsageError: as `theorem.attention_for` and `become`.
     """
-    with current_convolution(module) as convolution:
-        layer = attention_for(convolution, **settings.arguments())
+    layer = attention_for(convolution, **settings.arguments())
     layer.name = name or "attention"
     for factor in (layer.value, layer.output):
         if factor is not None:
