@@ -12,15 +12,16 @@ MIB = 2**20
 ALONE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
-def output_of(module: str, *arguments: object) -> str:
+def output_of(module: str, *arguments: object, **variables: str) -> str:
     """The text that `python -m benchmarks.MODULE ARGUMENTS` prints in a fresh process on one thread."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **ALONE}).stdout
+    environment = {**os.environ, **ALONE, **variables}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
-def apart(module: str, *arguments: object) -> dict[str, Any]:
-    """The JSON that it prints."""
-    found: dict[str, Any] = json.loads(output_of(module, *arguments))
+def apart(module: str, *arguments: object, **variables: str) -> dict[str, Any]:
+    """The JSON that it prints, with these environment variables."""
+    found: dict[str, Any] = json.loads(output_of(module, *arguments, **variables))
     return found
 
 

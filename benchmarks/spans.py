@@ -38,16 +38,21 @@ NETWORKS = {
 }
 """Width, heads, layers and side of a patch."""
 CHECKED = "check-span of "
+SMALL, LARGEST = ("small", 16), ("ViT-L/14, layers: 3", 518)
 READ = (
     ("ViT-S/14, layers: 12", 224),
     *((name, 518) for name in NETWORKS if name.endswith((": 1", ": 2", ": 3", ": 8"))),
     *((f"{CHECKED}ViT-S/14, layers: {layers}", 518) for layers in (1, 2, 8)),
 )
+RETURNED = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(MIB))
+"""With these, glibc returns every freed block of a mebibyte at once."""
 QUICK = (("soft", 7), ("hard", 14), ("stem", 28), ("facts of images", 1))
 HEAD = """One layer, asked for the 3x3 offsets, under a limit of 512 MiB. Facts are those of `conv2attn.heads`: of nine
 soft heads, and of 12 layers of 12 heads over images; "images" is check-span of one such layer over images."""
 ABOUT_NETWORKS = """Facts of networks that are read as they run, and check-span of their layers for the 3x3 offsets,
-on 8 images: what the resident set grows by beside the weights. Wanted are 2048 MiB whatever the number of layers."""
+on 8 images: what the resident set grows by beside the weights. Wanted are 2048 MiB whatever the number of layers.
+glibc keeps freed blocks of up to 32 MiB; in the last row it returns them from 1 MiB on (`MALLOC_MMAP_THRESHOLD_`
+and `MALLOC_TRIM_THRESHOLD_`)."""
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
@@ -135,5 +140,8 @@ if __name__ == "__main__":
         print(json.dumps(measured_by(sys.argv[1], int(sys.argv[2]))))
     else:
         measured = [apart("spans", *case) for case in (QUICK if "--quick" in sys.argv else CASES)]
-        read = [apart("spans", *each) for each in ((("small", 16),) if "--quick" in sys.argv else READ)]
+        quick = "--quick" in sys.argv
+        read = [apart("spans", *each) for each in ([SMALL] if quick else READ)]
+        returned = apart("spans", *(SMALL if quick else LARGEST), **RETURNED)
+        read.append({**returned, "network": f"{returned['network']}, freed blocks returned"})
         print(f"{HEAD}\n\n{table(measured)}\n\n{ABOUT_NETWORKS}\n\n{table_of_networks(read)}")
