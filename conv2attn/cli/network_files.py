@@ -29,8 +29,7 @@ from conv2attn.files.reading_options import Reading
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks import attention_layers, conversion_of, convert
-from conv2attn.networks.conversion.network import no_convolution_text
-from conv2attn.networks.conversion.outcomes import SKIPPED
+from conv2attn.networks.conversion.outcomes import SKIPPED, no_convolution_text
 from conv2attn.report.progress import progress
 from conv2attn.suffixes import EXPORTS
 from conv2attn.verdicts import Verdict

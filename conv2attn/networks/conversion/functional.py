@@ -169,8 +169,10 @@ class CallRecorder(TorchFunctionMode):
         self.calls[owner, function] = FunctionalCall(owner, function, None, str(error))
 
 
-def record(network: nn.Module, example: Any) -> CallRecorder:
-    """Records one run on `example` of `network`, a network with attention in it, made to be thrown away.
+def record(network: nn.Module, example: Any) -> tuple[list[FunctionalCall], dict[str, str]]:
+    """The functional convolutions in one run on `example`, and by attention layer the class whose code reads its class.
+
+    The network has attention in it and is made to be thrown away.
 
     Raises:
         UnsupportedError: its code asks an attention layer for what only a convolution has (C2A108).
@@ -187,4 +189,4 @@ def record(network: nn.Module, example: Any) -> CallRecorder:
                 raise
             reason = f"{name}: the network's own code reads its {error.name}"
             raise UnsupportedError("C2A108", reason, "Leave that layer unconverted with skip.") from error
-    return recorder
+    return [*recorder.calls.values()], recorder.class_readers

@@ -12,36 +12,31 @@ from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, running
 from conv2attn.choices import EncodingName, StrideBy
-from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
+from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.conversion.computed_weights import class_name, current_convolution, describe
 from conv2attn.networks.conversion.deformed import attend_in_pairs
 from conv2attn.networks.conversion.functional import record
 from conv2attn.networks.conversion.outcomes import (
+    CHECKED,
     CONVERTED,
     SKIPPED,
-    SURE_ALPHA,
     UNSUPPORTED,
     Conversion,
     ConversionRow,
-    conversion_of,
     leak_warning,
     remember,
-    row_of_call,
-    unreadable_rows,
+    warnings_about,
 )
 from conv2attn.networks.conversion.patches import on_patches
-from conv2attn.networks.conversion.redirection import CHILD, redirect_calls
+from conv2attn.networks.conversion.redirection import CHILD, attend_in_calls
 from conv2attn.networks.conversion.replacement import Content, Settings, attend
 from conv2attn.networks.copies import copy_network, evaluating
-from conv2attn.networks.layers import attention_layers
-from conv2attn.theory.basis.basis import LIBRARY_READERS
 
 Input = Tensor | Sequence[Any] | Mapping[str, Any]
 Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 Network = TypeVar("Network", bound=nn.Module)
-CHECKED = "checked on the example input"
 
 
 class Options(TypedDict, total=False):
@@ -139,12 +134,6 @@ def convert(
     check_network(model, "model")
     example_input = None if example_input is None else as_inputs(model, example_input)
     unreadable = unreadable_rows(model)
-    if any(not row.name for row in unreadable):
-        raise UnsupportedError(
-            "C2A102",
-            f"{type(model).__name__} has quantised or compiled weights",
-            "Convert the network before it is quantised or compiled.",
-        )
     network = copy_network(model)
     if example_input is not None and any(map(is_lazy, network.parameters())):
         with evaluating(network), running(network, example_input), torch.no_grad():
@@ -153,29 +142,49 @@ def convert(
         network = on_patches(network, patch)
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
     selection, names = Selection.of(only, skip), module_names(network)
-    network, pair_rows, refused = attend_in_pairs(network, names, settings, selection, example_input)
+    network, pair_rows, pair_errors = attend_in_pairs(network, names, settings, selection, example_input)
     layer_rows, layer_errors = attend_in_layers(network, names, settings, selection)
-    rows, refused = pair_rows | layer_rows, refused | layer_errors
-    recorder = record(copy_network(network), example_input) if example_input is not None else None
-    call_names = {call: [*names[call.owner], call.name] for call in (recorder.calls.values() if recorder else ())}
+    rows, errors = pair_rows | layer_rows, pair_errors | layer_errors
+    calls, class_readers = record(copy_network(network), example_input) if example_input is not None else ([], {})
+    call_names = {call: [*names[call.owner], call.name] for call in calls}
     all_names = (*map(names.__getitem__, rows), *call_names.values())
     selection.check([name for each in all_names for name in each], "convolution")
-    converted_calls = [call for call, all_names in call_names.items() if selection.wants(*all_names)]
-    if "" in refused and not converted_calls:
-        raise refused[""]
-    if converted_calls:
-        redirect_calls(network, converted_calls, settings, [call for call in call_names if call not in converted_calls])
-    for name, caller in (recorder.class_readers if recorder else {}).items():
+    chosen = [call for call in calls if selection.wants(*call_names[call])]
+    if "" in errors and not chosen:
+        raise errors[""]
+    call_rows = attend_in_calls(network, calls, chosen, settings)
+    for name, caller in class_readers.items():
         reasons = filter(None, (rows[name].reason, f"{caller} asks for its class, which is no convolution's"))
         rows[name] = replace(rows[name], reason="; ".join(reasons))
-    owners = {call.owner for call in call_names}
+    owners = {call.owner for call in calls}
     own_rows = (row for name, row in rows.items() if name not in owners)
-    call_rows = (row_of_call(call, call in converted_calls, settings) for call in call_names)
-    functional_calls = CHECKED if recorder else "not looked for, without an example input"
-    remember(network, Conversion((*unreadable, *own_rows, *call_rows), functional_calls))
-    for warning in warnings_about(network, settings):
+    functional_calls = CHECKED if example_input is not None else "not looked for, without an example input"
+    conversion = Conversion((*unreadable, *own_rows, *call_rows), functional_calls)
+    remember(network, conversion)
+    for warning in warnings_about(network, conversion, trainable):
         warnings.warn(warning, stacklevel=3)  # above the decorator
     return network
+
+
+def unreadable_rows(network: nn.Module) -> list[ConversionRow]:
+    """Rows for convolutions with quantised weights or compiled by torch.jit, which cannot be converted.
+
+    Raises:
+        UnsupportedError: the network itself is one (C2A102).
+    """
+    rows, remedy = [], "Convert the network before it is quantised or compiled."
+    for name, module in network.named_modules():
+        kind, reason = type(module).__name__, ""
+        if isinstance(module, torch.jit.ScriptModule):
+            kind, reason = module.original_name, "is compiled by torch.jit"
+        elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
+            reason = "has quantised weights"
+        if reason and "Conv" in kind:
+            if not name:
+                raise UnsupportedError("C2A102", f"{type(module).__name__} has quantised or compiled weights", remedy)
+            text = str(UnsupportedError("C2A102", f"{name} ({kind}) {reason}", remedy))
+            rows.append(ConversionRow(name, kind, UNSUPPORTED, text))
+    return rows
 
 
 def attend_in_layers(
@@ -222,40 +231,3 @@ def module_names(network: nn.Module) -> dict[str, list[str]]:
         names.setdefault(module, []).append(name)
     names[network].append("(root)")
     return {each[0]: each for each in names.values()}
-
-
-def no_convolution_text(network: nn.Module) -> str:
-    """The text of the warning about a network without convertible convolutions; graph convolutions are mentioned."""
-    kinds = {
-        type(module).__name__
-        for module in network.modules()
-        if type(module).__module__.partition(".")[0] in LIBRARY_READERS
-    }
-    graphs = sorted(kind for kind in kinds if kind.endswith("Conv"))
-    if graphs:
-        reason = f"{type(network).__name__} has convolutions of graphs alone ({', '.join(graphs)})"
-        return f"{reason}, each of which as_basis(layer, graph) reads or refuses"
-    return f"{type(network).__name__} has no convolution"
-
-
-def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:
-    """The warnings about a converted network."""
-    layers, rows = attention_layers(network).values(), conversion_of(network).rows
-    if not layers and rows and all(row.outcome == UNSUPPORTED for row in rows):
-        found = f"no convolution of the {type(network).__name__} was converted: {rows[0].reason.rstrip('.')}"
-        yield Conv2AttnWarning("C2A109", found, "See conversion_of(network), which has the reason for each.")
-    if not layers and not rows:
-        yield Conv2AttnWarning(
-            "C2A109",
-            f"{no_convolution_text(network)}: this is a plain copy of it",
-            "Pass a model with convolutions, as layers or as calls of torch.nn.functional."
-            if conversion_of(network).functional_calls == CHECKED
-            else "Pass a model with convolutions, and example_input if it calls them as functions.",
-        )
-    trained = [layer.encoding.operators() for layer in layers if settings.trainable]
-    alphas = [alpha for heads in trained for alpha in heads.numbers().alphas]
-    if alphas and min(alphas) >= SURE_ALPHA:
-        reason = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
-        yield Conv2AttnWarning(
-            "C2A132", reason, "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then."
-        )

@@ -1,6 +1,7 @@
-"""The outcome for each convolution of a network: the rows that every conversion comes with."""
+"""The outcome for each convolution of a network: the rows that every conversion comes with, and what it warns of."""
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -8,13 +9,13 @@ import torch
 from torch import nn
 
 from conv2attn.arguments import check_network
-from conv2attn.errors import AlphaError, Conv2AttnWarning, UnsupportedError, UsageError
-from conv2attn.layers.theorem import STOCK
-from conv2attn.networks.conversion.functional import FunctionalCall
-from conv2attn.networks.conversion.replacement import Settings
+from conv2attn.errors import AlphaError, Conv2AttnWarning, UsageError
+from conv2attn.networks.layers import attention_layers
+from conv2attn.theory.basis.basis import LIBRARY_READERS
 from conv2attn.theory.bounds import leaked_mass
 
 CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
+CHECKED = "checked on the example input"
 SURE_ALPHA = 46
 CONVERSION_ATTRIBUTE = "_conv2attn_conversion"
 SAVE = "save_pretrained"
@@ -115,28 +116,38 @@ def leak_warning(alpha: float | str, axes: int) -> str:
     return str(AlphaError("C2A131", text, 'Pass alpha="auto" for exactly one-hot attention.'))
 
 
-def row_of_call(call: FunctionalCall, converted: bool, settings: Settings) -> ConversionRow:
-    """The row of a functional call."""
-    if not converted:
-        return ConversionRow(call.name, call.signature, SKIPPED, "on request")
-    if call.convolution is None:
-        return ConversionRow(call.name, call.signature, UNSUPPORTED, call.reason)
-    return ConversionRow(
-        call.name, call.signature, CONVERTED, leak_warning(settings.alpha, len(call.convolution.kernel_size))
-    )
+def no_convolution_text(network: nn.Module) -> str:
+    """The text of the warning about a network without convertible convolutions; graph convolutions are mentioned."""
+    kinds = {
+        type(module).__name__
+        for module in network.modules()
+        if type(module).__module__.partition(".")[0] in LIBRARY_READERS
+    }
+    graphs = sorted(kind for kind in kinds if kind.endswith("Conv"))
+    if graphs:
+        reason = f"{type(network).__name__} has convolutions of graphs alone ({', '.join(graphs)})"
+        return f"{reason}, each of which as_basis(layer, graph) reads or refuses"
+    return f"{type(network).__name__} has no convolution"
 
 
-def unreadable_rows(network: nn.Module) -> list[ConversionRow]:
-    """Rows for convolutions with quantised weights or compiled by torch.jit, which cannot be converted."""
-    rows = []
-    for name, module in network.named_modules():
-        kind, reason = type(module).__name__, ""
-        if isinstance(module, torch.jit.ScriptModule):
-            kind, reason = module.original_name, "is compiled by torch.jit"
-        elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
-            reason = "has quantised weights"
-        if reason and "Conv" in kind:
-            found = f"{name or 'the network'} ({kind}) {reason}"
-            text = str(UnsupportedError("C2A102", found, "Convert the network before it is quantised or compiled."))
-            rows.append(ConversionRow(name, kind, UNSUPPORTED, text))
-    return rows
+def warnings_about(network: nn.Module, conversion: Conversion, trainable: bool) -> Iterator[Conv2AttnWarning]:
+    """The warnings about a converted network, whose positions are to be trained if `trainable`."""
+    layers, rows = attention_layers(network).values(), conversion.rows
+    if not layers and rows and all(row.outcome == UNSUPPORTED for row in rows):
+        found = f"no convolution of the {type(network).__name__} was converted: {rows[0].reason.rstrip('.')}"
+        yield Conv2AttnWarning("C2A109", found, "See conversion_of(network), which has the reason for each.")
+    if not layers and not rows:
+        yield Conv2AttnWarning(
+            "C2A109",
+            f"{no_convolution_text(network)}: this is a plain copy of it",
+            "Pass a model with convolutions, as layers or as calls of torch.nn.functional."
+            if conversion.functional_calls == CHECKED
+            else "Pass a model with convolutions, and example_input if it calls them as functions.",
+        )
+    trained = [layer.encoding.operators() for layer in layers if trainable]
+    alphas = [alpha for heads in trained for alpha in heads.numbers().alphas]
+    if alphas and min(alphas) >= SURE_ALPHA:
+        reason = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
+        yield Conv2AttnWarning(
+            "C2A132", reason, "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then."
+        )

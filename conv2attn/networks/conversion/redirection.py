@@ -1,7 +1,7 @@
 """Functional convolutions turned into attention as they are called, with the weights of the call."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from conv2attn.errors import EngineError, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK, Convolution, attention_for
 from conv2attn.networks.conversion.functional import FUNCTIONS, FunctionalCall, convolution_of_call, geometry_of
+from conv2attn.networks.conversion.outcomes import CONVERTED, SKIPPED, UNSUPPORTED, ConversionRow, leak_warning
 from conv2attn.networks.conversion.replacement import Settings
 from conv2attn.theory.basis import Weights
 from conv2attn.torch_internals import function_mode_stack
@@ -157,21 +158,27 @@ class AttendedForward:
             return self.inner(*args, **kwargs)
 
 
-def redirect_calls(
-    network: nn.Module, calls: Iterable[FunctionalCall], settings: Settings, untouched: Iterable[FunctionalCall]
-) -> None:
-    """Makes the owners of `calls` compute these functional convolutions by attention; `untouched` calls stay."""
-    owners: dict[str, AttendingCalls] = {}
-    untouched_calls = [(call.owner, call.function) for call in untouched]
+def attend_in_calls(
+    network: nn.Module, calls: Sequence[FunctionalCall], chosen: Container[FunctionalCall], settings: Settings
+) -> list[ConversionRow]:
+    """Converts the chosen functional convolutions of `network`; returns a row for each of `calls`."""
+    untouched = [(call.owner, call.function) for call in calls if call not in chosen]
+    owners, rows = dict[str, AttendingCalls](), list[ConversionRow]()
     for call in calls:
-        if call.owner not in owners:
-            functions = [function for owner, function in untouched_calls if owner == call.owner]
-            owners[call.owner] = AttendingCalls(settings, functions)
-        if call.convolution is not None:
-            owners[call.owner].expect(call.convolution, call.name)
+        outcome, reason = SKIPPED, "on request"
+        if call in chosen:
+            if call.owner not in owners:
+                functions = [function for owner, function in untouched if owner == call.owner]
+                owners[call.owner] = AttendingCalls(settings, functions)
+            outcome, reason = UNSUPPORTED, call.reason
+            if call.convolution is not None:
+                owners[call.owner].expect(call.convolution, call.name)
+                outcome, reason = CONVERTED, leak_warning(settings.alpha, len(call.convolution.kernel_size))
+        rows.append(ConversionRow(call.name, call.signature, outcome, reason))
     redirect_owners(network, owners)
     if owners:
-        leave_alone(network.get_submodule(owner) for owner, _ in untouched_calls if owner not in owners)
+        leave_alone(network.get_submodule(owner) for owner, _ in untouched if owner not in owners)
+    return rows
 
 
 def redirect_owners(network: nn.Module, owners: Mapping[str, AttendingCalls]) -> None:
