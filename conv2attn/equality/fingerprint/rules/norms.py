@@ -20,8 +20,8 @@ def batch_norm(c: Call, image: Any, weight: Any, bias: Any, average: Any, varian
     shape = [-1] + [1] * (len(c.outs[0].shape) - 2)
     scale = inverse_root(c.field, add(c.field, c.operand(variance), c.operand(eps)))
     middle = c.operand(average)
-    if middle.mark is not None or scale.mark is not None:
-        raise Undecided("statistics that are not finite")
+    if middle.mark is not None:
+        raise Undecided("means that are not finite")
     centred = sub(c.field, c.operand(image), middle.laid(shape))
     return affine(c, mul(c.field, centred, scale.laid(shape)), weight, bias, shape)
 

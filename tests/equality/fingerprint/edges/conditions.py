@@ -193,3 +193,16 @@ def test_a_write_that_overlaps_what_is_read_is_undecided():
     found = identify(network, network, IMAGES)
     assert found.equal is None
     assert "a write that overlaps what is read" in found.reason
+
+
+@pytest.mark.parametrize(("infinite", "reason"), [(0, "means that are not finite"), (1, "not known to be positive")])
+def test_statistics_that_are_not_finite_are_undecided(infinite, reason):
+    statistics = [torch.zeros(3), torch.ones(3)]
+    statistics[infinite][1] = math.inf
+
+    def network(x):
+        return F.batch_norm(x, *statistics)
+
+    found = identify(network, network, IMAGES)
+    assert found.equal is None
+    assert reason in found.reason
