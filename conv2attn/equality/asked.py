@@ -1,4 +1,4 @@
-"""Checks of what `certify` is asked: networks, images, labels, ranges and modes, and images where none are passed."""
+"""What `certify` is asked, checked: its networks, the inputs on which they run, their classes, a range, and modes."""
 
 import dataclasses
 import math
@@ -11,38 +11,62 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import check_network, first_weight
-from conv2attn.equality.calls import MODES, call, copied
+from conv2attn.equality.calls import MODES
 from conv2attn.equality.failures import a_kind
 from conv2attn.equality.outputs import is_dense
 from conv2attn.errors import UsageError
-from conv2attn.layers.theorem import STOCK
-from conv2attn.networks.provenance import published_size
-from conv2attn.networks.specimens import Specimen, specimen_of, specimen_size, takes_ids
+from conv2attn.networks.specimens import Specimen, own_size, specimen_of, takes_ids, with_others
 
 MOST_NUMBERS = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+IDS = (torch.int32, torch.int64)
 SEED_RANGE = range(-(1 << 63), 1 << 64)  # what a generator of torch takes
 
 
-def check_arguments(original: Any, network: Any, images: Any, labels: Any, seed: Any) -> None:
-    """Checks that networks have numbers, and that seed, images and labels are of the right kind and shape.
+def specimens_asked(
+    original: Any,
+    network: Any,
+    *,
+    images: Any,
+    labels: Any,
+    described: str | None,
+    sizes: Sequence[Any],
+    input_range: float,
+    seed: Any,
+) -> list[Specimen]:
+    """The inputs on which two networks run: the images passed, if any, then one random input of each size.
 
+    Args:
+        labels: the classes of the first.
+        described: what to call the first in the report.
+        sizes: (channels, *sides), or None for the architecture's own.
     Raises:
-        UsageError: one of them is of another kind (C2A001, C2A006, C2A007).
+        UsageError: a network is none or has no numbers, or seed, images, labels or a size are of the wrong kind or
+            shape (C2A001, C2A006, C2A007); nothing says how large an image is (C2A005).
     """
     for which, side in (("original", original), ("network", network)):
         check_network(side, which)
         if any(tensor.is_meta for tensor in (*side.parameters(), *side.buffers())):
             raise UsageError("C2A006", f"{which} is on the meta device, without numbers", "Load its numbers first.")
+    like = first_weight(original)
     if type(seed) is not int or seed not in SEED_RANGE:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
-    if images is not None:
-        check_images(images, takes_ids(original))
-        check_batch(original, images)
+    specimens = [] if images is None else [given_specimen(original, images)]
+    check_labels(labels, 1 if images is None else len(images))
+    for size in sizes:
+        specimens.append(random_specimen(original, size, input_range, seed, torch.empty(0) if like is None else like))
+    return [dataclasses.replace(specimens[0], described=described or specimens[0].described), *specimens[1:]]
+
+
+def check_labels(labels: Any, count: int) -> None:
+    """Refuses labels that are no dense tensor of whole numbers, one for each of `count` images.
+
+    Raises:
+        UsageError: they are something else (C2A006, C2A007).
+    """
     if labels is not None and (not is_dense(labels) or labels.dtype not in WHOLE):
         kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
         raise UsageError("C2A006", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
-    count = 1 if images is None else len(images)
     if labels is not None and labels.shape != (count,):
         sentence = f"labels are {tuple(labels.shape)}, not one for each of {count} images"
         raise UsageError("C2A007", sentence, "Pass a class an image.")
@@ -76,46 +100,27 @@ def not_negative(value: Any, name: str) -> float:
     return number
 
 
-def check_batch(network: nn.Module, images: Tensor) -> None:
-    """Refuses one image without a batch, which torch's convolutions take: its channels would count as images.
+def given_specimen(original: nn.Module, images: Any) -> Specimen:
+    """The images passed, with what else the network must be called with.
 
     Raises:
-        UsageError: the first convolution has as many axes as this, and its channels (C2A007).
-    """
-    first = next((each for each in network.modules() if isinstance(each, STOCK)), None)
-    if first is None or images.ndim != first.weight.ndim - 1 or not len(images) == first.in_channels > 1:
-        return
-    network = copied(network, "first")
-    first = next(each for each in network.modules() if isinstance(each, STOCK))
-    axes = list[int]()
-    hook = first.register_forward_pre_hook(lambda _, arguments: axes.append(arguments[0].ndim))
-    with hook, suppress(Exception):  # an error of the network is named where it is run
-        call(network, images)
-    if images.ndim in axes[:1]:
-        sides = "x".join(map(str, images.shape))
-        raise UsageError("C2A007", f"images of {sides} are one image without a batch", "Pass images[None].")
-
-
-def check_images(images: Any, ids: bool) -> None:
-    """Refuses images that are no dense tensor of floating-point numbers, or ids of tokens, with a batch.
-
-    Raises:
-        UsageError: they are something else (C2A006, C2A007).
+        UsageError: they are no dense tensor of floating-point numbers, or ids of tokens, with a batch (C2A006, C2A007).
     """
     if not is_dense(images) or not images.numel():
         kind = "an empty, sparse, quantised or nested tensor" if isinstance(images, Tensor) else a_kind(images)
         sentence = f"images are {kind}, not a dense tensor with numbers in it"
         raise UsageError("C2A006", sentence, "Pass a tensor (batch, channels, *sides) of floating-point numbers.")
-    if not images.is_floating_point() and not (ids and images.dtype in (torch.int32, torch.int64)):
+    if not images.is_floating_point() and not (images.dtype in IDS and takes_ids(original)):
         sentence = f"images are {images.dtype}, and ranges are those of floating-point numbers"
         raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
     if not images.ndim:
         raise UsageError("C2A007", "images are a single number", "Pass (batch, channels, *sides).")
+    return with_others(original, images, f"{len(images)} given images")
 
 
-def random_specimen(original: nn.Module, input_size: Any, input_range: float, seed: int) -> Specimen:
-    """One seeded random input of the size given, or of the architecture's own."""
-    size = specimen_size(original) if input_size is None else input_size
+def random_specimen(original: nn.Module, input_size: Any, input_range: float, seed: int, like: Tensor) -> Specimen:
+    """One seeded random input of the size given, or of the architecture's own, with the dtype and device of `like`."""
+    size, whose = own_size(original) if input_size is None else (input_size, "")
     if size is None:
         sentence = "nothing says how large an image the networks take"
         raise UsageError("C2A005", sentence, "Pass --input-size, such as 3x224x224, or --inputs.")
@@ -125,10 +130,8 @@ def random_specimen(original: nn.Module, input_size: Any, input_range: float, se
     sides = "x".join(map(str, size))
     if math.prod(size) > MOST_NUMBERS:
         raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller --input-size.")
-    like = first_weight(original)
-    specimen = specimen_of(original, size, input_range, seed, torch.empty(0) if like is None else like)
+    specimen = specimen_of(original, size, input_range, seed, like)
     if not specimen.main.isfinite().all():
         sentence = f"an input range of {input_range:g} is beyond {specimen.main.dtype}"
         raise UsageError("C2A001", sentence, "Lower --input-range, or compute in a wider --dtype.")
-    whose = "" if input_size else published_size(original)
     return dataclasses.replace(specimen, described=specimen.described + whose)

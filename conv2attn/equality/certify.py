@@ -7,19 +7,15 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import is_size
-from conv2attn.equality.asked import check_arguments, check_modes, not_negative, random_specimen
-from conv2attn.equality.circumstances import machine
+from conv2attn.equality.asked import check_modes, not_negative, specimens_asked
+from conv2attn.equality.circumstances import circumstances_of
 from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.fingerprint.field import Progress
-from conv2attn.equality.results import Certificate, Finding, unsupported
+from conv2attn.equality.results import Certificate, unsupported
 from conv2attn.equality.several_sizes import at_all_sizes
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.networks.provenance import assumed_of_both
-from conv2attn.networks.specimens import with_others
-from conv2attn.torch_internals import COMPILED
 
 
 def certify(
@@ -76,28 +72,27 @@ def certify(
             raise UsageError("C2A004", "example_input stands beside images or input_size", "Pass one of them.")
         images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
     with uncompiled():
-        check_arguments(original, network, images, labels, seed)
         check_modes(also_modes)
         input_range = not_negative(input_range, "input_range")
-        if images is None:
-            specimen = random_specimen(original, input_size, input_range, seed)
-        else:
-            specimen = with_others(original, images, f"{len(images)} given images")
-        images, described = specimen.main, described or specimen.described
+        specimens = specimens_asked(
+            original,
+            network,
+            images=images,
+            labels=labels,
+            described=described,
+            sizes=[*([input_size] if images is None else []), *also_sizes],
+            input_range=input_range,
+            seed=seed,
+        )
+        images = specimens[0].main
         if torch.is_autocast_enabled(images.device.type):
             sentence = "autocast is on, under which layers compute in another dtype"
             raise UsageError("C2A004", sentence, "Cast the networks.")
-        read = assumed_of_both(original, network)
-        facts = {**machine(original, images), **dict(circumstances), **({"read as": read} if read else {})}
-        facts = dict(sorted(facts.items()))
-        if (unread := unreadable(original, network)) is not None:
-            return Certificate((), (unread,), circumstances=facts)
+        facts = circumstances_of(original, network, images, circumstances)
         try:
             options = input_range, also_modes, progress
-            compared = [Comparison(original, network, specimen, described, labels, *options)]
-            for size in also_sizes:
-                other = random_specimen(original, size, input_range, seed)
-                compared.append(Comparison(original, network, other, other.described, None, *options))
+            compared = [Comparison(original, network, specimens[0], labels, *options)]
+            compared += [Comparison(original, network, each, None, *options) for each in specimens[1:]]
             certificates = [each.certificate() for each in compared]
             certificate = at_all_sizes(certificates) if len(certificates) > 1 else certificates[0]
         except UnsupportedError as error:
@@ -123,18 +118,3 @@ def uncompiled() -> Iterator[None]:
     check("around")
     yield
     check("after")
-
-
-def unreadable(original: nn.Module, network: nn.Module) -> Finding | None:
-    """The finding on the first module that runs as compiled code or has no weights yet, if there is one."""
-    for side, which in ((original, "first"), (network, "second")):
-        for name, module in side.named_modules():
-            dynamo = type(module).__module__ == COMPILED
-            wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
-            if wrapped or vars(module).get("_compiled_call_impl") is not None:
-                sentence = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"
-                return unsupported("C2A106", f"{sentence}: pass it uncompiled")
-            if any(is_lazy(each) for each in module._parameters.values()):
-                sentence = f"{name or 'the network'} of the {which} has no weights before its first call"
-                return unsupported("C2A103", f"{sentence}: call it once")
-    return None

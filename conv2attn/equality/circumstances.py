@@ -13,13 +13,26 @@ from conv2attn.layers.attention import ENGINES
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.layers.attention.measured_arithmetic import arithmetics
 from conv2attn.layers.attention.probes import float32_precisions, indirect_convolution
+from conv2attn.networks.provenance import assumed_of
 from conv2attn.theory.bounds import worst
 
 version = cache(metadata.version)  # which reads a file each time
 
 
+def circumstances_of(
+    original: nn.Module, network: nn.Module, images: Tensor, further: Iterable[tuple[str, str]]
+) -> dict[str, str]:
+    """The circumstances of a certificate by name: those of the machine, `further` ones, and what reading assumed."""
+    facts = {**machine(original, images), **dict(further)}
+    first, second = assumed_of(original), assumed_of(network)
+    parts = [f"the {which} network is {each}" for which, each in (("first", first), ("second", second)) if each]
+    if parts:
+        facts["read as"] = first if first == second else f"of which {' and '.join(parts)}"
+    return dict(sorted(facts.items()))
+
+
 def machine(original: nn.Module, images: Tensor) -> dict[str, str]:
-    """The circumstances of a certificate: versions, device, dtypes, kernels."""
+    """The circumstances that the machine decides: versions, device, dtypes, arithmetic, kernels."""
     dtypes = sorted({p.dtype for p in original.parameters()}, key=str)
     return {
         "conv2attn": version("conv2attn"),
@@ -29,8 +42,8 @@ def machine(original: nn.Module, images: Tensor) -> dict[str, str]:
         "machine": platform.machine(),
         "device": device_name(images.device),
         "dtypes": ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes),
-        "kernels": kernels(images),
         "arithmetic": arithmetic(dtypes, images.device.type),
+        "kernels": kernels(images),
     }
 
 

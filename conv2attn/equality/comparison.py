@@ -7,6 +7,7 @@ from typing import Literal, final
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import first_weight
 from conv2attn.equality.exchanged import has_attention
@@ -35,11 +36,12 @@ from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.runs import Runs, run_both
 from conv2attn.equality.twins import Lockstep
 from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
-from conv2attn.errors import Conv2AttnError
+from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.conversion.computed_weights import describe
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, remembered
 from conv2attn.networks.specimens import Specimen
+from conv2attn.torch_internals import COMPILED
 from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = (
@@ -60,20 +62,21 @@ class Comparison:
         original: nn.Module,
         network: nn.Module,
         specimen: Specimen,
-        described: str,
         labels: Tensor | None,
         input_range: float,
         modes: Sequence[str] = (),
         progress: Progress | None = None,
     ):
-        self.networks, self.described = (original, network), described
+        self.networks, self.described = (original, network), specimen.described
         self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
         self.labels, self.input_range, self.progress = labels, input_range, progress
+        for network, which in zip(self.networks, ("first", "second"), strict=True):
+            check_readable(network, which)
         self.walk = Lockstep(original, network)
         self.refused: dict[str, tuple[str, Conv2AttnError]] = {}
         self.pairs = self.paired()
         twins = not self.walk.difference
-        self.runs: Runs = run_both(self.networks, self.pairs, self.inputs, described, twins=twins, modes=modes)
+        self.runs: Runs = run_both(self.networks, self.pairs, self.inputs, self.described, twins=twins, modes=modes)
 
     def paired(self) -> dict[str, list[LayerPair]]:
         """The pairs of layers that can be read, by the names of their modules or of the owners of functions."""
@@ -343,6 +346,24 @@ class Comparison:
         """What the networks were in while they were compared."""
         sizes = (tuple(self.images.shape[1:]),)
         return compared_state(self.networks, str(self.images.device), sizes, self.runs.gradients)
+
+
+def check_readable(network: nn.Module, which: str) -> None:
+    """Refuses a network of which a module runs as compiled code or has no weights yet.
+
+    Raises:
+        UnsupportedError: one does (C2A106), or has none (C2A103).
+    """
+    for name, module in network.named_modules():
+        of_which = f"{name or 'the network'} of the {which}"
+        dynamo = type(module).__module__ == COMPILED
+        wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
+        if wrapped or vars(module).get("_compiled_call_impl") is not None:
+            sentence = f"{of_which} runs as compiled code, which cannot be read: pass it uncompiled"
+            raise UnsupportedError("C2A106", sentence, "Compile it afterwards.")
+        if any(is_lazy(each) for each in module._parameters.values()):
+            sentence = f"{of_which} has no weights before its first call: call it once"
+            raise UnsupportedError("C2A103", sentence, "Call it on an input first.")
 
 
 def compared_state(

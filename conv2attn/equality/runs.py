@@ -5,18 +5,21 @@ looks itself up by its identity may not.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, final
 
 from torch import Tensor, nn
 
+from conv2attn.arguments import tensors_in
 from conv2attn.equality.calls import MODES, Returned, call, call_itself, copied, numbers_of
 from conv2attn.equality.differences import difference_in_words
 from conv2attn.equality.exchanged import Exchanged
 from conv2attn.equality.results import in_mode
 from conv2attn.equality.rows import LayerPair
 from conv2attn.errors import UsageError
+from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Inputs
 from conv2attn.torch_internals import tree_map_only
@@ -62,10 +65,12 @@ def run_both(
         twins: whether both are the same code, so that the copy which is run beside the second stands for both copies.
         modes: of gradients in which both run beside the usual ones.
     Raises:
-        UsageError: the first does not run (C2A009), or there is not enough memory (C2A202).
+        UsageError: the first does not run (C2A009) or takes one image without a batch (C2A007), or there is not enough
+            memory (C2A202).
         UnsupportedError: a copy is not the network (C2A106).
     """
     copies = copied(networks[0], "first"), copied(networks[1], "second")
+    check_batch(networks[0], images)
     called = [call_itself(network, images) for network in networks]
     ours, theirs = (
         call(copy_network(network), images) if isinstance(each, str) else each
@@ -103,6 +108,30 @@ def run_both(
     output = tree_map_only(Tensor, Tensor.detach, ours.output)
     theirs = replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output))
     return Runs(output, theirs, seen, itself, elsewhere, ("no gradients", *tried))
+
+
+def check_batch(network: nn.Module, inputs: Inputs) -> None:
+    """Refuses one image without a batch, which torch's convolutions take: its channels would count as images.
+
+    Args:
+        network: of which a copy was found to be the same; another copy runs.
+
+    Raises:
+        UsageError: the first convolution has as many axes as this, and its channels (C2A007).
+    """
+    images = tensors_in(inputs)[0]
+    first = next((each for each in network.modules() if isinstance(each, STOCK)), None)
+    if first is None or images.ndim != len(first.kernel_size) + 1 or not len(images) == first.in_channels > 1:
+        return
+    network = copy_network(network)
+    first = next(each for each in network.modules() if isinstance(each, STOCK))
+    axes = list[int]()
+    hook = first.register_forward_pre_hook(lambda _, arguments: axes.append(arguments[0].ndim))
+    with hook, suppress(Exception):  # an error of the network is named where it is run
+        call(network, inputs)
+    if images.ndim in axes[:1]:
+        sides = "x".join(map(str, images.shape))
+        raise UsageError("C2A007", f"images of {sides} are one image without a batch", "Pass images[None].")
 
 
 def difference_in_mode(

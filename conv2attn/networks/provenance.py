@@ -54,17 +54,6 @@ def assumed_of(network: nn.Module | None) -> str:
     return provenance.to_text() if provenance is not None and provenance.assumed else ""
 
 
-def assumed_of_both(original: nn.Module, network: nn.Module) -> str:
-    """Assumptions about the files of two networks as a clause, which says what of which; empty if there are none."""
-    first, second = assumed_of(original), assumed_of(network)
-    if first == second:
-        return first
-    parts = [
-        f"the {which} network is {assumed}" for which, assumed in (("first", first), ("second", second)) if assumed
-    ]
-    return f"of which {' and '.join(parts)}"
-
-
 def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
     """Channels and sides of the images of a network, as its file, its plan or its library says; None if none does."""
     provenance, plan = provenance_of(network), getattr(network, "plan", None)

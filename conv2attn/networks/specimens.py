@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.networks.provenance import input_size_of
+from conv2attn.networks.provenance import input_size_of, published_size
 
 IDS, WAVES, SPECTRA = "input_ids", "input_values", "input_features"
 """Main inputs that are no images, as transformers names them."""
@@ -61,15 +61,18 @@ def main_input(network: nn.Module) -> str:
 
 def specimen_size(network: nn.Module) -> tuple[int, ...] | None:
     """The shape of one input without its batch, as the file, the plan or the library of a network says; or None."""
+    return own_size(network)[0]
+
+
+def own_size(network: nn.Module) -> tuple[tuple[int, ...] | None, str]:
+    """The shape of one input without its batch, if known, and the clause on its source; see `published_size`."""
     if size := input_size_of(network):
-        return size
+        return size, published_size(network)
     config, name = getattr(network, "config", None), main_input(network)
     if name == IDS:
         dummy = example_of(network).get(IDS)
-        return tuple(dummy.shape[1:]) if isinstance(dummy, Tensor) else None
-    if name in (WAVES, SPECTRA):
-        return shape_of_sound(config)
-    return None
+        return (tuple(dummy.shape[1:]) if isinstance(dummy, Tensor) else None), ""
+    return (shape_of_sound(config) if name in (WAVES, SPECTRA) else None), ""
 
 
 def example_of(network: nn.Module) -> dict[str, Any]:

@@ -200,7 +200,11 @@ def test_a_spectral_norm_in_training_mode_is_no_map(old):
     norm = nn.utils.spectral_norm if old else nn.utils.parametrizations.spectral_norm
     original = norm(convolution()).train()
     converted = conv2attn.convert(original)
-    assert certify(original, converted, input_size=(3, 9, 8)).verdict is Verdict.UNSUPPORTED
+    before = {name: each.clone() for name, each in original.state_dict().items()}
+    for inputs in ({"input_size": (3, 9, 8)}, {"images": torch.rand(2, 3, 9, 8)}):
+        assert certify(original, converted, **inputs).verdict is Verdict.UNSUPPORTED
+    after = original.state_dict()  # reading the weight of such a layer changes its norm
+    assert all(torch.equal(after[name], each) for name, each in before.items())
 
 
 def test_the_users_layers_are_not_run_on_probes_with_their_hooks_on():
