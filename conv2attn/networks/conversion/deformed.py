@@ -4,14 +4,14 @@ A module of two layers whose forward is `deform(x, offset(x))` is one attention 
 forward is read: not one with a mask, with offsets of another input, or with a layer between.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Selection, argument, call_network, foreign_code, running
+from conv2attn.arguments import argument, call_network, foreign_code, running
 from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import deformable_as_attention
@@ -64,15 +64,19 @@ class Observed:
         self.tensors += [(output, output._version)] if isinstance(output, Tensor) else []
 
 
-def deformable_modules(network: nn.Module) -> dict[str, nn.Module]:
-    """By name the modules that are a pair, and the deformable convolutions that are in none."""
+Pair = tuple[nn.Conv2d, nn.Module]
+"""A layer of offsets and the deformable convolution that it moves."""
+
+
+def pairs_in(network: nn.Module) -> dict[str, Pair | None]:
+    """The pairs by the names of their modules, and, as None, the deformable convolutions that are in none."""
     modules = dict(network.named_modules())
-    pairs = {name: module for name, module in modules.items() if pair_in(module) is not None}
-    paired = {part for module in pairs.values() for part in module.children()}
-    return pairs | {name: each for name, each in modules.items() if is_deformable(each) and each not in paired}
+    pairs = {name: pair for name, module in modules.items() if (pair := pair_of(module)) is not None}
+    paired = {part for pair in pairs.values() for part in pair}
+    return pairs | {name: None for name, each in modules.items() if is_deformable(each) and each not in paired}
 
 
-def pair_in(owner: nn.Module) -> tuple[nn.Conv2d, nn.Module] | None:
+def pair_of(owner: nn.Module) -> Pair | None:
     """The layer of offsets and the deformable convolution, if `owner` has these two layers and nothing else."""
     children = [*owner.children()]
     deformed = [each for each in children if is_deformable(each)]
@@ -81,24 +85,25 @@ def pair_in(owner: nn.Module) -> tuple[nn.Conv2d, nn.Module] | None:
     return (moving[0], deformed[0]) if alone and len(deformed) == len(moving) == 1 else None
 
 
-def observe(network: nn.Module, example_input: Any) -> dict[str, Observed]:
+def observe(network: nn.Module, pairs: Mapping[str, Pair | None], example_input: Any) -> dict[str, Observed]:
     """What a run of a copy of `network` on the example shows of each pair, by the name of its owner."""
-    copied = copy_network(network).eval()
-    observed, hooks = dict[str, Observed](), []
-    for name, owner in deformable_modules(copied).items():
-        if (pair := pair_in(owner)) is not None:
-            observed[name] = run = Observed()
-            hooks.append(owner.register_forward_pre_hook(run.begins, with_kwargs=True))
-            hooks.append(pair[0].register_forward_hook(run.moves, with_kwargs=True))
-            hooks.append(pair[1].register_forward_hook(run.samples, with_kwargs=True))
-            hooks.append(owner.register_forward_hook(run.ends, with_kwargs=True))
+    copied, observed = copy_network(network).eval(), dict[str, Observed]()
+    names = {module: name for name, module in network.named_modules()}
+    for name, pair in pairs.items():
+        if pair is not None:
+            owner, observed[name] = copied.get_submodule(name), (run := Observed())
+            offsets, deformed = (copied.get_submodule(names[part]) for part in pair)
+            owner.register_forward_pre_hook(run.begins, with_kwargs=True)
+            offsets.register_forward_hook(run.moves, with_kwargs=True)
+            deformed.register_forward_hook(run.samples, with_kwargs=True)
+            owner.register_forward_hook(run.ends, with_kwargs=True)
     with running(copied, example_input), torch.no_grad():
         call_network(copied, example_input)
     return observed
 
 
 def attention_of_pair(
-    owner: nn.Module, shared: bool, settings: Settings, observed: Observed | None
+    owner: nn.Module, pair: Pair | None, shared: bool, settings: Settings, observed: Observed | None
 ) -> MultiHeadSelfAttention:
     """The attention layer that computes what `owner` does.
 
@@ -107,7 +112,6 @@ def attention_of_pair(
             (C2A101); the settings are not those of moving heads, or the layers have code of their own (C2A106).
         UsageError: alpha is not positive and finite (C2A130).
     """
-    pair = pair_in(owner)
     if (reason := why_no_pair(owner, pair, shared, settings, observed)) or pair is None:
         remedy = "See deformable_as_attention, which takes the layer of offsets and the convolution that it moves."
         raise UnsupportedError("C2A101", reason, remedy)
@@ -133,9 +137,7 @@ def attention_of_pair(
     return layer.train(owner.training)
 
 
-def why_no_pair(
-    owner: nn.Module, pair: tuple[nn.Conv2d, nn.Module] | None, shared: bool, settings: Settings, run: Observed | None
-) -> str:
+def why_no_pair(owner: nn.Module, pair: Pair | None, shared: bool, settings: Settings, run: Observed | None) -> str:
     """The reason why `owner` does not become one attention layer; empty where a run showed that it can."""
     if replace(settings, alpha="auto", trainable=False) != Settings():
         return "heads that move with the content take alpha and trainable, and no other settings"
@@ -150,38 +152,30 @@ def why_no_pair(
     return "" if run.is_whole else f"offsets are not whole pixels on the example input: {BETWEEN}"
 
 
-def replaced(network: nn.Module, names: Sequence[str], layer: nn.Module) -> nn.Module:
-    """`network` with `layer` under these names; the layer itself where the network has one of them."""
-    if "(root)" in names:
-        return layer
-    for name in names:
-        parent, _, child = name.rpartition(".")
-        network.get_submodule(parent)._modules[child] = layer
-    return network
-
-
 def attend_in_pairs(
     network: nn.Module,
     names: Mapping[str, Sequence[str]],
+    chosen: Container[str],
     settings: Settings,
-    selection: Selection,
     example_input: Any = None,
 ) -> tuple[nn.Module, dict[str, ConversionRow], dict[str, Conv2AttnError]]:
-    """Converts the pairs; returns the network, which is another where it was a pair, rows and errors by name."""
+    """Converts the chosen pairs; returns the network, which is another where it was a pair, rows and errors by name."""
     rows, errors = dict[str, ConversionRow](), dict[str, Conv2AttnError]()
-    modules = deformable_modules(network)
-    observed = observe(network, example_input) if modules and example_input is not None else {}
-    for name, owner in modules.items():
-        signature, outcome, reason = "DeformConv2d", SKIPPED, "on request"
-        if selection.wants(*names[name]):
+    pairs = pairs_in(network)
+    observed = observe(network, pairs, example_input) if pairs and example_input is not None else {}
+    for name, pair in pairs.items():
+        outcome, reason = SKIPPED, "on request"
+        if name in chosen:
             try:
                 inside = [all_names for each, all_names in names.items() if each.rpartition(".")[0] == name and each]
                 shared = any(len(all_names) > len({*names[name]} - {"(root)"}) for all_names in inside)
-                layer = attention_of_pair(owner, shared, settings, observed.get(name))
+                layer = attention_of_pair(network.get_submodule(name), pair, shared, settings, observed.get(name))
                 layer.name = name or "attention"
-                network = replaced(network, names[name], layer)
+                for parent, _, child in (each.rpartition(".") for each in names[name] if name):
+                    network.get_submodule(parent)._modules[child] = layer
+                network = network if name else layer
                 outcome, reason = CONVERTED, f"equal where offsets are whole pixels, as on the example input; {BETWEEN}"
             except UnsupportedError as error:
                 errors[name], outcome, reason = error, UNSUPPORTED, str(error)
-        rows[name] = ConversionRow(name, signature, outcome, reason)
+        rows[name] = ConversionRow(name, "DeformConv2d", outcome, reason)
     return network, rows, errors

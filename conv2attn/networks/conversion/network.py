@@ -1,7 +1,7 @@
 """Theorem 1 over a whole network: a copy in which every convolution is a multi-head self-attention."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
@@ -142,17 +142,18 @@ def convert(
         network = on_patches(network, patch)
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
     selection, names = Selection.of(only, skip), module_names(network)
-    network, pair_rows, pair_errors = attend_in_pairs(network, names, settings, selection, example_input)
-    layer_rows, layer_errors = attend_in_layers(network, names, settings, selection)
+    chosen = {name for name, all_names in names.items() if selection.wants(*all_names)}
+    network, pair_rows, pair_errors = attend_in_pairs(network, names, chosen, settings, example_input)
+    layer_rows, layer_errors = attend_in_layers(network, chosen, settings)
     rows, errors = pair_rows | layer_rows, pair_errors | layer_errors
     calls, class_readers = record(copy_network(network), example_input) if example_input is not None else ([], {})
     call_names = {call: [*names[call.owner], call.name] for call in calls}
     all_names = (*map(names.__getitem__, rows), *call_names.values())
     selection.check([name for each in all_names for name in each], "convolution")
-    chosen = [call for call in calls if selection.wants(*call_names[call])]
-    if "" in errors and not chosen:
+    chosen_calls = [call for call in calls if selection.wants(*call_names[call])]
+    if "" in errors and not chosen_calls:
         raise errors[""]
-    call_rows = attend_in_calls(network, calls, chosen, settings)
+    call_rows = attend_in_calls(network, calls, chosen_calls, settings)
     for name, caller in class_readers.items():
         reasons = filter(None, (rows[name].reason, f"{caller} asks for its class, which is no convolution's"))
         rows[name] = replace(rows[name], reason="; ".join(reasons))
@@ -188,9 +189,9 @@ def unreadable_rows(network: nn.Module) -> list[ConversionRow]:
 
 
 def attend_in_layers(
-    network: nn.Module, names: Mapping[str, Sequence[str]], settings: Settings, selection: Selection
+    network: nn.Module, chosen: Container[str], settings: Settings
 ) -> tuple[dict[str, ConversionRow], dict[str, Conv2AttnError]]:
-    """Converts the convolution layers of `network`; returns a row for each, and the errors of the unsupported ones.
+    """Converts the chosen layers of `network`; returns a row for each convolution, and the errors of unsupported ones.
 
     Raises:
         UsageError: an argument is out of range; the message begins with the name of the layer.
@@ -199,7 +200,7 @@ def attend_in_layers(
     for name, module in [*network.named_modules()]:
         if not isinstance(module, STOCK) or CHILD in module._modules:
             continue
-        if not selection.wants(*names[name]):
+        if name not in chosen:
             rows[name] = ConversionRow(name, describe(module), SKIPPED, "on request")
             continue
         signature = class_name(module)
