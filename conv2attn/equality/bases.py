@@ -17,7 +17,7 @@ from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.layers.attention.measured_arithmetic import thread_flushes
 from conv2attn.layers.attention.recipe import score_dtype
 from conv2attn.layers.theorem import Convolution
-from conv2attn.networks.conversion.computed_weights import current_convolution, evaluated_weight
+from conv2attn.networks.conversion.computed_weights import current_convolution, evaluated_weight, weight_changes
 from conv2attn.theory.basis import (
     Basis,
     EnumeratedSoftmax,
@@ -205,9 +205,10 @@ def comparable_basis(layer: Any, weights: Weights | None = None) -> Basis:
     Heads with full covariances that are one-hot as computed are shifts.
 
     Raises:
-        UnsupportedError: it is neither, or its code was replaced (C2A101, C2A105, C2A106), or a centre is not finite
-            (C2A408).
+        UnsupportedError: it is neither, or its code was replaced, or its weight changes at each call (C2A101, C2A105,
+            C2A106), or a centre is not finite (C2A408).
     """
+    check_weight(layer)
     with current_convolution(layer) as convolution:
         return comparable_basis(convolution)
 
@@ -220,6 +221,7 @@ def _(convolution: Convolution, weights: Weights | None = None) -> Basis:
 
 @comparable_basis.register
 def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
+    check_weight(layer)
     missing = weights is None and all(getattr(layer, name, None) is None for name in ("weight", "value", "output"))
     if reason := monkeypatch_of(layer) or "weight is missing" * missing:
         raise UnsupportedError(
@@ -256,6 +258,17 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
     basis = Basis(operators, without_identities(used), layer.image_padding, layer.sites)
     hard = covariant and not not_one_hot(operators, basis)
     return replace(basis, operators=Shift(offsets(operators))) if hard else basis
+
+
+def check_weight(layer: nn.Module) -> None:
+    """Refuses a layer whose weight changes at each call.
+
+    Raises:
+        UnsupportedError: it does (C2A106).
+    """
+    if weight_changes(layer):
+        why = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
+        raise UnsupportedError("C2A106", why, "Call eval() on both networks first.")
 
 
 @singledispatch

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import first_weight
+from conv2attn.equality.bases import comparable_basis
 from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint.field import Progress
-from conv2attn.equality.layers import function_layers, read_layer
+from conv2attn.equality.layers import Layer, function_layers
 from conv2attn.equality.lint import question_about_layers
 from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, first_of, judge_numbers
 from conv2attn.equality.one_formula import one_formula
@@ -84,8 +85,9 @@ class Comparison:
         pairs = dict[str, list[LayerPair]]()
         for name, mine, other in self.walk.layers:
             try:
-                pair = LayerPair(read_layer(name, mine), read_layer(name, other), skipped=name in skipped)
-                pairs[name] = [pair]
+                first = Layer(name, mine, comparable_basis(mine))
+                second = Layer(name, other, comparable_basis(other))
+                pairs[name] = [LayerPair(first, second, skipped=name in skipped)]
             except Conv2AttnError as error:
                 signature = describe(mine) if isinstance(mine, STOCK) else type(mine).__name__
                 self.refused[name or ROOT] = signature, error

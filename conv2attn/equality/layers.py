@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.bases import comparable_basis
-from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK, Convolution
-from conv2attn.networks.conversion.computed_weights import reparametrisations, weight_changes
+from conv2attn.networks.conversion.computed_weights import reparametrisations
 from conv2attn.networks.conversion.redirection import AttendingCalls
 from conv2attn.theory.basis import Basis, Padding, Weights, isotropic
 
@@ -53,18 +52,6 @@ def softened_module(layer: nn.Module | None) -> nn.Module | None:
     module.__setstate__(dict(vars(layer)))
     module.engine = "separable" if isotropic(module.operators()) is not None else "auto"
     return module
-
-
-def read_layer(name: str, module: nn.Module) -> Layer:
-    """A layer of a network as a value.
-
-    Raises:
-        UnsupportedError: it cannot be read, or its weight changes at each call (C2A106).
-    """
-    if weight_changes(module):
-        why = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
-        raise UnsupportedError("C2A106", why, "Call eval() on both networks first.")
-    return Layer(name, module, comparable_basis(module))
 
 
 def own(layer: nn.Module, *arguments: Any, **keywords: Any) -> Tensor:
