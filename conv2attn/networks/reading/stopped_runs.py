@@ -1,8 +1,8 @@
 """Runs of a network that end behind the last attention that is wanted: the rest would cost time and memory.
 
 A network may catch what ends a run, and go on: then the run is whole, and nothing that comes is passed on. Attributes
-that the rest of a run would have reset are put back. Networks with hooks of the caller run as a whole, since hooks may
-come in pairs; so do those that write into their tensors, and compiled code.
+and settings of torch that the rest of a run would have reset are put back. Networks with hooks of the caller run as a
+whole, since hooks may come in pairs; so do those that write into their tensors, and compiled code.
 """
 
 import threading
@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -18,6 +19,25 @@ from torch import Tensor, nn
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
 CONTAINERS = (dict, OrderedDict, list, set)
+SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_default_device, torch.set_default_device),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    *((partial(torch.is_autocast_enabled, on), partial(torch.set_autocast_enabled, on)) for on in ("cpu", "cuda")),
+    *((partial(torch.get_autocast_dtype, on), partial(torch.set_autocast_dtype, on)) for on in ("cpu", "cuda")),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+)
+"""Settings of torch for the whole process that a forward may change: what reads each, and what sets it.
+
+Gradients are not among them: `Watch.run` puts their mode back.
+"""
 
 
 @final
@@ -55,7 +75,7 @@ def run_until(
             ended = True
             raise Enough
 
-    with attributes_kept(network, lambda: ended), suppress(Enough):
+    with attributes_kept(network, lambda: ended), settings_kept(lambda: ended), suppress(Enough):
         run(Watch(network, see_until))
 
 
@@ -74,3 +94,21 @@ def attributes_kept(network: nn.Module, ended: Callable[[], bool]) -> Iterator[N
     for container, content in contents:
         container.clear()
         container.extend(content) if isinstance(container, list) else container.update(content)
+
+
+@contextmanager
+def settings_kept(ended: Callable[[], bool]) -> Iterator[None]:
+    """Puts back the settings of torch that have changed, if the run was `ended`."""
+    before = [setting(read) for read, _ in SETTINGS]
+    yield
+    for (read, put), value in zip(SETTINGS, before, strict=True):
+        if ended() and value is not None and setting(read) != value:
+            put(value)
+
+
+def setting(read: Callable[[], Any]) -> Any:
+    """A setting; None of the matmul precision where the caller has set that of one backend, and torch names none."""
+    try:
+        return read()
+    except RuntimeError:
+        return None

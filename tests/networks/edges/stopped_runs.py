@@ -17,6 +17,18 @@ WATCH = resolve_name(f"{READING}.watch.Watch")
 PASS = resolve_name(f"{READING}.phase.ReadingPass")
 RUN_UNTIL = resolve_name(f"{READING}.stopped_runs.run_until")
 LAYERS, IMAGES = 3, torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+SET = {
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype, torch.float64),
+    "default device": (lambda: str(torch.get_default_device()), torch.set_default_device, "cpu:0"),
+    "threads": (torch.get_num_threads, torch.set_num_threads, 3),
+    "precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"),
+    "deterministic": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 1),
+    "anomaly": (torch.is_anomaly_enabled, torch.set_anomaly_enabled, True),
+    "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, False),
+    "autocast": (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on), True),
+    "flash": (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, False),
+}
+"""Settings of torch that a network may change while it runs: what reads and what sets each, and another value."""
 RAN = Counter()
 """How often each block ran in float32, as the network of the caller does."""
 
@@ -65,6 +77,10 @@ class Network(nn.Module):
         if self.kind == "keeps inside":
             tokens = tokens + len(self.inside[0])
         self.running, turned = True, bool(self.inside[0])
+        if self.kind in SET:
+            now, put, value = SET[self.kind]
+            before = now()
+            put(value)
         for block in self.blocks:
             block.turned = turned
             self.kept.append(len(tokens))
@@ -77,6 +93,8 @@ class Network(nn.Module):
         self.inside[0].clear()
         self.kept.clear()
         self.running = False
+        if self.kind in SET:
+            put(before)
         return tokens.mean(1)
 
 
@@ -169,6 +187,51 @@ def test_what_is_left_in_tensors_is_noticed(monkeypatch):
     """Attention does not tell: no block reads what is written."""
     monkeypatch.setattr(f"{READING}.phase.versions", lambda network: [])
     assert float(read("writes", monkeypatch)[1].total)
+
+
+@pytest.fixture
+def settings():
+    """The settings of torch before the test, which are put back."""
+    before = {kind: now() for kind, (now, _, _) in SET.items()}
+    yield before
+    for kind, value in before.items():
+        SET[kind][1](value)
+    torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("kind", SET)
+def test_settings_of_torch_that_a_network_resets_are_put_back(kind, monkeypatch, settings):
+    ours, _ = read(kind, monkeypatch)
+    assert {kind: now() for kind, (now, _, _) in SET.items()} == settings
+    assert alike(ours, read(kind, monkeypatch, whole)[0])
+
+
+@pytest.mark.parametrize("kind", SET.keys() - {"gradients"})
+def test_a_setting_of_torch_that_is_left_is_noticed(kind, monkeypatch, settings):
+    monkeypatch.setattr(f"{READING}.stopped_runs.SETTINGS", ())
+    read(kind, monkeypatch)
+    assert SET[kind][0]() != settings[kind]
+
+
+def test_a_setting_of_torch_that_a_whole_run_leaves_stays(monkeypatch, settings):
+    monkeypatch.setattr(f"{READING}.phase.may_end", lambda network: False)
+    monkeypatch.setattr(f"{READING}.stopped_runs.may_end", lambda network: False)
+    asked = network("")
+    asked.register_forward_hook(lambda *_: torch.set_default_dtype(torch.float64))
+    list(reads_of(asked, IMAGES))
+    assert torch.get_default_dtype() == torch.float64
+
+
+def test_settings_are_read_where_precision_is_that_of_one_backend(monkeypatch):
+    """Torch then refuses to name one precision."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        with pytest.raises(RuntimeError, match="precision"):
+            torch.get_float32_matmul_precision()
+        assert len(read("", monkeypatch)[0]) == LAYERS
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 def ran(monkeypatch, run_until=None):
