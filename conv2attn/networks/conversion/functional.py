@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -113,22 +114,17 @@ class CallRecorder(TorchFunctionMode):
         self.class_readers: dict[str, str] = {}
         for module in self.names:
             if not isinstance(module, torch.jit.ScriptModule):
-                self.record_running(module)
+                vars(module)["forward"] = partial(self.run, module, module.forward)
+            if isinstance(module, MultiHeadSelfAttention):
+                module.__class__ = type(type(module).__name__, (type(module),), {"__class__": property(self.class_of)})
 
-    def record_running(self, module: nn.Module) -> None:
-        """Replaces the forward of `module` by one that keeps `running` up to date."""
-        forward = module.forward
-
-        def recorded_forward(*args: Any, **kwargs: Any) -> Any:
-            self.running.append(module)
-            try:
-                return forward(*args, **kwargs)
-            finally:
-                self.running.pop()
-
-        vars(module)["forward"] = recorded_forward
-        if isinstance(module, MultiHeadSelfAttention):
-            module.__class__ = type(type(module).__name__, (type(module),), {"__class__": property(self.class_of)})
+    def run(self, module: nn.Module, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Calls the `forward` of `module`, which is the last of `running` meanwhile."""
+        self.running.append(module)
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self.running.pop()
 
     def class_of(self, layer: nn.Module) -> type:
         """The class of a layer; records the module whose code reads it."""

@@ -111,3 +111,18 @@ def test_kernels_are_measured_on_their_device_under_another_default_one():
     spread_of_kernels.cache_clear()
     with torch.device("meta"):
         assert spread_of_kernels(torch.float32, "cpu", (True,)) == measured
+
+
+def test_a_forward_may_call_its_arguments_as_the_recorder_does():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(image_of(3, 3, 2, 2, seed=3))
+
+        def forward(self, module, forward):
+            return F.conv2d(module, self.weight) + forward.sum()
+
+    model, images = whole(Named()), {"module": IMAGE, "forward": IMAGE}
+    network = convert(model, example_input=images)
+    assert [row.outcome for row in conversion_of(network).rows] == ["converted"]
+    assert torch.equal(network(**images), model(**images))
