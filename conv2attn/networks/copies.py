@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer
 
 HOOKS_OF_GRAPHS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
@@ -36,6 +37,7 @@ def copy_network(network: nn.Module) -> Any:
     attributes = (value for module in network.modules() for value in vars(module).values())
     computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
     detached = {id(tensor): tensor.detach().clone() for tensor in computed}
+    detached |= {id(each): unmade(each) for each in network.buffers() if isinstance(each, UninitializedBuffer)}
     memo: dict[int, Any] = dict(detached)
     copied = copy.deepcopy(network, memo)
     for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
@@ -54,6 +56,13 @@ def copy_network(network: nn.Module) -> Any:
     for module, empty in emptied.items():
         vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
     return copy.deepcopy(network, memo)
+
+
+def unmade(buffer: UninitializedBuffer) -> UninitializedBuffer:
+    """Another buffer that a lazy module makes as it first runs: torch copies none."""
+    made: Any = UninitializedBuffer
+    copied: UninitializedBuffer = made(buffer.requires_grad, buffer.device, buffer.dtype)
+    return copied
 
 
 def move_network(network: nn.Module, device: torch.device, *, double: bool = False) -> nn.Module:

@@ -101,8 +101,7 @@ def own_read(name: str, layer: Any, tokens: Tokens | None = None) -> Read:
     """The record of a layer or an array; layers of this project have weights."""
     if not isinstance(layer, MultiHeadSelfAttention):
         return Read(name, layer, tokens)
-    bias = None if layer.bias is None else layer.bias.detach().cpu().double()
-    return Read(name, layer, tokens, (layer.weights.dense().detach().cpu().double(), bias))
+    return Read.of_layer(name, layer, layer, tokens)
 
 
 def read_positions(name: str, positions: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:

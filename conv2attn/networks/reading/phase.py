@@ -253,13 +253,11 @@ class ReadingPass:
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
         """The record of a layer of this project: its grid and its weights are its own."""
         layer, sides = self.layers[name], tuple(self.own[name])
-        bias = None if layer.bias is None else layer.bias.detach().cpu().double()
-        weights = (layer.weights.dense().detach().cpu().double(), bias)
         if not layer.has_content:
-            return Read(name, layer, Tokens(sides), weights)
+            return Read.of_layer(name, layer, layer, Tokens(sides))
         moved = torch.cat(centers[name]) if name in centers else None
         tokens = Tokens(layer.image_padding.sides(sides), sites=layer.basis().sites)
-        return Read(name, captured[name], tokens, weights, centers=moved)
+        return Read.of_layer(name, layer, captured[name], tokens, moved)
 
 
 ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"

@@ -9,8 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from conv2attn.arguments import Patterns, Selection
+from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.positions.position_rules import Unread
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
+
+GIVEN = "each call of it gives the weights, which are not read"
 
 
 @final
@@ -59,6 +62,21 @@ class Read:
     unplaced: str = ""
     centers: Tensor | None = None
     reordered: bool = False
+
+    @staticmethod
+    def of_layer(
+        name: str,
+        layer: MultiHeadSelfAttention,
+        attention: Any,
+        tokens: Tokens | None,
+        centers: Tensor | None = None,
+    ) -> "Read":
+        """The record of a layer of this project, whose weights are its own; none where each call gives them."""
+        if layer.weights.numbers == 0:
+            return Read(name, attention, tokens, notes=(GIVEN,), centers=centers)
+        bias = None if layer.bias is None else layer.bias.detach().cpu().double()
+        weights = (layer.weights.dense().detach().cpu().double(), bias)
+        return Read(name, attention, tokens, weights, centers=centers)
 
     @property
     def unread(self) -> str:

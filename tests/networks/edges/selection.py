@@ -66,7 +66,7 @@ def test_a_shared_module_goes_by_all_its_names_and_a_single_one_can_be_skipped()
 
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 def test_lazy_layers_are_converted_with_the_weights_that_they_draw_next():
-    model = nn.Sequential(nn.LazyConv2d(3, 3), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 1))
+    model = nn.Sequential(nn.LazyConv2d(3, 3), nn.LazyBatchNorm2d(), nn.Conv2d(3, 2, 1))
     rows = conversion_of(convert(model)).rows
     assert [row.outcome for row in rows] == ["unsupported", "converted"]
     before = torch.get_rng_state()
@@ -77,6 +77,7 @@ def test_lazy_layers_are_converted_with_the_weights_that_they_draw_next():
     assert int(converted[1].num_batches_tracked) == 0
     assert isinstance(model[0], nn.LazyConv2d)
     assert model[0].has_uninitialized_params()
+    assert model[1].has_uninitialized_params()
     model.eval()(IMAGE)
     assert torch.equal(model[0].weight, converted[0].weight)
     assert_equal(whole(model), convert(model), IMAGE)

@@ -102,3 +102,24 @@ def test_attention_beside_layers_of_our_own_is_seen_whatever_its_class_is_called
         check_span(network, example_input=image, only=[only, "1"])
     with pytest.raises(UsageError, match="C2A501 every layer that attends is skipped"):
         check_span(network, example_input=image, only=only, skip=["0", "2"])
+
+
+class Called(nn.Module):
+    """A convolution by a call of a function, whose weight the attention in its place takes at each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(2, 3, 3, 3))
+
+    def forward(self, x):
+        return nn.functional.conv2d(x, self.kernel, padding=1)
+
+
+@pytest.mark.parametrize("asked", [{"grid": (5, 6)}, {"example_input": torch.zeros(2, 3, 5, 6)}])
+def test_attention_that_takes_its_weights_at_each_call_is_read_without_them(asked):
+    network = conv2attn.convert(Called(), (3, 5, 6))
+    report = check_span(network, **asked)
+    assert (report.verdict, len(report.rows)) == (Verdict.HOLDS, 1)
+    assert "each call of it gives the weights" in report.to_text()
+    (layer,) = conv2attn.heads(network, **asked).layers
+    assert (len(layer.heads), layer.convolutions) == (9, ())
