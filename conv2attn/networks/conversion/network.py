@@ -131,9 +131,8 @@ def convert(
         >>> [type(module).__name__ for module in network]
         ['MultiHeadSelfAttention', 'ReLU']
     """
-    check_network(model, "model")
-    example_input = None if example_input is None else as_inputs(model, example_input)
     unreadable = unreadable_rows(model)
+    example_input = None if example_input is None else as_inputs(model, example_input)
     network = copy_network(model)
     if example_input is not None and any(map(is_lazy, network.parameters())):
         with evaluating(network), running(network, example_input), torch.no_grad():
@@ -167,14 +166,16 @@ def convert(
     return network
 
 
-def unreadable_rows(network: nn.Module) -> list[ConversionRow]:
+def unreadable_rows(model: nn.Module) -> list[ConversionRow]:
     """Rows for convolutions with quantised weights or compiled by torch.jit, which cannot be converted.
 
     Raises:
-        UnsupportedError: the network itself is one (C2A102).
+        UsageError: `model` is no network (C2A006).
+        UnsupportedError: it is such a convolution itself (C2A102).
     """
+    check_network(model, "model")
     rows, remedy = [], "Convert the network before it is quantised or compiled."
-    for name, module in network.named_modules():
+    for name, module in model.named_modules():
         kind, reason = type(module).__name__, ""
         if isinstance(module, torch.jit.ScriptModule):
             kind, reason = module.original_name, "is compiled by torch.jit"
