@@ -23,24 +23,23 @@ from conv2attn.lab.explore import explore, moving_picture
 from conv2attn.lab.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
-from conv2attn.networks.positions import PositionAttention, Unread
+from conv2attn.networks.positions import Unread
 from conv2attn.networks.provenance import assumed_of, published_size
 from conv2attn.networks.reading.records import Read, Reads
 from conv2attn.networks.specimens import Inputs, wanted_inputs, with_others
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
+from conv2attn.span.attending import needs_inputs, own_alone, reads_of
 from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_span
 from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport
 from conv2attn.span.graded_facts.facts_document import numbers_of
 from conv2attn.span.graded_facts.measuring import heads
-from conv2attn.span.reading import needs_inputs, own_alone, reads_of, rows_of_read
+from conv2attn.span.reading import ON_PIXELS, rows_of_read
 from conv2attn.span.recover import Recovered, nearest_in
 
 Attending = nn.Module | dict[str, Any]
 """A network, or arrays of attention by name."""
-ON_PIXELS = MultiHeadSelfAttention | PositionAttention
-"""Kinds of layers whose tokens are all pixels."""
 BEGINNING = 2**20
 """Bytes of a file in which a certificate of `check-span` begins."""
 LARGEST = 2**30

@@ -15,11 +15,12 @@ from conv2attn.arguments import Patterns
 from conv2attn.networks.positions import Unread
 from conv2attn.span import HeadsReport
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.attending import reads_of
 from conv2attn.span.graded_facts.effects import ReplacedBy
 from conv2attn.span.graded_facts.forced_runs import ByImage
 from conv2attn.span.graded_facts.replacement_maps import replacement
 from conv2attn.span.graded_facts.replacing import Replacing, share_lost, with_lost
-from conv2attn.span.reading import reads_of, rows_of_read
+from conv2attn.span.reading import rows_of_read
 
 Changes = dict[str, list[float]]
 THIRDS = ("first", "middle", "last")

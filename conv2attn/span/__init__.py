@@ -2,6 +2,7 @@
 
 from conv2attn.span import span_document as span_document  # registers its rule
 from conv2attn.span.arrays import read_array as read_array
+from conv2attn.span.attending import reads_of as reads_of
 from conv2attn.span.attention_rows import AttentionRows as AttentionRows
 from conv2attn.span.attention_rows import Limits as Limits
 from conv2attn.span.attention_rows import limits_for as limits_for
@@ -30,7 +31,6 @@ from conv2attn.span.questions import (
     profiles,
     redundant_heads,
 )
-from conv2attn.span.reading import reads_of as reads_of
 from conv2attn.span.reading import rows_of as rows_of
 from conv2attn.span.recover import Recovered, recover
 from conv2attn.span.solver import stability as stability

@@ -15,13 +15,14 @@ from conv2attn.layers.theorem import Convolution, as_convolution
 from conv2attn.networks.positions import PositionAttention, Unread
 from conv2attn.networks.reading.records import Read
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.attending import needs_inputs, reads_of
 from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.conditions import check, check_kernel
 from conv2attn.span.ends import ends_of
 from conv2attn.span.equations import operators_of, shift_targets
 from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.questions import profiles_of
-from conv2attn.span.reading import needs_inputs, reads_of, rows_of_read
+from conv2attn.span.reading import rows_of_read
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
 from conv2attn.theory.basis import Offset, terms
 from conv2attn.verdicts import Strength, Verdict

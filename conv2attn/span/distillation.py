@@ -21,11 +21,12 @@ from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.records import Read, Reads
 from conv2attn.networks.reading.replay_result import MOST_RESIDUAL
 from conv2attn.networks.reading.sublayers import Sublayer, parts_of_matrices, sublayer_of
+from conv2attn.span.attending import reads_of
 from conv2attn.span.distillation_report import Distillation, DistilledLayer
 from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, effect_of
 from conv2attn.span.graded_facts.replacing import Replacing, batches_of, checked_labels
 from conv2attn.span.kernel_heads import KernelHead, kernel_head
-from conv2attn.span.reading import reads_of, rows_of_read
+from conv2attn.span.reading import rows_of_read
 from conv2attn.theory.basis import Sides
 
 FEWEST_IMAGES = 6

@@ -16,6 +16,7 @@ from conv2attn.layers.attention.hardness import within_margins
 from conv2attn.layers.theorem import convolution_of, module_of
 from conv2attn.networks import attention_layers
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.attending import reads_of
 from conv2attn.span.checking import offsets_of
 from conv2attn.span.equations import shift_targets
 from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadsReport, LayerFacts
@@ -23,7 +24,6 @@ from conv2attn.span.graded_facts.measures import KERNELS
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import as_sides, check_extent
 from conv2attn.span.layers import read_layer
-from conv2attn.span.reading import reads_of
 from conv2attn.theory.basis import Basis, Offset, Shift, Weights
 
 

@@ -14,6 +14,7 @@ from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.records import Windows
 from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.attending import reads_of
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.graded_facts.effects import ReplacedBy
 from conv2attn.span.graded_facts.fact_table import estimates_of_heads, numbers_of_head
@@ -43,7 +44,7 @@ from conv2attn.span.graded_facts.replacing import Replacing
 from conv2attn.span.graded_facts.summed_head import SummedHead
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
 from conv2attn.span.questions import profiles_of
-from conv2attn.span.reading import reads_of, rows_of_read
+from conv2attn.span.reading import rows_of_read
 
 
 @renamed(inputs="example_input")

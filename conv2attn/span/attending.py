@@ -1,0 +1,144 @@
+"""The layers of anything that a user passes as attention, as records: networks, layers and arrays.
+
+A network is read as it runs, or by position alone.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from conv2attn.arguments import FAILURES, Patterns, Selection
+from conv2attn.errors import Conv2AttnError, UsageError
+from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.networks import attention_layers
+from conv2attn.networks.positions import PositionAttention, position_attention
+from conv2attn.networks.positions.position_attention import ATTENDS
+from conv2attn.networks.reading.phase import own_sides, read_network
+from conv2attn.networks.reading.records import Read, Reads, Tokens
+from conv2attn.networks.specimens import wanted_inputs
+from conv2attn.span.grids import as_sides
+from conv2attn.theory.basis import Sides
+
+MOST_ZEROS = 2**24
+"""Largest image of zeros, in numbers, that is run to find the grids of the layers of a network."""
+
+
+def reads_of(
+    model: Any,
+    inputs: Any = None,
+    grid: Sequence[int] | int | None = None,
+    only: Patterns = (),
+    position_only: bool = False,
+) -> Reads:
+    """The layers of a model that attend: captured on inputs, read by position alone, or already given as attention.
+
+    Raises:
+        UsageError: inputs beside what is attention already, or positions alone of what has no parameters (C2A004), or
+            no layer of such a name (C2A008).
+    """
+    if not isinstance(model, nn.Module):
+        check_attention(model, inputs, grid, position_only)
+    elif inputs is not None and not position_only:
+        return read_network(model, inputs, Selection.of(only))
+    elif position_only or not isinstance(model, MultiHeadSelfAttention):
+        return reads_by_position(model, grid).only(only)
+    return as_reads(model).only(only)
+
+
+def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | None, position_only: bool) -> None:
+    """Refuses what attention that is no network does not take.
+
+    Raises:
+        UsageError: inputs, or positions alone (C2A004), or another grid than that of its parameters (C2A503).
+    """
+    kind = f"an object of class {type(attention).__name__}"
+    if position_only:
+        remedy = "Pass a network, or leave out --position-only."
+        raise UsageError("C2A004", f"{kind} has no parameters to read positions from", remedy)
+    if inputs is not None:
+        raise UsageError("C2A004", f"{kind} takes no inputs", "Leave them out.")
+    keys = attention.grid.keys if isinstance(attention, PositionAttention) else None
+    if keys is not None and as_sides(grid, len(keys)) not in (None, keys):
+        own_grid = "x".join(map(str, keys))
+        raise UsageError("C2A503", f"its parameters are those of a grid {own_grid}", "Leave out the grid.")
+
+
+def reads_by_position(network: nn.Module, grid: Sequence[int] | int | None) -> Reads:
+    """The layers of a network that attend, as their parameters say by position alone: those of this project last."""
+    own = {n or "(root)": each for n, each in attention_layers(network).items() if not each.has_content}
+    alone = own_alone(network)
+    asked = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
+    sides = {name: each for name, each in asked.items() if each} or sides_without_inputs(network, own)
+    others = {} if sides and alone else position_attention(network, as_sides(grid, 2))
+    ours = [own_read(name, own[name], Tokens(each)) for name, each in sides.items()]
+    return Reads.of([*(own_read(name, each) for name, each in others.items() if name not in sides), *ours])
+
+
+def own_alone(model: nn.Module) -> bool:
+    """Whether a network attends, and only in layers of this project that read no content.
+
+    Modules count as attention by the names of their classes.
+    """
+    own = attention_layers(model)
+    named = [
+        name
+        for name, module in model.named_modules()
+        if ATTENDS.search(type(module).__name__) and not isinstance(module, MultiHeadSelfAttention)
+        if not any(each == name or each.startswith(f"{name}.") or not name for each in own)
+        if not any(name.startswith(f"{each}.") for each in own)
+    ]
+    return bool(own) and not named and not any(layer.has_content for layer in own.values())
+
+
+def needs_inputs(network: nn.Module) -> None:
+    """Refuses a network whose attention depends on its inputs.
+
+    Raises:
+        UsageError: it does (C2A502), or nothing in it is known to attend (C2A501).
+    """
+    own, kind = attention_layers(network), type(network).__name__
+    if own_alone(network):
+        return
+    if not own and not any(ATTENDS.search(type(module).__name__) for module in network.modules()):
+        remedy = "Pass --inputs if it attends nevertheless."
+        raise UsageError("C2A501", f"{kind} has no layer that is known to attend", remedy)
+    raise UsageError(
+        "C2A502",
+        f"attention of the {kind} depends on its inputs",
+        f"Pass {wanted_inputs(network)[0]} with --inputs, or ask for positions alone with --position-only.",
+    )
+
+
+def sides_without_inputs(model: nn.Module, layers: Mapping[str, MultiHeadSelfAttention]) -> dict[str, Sides]:
+    """The sides that reach layers of this project in a run on an image of zeros, of the size of the network's plan.
+
+    None where there is no plan, or the network does not run.
+    """
+    size: Sides | None = getattr(getattr(model, "plan", None), "input_size", None)
+    if not layers or size is None or math.prod(size) > MOST_ZEROS:
+        return {}
+    image = torch.zeros(1, *size).to(next(model.parameters()))
+    try:
+        return {name: each for name, each in own_sides(model, image).items() if name in layers}
+    except (Conv2AttnError, *FAILURES):
+        return {}
+
+
+def as_reads(attention: Any) -> Reads:
+    """Attention as records, from a mapping of names, a sequence of layers, or one layer."""
+    if isinstance(attention, Reads):
+        return attention
+    if isinstance(attention, tuple | list):
+        attention = {f"layer {place}": layer for place, layer in enumerate(attention)}
+    named = attention if isinstance(attention, Mapping) else {"attention": attention}
+    return Reads.of([own_read(str(name), layer) for name, layer in named.items()])
+
+
+def own_read(name: str, layer: Any, tokens: Tokens | None = None) -> Read:
+    """The record of a layer or an array; layers of this project have weights."""
+    if not isinstance(layer, MultiHeadSelfAttention):
+        return Read(name, layer, tokens)
+    return Read.of_layer(name, layer, layer, tokens)
