@@ -13,6 +13,7 @@ from conv2attn.equality.asked import check_modes, not_negative, specimens_asked
 from conv2attn.equality.circumstances import circumstances_of
 from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.fingerprint.field import Progress
+from conv2attn.equality.layer_pairs import read_pairs
 from conv2attn.equality.results import Certificate, unsupported
 from conv2attn.equality.several_sizes import at_all_sizes
 from conv2attn.errors import UnsupportedError, UsageError
@@ -90,9 +91,9 @@ def certify(
             raise UsageError("C2A004", sentence, "Cast the networks.")
         facts = circumstances_of(original, network, images, circumstances)
         try:
-            options = input_range, also_modes, progress
-            compared = [Comparison(original, network, specimens[0], labels, *options)]
-            compared += [Comparison(original, network, each, None, *options) for each in specimens[1:]]
+            pairs, options = read_pairs(original, network), (input_range, also_modes, progress)
+            compared = [Comparison(original, network, specimens[0], pairs, labels, *options)]
+            compared += [Comparison(original, network, each, pairs, None, *options) for each in specimens[1:]]
             certificates = [each.certificate() for each in compared]
             certificate = at_all_sizes(certificates) if len(certificates) > 1 else certificates[0]
         except UnsupportedError as error:

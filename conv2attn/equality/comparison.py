@@ -7,13 +7,10 @@ from typing import Literal, final
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from conv2attn.arguments import first_weight
-from conv2attn.equality.bases import comparable_basis
 from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint.field import Progress
-from conv2attn.equality.layers import Layer, function_layers
+from conv2attn.equality.layer_pairs import Pairs, conversions
 from conv2attn.equality.lint import question_about_layers
 from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, first_of, judge_numbers
 from conv2attn.equality.one_formula import one_formula
@@ -33,16 +30,10 @@ from conv2attn.equality.results import (
     undecided,
     unsupported,
 )
-from conv2attn.equality.rows import LayerPair
 from conv2attn.equality.runs import Runs, run_both
-from conv2attn.equality.twins import Lockstep
 from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
-from conv2attn.errors import Conv2AttnError, UnsupportedError
-from conv2attn.layers.theorem import STOCK
-from conv2attn.networks.conversion.computed_weights import describe
-from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, remembered
+from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED
 from conv2attn.networks.specimens import Specimen
-from conv2attn.torch_internals import COMPILED
 from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = (
@@ -63,6 +54,7 @@ class Comparison:
         original: nn.Module,
         network: nn.Module,
         specimen: Specimen,
+        pairs: Pairs,
         labels: Tensor | None,
         input_range: float,
         modes: Sequence[str] = (),
@@ -71,39 +63,9 @@ class Comparison:
         self.networks, self.described = (original, network), specimen.described
         self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
         self.labels, self.input_range, self.progress = labels, input_range, progress
-        for network, which in zip(self.networks, ("first", "second"), strict=True):
-            check_readable(network, which)
-        self.walk = Lockstep(original, network)
-        self.refused: dict[str, tuple[str, Conv2AttnError]] = {}
-        self.pairs = self.paired()
-        twins = not self.walk.difference
-        self.runs: Runs = run_both(self.networks, self.pairs, self.inputs, self.described, twins=twins, modes=modes)
-
-    def paired(self) -> dict[str, list[LayerPair]]:
-        """The pairs of layers that can be read, by the names of their modules or of the owners of functions."""
-        skipped = {row.name for row in conversions(self.networks[1]).values() if row.outcome == SKIPPED}
-        pairs = dict[str, list[LayerPair]]()
-        for name, mine, other in self.walk.layers:
-            try:
-                first = Layer(name, mine, comparable_basis(mine))
-                second = Layer(name, other, comparable_basis(other))
-                pairs[name] = [LayerPair(first, second, skipped=name in skipped)]
-            except Conv2AttnError as error:
-                signature = describe(mine) if isinstance(mine, STOCK) else type(mine).__name__
-                self.refused[name or ROOT] = signature, error
-        like = first_weight(self.networks[0])
-        for name, (before, calls) in self.walk.calls.items():
-            known = torch.empty(0) if like is None else like.detach()
-            try:
-                layers = {geometry: [first, second] for geometry, first, second in function_layers(name, calls, known)}
-                if before is not None:
-                    for geometry, _, attention in function_layers(name, before, known):
-                        if geometry in layers:
-                            layers[geometry][0] = attention
-                pairs[name] = [LayerPair(first, second) for first, second in layers.values()]
-            except Conv2AttnError as error:
-                self.refused[str(calls.layers[0].name)] = "functional convolutions", error
-        return pairs
+        self.difference, self.refused = pairs.difference, pairs.refused
+        self.runs: Runs = run_both(self.networks, pairs, self.inputs, self.described, modes)
+        self.pairs = self.runs.pairs
 
     def certificate(self) -> Certificate:
         """The certificate, but for its circumstances."""
@@ -187,7 +149,7 @@ class Comparison:
             )
         one = self.images[:1]
         found = one_formula(self.networks, one, progress=self.progress)
-        again = not found.equal and self.same and self.walk.difference
+        again = not found.equal and self.same and self.difference
         if again and not InFloat64(self.networks, self.same, one, itself=True).numbers().apart:
             found = one_formula(self.networks, one, self.same, self.progress)
         if found.equal and found.log2_chance is not None:
@@ -207,7 +169,7 @@ class Comparison:
     def modes(self) -> list[Finding]:
         """A finding if only one of the networks is in training mode."""
         first, second = map(training_mode, self.networks)
-        if first == second or not self.walk.difference:
+        if first == second or not self.difference:
             return []
         sentence = f"the first network is in {first} mode, and the second network in {second} mode"
         return [undecided("modes", "C2A405", sentence)]
@@ -217,7 +179,7 @@ class Comparison:
         """Whether both networks are the same code between the layers."""
         if self.runs.itself:
             return undecided("structure", "C2A405", self.runs.itself)
-        if difference := self.walk.difference:
+        if difference := self.difference:
             return undecided("structure", "C2A405", f"between the layers they are not the same code: {difference}")
         if self.runs.seen:
             sentence = f"their code is the same, but sees what its layers are: {self.runs.seen}"
@@ -350,24 +312,6 @@ class Comparison:
         return compared_state(self.networks, str(self.images.device), sizes, self.runs.gradients)
 
 
-def check_readable(network: nn.Module, which: str) -> None:
-    """Refuses a network of which a module runs as compiled code or has no weights yet.
-
-    Raises:
-        UnsupportedError: one does (C2A106), or has none (C2A103).
-    """
-    for name, module in network.named_modules():
-        of_which = f"{name or 'the network'} of the {which}"
-        dynamo = type(module).__module__ == COMPILED
-        wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
-        if wrapped or vars(module).get("_compiled_call_impl") is not None:
-            sentence = f"{of_which} runs as compiled code, which cannot be read: pass it uncompiled"
-            raise UnsupportedError("C2A106", sentence, "Compile it afterwards.")
-        if any(is_lazy(each) for each in module._parameters.values()):
-            sentence = f"{of_which} has no weights before its first call: call it once"
-            raise UnsupportedError("C2A103", sentence, "Call it on an input first.")
-
-
 def compared_state(
     networks: tuple[nn.Module, nn.Module],
     device: str,
@@ -395,12 +339,6 @@ def unseen_row(row: Row, why: str) -> Row:
         for each in row.findings
     )
     return replace(row, findings=tuple(findings))
-
-
-def conversions(network: nn.Module) -> dict[str, ConversionRow]:
-    """The outcomes of the conversion that made `network`, by name; none if it was made otherwise."""
-    conversion = remembered(network)
-    return {row.name: row for row in conversion.rows} if conversion else {}
 
 
 def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:

@@ -83,6 +83,12 @@ class LayerPair:
     skipped: bool = False
     calls: list[Pair] = field(default_factory=list)
 
+    def unmeasured(self) -> "LayerPair":
+        """This pair with its findings on the maps, which no input changes, and without what was measured."""
+        fresh = LayerPair(self.first, self.second, skipped=self.skipped)
+        fresh.maps, fresh.leak = self.maps, self.leak
+        return fresh
+
     @cached_property
     def bases(self) -> Pair:
         """Both as values."""

@@ -4,7 +4,7 @@ All else that is said of a network is found out on copies. So each network must 
 looks itself up by its identity may not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -16,6 +16,7 @@ from conv2attn.arguments import tensors_in
 from conv2attn.equality.calls import MODES, Returned, call, call_itself, copied, numbers_of
 from conv2attn.equality.differences import difference_in_words
 from conv2attn.equality.exchanged import Exchanged
+from conv2attn.equality.layer_pairs import Pairs
 from conv2attn.equality.results import in_mode
 from conv2attn.equality.rows import LayerPair
 from conv2attn.errors import UsageError
@@ -34,6 +35,7 @@ class Runs:
     """The outputs of both networks, and where the second differs from the first with the second's layers in it.
 
     Args:
+        pairs: the pairs of layers, as measured.
         first, second: as they are; the layers were measured while a copy of the first ran.
         seen: what code between the layers sees of the second's layers, in words; empty if nothing.
         itself: how one of the networks is not its copy, in words; empty if neither is known to be.
@@ -41,6 +43,7 @@ class Runs:
         gradients: the modes of gradients in which both ran.
     """
 
+    pairs: dict[str, list[LayerPair]]
     first: Any
     second: Returned
     seen: str = ""
@@ -50,25 +53,20 @@ class Runs:
 
 
 def run_both(
-    networks: tuple[nn.Module, nn.Module],
-    pairs: Mapping[str, list[LayerPair]],
-    images: Inputs,
-    described: str,
-    *,
-    twins: bool,
-    modes: Sequence[str] = (),
+    networks: tuple[nn.Module, nn.Module], read: Pairs, images: Inputs, described: str, modes: Sequence[str] = ()
 ) -> Runs:
     """Runs both networks without gradients, copies on a few images in other modes, and measures the layers.
 
     Args:
-        pairs: of the layers, by the names of their modules; of functions by the name of their owner.
-        twins: whether both are the same code, so that the copy which is run beside the second stands for both copies.
+        read: of the networks. Where both are the same code, the copy that is run beside the second stands for both.
         modes: of gradients in which both run beside the usual ones.
     Raises:
         UsageError: the first does not run (C2A009) or takes one image without a batch (C2A007), or there is not enough
             memory (C2A202).
         UnsupportedError: a copy is not the network (C2A106).
     """
+    twins = not read.difference
+    pairs = {name: [pair.unmeasured() for pair in each] for name, each in read.layers.items()}
     copies = copied(networks[0], "first"), copied(networks[1], "second")
     check_batch(networks[0], images)
     called = [call_itself(network, images) for network in networks]
@@ -107,7 +105,7 @@ def run_both(
         tried, elsewhere = asked, changes_with_modes(networks, few, asked)
     output = tree_map_only(Tensor, Tensor.detach, ours.output)
     theirs = replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output))
-    return Runs(output, theirs, seen, itself, elsewhere, ("no gradients", *tried))
+    return Runs(pairs, output, theirs, seen, itself, elsewhere, ("no gradients", *tried))
 
 
 def check_batch(network: nn.Module, inputs: Inputs) -> None:

@@ -110,6 +110,16 @@ def test_a_conversion_runs_in_inference_mode_and_sees_a_planted_difference() -> 
     assert certificate.state.gradients == ("no gradients", "gradients", "inference")
 
 
+def test_the_row_of_a_layer_is_of_one_size_alone() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    rows = [
+        conv2attn.certify(network, conv2attn.convert(network), input_size=SIZES[0], also_sizes=more).rows[0]
+        for more in ([], SIZES[1:])
+    ]
+    assert rows[0].grid == (6, 6)
+    assert rows[0] == rows[1]
+
+
 class LooksInInference(nn.Module):
     """Asks in inference mode what its layer is."""
 
