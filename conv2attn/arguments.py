@@ -97,6 +97,17 @@ def check_network(network: Any, name: str = "network") -> None:
     raise UsageError("C2A006", reason, "Pass the network itself.")
 
 
+def check_numbers(network: Any, name: str = "network") -> None:
+    """Checks that a value is a network that holds numbers.
+
+    Raises:
+        UsageError: it is no `nn.Module`, or on the meta device (C2A006).
+    """
+    check_network(network, name)
+    if any(tensor.is_meta for tensor in (*network.parameters(), *network.buffers())):
+        raise UsageError("C2A006", f"{name} is on the meta device, without numbers", "Load its numbers first.")
+
+
 def check_kind(argument: Any, name: str, kinds: Any, remedy: str) -> None:
     """Refuses an argument of another class.
 
@@ -104,7 +115,8 @@ def check_kind(argument: Any, name: str, kinds: Any, remedy: str) -> None:
         UsageError: it is of none of `kinds` (C2A006).
     """
     if not isinstance(argument, kinds) or isinstance(argument, bool):
-        raise UsageError("C2A006", f"{name} is {str(argument)[:60]!r}, of class {type(argument).__name__}", remedy)
+        text = "" if isinstance(argument, nn.Module) else f"{str(argument)[:60]!r}, "
+        raise UsageError("C2A006", f"{name} is {text}of class {type(argument).__name__}", remedy)
 
 
 def check_choice(argument: Any, name: str, choices: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from conv2attn.arguments import FAILURES, export_shapes
+from conv2attn.arguments import FAILURES, export_shapes, running
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
 from conv2attn.extras import optional
 from conv2attn.files.atomic_files import open_for_torch
@@ -54,9 +55,12 @@ def export(
         notes: text that is stored beside the program.
     Raises:
         CheckpointError: it cannot be exported, or the file does not compute the network (C2A309).
-        UsageError: nothing says how large the images are (C2A005), or a library is missing (C2A003).
+        UsageError: nothing says how large the images are (C2A005), it does not run on them (C2A009), or a library is
+            missing (C2A003).
     """
-    network = deepcopy(network).eval().requires_grad_(False)
+    network = deepcopy(network).eval()
+    for tensor in filter(attrgetter("is_leaf"), network.parameters()):  # of compiled code, a copy's are none
+        tensor.requires_grad_(False)
     way = EXPORTS[suffix]
     engine_name: Any = engine or way.engine
     if engine_name and attention_layers(network):
@@ -68,7 +72,8 @@ def export(
     parameter = next((each for each in network.parameters() if each.is_floating_point()), torch.empty(0))
     images = [noise((2, *size), parameter)]
     with torch.no_grad():
-        expected = [run_network(network, images[0])]
+        with running(network, images[0]):
+            expected = [run_network(network, images[0])]
         images.append(noise((3, size[0], *(side + SIZE_STEP for side in size[1:])), parameter))
         try:
             expected.append(run_network(network, images[1]))

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, argument, as_inputs, call_network, check_network, running
+from conv2attn.arguments import Patterns, Selection, argument, as_inputs, call_network, check_numbers, running
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion import attention_layers
@@ -110,7 +110,7 @@ def soften(
         >>> conv2attn.soften(network, alpha=5)
         <Softening: 1 layer softened>
     """
-    check_network(network)
+    check_numbers(network)
     check_sharpness(alpha)
     softened = copy.deepcopy(network)
     layers = layers_to_soften(softened)
@@ -183,6 +183,9 @@ def check_sharpness(alpha: Any) -> None:
 def softened_layer(name: str, layer: MultiHeadSelfAttention, alpha: float) -> SoftenedLayer:
     """Lowers the sharpness of one layer in place."""
     heads = sharp_heads(name, layer)
+    if layer.weights.numbers == 0:
+        reason = f"{name or layer.name}: no bound is known for attention whose weights each call gives"
+        raise UnsupportedError("C2A603", reason, "Leave the layer out with --skip.")
     if not all(bool(each.isfinite().all()) for each in (layer.weights.taps(), heads.center, heads.alpha)):
         reason = f"{name or layer.name}: a weight, a centre or an alpha is not finite"
         raise UnsupportedError("C2A408", reason, "Train or load it again.")
@@ -272,7 +275,7 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
         >>> float(layer.encoding.alpha.max())
         128.0
     """
-    check_network(network)
+    check_numbers(network)
     check_sharpness(alpha)
     layers = layers_to_soften(network)
     for name, layer in layers.items():

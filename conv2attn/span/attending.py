@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from conv2attn.arguments import FAILURES, Patterns, Selection
+from conv2attn.arguments import FAILURES, Patterns, Selection, check_numbers
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
@@ -37,13 +37,15 @@ def reads_of(
 
     Raises:
         UsageError: inputs beside what is attention already, or positions alone of what has no parameters (C2A004), or
-            no layer of such a name (C2A008).
+            no layer of such a name (C2A008), or a network without numbers (C2A006).
     """
     if not isinstance(model, nn.Module):
         check_attention(model, inputs, grid, position_only)
-    elif inputs is not None and not position_only:
+        return as_reads(model).only(only)
+    check_numbers(model)
+    if inputs is not None and not position_only:
         return read_network(model, inputs, Selection.of(only))
-    elif position_only or not isinstance(model, MultiHeadSelfAttention):
+    if position_only or not isinstance(model, MultiHeadSelfAttention):
         return reads_by_position(model, grid).only(only)
     return as_reads(model).only(only)
 

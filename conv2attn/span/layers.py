@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from conv2attn.arguments import check_numbers
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.layers.attention.hardness import first_stray
@@ -32,10 +33,11 @@ def check_ours(layer: object) -> None:
     """Refuses anything but a layer of this project, whose values and outputs can be read and replaced.
 
     Raises:
-        UsageError: it is not (C2A502).
+        UsageError: it is not (C2A502), or holds no numbers (C2A006).
     """
     if not isinstance(layer, MultiHeadSelfAttention):
         raise UsageError("C2A502", f"{type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
+    check_numbers(layer, "layer")
 
 
 def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:

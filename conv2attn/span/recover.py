@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import renamed
+from conv2attn.arguments import check_numbers, renamed
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.layers.attention.hardness import within_margins
@@ -69,9 +69,9 @@ def recover(
         grid: sides of the input on which the nearest is nearest; three dilated kernels a side by default.
         example_input: what a network takes, or a size for one image of noise.
     Raises:
-        UsageError: it is no such layer (C2A502), its attention depends on the image (C2A505), or no query has the
-            kernel on the grid (C2A504).
-        UnsupportedError: torch.nn has no layer of this geometry (C2A101).
+        UsageError: it is no such layer (C2A502), holds no numbers (C2A006), its attention depends on the image
+            (C2A505), or no query has the kernel on the grid (C2A504).
+        UnsupportedError: torch.nn has no layer of this geometry (C2A101), or each call gives its weights (C2A103).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
@@ -84,6 +84,7 @@ def recover(
         if own or example_input is not None:
             return recovered_in(layer, own, kernel_size, dilation, grid, example_input)
         raise UsageError("C2A502", f"{type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
+    check_numbers(layer, "layer")
     if layer.has_content:
         raise UsageError(
             "C2A505",
@@ -121,7 +122,7 @@ def recovered_in(
     tokens = {read.name: read.tokens for read in reads.make([name for name in reads.names if name in own_names])}
     recovered: dict[str, Recovered] = {}
     for name, layer in layers.items():
-        if not layer.has_content:
+        if not layer.has_content and layer.weights.numbers:
             own = tokens.get(name or "(root)")
             sides = grid if own is None else own.sides
             recovered[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)

@@ -6,6 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from conv2attn.errors import EngineError
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.layers.attention.tracing import readable
 from conv2attn.theory.basis import HeadNumbers, Operator
@@ -35,6 +36,20 @@ def score_error(numbers: HeadNumbers, side: int, dtype: torch.dtype) -> float:
     if numbers.on_pixels and all(exact):
         return 0.0
     return absolute_score_error(max(map(abs, numbers.alphas)), reach, axes, precision)
+
+
+def check_scores(name: str, numbers: HeadNumbers, side: int, dtype: torch.dtype) -> None:
+    """Refuses features in a dtype that is too coarse for the scores of these heads.
+
+    Raises:
+        EngineError: a score may be off by more than `LARGEST_SCORE_ERROR` (C2A201).
+    """
+    known = dtype in (torch.float32, torch.float64)
+    error = score_error(numbers, side, dtype) if known else math.inf
+    if not error <= LARGEST_SCORE_ERROR:
+        wrong = f"wrong by up to {error:.2g} at this side" if known else "too coarse for squares of distances"
+        remedy = "Cast the layer to float64 with layer.double(), or pass a smaller side."
+        raise EngineError("C2A201", f"{name}: positions in {dtype} are {wrong}", remedy)
 
 
 def few_features(operators: Operator, padded: Tensor, dtype: torch.dtype) -> bool:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from conv2attn.arguments import check_code, check_kind
-from conv2attn.errors import EngineError, GeometryError, UnsupportedError, whole_number
+from conv2attn.arguments import check_code, check_kind, check_numbers
+from conv2attn.errors import GeometryError, UnsupportedError, whole_number
 from conv2attn.extras import optional
 from conv2attn.generators import generators_kept
 from conv2attn.layers.attention.encoding import Encoding
-from conv2attn.layers.attention.features import LARGEST_SCORE_ERROR, score_error
+from conv2attn.layers.attention.features import check_scores
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
 from conv2attn.theory.basis import Padding, Sites, Weights, isotropic
 
@@ -82,6 +82,7 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
         >>> gpsa = conv2attn.to_gpsa(layer, side=8)  # needs timm  # doctest: +SKIP
     """
     check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
+    check_numbers(layer, "layer")
     side = whole_number(side, "side")
     operators, weights, heads = isotropic(layer.operators()), layer.weights, layer.heads
     if operators is None or layer.groups > 1 or layer.dimensions != 2:
@@ -100,13 +101,7 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
         reason = f"{layer.name}: a head of width {width} cannot carry d_head={layer.d_head} of {layer.d_in} channels"
         raise UnsupportedError("C2A101", reason, f"Pass a width of at least {needed}.")
     dtype, width = layer.like.dtype, width or needed
-    error = score_error(operators.numbers(), 2 * side, dtype) if dtype in (torch.float32, torch.float64) else math.inf
-    if not error <= LARGEST_SCORE_ERROR:
-        raise EngineError(
-            "C2A201",
-            f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}",
-            "Cast the layer to float64 with layer.double(), or pass a smaller side.",
-        )
+    check_scores(layer.name, operators.numbers(), 2 * side, dtype)
     with generators_kept():
         attention = gpsa()(heads * width, heads, qkv_bias=True).to(layer.like)
     reads, writes = weights.explicit_factors()

@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_code, check_kind
-from conv2attn.errors import EngineError, UnsupportedError, whole_number
+from conv2attn.arguments import check_code, check_kind, check_numbers
+from conv2attn.errors import UnsupportedError, whole_number
 from conv2attn.generators import generators_kept
 from conv2attn.layers.attention.encoding import Encoding
-from conv2attn.layers.attention.features import LARGEST_SCORE_ERROR, score_error
+from conv2attn.layers.attention.features import check_scores
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
 from conv2attn.theory.basis import AttentionGrid, Padding, Sites, Weights, isotropic
 
@@ -68,6 +68,7 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
         True
     """
     check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
+    check_numbers(layer, "layer")
     side, basis = whole_number(side, "side"), layer.basis()
     operators, weights, heads = isotropic(basis.operators), basis.weights, layer.heads
     if operators is None or layer.groups > 1:
@@ -77,13 +78,7 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
             "Pass a layer of one group, converted with encoding='quadratic'.",
         )
     dtype = layer.like.dtype
-    error = score_error(operators.numbers(), side, torch.float64 if dtype == torch.float64 else torch.float32)
-    if dtype not in (torch.float32, torch.float64) or not error <= LARGEST_SCORE_ERROR:
-        raise EngineError(
-            "C2A201",
-            f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}",
-            "Cast the layer to float64 with layer.double(), or pass a smaller side.",
-        )
+    check_scores(layer.name, operators.numbers(), side, dtype)
     axes = layer.dimensions
     width = max(layer.d_head, axes + 1, math.ceil(layer.d_out / heads))
     width += heads * width == axes + 1 == layer.d_in  # where all are equal, torch packs the three maps into one

@@ -90,7 +90,7 @@ def own_position_attention(place: ModulePlace) -> MultiHeadSelfAttention | Posit
     if not layer.has_content:
         return layer
     if place.grid is None:
-        raise UsageError("C2A503", f"{place.name}: a layer attends on every grid", "Say which with --grid.")
+        raise UsageError("C2A503", f"{place.name or '(root)'}: a layer attends on every grid", "Say which with --grid.")
     sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.image_padding.sides(place.grid), sites)
     scores = moved_to(layer.encoding.operators(), "cpu").scores(grid, grid.every_query(), torch.float64)[0]

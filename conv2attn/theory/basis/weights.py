@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch import Tensor
 
+from conv2attn.errors import UnsupportedError
 from conv2attn.theory.basis.grid import Sides
 
 
@@ -78,9 +79,15 @@ class Weights:
 
     @property
     def stored(self) -> Tensor:
-        """One of the factors that is stored."""
+        """One of the factors that is stored.
+
+        Raises:
+            UnsupportedError: none is, since each call gives them (C2A103).
+        """
         factor = self.value if self.output is None else self.output
-        assert factor is not None, "both factors are the identity"
+        if factor is None:
+            reason = "attention in place of a functional convolution is given its weights at each call, and holds none"
+            raise UnsupportedError("C2A103", reason, "Leave it out.")
         return factor
 
     @property

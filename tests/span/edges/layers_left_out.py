@@ -10,7 +10,7 @@ from torch import nn
 import conv2attn
 from conv2attn import capture, check_span
 from conv2attn.cli import main
-from conv2attn.errors import UsageError
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.networks.positions import Unread
 from conv2attn.verdicts import Verdict
 
@@ -123,3 +123,34 @@ def test_attention_that_takes_its_weights_at_each_call_is_read_without_them(aske
     assert "each call of it gives the weights" in report.to_text()
     (layer,) = conv2attn.heads(network, **asked).layers
     assert (len(layer.heads), layer.convolutions) == (9, ())
+
+
+def test_what_needs_weights_refuses_attention_that_takes_them_at_each_call():
+    network = conv2attn.convert(Called(), (3, 5, 6))
+    with pytest.raises(UnsupportedError, match=r"C2A603 .*: no bound is known for attention whose"):
+        conv2attn.soften(network, alpha=3)
+    with pytest.raises(UsageError, match="C2A505 no layer of the Called has values and outputs that are read"):
+        conv2attn.recover(network, grid=(5, 6))
+    with pytest.raises(UnsupportedError, match="C2A103 attention in place of a functional convolution"):
+        conv2attn.recover(network.attending_calls.layers[0])
+
+
+ASKED_OF_NUMBERS = {
+    "check_span": lambda layer: check_span(layer, grid=(5, 6)),
+    "heads": lambda layer: conv2attn.heads(layer, torch.zeros(1, 3, 5, 6)),
+    "recover": conv2attn.recover,
+    "express": lambda layer: conv2attn.express(nn.Conv2d(3, 4, 3), layer),
+    "soften": lambda layer: conv2attn.soften(layer, alpha=3),
+    "save": lambda layer: conv2attn.save(layer, "never.pt"),
+    "to_mha": conv2attn.to_mha,
+    "to_gpsa": conv2attn.to_gpsa,
+    "compare": lambda layer: conv2attn.compare(layer, layer, (5, 6)),
+    "certify": lambda layer: conv2attn.certify(layer, layer, input_size=(3, 5, 6)),
+}
+
+
+@pytest.mark.parametrize("name", ASKED_OF_NUMBERS)
+def test_a_layer_without_numbers_is_refused_in_a_sentence(name):
+    layer = conv2attn.convert(nn.Conv2d(3, 4, 3)).to("meta")
+    with pytest.raises(UsageError, match=r"C2A006 .* is on the meta device, without numbers"):
+        ASKED_OF_NUMBERS[name](layer)
