@@ -26,13 +26,15 @@ def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
     states = [each.state for each in certificates]
     sizes = tuple(dict.fromkeys(size for each in states for size in each.sizes))
     tried = tuple(mode for mode in first.state.gradients if all(mode in each.gradients for each in states))
+    formulas = [each.identified for each in certificates if each.identified is not None]
+    identified = all_identified(formulas) if formulas else None
     return replace(
         first,
         rows=tuple(worst_rows(certificates)),
         between=tuple(between),
         counterexamples=tuple(shown for each in certificates for shown in each.counterexamples),
         state=replace(first.state, sizes=sizes, gradients=tried),
-        identified=all_identified([each.identified for each in certificates if each.identified is not None]),
+        identified=identified,
         limits="".join(dict.fromkeys(each.limits for each in certificates)),
     )
 
@@ -49,10 +51,8 @@ def worst_rows(certificates: Iterable[Certificate]) -> Iterable[Row]:
         yield next((row for row in worst if row.strength is strength), worst[0])
 
 
-def all_identified(every: Sequence[Identified]) -> Identified | None:
+def all_identified(every: Sequence[Identified]) -> Identified:
     """Formulas at several sizes as one finding: at most the sum of the chances, and the largest of each count."""
-    if not every:
-        return None
     chances = [each.log2_chance for each in every]
     largest = max(chances)
     return replace(

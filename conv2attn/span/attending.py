@@ -15,7 +15,7 @@ from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
 from conv2attn.networks.positions import PositionAttention, position_attention
-from conv2attn.networks.positions.position_attention import ATTENDS
+from conv2attn.networks.positions.position_attention import ATTENDS, LayerAttention
 from conv2attn.networks.reading.phase import own_sides, read_network
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.specimens import wanted_inputs
@@ -39,15 +39,16 @@ def reads_of(
         UsageError: inputs beside what is attention already, or positions alone of what has no parameters (C2A004), or
             no layer of such a name (C2A008), or a network without numbers (C2A006).
     """
+    sides: Mapping[str, Sides] = {}
     if not isinstance(model, nn.Module):
         check_attention(model, inputs, grid, position_only)
-        return as_reads(model).only(only)
-    check_numbers(model)
-    if inputs is not None and not position_only:
-        return read_network(model, inputs, Selection.of(only))
-    if position_only or not isinstance(model, MultiHeadSelfAttention):
-        return reads_by_position(model, grid).only(only)
-    return as_reads(model).only(only)
+    else:
+        check_numbers(model)
+        if inputs is not None and not position_only:
+            return read_network(model, inputs, Selection.of(only))
+        if position_only or not isinstance(model, MultiHeadSelfAttention):
+            model, sides = attention_by_position(model, grid)
+    return as_reads(model, sides).only(only)
 
 
 def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | None, position_only: bool) -> None:
@@ -68,15 +69,19 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
         raise UsageError("C2A503", f"its parameters are those of a grid {own_grid}", "Leave out the grid.")
 
 
-def reads_by_position(network: nn.Module, grid: Sequence[int] | int | None) -> Reads:
-    """The layers of a network that attend, as their parameters say by position alone: those of this project last."""
+def attention_by_position(
+    network: nn.Module, grid: Sequence[int] | int | None
+) -> tuple[Mapping[str, LayerAttention], Mapping[str, Sides]]:
+    """What attends in a network by position alone, as its parameters say, and the sides that reach its own layers.
+
+    Layers of this project whose sides are known come last.
+    """
     own = {n or "(root)": each for n, each in attention_layers(network).items() if not each.has_content}
     alone = own_alone(network)
     asked = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
     sides = {name: each for name, each in asked.items() if each} or sides_without_inputs(network, own)
     others = {} if sides and alone else position_attention(network, as_sides(grid, 2))
-    ours = [own_read(name, own[name], Tokens(each)) for name, each in sides.items()]
-    return Reads.of([*(own_read(name, each) for name, each in others.items() if name not in sides), *ours])
+    return {name: each for name, each in others.items() if name not in sides} | {n: own[n] for n in sides}, sides
 
 
 def own_alone(model: nn.Module) -> bool:
@@ -129,18 +134,19 @@ def sides_without_inputs(model: nn.Module, layers: Mapping[str, MultiHeadSelfAtt
         return {}
 
 
-def as_reads(attention: Any) -> Reads:
-    """Attention as records, from a mapping of names, a sequence of layers, or one layer."""
+def as_reads(attention: Any, sides: Mapping[str, Sides]) -> Reads:
+    """Attention as records, from a mapping of names, a sequence of layers, or one layer.
+
+    Args:
+        sides: of what reaches layers, by name, where these are known.
+    """
     if isinstance(attention, Reads):
         return attention
     if isinstance(attention, tuple | list):
         attention = {f"layer {place}": layer for place, layer in enumerate(attention)}
-    named = attention if isinstance(attention, Mapping) else {"attention": attention}
-    return Reads.of([own_read(str(name), layer) for name, layer in named.items()])
-
-
-def own_read(name: str, layer: Any, tokens: Tokens | None = None) -> Read:
-    """The record of a layer or an array; layers of this project have weights."""
-    if not isinstance(layer, MultiHeadSelfAttention):
-        return Read(name, layer, tokens)
-    return Read.of_layer(name, layer, layer, tokens)
+    reads = list[Read]()
+    for name, layer in (attention if isinstance(attention, Mapping) else {"attention": attention}).items():
+        tokens = Tokens(sides[name]) if name in sides else None
+        ours = isinstance(layer, MultiHeadSelfAttention)
+        reads.append(Read.of_layer(str(name), layer, layer, tokens) if ours else Read(str(name), layer, tokens))
+    return Reads.of(reads)
