@@ -97,7 +97,7 @@ def check_network(network: Any, name: str = "network") -> None:
     raise UsageError("C2A006", reason, "Pass the network itself.")
 
 
-def check_numbers(network: Any, name: str = "network") -> None:
+def check_has_numbers(network: Any, name: str = "network") -> None:
     """Checks that a value is a network that holds numbers.
 
     Raises:

@@ -156,7 +156,7 @@ def check_file(
     if plot or certificate:
         wanted = [row.name for row in report.rows if row.heads]
         rows = rows_in(reads, tokens, wanted, question["memory_limit"])
-    if plot:
+    if plot and rows:
         pictures = [
             plots.heads_around(name, read.attention, picture_sides(read, tokens.grid) or each.grid.keys, each.extra)
             for name, (read, each) in rows.items()

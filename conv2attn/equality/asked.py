@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_numbers, first_weight
+from conv2attn.arguments import check_has_numbers, first_weight
 from conv2attn.equality.calls import MODES
 from conv2attn.equality.failures import a_kind
 from conv2attn.equality.outputs import is_dense
@@ -45,7 +45,7 @@ def specimens_asked(
             shape (C2A001, C2A006, C2A007); nothing says how large an image is (C2A005).
     """
     for which, side in (("original", original), ("network", network)):
-        check_numbers(side, which)
+        check_has_numbers(side, which)
     like = first_weight(original)
     if type(seed) is not int or seed not in SEED_RANGE:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_kind, check_numbers, first_weight, is_size, renamed
+from conv2attn.arguments import check_has_numbers, check_kind, first_weight, is_size, renamed
 from conv2attn.equality.bits import same_bits
 from conv2attn.equality.twins import Lockstep
 from conv2attn.errors import CheckpointError, UsageError
@@ -86,7 +86,7 @@ def save(
         >>> torch.equal(again(image), layer(image))
         True
     """
-    check_numbers(network)
+    check_has_numbers(network)
     check_kind(path, "path", str | PathLike, "Pass the name of a file.")
     path = Path(path)
     check_network_suffix(path)

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, argument, as_inputs, call_network, check_numbers, running
+from conv2attn.arguments import Patterns, Selection, argument, as_inputs, call_network, check_has_numbers, running
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion import attention_layers
@@ -110,7 +110,7 @@ def soften(
         >>> conv2attn.soften(network, alpha=5)
         <Softening: 1 layer softened>
     """
-    check_numbers(network)
+    check_has_numbers(network)
     check_sharpness(alpha)
     softened = copy.deepcopy(network)
     layers = layers_to_soften(softened)
@@ -275,7 +275,7 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
         >>> float(layer.encoding.alpha.max())
         128.0
     """
-    check_numbers(network)
+    check_has_numbers(network)
     check_sharpness(alpha)
     layers = layers_to_soften(network)
     for name, layer in layers.items():

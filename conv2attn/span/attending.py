@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from conv2attn.arguments import FAILURES, Patterns, Selection, check_numbers
+from conv2attn.arguments import FAILURES, Patterns, Selection, check_has_numbers
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
@@ -43,7 +43,7 @@ def reads_of(
     if not isinstance(model, nn.Module):
         check_attention(model, inputs, grid, position_only)
     else:
-        check_numbers(model)
+        check_has_numbers(model)
         if inputs is not None and not position_only:
             return read_network(model, inputs, Selection.of(only))
         if position_only or not isinstance(model, MultiHeadSelfAttention):

@@ -168,8 +168,8 @@ def check_span(
     if structure is not None:
         return SpanReport(rows, f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them")
     asked = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
-    words = (" ".join(f"({','.join(map(str, offset))})" for offset in each) for each in asked)
-    return SpanReport(rows, "asked: offsets " + "; ".join(sorted(words)))
+    words = sorted(" ".join(f"({','.join(map(str, offset))})" for offset in each) for each in asked)
+    return SpanReport(rows, f"asked: offsets {'; '.join(words)}" if words else "asked: nothing, since no layer is read")
 
 
 def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -> None:

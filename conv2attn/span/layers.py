@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from conv2attn.arguments import check_numbers
+from conv2attn.arguments import check_has_numbers
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.layers.attention.hardness import first_stray
@@ -37,7 +37,7 @@ def check_ours(layer: object) -> None:
     """
     if not isinstance(layer, MultiHeadSelfAttention):
         raise UsageError("C2A502", f"{type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
-    check_numbers(layer, "layer")
+    check_has_numbers(layer, "layer")
 
 
 def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:

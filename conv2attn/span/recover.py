@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_numbers, renamed
+from conv2attn.arguments import check_has_numbers, renamed
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.layers.attention.hardness import within_margins
@@ -84,7 +84,7 @@ def recover(
         if own or example_input is not None:
             return recovered_in(layer, own, kernel_size, dilation, grid, example_input)
         raise UsageError("C2A502", f"{type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
-    check_numbers(layer, "layer")
+    check_has_numbers(layer, "layer")
     if layer.has_content:
         raise UsageError(
             "C2A505",

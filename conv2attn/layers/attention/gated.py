@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from conv2attn.arguments import check_code, check_kind, check_numbers
+from conv2attn.arguments import check_code, check_has_numbers, check_kind
 from conv2attn.errors import GeometryError, UnsupportedError, whole_number
 from conv2attn.extras import optional
 from conv2attn.generators import generators_kept
@@ -82,7 +82,7 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
         >>> gpsa = conv2attn.to_gpsa(layer, side=8)  # needs timm  # doctest: +SKIP
     """
     check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
-    check_numbers(layer, "layer")
+    check_has_numbers(layer, "layer")
     side = whole_number(side, "side")
     operators, weights, heads = isotropic(layer.operators()), layer.weights, layer.heads
     if operators is None or layer.groups > 1 or layer.dimensions != 2:

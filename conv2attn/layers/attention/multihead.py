@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_code, check_kind, check_numbers
+from conv2attn.arguments import check_code, check_has_numbers, check_kind
 from conv2attn.errors import UnsupportedError, whole_number
 from conv2attn.generators import generators_kept
 from conv2attn.layers.attention.encoding import Encoding
@@ -68,7 +68,7 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
         True
     """
     check_kind(layer, "layer", MultiHeadSelfAttention, "Convert the convolution first: conv2attn.convert(layer).")
-    check_numbers(layer, "layer")
+    check_has_numbers(layer, "layer")
     side, basis = whole_number(side, "side"), layer.basis()
     operators, weights, heads = isotropic(basis.operators), basis.weights, layer.heads
     if operators is None or layer.groups > 1:

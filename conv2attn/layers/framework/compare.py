@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_numbers
+from conv2attn.arguments import check_has_numbers
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theory.basis import Sides, Weights, as_basis, as_matrix, moved_to, output_sides
 from conv2attn.theory.basis.basis import field
@@ -86,7 +86,7 @@ def compare(first: Any, second: Any, sides: Sides, tolerance: float = 0.0) -> Ma
     for layer in (first, second):
         check_no_hooks(layer)
         if isinstance(layer, nn.Module):
-            check_numbers(layer, "a layer")
+            check_has_numbers(layer, "a layer")
     layers = (moved_to(as_basis(first), "cpu"), moved_to(as_basis(second), "cpu"))
     shapes = [(b.weights.d_in, b.weights.d_out, *output_sides(b.mixing, sides)) for b in layers]
     if shapes[0] != shapes[1]:

@@ -154,3 +154,12 @@ def test_a_layer_without_numbers_is_refused_in_a_sentence(name):
     layer = conv2attn.convert(nn.Conv2d(3, 4, 3)).to("meta")
     with pytest.raises(UsageError, match=r"C2A006 .* is on the meta device, without numbers"):
         ASKED_OF_NUMBERS[name](layer)
+
+
+def test_a_picture_of_nothing_is_not_drawn(tmp_path):
+    np.save(tmp_path / "rectangles.npy", np.full((2, 16, 9), 1 / 9))
+    arguments = ["check-span", f"{tmp_path}/rectangles.npy", "--grid", "4x4", "--plot", f"{tmp_path}/heads.png"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 3
+    assert "asked: nothing, since no layer is read" in result.output
+    assert not (tmp_path / "heads.png").exists()
