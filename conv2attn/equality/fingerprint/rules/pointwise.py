@@ -36,7 +36,7 @@ def _(
     non_blocking: Any = False,
     memory_format: Any = None,
 ) -> Residues:
-    if layout not in (None, torch.strided) or pin_memory or (device and torch.device(device).type != "cpu"):
+    if pin_memory or (device and torch.device(device).type != "cpu"):
         raise Undecided("moves to another device")
     return c.operand(self)
 
