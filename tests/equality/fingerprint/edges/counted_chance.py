@@ -134,6 +134,20 @@ def test_more_values_degree_or_height_need_more_primes():
     assert primes_needed(field) is None
 
 
+PRIMES_OF_31_BITS = 105_097_565 - 54_400_028
+
+
+def test_the_chance_that_is_stated_is_that_of_the_claim_or_more():
+    """The least degree and height, so that each of the three terms counts."""
+    field = Field(1)
+    field.oracle_values = 1000
+    for degree in (0, 1):
+        field.degree = degree
+        one = degree / 2**30 + field.height / (30 * PRIMES_OF_31_BITS) + 2**-33
+        for count in range(1, 9):
+            assert log2_chance(field, count) >= math.log2(1000**2 / 2) + count * math.log2(one)
+
+
 class Polynomial:
     """A polynomial with rational coefficients: a coefficient for each sorted tuple of variables."""
 

@@ -88,6 +88,7 @@ RULES = {
     "joined": lambda x: torch.cat([x, torch.ones(2, 1, 9, 8), torch.stack([x, x * 2], 2)[:, :, 1]], 1),
     "channels last": lambda x: F.conv2d(x.contiguous(memory_format=torch.channels_last), WEIGHT).contiguous(),
     "wider": lambda x: x.double() * 3 + 1,
+    "a part, wider": lambda x: x[1].double(),
     "edited": edited,
     "in place": lambda x: x.clone().mul_(2).add_(x, alpha=3).sub_(1),
 }
@@ -131,6 +132,13 @@ def test_remainders_in_float64_are_those_of_pythons_integers():
         assert all(-p <= n < 2 * p for n in remainders)
 
 
+def product_of_matrices(rows, columns, p, bits):
+    def op(parts, other):
+        return (parts.flatten(0, 1) @ other).chunk(len(parts))
+
+    return bilinear(rows[None], columns[None], [p], bits, len(columns), op, 0)[0]
+
+
 @pytest.mark.parametrize("limbs", [1, 2, 3, 4])
 def test_the_longest_sums_of_the_largest_products_are_exact(limbs):
     """Factors at both ends, and such whose limbs are at theirs."""
@@ -143,10 +151,19 @@ def test_the_longest_sums_of_the_largest_products_are_exact(limbs):
         ends = [p // 2, p // 2 + 1, half, p - half, half + (half << width), p - 1, 0]
         rows = torch.tensor([[each % p] * terms for each in ends])
         columns = torch.tensor([[p // 2, p // 2 + 1]] * terms)
-        products = bilinear(
-            rows[None], columns[None], [p], bits, terms, lambda a, b: (a.flatten(0, 1) @ b).chunk(len(a)), 0
-        )
-        assert products[0].tolist() == [[row * end * terms % p for end in (p // 2, p // 2 + 1)] for row in ends]
+        products = product_of_matrices(rows, columns, p, bits)
+        assert products.tolist() == [[row * end * terms % p for end in (p // 2, p // 2 + 1)] for row in ends]
+
+
+def test_the_longest_sum_leaves_room_for_what_the_limbs_above_leave():
+    """Odd factors at their ends, with the largest prime and the largest remainder that comes down."""
+    lengths = [n for n in range(1, 1 << 10) if limbs_for(n, 31)[0] == 2]
+    terms, width = lengths[-1], limbs_for(lengths[-1], 31)[1]
+    p, end = 2**31 - 1, 2**30 - 1
+    above = max(range(1 << 30 - width), key=lambda n: n * end * terms % p)
+    row = (above << width) + (1 << width - 1) - 1
+    product = product_of_matrices(torch.tensor([[row] * terms]), torch.tensor([[end]] * terms), p, 31)
+    assert product.item() == row * end * terms % p
 
 
 @pytest.mark.parametrize("draw", range(8))
