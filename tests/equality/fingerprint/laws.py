@@ -63,7 +63,8 @@ def test_a_converted_network_is_identified_with_its_original_and_neither_is_chan
     assert identify(model, wrong, IMAGE).equal is False
 
 
-def test_a_network_that_counts_its_calls_is_undecided():
+@pytest.mark.parametrize("last", [3, 1000])
+def test_a_network_that_counts_its_calls_is_undecided(last):
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -71,9 +72,26 @@ def test_a_network_that_counts_its_calls_is_undecided():
 
         def forward(self, x):
             self.calls += 1
-            return x * (2 if self.calls > 3 else 1)
+            return x * (2 if self.calls > last else 1)
 
-    assert identify(Counting(), lambda x: x, IMAGE).equal is None
+    assert identify(Counting(), lambda x: x * 1, IMAGE).equal is None
+
+
+@pytest.mark.parametrize("before", [None, torch.tensor(torch.nan)], ids=["nothing", "a number"])
+def test_a_network_that_keeps_what_its_first_call_saw_is_undecided(before):
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", before)
+
+        def forward(self, x):
+            if self.mean is None or self.mean.isnan():
+                self.mean = x.mean()
+            return x - self.mean
+
+    found = identify(Centred(), Centred(), IMAGE)
+    assert found.equal is None
+    assert "depends on its first call" in found.reason
 
 
 def test_a_tensor_made_on_another_thread_is_undecided():
