@@ -70,6 +70,7 @@ EQUAL = {
     "attention by hand": (attention_of_torch, attention_by_hand),
     "two orders of a sum": (lambda x: (x + 1) + x * x, lambda x: x.square() + (1 + x)),
     "a binomial": (lambda x: (x + 1).square(), lambda x: x * x + 2 * x + 1),
+    "cut to bytes": (lambda x: x.int().to(torch.int8), lambda x: (x * 1).int().to(torch.int8)),
     "half a mean": (lambda x: x.mean((2, 3)) / 2, lambda x: x.sum((2, 3)) / 128),
     "windows that do not overlap": (
         lambda x: F.avg_pool2d(x, 2),
@@ -83,6 +84,7 @@ DIFFERENT = {
     "the input is changed": (lambda x: x.mul_(2), lambda x: x * 2),
     "constants beside": (buffer(1.0), buffer(2.0)),
     "rounded to half": (lambda x: x.half().float(), lambda x: x),
+    "divided by other numbers": (lambda x: x / torch.arange(1.0, 9.0), lambda x: x * 1),
     "cut to integers": (lambda x: x.int().float(), lambda x: x),
     "a mask of -inf": (
         lambda x: x.masked_fill(torch.eye(8).bool(), float("-inf")).softmax(-1),

@@ -141,6 +141,17 @@ def test_a_dtype_is_part_of_the_formula(name):
     assert identify(*DTYPES[name], images).equal is not True
 
 
+@pytest.mark.parametrize(("dtype", "narrow"), [(DOUBLE, torch.float32), (torch.half, torch.half)])
+def test_arithmetic_narrower_than_that_of_the_images_or_float32_is_not_exact(dtype, narrow):
+    def added(x):
+        return (x > 0.5).to(narrow) + 0.1 - 0.1
+
+    def itself(x):
+        return (x > 0.5).to(narrow) * 1
+
+    assert identify(added, itself, IMAGES.to(dtype)).equal is False
+
+
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_numbers_leave_the_ring(name):
     assert identify(*SPECIAL[name], IMAGES).equal is not True
@@ -166,6 +177,23 @@ def test_lists_of_one_mean_every_axis(stride):
 
     assert identify(biased, by_hand((4, 1, 1)), images).equal is True
     assert identify(biased, by_hand((4, 1)), images).equal is not True
+
+
+def laid_anew(offset):
+    """All columns but the first, as a view that is laid anew in place."""
+
+    def network(x):
+        y = (x * 1)[..., 1:]
+        return y.as_strided_(y.shape, y.stride(), offset) * 1
+
+    return network
+
+
+def test_a_view_that_is_laid_anew_in_place_is_known_where_it_stays():
+    assert identify(laid_anew(1), lambda x: x[..., 1:] * 1, IMAGES).equal is True
+    found = identify(laid_anew(0), laid_anew(0), IMAGES)
+    assert found.equal is None
+    assert "in place" in found.reason
 
 
 def test_a_window_of_padding_alone_is_undecided():

@@ -66,6 +66,11 @@ def scattered(x, place):
     return x.scatter_add(1, torch.full((2, 1, 6, 6), place), x[:, 3:])
 
 
+def of_the_batch(x):
+    return (x - x.mean((0, 2, 3), True)) / (x.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
+
+
+SLOPES = T([0.1, 0.2, 0.3, 0.4]).double()
 MASK = torch.eye(6, dtype=torch.float64)
 BY_HAND = {
     "adaptive maximum": (
@@ -170,8 +175,13 @@ BY_HAND = {
     ),
     "statistics of a batch": (
         lambda x: F.batch_norm(x, None, None, training=True),
-        lambda x: (x - x.mean((0, 2, 3), True)) / (x.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt(),
+        of_the_batch,
         lambda x: F.instance_norm(x),
+    ),
+    "statistics of a batch, weighted": (
+        lambda x: F.batch_norm(x, None, None, SLOPES, SLOPES.flip(0), training=True),
+        lambda x: of_the_batch(x) * SLOPES[:, None, None] + SLOPES.flip(0)[:, None, None],
+        lambda x: F.batch_norm(x, None, None, SLOPES.flip(0), SLOPES, training=True),
     ),
     "a gated half": (
         lambda x: F.glu(x, 1),
@@ -195,8 +205,8 @@ BY_HAND = {
         lambda x: torch.unsafe_split(x, 2, 1)[0] * 1,
     ),
     "a slope below zero": (
-        lambda x: F.prelu(x, T([0.1, 0.2, 0.3, 0.4]).double()),
-        lambda x: x.relu() + T([0.1, 0.2, 0.3, 0.4]).double()[:, None, None] * x.clamp(max=0),
+        lambda x: F.prelu(x, SLOPES),
+        lambda x: x.relu() + SLOPES[:, None, None] * x.clamp(max=0),
         lambda x: x.relu() + T([0.1, 0.2, 0.4, 0.3]).double()[:, None, None] * x.clamp(max=0),
     ),
 }
@@ -221,6 +231,7 @@ CONDITIONS = {
     "the logarithm of nothing": lambda x: torch.full((6,), -math.inf).where(torch.ones(6).bool(), x).logsumexp(-1),
     "a negative power of what may be zero": lambda x: x.square() ** -1,
     "a pole where no window reaches": lambda x: 1 / F.fold(F.unfold(x.exp(), 1, stride=2), (6, 6), 1, stride=2),
+    "a pole above a diagonal": lambda x: 1 / x.exp().tril(),
     "a power of zero": lambda x: x**0,
     "places that depend on the input": lambda x: x.index_add(1, (x[0, :1, 0, 0] > 0).long(), x[:, :1]),
     "a product of what may be infinite": lambda x: x.log().cumprod(1),
