@@ -201,6 +201,27 @@ def test_a_bound_that_carries_a_tenth_of_the_errors_is_exceeded(name):
         assert any(excess(carried, seed, 1e-3, worst=True) > 0 for seed in range(20))
 
 
+SMALL = {
+    "products": lambda x: x * 0.3,
+    "sums of products": lambda x: x.reshape(-1, 6) @ torch.linspace(0.1, 0.4, 6).to(x),
+    "means": lambda x: x.reshape(-1, 6).mean(1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_bound_counts_what_results_near_0_lose(name, dtype):
+    """Results are cut to float16, which counts subnormal numbers; in other formats those become 0."""
+    numbers, function = torch.finfo(dtype), SMALL[name]
+    least = numbers.smallest_normal if dtype != torch.float16 else numbers.smallest_normal * numbers.eps
+    real = (least * torch.linspace(-3, 3, 96).double()).to(dtype).double()
+    with torch.no_grad():
+        bound = running(function, real, numbers.eps / 2)
+    whole = (function(real) / least).trunc() * least
+    kept = whole if dtype == torch.float16 else torch.where(function(real).abs() < least, 0.0, function(real))
+    assert ((kept - bound.value).abs() <= bound.error).all()
+
+
 ROUNDED = [
     *(n for n in FUNCTIONS if n not in ("relu", "abs", "neg", "hardtanh", "clamp", "clamp_min", "clamp_max")),
     *SUMS,
