@@ -105,6 +105,14 @@ def test_functional_convolutions_have_rows(name):
     assert outcome(report) == PROVED or name == "one that is none of ours", report.to_text()
 
 
+def test_a_layer_of_the_geometry_of_a_functional_convolution_is_not_measured_in_its_row():
+    original = Tied().requires_grad_(False)
+    original.a.weight.mul_(1e-3), original.a.bias.mul_(1e-3)
+    report = certify(original, conv2attn.convert(original, example_input=image()), images=image())
+    met = original.a(image()).abs().max().item()
+    assert {row.name: row.input_range for row in report.rows}["(root):conv2d"] == pytest.approx(met, rel=1e-6)
+
+
 class Branching(nn.Module):
     """A convolution by a layer, and on wide images one by a function."""
 
