@@ -115,6 +115,7 @@ def test_outputs_are_compared_by_place_and_kind(name):
     assert verdict is HOLDS or (found.code, bool(found.sentence)) == ("C2A407", True)
     assert report.rows[0].verdict is HOLDS
     assert (report.outputs is None) or verdict is not REFUTED
+    assert all(torch.equal(each.image, IMAGES[each.index]) for each in report.counterexamples)
 
 
 def test_the_place_of_what_is_not_finite_is_named_by_its_axes():
