@@ -3,6 +3,7 @@
 At another size nothing but the printed premise excuses a difference.
 """
 
+import collections
 import functools
 import operator
 import threading
@@ -159,10 +160,19 @@ def test_a_conversion_whose_code_looks_never_holds_wrongly(name):
         assert any("it calls its layers and asks nothing else of them" in line for line in report.assumptions)
 
 
+def remembering():
+    """A network with a list that a queue holds too."""
+    numbers = [2.0]
+    return Net(lambda net, out: out * net.a[0], a=numbers, past=collections.deque([numbers]))
+
+
 CHANGED = {
     "a number of an attribute": (lambda: Net(lambda net, out: out * net.a, a=2.0), lambda net: setattr(net, "a", 2.5)),
     "the sign of zero": (lambda: Net(lambda net, out: out / net.a, a=0.0), lambda net: setattr(net, "a", -0.0)),
     "a buffer no longer shared": (Bound, lambda net: setattr(net, "scale", net.scale.clone())),
+    "a list no longer shared": (remembering, lambda net: setattr(net, "a", [2.0])),
+    "a class": (lambda: Net(lambda net, out: out, a=nn.ReLU), lambda net: setattr(net, "a", nn.GELU)),
+    "a type of lists": (lambda: Net(lambda net, out: out, a=list[int]), lambda net: setattr(net, "a", list[str])),
     "another lambda": (lambda: Net(lambda net, out: out * 2), lambda net: setattr(net, "after", lambda n, y: y * 2.1)),
 }
 
