@@ -94,8 +94,7 @@ def certify(
             pairs, options = read_pairs(original, network), (input_range, also_modes, progress)
             compared = [Comparison(original, network, specimens[0], pairs, labels, *options)]
             compared += [Comparison(original, network, each, pairs, None, *options) for each in specimens[1:]]
-            certificates = [each.certificate() for each in compared]
-            certificate = at_all_sizes(certificates) if len(certificates) > 1 else certificates[0]
+            certificate = at_all_sizes([each.certificate() for each in compared])
         except UnsupportedError as error:
             return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
     return replace(certificate, circumstances=facts)

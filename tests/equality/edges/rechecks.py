@@ -363,6 +363,13 @@ def test_a_bound_on_soft_heads_that_is_a_hundredth_smaller_is_refused(alpha):
     assert code == 1
 
 
+def test_another_measured_number_refutes_no_certificate():
+    pair(conv2attn.convert(network(), alpha=16))
+    body = certified()
+    body["rows"][0]["max_error"] /= 2
+    assert again(body)[0] == 3
+
+
 def test_another_machine_may_have_smaller_bounds():
     pair()
     body = certified()

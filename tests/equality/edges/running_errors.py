@@ -276,6 +276,12 @@ def test_what_no_rule_covers_says_so():
             function(ball)
 
 
+@pytest.mark.parametrize("name", ["sum", "mean", "avg_pool2d", "layer_norm", "softmax"])
+def test_averages_of_no_images_have_no_errors(name):
+    with torch.no_grad():
+        assert running(CASES[name], torch.zeros(0, 2, 4, 5).double(), U).error.numel() == 0
+
+
 def test_an_interval_around_a_pole_has_no_bound():
     ball = Ball(torch.tensor([1e-9]).double(), torch.tensor([1e-8]).double(), U)
     with torch.no_grad():
