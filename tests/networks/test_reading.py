@@ -5,10 +5,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from conv2attn import heads
+from conv2attn import check_span, heads
 from conv2attn.networks.reading import MOST_RESIDUAL, replay
 from conv2attn.span import reads_of
 from conv2attn.theory.basis import AttentionGrid, Sites
+from conv2attn.verdicts import Verdict
 
 ORDER = torch.randperm(49, generator=torch.Generator().manual_seed(3))
 
@@ -99,6 +100,9 @@ QUERIES = {
     "every second from the second": lambda tokens: tokens[:, FROM_THE_SECOND],
     "without a column": lambda tokens: tokens.unflatten(1, (7, 7))[:, :, :-1].flatten(1, 2).flip(1),
     "in another order": lambda tokens: tokens[:, ORDER[:20]],
+    "padded means of nine": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), 3, 2, 1).flatten(2).mT,
+    "means of two": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), (2, 1)).flatten(2).mT,
+    "resized": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), (5, 7), mode="bilinear").flatten(2).mT,
     "means of four": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), 2).flatten(2).mT,
     "twice as many": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), scale_factor=2).flatten(2).mT,
     "between": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), (9, 9), mode="bilinear").flatten(2).mT,
@@ -108,12 +112,18 @@ QUERIES = {
 }
 
 
+STEMS = {
+    "patches": lambda: nn.Conv2d(3, 32, 4, 4),
+    "overlapping": lambda: nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.Conv2d(16, 32, 3, 2, 1)),
+}
+
+
 class Resampled(nn.Module):
     """LeViT: between two blocks of 7x7 tokens, attention of some queries that has no residual."""
 
-    def __init__(self, kind):
+    def __init__(self, kind, stem="patches"):
         super().__init__()
-        self.queries, self.stem, self.first, self.second = QUERIES[kind], nn.Conv2d(3, 32, 4, 4), Block(), Block()
+        self.queries, self.stem, self.first, self.second = QUERIES[kind], STEMS[stem](), Block(), Block()
         self.query, self.keys, self.values = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32)
 
     def forward(self, image):
@@ -124,25 +134,70 @@ class Resampled(nn.Module):
         return self.second(F.gelu(tokens))
 
 
-def resampled(kind):
-    """The records of attention with queries of this kind, and of the block behind it."""
+def resampled_network(kind, stem="patches"):
     torch.manual_seed(0)
-    subsampled, _, behind = reads_of(Resampled(kind).eval(), torch.randn(2, 3, 28, 28))
+    return Resampled(kind, stem).eval()
+
+
+def resampled(kind, stem="patches"):
+    """The records of attention with queries of this kind, and of the block behind it."""
+    subsampled, _, behind = reads_of(resampled_network(kind, stem), torch.randn(2, 3, 28, 28))
     return subsampled, behind
 
 
 SITES = {
     "every second": Sites((2, 2), (0, 0), (0, 0)),
     "every second from the second": Sites((2, 2), (1, 1), (1, 1)),
-    "means of four": None,
+    "padded means of nine": Sites((2, 2), (0, 0), (0, 0)),
     "without a column": Sites((1, 1), (0, 0), (0, 1)),
 }
 
 
+BETWEEN = ["means of four", "means of two", "resized"]
+
+
 @pytest.mark.parametrize("kind", SITES)
-def test_where_queries_stand_on_keys_is_asked(kind):
-    subsampled, _ = resampled(kind)
+@pytest.mark.parametrize("stem", STEMS)
+def test_where_queries_stand_on_keys_is_asked(kind, stem):
+    subsampled, _ = resampled(kind, stem)
     assert (subsampled.tokens.sides, subsampled.tokens.sites) == ((7, 7), SITES[kind])
+
+
+@pytest.mark.parametrize("kind", BETWEEN)
+@pytest.mark.parametrize("stem", STEMS)
+def test_queries_between_keys_have_no_places_and_their_heads_no_displacements(kind, stem):
+    network, images = resampled_network(kind, stem), torch.randn(2, 3, 28, 28)
+    between, _, behind = reads_of(network, images)
+    assert (between.tokens, between.unplaced) == (None, "its queries stand between its keys")
+    assert behind.tokens is None
+    layer = next(each for each in heads(network, images).layers if each.name == between.name)
+    assert (layer.heads, between.unplaced in layer.unread) == ((), True)
+    report = check_span(network, example_input=images, only=between.name)
+    assert report.verdict is Verdict.UNDECIDED
+    assert "stand on" not in report.to_text()
+
+
+def test_queries_that_count_as_standing_on_the_nearest_key_are_noticed(monkeypatch):
+    """Planted: any key is near."""
+    monkeypatch.setattr("conv2attn.networks.reading.token_grids.NEARER", 1e9)
+    assert resampled("resized")[0].tokens is not None
+
+
+@pytest.mark.parametrize("kind", SITES)
+def test_leading_tokens_and_shared_keys_leave_queries_where_they_stand(kind):
+    class Shared(Resampled):
+        """One class token among queries and among keys, which all heads share."""
+
+        def forward(self, image):
+            tokens = self.stem(image).flatten(2).mT
+            first = learned(tokens, 1)
+            query = torch.cat([first, self.queries(tokens)], 1).unflatten(-1, (4, 8)).transpose(1, 2)
+            key = self.keys(torch.cat([first, tokens], 1))[:, None, :, :8]
+            return ((query @ key.mT).softmax(-1) @ key).transpose(1, 2).flatten(2)
+
+    torch.manual_seed(0)
+    (read,) = reads_of(Shared(kind).eval(), torch.randn(2, 3, 28, 28))
+    assert (read.tokens.sides, read.tokens.leading, read.tokens.sites) == ((7, 7), 1, SITES[kind])
 
 
 @pytest.mark.parametrize("kind", ["every second", "every second from the second", "without a column"])
@@ -168,6 +223,32 @@ def test_behind_queries_that_stand_at_no_value_of_their_own_nothing_has_a_place(
     _, read = resampled(kind)
     assert read.tokens is None
     assert "nothing of the input arrives" in read.unplaced
+
+
+FEWER_KEYS = {
+    "means of four": (lambda tokens: F.avg_pool2d(tokens, 2), (4, 4)),
+    "every second": (lambda tokens: tokens[..., ::2, ::2], (4, 4)),
+    "a corner": (lambda tokens: tokens[..., :4, :4], None),
+    "no whole number of queries": (lambda tokens: F.interpolate(tokens, (3, 3), mode="area"), None),
+}
+
+
+@pytest.mark.parametrize("kind", FEWER_KEYS)
+def test_fewer_keys_than_queries_stand_in_cells_of_queries_or_nowhere(kind):
+    fewer, sides = FEWER_KEYS[kind]
+
+    class Fewer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.layer = STEMS["overlapping"](), nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, image):
+            tokens = self.stem(image)
+            return attended(self.layer, tokens.flatten(2).mT, fewer(tokens).flatten(2).mT)
+
+    torch.manual_seed(0)
+    (read,) = reads_of(Fewer().eval(), torch.randn(2, 3, 32, 32))
+    assert (read.tokens and read.tokens.sides) == sides, read.unplaced
 
 
 class WithoutResidual(nn.Module):

@@ -6,11 +6,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import BLURRED, NOTHING, Places, places_by, standing
+from conv2attn.networks.reading.places import BLURRED, NOTHING, Kind, Places, places_by, standing
 from conv2attn.networks.reading.watch import Attended, Running, Silence, Watch
 
 DRAWS = (1, 8)
-"""How many draws of noise: more where one leaves a place unknown, behind convolutions."""
+"""How many draws of noise: more where one leaves a place unknown, or where queries stand on the keys, behind
+convolutions."""
 
 
 def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
@@ -19,9 +20,17 @@ def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
         return {}
     for draws in DRAWS:
         found = places_in_rounds(perturbed, draws)
-        if not any(each.why == BLURRED for roles in found.values() for each in roles.values()):
+        if not any(map(are_unsure, found.values())):
             break
     return found
+
+
+def are_unsure(roles: dict[str, Places]) -> bool:
+    """Whether more draws may tell more: of blurred tokens, and of fewer queries than keys that are blurred."""
+    query, key = (roles.get(role) for role in ("query", "key"))
+    fewer = query is not None and key is not None and query.kind.shape[-1] < key.kind.shape[-1]
+    blurred = fewer and any(bool((each.kind == Kind.LATTICE).any()) for each in roles.values())
+    return blurred or any(each.why == BLURRED for each in roles.values())
 
 
 def places_in_rounds(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Places]]:

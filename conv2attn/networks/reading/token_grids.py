@@ -1,7 +1,7 @@
 """From the places of queries and keys to the grid, the leading tokens and the windows of a layer."""
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import final
 
 import numpy as np
@@ -9,11 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conv2attn.networks.reading.places import NOTHING, Kind, Places, standing
+from conv2attn.networks.reading.places import NEARER, NOTHING, Kind, Places
 from conv2attn.networks.reading.records import Tokens, Windows
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 Cells = NDArray[np.int64]
+APART = "its queries and keys stand on different parts of the input"
+BETWEEN = "its queries stand between its keys"
 
 
 @final
@@ -49,18 +51,24 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
     if len(at_keys) == 1:
         orders = [order_of_tokens(each[0], prod(sides)) for each, sides in found]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
-        if leading == {0} and orders[1] is not None and shape[-2] < shape[-1]:
-            exact = query_sides == key_sides and are_exact(queries, keys)
-            stood = at_queries[0] if exact else keys_of(queries, keys, at_keys[0])
-            sites = None if stood is None else sites_of(stood, key_sides)
-            if stood is not None and sites is not None:
-                return Placed(Tokens(key_sides, 0, sites=sites), torch.from_numpy(np.argsort(stood)), orders[1])
-        if all(order is not None for order in orders) and len(leading) == 1:
-            if query_sides == key_sides and not at_one_place(queries, keys, at_queries[0], at_keys[0]):
-                return "its queries and keys stand on different parts of the input"
-            return Placed(Tokens(key_sides, leading.pop()), *orders)
+        if len(leading) == 1 and all(order is not None for order in orders):
+            lines = lines_of(queries, at_queries[0]), lines_of(keys, at_keys[0])
+            sites = None
+            if shape[-2] < shape[-1]:
+                sites = sites_between(*lines)
+                if sites is None:
+                    return BETWEEN
+            elif not (at_one_place(queries, keys, *lines) if query_sides == key_sides else in_cells(*lines)):
+                return APART
+            return Placed(Tokens(key_sides, leading.pop(), sites=sites), *orders)
+        exact = query_sides == key_sides and are_exact(queries, keys)
+        if exact and len(leading) == 1 and orders[1] is not None and shape[-2] < shape[-1]:
+            sites = sites_of(at_queries[0][at_queries[0] >= 0], key_sides)
+            if sites is not None:
+                order = torch.from_numpy(np.argsort(at_queries[0], kind="stable"))
+                return Placed(Tokens(key_sides, leading.pop(), sites=sites), order, orders[1])
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
-        return "its queries and keys stand on different parts of the input"
+        return APART
     grid = AttentionGrid(key_sides, Sites.everywhere(len(key_sides)))
     return Placed(Tokens(window_sides(at_keys, key_sides), 0, Windows(at_keys, grid)))
 
@@ -102,28 +110,68 @@ def order_of_tokens(cells: Cells, number: int) -> Tensor | None:
 
 
 def are_exact(*places: Places) -> bool:
-    """Whether all tokens are known to be of one block of the input each."""
-    return all(bool((each.kind == Kind.EXACT).all()) for each in places)
+    """Whether all tokens that have a place are known to be of one block of the input each."""
+    return all(bool(((each.kind == Kind.EXACT) | (each.kind == Kind.NONE)).all()) for each in places)
 
 
-def at_one_place(queries: Places, keys: Places, at_queries: Cells, at_keys: Cells) -> bool:
+def lines_of(places: Places, cells: Cells) -> list[Tensor]:
+    """The centres of rows, of columns and so on, in sides of the input, of tokens that fill a lattice."""
+    assert places.centre is not None
+    at = np.argsort(cells, kind="stable")[int((cells < 0).sum()) :]
+    centre = places.centre.reshape(-1, *places.centre.shape[-2:]).mean(0)[at].unflatten(0, places.sides)
+    each = (centre[..., axis].movedim(axis, 0).reshape(side, -1) for axis, side in enumerate(places.sides))
+    return [line.median(1).values for line in each]
+
+
+def step_of(line: Tensor) -> float:
+    """The usual step between the tokens of a line; infinite where there is one."""
+    return float(line.diff().median()) if len(line) > 1 else inf
+
+
+def at_one_place(queries: Places, keys: Places, of_queries: list[Tensor], of_keys: list[Tensor]) -> bool:
     """Whether queries are less than a step between keys away from the keys of their cells: convolutions blur both."""
-    if are_exact(queries, keys) or queries.centre is None or keys.centre is None:
-        return True
-    ours, theirs = (
-        each.reshape(-1, *each.shape[-2:])[0][np.argsort(cells, kind="stable")][int((cells < 0).sum()) :]
-        for each, cells in ((queries.centre, at_queries), (keys.centre, at_keys))
-    )
-    if len(theirs) < 2:
-        return True
-    return bool((ours - theirs).norm(dim=-1).max() < theirs.diff(dim=0).norm(dim=-1).median())
+    pairs = zip(of_queries, of_keys, strict=True)
+    return are_exact(queries, keys) or all(float((q - k).abs().max()) < step_of(k) for q, k in pairs)
 
 
-def keys_of(queries: Places, keys: Places, at_keys: Cells) -> Cells | None:
-    """The cell of the key at which each query stands; None where that is unknown, or heads differ."""
-    at = standing(queries, keys)
-    rows = None if at is None else at.flatten(0, -2)
-    return at_keys[rows[0].numpy()] if rows is not None and bool((rows == rows[:1]).all()) else None
+def in_cells(queries: list[Tensor], keys: list[Tensor]) -> bool:
+    """Whether each key is at most half a step away from the middle of as many queries along each axis."""
+    for of_queries, of_keys in zip(queries, keys, strict=True):
+        if len(of_queries) % len(of_keys):
+            return False
+        middles = of_queries.unflatten(0, (len(of_keys), -1)).mean(1)
+        if not float((middles - of_keys).abs().max()) < step_of(of_keys) / 2:
+            return False
+    return True
+
+
+def sites_between(queries: list[Tensor], keys: list[Tensor]) -> Sites | None:
+    """Where queries stand that are not more than keys along any axis; None where they stand between keys."""
+    axes = [site_on_line(*lines) for lines in zip(queries, keys, strict=True)]
+    found = [each for each in axes if each is not None]
+    if len(found) < len(axes):
+        return None
+    stride, before, after = zip(*found, strict=True)
+    return Sites(stride, before, after)
+
+
+def site_on_line(queries: Tensor, keys: Tensor) -> tuple[int, int, int] | None:
+    """The step between the keys at which queries stand, and the number of keys in front and behind; else None.
+
+    Padding moves the centres of the first and last queries inwards: if there are more than three, the others tell.
+    """
+    edge, near = int(len(queries) > 3), step_of(keys) * NEARER / (1 + NEARER)
+    at = (queries[edge : len(queries) - edge, None] - keys).abs().argmin(1)
+    steps = at.diff().unique().tolist() or [1]
+    step, first = steps[0], int(at[0]) - edge * steps[0]
+    last = first + step * (len(queries) - 1)
+    if len(steps) > 1 or step < 1 or first < 0 or last >= len(keys):
+        return None
+    off = queries - keys[first : last + 1 : step]
+    inwards = torch.stack([off[0], -off[-1]]) * edge
+    off[[0, -1]] *= 1 - edge
+    stand = bool((off.abs() < near).all() and (inwards > -near).all() and (inwards < step * step_of(keys)).all())
+    return (step, first, len(keys) - 1 - last) if stand else None
 
 
 def sites_of(cells: Cells, sides: Sides) -> Sites | None:
