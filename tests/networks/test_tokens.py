@@ -83,6 +83,18 @@ class Sound(nn.Module):
         return self.layer(self.frames(waves).mT)
 
 
+class Written(Words):
+    """What is written of a sound: words attend to words, then to frames."""
+
+    def __init__(self):
+        super().__init__()
+        self.frames = nn.Conv1d(8, 16, 4, 4)
+
+    def forward(self, ids, waves):
+        words, frames = super().forward(ids), self.frames(waves).mT
+        return words + F.scaled_dot_product_attention(words[:, None], frames[:, None], frames[:, None])[:, 0]
+
+
 class Channels(nn.Module):
     """XCiT: the channels of each head attend to each other."""
 
@@ -118,6 +130,26 @@ def test_the_run_tells_the_grid_and_the_leading_tokens(name):
     assert [layer.grid for layer in report.layers] == [sides for sides, _ in expected]
     spans = check_span(network, example_input=inputs, offsets=[(0,) * len(expected[0][0])])
     assert [row.grid for row in spans.rows] == [sides for sides, _ in expected]
+
+
+def test_words_beside_a_sound_are_placed_by_their_embeddings():
+    torch.manual_seed(0)
+    to_frames, among_words = reads_of(Written().eval(), (torch.randint(0, 99, (2, 9)), torch.randn(2, 8, 48)))
+    assert (among_words.tokens.sides, among_words.tokens.leading) == ((9,), 0)
+    assert to_frames.tokens is None
+    assert to_frames.unplaced.startswith("its queries have no place in the input")
+
+
+def test_a_line_is_as_long_as_it_is():
+    """Whisper's has 1,500 frames."""
+
+    class Long(nn.Conv1d):
+        def forward(self, waves):
+            return attention(super().forward(waves).mT, 1)
+
+    torch.manual_seed(0)
+    (read,) = reads_of(Long(8, 16, 3, 2, 1), torch.randn(1, 8, 2060))
+    assert (read.tokens.sides, read.tokens.leading) == ((1030,), 0)
 
 
 def test_tokens_behind_the_grid_are_read_in_front_of_it():
