@@ -228,6 +228,7 @@ FORGED_TOGETHER = {
     "the mode": lambda body: body["state"].update(mode="training"),
     "the dtype": lambda body: body["state"].update(dtypes=["float64"]),
     "no size": lambda body: body["state"].update(sizes=[]),
+    "a size without pixels": lambda body: body["state"].update(sizes=[[2, 0, 5]]),
     "a size that no memory holds": lambda body: body["state"].update(sizes=[[10**9, 9, 9]]),
     "an image of a counterexample": lambda body: body["counterexamples"].append({}),
 }
@@ -341,6 +342,16 @@ def test_a_bound_that_is_a_hundredth_smaller_than_certified_is_refused(row, opti
     code, output = again(body)
     assert code == 1
     assert "which is proved" in output
+
+
+def test_a_bound_that_is_too_small_is_refused_where_the_second_network_has_other_dtypes_too():
+    first, second = network().eval(), conv2attn.convert(network().eval())
+    second.register_parameter("unread", nn.Parameter(torch.zeros(1, dtype=torch.float64)))
+    report = conv2attn.certify(first, second, input_size=(2, 6, 5))
+    body = json.loads(report.to_json())
+    assert recheck_certificate("c", body, (first, second), lambda: report).verdict is Verdict.HOLDS
+    body["rows"][0]["bound"] *= 0.99
+    assert recheck_certificate("c", body, (first, second), lambda: report).verdict is Verdict.REFUTED
 
 
 @pytest.mark.parametrize("field", ["bound", "input_range"])
