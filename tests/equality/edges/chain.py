@@ -120,6 +120,15 @@ def test_products_of_factors_that_all_underflow_are_counted():
     assert bound >= 2 * 36 * 64 * 2.0**-150
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_other_weights_and_biases_are_counted(side):
+    made = [conv2attn.convert(layer((4, 3))) for _ in range(2)]
+    made[side].bias.data[1] += 7.0
+    made[side].weight.data[2, 0, 1, 1] += 3.0
+    found = difference_bounds(pair(*made), 2.0, SIDES)
+    assert all(least <= bound < least + 1e-3 for least, bound in zip((0.0, 7.0, 6.0), found, strict=True))
+
+
 def test_the_second_layer_is_evaluated_by_the_engine_that_is_set():
     original = layer((4, 5))
     bounds = {
