@@ -33,7 +33,8 @@ def has_small_weights(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
 
     False where values cannot be read, and under transforms of functions, which follow torch's own operator.
     """
-    trained = len(queries) > 0 and torch.is_grad_enabled() and any(e.requires_grad for e in (queries, keys, values))
+    some = queries.numel() > 0 and keys.numel() > 0
+    trained = some and torch.is_grad_enabled() and any(e.requires_grad for e in (queries, keys, values))
     if not (trained and queries.is_cpu) or torch.compiler.is_compiling() or peek_interpreter_stack() is not None:
         return False
     sampled = queries[0].detach()[:, :: -(-queries.shape[-2] // SAMPLE), :]
@@ -65,10 +66,12 @@ class CutGradient(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradients, tile after tile of queries: no tensor has a number for each pair of tokens."""
         queries, keys, values, output = ctx.saved_tensors
+        asking, asked = queries.new_zeros(queries.shape), keys.new_zeros(keys.shape)
+        mixed = values.new_zeros(values.shape) if ctx.needs_input_grad[2] else None
+        if not (output.numel() and keys.shape[-2]):
+            return asking, asked, mixed
         scale = towards_one(gradients[0])
         gradient = gradients[0] * scale
-        asking, asked = queries.new_empty(queries.shape), keys.new_zeros(keys.shape)
-        mixed = values.new_zeros(values.shape) if ctx.needs_input_grad[2] else None
         rows = max(1, TILE_NUMBERS // keys.shape[-2])
         for head in product(*map(range, queries.shape[:-2])):
             read = queries[head], keys[head], values[head], output[head], gradient[head]

@@ -40,6 +40,38 @@ def test_gradients_are_those_of_the_formula(spread, numbers, trained, monkeypatc
             assert_same(one / factor, other, 1e-11 * spread)
 
 
+EMPTY = {
+    "no queries": (2, 3, 0, 5, 4, 4),
+    "no keys": (2, 3, 5, 0, 4, 4),
+    "neither": (2, 3, 0, 0, 4, 4),
+    "no heads": (2, 0, 5, 6, 4, 4),
+    "no images": (0, 3, 5, 6, 4, 4),
+    "no width": (2, 3, 5, 6, 0, 4),
+    "no width of values": (2, 3, 5, 6, 4, 0),
+}
+FUSED = {
+    "cut": cut_gradient.CutGradient.apply,
+    "chosen": lambda *inputs: cut_gradient.fused_attention(*inputs, 0.0),
+}
+
+
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("fused", FUSED)
+@pytest.mark.parametrize("kind", EMPTY)
+def test_empty_axes_have_the_results_and_gradients_of_the_formula(kind, fused, trained):
+    images, heads, asking, asked, width, of_values = EMPTY[kind]
+    generator, sizes = torch.Generator().manual_seed(0), ((asking, width), (asked, width), (asked, of_values))
+    inputs = [torch.randn(images, heads, *size, generator=generator, dtype=torch.float64) for size in sizes]
+    wanted = [each.requires_grad_() for each in inputs[: 3 if trained else 2]]
+    queries, keys, values = inputs
+    formula, own = torch.softmax(queries @ keys.mT, -1) @ values, FUSED[fused](*inputs)
+    torch.testing.assert_close(own, formula)
+    gradient = torch.ones_like(formula)
+    pairs = zip(torch.autograd.grad(own, wanted, gradient), torch.autograd.grad(formula, wanted, gradient), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize(("depth", "kept"), [(0.0, True), (30.0, True), (65.0, True), (75.0, False), (95.0, False)])
 def test_a_weight_is_kept_until_it_is_nearly_subnormal(depth, kept):
     """In float32 a weight counts from 2^-102 of the largest on; two keys, the second `depth` below the first."""
