@@ -10,8 +10,6 @@ FAR_APART = 100_003
 """Larger than any side, so that a cell has one code."""
 WAYS = 12
 """Ways to cut a line that are tried together with those of other axes."""
-MOST_CELLS = 1024
-"""Cells on a line, at most."""
 
 
 def apart(at: Tensor, live: Tensor) -> bool:
@@ -32,12 +30,12 @@ def cuts(values: Tensor, ratio: float, equal: bool) -> list[tuple[Tensor, int]]:
     """
     line, order = values.sort()
     gaps = line.diff()
-    down = gaps.sort(descending=True).values
+    down = gaps.sort(descending=True).values.tolist()
     found = []
-    for parts in range(2, min(len(values), MOST_CELLS) + 1):
+    for parts in range(2, len(values) + 1):
         if len(values) % parts and equal:
             continue
-        cut, rest = float(down[parts - 2]), float(down[parts - 1]) if parts - 1 < len(down) else 0.0
+        cut, rest = down[parts - 2], down[parts - 1] if parts - 1 < len(down) else 0.0
         even = parts < len(values) or down[0] < 2 * cut
         if not (cut > ratio * rest and cut > 1e-3 / parts and even):
             continue

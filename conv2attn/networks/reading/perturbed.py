@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, final
 
 import torch
@@ -135,10 +135,22 @@ class Perturbed:
         self.base = next((each for each in singles if each.is_floating_point() and each.ndim > 1), None)
         self.ids = next((each for each in singles if not each.is_floating_point() and each.ndim == 2), None)
         self.shape: tuple[int, ...] | None = None if self.base is None else tuple(self.base.shape)
-        if self.base is None and self.ids is not None:
-            with torch.no_grad(), evaluating(self.network), Embeddings(self.ids) as embeddings:
-                call_network(self.network, self.inputs)
-            self.shape = embeddings.shape or None
+        if self.base is None:
+            self.shape = self.embedded()
+
+    def embedded(self) -> tuple[int, ...] | None:
+        """The shape of the embeddings of the first ids; None where there are none."""
+        if self.ids is None:
+            return None
+        with torch.no_grad(), evaluating(self.network), Embeddings(self.ids) as embeddings:
+            call_network(self.network, self.inputs)
+        return embeddings.shape or None
+
+    def by_ids(self) -> "Perturbed | None":
+        """The same with the embeddings of ids perturbed instead of floats; None where there are not both."""
+        other = copy(self)
+        other.base, other.shape = None, None if self.base is None else self.embedded()
+        return None if other.shape is None else other
 
     def run(self, watch: Watch, noise: Tensor | None = None, base: Tensor | None = None) -> Any:
         """The result of a run with `noise` added; on other numbers than those of the image where there is a `base`."""

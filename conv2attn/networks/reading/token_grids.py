@@ -47,7 +47,7 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
     (at_queries, query_sides), (at_keys, key_sides) = found
     if not (at_keys >= 0).any() or not (at_queries >= 0).any():
         role = "queries" if (at_keys >= 0).any() else "keys"
-        return f"its {role} have no place in the input: they are class tokens or the like"
+        return f"its {role} have no place in the input: they are class tokens, text beside it, or the like"
     if len(at_keys) == 1:
         orders = [order_of_tokens(each[0], prod(sides)) for each, sides in found]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
