@@ -19,13 +19,13 @@ def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
 
     What nothing of the floats of the input reaches is asked of the embeddings of its ids, if it has both.
     """
-    found = places_of(perturbed)
+    found = places_by_draws(perturbed)
     lost = {name for name, roles in found.items() if all(each.why == NOTHING for each in roles.values())}
     other = perturbed.by_ids() if lost else None
-    return found if other is None else found | {n: each for n, each in places_of(other).items() if n in lost}
+    return found if other is None else found | {n: each for n, each in places_by_draws(other).items() if n in lost}
 
 
-def places_of(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
+def places_by_draws(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
     """The places, from more draws where fewer leave one unknown."""
     if perturbed.shape is None:
         return {}
