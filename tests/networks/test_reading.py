@@ -367,6 +367,38 @@ def test_output_weights_that_stand_around_a_module_are_read(count):
     assert "its output is that of out" in found.notes
 
 
+class Turned(nn.Module):
+    """Channels behind tokens."""
+
+    def forward(self, tokens):
+        return tokens.mT.contiguous()
+
+
+class InPlace(nn.Module):
+    """The values of the attention are the tokens, and its output is added to them in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(16, 16)
+
+    def forward(self, tokens):
+        parts = tokens.unflatten(-1, (4, 4)).transpose(1, 2)
+        tokens += self.proj(F.scaled_dot_product_attention(parts, parts, parts).transpose(1, 2).flatten(2))
+        return tokens
+
+
+def test_layers_that_write_into_their_input_are_read():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 16, 4, 4), nn.Flatten(2), Turned(), InPlace(), InPlace()).eval()
+    for read, layer in zip(reads_of(network, torch.randn(2, 3, 16, 16)), network[3:], strict=True):
+        assert read.replay < MOST_RESIDUAL
+        own = layer.proj.weight.detach().double()
+        for head, matrix in enumerate(read.weights[0]):
+            part = slice(4 * head, 4 * head + 4)
+            assert torch.allclose(matrix[:, part], own[:, part])
+            assert not matrix[:, [at for at in range(16) if not part.start <= at < part.stop]].any()
+
+
 def test_a_layer_that_cannot_be_read_ends_no_report():
     class Linear(nn.Module):
         """Linear attention, whose softmax is over channels."""

@@ -208,6 +208,27 @@ TRANSFORMERS = {
         ),
         image(1, 8, 32),
     ),
+    "Whisper": lambda: (
+        tr.WhisperModel(
+            tr.WhisperConfig(
+                d_model=48,
+                encoder_layers=2,
+                decoder_layers=2,
+                encoder_attention_heads=3,
+                decoder_attention_heads=3,
+                encoder_ffn_dim=96,
+                decoder_ffn_dim=96,
+                num_mel_bins=8,
+                max_source_positions=16,
+                vocab_size=64,
+                pad_token_id=0,
+                bos_token_id=1,
+                eos_token_id=2,
+                decoder_start_token_id=1,
+            )
+        ),
+        {"input_features": image(1, 8, 32), "decoder_input_ids": IDS[:, :8]},
+    ),
     "Wav2Vec2": lambda: (
         tr.Wav2Vec2Model(
             tr.Wav2Vec2Config(

@@ -84,22 +84,33 @@ class Layer:
         self.times = 0
 
     def run(self, rule: Rule | None, old: Tensor | None = None, tokens: Tensor | None = None) -> Ran:
-        """A run under other attention, or its own, with `tokens` for `old` wherever a part takes it."""
+        """A run under other attention, or its own, with `tokens` for `old` wherever a part takes it.
+
+        A layer may write into what it is given: it gets copies, and its inputs are what they were.
+        """
         outputs, seen = dict[nn.Module, Tensor](), list[Attended]()
-        inputs = dict[nn.Module, list[Tensor]]()
+        inputs, copies, originals = dict[nn.Module, list[Tensor]](), dict[int, Tensor](), dict[int, Tensor]()
+
+        def given(tensor: Tensor) -> Tensor:
+            if 0 in tensor.stride() or isinstance(tensor, nn.Parameter):  # into neither is written
+                return tensor
+            copied = copies.setdefault(id(tensor), tensor.clone())
+            originals[id(copied)] = tensor
+            return copied
 
         def see(attended: Attended, _: Running) -> None:
+            attended.value = None if attended.value is None else attended.value.clone()
             seen.append(attended)
 
         def begin(part: nn.Module, args: Any, kwargs: Any) -> Any:
             tensors: list[Tensor] = []
             tree_map_only(Tensor, tensors.append, (args, kwargs))
-            inputs.setdefault(part, tensors)
+            inputs.setdefault(part, [originals.get(id(each), each) for each in tensors])
             if tokens is None or old is None or not any(each is old for each in self.inputs.get(part, [])):
                 return None
 
             def other(tensor: Tensor) -> Tensor:
-                return tokens if tensor.shape == old.shape and torch.equal(tensor, old) else tensor
+                return tokens.clone() if tensor.shape == old.shape and torch.equal(tensor, old) else tensor
 
             return tree_map_only(Tensor, other, (args, kwargs))
 
@@ -112,7 +123,7 @@ class Layer:
         handles = [each.register_forward_pre_hook(begin, with_kwargs=True) for each in self.names]
         handles += [each.register_forward_hook(end) for each in self.names]
         try:
-            args, kwargs = fresh((self.call.args, self.call.kwargs))
+            args, kwargs = tree_map_only(Tensor, given, fresh((self.call.args, self.call.kwargs)))
             watch.run(lambda: self.around(*args, **kwargs))
         finally:
             for handle in handles:
