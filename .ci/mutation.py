@@ -21,7 +21,8 @@ import time
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from contextlib import suppress
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +35,8 @@ sys.path.append(str(ROOT / ".venv" / "mutation"))
 
 from mutants import QUIETLY, exit_code  # noqa: E402
 
-STAGES = 0, 40, 200, 600, None
-"""The quickest tests are tried first, up to these numbers of them in one process."""
+STAGES = 0, 40, 400
+"""The quickest tests are tried first, up to these numbers of them in one process; what 400 do not find has survived."""
 
 
 class Change(NamedTuple):
@@ -114,12 +115,14 @@ def changes(room: str, exclude: list[str]) -> list[tuple[Path, str, int, int]]:
     return found
 
 
-def planted(path: Path, name: str, occurrence: int, line: int) -> Change:
-    """The source with that occurrence changed."""
+def planted(path: Path, name: str, occurrence: int, line: int) -> Change | None:
+    """The source with that occurrence changed; None of `except module.Error`, which cosmic-ray cannot change."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
-    return Change(path, line, mutate_code(path.read_text(), get_operator(name)(), occurrence))
+    with suppress(AttributeError):
+        return Change(path, line, mutate_code(path.read_text(), get_operator(name)(), occurrence))
+    return None
 
 
 class Watch:
@@ -180,7 +183,7 @@ def coverage_of(room: str, tests: list[str]) -> Coverage:
 
 
 def survives(change: Change, coverage: Coverage) -> bool:
-    """Whether all tests that execute the statement pass."""
+    """Whether the tests that execute the statement pass, the quickest of them where they are many."""
     tests = coverage.tests(change.path, change.line)
     for first, last in pairwise(STAGES):
         stage = tests[first:last]
@@ -208,11 +211,12 @@ def judged(room: str, count: int, seed: int) -> Iterator[tuple[Change, bool]]:
     config = tomllib.loads((ROOT / "mutation.toml").read_text())
     if room not in config["rooms"]:
         raise SystemExit(f"ROOM is one of {', '.join(config['rooms'])} in mutation.toml")
-    coverage = coverage_of(room, config["rooms"][room])
     every = changes(room, config["operators"]["exclude"])
-    print(f"{room}: {len(every)} mutants, {count} are tried against {len(coverage.seconds)} tests", flush=True)
-    chosen = [planted(*each) for each in random.Random(seed).sample(every, min(count, len(every)))]
-    pool = ThreadPoolExecutor(os.cpu_count())
+    drawn = (planted(*each) for each in random.Random(seed).sample(every, len(every)))
+    chosen = list(islice(filter(None, drawn), count))
+    coverage = coverage_of(room, config["rooms"][room])
+    print(f"{room}: {len(every)} mutants, {len(chosen)} are tried against {len(coverage.seconds)} tests", flush=True)
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
         yield from zip(chosen, pool.map(lambda change: survives(change, coverage), chosen), strict=True)
     finally:
