@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
+from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError, first_line
 from conv2attn.generators import devices_of, generators_kept
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -183,9 +183,8 @@ def running(network: nn.Module, inputs: Any) -> Iterator[None]:
         yield
     except Conv2AttnError:
         raise
-    except FAILURES as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        refusal = f"{type(network).__name__} does not run on {described(inputs)} ({reason})"
+    except Exception as error:  # a network may raise its own
+        refusal = f"{type(network).__name__} does not run on {described(inputs)} ({first_line(error)})"
         raise UsageError("C2A009", refusal, remedy_for(network, inputs)) from error
 
 

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from conv2attn import check_span, heads
+from conv2attn.errors import UsageError
 from conv2attn.networks.reading import MOST_RESIDUAL, replay
 from conv2attn.span import reads_of
 from conv2attn.theory.basis import AttentionGrid, Sites
@@ -290,6 +291,66 @@ def test_tokens_that_one_attention_without_a_residual_does_not_place_have_no_pla
     torch.manual_seed(0)
     *_, read = reads_of(WithoutResidual(kind).eval(), torch.randn(2, 3, 28, 28))
     assert (read.name, read.tokens) == ("last", None)
+
+
+class Reversed(nn.Module):
+    """Attention whose keys or values are in the reverse order."""
+
+    def __init__(self, of_keys, of_values):
+        super().__init__()
+        self.of_keys, self.of_values = of_keys, of_values
+        self.stem, self.query, self.key, self.value = nn.Conv2d(3, 32, 4, 4), *(nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, image):
+        tokens = self.stem(image).flatten(2).mT
+        key, value = self.key(tokens), self.value(tokens)
+        key, value = key.flip(1) if self.of_keys else key, value.flip(1) if self.of_values else value
+        heads = (each.unflatten(-1, (4, 8)).transpose(1, 2) for each in (self.query(tokens), key, value))
+        return F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("of_values", [False, True])
+@pytest.mark.parametrize("of_keys", [False, True])
+def test_values_that_are_not_where_their_keys_are_have_no_displacement(of_keys, of_values):
+    """Planted: the place of the key alone counted, and values came from elsewhere."""
+    torch.manual_seed(0)
+    (read,) = reads_of(Reversed(of_keys, of_values).eval(), torch.randn(2, 3, 16, 24))
+    if of_keys == of_values:
+        assert (read.tokens.sides, read.reordered) == ((4, 6), of_keys)
+    else:
+        assert (read.tokens, read.unplaced) == (None, "its keys and values stand on different parts of the input")
+
+
+class Particular(nn.Module):
+    """Attention between patches or words by a network that takes its kind of numbers alone."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.words, self.stem, self.block = kind, nn.Embedding(9, 32), nn.Conv2d(3, 32, 4, 4), Block()
+
+    def forward(self, image):
+        if self.kind == "a range" and (image.min() < 0 or image.max() > 1):
+            raise Exception("images are in [0, 1]")
+        tokens = self.words(image) if self.kind == "float32 of words" else self.stem(image).flatten(2).mT
+        if self.kind.startswith("float32") and tokens.dtype != torch.float32:
+            raise Exception("float32 alone")
+        return self.block(tokens)
+
+
+@pytest.mark.parametrize("kind", ["a range", "float32", "float32 of words"])
+def test_a_network_that_refuses_other_numbers_is_read_without_places(kind):
+    """Planted: its own error ended the reading."""
+    torch.manual_seed(0)
+    image = torch.randint(0, 9, (2, 49)) if kind == "float32 of words" else torch.randn(2, 3, 28, 28).gt(0).float()
+    (read,) = reads_of(Particular(kind).eval(), image)
+    assert (read.unread, read.tokens, read.attention.shape[-2:]) == ("", None, (49, 49))
+    why = "with noise on its input (images are in [0, 1])" if kind == "a range" else "run in float64 with the same"
+    assert why in read.unplaced
+
+
+def test_a_network_that_raises_an_error_of_its_own_is_refused_in_a_sentence():
+    with pytest.raises(UsageError, match=r"Particular does not run on .* \(images are in \[0, 1\]\)"):
+        heads(Particular("a range"), torch.full((2, 3, 28, 28), 2.0))
 
 
 def test_attention_beside_others_passes_places_on():

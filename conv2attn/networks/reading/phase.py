@@ -9,21 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import FAILURES, Selection, argument, as_inputs, call_network, running
-from conv2attn.errors import UsageError
+from conv2attn.arguments import Selection, argument, as_inputs, call_network, running
+from conv2attn.errors import UsageError, first_line
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.capture import Captured, HeadAxis, Kept, chosen, joined_calls
 from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.positions.position_rules import Unread, windows_note
 from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.places import Places
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import Replayed
 from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
-from conv2attn.networks.reading.token_grids import placed
+from conv2attn.networks.reading.token_grids import Placed, placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 
+PlacesByName = Mapping[str, dict[str, Places]]
+"""The places of the queries, keys and values of each attention."""
 AT_ONCE = 2**28
 """Bytes of attention that are kept at once, and of the largest attention of a run.
 
@@ -129,7 +132,7 @@ class ReadingPass:
         """The records of these layers, in their order."""
         others = [name for name in names if name in self.sizes and name not in self.layers]
         perturbed = self.perturbed() if others else None
-        found = places(perturbed) if perturbed is not None else {}
+        found = ALONE if perturbed is None else where_tokens_lie(perturbed)
         together = list(groups(names, self.sizes))
         ends = len(together) > 1 and self.ends
         whole = [self.marks(batch) for batch in self.batches] if ends else None
@@ -146,9 +149,7 @@ class ReadingPass:
                 elif name in self.unseen:
                     yield Read(name, self.unseen[name])
                 else:
-                    yield record(
-                        name, captured.pop(name), replays[name], found.get(name, {}), shapes.get(name), axes.get(name)
-                    )
+                    yield record(name, captured.pop(name), replays[name], found, shapes.get(name), axes.get(name))
 
     def perturbed(self) -> Perturbed | None:
         """One image of the first batch, along its second axis where along the first it has other tokens.
@@ -157,14 +158,15 @@ class ReadingPass:
         not run with those of the network.
         """
         for share, axis in product((True, False), (0, 1)):
-            alone, counts = Perturbed(self.network, self.batches[0], axis, share), dict[str, tuple[int, ...]]()
+            counts = dict[str, tuple[int, ...]]()
 
             def see(attended: Attended, _: Running, counts: dict[str, tuple[int, ...]] = counts) -> None:
                 counts[attended.name] = tuple(attended.attention.shape[-2:])
 
             try:
+                alone = Perturbed(self.network, self.batches[0], axis, share)
                 alone.run(Watch(alone.network, see))
-            except FAILURES:
+            except Exception:  # a network may raise its own
                 continue
             if counts == {name: count for name, count in self.counts.items() if name in counts}:
                 return alone
@@ -185,8 +187,8 @@ class ReadingPass:
             if f"{module}#2" in self.sizes:
                 return Replayed(why=why_several(perturbed, module, calls))
             return replayed(perturbed, name, calls, shapes[name])
-        except FAILURES as error:
-            return Replayed(why=f"it does not run alone ({(str(error) or type(error).__name__).splitlines()[0]})")
+        except Exception as error:  # a network may raise its own
+            return Replayed(why=f"it does not run alone ({first_line(error)})")
 
     def marks(self, batch: Any) -> dict[str, list[float]]:
         """A number of each attention seen in a run on a batch: on another, a module may be called more often."""
@@ -264,6 +266,14 @@ ALONE = "one image of its inputs alone does not run in float64 with the same tok
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
+def where_tokens_lie(perturbed: Perturbed) -> PlacesByName | str:
+    """The places of the tokens of each attention, or why the run does not tell them."""
+    try:
+        return places(perturbed)
+    except Exception as error:  # a network may raise its own
+        return f"it does not run with noise on its input ({first_line(error)})"
+
+
 def mark(attention: Tensor) -> float:
     """A number that tells of a change: a sum whose weights differ from key to key and from row to row."""
     keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
@@ -296,7 +306,12 @@ def head_axis(replay: Replayed, shape: tuple[int, ...]) -> HeadAxis | None:
 
 
 def record(
-    name: str, attention: Captured, replay: Replayed, found: Any, shape: tuple[int, ...] | None, axis: HeadAxis | None
+    name: str,
+    attention: Captured,
+    replay: Replayed,
+    found: PlacesByName | str,
+    shape: tuple[int, ...] | None,
+    axis: HeadAxis | None,
 ) -> Read:
     """The record of a layer, from what was asked of it."""
     weights = None if replay.matrices is None else (replay.matrices.dense(), replay.bias)
@@ -304,7 +319,10 @@ def record(
     if isinstance(attention, Unread):
         return Read(name, attention, replay=replay.residual, notes=tuple(notes))
     heads = attention.shape[1]
-    where = ALONE if shape is None else placed(found, shape, *(axis or (1, heads)))
+    if isinstance(found, str) or shape is None:
+        where: Placed | str = found if isinstance(found, str) else ALONE
+    else:
+        where = placed(found.get(name, {}), shape, *(axis or (1, heads)))
     reordered = axis is not None and axis[0] != 1
     if isinstance(where, str):
         return Read(name, attention, None, weights, replay.residual, tuple(notes), where, reordered=reordered)

@@ -8,7 +8,7 @@ whole, since hooks may come in pairs; so do those that write into their tensors,
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Any, final
@@ -75,8 +75,12 @@ def run_until(
             ended = True
             raise Enough
 
-    with attributes_kept(network, lambda: ended), settings_kept(lambda: ended), suppress(Enough):
-        run(Watch(network, see_until))
+    with attributes_kept(network, lambda: ended), settings_kept(lambda: ended):
+        try:
+            run(Watch(network, see_until))
+        except (Enough, Exception):  # a network may catch what ends the run, and raise an error of its own
+            if not ended:
+                raise
 
 
 @contextmanager

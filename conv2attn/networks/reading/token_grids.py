@@ -15,6 +15,7 @@ from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 Cells = NDArray[np.int64]
 APART = "its queries and keys stand on different parts of the input"
+VALUES_APART = "its keys and values stand on different parts of the input"
 BETWEEN = "its queries stand between its keys"
 
 
@@ -45,6 +46,12 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
             return cells if cells.startswith("it ") else f"where its {role} lie is not known: {cells}"
         found.append((cells, each.sides))
     (at_queries, query_sides), (at_keys, key_sides) = found
+    values = roles.get("value", keys)
+    at_values = cells_of(values, shape[:-2], axis, heads, shape[-1])
+    if not isinstance(at_values, str) and values.sides == key_sides:
+        both = (at_values >= 0) & (at_keys >= 0)
+        if not np.array_equal(at_values[both], at_keys[both]):
+            return VALUES_APART
     if not (at_keys >= 0).any() or not (at_queries >= 0).any():
         role = "queries" if (at_keys >= 0).any() else "keys"
         return f"its {role} have no place in the input: they are class tokens, text beside it, or the like"

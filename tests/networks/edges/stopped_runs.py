@@ -54,6 +54,11 @@ class Block(nn.Module):
                 mixed = F.scaled_dot_product_attention(query, key, value)
             except BaseException:
                 mixed = F.scaled_dot_product_attention(query.flip(0), key, value)
+        elif self.kind == "raises its own error":
+            try:
+                mixed = F.scaled_dot_product_attention(query, key, value)
+            except BaseException as error:
+                raise ValueError("no kernel") from error
         else:
             mixed = F.scaled_dot_product_attention(query, key, value)
         return tokens + self.proj(mixed.transpose(1, 2).flatten(2))
@@ -127,6 +132,7 @@ def alike(ours, others):
 
 
 KINDS = ["", "mixed heads", "image by image", "keeps", "keeps inside", "turns keys", "writes", "catches everything"]
+KINDS += ["raises its own error"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
