@@ -321,6 +321,50 @@ def test_values_that_are_not_where_their_keys_are_have_no_displacement(of_keys, 
         assert (read.tokens, read.unplaced) == (None, "its keys and values stand on different parts of the input")
 
 
+class Valued(nn.Module):
+    """Attention with tokens for queries and keys, and values as `kind` says."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.constant = kind, nn.Parameter(torch.randn(4, 32))
+        self.query, self.key, self.value = (nn.Linear(32, 32) for _ in range(3))
+        self.near = nn.Conv1d(32, 32, 3, 1, 1, groups=32)
+        self.appending = nn.MultiheadAttention(32, 4, batch_first=True, add_bias_kv=True)
+
+    def forward(self, tokens):
+        if self.kind == "appended":
+            return self.appending(tokens, tokens, tokens)[0]
+        query, key, value = self.query(tokens), self.key(tokens), self.value(tokens)
+        if self.kind == "depthwise":
+            value = self.near(tokens.mT).mT
+        if self.kind == "constant":
+            key, value = (
+                torch.cat([each, self.constant.expand(len(each), -1, -1).to(each)], 1) for each in (key, value)
+            )
+        query, key, value = (each.unflatten(-1, (4, 8)).transpose(1, 2) for each in (query, key, value))
+        if self.kind == "one head reversed":
+            value = torch.cat([value[:, :1].flip(2), value[:, 1:]], 1)
+        return F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "placed", "why"),
+    [
+        ("depthwise", True, "its values mix tokens"),
+        ("constant", False, "some of its keys have values that no token of its input gives"),
+        ("one head reversed", False, "its heads read different tokens"),
+        ("appended", False, "its module appends keys of its own"),
+    ],
+)
+def test_why_a_layer_does_not_replay_is_true_of_its_values(kind, placed, why):
+    """Planted: depthwise values were attention between channels, constant ones unknown, appended ones an index error;
+    the places of keys alone counted where one head has its values elsewhere."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 32, 4, 4), nn.Flatten(2), Turned(), Valued(kind)).eval()
+    (read,) = reads_of(network, torch.randn(2, 3, 16, 24))
+    assert (read.weights, read.notes, read.tokens is not None) == (None, (why,), placed)
+
+
 class Particular(nn.Module):
     """Attention between patches or words by a network that takes its kind of numbers alone."""
 

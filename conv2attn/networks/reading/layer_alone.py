@@ -225,6 +225,10 @@ class Layer:
         """The values (*lead, keys, width) of other tokens."""
         value = self.run(forced(attention), old, tokens).attended[0].value
         assert value is not None
+        return self.in_rows(value)
+
+    def in_rows(self, value: Tensor) -> Tensor:
+        """Values with the axes in front of queries and keys."""
         shape = (*self.lead, *value.shape[-2:])
         return value.reshape(shape) if value.numel() == prod(shape) else value.expand(shape)
 

@@ -19,7 +19,7 @@ from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import Places
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
-from conv2attn.networks.reading.replay_result import Replayed
+from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, Replayed
 from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
 from conv2attn.networks.reading.token_grids import Placed, placed
@@ -323,6 +323,8 @@ def record(
         where: Placed | str = found if isinstance(found, str) else ALONE
     else:
         where = placed(found.get(name, {}), shape, *(axis or (1, heads)))
+    if replay.why == CHANNELS and where != CHANNELS:  # run alone, channels may look like tokens
+        notes = [MIXES_VALUES]
     reordered = axis is not None and axis[0] != 1
     if isinstance(where, str):
         return Read(name, attention, None, weights, replay.residual, tuple(notes), where, reordered=reordered)

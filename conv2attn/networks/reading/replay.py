@@ -13,10 +13,12 @@ from typing import Any
 from torch import nn
 
 from conv2attn.networks.reading.layer_alone import Call, Layer, Written, forced, fresh
-from conv2attn.networks.reading.orders import Heads, alike, covers
+from conv2attn.networks.reading.orders import NONE, Heads, alike, covers
 from conv2attn.networks.reading.perturbed import Perturbed, held
 from conv2attn.networks.reading.replay_result import (
+    APPENDED,
     CHANNELS,
+    CONSTANT_VALUES,
     NO_PRODUCT,
     NO_SUM,
     NOT_LINEAR,
@@ -105,13 +107,17 @@ def best_of(layer: Layer) -> Replayed:
     starts = list(layer.starts())
     if layer.times != 1 or not starts:
         return Replayed(why=NO_SUM)
-    if layer.run(forced(layer.random_attention())).attended[0].value is None:
+    attended = layer.run(forced(layer.random_attention())).attended
+    if not attended:
+        return Replayed(why=APPENDED)
+    if attended[0].value is None:
         return Replayed(why=NO_PRODUCT)
+    values = layer.in_rows(attended[0].value)
     ends = layer.linear_ends(starts[0][1])
     if not ends:
         return Replayed(why=NOT_LINEAR)
     best, written = Replayed(why=UNKNOWN), dict[Heads, Written]()
-    tried, limit = False, ""
+    tried, limit, unknown = False, "", UNKNOWN
     for start in filter(layer.linear_values, starts):
         for channels, order in layer.orders(start[1]).items():
             for heads in layer.head_axes():
@@ -121,6 +127,8 @@ def best_of(layer: Layer) -> Replayed:
                 if heads not in written:
                     written[heads] = layer.written(heads, ends)
                 tried = tried or bool(written[heads])
+                if bool((read == NONE).any()) and bool(values[order == NONE].any()):
+                    unknown = CONSTANT_VALUES
                 for reading in layer.readings(start, channels, read, heads, written[heads]):
                     if reading.passes:
                         return reading
@@ -130,7 +138,7 @@ def best_of(layer: Layer) -> Replayed:
                     if best.residual is None or reading.residual < best.residual:
                         best = reading
     if tried:
-        return replace(best, why=limit or UNKNOWN)
+        return replace(best, why=limit or unknown)
     if layer.between_channels(starts[0][1]):
         return Replayed(why=CHANNELS)
     if not any(written.get(heads) or layer.written(heads, ends) for heads in layer.head_axes()):

@@ -16,6 +16,7 @@ from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 Cells = NDArray[np.int64]
 APART = "its queries and keys stand on different parts of the input"
 VALUES_APART = "its keys and values stand on different parts of the input"
+DIFFERENT_ORDERS = "its heads have their tokens in different orders"
 BETWEEN = "its queries stand between its keys"
 
 
@@ -48,6 +49,8 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
     (at_queries, query_sides), (at_keys, key_sides) = found
     values = roles.get("value", keys)
     at_values = cells_of(values, shape[:-2], axis, heads, shape[-1])
+    if isinstance(at_values, str) and at_values == DIFFERENT_ORDERS:
+        return VALUES_APART
     if not isinstance(at_values, str) and values.sides == key_sides:
         both = (at_values >= 0) & (at_keys >= 0)
         if not np.array_equal(at_values[both], at_keys[both]):
@@ -103,7 +106,7 @@ def cells_of(places: Places, lead: tuple[int, ...], axis: int, heads: int, count
     split = flat if len(lead) > 1 else flat.reshape((-1, heads, count) if axis == 1 else (heads, -1, count))
     by_head = split.movedim(axis, 0).reshape(heads, -1, count)
     if not bool((by_head == by_head[:1]).all()):
-        return "its heads have their tokens in different orders"
+        return DIFFERENT_ORDERS
     cells: Cells = by_head[0].numpy()
     return cells
 
