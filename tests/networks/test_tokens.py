@@ -95,6 +95,17 @@ class Written(Words):
         return words + F.scaled_dot_product_attention(words[:, None], frames[:, None], frames[:, None])[:, 0]
 
 
+class Both(nn.Module):
+    """Attention in each of two images."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = Patches(), Patches()
+
+    def forward(self, one, other):
+        return self.one(one), self.other(other)
+
+
 class Channels(nn.Module):
     """XCiT: the channels of each head attend to each other."""
 
@@ -138,6 +149,14 @@ def test_words_beside_a_sound_are_placed_by_their_embeddings():
     assert (among_words.tokens.sides, among_words.tokens.leading) == ((9,), 0)
     assert to_frames.tokens is None
     assert to_frames.unplaced.startswith("its queries have no place in the input")
+
+
+def test_tokens_of_a_second_image_are_placed_in_it():
+    """Planted: the first image alone was perturbed, and nothing of the input arrived."""
+    torch.manual_seed(0)
+    images = {"one": torch.randn(2, 3, 24, 32), "other": torch.randn(2, 3, 32, 16)}
+    sides = [each.tokens and each.tokens.sides for each in reads_of(Both().eval(), images)]
+    assert sides == [(6, 8), (6, 8), (8, 4), (8, 4)]
 
 
 def test_a_line_is_as_long_as_it_is():

@@ -146,11 +146,21 @@ class Perturbed:
             call_network(self.network, self.inputs)
         return embeddings.shape or None
 
-    def by_ids(self) -> "Perturbed | None":
-        """The same with the embeddings of ids perturbed instead of floats; None where there are not both."""
+    def others(self) -> "Iterator[Perturbed]":
+        """The same with other inputs perturbed: other floats, and the embeddings of ids beside floats."""
+        if self.base is None:
+            return
+        singles: list[Tensor] = []
+        tree_map_only(Tensor, singles.append, self.inputs)
+        for each in singles:
+            if each.is_floating_point() and each.ndim > 1 and each is not self.base:
+                other = copy(self)
+                other.base, other.shape = each, tuple(each.shape)
+                yield other
         other = copy(self)
-        other.base, other.shape = None, None if self.base is None else self.embedded()
-        return None if other.shape is None else other
+        other.base, other.shape = None, self.embedded()
+        if other.shape is not None:
+            yield other
 
     def run(self, watch: Watch, noise: Tensor | None = None, base: Tensor | None = None) -> Any:
         """The result of a run with `noise` added; on other numbers than those of the image where there is a `base`."""

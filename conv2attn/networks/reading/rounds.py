@@ -17,12 +17,16 @@ convolutions."""
 def places(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
     """The places of the queries, keys and values of each attention, by its name.
 
-    What nothing of the floats of the input reaches is asked of the embeddings of its ids, if it has both.
+    What nothing of the first floats of the input reaches is asked of its other floats, then of the embeddings of ids.
     """
     found = places_by_draws(perturbed)
-    lost = {name for name, roles in found.items() if all(each.why == NOTHING for each in roles.values())}
-    other = perturbed.by_ids() if lost else None
-    return found if other is None else found | {n: each for n, each in places_by_draws(other).items() if n in lost}
+    others = perturbed.others()
+    while lost := {name for name, roles in found.items() if all(each.why == NOTHING for each in roles.values())}:
+        other = next(others, None)
+        if other is None:
+            break
+        found |= {name: each for name, each in places_by_draws(other).items() if name in lost}
+    return found
 
 
 def places_by_draws(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
