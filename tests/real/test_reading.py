@@ -11,7 +11,7 @@ from conv2attn.span import reads_of
 from conv2attn.theory.basis import Sites
 
 QUICK = ("ViT", "DINOv2 with registers", "YOLOS", "ViT-MAE", "TimeSformer", "Swin", "PVT", "BERT", "ALBERT", "GPT-2")
-QUICK += ("Whisper", "Llama, grouped", "BLOOM", "XLNet", "Longformer", "eva02_tiny_patch14_224", "convit_tiny")
+QUICK += ("AST", "Whisper", "Llama, grouped", "BLOOM", "XLNet", "Longformer", "eva02_tiny_patch14_224", "convit_tiny")
 
 
 def test_the_page_has_a_row_for_each_architecture():
