@@ -107,12 +107,12 @@ def best_of(layer: Layer) -> Replayed:
     starts = list(layer.starts())
     if layer.times != 1 or not starts:
         return Replayed(why=NO_SUM)
-    attended = layer.run(forced(layer.random_attention())).attended
-    if not attended:
+    products = [each.value for each in layer.run(forced(layer.random_attention())).attended]
+    if not products:
         return Replayed(why=APPENDED)
-    if attended[0].value is None:
+    if products[0] is None:
         return Replayed(why=NO_PRODUCT)
-    values = layer.in_rows(attended[0].value)
+    values = layer.in_rows(products[0])
     ends = layer.linear_ends(starts[0][1])
     if not ends:
         return Replayed(why=NOT_LINEAR)

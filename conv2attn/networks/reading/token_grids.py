@@ -48,13 +48,9 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
         found.append((cells, each.sides))
     (at_queries, query_sides), (at_keys, key_sides) = found
     values = roles.get("value", keys)
-    at_values = cells_of(values, shape[:-2], axis, heads, shape[-1])
-    if isinstance(at_values, str) and at_values == DIFFERENT_ORDERS:
+    at_values = cells_by_head(values, shape[:-2], axis, heads, shape[-1])
+    if not isinstance(at_values, str) and values.sides == key_sides and are_apart(at_values, at_keys):
         return VALUES_APART
-    if not isinstance(at_values, str) and values.sides == key_sides:
-        both = (at_values >= 0) & (at_keys >= 0)
-        if not np.array_equal(at_values[both], at_keys[both]):
-            return VALUES_APART
     if not (at_keys >= 0).any() or not (at_queries >= 0).any():
         role = "queries" if (at_keys >= 0).any() else "keys"
         return f"its {role} have no place in the input: they are class tokens, text beside it, or the like"
@@ -85,6 +81,19 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
 
 def cells_of(places: Places, lead: tuple[int, ...], axis: int, heads: int, count: int) -> Cells | str:
     """The cell of each token, (rows, tokens), -1 where it has no place; or why they are not known."""
+    cells = cells_by_head(places, lead, axis, heads, count)
+    if isinstance(cells, str):
+        return cells
+    return cells[0] if bool((cells == cells[:1]).all()) else DIFFERENT_ORDERS
+
+
+def are_apart(first: Cells, second: Cells) -> bool:
+    """Whether a token has two cells."""
+    return bool(((first >= 0) & (second >= 0) & (first != second)).any())
+
+
+def cells_by_head(places: Places, lead: tuple[int, ...], axis: int, heads: int, count: int) -> Cells | str:
+    """The cell of each token for each head, (heads, rows, tokens); values of a head that are nothing have none."""
     if places.why and places.why != NOTHING:
         return places.why
     if places.why == NOTHING:
@@ -104,10 +113,7 @@ def cells_of(places: Places, lead: tuple[int, ...], axis: int, heads: int, count
     except RuntimeError:
         return "its tokens and its attention have other axes"
     split = flat if len(lead) > 1 else flat.reshape((-1, heads, count) if axis == 1 else (heads, -1, count))
-    by_head = split.movedim(axis, 0).reshape(heads, -1, count)
-    if not bool((by_head == by_head[:1]).all()):
-        return DIFFERENT_ORDERS
-    cells: Cells = by_head[0].numpy()
+    cells: Cells = split.movedim(axis, 0).reshape(heads, -1, count).numpy()
     return cells
 
 
