@@ -260,7 +260,8 @@ class Lockstep:
         elif kind in (dict, OrderedDict):
             self.state(first, second)
         elif kind in (set, frozenset):
-            self.parts([*first], [*second])
+            words = all(isinstance(each, str) for each in (*first, *second))  # whose order is that of their hashes
+            self.parts(sorted(first) if words else [*first], sorted(second) if words else [*second])
         elif kind is torch.Generator:
             if not torch.equal(first.get_state(), second.get_state()):
                 raise Different("the state of a generator")

@@ -254,3 +254,18 @@ def test_images_of_too_few_axes_are_refused_in_a_sentence(images):
     original = nn.Sequential(nn.Conv2d(3, 4, 3))
     with pytest.raises(Conv2AttnError):
         conv2attn.certify(original, conv2attn.convert(original), images=images)
+
+
+def test_a_set_of_words_is_the_same_in_any_order():
+    """Of two words with one place in the table of hashes the first that was put in comes first: BERT has such a set."""
+    by_place = {}
+    for word in map(str, range(100)):
+        by_place.setdefault(hash(word) % 8, []).append(word)
+    one, other = next(each for each in by_place.values() if len(each) > 1)[:2]
+    networks = [nn.Sequential(nn.Conv2d(1, 1, 1)).eval() for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    networks[0].words, networks[1].words = {one, other}, {other, one}
+    assert [*networks[0].words] != [*networks[1].words]
+    assert conv2attn.certify(*networks, input_size=(1, 2, 2)).verdict is Verdict.HOLDS
+    networks[1].words = {one}
+    assert conv2attn.certify(*networks, input_size=(1, 2, 2)).strength is not Strength.PROVED
