@@ -216,7 +216,7 @@ def judged(room: str, count: int, seed: int) -> Iterator[tuple[Change, bool]]:
     chosen = list(islice(filter(None, drawn), count))
     coverage = coverage_of(room, config["rooms"][room])
     print(f"{room}: {len(every)} mutants, {len(chosen)} are tried against {len(coverage.seconds)} tests", flush=True)
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    pool = ThreadPoolExecutor(os.cpu_count())
     try:
         yield from zip(chosen, pool.map(lambda change: survives(change, coverage), chosen), strict=True)
     finally:

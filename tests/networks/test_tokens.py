@@ -171,6 +171,27 @@ def test_a_line_is_as_long_as_it_is():
     assert (read.tokens.sides, read.tokens.leading) == ((1030,), 0)
 
 
+class Overlapping(nn.Module):
+    """Patches of 16 pixels at a stride of 10: those of one column differ less in their rows than each spreads."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch, self.layer = nn.Conv2d(1, 16, 16, 10), Layer()
+
+    def forward(self, image):
+        return self.layer(self.patch(image).flatten(2).mT)
+
+
+@pytest.mark.parametrize(
+    ("seed", "columns"), [*((seed, 6) for seed in range(8)), *((seed, 40) for seed in range(20, 34))]
+)
+def test_two_rows_of_overlapping_patches_are_not_one_line(seed, columns):
+    """By noise the two of one column are apart, and heads that agree repeat it: a transformer of spectra has such."""
+    torch.manual_seed(seed)
+    (read,) = reads_of(Overlapping().eval(), torch.randn(1, 1, 26, 6 + 10 * columns))
+    assert read.tokens is None
+
+
 def test_tokens_behind_the_grid_are_read_in_front_of_it():
     network, images = Patches(1, trailing=3).eval(), torch.randn(2, 3, 24, 32)
     order = torch.tensor([0, 49, 50, 51, *range(1, 49)])

@@ -13,8 +13,8 @@ WAYS = 12
 MOST_CELLS = 1024
 """Cells on a line, at most, unless a row has more tokens: of the noise of many heads a lattice could be made."""
 EVEN, LONG, EVEN_LINE = 2.0, 64, 8.0
-"""How many times wider than another a gap may be; from 64 values on 8 times. Of 100,000 lines of 64 random values, and
-of 20,000 lines of 32 pairs with noise of any size, none is so even."""
+"""How many times wider than another a gap may be; from 64 values on 8 times: lines of so many random values, or pairs
+of values with noise, are never so even."""
 
 
 def apart(at: Tensor, live: Tensor) -> bool:
@@ -27,9 +27,8 @@ def apart(at: Tensor, live: Tensor) -> bool:
 
 
 def cuts(values: Tensor, ratio: float, equal: bool, most: int) -> list[tuple[Tensor, int]]:
-    """Ways to cut a line of values at gaps `ratio` times as wide as any other gap, into equally large parts if `equal`.
-
-    Into `most` parts at most.
+    """Ways to cut a line of values at gaps `ratio` times as wide as any other gap, into `most` parts at most, which are
+    equally large if `equal`.
 
     Where each part is one value, of one head or of all, no gap is `EVEN` times as wide as another, on a long line
     `EVEN_LINE` times: any values are apart by some gap.

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conv2attn.networks.reading.places import NEARER, NOTHING, Kind, Places
+from conv2attn.networks.reading.places import NEARER, Kind, Places
 from conv2attn.networks.reading.records import Tokens, Windows
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
@@ -94,9 +94,7 @@ def are_apart(first: Cells, second: Cells) -> bool:
 
 def cells_by_head(places: Places, lead: tuple[int, ...], axis: int, heads: int, count: int) -> Cells | str:
     """The cell of each token for each head, (heads, rows, tokens); values of a head that are nothing have none."""
-    if places.why and places.why != NOTHING:
-        return places.why
-    if places.why == NOTHING:
+    if places.why:
         return places.why
     flat = torch.full(places.kind.shape, -1)
     known = (places.kind == Kind.EXACT) | (places.kind == Kind.LATTICE)
