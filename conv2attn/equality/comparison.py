@@ -41,6 +41,7 @@ ASSUMPTIONS = (
     "the image, conv and gather only where the convolution does)",
     "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
     "the network's own code does the same at every call: it calls its layers and asks nothing else of them",
+    "the classes of conv2attn and torch are as installed: only methods replaced on an instance are seen",
 )
 MOST_SHOWN = 4  # layers, of which a counterexample is constructed
 

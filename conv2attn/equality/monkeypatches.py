@@ -1,4 +1,4 @@
-"""Attention whose code is not this package's: a method or a class that somebody replaced."""
+"""Attention that may compute something else than its class: an instance with methods or a class of its own."""
 
 import types
 from collections.abc import Iterator
@@ -17,14 +17,13 @@ from conv2attn.theory.basis import (
 )
 
 OWN_CLASSES = (MultiHeadSelfAttention, Encoding, *FAMILIES.values(), Padding, Sites)
-TRUSTED_PACKAGES = ("conv2attn", "torch", "dataclasses", "builtins", "typing")
 
 
 def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
     """The part of `layer` that was replaced, so that it may compute something else than its class; empty if none was.
 
-    Hooks on the layer itself belong to the context, which is compared as a graph. Functions of modules that somebody
-    replaced, torch's own classes, and the code below torch, are trusted.
+    Hooks on the layer itself belong to the context, which is compared as a graph. The code of classes and modules,
+    conv2attn's own included, is trusted: each certificate says so among its premises.
     """
     parts = {"": layer, "encoding": layer.encoding, "padding": layer.image_padding, "sites": layer.sites}
     for name, part in parts.items():
@@ -63,23 +62,6 @@ def class_of(part: object) -> type:
 
 
 def replaced_methods(part: object) -> Iterator[str]:
-    """The names under which an object, or a class of conv2attn that it is of, holds code of others."""
+    """The names of methods and properties of the class that this instance replaces by attributes of its own."""
     kind = type(part)
     yield from (key for key in vars(part) if isinstance(getattr(kind, key, None), types.FunctionType | property))
-    for base in kind.__mro__:
-        if package_of(base) == "conv2attn":
-            attributes = ((key, each) for key, each in vars(base).items() if callable(function_of(each)))
-            yield from (key for key, each in attributes if package_of(each) not in TRUSTED_PACKAGES)
-
-
-def function_of(attribute: object) -> object:
-    """The function behind a property, a static method or a class method; anything else as it is."""
-    return attribute.fget if isinstance(attribute, property) else getattr(attribute, "__func__", attribute)
-
-
-def package_of(attribute: object) -> str:
-    """The package in which a function or a class was written, whatever it claims to wrap."""
-    function = function_of(attribute)
-    if isinstance(function, types.FunctionType):
-        return str(function.__globals__["__name__"]).partition(".")[0]
-    return str((function if isinstance(function, type) else type(function)).__module__).partition(".")[0]
