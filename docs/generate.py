@@ -7,6 +7,8 @@
 - the numbers of heads, in `docs/heads.md`, from `conv2attn/span/graded_facts/fact_table.py`;
 - the kinds of files that are refused, in `docs/files.md`, from `conv2attn/files/kinds.py`;
 - the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
+- its sentences with times, from the rows in `benchmarks/training.md`;
+- `docs/heads.png` and `docs/certificate.png`, by the commands of the README and the gallery;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
 """
 
@@ -22,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from click.testing import CliRunner
 from matplotlib.figure import Figure
 
+from conv2attn.cli import main as command_line
 from conv2attn.equality import Certificate
 from conv2attn.errors import ERROR_RULES
 from conv2attn.files.contents import READERS
@@ -141,9 +145,45 @@ def filled(page: str, parts: Mapping[str, str]) -> str:
     return page
 
 
+def timed_sentences(page: str) -> dict[str, str]:
+    """The sentences of `docs/experiments.md` that speak of times, from the rows of `benchmarks/training.md`."""
+    number = r"([\d.]+)"
+    rows = re.findall(rf"(?m)^\| (\d+) \| (\d+) \| {number} \| {number} \| {number}x \|$", page)
+    longer = {(int(channels), int(batch)): float(ratio) for channels, batch, _, _, ratio in rows}
+    one_image = sorted(ratio for (_, batch), ratio in longer.items() if batch == 1)
+    (patches,) = re.findall(rf"(?m)^\| dense \| {number} \| {number} \| {number}x \|$", page)
+    return {
+        "silent-content": f"""\
+A step with it takes {one_image[0]:.1f} to {one_image[-1]:.1f} times as long for one image. For a
+batch of eight it takes {longer[128, 8]:.1f} times as long at 128 channels and {longer[32, 8]:.1f} times at 32, since
+each image then has its own softmax ([figures](../benchmarks/training.md#silent-content)).""",
+        "patches": f"""\
+With the engine `dense` a 3x3 layer of 64 channels on 56x56 pixels is {float(patches[2]):.0f} times
+faster on patches of 4x4; where heads are one-hot, the engines for hard heads on pixels are faster than either
+([figures](../benchmarks/training.md#patch-tokens)).""",
+    }
+
+
 def tables() -> dict[str, str]:
-    """The tables of the experiments."""
-    return {name: table(name) for name in ("starts",)}
+    """What of the experiments' page follows from committed rows: tables, and sentences with times."""
+    return {"starts": table("starts"), **timed_sentences((ROOT / "benchmarks" / "training.md").read_text())}
+
+
+PICTURES = {
+    "heads.png": "heads examples/attention-learned.pt --grid 4x4 --plot",
+    "certificate.png": "demo --plot",
+}
+"""Pictures of the pages and the command of conv2attn that draws each."""
+
+
+def draw_picture(name: str, folder: Path) -> Path:
+    """The picture of this name as its command draws it, in `folder`."""
+    path = folder / name
+    with contextlib.chdir(ROOT):
+        run = CliRunner().invoke(command_line, [*PICTURES[name].split(), str(path), "--force"])
+    if run.exit_code:
+        raise SystemExit(run.output)
+    return path
 
 
 def refused_files() -> str:
@@ -184,6 +224,8 @@ def main() -> None:
     from proofs import claims_page
 
     write_curves()
+    for name in PICTURES:
+        draw_picture(name, ROOT / "docs")
     (ROOT / "docs" / "errors.md").write_text(error_codes())
     for name in SCHEMAS:
         (ROOT / "docs" / f"{name}.schema.json").write_text(schema(name))

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import griffe
+import numpy as np
 import pytest
+from PIL import Image
 
 import conv2attn
 from conv2attn.lab.run_rows import read_rows
@@ -24,6 +26,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 MOST = 5 * 2**20
+VISIBLE, MOST_APART = 16, 0.005
+"""Of 255, a difference of a colour that is seen; the share of pixels that may have one."""
 
 
 def module(path: Path):
@@ -98,6 +102,34 @@ def test_the_page_of_codes_is_that_of_the_rules():
 def test_the_tables_of_the_experiments_are_those_of_their_rows():
     page = (DOCS / "experiments.md").read_text()
     assert GENERATE.filled(page, GENERATE.tables()) == page
+
+
+def test_a_time_in_the_text_follows_the_row_of_its_page():
+    page = (ROOT / "benchmarks" / "training.md").read_text()
+    row = "| 128 | 8 | 51.6 | 131.7 | 2.55x |"
+    assert row in page
+    sentence = GENERATE.timed_sentences(page.replace(row, row.replace("2.55", "7.25")))["silent-content"]
+    assert " 7.2 times as long at 128 channels" in sentence
+    assert sentence != GENERATE.timed_sentences(page)["silent-content"]
+
+
+def pixels_apart(first: Path, second: Path) -> float:
+    """The share of pixels by which two pictures of one size differ visibly."""
+    pictures = [np.asarray(Image.open(path).convert("RGB"), dtype=float) for path in (first, second)]
+    assert pictures[0].shape == pictures[1].shape
+    return float((np.abs(pictures[0] - pictures[1]).max(-1) > VISIBLE).mean())
+
+
+@pytest.mark.parametrize("name", GENERATE.PICTURES)
+def test_a_picture_of_the_pages_is_what_its_command_draws(name, tmp_path):
+    """Measured errors move the dots of a certificate from one processor to another; a panel is many pixels more."""
+    drawn = GENERATE.draw_picture(name, tmp_path)
+    assert pixels_apart(DOCS / name, drawn) < MOST_APART
+    turned = tmp_path / f"turned-{name}"
+    Image.open(drawn).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(turned)
+    assert pixels_apart(DOCS / name, turned) > MOST_APART
+    command = f"conv2attn {GENERATE.PICTURES[name]} {name}"
+    assert any(command in page.read_text() for page in (ROOT / "README.md", DOCS / "gallery.md"))
 
 
 def test_the_claims_that_bounds_name_are_those_of_the_table():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+import conv2attn
 from conv2attn.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +60,36 @@ def test_the_example_prints_what_stands_below_it(capsys):
 @pytest.mark.parametrize("target", re.findall(r"\bmake (\w+)", README))
 def test_make_targets_exist(target):
     assert subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True).returncode == 0
+
+
+def test_two_commands_set_up_everything_and_are_those_that_the_bare_machine_runs():
+    """.ci/run may do more, by other programs; of make it calls these, timed as the README says."""
+    named = re.findall(r"`(make \w+)`", README)
+    assert named == ["make demo", "make test"]
+    script = (ROOT / ".ci" / "run").read_text()
+    assert re.findall(r"(?m)^(?:time )?(make \w.*)$", script) == named
+    sentence = README[README.index("`make test`") :].split(";")[0]
+    assert re.search(r"about \d+ minutes", sentence)
+    assert "users do not need it" in README
+
+
+def test_the_citation_file_has_the_version_and_a_date():
+    file = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {conv2attn.__version__}\n" in file
+    assert re.search(r"(?m)^date-released: \d{4}-\d\d-\d\d$", file)
+    assert "[CITATION.cff](CITATION.cff)" in README
+    assert "`--cite`" in README
+
+
+def test_a_sentence_for_all_names_a_claim_that_says_it_for_all():
+    """TAPS is about a layer that expresses every kernel; of one given convolution the README must not say it."""
+    (sentence,) = (each for each in re.split(r"(?<=\.)\s", README) if "claim TAPS" in each)
+    assert re.search(r"every\s+kernel", sentence)
+    statement = (ROOT / "docs" / "theory.md").read_text()
+    assert "A layer that expresses every convolution of a K x K kernel needs\nK^2 heads (claim TAPS)" in statement
+    unchecked = re.findall(r"(?m)^\| (E\d+) .*not checked by machine \|$", (ROOT / "docs" / "errata.md").read_text())
+    assert unchecked
+    assert not re.search(r"[Ee]very\s+statement of that paper", README)
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)#]+)\)", README))
