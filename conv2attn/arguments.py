@@ -94,6 +94,9 @@ def check_network(network: Any, name: str = "network") -> None:
         remedy = f"Load it first: conv2attn.load({os.fspath(network)!r})."
         raise UsageError("C2A006", f"{name} is the name {os.fspath(network)!r}, not a torch.nn.Module", remedy)
     reason = f"{name} is of class {type(network).__name__}, not a torch.nn.Module"
+    if isinstance(network, Mapping) and any(isinstance(each, Tensor) for each in network.values()):
+        remedy = "Load its weights into a network first: conv2attn.load(path, arch=...), or network.load_state_dict."
+        raise UsageError("C2A006", f"{reason}: it looks like a state dict", remedy)
     raise UsageError("C2A006", reason, "Pass the network itself.")
 
 
@@ -252,12 +255,18 @@ def described(inputs: Any) -> str:
 
 
 def remedy_for(network: nn.Module, inputs: Any) -> str:
-    """Advice to pass another dtype, if that of the images is not that of the network."""
+    """Advice to pass another dtype, if that of the images is not that of the network, or a size without its batch."""
     like = first_weight(network)
     images = [each for each in tensors_in(inputs) if each.ndim > 2 and like is not None and each.dtype != like.dtype]
     if like is not None and images:
         return f"Pass images of {like.dtype}, as the network has its weights: images.to({like.dtype})."
-    return "Pass what its forward takes."
+    return without_batch(inputs) or "Pass what its forward takes."
+
+
+def without_batch(inputs: Any) -> str:
+    """Advice to leave a batch of one out of the size of an image; empty where no image has one."""
+    sizes = ("x".join(map(str, each.shape[2:])) for each in tensors_in(inputs) if each.ndim > 4 and each.shape[1] == 1)
+    return next((f"If the leading 1 is the batch, leave it out: --input-size {size}." for size in sizes), "")
 
 
 def renamed(**names: str) -> Callable[[Function], Function]:

@@ -16,7 +16,7 @@ EXTRAS = {
     "onnxscript": "onnx",
     "transformers": "hf",
     "timm": "timm",
-    "torchvision": "timm",
+    "torchvision": "torchvision",
     "torch_geometric": "graph",
     "pandas": "notebook",
 }

@@ -41,6 +41,10 @@ CALLS = {
     "prove L2 --formall": "C2A006 No such option",
     "demo -o new.txt": "C2A308 -o new.txt has none of the suffixes",
     "prove L99": "C2A002 claim 'L99' is not one of",
+    # what a person saw: a batch in the size, a mistake behind a name that is taken, heads where none can be removed
+    "verify net.pt net.pt --input-size 1x3x12x12": "If the leading 1 is the batch, leave it out: --input-size 3x12x12",
+    "distil net.pt -o net.attn.pt --max-loss 0": "C2A001",
+    "prune net.pt -o new.pt": "C2A602 Sequential is not an attention classifier",
     # files to read
     "convert missing.pt": "C2A301 missing.pt does not exist",
     "convert ''": "C2A301 '' does not exist",

@@ -2,12 +2,13 @@
 
 from conv2attn.cli import claims, experiments, networks, spans  # noqa: F401  each adds its commands
 from conv2attn.cli.group import advice, main, options_of
-from conv2attn.cli.options import Written, check_paths
+from conv2attn.cli.options import Written, check_read, check_written
 
 __all__ = [
     "Written",
     "advice",
-    "check_paths",
+    "check_read",
+    "check_written",
     "main",
     "options_of",
 ]

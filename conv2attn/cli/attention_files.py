@@ -354,10 +354,14 @@ def explore_file(
     if inputs is None:
         image, words = example_image(*size), EXAMPLE
     else:
-        batch, words = reading.images(inputs, network, input_size, size)
-        batch = batch if batch.ndim == 4 else batch[None]
-        image = batch
-    default_size = [f"{'x'.join(map(str, size))}{published_size(network)}"] if captured and not input_size else []
+        # The size is that of `heads`: what the network says, else that of the picture. A page holds no photo's worth of
+        # tokens, so that a larger picture is made as large as the page's own.
+        image, words = reading.images(inputs, network, input_size)
+        if not input_size and max(image.shape[1:]) > max(size):
+            image, words = reading.images(inputs, network, None, size)
+        image = image if image.ndim == 4 else image[None]
+    by_default = captured and not input_size and tuple(image.shape[1:]) == size
+    default_size = [f"{'x'.join(map(str, size))}{published_size(network)}"] if by_default else []
     assumed = list(filter(None, [assumed_of(network)]))
     described = "; ".join((words, *default_size, *(f"the network is {each}" for each in assumed)))
     page = explore(network, image, only=only, title=Path(path).name, described=described)

@@ -1,15 +1,20 @@
 """The group that all commands are in: their help, and what becomes of their errors."""
 
 import errno
+import os
 import re
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-from conv2attn.cli.options import FILES, RUNS, check_paths, check_stdout, heading_of
+from conv2attn.cli.options import FILES, RUNS, check_read, check_stdout, check_written, heading_of
 from conv2attn.errors import OPTION, Conv2AttnError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -53,11 +58,12 @@ class Command(click.Command):
             raise
 
     def invoke(self, context: click.Context) -> Any:
-        """Checks the files and the options of the call, and runs the command."""
-        check_paths(context)
+        """Checks the call before what it would write: another mistake would outlive a new name for the output."""
+        check_read(context)
         check_stdout(context.params)
         if self.check is not None:
             self.check(context)
+        check_written(context)
         return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -81,6 +87,16 @@ class Group(click.Group):
     """Turns the project's errors into one sentence on stderr and their exit code; a bug of ours is 70."""
 
     command_class = Command
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Runs a call of a process, which may have no standard output and may be interrupted at any time."""
+        # Python has None where a job closed a stream (`>&-`). An open null device also keeps its number from the next
+        # file that is opened, into which a library that writes to number 1 would print.
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  as long as the process
+        with leaving_at_once_while_torch_starts():
+            return super().main(*args, **extra)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes every command with its whole first sentence."""
@@ -109,6 +125,8 @@ class Group(click.Group):
                 f"error: {error.code} {error.found.rstrip('.')}. {advice(error, invoked(self, context))}", err=True
             )
             sys.exit(error.exit_code)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
         except click.UsageError as error:
             refuse_usage(error)
         except (KeyboardInterrupt, click.Abort):
@@ -125,6 +143,32 @@ class Group(click.Group):
                 raise
             click.echo(f"internal error: {type(error).__name__}: {error}; --debug shows where", err=True)
             sys.exit(70)
+
+
+@contextmanager
+def leaving_at_once_while_torch_starts() -> Iterator[None]:
+    """Within it, an interruption while torch is imported ends the process with one word (130).
+
+    An exception there would pass through torch's C++ code, which aborts, or through handlers of failed imports, which
+    take it for another error. Nothing has been written yet, so that nothing is left to be cleaned up.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "torch":
+                os.write(2, b"interrupted\n")
+                os._exit(INTERRUPTED)
+            frame = frame.f_back
+        signal.default_int_handler(number, None)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def refuse_usage(error: click.UsageError) -> NoReturn:

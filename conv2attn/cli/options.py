@@ -114,30 +114,35 @@ class Written(click.Path):
         self.suffixes = tuple(suffixes)
 
 
-def check_paths(context: click.Context) -> None:
-    """Refuses files of a call that cannot be read, are in the way, of another suffix, or read and written at once.
-
-    This happens before torch is imported and before any work is done.
+def check_read(context: click.Context) -> None:
+    """Refuses files to read that are missing or of no use, before torch is imported and before any work is done.
 
     Raises:
-        CheckpointError: a file to read is missing or of no use (C2A301); see `check_free`.
-        UsageError: the suffix of a file to write is not one of its option's (C2A308), a picture needs matplotlib
-            (C2A003); see `check_free`.
+        CheckpointError: one is missing, or neither a file nor a folder (C2A301).
     """
-    read, written = list[str](), list[str]()
+    for path in paths_of(context, Read):
+        check_readable(path)
+
+
+def check_written(context: click.Context) -> None:
+    """Refuses files to write that are in the way, of another suffix, or read by this call.
+
+    Raises:
+        UsageError: the suffix of a file is not one of its option's (C2A308), a picture needs matplotlib (C2A003); see
+            `check_free`.
+        CheckpointError: see `check_free`.
+    """
     for each in context.command.params:
-        value = context.params.get(str(each.name))
-        paths = [value] if isinstance(value, str) else value or ()
-        match each.type:
-            case Read():
-                read += paths
-                for path in paths:
-                    check_readable(path)
-            case Written():
-                written += paths
-                for path in paths:
-                    check_suffix(each, path, each.type.suffixes)
-    check_free(bool(context.params.get("force")), *written, read=read)
+        path = context.params.get(str(each.name))
+        if isinstance(each.type, Written) and path is not None:
+            check_suffix(each, path, each.type.suffixes)
+    check_free(bool(context.params.get("force")), *paths_of(context, Written), read=paths_of(context, Read))
+
+
+def paths_of(context: click.Context, kind: type[click.Path]) -> list[str]:
+    """The files of a call whose options are of this kind."""
+    values = (context.params.get(str(each.name)) for each in context.command.params if isinstance(each.type, kind))
+    return [path for value in values for path in ([value] if isinstance(value, str) else value or ())]
 
 
 def check_stdout(asked: Mapping[str, Any]) -> None:

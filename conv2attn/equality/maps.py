@@ -12,7 +12,7 @@ from conv2attn.equality.leaks import attend_alike
 from conv2attn.equality.outputs import widest_gap
 from conv2attn.equality.results import Finding, holds, refuted, undecided, unsupported
 from conv2attn.report import counted
-from conv2attn.theory.basis import MODES, Basis, Offset, Padding, Sites, Weights, offsets
+from conv2attn.theory.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
 
 
 def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
@@ -128,11 +128,13 @@ def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...
         theirs, ours = (entry(side, places[place], out, inp) for side in (converted, original))
         tap = offsets(original.operators)[taps.index(places[place])]
         there = [head for head, start in enumerate(heads) if start == places[place]]
+        numbers = f" (head{'s' * (len(there) > 1)} {', '.join(map(str, there))})"
+        by_heads = "" if isinstance(converted.operators, Shift) else numbers
         return refuted(
             "weights",
             "C2A402",
-            f"{counted(int(amiss.sum()), 'weight')} off, the worst in the tap at {tap} "
-            f"(head{'s' * (len(there) > 1)} {', '.join(map(str, there))}), output channel {out}, input channel {inp}: "
+            f"{counted(int(amiss.sum()), 'weight')} off, the worst in the tap at {tap}{by_heads}, "
+            f"output channel {out}, input channel {inp}: "
             f"{nearest_float(theirs)!r}, not {nearest_float(ours)!r}"
             f" (off by {nearest_float(theirs - ours):.3g})",
         )

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from conv2attn.arguments import tensors_in
+from conv2attn.arguments import tensors_in, without_batch
 from conv2attn.equality.calls import MODES, Returned, call, call_itself, copied, numbers_of
 from conv2attn.equality.differences import difference_in_words
 from conv2attn.equality.exchanged import Exchanged
@@ -76,7 +76,8 @@ def run_both(
     )
     if ours.failure:
         reason_why = ours.failure.partition(": ")[2]
-        remedy = "Pass images that the network takes: their size with --input-size, or --inputs."
+        takes = "Pass images that the network takes: their size with --input-size, or --inputs."
+        remedy = without_batch(images) or takes
         raise UsageError("C2A009", f"the first network does not run on {described}: {reason_why}", remedy)
     same = all(pair.same for each in pairs.values() for pair in each)
     if not same:  # measured beside each other, so that what follows a layer reads the first's numbers

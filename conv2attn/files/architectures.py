@@ -159,6 +159,10 @@ def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
 
 def configured_architecture(name: str, config: dict[str, Any], folder: Path | None = None) -> Architecture:
     """The model of a configuration of transformers: of the class that it names, else the base model."""
+    if owner := config.get("_class_name"):
+        reason = f"{name}: its config.json is of diffusers, for the class {owner}"
+        remedy = "Pass its file of weights with --arch file.py:factory, where factory() builds that class."
+        raise CheckpointError("C2A304", reason, remedy)
     transformers = optional("transformers", f"--arch {name}")
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:

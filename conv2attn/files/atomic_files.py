@@ -83,14 +83,16 @@ def replacing(path: Path, force: bool = False) -> Iterator[Path]:
         CheckpointError: as `write_atomically` does.
     """
     _refuse_if_taken(path, force)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    # A link stays a link: what it leads to is replaced, as `open(path, "w")` would.
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         temporary.open("xb").close()
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         _refuse_if_taken(path, force)
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
         raise CheckpointError("C2A301", f"{path} cannot be written: {reason}", ROOM) from error

@@ -87,8 +87,8 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
         network: an `AttentionClassifier`.
         heads: of each layer by its name, the heads to remove; `degenerate_heads` finds those of the paper.
     Raises:
-        UnsupportedError: the network is another, or a layer would keep no head (C2A602).
-        UsageError: no such layer or head (C2A002).
+        UnsupportedError: a layer would keep no head (C2A602).
+        UsageError: the network is another (C2A602), or has no such layer or head (C2A002).
     """
     plan = plan_of(network)
     removed = {name: set(each) for name, each in heads.items()}
@@ -119,13 +119,12 @@ def plan_of(network: nn.Module) -> ClassifierPlan:
     """The plan of an attention classifier.
 
     Raises:
-        UnsupportedError: the network is another (C2A602).
+        UsageError: the network is another (C2A602).
     """
     plan = getattr(network, "plan", None)
     if not isinstance(network, AttentionClassifier) or not isinstance(plan, ClassifierPlan):
-        raise UnsupportedError(
-            "C2A602", f"{type(network).__name__} is not an attention classifier", "Pass a network of conv2attn train."
-        )
+        reason = f"{type(network).__name__} is not an attention classifier, and no heads of other networks are pruned"
+        raise UsageError("C2A602", reason, "Pass a network of conv2attn train.")
     return plan
 
 

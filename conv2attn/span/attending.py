@@ -4,7 +4,7 @@ A network is read as it runs, or by position alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, ValuesView
 from typing import Any
 
 import torch
@@ -55,7 +55,8 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
     """Refuses what attention that is no network does not take.
 
     Raises:
-        UsageError: inputs, or positions alone (C2A004), or another grid than that of its parameters (C2A503).
+        UsageError: inputs, or positions alone (C2A004), another grid than that of its parameters (C2A503), or arrays of
+            different numbers of images (C2A502).
     """
     kind = f"an object of class {type(attention).__name__}"
     if position_only:
@@ -63,6 +64,15 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
         raise UsageError("C2A004", f"{kind} has no parameters to read positions from", remedy)
     if inputs is not None:
         raise UsageError("C2A004", f"{kind} takes no inputs", "Leave them out.")
+    layers = attention.values() if isinstance(attention, Mapping) else attention
+    # Four axes are images (or windows), heads, queries, keys. One run gives every layer as many images, so that other
+    # numbers are windows of them, whose error is not that of independent images.
+    several = layers if isinstance(layers, list | tuple | ValuesView) else ()
+    counts = sorted({len(each) for each in several if getattr(each, "ndim", 0) == 4})
+    if len(counts) > 1:
+        many = " and ".join(map(str, counts))
+        reason = f"layers have attention of {many} images, or of windows of images"
+        raise UsageError("C2A502", reason, "Pass the model itself with --inputs, so that windows are told from images.")
     keys = attention.grid.keys if isinstance(attention, PositionAttention) else None
     if keys is not None and as_sides(grid, len(keys)) not in (None, keys):
         own_grid = "x".join(map(str, keys))

@@ -18,7 +18,7 @@ from torch import nn
 from wrong_calls import CALLS, NETWORK, write_files
 
 import conv2attn
-from conv2attn.cli import Written, check_paths, main, options_of
+from conv2attn.cli import Written, check_read, check_written, main, options_of
 from conv2attn.errors import CheckpointError
 from conv2attn.lab.run_rows import add_row
 from conv2attn.report.progress import progress
@@ -170,7 +170,9 @@ def test_demo_ends_with_three_commands_that_can_be_typed(tmp_path):
         assert Path(arguments[0]).is_file()
         made = [tmp_path / word if word[0] not in "-." and word != arguments[0] else word for word in arguments]
         if name != "verify":
-            check_paths(main.commands[name].make_context(name, [*map(str, made)]))
+            context = main.commands[name].make_context(name, [*map(str, made)])
+            check_read(context)
+            check_written(context)
 
 
 def test_prove_from_the_command_line(tmp_path):
@@ -331,3 +333,52 @@ def test_quiet_says_the_verdict_alone_and_verbose_says_more(folder):
     assert call("inspect", "weights.pt", "-q").stdout == f"{verdict}\n"
     assert "4 tensors" in rest
     assert "stem.weight" in call("inspect", "weights.pt", "-v").stdout
+
+
+def test_a_closed_output_keeps_the_exit_code_of_the_verdict(folder):
+    """As a job of cron leaves it: Python has None in place of the stream."""
+    for command, code in (("verify net.pt net.pt --input-size 3x12x10", 0), ("convert missing.pt", 2)):
+        call_closed = f"exec {sys.executable} -m conv2attn {command} >&- 2>&-"
+        assert subprocess.run(["sh", "-c", call_closed], check=False).returncode == code
+    half = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m conv2attn inspect net.pt >&-"], stderr=subprocess.PIPE, check=False
+    )
+    assert (half.returncode, half.stderr) == (0, b"")
+
+
+INTERRUPTED = """
+import os, signal, sys
+class Pressing:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Pressing())
+from conv2attn.cli import main
+main(["inspect", "net.pt"])
+"""
+
+
+@pytest.mark.parametrize("module", ["numpy", "torch", "torch._C", "torch.nn.functional", "conv2attn.files.inspection"])
+def test_an_interruption_while_torch_is_imported_is_one_word(folder, module):
+    run = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_group_alone_shows_its_help():
+    result = call("reproduce")
+    assert result.exit_code == 2
+    assert "Usage: " in result.stderr
+    assert "C2A006" not in result.stderr
+    assert "experiments" in result.stderr
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_written(folder):
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "kept.pt").touch()
+    (folder / "link.pt").symlink_to("elsewhere/kept.pt")
+    assert call("convert", "net.pt", "-o", "link.pt", *SIZE, "--force").exit_code == 0
+    assert (folder / "link.pt").is_symlink()
+    assert (folder / "elsewhere" / "kept.pt").stat().st_size > 1000
+    assert sorted(each.name for each in (folder / "elsewhere").iterdir()) == ["kept.pt"]

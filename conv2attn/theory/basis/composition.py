@@ -34,14 +34,40 @@ def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
     return basis_of(Composition((second.mixing, first.mixing)), Weights(None, taps, bias), len(sides))
 
 
+def common_padding(second: Basis, first: Basis) -> str:
+    """The padding mode of two convolutions as one.
+
+    Shifts around a torus are a group, so circular convolutions compose exactly. A reflected or replicated pixel of the
+    values between the two layers is no pixel of the image, so that no padding of the image stands for it.
+
+    Raises:
+        UsageError: see `compose_shifts` (C2A104).
+    """
+    modes = [basis.padding.mode for basis in (first, second) if not basis.padding.is_identity]
+    if set(modes) <= {"zeros"}:
+        return "zeros"
+    if set(modes) == {"circular"} and all(map(keeps_sides, (first, second))):
+        return "circular"
+    words = " and then ".join(basis.padding.mode for basis in (first, second))
+    remedy = "Pad with zeros, pass two circular layers that keep the sides, or compose at given sides with `compose`."
+    raise UsageError("C2A104", f"layers that pad by {words} are not one convolution", remedy)
+
+
+def keeps_sides(basis: Basis) -> bool:
+    """Whether the outputs of a layer are on the grid of its inputs."""
+    return set(basis.sites.stride) == {1} and not any(basis.form.room)
+
+
 def compose_shifts(second: Basis, first: Basis) -> Basis:
     """`second` after `first` as one convolution of every size: two 3x3 kernels give one of 5x5, with 25 terms.
 
-    Equal to the two wherever no output of either reads padding: at every output where neither pads, and otherwise in
-    the interior. The bias is `b'' + sum_j M''_j b'`.
+    Two circular convolutions of stride 1 that keep the sides give one circular convolution, equal at every output.
+    Otherwise it is equal to the two wherever no output of either reads padding: at every output where neither pads,
+    and else in the interior. The bias is `b'' + sum_j M''_j b'`.
 
     Raises:
-        UsageError: a layer is not a family of shifts of pixels (C2A007), or the channels do not fit (C2A120).
+        UsageError: a layer is not a family of shifts of pixels (C2A007), the channels do not fit (C2A120), or a layer
+            pads otherwise than with zeros, and they are not two such circular ones (C2A104).
     Examples:
         >>> import torch
         >>> from conv2attn import as_basis
@@ -60,6 +86,7 @@ def compose_shifts(second: Basis, first: Basis) -> Basis:
                 "Pass convolutions that are not transposed, or compose at given sides with `compose`.",
             )
     check_channels(second, first)
+    mode = common_padding(second, first)
     stride, room = first.sites.stride, first.form.room
     sums: dict[Offset, Tensor] = {}
     for outer_start, outer in zip(second.starts, second.weights.dense(), strict=True):
@@ -78,7 +105,7 @@ def compose_shifts(second: Basis, first: Basis) -> Basis:
         carried = second.weights.dense().sum(0) @ first.weights.bias
         bias = carried if bias is None else bias + carried
     weights = Weights(None, torch.stack([sums[start] for start in order]), bias)
-    padding = Padding(tuple(-n for n in least), after)
+    padding = Padding(tuple(-n for n in least), after, mode)
     return Basis(Shift(tuple(offsets[start] for start in order)), weights, padding, sites)
 
 

@@ -1,6 +1,9 @@
 """--arch, near names, missing keys, wrappers, prefixes and classes: nothing is ignored, and what is assumed is said."""
 
 import json
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.extras import EXTRAS
 from conv2attn.files import architecture, load, parse_arguments, save
 from conv2attn.networks import provenance_of
 from conv2attn.networks.zoo import ResNet, ResNetPlan
@@ -213,3 +217,27 @@ def test_errors_of_load_state_dict_become_one_sentence(tmp_path):
     torch.save(Picky(3, 4, 3).state_dict(), tmp_path / "net.pt")
     with pytest.raises(CheckpointError, match=r"C2A304 .*net.pt does not fit Picky: load_state_dict raises KeyError"):
         load(tmp_path / "net.pt", model=Picky(3, 4, 3))
+
+
+def test_a_folder_of_diffusers_is_named_with_its_class(tmp_path):
+    """It has a config.json without a model_type; the nearest name of transformers was offered."""
+    (tmp_path / "config.json").write_text(json.dumps({"_class_name": "UNet2DConditionModel"}))
+    save_file({"conv_in.weight": torch.ones(2, 2)}, tmp_path / "diffusion_pytorch_model.safetensors")
+    with pytest.raises(CheckpointError, match="of diffusers, for the class UNet2DConditionModel") as refusal:
+        load(tmp_path)
+    assert "file.py:factory" in refusal.value.remedy
+    assert "Did you mean" not in refusal.value.remedy
+
+
+PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn"}
+"""Packages whose names are not those of their libraries."""
+
+
+def test_the_extra_that_an_error_names_brings_the_library_and_torchvision_no_other():
+    project = tomllib.loads((Path(conv2attn.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    brings = {
+        extra: {re.split(r"[\[>=<]", each)[0] for each in requirements}
+        for extra, requirements in project["optional-dependencies"].items()
+    }
+    assert [each for each, extra in EXTRAS.items() if PACKAGES.get(each, each) not in brings[extra]] == []
+    assert brings[EXTRAS["torchvision"]] == {"torchvision"}

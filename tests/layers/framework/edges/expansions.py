@@ -131,3 +131,38 @@ def test_operators_with_other_queries_or_numbers_that_are_not_finite_are_refused
     nn.init.constant_(conv.weight, torch.inf)
     with pytest.raises(UsageError, match="C2A001 an operator or a weight is not finite"):
         expand(conv, AROUND, sides=(5, 5))
+
+
+PADDED = {
+    "circular": {"padding": 1, "padding_mode": "circular"},
+    "circular, twice as far": {"padding": 2, "dilation": 2, "padding_mode": "circular"},
+    "zeros": {"padding": 1},
+    "reflect": {"padding": 1, "padding_mode": "reflect"},
+    "replicate": {"padding": 1, "padding_mode": "replicate"},
+    "circular, fewer outputs": {"padding": 1, "stride": 2, "padding_mode": "circular"},
+}
+
+
+@pytest.mark.parametrize("first", PADDED)
+@pytest.mark.parametrize("second", PADDED)
+def test_circular_layers_compose_around_the_torus_and_other_paddings_are_refused(first, second):
+    """The slides' Conv(W', Conv(W, X)) = Conv(Conv(W', W), X) holds at every pixel of a torus, and there alone."""
+    one, two = (nn.Conv2d(2, 2, 3, **PADDED[name]).double() for name in (first, second))
+    image = torch.randn(1, 2, 8, 10, dtype=torch.float64)
+    names = {first, second}
+    if names == {"zeros"}:
+        return
+    if not names <= {"circular", "circular, twice as far"}:
+        with pytest.raises(UsageError, match="C2A104"):
+            compose_shifts(as_basis(two), as_basis(one))
+        return
+    both = compose_shifts(as_basis(two), as_basis(one))
+    torch.testing.assert_close(evaluate(both, image), two(one(image)), rtol=0, atol=1e-13)
+    assert to_torch(both).padding_mode == "circular"
+
+
+def test_a_pointwise_layer_keeps_the_torus():
+    one, two = nn.Conv2d(2, 3, 1).double(), nn.Conv2d(3, 2, 3, padding=1, padding_mode="circular").double()
+    image = torch.randn(1, 2, 5, 7, dtype=torch.float64)
+    both = compose_shifts(as_basis(two), as_basis(one))
+    torch.testing.assert_close(evaluate(both, image), two(one(image)), rtol=0, atol=1e-13)
