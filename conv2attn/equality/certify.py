@@ -72,7 +72,7 @@ def certify(
         if images is not None or input_size is not None:
             raise UsageError("C2A004", "example_input stands beside images or input_size", "Pass one of them.")
         images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
-    with uncompiled():
+    with uncompiled(), without_fast_path():
         check_modes(also_modes)
         input_range = not_negative(input_range, "input_range")
         specimens = specimens_asked(
@@ -98,6 +98,20 @@ def certify(
         except UnsupportedError as error:
             return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
     return replace(certificate, circumstances=facts)
+
+
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """While active, torch runs `nn.MultiheadAttention` and encoder layers by their documented operators.
+
+    In evaluation mode torch otherwise runs each as one fused kernel, which is no formula that can be followed.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager

@@ -40,6 +40,9 @@ def copy_network(network: nn.Module) -> Any:
     detached |= {id(each): unmade(each) for each in network.buffers() if isinstance(each, UninitializedBuffer)}
     memo: dict[int, Any] = dict(detached)
     copied = copy.deepcopy(network, memo)
+    for module in network.modules():  # einops' layers are unpickled by __init__, in training mode
+        if isinstance(twin := memo.get(id(module)), nn.Module) and twin.training != module.training:
+            twin.training = module.training
     for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
         twin = memo.get(id(graph))
         for key, value in vars(graph).items() if twin is not None else ():

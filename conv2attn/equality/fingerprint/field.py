@@ -47,6 +47,7 @@ class Field:
         self.answers = Answers()
         self.digests: dict[tuple[Any, ...], tuple[Tensor, str]] = {}
         self.oracle_values, self.degree = 0, 0
+        self.masked = False  # whether the least float was read as -inf; see `Numbers.masking`
         self.size_bits, self.halvings, self.odd_divisor = 0.0, 0.0, 1
 
     def tell(self, place: int, operators: int) -> None:

@@ -113,7 +113,8 @@ def identify(
         return Identification(None, size, f"{type(error).__name__}: {str(error)[:200]}")
     counted = {each: getattr(field, each) for each in ("oracle_values", "degree", "height", "bits")}
     chance = log2_chance(field, field.count) if same else None
-    return Identification(same, size, "", chance, primes=field.count, mode=mode_in_words(first, second), **counted)
+    mode = mode_in_words(first, second) + field.masked * ", with scores of attention within +-1e29"
+    return Identification(same, size, "", chance, primes=field.count, mode=mode, **counted)
 
 
 def mode_in_words(*networks: Network) -> str:

@@ -22,11 +22,15 @@ SCATTERED = {"index_put": "values", "scatter": "src", "index_copy": "source"}
 """Moves to places that an argument names, and which argument has the numbers."""
 
 
+MASKING = ("masked_fill", "where")
+"""Moves that mask scores by a constant."""
+
+
 class Places:
     """Numbers the places of operands one after the other, from 1 on."""
 
-    def __init__(self, numbers: Numbers, dtype: torch.dtype, kind: torch.dtype):
-        self.numbers, self.dtype, self.kind = numbers, dtype, kind
+    def __init__(self, numbers: Numbers, dtype: torch.dtype, kind: torch.dtype, masks: bool = False):
+        self.numbers, self.dtype, self.kind, self.masks = numbers, dtype, kind, masks
         self.first, self.pool = 1, list[Residues]()
 
     def of(self, value: Any) -> Any:
@@ -40,7 +44,7 @@ class Places:
         if not isinstance(value, Tensor | bool | int | float):
             raise Undecided("an argument that is not a number")
         size = tuple(value.size()) if isinstance(value, Tensor) else ()
-        self.pool.append(self.numbers.operand(value, self.dtype))
+        self.pool.append(self.numbers.operand(self.numbers.masking(value) if self.masks else value, self.dtype))
         count = math.prod(size)
         places = torch.arange(self.first, self.first + count, dtype=self.kind).reshape(size)
         self.first += count
@@ -81,7 +85,7 @@ def move_numbers(numbers: Numbers, func: Any, base: str, bound: dict[str, Any]) 
     if dtype.is_complex:
         raise Undecided("complex numbers")
     kind = torch.int64 if base not in FLOAT_MOVES else dtype if base in NEAREST else torch.float64
-    places = Places(numbers, dtype, kind)
+    places = Places(numbers, dtype, kind, base in MASKING)
     call = {n: tree_map(places.of if n in moved else numbers.real, value) for n, value in bound.items()}
     check_once(base, call)
     placed = func(**call)

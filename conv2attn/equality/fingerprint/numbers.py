@@ -14,6 +14,9 @@ from conv2attn.equality.fingerprint.residues import UNUSABLE, Residues, knowledg
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.tensors import FieldTensor, Store
 
+MASKED = 1e30
+"""A summand below minus this masks a score; scores themselves are far smaller."""
+
 
 class Numbers:
     """The numbers behind the tensors of one run.
@@ -63,6 +66,25 @@ class Numbers:
         if isinstance(value, bool | int | float):
             return self.field.encode(torch.tensor(value, dtype=dtype))
         raise Undecided(f"an operand of type {type(value).__name__}")
+
+    def masking(self, value: Any) -> Any:
+        """A constant whose numbers below -1e30 are -inf; any other value as it is.
+
+        Masks of attention are written with the least float as often as with -inf. Beside a key that is not masked both
+        weigh nothing, for scores of at most 1e29 in size. The formula says -inf, which a softmax takes and which every
+        other operator refuses, so that no other use of such a number is affected.
+        """
+        if self.depends(value) or isinstance(value, bool | int) or value is None:
+            return value
+        numbers = self.real(value) if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        if not numbers.is_floating_point() or numbers.dtype.itemsize < 4 or not numbers.numel():
+            return value
+        low = numbers < -MASKED
+        if not bool((low & numbers.isfinite()).any()):
+            return value
+        self.field.masked = True
+        masked = numbers.masked_fill(low, -math.inf)
+        return masked if isinstance(value, Tensor) else masked.item()
 
     def wide(self, dtype: torch.dtype) -> bool:
         """Whether arithmetic of this dtype counts as exact."""

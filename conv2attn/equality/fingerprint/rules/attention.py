@@ -73,5 +73,5 @@ def _(
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             raise Undecided("a boolean mask here")
-        scores = add(c.field, scores, c.operand(attn_mask))
+        scores = add(c.field, scores, c.summand(attn_mask))
     return matmul(c.field, softmax(c.field, scores, -1), values), None

@@ -43,6 +43,10 @@ class Call:
         """An operand as residues."""
         return self.numbers.operand(value, self.dtype)
 
+    def summand(self, value: Any) -> Residues:
+        """An operand as residues; of a constant, numbers below -1e30 as -inf: they mask scores."""
+        return self.numbers.operand(self.numbers.masking(value), self.dtype)
+
     def constant(self, value: Any) -> Any:
         """The real numbers of an operand; None where it depends on the input."""
         if isinstance(value, bool | int | float):

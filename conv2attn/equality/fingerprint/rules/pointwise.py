@@ -48,6 +48,8 @@ def scaled(c: Call, value: Any, alpha: Any) -> Residues:
 
 @rule("add")
 def _(c: Call, self: Any, other: Any, alpha: Any = 1) -> Residues:
+    if alpha == 1:
+        return add(c.field, c.summand(self), c.summand(other))
     return add(c.field, c.operand(self), scaled(c, other, alpha))
 
 
