@@ -1,5 +1,7 @@
 """Generators of random numbers: a network that draws while it is watched leaves the user's as they were."""
 
+import random
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -12,8 +14,9 @@ CPU = torch.device("cpu")
 
 @contextmanager
 def generators_kept(devices: Iterable[torch.device] = (), seed: int | None = None) -> Iterator[None]:
-    """The generators of the CPU and of `devices` are afterwards what they were; with a seed they begin at it inside.
+    """All generators are afterwards what they were; with a seed they begin at it inside.
 
+    They are torch's, of the CPU and of `devices`, Python's `random`, and `numpy.random` where it was imported.
     `torch.manual_seed` seeds every device of the process, and `torch.random.fork_rng` reads every GPU.
 
     Examples:
@@ -25,12 +28,20 @@ def generators_kept(devices: Iterable[torch.device] = (), seed: int | None = Non
     """
     used = [CPU, *{device for device in devices if device.type not in ("cpu", "meta")}]
     before = [generator_state(device) for device in used]
+    python, numpy = random.getstate(), getattr(sys.modules.get("numpy"), "random", None)
+    arrays = numpy.get_state() if numpy else None
     try:
         if seed is not None:
+            random.seed(seed)
+            if numpy:
+                numpy.seed(seed)
             for device in used:
                 seed_generator(device, seed)
         yield
     finally:
+        random.setstate(python)
+        if numpy:
+            numpy.set_state(arrays)
         for device, state in zip(used, before, strict=True):
             set_state_of(device, state)
 

@@ -5,6 +5,7 @@ from conv2attn.equality.bases import Pair as Pair
 from conv2attn.equality.bases import comparable_basis as comparable_basis
 from conv2attn.equality.bases import soft_heads as soft_heads
 from conv2attn.equality.certify import certify
+from conv2attn.equality.plain_calls import differing_calls as differing_calls
 from conv2attn.equality.rechecking import Recheck, recheck_certificate
 from conv2attn.equality.results import Certificate, Counterexample, Finding, Outputs, Row
 from conv2attn.equality.results import Gap as Gap

@@ -57,13 +57,13 @@ def copied(network: nn.Module, which: str) -> nn.Module:
 
 
 @contextmanager
-def seeded(images: Inputs) -> Iterator[None]:
+def seeded(images: Inputs, seed: int = 0) -> Iterator[None]:
     """While active, random numbers of the CPU and of the device of `images` are the same each time."""
-    with LOCK, generators_kept([each.device for each in tensors_in(images)], seed=0):
+    with LOCK, generators_kept([each.device for each in tensors_in(images)], seed=seed):
         yield
 
 
-def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradients") -> Returned:
+def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradients", seed: int = 0) -> Returned:
     """What a network returns, and what it leaves in the images, or named inputs, that it was given.
 
     Raises:
@@ -71,7 +71,7 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
     """
     given = tree_map_only(Tensor, Tensor.clone, images)
     try:
-        with seeded(images), MODES[mode]():
+        with seeded(images, seed), MODES[mode]():
             return Returned(network(**given) if isinstance(given, Mapping) else network(given), given)
     except Exception as error:  # the code of a network may raise anything
         if without_memory(error):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.plain_calls import called
+from conv2attn.equality.fingerprint.repeated_calls import called
 from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.run import Run

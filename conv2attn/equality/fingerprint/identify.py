@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conv2attn.equality.fingerprint.chance import FEWEST, MOST, log2_chance, primes_needed
 from conv2attn.equality.fingerprint.evaluation import Network, fingerprint, plain_run, same_outputs
 from conv2attn.equality.fingerprint.field import Field, Progress
-from conv2attn.equality.fingerprint.plain_calls import after_another, both_ways, far_apart, fresh_copy
+from conv2attn.equality.fingerprint.repeated_calls import after_another, both_ways, far_apart, fresh_copy
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.networks.copies import copy_network

@@ -1,0 +1,148 @@
+"""Do two networks differ on the caller's inputs by more than rounding? Nothing else refutes a network.
+
+Both are called as they are: dtype, mode and random numbers are the caller's. What rounding explains is measured by
+shaken calls, in stochastic arithmetic. They lie around the exact result e, and for two networks of one formula
+
+    |p - q| <= |p - e| + |q - e|
+
+so the ratio of the difference to the measured rounding is about 2 at most, also where a kernel sums badly, a step is
+near or numbers cancel. Of 180 kinds of equal pairs the largest ratio was 1.8. A small ratio shows nothing.
+
+Example: an output that is 0.5 in one network and 0.7 in the other, and moves by 1e-7 in shaken calls, has ratio 2e6.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.equality.outputs import dense_parts
+from conv2attn.equality.stochastic_arithmetic import shaken_call
+from conv2attn.errors import UsageError
+from conv2attn.networks.specimens import Inputs
+
+SHAKES = 5
+REFUTES = 100.0
+"""The ratio from which networks differ: 50 times what two networks of one formula reach."""
+FINEST = 2.0**-40
+"""The unit in the last place of float64 for this purpose: nothing wider checks its operators."""
+
+
+@final
+@dataclass(frozen=True)
+class Difference:
+    """The outputs' largest difference in units of what rounding changes, at a place of one output tensor.
+
+    Args:
+        output: the path of the tensor, as in `Gap`.
+        first, second: both numbers.
+        rounding: the change that rounding explains there.
+        count: how many numbers of that tensor differ by more than `REFUTES` roundings.
+        trouble: why rounding was not measured, in words; then nothing is known.
+    """
+
+    ratio: float = 0.0
+    output: str = ""
+    place: tuple[int, ...] = ()
+    first: float = 0.0
+    second: float = 0.0
+    rounding: float = 0.0
+    count: int = 0
+    trouble: str = ""
+
+    @property
+    def refutes(self) -> bool:
+        """Whether the networks differ on these inputs."""
+        return self.ratio > REFUTES
+
+    @property
+    def size(self) -> float:
+        """|second - first|; infinite if one of them alone is not finite."""
+        off = abs(self.second - self.first)
+        return off if off < math.inf else math.inf
+
+
+def differing_calls(networks: tuple[nn.Module, nn.Module], inputs: Inputs, outputs: tuple[Any, Any]) -> Difference:
+    """How far apart the outputs of two plain calls are, in units of what rounding changes on these inputs.
+
+    Args:
+        inputs: as both were called.
+        outputs: what both returned. Equal ones need no shaken call.
+    """
+    plain = tensor_pairs(*outputs)
+    gaps = {pair: distance(*sides) for pair, sides in plain.items()}
+    if not any(bool((gap > 0).any()) for gap in gaps.values()):
+        return Difference()
+    shaken: list[list[dict[str, Tensor]]] = []
+    for which, network in zip(("first", "second"), networks, strict=True):
+        shaken.append([])
+        for seed in range(1, SHAKES + 1):
+            try:
+                returned = shaken_call(network, inputs, seed)
+            except UsageError as error:  # more memory than there is
+                return Difference(trouble=f"the {which} network does not run in stochastic arithmetic: {error.found}")
+            if returned.failure:
+                words = f"the {which} network does not run in stochastic arithmetic: {returned.failure}"
+                return Difference(trouble=words)
+            shaken[-1].append(real_tensors(returned.output))
+    ratios = (
+        largest_ratio(
+            ours, plain[ours, theirs], [each.get(ours) for each in shaken[0]], [each.get(theirs) for each in shaken[1]]
+        )
+        for ours, theirs in plain
+    )
+    return max(ratios, key=lambda each: each.ratio)
+
+
+def tensor_pairs(first: Any, second: Any) -> dict[tuple[str, str], tuple[Tensor, Tensor]]:
+    """The tensors of two outputs that are compared, by both paths: those of one path, or the only one of each."""
+    ours, theirs = real_tensors(first), real_tensors(second)
+    alone = len(ours) == len(theirs) == 1
+    pairs = {(a, b): (ours[a], theirs[b]) for a in ours for b in theirs if a == b or alone}
+    return {paths: (p, q) for paths, (p, q) in pairs.items() if p.shape == q.shape and p.numel()}
+
+
+def real_tensors(output: Any) -> dict[str, Tensor]:
+    """The dense tensors of an output by path; real and imaginary parts along one more axis."""
+    found = {path: tensor.detach() for path, tensor in dense_parts(output)}
+    return {path: torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for path, t in found.items()}
+
+
+def largest_ratio(
+    output: str, plain: tuple[Tensor, Tensor], first: list[Tensor | None], second: list[Tensor | None]
+) -> Difference:
+    """Where two tensors differ most in units of rounding."""
+    gap = distance(*plain)
+    moved = [distance(side, each) for side, shaken in zip(plain, (first, second), strict=True) for each in shaken]
+    each_number = reduce(torch.maximum, [*moved, *map(last_place, plain)])
+    # The least over its image and each other axis: one bad image or channel, or a mask of -1e9, hides no other.
+    axes = set(range(gap.dim()))
+    groups = (
+        [each_number.amax([*axes - {axis}], keepdim=True) for axis in axes] if len(axes) > 1 else [each_number.max()]
+    )
+    rounding = reduce(torch.minimum, groups).expand_as(gap)
+    # Equal numbers have ratio 0, and nothing is known of a number that a shaken call did not return.
+    unknown = torch.where(rounding == math.inf, 1.0, gap / rounding)
+    ratio = torch.where(gap == 0, 0.0, unknown)
+    place = tuple(int(each) for each in torch.unravel_index(ratio.argmax(), ratio.shape))
+    first_number, second_number = (float(side[place]) for side in plain)
+    many = int((ratio > REFUTES).sum())
+    return Difference(float(ratio[place]), output, place, first_number, second_number, float(rounding[place]), many)
+
+
+def distance(first: Tensor, second: Tensor | None) -> Tensor:
+    """|first - second| of each number: 0 for the same infinity or NaN in both, infinite where one alone is finite."""
+    if second is None or first.shape != second.shape:
+        return torch.full(first.shape, math.inf, dtype=torch.float64)
+    p, q = first.cpu().double(), second.cpu().double()
+    apart = torch.where(p.isfinite() & q.isfinite(), (p - q).abs(), math.inf)
+    return torch.where((p == q) | (p.isnan() & q.isnan()), 0.0, apart)
+
+
+def last_place(tensor: Tensor) -> Tensor:
+    """The unit in the last place of each number; 0 for whole numbers."""
+    eps = max(torch.finfo(tensor.dtype).eps, FINEST) if tensor.is_floating_point() else 0.0
+    return torch.nan_to_num(tensor.cpu().double(), 0.0, 0.0, 0.0).abs() * eps
