@@ -1,6 +1,6 @@
 """The certificate of two networks: the conjunction of the verdicts on their layers and on what stands between them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,6 +34,7 @@ def certify(
     also_modes: Sequence[str] = (),
     circumstances: Sequence[tuple[str, str]] = (),
     progress: Progress | None = None,
+    match: Mapping[Any, Any] | None = None,
 ) -> Certificate:
     """Whether `network` computes `original`, in the forward pass: layer by layer for every input, and measured on some.
 
@@ -57,6 +58,8 @@ def certify(
         circumstances: what else to tell of the two, such as the files that they come from.
         progress: called before each operator that is followed as a formula, with its number from 1, the number of
             operators of that run, and what is done.
+        match: tensors of the outputs that belong together, by index or name: {"logits": 0}. Without it those of equal
+            paths or names are compared, or one each; how they are packed is no difference.
     Raises:
         UsageError: an argument is of the wrong kind (C2A006); nothing says what to run the networks on (C2A005), it has
             more than 2^26 numbers or some beyond the dtype (C2A001); the original does not run on it (C2A009); autocast
@@ -91,7 +94,7 @@ def certify(
             raise UsageError("C2A004", sentence, "Cast the networks.")
         facts = circumstances_of(original, network, images, circumstances)
         try:
-            pairs, options = read_pairs(original, network), (input_range, also_modes, progress)
+            pairs, options = read_pairs(original, network), (input_range, also_modes, progress, match)
             compared = [Comparison(original, network, specimens[0], pairs, labels, *options)]
             compared += [Comparison(original, network, each, pairs, None, *options) for each in specimens[1:]]
             certificate = at_all_sizes([each.certificate() for each in compared])

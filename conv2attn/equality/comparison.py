@@ -1,20 +1,30 @@
 """Two networks compared: their layers as values, what stands between them as code, as formulas, and by numbers."""
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+from conv2attn.equality.calls import call
 from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.layer_pairs import Pairs, conversions
 from conv2attn.equality.lint import question_about_layers
 from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, first_of, judge_numbers
 from conv2attn.equality.one_formula import one_formula
-from conv2attn.equality.outputs import compare_outputs, findings_returned, judge_outputs
+from conv2attn.equality.outputs import (
+    Matching,
+    Picked,
+    compare_outputs,
+    dense_parts,
+    findings_returned,
+    judge_outputs,
+    match_outputs,
+)
 from conv2attn.equality.results import (
     ROOT,
     WHOLE_NETWORK,
@@ -33,6 +43,7 @@ from conv2attn.equality.results import (
 from conv2attn.equality.runs import Runs, run_both
 from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED
+from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Specimen
 from conv2attn.verdicts import Strength, Verdict
 
@@ -60,12 +71,17 @@ class Comparison:
         input_range: float,
         modes: Sequence[str] = (),
         progress: Progress | None = None,
+        match: Mapping[Any, Any] | None = None,
     ):
         self.networks, self.described = (original, network), specimen.described
         self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
         self.labels, self.input_range, self.progress = labels, input_range, progress
         self.difference, self.refused = pairs.difference, pairs.refused
-        self.runs: Runs = run_both(self.networks, pairs, self.inputs, self.described, modes)
+        runs: Runs = run_both(self.networks, pairs, self.inputs, self.described, modes)
+        self.packed = runs.first, runs.second.output
+        self.matching = Matching() if runs.second.failure else match_outputs(*self.packed, match)
+        ours, theirs = (self.matching.of(output, side) for side, output in enumerate(self.packed))
+        self.runs = dataclasses.replace(runs, first=ours, second=dataclasses.replace(runs.second, output=theirs))
         self.pairs = self.runs.pairs
 
     def certificate(self) -> Certificate:
@@ -84,7 +100,7 @@ class Comparison:
             counterexamples=tuple(shown),
             state=self.state,
             identified=self.identified,
-            limits=self.engines + self.called_with,
+            limits=self.engines + self.called_with + self.matching.in_words,
         )
 
     shown: Counterexample | None = None
@@ -105,7 +121,7 @@ class Comparison:
             self.shown = self.image_of(found[0])
         if self.runs.itself:
             return [self.structure, *found]
-        if self.structure.verdict is Verdict.HOLDS:
+        if self.structure.verdict is Verdict.HOLDS and not self.left_undecided:
             self.shown = self.shown or self.image_of_layers
             return [self.structure, *found]
         if found[0].verdict is not Verdict.HOLDS:
@@ -119,6 +135,19 @@ class Comparison:
                 return [formula, *found]
             numbers.append(formula)
         return [*numbers, self.structure, *found]
+
+    @property
+    def left_undecided(self) -> bool:
+        """Whether layers paired by their names differ, in networks that were written apart: the formula then decides.
+
+        Two networks may have their channels in another order, or their layers, and be equal.
+        """
+        return not self.bare and not any(map(has_attention, self.networks)) and bool(self.differing)
+
+    @property
+    def differing(self) -> list[str]:
+        """The names of the rows that do not hold."""
+        return [name for name, row in self.rows.items() if row.verdict is not Verdict.HOLDS]
 
     @property
     def foreign(self) -> Finding | None:
@@ -148,11 +177,13 @@ class Comparison:
             return undecided(
                 "formula", "C2A409", f"they are compared as formulas without gradients: {self.runs.elsewhere}"
             )
-        one = self.images[:1]
-        found = one_formula(self.networks, one, progress=self.progress)
+        networks = self.picked
+        one = self.two_images(networks)
+        found = one_formula(networks, one, progress=self.progress)
         again = not found.equal and self.same and self.difference
         if again and not InFloat64(self.networks, self.same, one, itself=True).numbers().apart:
-            found = one_formula(self.networks, one, self.same, self.progress)
+            inner = "network." if networks[0] is not self.networks[0] else ""
+            found = one_formula(networks, one, {inner + name for name in self.same}, self.progress)
         if found.equal and found.log2_chance is not None:
             self.identified = Identified(
                 found.log2_chance,
@@ -166,6 +197,26 @@ class Comparison:
             return Finding("formula", Verdict.HOLDS, Strength.IDENTIFIED)
         told = found.reason or "they are told apart, which refutes nothing"
         return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")
+
+    @property
+    def picked(self) -> tuple[nn.Module, nn.Module]:
+        """Both networks, which return the compared tensors alone where an output is no bare tensor."""
+        if all(isinstance(each, Tensor) for each in self.packed):
+            return self.networks
+        if (matching := self.matching).pairs is None:
+            paths = dict(dense_parts(self.packed[0]))
+            matching = Matching(tuple((path, path) for path in paths))
+        first, second = (Picked(network, matching, side) for side, network in enumerate(self.networks))
+        return first, second
+
+    def two_images(self, networks: tuple[nn.Module, nn.Module]) -> Tensor:
+        """Two images, so that a formula that couples those of a batch is seen; one where the networks take no two."""
+        two = self.images[:2]
+        if len(two) == 1:
+            # Another image than the first: code may ask whether two are the same.
+            two = torch.cat([two, two.flip(-1) / 2])
+        runs = (call(copy_network(network), two) for network in networks)
+        return self.images[:1] if any(each.failure for each in runs) else two
 
     def modes(self) -> list[Finding]:
         """A finding if only one of the networks is in training mode."""

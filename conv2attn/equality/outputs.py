@@ -1,14 +1,16 @@
 """Outputs of two networks side by side: dense tensors in nested tuples, lists and mappings, and plain values."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 from msgspec.structs import replace
-from torch import Tensor
+from torch import Tensor, nn
 
 from conv2attn.equality.results import Finding, Gap, Outputs, axis_names, holds, refuted, undecided
+from conv2attn.errors import UsageError
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
@@ -25,6 +27,10 @@ def output_parts(output: Any, where: str = "output") -> Iterator[tuple[str, Any]
     elif isinstance(output, list | tuple) and output:
         for index, item in enumerate(output):
             yield from output_parts(item, f"{where}[{index}]")
+    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
+        for field in dataclasses.fields(output):
+            if (item := getattr(output, field.name)) is not None:  # a field that was not filled
+                yield from output_parts(item, f"{where}[{field.name!r}]")
     else:
         yield where, output
 
@@ -32,6 +38,89 @@ def output_parts(output: Any, where: str = "output") -> Iterator[tuple[str, Any]
 def dense_parts(output: Any) -> Iterator[tuple[str, Tensor]]:
     """The dense tensors in an output, each with the path to it."""
     return ((where, part) for where, part in output_parts(output) if is_dense(part))
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Matching:
+    """Which tensors of two outputs are compared: pairs of paths, such as ("output", "output['logits']").
+
+    Args:
+        pairs: None where both outputs have the same tensors at the same paths, and are compared as they are.
+    """
+
+    pairs: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def in_words(self) -> str:
+        """The pairs as a clause of a claim; empty where nothing was matched."""
+        pairs = (one if one == other else f"{one} and {other}" for one, other in self.pairs or ())
+        return f", of {'; '.join(pairs)}" if self.pairs else ""
+
+    def of(self, output: Any, side: int) -> Any:
+        """The compared tensors of the output of the first (side 0) or second network, both in one packaging."""
+        if self.pairs is None:
+            return output
+        tensors = dict(dense_parts(output))
+        chosen = [tensors[pair[side]] for pair in self.pairs]
+        return chosen[0] if len(chosen) == 1 else tuple(chosen)
+
+
+def match_outputs(first: Any, second: Any, match: Mapping[Any, Any] | None = None) -> Matching:
+    """Pairs the tensors of two outputs: as `match` says, else by equal paths, a lone tensor each, or order.
+
+    Packaging is no difference: a tensor, a tuple, a dictionary and a dataclass may hold the same tensor, and one of the
+    two may return more. Where nothing tells which tensors belong together, both outputs stay as they are.
+
+    Args:
+        match: an index or a name in the first output, by that in the second, as {"logits": 0}.
+    Raises:
+        UsageError: an output has no such tensor (C2A002).
+    """
+    ours, theirs = list(dict(dense_parts(first))), list(dict(dense_parts(second)))
+    if match:
+        return Matching(tuple((path_of(a, ours, "first"), path_of(b, theirs, "second")) for a, b in match.items()))
+    if ours == theirs or not ours or not theirs:
+        return Matching()
+    if len(ours) == len(theirs) == 1:
+        return Matching(((ours[0], theirs[0]),))
+    if shared := [path for path in ours if path in theirs]:
+        return Matching(tuple((path, path) for path in shared))
+    forms = [[(each.shape, each.dtype) for _, each in dense_parts(side)] for side in (first, second)]
+    if forms[0] == forms[1]:
+        return Matching(tuple(zip(ours, theirs, strict=True)))
+    return Matching()
+
+
+def path_of(key: Any, paths: Sequence[str], which: str) -> str:
+    """The path of the tensor that a user calls by its index or name.
+
+    Raises:
+        UsageError: there is no such tensor (C2A002).
+    """
+    wanted = (f"output[{key!r}]", str(key), f"output{key}", f"output[{key}]")
+    found = next((path for path in wanted if path in paths), None)
+    if found is None and key == 0 and list(paths) == ["output"]:
+        return "output"
+    if found is None:
+        raise UsageError(
+            "C2A002", f"the {which} network returns no tensor {key!r}", f"Match some of {', '.join(paths)}."
+        )
+    return found
+
+
+@final
+class Picked(nn.Module):
+    """A network that returns the compared tensors of its output alone; see `Matching`."""
+
+    def __init__(self, network: nn.Module, matching: Matching, side: int):
+        super().__init__()
+        self.network, self.matching, self.side = network, matching, side
+        self.training = network.training
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The tensors."""
+        return self.matching.of(self.network(*inputs, **named), self.side)
 
 
 def largest_difference(first: Tensor, second: Tensor) -> float:
@@ -76,11 +165,9 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
     if not ours:
         return undecided("outputs", "C2A407", f"the first network returns {type(first).__name__} without any tensor")
     if list(ours) != list(theirs):
-        missing, more = [k for k in ours if k not in theirs], [k for k in theirs if k not in ours]
-        sentences = [f"{k} is missing" for k in missing] + [f"{k} is new" for k in more] or [
-            "they come in another order"
-        ]
-        return refuted("outputs", "C2A407", "; ".join(sentences))
+        names = " and ".join(", ".join(side) or "no tensor" for side in (ours, theirs))
+        sentence = f"which tensors of the outputs belong together is not known ({names}): name them with --match A=B"
+        return undecided("outputs", "C2A407", sentence)
     for where, tensor in ours.items():
         other = theirs[where]
         if kind := other_kind(tensor, other):

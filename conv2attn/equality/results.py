@@ -330,7 +330,7 @@ class Certificate(Result, frozen=True, eq=False):
         of = f"; of networks {read}" if read else ""
         if self.identified is not None:
             sizes, chance = in_words(self.identified.sizes), f"a chance of 2^{self.identified.log2_chance:.0f}"
-            formula = f"{SAME_FORMULA} of {sizes}, {self.identified.mode}, but for {chance}"
+            formula = f"{SAME_FORMULA} of {sizes}, {self.identified.mode}{self.limits}, but for {chance}"
             return "; ".join([f"{formula}{of}", *self.beside_formulas(mode)])
         if self.strength is Strength.SAMPLED:
             return f"{SAME_MAP_RUN} of {in_words(self.state.sizes)}, {mode}{self.limits}{of}"

@@ -1,11 +1,14 @@
 """What callers ask of two networks that are one: other masks, fused kernels, layers that pickle themselves."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conv2attn.equality import certify
+from conv2attn.errors import UsageError
 from conv2attn.networks.copies import copy_network
 from conv2attn.verdicts import Verdict
 
@@ -82,3 +85,95 @@ def test_a_layer_that_is_unpickled_by_its_constructor_keeps_its_mode():
     first, second = nn.Sequential(conv, nn.PixelShuffle(2)).eval(), nn.Sequential(conv, Rearranged(2)).eval()
     assert not copy_network(second)[1].training
     assert certify(first, second, input_size=(3, 6, 7))
+
+
+@dataclasses.dataclass
+class Named:
+    logits: Tensor
+    features: Tensor | None = None
+
+
+class Packed(nn.Module):
+    """A small network that packs what it returns."""
+
+    def __init__(self, pack, bias=0.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.pack, self.bias = nn.Conv2d(3, 4, 3), pack, bias
+
+    def forward(self, x):
+        y = self.conv(x).relu()
+        return self.pack(y.mean((2, 3)) + self.bias, y)
+
+
+PACKINGS = {
+    "a tensor": lambda logits, _: logits,
+    "a tuple": lambda logits, _: (logits,),
+    "a list": lambda logits, _: [logits],
+    "a dictionary": lambda logits, _: {"logits": logits},
+    "a dataclass": lambda logits, _: Named(logits),
+}
+TWO_FIELDS = lambda logits, features: {"logits": logits, "features": features}  # noqa: E731
+
+
+@pytest.mark.parametrize("one", PACKINGS)
+@pytest.mark.parametrize("other", PACKINGS)
+def test_packaging_never_changes_a_verdict(one, other):
+    first, second, wrong = Packed(PACKINGS[one]), Packed(PACKINGS[other]), Packed(PACKINGS[other], 0.1)
+    certificate = certify(first.eval(), second.eval(), input_size=(3, 6, 7))
+    assert certificate, certificate.to_text()
+    assert certify(first, wrong.eval(), input_size=(3, 6, 7)).verdict is not Verdict.HOLDS
+
+
+def test_the_claim_names_the_tensors_that_were_compared():
+    first = Packed(PACKINGS["a tensor"]).eval()
+    claim = certify(first, Packed(PACKINGS["a dictionary"]).eval(), input_size=(3, 6, 7)).claim
+    assert ", of output and output['logits']" in claim
+    second = Packed(TWO_FIELDS).eval()
+    assert certify(first, second, input_size=(3, 6, 7)).verdict is Verdict.UNDECIDED
+    assert ", of output and output['logits']" in certify(first, second, input_size=(3, 6, 7), match={0: "logits"}).claim
+    other = certify(first, second, input_size=(3, 6, 7), match={0: "features"})
+    assert other.verdict is not Verdict.HOLDS
+    with pytest.raises(UsageError, match="returns no tensor 'scores'"):
+        certify(first, second, input_size=(3, 6, 7), match={0: "scores"})
+
+
+COUPLED = {
+    "statistics of the batch": (nn.BatchNorm2d(3, track_running_stats=False), nn.InstanceNorm2d(3)),
+    "sums over images": (lambda x: x * x.sum(), lambda x: x * x.sum((1, 2, 3), keepdim=True)),
+    "means over images": (lambda x: x - x.mean((0, 2, 3), keepdim=True), lambda x: x - x.mean((2, 3), keepdim=True)),
+}
+
+
+class Computing(nn.Module):
+    """A function as a network."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.scale = function, nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return self.function(x * self.scale)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("name", COUPLED)
+def test_a_pair_of_which_one_couples_the_images_never_holds(name, count):
+    torch.manual_seed(0)
+    first, second = (Computing(each).eval() for each in COUPLED[name])
+    certificate = certify(first, second, images=torch.rand(count, 3, 5, 6))
+    assert certificate.verdict is not Verdict.HOLDS
+
+
+def test_layers_in_another_order_of_channels_are_one_formula():
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 1)).eval()
+    second = copy_network(first)
+    with torch.no_grad():
+        for parameter in (second[0].weight, second[0].bias):
+            parameter.copy_(parameter.flip(0))
+        second[2].weight.copy_(second[2].weight.flip(1))
+    assert certify(first, second, input_size=(3, 6, 7)).identified is not None
+    with torch.no_grad():
+        second[2].weight[0, 0] += 0.1
+    assert certify(first, second, input_size=(3, 6, 7)).verdict is not Verdict.HOLDS

@@ -20,7 +20,7 @@ from conv2attn.report import without_derived
 from conv2attn.verdicts import Strength, Verdict
 
 SIZES = (3, 8, 8), (3, 9, 11)
-BOTH = "1x3x8x8 and 1x3x9x11"
+BOTH = "2x3x8x8 and 2x3x9x11"
 
 
 class Pooled(nn.Module):
