@@ -31,12 +31,27 @@ def recipes(common: TrainingRecipe, folder: Path) -> dict[str, TrainingRecipe]:
     """The recipe of each row: `common`, but for the network.
 
     The pruned network goes on from the generalised one at a tenth of its rate (App. E), for as many epochs: the paper
-    does not say how many.
+    does not say how many. The ResNet has the steps of its own recipe and no warm-up, which Table 2 gives to attention
+    alone: Fig. 2 compares the first epochs.
     """
     made = {key: replace(common, kind=kind, terms=terms) for key, (kind, terms) in KINDS.items()}
     start = str(folder / "generalised" / PRUNED_FILE)
     made["pruned"] = replace(made["pruned"], start=start, learning_rate=common.learning_rate / 10)
+    made["resnet"] = replace(made["resnet"], warm_up=0.0, milestones=milestones_of(common))
     return made
+
+
+def milestones_of(common: TrainingRecipe) -> tuple[int, ...]:
+    """The epochs after which the rate of the ResNet falls: the default ones as shares of the run, others as they are.
+
+    The default milestones are those of 300 epochs. A shorter run that kept them would train the ResNet at its highest
+    rate to the end, beside attention whose rate falls to 0.
+    """
+    default = TrainingRecipe("resnet")
+    if common.milestones != default.milestones:
+        return common.milestones
+    scaled = (round(milestone * common.epochs / default.epochs) for milestone in default.milestones)
+    return tuple(sorted({max(1, epoch) for epoch in scaled}))
 
 
 def train_paper(

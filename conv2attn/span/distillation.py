@@ -101,6 +101,27 @@ def distil(
             or no layer or head has such a name (C2A006, C2A008).
         UnsupportedError: the copy does not compute what the network computes under the maps of its convolutions
             (C2A122).
+    Examples:
+        >>> import conv2attn, torch
+        >>> class Attention(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.qkv = torch.nn.Linear(4, 12)
+        ...
+        ...     def forward(self, tokens):
+        ...         query, key, value = self.qkv(tokens).unflatten(-1, (3, 2, 2)).permute(2, 0, 3, 1, 4)
+        ...         return ((query @ key.mT).softmax(-1) @ value).transpose(1, 2).flatten(2)
+        >>> class Network(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.patches, self.attention = torch.nn.Conv2d(1, 4, 2, 2), Attention()
+        ...
+        ...     def forward(self, image):
+        ...         return self.attention(self.patches(image).flatten(2).mT).mean(1)
+        >>> distillation = conv2attn.distil(Network(), torch.randn(6, 1, 6, 8), max_loss=10.0, kernel_size=3)
+        >>> [len(layer.convolved) for layer in distillation.layers]
+        [2]
+
     Source: the reverse of Cordonnier et al. 2020, Theorem 1; a table in place of attention: docs/heads.md.
     """
     check_network(network)

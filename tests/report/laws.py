@@ -51,6 +51,18 @@ def test_no_line_is_longer_than_the_terminal_is_wide(name, width):
     assert [line for line in lines if len(line) > width and not any(word in line for word in words)] == []
 
 
+WIDTHS = {40: {"layer", "heads", "rel"}, 80: {"rel", "dist", "replay", "kinds"}, 120: {"keys", "replay", "kinds"}}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_narrow_report_on_heads_keeps_what_heads_do_and_whether_it_was_read_rightly(width):
+    """Kinds are words, and replay says whether a layer was read at all; errors and reaches are for wide terminals."""
+    shown = report_of("heads").to_text(width).splitlines()[2].split()
+    assert set(shown) >= WIDTHS[width]
+    if width == 80:
+        assert not set(shown) & {"se", "R2", "cover"}
+
+
 @pytest.mark.parametrize("name", REPORTS)
 def test_columns_that_are_left_out_are_named(name):
     report = report_of(name)

@@ -4,7 +4,7 @@ from conv2attn.lab.training.loop import Training, train
 from conv2attn.lab.training.optimisation import Widths
 from conv2attn.lab.training.recipe_networks import classifies, hybrid_network
 from conv2attn.lab.training.run_folder import STATE, TrainingRun
-from conv2attn.lab.training_recipe import TrainingRecipe
+from conv2attn.lab.training_recipe import TrainingRecipe, learning_rate
 
 __all__ = [
     "STATE",
@@ -14,5 +14,6 @@ __all__ = [
     "Widths",
     "classifies",
     "hybrid_network",
+    "learning_rate",
     "train",
 ]

@@ -101,7 +101,6 @@ FACTS: tuple[Fact, ...] = (
         "jackknife: Efron and Stein 1981",
         layer_rule=lambda layer: layer.errors.relative,
         columns="both",
-        leaves=7,
     ),
     Fact(
         "absolute",
@@ -296,7 +295,6 @@ FACTS: tuple[Fact, ...] = (
         "Cordonnier et al. 2020, Lemma 3, graded",
         layer_rule=lambda layer: getattr(layer.span(3), "mean", None),
         columns="layer",
-        leaves=None,
         curve=Curve("tab:orange", "s"),
         compared=True,
     ),
@@ -342,6 +340,7 @@ FACTS: tuple[Fact, ...] = (
         "layer on random tokens under random attention, another in each head",
         layer_rule=lambda layer: layer.replay,
         columns="layer",
+        leaves=8,
     ),
     Fact(
         "difference",

@@ -27,8 +27,11 @@ HEADS_LEGEND_OF_OTHER_AXES = (
 
 
 def kinds_of(layer: LayerFacts) -> str:
-    """How many heads are of each kind, the most frequent first."""
-    kinds = [head.kind for head in layer.heads]
+    """How many heads are of each kind, the most frequent first; the only shift of a layer with its displacement."""
+    kinds: list[str] = [head.kind for head in layer.heads]
+    if kinds.count("shift") == 1:
+        (shift,) = (head for head in layer.heads if head.kind == "shift")
+        kinds[shift.head] = f"shift ({', '.join(map(str, shift.peak))})"
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds), key=lambda k: (-kinds.count(k), k)))
 
 
@@ -64,7 +67,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     of_layers = ("layer", "heads", *(fact.title for fact in facts_shown("layer")), "kinds")
     cells = tuple(tuple(layer_cells(layer)) for layer in report.layers)
     parts: list[DocumentPart] = [
-        Table(of_layers, cells, ("kinds", *leaving("layer"))).without(absent),
+        Table(of_layers, cells, (*leaving("layer"), "kinds")).without(absent),
         Notes(HEADS_LEGEND if all(len(layer.grid) == 2 for layer in read) else HEADS_LEGEND_OF_OTHER_AXES),
     ]
     parts += effect_parts(report)

@@ -1,6 +1,7 @@
 """All rows of Tables 1 and 4 by one command, at toy size: resumable, with their table and figures."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from commands import call
@@ -8,8 +9,8 @@ from lab.cases import quiet
 
 from conv2attn.errors import UsageError
 from conv2attn.lab.figures import accuracy_figure
-from conv2attn.lab.paper_runs import KINDS, train_paper
-from conv2attn.lab.training import TrainingRun
+from conv2attn.lab.paper_runs import KINDS, recipes, train_paper
+from conv2attn.lab.training import TrainingRecipe, TrainingRun, learning_rate
 
 DATA = ["--data", "digits", "--train-images", "20", "--test-images", "20", "--batch", "10", "--epochs", "2"]
 TOY = [*DATA, "--heads", "2", "--layers", "1", "--width", "8", "--hidden", "8", "--positions", "4"]
@@ -73,3 +74,26 @@ def test_the_pruned_run_continues_the_epochs_of_the_first(whole):
 def test_runs_of_another_recipe_are_not_mixed(whole, recipe):
     with pytest.raises(UsageError, match=r"C2A004 .* holds a run of another recipe"):
         train_paper(replace(recipe, seed=1), whole, quiet)
+
+
+RATES = {
+    300: {0: 0.1, 79: 0.1, 80: 0.01, 149: 0.01, 150: 0.001, 249: 0.001, 250: 1e-4, 299: 1e-4},
+    30: {0: 0.1, 7: 0.1, 8: 0.01, 14: 0.01, 15: 0.001, 24: 0.001, 25: 1e-4, 29: 1e-4},
+    3: {0: 0.1, 1: 0.01, 2: 1e-3},
+}
+"""The rate of the ResNet by the length of the run and the epoch: steps of ten at 80, 150 and 250 of 300."""
+
+
+@pytest.mark.parametrize("epochs", RATES)
+def test_the_resnet_has_its_own_steps_as_shares_of_the_run_and_no_warm_up(epochs):
+    rows = recipes(TrainingRecipe("quadratic", epochs=epochs), Path("runs"))
+    for epoch, rate in RATES[epochs].items():
+        for step in (500 * epoch, 500 * epoch + 499):
+            assert learning_rate(rows["resnet"], step, 500 * epochs) == pytest.approx(rate, rel=1e-12)
+    assert learning_rate(rows["quadratic"], 0, 500 * epochs) < 0.1 / (20 * epochs)
+    assert learning_rate(rows["quadratic"], 500 * epochs - 1, 500 * epochs) < 1e-4
+
+
+def test_milestones_of_the_caller_are_epochs():
+    common = TrainingRecipe("quadratic", epochs=30, milestones=(10, 20))
+    assert recipes(common, Path("runs"))["resnet"].milestones == (10, 20)
