@@ -9,10 +9,11 @@ from lab.cases import quiet
 
 from conv2attn.errors import UsageError
 from conv2attn.lab.figures import accuracy_figure
-from conv2attn.lab.paper_runs import KINDS, recipes, train_paper
+from conv2attn.lab.paper_runs import recipes, train_paper
 from conv2attn.lab.training import TrainingRecipe, TrainingRun, learning_rate
 
 DATA = ["--data", "digits", "--train-images", "20", "--test-images", "20", "--batch", "10", "--epochs", "2"]
+ROWS = tuple(recipes(TrainingRecipe("quadratic"), Path("runs")))
 TOY = [*DATA, "--heads", "2", "--layers", "1", "--width", "8", "--hidden", "8", "--positions", "4"]
 
 
@@ -46,15 +47,15 @@ def test_interrupted_runs_go_on_to_the_same_numbers(tmp_path, monkeypatch, whole
     calls = 0
     while train_paper(recipe, tmp_path, quiet, steps=3) is None:
         calls += 1
-    assert calls == len(KINDS)
-    for key in KINDS:
+    assert calls == len(ROWS)
+    for key in ROWS:
         assert without_times(TrainingRun(tmp_path / key)) == without_times(TrainingRun(whole / key))
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_every_row_has_its_accuracy_and_its_files(whole, recipe):
     tables = train_paper(recipe, whole, pytest.fail)
-    accuracies = {key: TrainingRun(whole / key).metrics()[-1]["test_accuracy"] for key in KINDS}
+    accuracies = {key: TrainingRun(whole / key).metrics()[-1]["test_accuracy"] for key in ROWS}
     assert {row.key: row.accuracy for row in tables.rows} == accuracies
     assert (whole / "tables.md").read_text() == tables.to_markdown()
     figures = {path.name for path in (whole / "figures").iterdir()}
