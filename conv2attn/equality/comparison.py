@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.equality.calls import call
+from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings
 from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.layer_pairs import Pairs, conversions
@@ -171,16 +172,25 @@ class Comparison:
         Where that is not known, the second is asked again with the first's layers, where these are the same maps and
         its code does not see them: it returns the same numbers in float64.
         """
-        if not isinstance(self.inputs, Tensor) or not self.images.is_floating_point():
+        numbers = self.images.is_floating_point()
+        if numbers and not isinstance(self.inputs, Tensor):
             return undecided("formula", "C2A409", "as formulas only networks of one tensor of numbers are compared")
         if self.runs.elsewhere:
             return undecided(
                 "formula", "C2A409", f"they are compared as formulas without gradients: {self.runs.elsewhere}"
             )
         networks = self.picked
-        one = self.two_images(networks)
+        if not numbers:
+            embedded = of_embeddings(networks, self.inputs, self.images[:2])
+            if isinstance(embedded, str):
+                return undecided("formula", "C2A409", f"as formulas they are not compared: {embedded}")
+            networks, one = embedded
+        else:
+            one = self.two_images(networks)
         found = one_formula(networks, one, progress=self.progress)
-        again = not found.equal and self.same and self.difference
+        if not numbers:
+            found = dataclasses.replace(found, mode=f"{found.mode}{DESCRIBED}")
+        again = numbers and not found.equal and self.same and self.difference
         if again and not InFloat64(self.networks, self.same, one, itself=True).numbers().apart:
             inner = "network." if networks[0] is not self.networks[0] else ""
             found = one_formula(networks, one, {inner + name for name in self.same}, self.progress)

@@ -177,3 +177,35 @@ def test_layers_in_another_order_of_channels_are_one_formula():
     with torch.no_grad():
         second[2].weight[0, 0] += 0.1
     assert certify(first, second, input_size=(3, 6, 7)).verdict is not Verdict.HOLDS
+
+
+class Reader(nn.Module):
+    """A small network of ids, whose attention is torch's or its own."""
+
+    def __init__(self, own, approximate="none"):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.places, self.projection = nn.Embedding(50, 16), nn.Embedding(9, 16), nn.Linear(16, 48)
+        self.own, self.approximate = own, approximate
+
+    def forward(self, ids):
+        x = self.embedding(ids) + self.places(torch.arange(ids.shape[1]))
+        q, k, v = self.projection(x).chunk(3, -1)
+        scores = q @ k.mT / 4
+        y = scores.softmax(-1) @ v if self.own else F.scaled_dot_product_attention(q, k, v)
+        return F.gelu(y, approximate=self.approximate) @ self.embedding.weight.mT
+
+
+def test_a_network_of_ids_is_a_formula_of_their_embeddings():
+    ids = torch.tensor([[5, 17, 42, 8, 1]])
+    certificate = certify(Reader(False).eval(), Reader(True).eval(), images=ids)
+    assert certificate, certificate.to_text()
+    assert "the embeddings of ids at these places" in certificate.claim
+    assert certify(Reader(False).eval(), Reader(True, "tanh").eval(), images=ids).verdict is not Verdict.HOLDS
+
+
+def test_other_embeddings_of_the_ids_never_hold():
+    ids, second = torch.tensor([[5, 17, 42, 8, 1]]), Reader(True).eval()
+    with torch.no_grad():
+        second.embedding.weight[17, 0] += 0.5
+    assert certify(Reader(False).eval(), second, images=ids).verdict is not Verdict.HOLDS
