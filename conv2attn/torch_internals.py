@@ -79,12 +79,18 @@ ParametrisedSpectralNorm = internal(
 TREES = "torch.utils._pytree"
 tree_leaves = internal(TREES, "tree_leaves", "networks that return more than one tensor")
 tree_map = internal(TREES, "tree_map", "fingerprints")
+tree_flatten = internal(TREES, "tree_flatten", "sections of networks")
+tree_flatten_with_path = internal(TREES, "tree_flatten_with_path", "sections of networks")
+tree_unflatten = internal(TREES, "tree_unflatten", "sections of networks")
+key_string = internal(TREES, "keystr", "sections of networks")
 tree_map_only = internal(TREES, "tree_map_only", "networks that take or return more than one tensor")
 if not TYPE_CHECKING:
     TorchDispatchMode = internal("torch.utils._python_dispatch", "TorchDispatchMode", "fingerprints", object)
 DisableTorchFunctionSubclass = internal("torch._C", "DisableTorchFunctionSubclass", "fingerprints")
 DisableTorchDispatch = internal("torch._C", "_DisableTorchDispatch", "fingerprints")
 TensorBase = internal("torch._C", "TensorBase", "fingerprints", torch.Tensor)
+without_modes = internal("torch.utils._python_dispatch", "_disable_current_modes", "sections of networks")
+storage_users = internal("torch._C", "_storage_Use_Count", "sections of networks")
 has_kernel = internal("torch._C", "_dispatch_has_kernel_for_dispatch_key", "fingerprints")
 registered_operators = internal("torch.library", "_impls", "fingerprints where operators of torch were replaced", set())
 decomposition_table = internal("torch._decomp", "decomposition_table", "error bounds of composed operators", {})
@@ -106,6 +112,7 @@ ATTRIBUTES = {
     "_reversed_padding_repeated_twice": "refusing convolutions whose padding was changed",
     **dict.fromkeys(("_graph", "_code", "_lineno_map", "_prologue_start"), "comparing graph modules"),
     "_metadata": "the versions of modules in state dicts",
+    "_conj": "sections of networks of complex numbers",
     "_version": "converting deformable convolutions, whose inputs nothing may write to",
     "_is_view": "results of layers that are written to in place",
     "_make_wrapper_subclass": "fingerprints and bounds on rounding",

@@ -1,0 +1,80 @@
+"""Rules of arithmetic: sums, products, roots, norms and casts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from conv2attn.equality.worlds.shadows import Shadow, Unfollowed, is_number
+from conv2attn.equality.worlds.steps import Step, shadow_rule, wide
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "mul": torch.mul,
+    "div": torch.div,
+    "add": torch.add,
+    "sub": torch.sub,
+    "rsub": torch.rsub,
+}
+
+
+@shadow_rule(
+    "native_layer_norm", "native_group_norm", "_fused_rms_norm", "native_batch_norm", "_native_batch_norm_legit"
+)
+def norm(step: Step) -> Any:
+    """A norm of the input's own statistics: its epsilon is a number of the section."""
+    if step.bound.get("training", step.bound.get("train")) is False:
+        return NotImplemented
+    at = [p.name for p in step.func._schema.arguments].index("eps")
+    eps = torch.finfo(step.out[0].dtype).eps if step.bound["eps"] is None else step.bound["eps"]
+
+    def normed(e: Any, *args: Any) -> Any:
+        return wide(step.func)(*args[:at], float(e), *args[at + 1 :])
+
+    return step.across(normed, step.loud(float(eps)), *step.bound.values())
+
+
+@shadow_rule("sqrt", "rsqrt", "pow")
+def power_of(step: Step) -> Any:
+    """A root or power, of the absolute value: oracles give numbers of both signs where the network's are positive."""
+    if not isinstance(step.x, Shadow) or step.x.of(0).is_complex():
+        return NotImplemented
+    if bool(step.out.isnan().any()):
+        raise Unfollowed("a root of a negative number")
+    exponent = {"sqrt": 0.5, "rsqrt": -0.5}.get(step.name) or step.args[1]
+
+    def power(t: torch.Tensor, e: Any) -> torch.Tensor:
+        return torch.where(torch.as_tensor(e % 1 == 0), t, t.abs()) ** e
+
+    return step.across(power, step.x, exponent)
+
+
+@shadow_rule("_to_copy")
+def to_copy(step: Step) -> Any:
+    """A cast: to half precision it rounds, to integers it is not followed."""
+    if is_number(step.plain[0]) and not is_number(step.out):
+        raise Unfollowed(f"numbers of the input are cast to {step.out.dtype}")
+    if step.out.dtype.itemsize < 4:
+        return step.watch.rounded(step.x, step.out.dtype)
+    if is_number(step.out) and step.out.is_complex():
+        return step.across(lambda t: t.to(t.dtype.to_complex()), step.x)
+    return step.across(lambda t: t.clone(), step.x)
+
+
+@shadow_rule(*OPERATORS)
+def binary(step: Step) -> Any:
+    """Sums, products and quotients; what is added and small counts as an epsilon."""
+    if step.bound.get("rounding_mode") is not None:
+        return rounds(step)
+    args = [step.loud(t) for t in step.args] if step.name == "add" else step.args
+    args = [step.shadow(t) if isinstance(t, float) else t for t in args]
+    result = step.across(OPERATORS[step.name], *args, **step.kwargs)
+    top = args[1].centred_scores() if isinstance(args[1], Shadow) else None
+    if step.name == "sub" and top is not None and top[0] is step.x:
+        result.centre(*top, *step.plain[:2], step.out)  # scores less their maximum
+    return result
+
+
+@shadow_rule("floor_divide", "remainder", "fmod")
+def rounds(step: Step) -> Any:
+    """A whole number of the input's decides."""
+    raise Unfollowed(f"{step.name} rounds numbers of the input")

@@ -1,0 +1,80 @@
+"""Which rule an operator has: its own, that of operators that are computed, or that of functions of one number."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds import arithmetic as arithmetic  # these register rules
+from conv2attn.equality.worlds import functions as functions
+from conv2attn.equality.worlds import largest as largest
+from conv2attn.equality.worlds import layouts as layouts
+from conv2attn.equality.worlds import softmaxes as softmaxes
+from conv2attn.equality.worlds.largest import LARGEST
+from conv2attn.equality.worlds.shadows import LEAST, Shadow, is_number, is_shadow
+from conv2attn.equality.worlds.steps import RULES, Step, has_large_numbers, unfollowed
+from conv2attn.torch_internals import tree_leaves
+
+# Computed in every copy: linear in each argument, rational, a root, a norm, or a matter of places.
+COMPUTED = {
+    *("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"),
+    *("native_layer_norm", "native_group_norm", "_fused_rms_norm", "convolution", "_convolution", "mm", "bmm"),
+    *("addmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "mul", "div", "add", "sub", "rsub", "neg"),
+    *("reciprocal", "square", "pow", "mean", "sum", "prod", "var", "var_mean", "std", "cumsum", "addcmul"),
+    *("addcdiv", "lerp", "linalg_vector_norm", "norm", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d"),
+    *("_adaptive_avg_pool3d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d"),
+    *("upsample_trilinear3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d"),
+    *("_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "upsample_nearest1d"),
+    *("upsample_nearest2d", "upsample_nearest3d", "col2im", "im2col", "index_add", "scatter_add", "polar"),
+    *("complex", "real", "imag", "_conj", "view_as_complex", "view_as_real", "_fft_r2c", "_fft_c2c"),
+    *("_fft_c2r", "grid_sampler_2d", "linalg_cross", "trace", "diag_embed", "permute", "transpose", "t"),
+    *("unsqueeze", "squeeze", "expand", "slice", "select", "split", "split_with_sizes", "unbind", "clone"),
+    *("detach", "alias", "lift_fresh_copy", "lift_fresh", "flip", "roll", "repeat", "index", "index_select"),
+    *("constant_pad_nd", "cat", "stack", "pixel_shuffle", "pixel_unshuffle", "unfold", "reflection_pad1d"),
+    *("reflection_pad2d", "replication_pad1d", "replication_pad2d", "diagonal", "channel_shuffle"),
+    *("native_channel_shuffle", "gather", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes"),
+    *("slice_scatter", "select_scatter", "masked_fill", "tril", "triu", "scatter", "copy", "movedim"),
+    *("index_put", "_index_put_impl", "fill", "zero", "_unsafe_index", "contiguous", "resolve_conj"),
+}
+ROOTS = {"sqrt", "rsqrt", "pow", "linalg_vector_norm", "norm"}
+FEW = 8  # numbers, below which two worlds may agree by chance in their signs or order
+
+
+def result_of(step: Step) -> Any:
+    """The shadows of what an operator returns.
+
+    Raises:
+        Unfollowed: it has no rule, or its rule does not fit these arguments.
+    """
+    refuse_few(step)
+    if step.name in RULES:
+        result = RULES[step.name](step)
+        if result is not NotImplemented:
+            return result
+    if step.name in COMPUTED:
+        return step.computed()
+    return pointwise(step)
+
+
+def refuse_few(step: Step) -> None:
+    """Leaves to the full run what two worlds of float32 might not show."""
+    count = tree_leaves(step.out)[0].numel()
+    few = count < FEW and (step.name in LARGEST or step.name in ROOTS)
+    if "norm" in step.name:
+        few = few and count == step.plain[0].numel()
+    if few or step.name == "grid_sampler_2d":
+        step.watch.refuse_quick(f"{step.name}: signs or order of few numbers")
+    if step.name in ("add", "sub", "rsub") and any(map(has_large_numbers, step.args)):
+        step.watch.refuse_quick("exact numbers so large that float32 loses others beside them")
+
+
+def pointwise(step: Step) -> Any:
+    """Any other function of one number is an oracle under its name and its Python numbers."""
+    leaves = tree_leaves(step.args, is_leaf=is_shadow)
+    tensors = [t for t in leaves if isinstance(t, (Shadow, Tensor))]
+    if torch.Tag.pointwise not in step.func.tags or len(tensors) != 1 or not is_number(step.out):
+        return unfollowed(step)
+    rest = {name: value for name, value in step.bound.items() if name not in ("self", "input") and value is not None}
+    written = {name: float(value) if isinstance(value, (int, float)) else value for name, value in rest.items()}
+    name = " ".join([step.name, *(f"{key}={value}" for key, value in written.items())])
+    return step.oracle(name, step.x, LEAST if step.name == "exp" else None)

@@ -1,0 +1,73 @@
+"""Rules of maxima and minima, and of bounds."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.shadows import COPIES, LEAST, Shadow, Unfollowed
+from conv2attn.equality.worlds.steps import Step, is_single, shadow_rule, wide
+
+LARGEST = (
+    *("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    *("amax", "amin", "max", "min", "maximum", "minimum"),
+)
+EXCHANGED = (2, 3)  # worlds in which the smallest is taken for the largest, so that numbers that rarely win count too
+
+
+@shadow_rule(*LARGEST)
+def maximum(step: Step) -> Any:
+    """A maximum is computed, in two more worlds as a minimum; of one bound it is a function of one number."""
+    if step.name in ("maximum", "minimum"):
+        for x, bound in (step.args[::-1], step.args):
+            if is_single(bound) and bound.of(0).dim() <= x.of(0).dim():
+                limit = float(bound.of(0))
+                return clamped(step, x, *((limit, None) if step.name == "maximum" else (None, limit)))
+    result = step.across(wide(step.func), *map(exchanged, step.args), **step.kwargs)
+    values, rest = (result[0], result[1:]) if isinstance(result, list) else (result, None)
+    values = exchanged(values, back=True)
+    axis = step.bound.get("dim")
+    axes = axis if isinstance(axis, list) else [axis]
+    if step.bound.get("keepdim") and step.name in ("amax", "max") and len(axes) == 1:
+        values.centre(step.x, axes[0], step.plain[0], step.out if isinstance(step.out, Tensor) else step.out[0])
+    return values if rest is None else [values, *rest]
+
+
+def exchanged(t: Any, back: bool = False) -> Any:
+    """The numbers of some worlds negated; minus infinity stays what never wins."""
+    if not isinstance(t, Shadow):
+        return t
+
+    def turned(copy: Tensor) -> Tensor:
+        if back:
+            return torch.where(copy == -math.inf, copy, -copy)
+        return torch.where(copy < LEAST, -math.inf, -copy)
+
+    count = max(len(t.copies), (EXCHANGED[-1] + 1) * COPIES)
+    return Shadow(turned(t.of(i)) if i // COPIES in EXCHANGED else t.of(i) for i in range(count))
+
+
+def clamped(step: Step, x: Shadow, low: float | None, high: float | None) -> Shadow:
+    """A clamp as one bound after the other, so that relu6 is a relu and a bound; bounds as float32 stores them."""
+    low, high = (t if t is None else float(torch.tensor(t, dtype=torch.float32)) for t in (low, high))
+    if step.watch.oracles.quick and low is not None and high is not None:
+        return step.oracle(f"clamp {low} {high}", x)
+    if low is not None:
+        x = step.oracle("relu" if low == 0 else f"clamp {low} None", x)
+    return x if high is None else step.oracle(f"clamp None {high}", x)
+
+
+@shadow_rule("hardtanh", "clamp", "clamp_min", "clamp_max", "relu6", "threshold")
+def clamp(step: Step) -> Any:
+    """A clamp by two numbers, or a threshold that is one."""
+    low, high = (step.bound.get(name, step.bound.get(f"{name}_val")) for name in ("min", "max"))
+    if step.name == "relu6":
+        low, high = 0, 6
+    if step.name == "threshold":
+        low, high = step.bound["threshold"], None
+    jumps = step.name == "threshold" and step.bound["value"] != step.bound["threshold"]
+    if jumps or not all(t is None or is_single(t) for t in (low, high)):
+        raise Unfollowed(f"{step.name} by tensors or with a jump")
+    low, high = (t if t is None else float(t.of(0) if isinstance(t, Shadow) else t) for t in (low, high))
+    return clamped(step, step.x, low, high)

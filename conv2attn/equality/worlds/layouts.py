@@ -1,0 +1,95 @@
+"""Rules of places, choices and comparisons."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.constants import MADE
+from conv2attn.equality.worlds.shadows import MASKED, Shadow, Unfollowed, cast
+from conv2attn.equality.worlds.steps import Step, shadow_rule, viewed
+
+
+@shadow_rule("view", "_unsafe_view", "_reshape_alias")
+def view(step: Step) -> Any:
+    """A view of every copy."""
+    return step.across(viewed, step.x, step.bound["size"])
+
+
+@shadow_rule("as_strided")
+def as_strided(step: Step) -> Any:
+    """Strides are those of the plain tensor, so the copies must be laid out as it is."""
+    if not all(t.is_contiguous() for t in step.x.copies):
+        raise Unfollowed("as_strided of a tensor that is not contiguous")
+    return step.across(step.func, *step.args, **step.kwargs)
+
+
+@shadow_rule("detach", "alias")
+def detach(step: Step) -> Any:
+    """Scores less their maximum stay so."""
+    result = step.computed()
+    if (top := step.x.centred_scores()) is not None:
+        result.centre(*top, step.plain[0], step.out)
+    return result
+
+
+@shadow_rule(*MADE)
+def make(step: Step) -> Any:
+    """A new tensor of the same shape."""
+    return Shadow([cast(step.out, i, step.watch.oracles.dtype) for _, i in step.watch.oracles.copies], True)
+
+
+@shadow_rule("isnan", "isinf", "isfinite", "eq", "ne")
+def test_of_kind(step: Step) -> Any:
+    """Whether numbers are finite: no number may decide."""
+    if step.name in ("eq", "ne"):
+        other = step.args[1]
+        if other is not step.x and not (isinstance(other, float) and not math.isfinite(other)):
+            return NotImplemented
+    if any(not torch.equal(t, step.out) for t in step.across(step.func, *step.args).copies):
+        raise Unfollowed(f"{step.name} depends on the numbers of the input")
+    return [None]
+
+
+@shadow_rule("gt", "ge", "lt", "le")
+def step_function(step: Step) -> Any:
+    """Which of two is larger: a function of their difference."""
+
+    def difference(s: Any, t: Any) -> Any:
+        return s - t if step.name[0] == "g" else t - s
+
+    return step.oracle(f"step {step.name[1]}", step.across(difference, step.x, step.args[1]))
+
+
+@shadow_rule("where")
+def choice(step: Step) -> Any:
+    """A choice by a mask."""
+    return either(step, step.bound["condition"], step.bound["self"], step.bound["other"])
+
+
+@shadow_rule("masked_fill")
+def masked_fill(step: Step) -> Any:
+    """A choice by a mask that depends on the input."""
+    if not isinstance(step.bound["mask"], Shadow):
+        return NotImplemented
+    return either(step, step.bound["mask"], step.bound["value"], step.x)
+
+
+def either(step: Step, mask: Any, p: Any, q: Any) -> Any:
+    """A step's number mixes the two; what is infinite or masks is taken where that number is positive."""
+
+    def mixed(m: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        if not m.is_floating_point():
+            return torch.where(m, p, q)
+        far = ~(torch.maximum(p.abs(), q.abs()) < -MASKED)
+        return torch.where(far, torch.where(m > 0, p, q), m * p + (1 - m) * q)
+
+    return step.across(mixed, *map(step.shadow, (mask, p, q)))
+
+
+@shadow_rule("native_dropout")
+def dropout(step: Step) -> Any:
+    """The network's own draw."""
+    scaled = step.across(lambda t: t * step.out[1] / (1 - step.bound["p"]), step.x)
+    return [scaled, None]

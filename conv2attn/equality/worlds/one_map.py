@@ -1,0 +1,179 @@
+"""Are two networks one map but for the rounding of their weights? Decided section by section, in random worlds.
+
+Between functions that are not linear (oracles) stand sections, linear in the numbers. Beside each network runs a
+shadow: the same operators on random numbers. An oracle answers both networks from one table, so a difference is
+forgotten at each nonlinear function, and the section before it is judged alone: nothing grows with depth.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.equality.worlds.followed_calls import FollowedCall, followed_call
+from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.places import PartingPlace, find_place
+from conv2attn.equality.worlds.plans import check_plans
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_number
+from conv2attn.equality.worlds.shaking import UNITS
+from conv2attn.equality.worlds.units import LIMIT, deviations, mean_squares
+from conv2attn.torch_internals import tree_leaves
+
+
+@final
+@dataclass(frozen=True)
+class Sections:
+    """Whether all sections of two networks agree (`equal`); None where that is not known, with the reason.
+
+    `units` is the largest deviation: of the sections that agree, or where the two part. `unit` is the unit of rounding
+    of the coarsest numbers, such as 2^-24 of float32.
+    """
+
+    equal: bool | None
+    units: float = 0.0
+    unit: float = 0.0
+    reason: str = ""
+    place: PartingPlace | None = None
+    arguments: int = 0
+
+
+def compare_sections(
+    first: Any, second: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, seed: int = 0
+) -> Sections:
+    """Whether the outputs of two networks come from the same functions, and each section between them agrees.
+
+    The inputs give shapes, integers, booleans, Python numbers and masks; other numbers are drawn. A sample, not a
+    proof. Not seen: stored numbers that are lost beside larger ones, numbers that never win a maximum, what rounding
+    itself does, what is kept from one call to the next. One image shows no coupling of images: pass two.
+
+    Examples:
+        >>> import torch
+        >>> norm = torch.nn.LayerNorm(8, eps=1e-12)
+        >>> answer = compare_sections(norm, torch.nn.LayerNorm(8, eps=1e-6), (torch.randn(2, 8),))
+        >>> answer.equal, answer.place.what
+        (False, 'its eps is 1e-06, not 1e-12')
+    """
+    kwargs = dict(kwargs or {})
+    stored = [t for n in (first, second) if isinstance(n, nn.Module) for t in (*n.parameters(), *n.buffers())]
+    dtypes = {t.dtype.to_real() for t in [*stored, *tree_leaves((args, kwargs))] if is_number(t)}
+    try:
+        for network in (first, second):
+            check_plans(network, args, kwargs, seed)
+    except Unfollowed as refusal:
+        return Sections(None, reason=str(refusal))
+    except RuntimeError as error:  # TorchScript turns what its operators raise into its own error
+        return Sections(None, reason=call_failure(error))
+    quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
+    answer = decided(first, second, args, kwargs, seed, quick)
+    if answer.equal:  # only this counts of what two worlds say
+        return answer
+    worlds = 4 if dtypes <= {torch.float32, torch.float64} else 6
+    return decided(first, second, args, kwargs, seed, Oracles(seed, worlds=worlds))
+
+
+def call_failure(error: Exception) -> str:
+    """An error beside the network, in a sentence."""
+    return f"the call failed beside its shadows: {str(error).strip().splitlines()[-1:]}"
+
+
+def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles) -> Sections:
+    """What one table of oracles says."""
+    try:
+        calls = both_calls(first, second, args, kwargs, seed, oracles)
+        shadows = [call.shadows for call in calls]
+        if not comparable(*shadows):
+            return Sections(None, reason="outputs of other kinds or shapes")
+        pairs = [(p, q) for p, q in zip(*shadows, strict=True) if p is not None and q is not None]
+        if all(p.constant and q.constant for p, q in pairs):
+            return Sections(None, reason="the outputs do not depend on the inputs' numbers")
+        worst, one_sided = max(outputs_apart(p, q, oracles) for p, q in pairs), oracles.one_sided()
+        if worst <= LIMIT and len(one_sided) and not oracles.quick:
+            # Results that only one network asks for do not matter if no bit of the outputs depends on them.
+            loud = Oracles(seed, oracles.dtype, oracles.worlds, one_sided)
+            others = [call.shadows for call in both_calls(first, second, args, kwargs, seed, loud)]
+            if unchanged(shadows, others, oracles):
+                oracles.parting, one_sided = None, one_sided[:0]
+        if calls[0].values != calls[1].values:
+            return Sections(False, math.inf, reason="the outputs that are no tensors differ")
+        if oracles.parting or not worst <= LIMIT:
+            units = oracles.parting.units if oracles.parting else worst
+            place = None if oracles.quick else find_place(first, second, args, kwargs, seed, units)
+            return Sections(False, units, place=place, reason=parting_in_words(oracles, worst))
+    except Unfollowed as refusal:
+        return Sections(None, reason=str(refusal))
+    except RuntimeError as error:
+        return Sections(None, reason=call_failure(error))
+    if len(one_sided):
+        return Sections(False, math.inf, reason=f"only one network asks for {len(one_sided)} results of functions")
+    slopes = [{float(torch.tensor(v, dtype=torch.float32)) for v in call.watch.slopes} for call in calls]
+    if slopes[0] != slopes[1]:
+        return Sections(False, math.inf, reason=f"slopes are {sorted(slopes[1])}, not {sorted(slopes[0])}")
+    unit = max(call.watch.coarsest for call in calls) or UNITS[torch.float32]
+    return Sections(True, max(oracles.worst, worst), unit, arguments=oracles.arguments)
+
+
+def both_calls(
+    first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles
+) -> tuple[FollowedCall, FollowedCall]:
+    """Runs the two networks with one table; the second's outputs in the order of the first's names."""
+    one = followed_call(first, args, kwargs, oracles, False, seed)
+    two = followed_call(second, args, kwargs, oracles, True, seed)
+    if set(one.tensors) == set(two.tensors):
+        two = FollowedCall(two.watch, {name: two.tensors[name] for name in one.tensors}, two.values)
+    for call in (one, two):
+        for plain, shadow in zip(call.tensors.values(), call.shadows, strict=True):
+            if shadow is not None and is_blind(plain, shadow):
+                raise Unfollowed("numbers that are finite in the network are not so in its shadow")
+    return one, two
+
+
+def parting_in_words(oracles: Oracles, worst: float) -> str:
+    """Where two networks part by the table."""
+    if (parting := oracles.parting) is None:
+        return f"after the last function the outputs are {worst:.3g} units of rounding apart"
+    return f"{parting.new} of {parting.total} arguments of {parting.operator} are {parting.units:.3g} units apart"
+
+
+def comparable(ours: list[Shadow | None], theirs: list[Shadow | None]) -> bool:
+    """Whether there are outputs, as many, all with shadows of the same shapes."""
+    if len(ours) != len(theirs) or not ours:
+        return False
+    pairs = zip(ours, theirs, strict=True)
+    return all(p is not None and q is not None and p.of(0).shape == q.of(0).shape for p, q in pairs)
+
+
+def unchanged(ours: list[list[Shadow | None]], theirs: list[list[Shadow | None]], oracles: Oracles) -> bool:
+    """Whether no bit of the outputs changed in any world."""
+    pairs = [(p, q) for one, two in zip(ours, theirs, strict=True) for p, q in zip(one, two, strict=True)]
+    worlds = [i for _, i in oracles.copies[::COPIES]]
+    return all(p and q and torch.equal(p.of(i).nan_to_num(), q.of(i).nan_to_num()) for p, q in pairs for i in worlds)
+
+
+def is_blind(plain: Tensor, shadow: Shadow) -> bool:
+    """Whether a number that is finite in the network is infinite or NaN in every world."""
+    visible = torch.stack([t.isfinite().expand(plain.shape) for t in shadow.copies[::COPIES]]).any(0)
+    return bool((plain.isfinite() & ~visible).any())
+
+
+def outputs_apart(p: Shadow, q: Shadow, oracles: Oracles) -> float:
+    """How far two outputs are apart, in units; the same infinity and NaN are equal."""
+    count = max(len(oracles.copies), len(p.copies), len(q.copies))
+    sides, squares = [], []
+    for shadow in (p, q):
+        copies = [shadow.of(i) for i in range(count)]
+        copies = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in copies]
+        sides.append(torch.stack([t.reshape(-1) for t in copies[::COPIES]]))
+        # What is not finite in a shaken copy is taken as in the true one: it says nothing of rounding.
+        true = [t.nan_to_num(0.0, 0.0, 0.0) for t in copies[::COPIES] for _ in range(COPIES)]
+        finite = [
+            torch.where(t.isfinite(), t, u.to(t.dtype)) if n % COPIES else u
+            for n, (t, u) in enumerate(zip(copies, true, strict=True))
+        ]
+        squares.append(mean_squares(finite, oracles.dtype))
+    same = (sides[0] == sides[1]) | (sides[0].isnan() & sides[1].isnan())
+    one, two = (side.masked_fill(same, 0.0) for side in sides)
+    units = deviations(one, squares[0], two, squares[1]).nan_to_num(math.inf)
+    return float(units.max()) if len(units) else 0.0

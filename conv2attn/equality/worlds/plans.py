@@ -1,0 +1,99 @@
+"""The plan of a call: its operators and constants, which must be the same for other numbers of the input."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.followed_calls import as_before, is_mask
+from conv2attn.equality.worlds.shadows import Unfollowed, is_number
+from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
+
+PLANS = 5  # calls, one on the caller's inputs; two are negatives of others, and the last two large
+MOST = 10**5  # numbers of a tensor that enter its sum
+FEWER = 10**4  # the same for results of operators
+ROOTS = torch.arange(1, MOST + 1, dtype=torch.float64).sqrt()
+Plan = list[tuple[str, list[Any], list[str]]]
+
+
+def check_plans(network: Any, args: Any, kwargs: Any, seed: int) -> None:
+    """Checks that a network does the same operators with the same constants whatever the numbers of its input.
+
+    Raises:
+        Unfollowed: it does not.
+    """
+    call_plan(network, args, kwargs, 0, seed, outside=True)  # a first call may fill caches
+    plan = call_plan(network, args, kwargs, 0, seed)
+    for other in range(1, PLANS):
+        # A network may refuse such numbers: then this call says nothing.
+        if plan != (call_plan(network, args, kwargs, other, seed, other == 3) or plan):
+            raise Unfollowed("the operators or constants of a call depend on the numbers of its input")
+
+
+class Planning(TorchDispatchMode):
+    """Writes down the operators of a plain call, and a sum of each tensor that no operator made.
+
+    Where `outside`, results are compared again when they are used: code outside torch may have written into them.
+    """
+
+    def __init__(self, outside: bool):
+        super().__init__()
+        self.plan, self.outside = Plan(), outside
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Writes down one operator."""
+        leaves = tree_leaves((args, kwargs))
+        tensors = [t for t in leaves if isinstance(t, Tensor)]
+        if self.outside and any(map(is_overwritten, tensors)):
+            raise Unfollowed("code outside torch writes into a tensor")
+        loose = [(tuple(t.shape), checksum(t)) for t in tensors if not hasattr(t, "_made")]
+        self.plan.append((str(func), loose, [repr(v) for v in leaves if isinstance(v, (int, float, complex))]))
+        out = func(*args, **(kwargs or {}))
+        for t in tree_leaves(out):
+            if isinstance(t, Tensor):
+                summed = self.outside and not t.is_inference() and not func._schema.is_mutable
+                t._made = (t._version, checksum(t, FEWER)) if summed else True  # type: ignore[attr-defined]
+        return out
+
+
+def is_overwritten(t: Tensor) -> bool:
+    """Whether a result has other numbers than when it was made, though no operator wrote them."""
+    made = getattr(t, "_made", None)
+    return isinstance(made, tuple) and made[0] == t._version and made[1] != checksum(t, FEWER)
+
+
+def checksum(t: Tensor, most: int = MOST) -> complex:
+    """A sum of a tensor's numbers that their order and signs change."""
+    t = (t.to_dense() if t.layout is not torch.strided else t).detach().flatten()
+    t = t[:: 1 + t.numel() // most].to(torch.complex128 if t.is_complex() else torch.float64)
+    return complex((t.nan_to_num(0.0, 0.0, 0.0) * ROOTS[: len(t)]).sum())
+
+
+def call_plan(network: Any, args: Any, kwargs: Any, other: int, seed: int, outside: bool = False) -> Plan | None:
+    """The plan on the caller's inputs (0), or on the `other`th random ones; None if the network refuses these."""
+    generator = torch.Generator().manual_seed(seed + (other + 1) // 2)
+    scale = (1 if other % 2 else -1) * (1e3 if other > 2 else 1)
+
+    def marked(t: Any) -> Any:
+        if not isinstance(t, Tensor):
+            return t
+        if other and is_number(t) and not is_mask(t):
+            drawn = torch.randn(t.shape, generator=generator, dtype=t.dtype if t.is_complex() else torch.float32)
+            t = scale * drawn.to(t)
+        else:
+            t = t.detach().clone()
+        t._made = True
+        return t
+
+    args, kwargs = tree_map(marked, (args, kwargs))
+    with as_before(network, []), torch.random.fork_rng(devices=[]), Planning(outside) as planning:
+        torch.manual_seed(seed)
+        try:
+            network(*args, **kwargs)
+        except Exception as error:
+            if not other or isinstance(error, Unfollowed):
+                raise
+            return None
+    return planning.plan

@@ -1,0 +1,88 @@
+"""Shadows: the numbers that run beside a tensor of a network, in several random worlds.
+
+In each world a shadow has one true copy in float64 and `SHAKES` shaken ones, in which every stored number moves by
+about a unit in its last place. A constant has one group of copies, since no input changes it:
+
+    constant   [true, shaken, shaken, shaken, shaken]
+    others     [true, shaken, ... | true, shaken, ... | ...]     one group for each world
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeGuard, final
+
+import torch
+from torch import Tensor
+
+SHAKES, COPIES = 4, 5  # as many shakes as rows of a Hadamard matrix of order 4; with the true copy
+SCALES = (1.0, 2.0**-10)  # of worlds, by turns: small numbers show an epsilon that is lost beside large ones
+# How much further shaken copies of a dtype move: in float32 their own rounding must be small beside the move.
+GAIN = {torch.float32: 2.0**7, torch.float64: 1.0}
+MASKED = -5e3  # a score so far below the largest of its row counts as minus infinity
+LEAST = -1e8  # the same for a maximum, and for exp outside a softmax
+
+
+class Unfollowed(Exception):
+    """The networks do something that shadows cannot follow; nothing is said about them."""
+
+
+@final
+class Shadow:
+    """The numbers beside one tensor: COPIES for a constant, otherwise COPIES for each world.
+
+    Tensors that code makes to write into (zeros, empty) have all copies from the start, so that views of them are views
+    of every copy; they and their views share `state`, which says whether a number of the inputs has been written.
+    """
+
+    def __init__(self, copies: Iterable[Tensor], constant: bool = False, state: dict[str, bool] | None = None):
+        self.copies, self.state = list(copies), state or {"constant": constant}
+        self.record: int | None = None  # the number of its record, where tensors are recorded
+        self.centring: tuple[Shadow, int, list[tuple[Tensor, int]]] | None = None
+
+    @property
+    def constant(self) -> bool:
+        """Whether no number of the inputs has entered."""
+        return self.state["constant"]
+
+    def of(self, index: int) -> Tensor:
+        """The copy of a number; a constant repeats its own."""
+        if not self.copies:
+            raise Unfollowed("a result is used that has no shadow")
+        return self.copies[index % len(self.copies)]
+
+    def centre(self, scores: "Shadow", axis: int, *plain: Tensor) -> None:
+        """Remembers that this is the maximum of scores along an axis, or the scores less it."""
+        # Tensors of inference mode have no version, so a later write to the scores could not be noticed.
+        if not any(t.is_inference() for t in plain):
+            self.centring = scores, axis, [(t, t._version) for t in plain]
+
+    def centred_scores(self) -> "tuple[Shadow, int] | None":
+        """The scores and the axis that `centre` remembered; None if one of the tensors was written to since."""
+        if self.centring is None or any(t._version != version for t, version in self.centring[2]):
+            return None
+        return self.centring[:2]
+
+
+def is_number(value: Any) -> TypeGuard[Tensor]:
+    """Whether it is a tensor of real or complex numbers."""
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def is_shadow(value: Any) -> bool:
+    """Whether it is one; the leaves of arguments that pytree must not look into."""
+    return isinstance(value, Shadow)
+
+
+def cast(t: Tensor, i: int, dtype: torch.dtype) -> Tensor:
+    """Copy i of a tensor: true ones are float64, shaken ones of the given dtype."""
+    dtype = dtype if i % COPIES else torch.float64
+    return t.to(dtype.to_complex() if t.is_complex() else dtype, copy=True)
+
+
+def scale_of(world: int) -> float:
+    """The scale of a world's random numbers."""
+    return SCALES[world % len(SCALES)]
+
+
+def groups_of(copies: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
+    """The copies, world by world."""
+    return (copies[start : start + COPIES] for start in range(0, len(copies), COPIES))

@@ -1,0 +1,65 @@
+"""Shaken copies of constants: what moving each stored number by about a unit in its last place changes."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.shadows import GAIN, MASKED, SHAKES, cast
+
+# Rows of a Hadamard matrix: the moves of the few numbers of a norm (weight, bias, mean, variance) do not cancel in
+# every copy, as independent signs do in one of eight. Without them an honest ResNet-50 showed 6.9 units, with them 3.9.
+HADAMARD = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
+UNITS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+HALF = 2.0**-20  # units above it are those of half precision
+
+
+def unit_of(dtype: torch.dtype) -> float | None:
+    """Half the distance from 1 to the next number; None for dtypes that are not followed."""
+    return UNITS.get(dtype.to_real() if dtype.is_complex else dtype)
+
+
+def are_exact(t: Tensor, unit: float) -> Tensor:
+    """Which numbers rounding cannot have made: whole numbers that mask, and those of at most 8 significant bits.
+
+    In half precision only 0, 1 and -1: there, chance makes one number of 16 short at 4 bits.
+    """
+    masks = (t < MASKED) & (t == t.round())
+    if unit > HALF:
+        return (t == 0) | (t.abs() == 1) | ~t.isfinite() | masks
+    whole, low = (torch.int64, 2**45 - 1) if t.dtype == torch.float64 else (torch.int32, 2**16 - 1)
+    return (t.view(whole) & low == 0) | masks
+
+
+def shaken(value: Tensor, unit: float, seed: int, dtype: torch.dtype) -> list[Tensor]:
+    """One true copy of a constant and SHAKES copies in which each number that is not exact moves."""
+    value = value.detach().resolve_conj()
+    return shaken_again([cast(value, 0, dtype)] + [value] * SHAKES, unit, seed, dtype)
+
+
+def shaken_again(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.dtype) -> list[Tensor]:
+    """The copies of a constant, rounded once more: in shaken copies a number moves by 0.5 to 1.5 units, times GAIN."""
+    if copies[0].is_complex():
+        parts = [torch.view_as_real(t.resolve_conj()).contiguous() for t in copies]
+        return [torch.view_as_complex(t) for t in shaken_again(parts, unit, seed, dtype)]
+    stored = copies[1].dtype == torch.float32 and copies[1] is copies[-1]
+    exact = are_exact(copies[1] if stored else copies[0], unit)
+    generator, count = torch.Generator().manual_seed(seed), exact.numel()
+
+    def drawn() -> Tensor:
+        return torch.rand(count // 4 + 1, 4, generator=generator)
+
+    def placed(t: Tensor) -> Tensor:
+        return t.flatten()[:count].view(exact.shape)
+
+    signs = drawn().sub_(0.5).sign_().mul_(unit * GAIN[dtype])
+    loose = placed(signs).masked_fill_(exact, 0.0)
+    out, move = [copies[0]], torch.empty(0)
+    for i, copy in enumerate(copies[1:]):
+        # Moves come in pairs around one unit, m and 2 - m: their mean is the same for every number.
+        move = 2 - move if i % 2 else drawn().add_(0.5)
+        if i == 0 or copy is not copies[i]:
+            rest = copy.to(dtype)
+            scaled = rest.masked_fill(exact, 0.0).mul_(loose)
+        out.append(torch.addcmul(rest, scaled, placed(move * HADAMARD[i].roll(seed)).to(dtype)))
+    return out

@@ -1,0 +1,86 @@
+"""Rules of exp, softmax and attention: scores count up to a constant of their row."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.shadows import LEAST, MASKED, Shadow
+from conv2attn.equality.worlds.steps import Step, shadow_rule
+
+
+def softmax_of(step: Step, scores: Shadow, axis: int) -> Any:
+    """The softmax of scores less the mean of their row, which it does not see."""
+    exponentials = step.oracle("exp", step.across(centring(step, axis), scores), MASKED)
+    return step.across(lambda e: e / e.sum(axis, keepdim=True), exponentials)
+
+
+def centring(step: Step, axis: int) -> Callable[[Tensor], Tensor]:
+    """Subtracts from each row the mean of its scores that are not masked."""
+
+    def centred(x: Tensor) -> Tensor:
+        top = x.amax(axis, keepdim=True)
+        if bool(((top < MASKED / 2) & top.isfinite()).any()):
+            step.watch.refuse_quick("a row of scores that is masked from end to end")
+        visible = x >= top + MASKED
+        return x - torch.where(visible, x, 0.0).sum(axis, keepdim=True) / visible.sum(axis, keepdim=True)
+
+    return centred
+
+
+@shadow_rule("_softmax", "_safe_softmax")
+def softmax(step: Step) -> Any:
+    """A softmax."""
+    return softmax_of(step, step.x, step.bound["dim"])
+
+
+@shadow_rule("exp")
+def exp_of_centred(step: Step) -> Any:
+    """exp(x - max x) = e(x) / e(max x), as code writes a softmax by hand; the divisor cancels, or shows later."""
+    top = step.x.centred_scores()
+    if top is None:
+        return NotImplemented
+    scores, axis = top
+    scores = step.across(centring(step, axis), scores)
+    largest = step.across(lambda t: t.amax(axis, keepdim=True), scores)
+    # Without a place: the other network may write the softmax as one operator and never take this maximum.
+    divisor = step.watch.oracles.ask("exp of a maximum", largest, "", step.watch.second, MASKED)
+    return step.across(torch.div, step.oracle("exp", scores, MASKED), divisor)
+
+
+@shadow_rule("_log_softmax", "logsumexp")
+def logarithm(step: Step) -> Any:
+    """The logarithm of a sum of exponentials, and scores less it."""
+    exponentials, axis, keep = step.oracle("exp", step.x, LEAST), step.bound["dim"], step.bound.get("keepdim", True)
+    log = step.oracle("log", step.across(lambda t: t.sum(axis, keepdim=keep), exponentials))
+    return log if step.name == "logsumexp" else step.across(torch.sub, step.x, log)
+
+
+@shadow_rule(
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_attention_math",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+def attention(step: Step) -> Any:
+    """Attention as scores, a softmax and a sum of values."""
+    q, k, v = step.args[:3]
+    shape = q.of(0).shape
+    scale = step.bound.get("scale")
+    scale = step.shadow(1 / math.sqrt(shape[-1]) if scale is None else scale)
+    groups = shape[-3] // k.of(0).shape[-3] if len(shape) > 3 else 1
+    if groups > 1:  # several queries share a head of keys and values
+        k, v = (step.across(lambda t: t.repeat_interleave(groups, -3), t) for t in (k, v))
+    scores = step.across(lambda q, k, c: q @ k.mT * c, q, k, scale)
+    mask = step.bound.get("attn_mask")
+    if step.bound.get("is_causal"):
+        mask = torch.ones(scores.of(0).shape[-2:], dtype=torch.bool).tril()
+    if mask is not None:
+        scores = step.across(masked, scores, mask)
+    return [step.across(torch.matmul, softmax_of(step, scores, -1), v), None]
+
+
+def masked(scores: Tensor, mask: Tensor) -> Tensor:
+    """Scores under a mask of booleans or of numbers."""
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask

@@ -1,0 +1,176 @@
+"""Folds agree within rounding, mistakes of ports do not, and the place is the module that was changed."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from conv2attn.equality.worlds import LIMIT, compare_sections
+
+IMAGES = (torch.randn(2, 3, 9, 7, generator=torch.Generator().manual_seed(3)),)
+
+
+class WrittenBlock(nn.Module):
+    """A convolution, a norm with statistics, an activation and a residual, as code and not as a sequence."""
+
+    def __init__(self, activation=F.gelu, eps=1e-5):
+        super().__init__()
+        self.stem, self.conv = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 6, 3, padding=1, bias=False)
+        self.norm, self.head = nn.BatchNorm2d(6, eps=eps), nn.Linear(6, 4)
+        self.activation = activation
+
+    def forward(self, x):
+        x = F.relu(self.stem(x))
+        return self.head(self.activation(x + self.norm(self.conv(x))).mean((2, 3)))
+
+
+def block(**changes):
+    torch.manual_seed(5)
+    network = WrittenBlock(**changes).eval()
+    with torch.no_grad():
+        network.norm.running_mean.normal_()
+        network.norm.running_var.uniform_(0.4, 2)
+        network.norm.weight.normal_()
+        network.norm.bias.normal_()
+    return network
+
+
+def folded(network):
+    out = copy.deepcopy(network)
+    out.conv = torch.nn.utils.fusion.fuse_conv_bn_eval(network.conv, network.norm)
+    out.norm = nn.Identity()
+    return out
+
+
+def changed(name, change):
+    network = block()
+    with torch.no_grad():
+        change(network.get_submodule(name))
+    return network
+
+
+def permuted(network):
+    order, out = torch.tensor([4, 0, 5, 2, 1, 3]), copy.deepcopy(network)
+    with torch.no_grad():
+        for part in (out.stem, out.norm):
+            for tensor in (part.weight, part.bias):
+                tensor.copy_(tensor[order])
+        for buffer in (out.norm.running_mean, out.norm.running_var):
+            buffer.copy_(buffer[order])
+        out.conv.weight.copy_(out.conv.weight[order][:, order])
+        out.head.weight.copy_(out.head.weight[:, order])
+    return out
+
+
+def erf_by_hand(x):
+    return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+
+
+SAME = {
+    "a copy": block,
+    "a fold": lambda: folded(block()),
+    "channels in another order": lambda: permuted(block()),
+    "channels in another order, folded": lambda: folded(permuted(block())),
+    "an activation written out": lambda: block(activation=erf_by_hand),
+    "an exported program": lambda: torch.export.export(block(), IMAGES).module(),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_harmless_rewrites_and_folds_agree_within_rounding(name):
+    answer = compare_sections(block(), SAME[name](), IMAGES)
+    assert answer.equal, answer.reason
+    assert answer.units <= LIMIT
+    assert answer.unit == 2.0**-24
+    assert answer.arguments > 0
+
+
+DIFFERENT = {
+    "another epsilon": (lambda: block(eps=1e-3), "norm"),
+    "a thousandth of one weight": (lambda: changed("conv", lambda m: m.weight[4, 2, 1, 0].mul_(1.001)), ""),
+    "a bias left out": (lambda: changed("stem", lambda m: m.bias.zero_()), "stem"),
+    "another approximation": (lambda: block(activation=lambda x: F.gelu(x, approximate="tanh")), ""),
+    "a fold of another epsilon": (lambda: folded(block(eps=1.2e-5)), "conv"),
+    "the last layer": (lambda: changed("head", lambda m: m.weight[1].mul_(1 + 1e-4)), "head"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_mistakes_part_at_the_module_that_was_changed(name):
+    make, module = DIFFERENT[name]
+    answer = compare_sections(block(), make(), IMAGES)
+    assert answer.equal is False
+    assert answer.units > LIMIT
+    assert answer.place is not None
+    assert answer.place.second.startswith(module)
+    assert "edges/sections.py:" in answer.place.second
+
+
+def test_the_place_names_the_epsilon_and_the_module_in_both():
+    norms = [nn.Sequential(nn.Linear(16, 8), nn.LayerNorm(8, eps=eps), nn.Linear(8, 4)) for eps in (1e-12, 1e-6)]
+    norms[1].load_state_dict(norms[0].state_dict())
+    place = compare_sections(*norms, (torch.randn(5, 16),)).place
+    assert (place.first, place.second) == ("1 (LayerNorm)", "1 (LayerNorm)")
+    assert place.what == "its eps is 1e-06, not 1e-12"
+    assert place.in_words().startswith("they part at native_layer_norm of 1 (LayerNorm): its eps is 1e-06, not 1e-12 (")
+
+
+def test_the_place_names_the_weight():
+    answer = compare_sections(block(), changed("conv", lambda m: m.weight[4, 2, 1, 0].add_(0.01)), IMAGES)
+    assert answer.place.what == "its weight differs most at output channel 4, input 2, tap (1, 0)"
+
+
+def test_a_difference_in_few_numbers_is_not_called_another_function():
+    place = compare_sections(block(), DIFFERENT["a thousandth of one weight"][0](), IMAGES).place
+    assert place.operator == "erf"
+    assert "arguments differ" in place.what
+
+
+class Steering(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else x * 2
+
+
+class Sorting(nn.Module):
+    def forward(self, x):
+        return x.sort(-1).values
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"),
+    [
+        (Steering(), "number"),
+        (Sorting(), "no rule for sort"),
+        (nn.Flatten(0, -1), ""),
+        (nn.Sequential(nn.Flatten(), nn.Linear(189, 2).double().bfloat16().float(), nn.Softsign()), ""),
+    ],
+)
+def test_what_shadows_cannot_follow_is_no_answer(network, reason):
+    answer = compare_sections(network, copy.deepcopy(network), IMAGES)
+    if reason:
+        assert answer.equal is None
+        assert reason in answer.reason
+    else:
+        assert answer.equal, answer.reason
+
+
+def test_the_networks_and_the_generator_are_as_before():
+    first, second = block().train(), block().train()
+    before, state = copy.deepcopy(first.state_dict()), torch.get_rng_state()
+    compare_sections(first, second, IMAGES)
+    assert all(torch.equal(t, before[name]) for name, t in first.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+    assert not any(hasattr(t, "_shadow") or hasattr(t, "_made") for t in (*first.parameters(), *first.buffers()))
+
+
+def test_ids_compare_the_whole_table():
+    ids = (torch.tensor([[0, 3, 1], [2, 2, 0]]),)
+    networks = [nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    assert compare_sections(*networks, ids).equal
+    with torch.no_grad():
+        networks[1][0].weight[8, 1] += 0.01  # a row that no id names
+    assert compare_sections(*networks, ids).equal is False
