@@ -14,7 +14,7 @@ MATCHED = 0.9  # of a tensor's numbers, above which the rest is looked up number
 LOUD = 1e6  # of results that only one network was given: so large that a maximum does not hide them
 
 
-@dataclass
+@dataclass(frozen=True)
 class Parting:
     """The first tensor of the second network in which an oracle meets new arguments."""
 
