@@ -57,8 +57,6 @@ oldest: .venv-oldest/.installed
 proofs: .venv/.installed
 	@.ci/install coqc
 	$(BIN)/conv2attn prove $$(command -v coqc >/dev/null && echo --formal)
-	@if command -v coqchk >/dev/null; then $(BIN)/python -m proofs.formal.independent; fi
-	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; fi
 	@if command -v coqchk >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.stamp --write; fi
 
 attack: .venv/.installed-dev

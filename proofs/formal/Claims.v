@@ -57,11 +57,40 @@ Definition Lemma1_any_tokens := forall (S : numbers) n (g : geometry n), fits g 
   bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall Z q o, mhsa P Wval Wout b Z q o = conv_of_keys weight b Z q o.
 Lemma Lemma1_any_tokensE : Lemma1_any_tokens = L1_any. Proof. reflexivity. Qed.
+(** Each key shows one pixel where padding repeats, reflects or wraps around, so hard heads behind
+    it are the convolution of the image padded in that mode. *)
+Definition Padding_modes := forall (S : numbers) n (g : geometry n) mode, fits g ->
+  (forall a, may_pad mode (side g a) (before g a) (after g a)) ->
+  (forall k, exists! i, source mode (g := g) k i) /\
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall X q o, let padded k c := \big[@add S/zero]_(i | source mode k i) X i c in
+    mhsa P Wval Wout b padded q o = conv_of_keys weight b padded q o.
+Lemma Padding_modesE : Padding_modes = L1_modes. Proof. reflexivity. Qed.
+(** A transposed convolution is a convolution of the image stuffed with zeros, its taps flipped. *)
+Definition Transposed_convolution := forall (S : numbers) n
+  (side out kernel stride dilation padding : 'I_n -> nat),
+  (forall a, [/\ 0 < out a, 0 < kernel a & 0 < dilation a]) -> let g :=
+    stuffed_grid out kernel dilation in
+  fits g /\ exists same : queries g -> box out,
+    [/\ bijective same, forall q a, same q a = q a :> nat &
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * ci) -> nat -> box kernel -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard f P ->
+  (forall h c o, merged Wval Wout h c o = if c %/ ci == o %/ co then weight c (o %% co)
+    (flipped (f h)) else zero) ->
+  forall X q o, mhsa P Wval Wout b (@stuff n side out kernel stride dilation padding S _ X) q o
+    = torch_conv_transpose stride dilation padding weight b X (same q) o].
+Lemma Transposed_convolutionE : Transposed_convolution = L1_transposed. Proof. reflexivity. Qed.
 
 (** * Lemma 2
 
     The encoding [r = (|delta|^2, delta)] of [D_p = n + 1] numbers and [v = - alpha (1, - 2 Delta)]
-    give the score [- alpha (|delta - Delta|^2 - |Delta|^2)], Eq. (14), whatever the tokens are. *)
+    give the score [- alpha (|delta - Delta|^2 - |Delta|^2)], Eq. (14), whatever the tokens are.
+    This is the order of Eq. (9); the code has [(delta, |delta|^2)]. Here the numbers have names. *)
 Definition Lemma2_score := (forall (S : numbers) n (Cin : finType) (alpha : S)
     (offset delta : 'I_n -> S) (xq xk : Cin -> S),
   score (fun _ _ => zero) (fun _ _ => zero) (@identity _ _) (fun _ => zero) (direction alpha offset)
@@ -81,6 +110,19 @@ Definition Lemma2_share := forall n (alpha : R), (0 < alpha)%R ->
   forall (K : finType) (pos : K -> point n), grid pos -> forall target,
   (/ (1 + 2 / (exp alpha - 1)) ^ n <= quadratic_head pos alpha (pos target) target)%R.
 Lemma Lemma2_shareE : Lemma2_share = L2c. Proof. reflexivity. Qed.
+(** The share of the key nearest to a real centre, with one alpha for each axis, in any box. *)
+Definition Lemma2_centre := forall n (alpha centre total : 'I_n -> R) (m : point n),
+  (forall a,
+    [/\ 0 < alpha a, Rabs (centre a - IZR (m a)) <= / 2 &
+    over_integers (centred (alpha a) (centre a - IZR (m a))) (total a)])%R ->
+  forall (lo hi : point n) (K : finType) (pos : K -> point n), grid pos ->
+    (forall k, inside lo hi (pos k)) ->
+  forall nearest, pos nearest =1 clamp lo hi m ->
+  (\prod_a / total a
+    <= softmax
+    (fun k => \sum_a - alpha a * ((IZR (pos k a) - centre a) * (IZR (pos k a) - centre a)))
+    nearest)%R.
+Lemma Lemma2_centreE : Lemma2_centre = L2c_centre. Proof. reflexivity. Qed.
 (** A gated head, as ConViT has them, leaks at most the share [1 - g] of content and [g] times
     that. *)
 Definition Gated_head := forall n (g alpha : R), (0 <= g <= 1)%R -> (0 < alpha)%R ->
@@ -93,6 +135,12 @@ Lemma Gated_headE : Gated_head = L2c_gate. Proof. reflexivity. Qed.
 Definition Lemma2_literally := forall (K : finType) (s : K -> R) (target other : K),
   other != target -> (softmax s target < 1)%R.
 Lemma Lemma2_literallyE : Lemma2_literally = LIT. Proof. reflexivity. Qed.
+(** And no layer of one head is the identity on two pixels, whatever its scores. *)
+Definition No_layer_literally := forall (score : (bool -> R) -> bool -> bool -> R) (D : finType)
+    (Wval : unit -> unit -> D -> reals) (Wout : unit -> D -> unit -> reals) (b : unit -> reals),
+  ~ forall (X : bool -> R) q, let attention (_ : unit) q : bool -> reals := softmax (score X q) in
+    mhsa attention Wval Wout b (fun k _ => X k) q tt = X q.
+Lemma No_layer_literallyE : No_layer_literally = LIT_layer. Proof. reflexivity. Qed.
 
 (** * Theorem 1
 
@@ -123,6 +171,25 @@ Definition Theorem1_bound := forall n (g : geometry n), fits g ->
       - conv_of_keys weight b Z q o)
   <= (1 - / (1 + 2 / (exp alpha - 1)) ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o))%R.
 Lemma Theorem1_boundE : Theorem1_bound = T1_any. Proof. reflexivity. Qed.
+Section Enumerated.
+Local Open Scope R_scope.
+(** Heads of two encoding dimensions, for any injective number of the keys: the leak is that of one
+    axis. *)
+Definition Theorem1_enumerated := forall n (g : geometry n), fits g ->
+  forall (number : keys g -> Z), injective number ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> reals)
+    (Wval : H -> 'I_(G * ci) -> D -> reals) (Wout : H -> D -> 'I_(G * co) -> reals)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals) alpha,
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) -> 0 < alpha ->
+  (forall h q target, reads q (f h) target -> P h q =1 softmax (fun k =>
+    alpha * (2 * IZR (number target)) * IZR (number k)
+    - alpha * (IZR (number k) * IZR (number k)))) ->
+  forall (Z : keys g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  (forall c k k', Rabs (Z k c - Z k' c) <= range c) -> forall q o,
+  Rabs (mhsa P Wval Wout b Z q o - conv_of_keys weight b Z q o)
+  <= (1 - / theta_bound alpha) * \sum_t \sum_c range c * Rabs (tap weight t c o).
+Lemma Theorem1_enumeratedE : Theorem1_enumerated = T1_enumerated. Proof. reflexivity. Qed.
+End Enumerated.
 
 (** * Lemma 3, corrected
 
@@ -203,6 +270,18 @@ Definition Border := forall (S : numbers) n (g : geometry n), fits g ->
   forall (X : pixels g -> 'I_(G * ci) -> S) q o,
   mhsa (fun h => replicate S (f h)) Wval Wout b X q o = conv_of_keys weight b (replicate_pad X) q o.
 Lemma BorderE : Border = PAD_layer. Proof. reflexivity. Qed.
+Section Nearest.
+Local Open Scope Z_scope.
+(** The attention of [Border] reads the clamp, and that is why: the key of a box nearest to any
+    lattice point is its clamp, and every other is farther. *)
+Definition Nearest_key := [/\ forall n (lo hi : point n), not_empty lo hi -> forall x,
+      inside lo hi (clamp lo hi x),
+    forall n (lo hi : point n), not_empty lo hi -> forall x y, inside lo hi y ->
+      distance (clamp lo hi x) x <= distance y x
+  & forall n (lo hi : point n), not_empty lo hi -> forall x y, inside lo hi y ->
+    distance y x <= distance (clamp lo hi x) x -> y =1 clamp lo hi x].
+Lemma Nearest_keyE : Nearest_key = PAD. Proof. reflexivity. Qed.
+End Nearest.
 (** To pad by more zeros and to crop the outputs is the same convolution: with no padding before and
     [K / 2] more, the paper's. *)
 Definition Cropped_padding := forall (S : numbers) n (g : geometry n), fits g ->
@@ -214,11 +293,15 @@ Definition Cropped_padding := forall (S : numbers) n (g : geometry n), fits g ->
   torch_conv weight b X q o
     = @torch_conv n (more_padding g front behind) S G ci co weight b X q1 o.
 Lemma Cropped_paddingE : Cropped_padding = PAD_crop. Proof. reflexivity. Qed.
-(** A stride selects queries: a pooling layer that the attention computes itself ... *)
-Definition Strides := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select : Q' -> Q)
-  (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
-  mhsa (fun h q => P h (select q)) Wval Wout b X q' o = mhsa P Wval Wout b X (select q') o.
-Lemma StridesE : Strides = STR. Proof. reflexivity. Qed.
+(** A stride selects queries, as a pooling layer after the attention does: the strided convolution
+    at [q] is the convolution of stride 1 at [q * stride], which exists ... *)
+Definition Strides := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (q : queries g), exists q1 : queries (unstrided g),
+    (forall a, q1 a = q a * stride g a :> nat) /\
+  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b
+    (X : pixels g -> 'I_(G * ci) -> S) o,
+    torch_conv weight b X q o = @torch_conv n (unstrided g) S G ci co weight b X q1 o.
+Lemma StridesE : Strides = STR_conv. Proof. reflexivity. Qed.
 (** ... as it does any pooling whose weights sum to 1. *)
 Definition Pooling := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S)
     (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
@@ -391,6 +474,93 @@ Definition Weights_of_far_keys := forall A T reciprocal, sound A -> monotone A -
     (forall k, representable A (e k) /\ 0 <= e k)%R ->
   e target = 1%R -> forall k, (0 <= computed_softmax A T reciprocal e t k <= fl T (e k))%R.
 Lemma Weights_of_far_keysE : Weights_of_far_keys = SOFT_leak. Proof. reflexivity. Qed.
+Section Layers.
+Local Open Scope R_scope.
+(** Lemma 1 as computed: a layer of heads that are one-hot as computed, and the convolution, in
+    sums of their own orders and arithmetics, differ by at most the sum of their roundings. *)
+Definition Layer_of_one_hot_heads :=
+  forall n (g : geometry n), fits g -> forall emin p emin' p' : Z,
+  (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+    (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
+  let A := gradual emin p in let T := gradual emin' p' in
+  (forall i c, representable T (X i c)) ->
+  forall (e : H -> queries g -> keys g -> R) reciprocal (over : H -> queries g -> order (keys g)),
+  (forall h q, each_once (fun _ => 1) (e h q) 0 (over h q)) ->
+    (forall h q k, representable A (e h q k)) ->
+  (forall h q k, if reads q (f h) k then e h q k = 1 else 0 <= e h q k <= power (emin' - 1)) ->
+  INR #|{: keys g}| * roundoff A <= / 2 ->
+  (forall h q, 2 * \big[Rplus/0]_(k | ~~ reads q (f h) k) e h q k <= roundoff A) ->
+  let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
+  forall (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
+  (forall h q c, each_once (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := evaluate A T id (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  forall A' T' cut' kappa' k' n' c' m' k N C M, limits A T 0 N -> limits A' T' kappa' n' ->
+  forall q o (t : order (H * 'I_(G * ci))) (t' : order (taps g * 'I_(G * ci))),
+  evaluation A T id 0 k N C M (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2)
+    (b o) t ->
+  evaluation A' T' cut' kappa' k' n' c' m' (fun i => tap weight i.1 i.2 o)
+    (fun i => seen X q i.1 i.2) (b o) t' ->
+  let size := (\sum_t \sum_c Rabs (tap weight t c o) * Rabs (seen X q t c) + Rabs (b o))%R in
+  Rabs (evaluate A T id (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t
+        - evaluate A' T' cut' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t')
+  <= (growth A T 0 N C - 1 + (growth A' T' kappa' n' c' - 1)) * size
+     + growth A T 0 N C * underflow A T k N M
+       + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
+Lemma Layer_of_one_hot_headsE : Layer_of_one_hot_heads = FLOAT. Proof. reflexivity. Qed.
+(** The same in any sound arithmetic, with operands that are cut by a fraction of at most [kappa].
+    *)
+Definition Layer_of_cut_operands := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+    (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
+  forall range, (forall k c, Rabs (zero_pad X k c) <= range) ->
+  forall A T cut kappa, sound A -> sound T -> cut 0 = 0 -> cut 1 = 1 -> 0 <= kappa ->
+  (forall x, Rabs (cut x - x) <= kappa * Rabs x) ->
+  (forall k c, representable A (cut (zero_pad X k c)) /\ representable T (cut (zero_pad X k c))) ->
+  forall attention : H -> queries g -> keys g -> R,
+  (forall h q k, attention h q k = if reads q (f h) k then 1 else 0) ->
+  forall mix : H -> queries g -> 'I_(G * ci) -> order (keys g),
+  (forall h q c, each_once (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := evaluate A T cut (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  forall first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
+  as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
+  as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
+  Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
+        - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
+  <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o))
+    (Rabs (b o)) range (kappa * range) first second.
+Lemma Layer_of_cut_operandsE : Layer_of_cut_operands = SOFT_cut. Proof. reflexivity. Qed.
+(** A layer of soft heads: exponentials, their sum and quotients, the leak, the mixing, the
+    products and the bias, each as computed. *)
+Definition Layer_of_soft_heads := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+    (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
+  forall range, (forall k c, Rabs (zero_pad X k c) <= range) ->
+  forall A T reciprocal, rounds_to_nearest A -> rounds_to_nearest T -> representable A 1 ->
+  forall (few : H -> queries g -> pred (keys g)) (s e : H -> queries g -> keys g -> R)
+    (over : H -> queries g -> order (keys g)) N D far far' leak,
+  (forall h q, #|few h q| <= N)%N -> (N <= #|{: keys g}|)%N ->
+    small_enough A N #|{: keys g}| D far ->
+  (forall h q, exponentials A (few h q) (s h q) (e h q) D far far' /\ summed (e h q) (over h q)) ->
+  (forall h q k, reads q (f h) k -> 1 - softmax (s h q) k <= leak) ->
+  let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
+  forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
+  (forall h q, may_count mixing (few h q) (attention h q)) -> (N <= terms mixing)%N ->
+  (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  forall first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
+  as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
+  as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
+  Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
+        - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
+  <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o)) (Rabs (b o)) range
+       (2 * leak * range + mixing_bound mixing N (computed_bound A T N #|{: keys g}| D far far')
+                             (far_weights T #|{: keys g}| far) range) first second.
+Lemma Layer_of_soft_headsE : Layer_of_soft_heads = SOFT. Proof. reflexivity. Qed.
+End Layers.
 
 (** * Programs
 
@@ -398,12 +568,127 @@ Lemma Weights_of_far_keysE : Weights_of_far_keys = SOFT_leak. Proof. reflexivity
 Definition Certificates := forall c, Checker.check c = true ->
   if Checker.refutes c then ~ spanned c else spanned c.
 Lemma CertificatesE : Certificates = SPAN. Proof. reflexivity. Qed.
-(** The bound on rows: of the integers of a file it answers with the bound of each row that fits. *)
-Definition Bounds_of_rows := forall n x answers, Rows.answers n x = Some answers -> exists rows,
+Section CertificatesOfLayers.
+Local Open Scope R_scope.
+(** Of a layer: one confirmed certificate for each tap gives a layer near each convolution ... *)
+Definition Certificates_near := forall n (g : geometry n) (ci co d N : nat)
+    (P : nat -> queries g -> pixels g -> R) (asked : queries g -> Prop)
+    (c : taps g -> Checker.certificate), (minn ci co <= d)%N ->
+  (forall t, [/\ Checker.check (c t) = true, Checker.refutes (c t) = false,
+    Checker.heads (c t) = N & speaks_of P t asked (c t)]) ->
+  exists Phi : taps g -> 'I_N -> R,
+  forall (weight : 'I_(1 * co) -> nat -> taps g -> reals) (b : 'I_(1 * co) -> reals),
+  exists (Wval : 'I_N -> 'I_(1 * ci) -> 'I_d -> reals)
+    (Wout : 'I_N -> 'I_d -> 'I_(1 * co) -> reals),
+  forall q, asked q -> forall (X : pixels g -> 'I_(1 * ci) -> reals) range, 0 <= range ->
+  (forall i c, Rabs (X i c) <= range) -> forall o,
+  Rabs (mhsa (fun h : 'I_N => P h : _ -> _ -> reals) Wval Wout b X q o - torch_conv weight b X q o)
+    <= range * \sum_t ((IZR (Checker.eps (c t)) + IZR (Checker.per_norm (c t))
+        * \sum_h Rabs (Phi t h)) / IZR (Checker.limit_scale (c t)))
+      * \big[Rplus/0]_k Rabs (@tap n g reals 1 ci co weight t k o).
+Lemma Certificates_nearE : Certificates_near = SPAN_near. Proof. reflexivity. Qed.
+(** ... and a confirmed refutation keeps every layer of these heads away from the shift. *)
+Definition Certificates_far := forall n (g : geometry n) (P : nat -> queries g -> pixels g -> R)
+    (t : taps g) (asked : queries g -> Prop) (c : Checker.certificate),
+  Checker.check c = true -> Checker.refutes c = true -> speaks_of P t asked c ->
+  forall (d : nat) (Wval : 'I_(Checker.heads c) -> 'I_(1 * 1) -> 'I_d -> reals)
+    (Wout : 'I_(Checker.heads c) -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals),
+  let phi h : R := merged Wval Wout h ord0 ord0 in
+  ((0 <= Checker.bound c)%Z ->
+    span_norm phi <= IZR (Checker.bound c) / IZR (Checker.limit_scale c)) ->
+  exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, [/\ asked q, forall i k, Rabs (X i k) = 1 &
+  (IZR (Checker.eps c) + IZR (Checker.per_norm c) * span_norm phi) / IZR (Checker.limit_scale c)
+    < Rabs (mhsa (fun h : 'I_(Checker.heads c) => P h : _ -> _ -> reals) Wval Wout b' X q o
+      - torch_conv (one_tap t) b X q o)].
+Lemma Certificates_farE : Certificates_far = SPAN_far. Proof. reflexivity. Qed.
+End CertificatesOfLayers.
+Section Bounds.
+Local Open Scope R_scope.
+(** The bound on rows, where heads read exactly what their taps read: for every row that fits,
+    weights and a bias within it, and arithmetics that cost no more than it says, no difference of
+    the two layers as computed exceeds [Rows.bound]. *)
+Definition Bound_of_exact_heads :=
+  forall (z : Rows.row) n (g : geometry n), fits g -> Rows.fits z = true ->
+    Rows.soft z = None ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals),
+    bijective f ->
+  (forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)) ->
+  forall token, (forall h q c, token h q c = seen X q (f h) c) ->
+  forall (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+    first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
+  [/\ setting_within first (Rows.first z), setting_within second (Rows.second z),
+    \sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o) <= dyadic (Rows.weights z) &
+    Rabs (b o) <= dyadic (Rows.bias z)] ->
+  as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
+  as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
+  Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
+        - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
+          <= dyadic (Rows.bound z).
+Lemma Bound_of_exact_headsE : Bound_of_exact_heads = ROW_hard. Proof. reflexivity. Qed.
+(** The same conclusion, [differ_by], for soft heads that are mixed over all keys at once ... *)
+Definition Bound_of_soft_heads := forall (z : Rows.row) (hd : Rows.heads) n
+    (g : geometry n), fits g -> (Z.of_nat #|{: keys g}| <= Rows.keys hd)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
+    A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R) (e : H -> queries g -> keys g -> R)
+    (over : H -> queries g -> order (keys g)),
+  soft_premises Rows.fits z hd false f X A T s ->
+  (forall h q target, reads q (f h) target -> device_exponentials hd A target
+    (around (s h q) target) (e h q)) ->
+  (forall h q, summed (e h q) (over h q)) ->
+  let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
+  forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
+  setting_within mixing (Rows.mean hd) ->
+  (forall h q target, reads q (f h) target ->
+    may_count mixing (cube target (Z.to_nat (Rows.reach hd))) (attention h q)) ->
+  (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  @differ_by z n g G ci co H f X token.
+Lemma Bound_of_soft_headsE : Bound_of_soft_heads = ROW_whole. Proof. reflexivity. Qed.
+(** ... and axis after axis. *)
+Definition Bound_axis_after_axis := forall (z : Rows.row) (hd : Rows.heads) n
+    (g : geometry n), fits g -> (forall a, Z.of_nat (padded g a) <= Rows.keys hd)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
+    A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R)
+    (e : H -> queries g -> forall a, 'I_(padded g a) -> R)
+    (over : H -> queries g -> forall a, order 'I_(padded g a)),
+  soft_premises Rows.fits z hd true f X A T s ->
+  (forall h q target a, reads q (f h) target -> device_exponentials hd A (target a)
+     (fun j : 'I_(padded g a) => s h q a (Z.of_nat j - Z.of_nat (target a))%Z) (e h q a)) ->
+  (forall h q a, summed (e h q a) (over h q a)) ->
+  let attention h q a := computed_softmax A T reciprocal (e h q a) (over h q a) in
+  forall (y : H -> queries g -> 'I_(G * ci) -> nat -> keys g -> R) (way : nat -> setting)
+    (mix : H -> queries g -> 'I_(G * ci) -> 'I_n -> keys g -> order (keys g)),
+  (forall a : 'I_n, setting_within (way a) (Rows.mean hd)) ->
+  (forall h q target (a : 'I_n), reads q (f h) target ->
+    may_count (way a) (axis_near hd (target a)) (attention h q a)) ->
+  (forall h q c k, y h q c 0%N k = zero_pad X k c) ->
+  (forall h q c (a : 'I_n) k, as_set (way a) (along (attention h q a) k) (y h q c a) 0
+    (mix h q c a k) /\
+     y h q c a.+1 k = computed (way a) (along (attention h q a) k) (y h q c a) 0 (mix h q c a k)) ->
+  forall (token : H -> queries g -> 'I_(G * ci) -> R),
+    (forall h q c, exists k, token h q c = y h q c n k) ->
+  @differ_by z n g G ci co H f X token.
+Lemma Bound_axis_after_axisE : Bound_axis_after_axis = ROW_apart. Proof. reflexivity. Qed.
+End Bounds.
+(** The program reads rows from the integers of a file, and answers with [Rows.bound] for each that
+    fits. That this number is a bound is what the three theorems above say. *)
+Definition Reader_of_rows := forall n x answers, Rows.answers n x = Some answers -> exists rows,
   x = List.concat (List.map Rows.written rows) /\ answers = List.map Rows.answer rows /\
   forall r b, Rows.answer r = Some b -> Rows.fits r = true /\ b = Rows.bound r.
-Lemma Bounds_of_rowsE : Bounds_of_rows = ROW_read. Proof. reflexivity. Qed.
+Lemma Reader_of_rowsE : Reader_of_rows = ROW_read. Proof. reflexivity. Qed.
 
+Section Taps.
+Local Open Scope num_scope.
+(** Heads whose attention is spread over the taps by matrices [B] are a given convolution if and
+    only if its taps are these combinations of their matrices. *)
+Definition Heads_on_taps := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (B : H -> taps g -> S) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b b' : 'I_(G * co) -> S), on_taps B P ->
+  (forall Z q o, mhsa P Wval Wout b' Z q o = conv_of_keys weight b Z q o) <->
+  (forall t c o, tap weight t c o = \sum_h B h t * merged Wval Wout h c o) /\ b' =1 b.
+Lemma Heads_on_tapsE : Heads_on_taps = HEADS_layer. Proof. reflexivity. Qed.
+End Taps.
 Module Fields.
 Import ssralg ssrnum matrix mxalgebra Matrices.
 Local Open Scope ring_scope.

@@ -151,11 +151,11 @@ Definition short (x : Z) : bool := (0 <=? x) && (x <=? 2 ^ 2048).
 Definition modest_setting (s : setting) : bool :=
   forallb short [roundoff s; cut s; cast s; loss s; sum_loss s; cast_loss s; products s; terms s;
     casts s; stored s]
-  && (casts s <=? 2 ^ 20) && (cast s * casts s <=? 4096 * one).
+  && (casts s <=? 2 ^ 16) && (cast s * casts s <=? 4096 * one).
 Definition modest_heads (h : heads) : bool :=
   forallb short [axes h; alpha h; reach h; keys h; score h; score_lost h; ulps h; exp_lost h;
     weight_loss h]
-  && (axes h <=? 16) && (reach h <=? 2 ^ 20) && (score h <=? one)
+  && (axes h <=? 16) && (reach h <=? 2 ^ 16) && (score h <=? one)
   && modest_setting (softmax h) && modest_setting (mean h).
 Definition modest (r : row) : bool :=
   forallb short [weights r; bias r; radius r]

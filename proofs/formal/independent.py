@@ -1,18 +1,13 @@
 """Coq's independent checker, `coqchk`, on the compiled files: a second kernel reads every term of every proof.
 
-    python -m proofs.formal.independent     compiles, then rechecks the libraries too: minutes
-
 The libraries (Coq's own, MathComp, Flocq, Coquelicot, Interval) take nine tenths of that, so a shorter run admits them
 and rechecks the files of this folder alone. What the libraries seal in a module then looks like an axiom of theirs.
 """
 
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from .answers import ALLOWED
-from .sources import HERE, compiled
 
 UNSAFE = ("type-in-type", "unsafe (co)fixpoints", "is assumed")  # the last words of what coqchk must say
 
@@ -31,14 +26,3 @@ def problems_of_terms(build: Path, libraries: bool) -> list[str]:
     axioms = [name for name in said["Axioms"] if name != "<none>"]
     allowed = {name for name in axioms if name.split(".", 2)[-1] in ALLOWED}
     return problems + [f"coqchk: axiom {a}" for a in axioms if a not in allowed and (libraries or a.startswith("C2A."))]
-
-
-def main() -> int:
-    with tempfile.TemporaryDirectory() as build:
-        problems = compiled(HERE, Path(build)) or problems_of_terms(Path(build), libraries=True)
-    print(*problems or ["coqchk: nothing unsafe, and the four axioms that are allowed"], sep="\n")
-    return 1 if problems else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
-"""The stamp that says of which sources, with which tools, Coq confirmed everything: `make proofs` writes it last.
+"""The stamp that says of which sources, with which tools, Coq confirmed everything: the last act of a run that did.
 
     python -m proofs.formal.stamp           says whether the stamp is of these sources and tools; exit 3 where not
-    python -m proofs.formal.stamp --write   writes it, after `make proofs` ran whole
+    python -m proofs.formal.stamp --write   compiles, asks Coq and coqchk, runs both programs, and then writes it
 
 Compiling the formal layer takes minutes, and its answer is a function of its sources and of Coq. So tests run Coq whole
 only where one of them differs from the stamp, and on the schedule, where `CONV2ATTN_COQ=always` is set.
@@ -13,8 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+from . import extraction
+from .check import check
+from .independent import problems_of_terms
 from .sources import HERE, without_comments
 
 STAMP = "stamp.json"
@@ -69,11 +73,39 @@ def why_run(folder: Path = HERE) -> str:
     return "" if stamp.get("tools") == tools() else "the tools are not those of the stamp"
 
 
-def main(arguments: list[str]) -> int:
-    """Writes the stamp, or says whether it is of this tree."""
-    if "--write" in arguments:
-        stamp = {"sources": digest_of_sources(), "tools": tools()}
+def problems_of_a_run(build: Path) -> list[str]:
+    """Compiles everything in `build`, asks Coq of each claim, coqchk of each term, and runs both extracted programs."""
+    rows = check(build=build)
+    problems = [f"{row.claim}: {problem}" for row in rows if not row.holds for problem in row.problems or ("fails",)]
+    for question in build.glob("Question*.vo"):  # they print, and prove nothing
+        question.unlink()
+    problems = problems or problems_of_terms(build, libraries=True)
+    if not problems and extraction.main([]):
+        problems = ["the extracted programs do not answer as they should"]
+    return problems
+
+
+def write() -> list[str]:
+    """Writes the stamp if a whole run finds nothing wrong; returns what it finds.
+
+    The digest is taken before the run and again after it: a source that changes meanwhile was not what Coq read.
+    """
+    before = digest_of_sources()
+    with tempfile.TemporaryDirectory() as build:
+        problems = problems_of_a_run(Path(build))
+    if not problems and digest_of_sources() != before:
+        problems = ["a source changed during the run"]
+    if not problems:
+        stamp = {"sources": before, "tools": tools()}
         (HERE / STAMP).write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n")
+    return problems
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the stamp after a whole run, or says whether it is of this tree."""
+    if "--write" in arguments and (problems := write()):
+        print(*problems, "no stamp was written", sep="\n")
+        return 1
     reason = why_run()
     print(f"the stamp of the formal layer: {reason or 'of these sources and tools'}")
     return 3 if reason else 0

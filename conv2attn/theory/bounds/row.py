@@ -15,7 +15,9 @@ from conv2attn.theory.bounds.formats import accumulator_of, format_of, storage_o
 
 ONE = 1 << 256
 CAPPED = 2048 * ONE  # a sharpness beyond this changes nothing: e^-2048 is below every number of a float format
-LONGEST_LOOP = 1 << 20  # no loop is longer
+LONGEST_LOOP = (
+    1 << 16
+)  # no loop is longer; those of the extracted program are recursive, and its stack ends at about 2^17
 LARGEST = 1 << 2048  # of any integer: numbers of a float format times ONE are below 1 << 1281
 MOST_CAST = 4096 * ONE  # casts multiply to at most e^4096
 INVERSE_E = -(-ONE * 3 // 8)  # above 1 / e

@@ -198,6 +198,23 @@ def test_a_changed_source_or_tool_is_no_longer_stamped(tmp_path, monkeypatch):
     assert "sources" in stamp.why_run(tmp_path / "formal")
 
 
+@pytest.mark.parametrize("fault", ["claim", "term", "program", "source", None])
+def test_a_stamp_is_the_last_act_of_a_run_that_found_nothing_wrong(tmp_path, monkeypatch, capsys, fault):
+    monkeypatch.delenv("CONV2ATTN_COQ", raising=False)
+    monkeypatch.setattr(stamp, "HERE", tmp_path)
+    monkeypatch.setattr(stamp, "tools", lambda: {"coq and ocaml": "none"})
+    digests = iter("ab" if fault == "source" else "aa")
+    monkeypatch.setattr(stamp, "digest_of_sources", lambda *_: next(digests, "a"))
+    row = checker.FormalRow("STR", (), (), ("broken",) if fault == "claim" else ())
+    monkeypatch.setattr(stamp, "check", lambda build: [row] if fault == "claim" else [])
+    monkeypatch.setattr(stamp, "problems_of_terms", lambda build, libraries: ["bad term"] * (fault == "term"))
+    monkeypatch.setattr(stamp.extraction, "main", lambda files: int(fault == "program"))
+    monkeypatch.setattr(stamp, "why_run", lambda: "")
+    assert stamp.main(["--write"]) == (0 if fault is None else 1)
+    assert (tmp_path / stamp.STAMP).exists() == (fault is None)
+    assert ("no stamp was written" in capsys.readouterr().out) == (fault is not None)
+
+
 WHY = stamp.why_run()
 if COQC:
     sys.__stdout__.write(
