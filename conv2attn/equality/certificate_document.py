@@ -92,6 +92,8 @@ def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
         lines += [f"measured: {measured}"] if measured else []
         claims = dict.fromkeys(name for row in certificate.counted for name in row.licensed_by.bound)
         lines += [f"bounds rest on: {', '.join(claims)}"] if claims else []
+        missing = dict.fromkeys(premise for row in certificate.counted for premise in row.licensed_by.missing)
+        lines += [f"premises that do not hold: {'; '.join(missing)}"] if missing else []
         return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
     brief = [line.partition(" (")[0].partition(";")[0].partition(",")[0] for line in certificate.assumptions]
     return [*lines, f"assumed (in full with -v): {'; '.join(brief)}"] if brief else lines

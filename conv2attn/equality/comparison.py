@@ -46,6 +46,7 @@ from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, mo
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED
 from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Specimen
+from conv2attn.theory.bounds import WITHOUT_THEOREM
 from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = (
@@ -204,7 +205,8 @@ class Comparison:
                 (found.size,),
                 found.mode,
             )
-            return Finding("formula", Verdict.HOLDS, Strength.IDENTIFIED)
+            # FINGERPRINT has the chance of independent oracles; what two words of a lane add to it has no theorem.
+            return holds("formula", Strength.IDENTIFIED, licensed_by=("FINGERPRINT", WITHOUT_THEOREM))
         told = found.reason or "they are told apart, which refutes nothing"
         return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")
 

@@ -1,9 +1,11 @@
 """Whether two layers are the same map for every input of every size: geometry and weights, decided exactly."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Self, final
 
 import torch
+from msgspec.structs import replace as replace_finding
 from torch import Tensor
 
 from conv2attn.equality.bases import channels, heads_out_of_bounds, not_one_hot
@@ -13,6 +15,7 @@ from conv2attn.equality.outputs import widest_gap
 from conv2attn.equality.results import Finding, holds, refuted, undecided, unsupported
 from conv2attn.report import counted
 from conv2attn.theory.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
+from conv2attn.verdicts import Verdict
 
 
 def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
@@ -36,8 +39,53 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
         return [refuted("weights", "C2A402", f"weights are {dtypes[1]}, not {dtypes[0]}")]
     places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
     wrong = different_sums(original, converted, places)
-    geometry = compare_places(original, converted, places, wrong)
-    return [geometry, compare_weights(original, converted, places, wrong)]
+    found = compare_places(original, converted, places, wrong), compare_weights(original, converted, places, wrong)
+    premises = MapPremises.of(original, converted)
+    licences = premises.of_geometry, premises.of_weights
+    return [
+        replace_finding(finding, licensed_by=claims) if finding.verdict is Verdict.HOLDS else finding
+        for finding, claims in zip(found, licences, strict=True)
+    ]
+
+
+@final
+@dataclass(frozen=True)
+class MapPremises:
+    """The premises of the claims on two maps that are equal.
+
+    Args:
+        one_attends: one of the layers is attention, of which L1 says that it is a convolution.
+        heads_read_beyond_the_grid: a query has its target off the grid, and reads the nearest key (PAD).
+        queries_are_selected: the stride is above 1 along some axis (STR).
+        weights_are_factored: a tap is stored as W_val W_out, whose width its rank decides (T1p).
+    """
+
+    one_attends: bool
+    heads_read_beyond_the_grid: bool
+    queries_are_selected: bool
+    weights_are_factored: bool
+
+    @classmethod
+    def of(cls, original: Basis, converted: Basis) -> Self:
+        """The premises as two layers have them."""
+        both = original, converted
+        return cls(
+            any(not isinstance(side.operators, Shift) for side in both),
+            any(heads_out_of_bounds(side) for side in both),
+            max(original.form.stride) > 1,
+            any(side.weights.output is not None for side in both),
+        )
+
+    @property
+    def of_geometry(self) -> tuple[str, ...]:
+        """The claims on which equal geometry rests."""
+        beside = {"PAD": self.heads_read_beyond_the_grid, "STR": self.queries_are_selected}
+        return ("L1", *(claim for claim, holds_here in beside.items() if holds_here)) if self.one_attends else ()
+
+    @property
+    def of_weights(self) -> tuple[str, ...]:
+        """The claims on which equal weights rest."""
+        return ("L1", *(["T1p"] if self.weights_are_factored else [])) if self.one_attends else ()
 
 
 def are_finite(weights: Weights) -> bool:

@@ -23,10 +23,6 @@ ROOT = "(root)"  # the label of a network that is a layer
 WHOLE_NETWORK = "(network)"  # in place of a layer's name
 GRID = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
 OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2, 3)}}
-CLAIMS: dict[str, tuple[str, ...]] = {
-    "geometry": ("L1", "PAD", "STR"),
-    "weights": ("T1",),
-}
 
 
 PartName = Literal[
@@ -40,25 +36,26 @@ class Finding(Part, frozen=True):
 
     `structure`: between the layers both are the same code. `formula`: both are one formula over a finite ring.
     `numbers`: both on the same inputs in float64. `support`: there was nothing to ask. `modes`: both are in training or
-    both in evaluation mode. `licensed_by` are the statements of proofs/ that license it.
+    both in evaluation mode. `licensed_by` are the claims of proofs/ whose premises were checked where it was made.
     """
 
-    derived: ClassVar[tuple[str, ...]] = ("licensed_by",)
     part: PartName
     verdict: Verdict
     strength: Strength = Strength.PROVED
     code: str = ""
     sentence: str = ""
-
-    @property
-    def licensed_by(self) -> tuple[str, ...]:
-        """The statements of proofs/ that license it."""
-        return CLAIMS.get(self.part, ())
+    licensed_by: tuple[str, ...] = ()
 
 
-def holds(part: Any, strength: Strength = Strength.PROVED, code: str = "", sentence: str = "") -> Finding:
+def holds(
+    part: Any,
+    strength: Strength = Strength.PROVED,
+    code: str = "",
+    sentence: str = "",
+    licensed_by: tuple[str, ...] = (),
+) -> Finding:
     """A finding that nothing is wrong; the sentence is a warning, if there is one."""
-    return Finding(part, Verdict.HOLDS, strength, code, sentence)
+    return Finding(part, Verdict.HOLDS, strength, code, sentence, licensed_by)
 
 
 def refuted(part: Any, code: str, sentence: str) -> Finding:
@@ -78,10 +75,14 @@ def unsupported(code: str, sentence: str) -> Finding:
 
 @final
 class Licences(Part, frozen=True):
-    """The claims of proofs/ on which the bound and the leak of a layer rest; steps without a theorem are named."""
+    """The claims of proofs/ on which the bound and the leak of a layer rest; steps without a theorem are named.
+
+    `missing` are the premises that do not hold here, each after the claim that needs it.
+    """
 
     bound: tuple[str, ...] = ()
     leak: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @final

@@ -16,9 +16,12 @@ from conv2attn.theory.basis import Basis, Weights
 from conv2attn.theory.bounds import (
     WITHOUT_THEOREM,
     Arithmetic,
+    ArithmeticPremises,
+    CentredPremises,
     Claimed,
     RoundingBound,
     claims_of,
+    claims_under,
     difference_bound,
     format_of,
     gamma,
@@ -173,9 +176,11 @@ def mixing_bound(
         whole, one_axis = (hard_mixing_bound(alpha, n, kind, ulps, stores=stores) for n in (axes, 1))
         apart = RoundingBound(2 * axes * one_axis.factor, 2 * axes * one_axis.absolute, one_axis.claims)
         mixing = greatest([whole, apart])
-        claims = mixing.claims.union(*(head.exceptions for head in heads))
-        if any(each.fused for each in arithmetics) and mixing.factor:  # no theorem counts a running maximum here
-            claims |= {WITHOUT_THEOREM}
+        claims = mixing.claims.union(*(head.number_claims for head in heads))
+        premises: list[CentredPremises | ArithmeticPremises] = [head.centred for head in heads]
+        if mixing.factor:  # weights that are all 0 as computed are those of every engine
+            premises += [ArithmeticPremises.of(each) for each in arithmetics]
+        claims = claims_under(premises, "SOFT", *claims)
         return Claimed(0.0), RoundingBound(mixing.factor, mixing.absolute, claims)
     read = [soft_reading(head, padded_sides, each, features) for head in heads for each in arithmetics]
     leaks = [leak for leak, _ in read]

@@ -26,7 +26,7 @@ from conv2attn.layers.attention.probes import SPIKE, indirect_convolution, sprea
 from conv2attn.layers.theorem import STOCK, Convolution
 from conv2attn.networks.conversion.computed_weights import describe
 from conv2attn.theory.basis import AttentionGrid, Basis
-from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, claims_of
+from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, Missing, claims_of
 from conv2attn.verdicts import Strength, Verdict
 
 HALF = (torch.float16, torch.bfloat16)
@@ -219,7 +219,7 @@ class LayerPair:
         """The row with its findings and numbers."""
         measured, findings = self.measured, list(self.maps)
         row = replace(row, grid=measured.grid or None, leak=self.leak, **self.numbers())
-        licences = Licences(leak=named(self.leak))
+        licences = Licences(leak=named(self.leak), missing=missing(self.leak))
         if measured.shapes and self.readable:
             self.find_spread()
             measured.refused = self.refusal()
@@ -230,7 +230,7 @@ class LayerPair:
             findings.append(judge_measured(measured, bound, self.placed, beyond))
             stated = None if measured.spread > 0 else bound
             row = replace(row, input_range=measured.input_range, max_error=measured.max_error, bound=stated)
-            licences = replace(licences, bound=named(stated))
+            licences = replace(licences, bound=named(stated), missing=missing(self.leak, stated))
         row = replace(row, licensed_by=licences)
         return self.refuted_by_an_input(replace(row, findings=tuple(findings)))
 
@@ -286,8 +286,13 @@ class LayerPair:
 
 def named(number: Claimed | None) -> tuple[str, ...]:
     """The claims on which a number rests, in order; `WITHOUT_THEOREM` comes last."""
-    claims = claims_of(number)
+    claims = {each for each in claims_of(number) if not isinstance(each, Missing)}
     return (*sorted(claims - {WITHOUT_THEOREM}), *claims & {WITHOUT_THEOREM})
+
+
+def missing(*numbers: Claimed | None) -> tuple[str, ...]:
+    """The premises that theorems lack which the numbers would rest on, in order."""
+    return tuple(sorted(str(each) for each in claims_of(*numbers) if isinstance(each, Missing)))
 
 
 UNDECIDED_GEOMETRY = ("geometry", Verdict.UNDECIDED)

@@ -9,7 +9,9 @@ Let `left_t` be what the coefficients of tap t leave of its shift at a query, su
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self, final
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from conv2attn.span.attention_rows import Array, AttentionRows, limits_for
 from conv2attn.span.equations import Targets
 from conv2attn.span.grids import PooledGrid
 from conv2attn.span.span_report import Condition, Ends
-from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, up
+from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, claims_under, up
 
 ONE_MIXING = ("joint", "interior")
 """Conditions that ask for one Phi for all queries, which a layer has."""
@@ -34,6 +36,9 @@ def ends_of(
     """
     if condition.name not in ONE_MIXING or not condition.targets or not targets.plain:
         return None
+    # Attention that follows the input is another one at other inputs, where the layer may be the shift (E12).
+    if attention.sampled:
+        return None
     worst = max(condition.targets, key=lambda target: target.floor)
     far, theorem = worst.floor, "L3_far" if worst.floor > 0 else None
     if condition.counting is not None and far < condition.counting.least_residual:
@@ -44,15 +49,31 @@ def ends_of(
     ]
     weights = None if convolution is None else weights_of(convolution, targets)
     near = Claimed(up(max(left)), {"L3"}) if weights is None else near_bound(left, weights)
-    claims = {"TAPS"} if theorem == "TAPS_far" else {"L3"}
-    claims |= near.claims if within_lemma(attention) else {WITHOUT_THEOREM}
+    far_claims = {"TAPS"} if theorem == "TAPS_far" else {"L3"}
+    claims = claims_under([LayerPremises.of(attention)], *sorted(far_claims | near.claims))
     tap = worst.label if theorem == "L3_far" else None
-    return Ends(far, theorem, tap, near, weights is not None, tuple(sorted(claims)))
+    return Ends(far, theorem, tap, near, weights is not None, tuple(sorted(map(str, claims))))
 
 
-def within_lemma(attention: AttentionRows) -> bool:
-    """Whether the keys are the pixels of a convolution's image, of which L3 speaks: no other tokens, no pooled keys."""
-    return not attention.extra and not isinstance(attention.grid, PooledGrid)
+@final
+@dataclass(frozen=True)
+class LayerPremises:
+    """The premises of L3 and TAPS on the attention of a layer.
+
+    Args:
+        attention_does_not_follow_the_input: positions alone, or arrays that do not vary over images.
+        keys_are_pixels: no class tokens or registers.
+        one_key_for_each_pixel: no pooled keys.
+    """
+
+    attention_does_not_follow_the_input: bool
+    keys_are_pixels: bool
+    one_key_for_each_pixel: bool
+
+    @classmethod
+    def of(cls, attention: AttentionRows) -> Self:
+        """The premises as some attention has them."""
+        return cls(not attention.sampled, not attention.extra, not isinstance(attention.grid, PooledGrid))
 
 
 def left_with_uncertainty(attention: AttentionRows, residual: float, norm: Fraction) -> Fraction:
@@ -107,9 +128,11 @@ def bound_of_layer(
     row_sum = 1 + (attention.ulps + attention.width) * max(attention.roundoff, 2.0**-53)
     stored = by_output(apart(taps.reshape(len(taps), -1), mixing.T, parts))
     changed = sum_up(stored, 0) * row_sum + sum_up(by_output(apart(used, targets.coefficients.T, parts)), 0)
-    whole = targets.plain and within_lemma(attention) and not changed.any()
+    claims = claims_under([LayerPremises.of(attention)], "L3")
+    if not targets.plain or changed.any():
+        claims |= {WITHOUT_THEOREM}
     total = (float(near) + float(changed.max(initial=0.0))) * (1 + 2.0**-50)
-    return Claimed(total, {"L3"} if whole else {"L3", WITHOUT_THEOREM})
+    return Claimed(total, claims)
 
 
 def apart(product: Array, left: Array, right: Array) -> Array:
@@ -135,6 +158,8 @@ def sentence_of_ends(ends: Ends, largest: float) -> str:
     """Both ends in words; `largest` is the norm up to which coefficients were asked for."""
     near = "the convolution" if ends.of_convolution else "a convolution whose |weights| into an output sum to 1"
     near = f"some layer of these heads is within {ends.near:.2g} max|X| of {near} (L3_near)"
+    if lacking := [each for each in ends.licensed_by if ": " in each]:
+        near += f"; {WITHOUT_THEOREM}, for it is not so that {' and '.join(x.partition(': ')[2] for x in lacking)}"
     if ends.theorem == "TAPS_far":
         return (
             f"every layer of these heads misses the shift of some tap by max|X|, as the layer 0 does (TAPS_far); {near}"

@@ -22,6 +22,7 @@ class Arithmetic:
         stores_products: whether each partial sum of the channel product may be.
         by_axis: whether the mean is taken along one axis after the other.
         fused: whether scores are inner products of features, and exponentials are rescaled while a maximum grows.
+        leaves_out: whether a softmax may leave out keys whose weights are far below the rounding of one product.
     """
 
     format: str
@@ -32,6 +33,7 @@ class Arithmetic:
     stores_products: bool = False
     by_axis: bool = False
     fused: bool = False
+    leaves_out: bool = False
 
     def rounding(self, terms: int, added: int = 0) -> RoundingBound:
         """`convolution_bound` of so many products and a bias, of which `added` parts are stored and added up as stored.

@@ -19,6 +19,7 @@ from conv2attn.theory.bounds.directed import BALL_PRECISION, down, positive_ball
 from conv2attn.theory.bounds.formats import accumulator_of, format_of, storage_of
 from conv2attn.theory.bounds.hard import computed_leak
 from conv2attn.theory.bounds.leak import leaked_mass_diagonal
+from conv2attn.theory.bounds.premises import ArithmeticPremises, CentredPremises, HeadPremises, claims_under
 from conv2attn.theory.bounds.row import ONE, Setting, SoftHeads, as_integer
 from conv2attn.theory.bounds.softmax_rounding import CUT_BITS
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, gamma
@@ -56,10 +57,19 @@ class Head:
         return len(self.shifts)
 
     @property
-    def exceptions(self) -> frozenset[str]:
-        """What a bound on this head rests on besides that on a head of a box whose targets are keys."""
-        enumerated = set[str]() if self.box else {"D2", "T1"}
-        return frozenset(enumerated | ({"L2c"} if self.outside else set()))
+    def number_claims(self) -> frozenset[str]:
+        """The claims by which the scores of an enumeration are those of one axis."""
+        return frozenset() if self.box else frozenset({"D2", "T1"})
+
+    @property
+    def premises(self) -> HeadPremises:
+        """The premises of ROW on a head."""
+        return HeadPremises(self.box, not self.outside, max(self.shifts) < 0.5)
+
+    @property
+    def centred(self) -> CentredPremises:
+        """The premises of SOFT on a head."""
+        return CentredPremises(not self.outside, not any(self.shifts) and self.distance == 0)
 
     def sharpness(self, format_name: str) -> float:
         """The alpha of a head on a pixel of the grid that leaks no less, as computed; 0 if there is none."""
@@ -72,15 +82,18 @@ class Head:
         if max(self.shifts) > 0.5:
             return Claimed(1.0)
         leak = leaked_mass_diagonal([self.alpha] * self.axes, self.shifts)
-        return Claimed(leak, claims_of(leak) | self.exceptions)
+        return Claimed(leak, claims_of(leak) | self.number_claims)
 
     def computed_leak(self, format_name: str, exp_ulps: float) -> Claimed:
-        """Upper bound on the mass off the target, as computed; exactly 0 where every other weight is 0."""
+        """Upper bound on the mass off the target, as computed; exactly 0 where every other weight is 0.
+
+        A share: 1, which names no theorem, where nothing is said of it.
+        """
         sharpness = self.sharpness(format_name)
-        if not sharpness > 0:
+        leak = computed_leak(sharpness, self.axes, format_name, exp_ulps) if sharpness > 0 else math.inf
+        if not leak < 1:
             return Claimed(1.0)
-        leak = computed_leak(sharpness, self.axes, format_name, exp_ulps)
-        return Claimed(leak, claims_of(leak) | self.exceptions)
+        return Claimed(leak, claims_under([self.centred], *sorted(claims_of(leak), reverse=True)) | self.number_claims)
 
 
 def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float, format_name: str) -> float:
@@ -143,7 +156,8 @@ def soft_reading(
     if proved is None or any(head.shifts):
         return head.leak(), mixing
     leak = max(head.leak(), up(Fraction(proved.leak(head.axes), ONE)))
-    return Claimed(leak, claims_of(head.leak()) | {"ROW"}), mixing
+    claims = claims_under([head.premises, ArithmeticPremises.of(arithmetic)], "ROW")
+    return Claimed(leak, claims_of(head.leak()) | claims), mixing
 
 
 def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float) -> RoundingBound:
@@ -166,17 +180,8 @@ def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic,
     heads = heads_of_row(head, keys, arithmetic, score_error)
     if heads is None:
         return NOTHING
-    claims = head.exceptions | ({"ROW", "SOFT"} if covers(head, arithmetic) else {"ROW", "SOFT", WITHOUT_THEOREM})
+    claims = claims_under([head.premises, ArithmeticPremises.of(arithmetic)], "ROW", "SOFT")
     return RoundingBound(up(Fraction(heads.mixing(ONE), ONE)), up(Fraction(heads.mixing(0), ONE)), claims)
-
-
-def covers(head: Head, arithmetic: Arithmetic) -> bool:
-    """Whether claim ROW speaks of such heads in such arithmetic: targets among the keys of a box.
-
-    Not of means that are stored at each step, of a fused kernel's running maximum, or of subnormal numbers flushed.
-    """
-    plain = not (arithmetic.stores_means or arithmetic.fused or arithmetic.flushes)
-    return plain and head.box and not head.outside
 
 
 def any_mean_bound(keys: int, arithmetic: Arithmetic) -> RoundingBound:

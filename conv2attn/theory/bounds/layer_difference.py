@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from conv2attn.errors import UsageError
-from conv2attn.theory.bounds.claimed import Claimed, claims_of
+from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of
 from conv2attn.theory.bounds.directed import up
 from conv2attn.theory.bounds.sum_rounding import RoundingBound
 
@@ -69,8 +69,10 @@ def difference_bound(
     size = Fraction(weight_sum) * Fraction(input_range) + abs(Fraction(bias))
     rounding = Fraction(original.factor) * size + Fraction(converted.factor) * (size + read)
     difference = up(read + rounding + Fraction(original.absolute) + Fraction(converted.absolute))
-    soft = {"T1", "SOFT"} if effect else set[str]()
-    return Claimed(difference, claims_of(original, converted, leak, mixing) | {"FLOAT"} | soft)
+    claims = claims_of(original, converted, leak, mixing)
+    # The layer of soft heads as a whole (SOFT of Statements.v) presupposes that each part of it is one of a theorem.
+    soft = ({"T1"} if WITHOUT_THEOREM in claims else {"T1", "SOFT"}) if effect else set[str]()
+    return Claimed(difference, claims | {"FLOAT"} | soft)
 
 
 def _non_negative(name: str, value: float) -> None:

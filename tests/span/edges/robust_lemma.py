@@ -12,6 +12,7 @@ from torch import nn
 from conv2attn import check_span, convert
 from conv2attn.span import check, expression, fit_heads, limits_for, rows_of, shift_targets
 from conv2attn.span.conditions import count, groups_of
+from conv2attn.span.ends import sentence_of_ends
 from conv2attn.theory.bounds import WITHOUT_THEOREM
 from conv2attn.verdicts import Strength, Verdict
 
@@ -135,4 +136,19 @@ def test_tokens_that_are_no_pixels_are_beyond_the_lemma():
     heads[:, 1:, 1:] = hard((7,), LINE)
     found = fit_heads(nn.Conv1d(1, 1, 3), heads, grid=(7,), extra_tokens=1)
     assert WITHOUT_THEOREM in found.bound.claims
-    assert WITHOUT_THEOREM in check_span(heads, 3, grid=(7,), extra_tokens=1).rows[0].deciding.ends.licensed_by
+    ends = check_span(heads, 3, grid=(7,), extra_tokens=1).rows[0].deciding.ends
+    assert ends.licensed_by == ("L3: keys are pixels", WITHOUT_THEOREM)
+    assert "it is not so that keys are pixels" in sentence_of_ends(ends, 1.0)
+
+
+def test_attention_that_follows_the_input_has_no_ends():
+    """At other inputs it is other attention, with which the layer may be the shift (E12)."""
+    attention = np.random.default_rng(0).dirichlet(np.ones(9), (2, 9))
+    known, captured = (
+        check_span(attention, offsets=LINE, grid=(9,), sampled=sampled).rows[0].deciding.ends
+        for sampled in (False, True)
+    )
+    assert known.licensed_by == ("L3", "TAPS")
+    assert captured is None
+    varying = np.stack([attention, attention[:, ::-1]])
+    assert check_span(varying, offsets=LINE, grid=(9,)).rows[0].deciding.ends is None

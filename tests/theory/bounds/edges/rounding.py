@@ -296,7 +296,13 @@ def test_a_head_halfway_between_pixels_or_of_unknown_scores_leaks_everything_as_
     assert head.leak() == (1.0 if max(shifts) > 0.5 else leaked_mass_diagonal([5.0, 5.0], shifts))
     reading = soft_reading(head, (9, 9), Arithmetic("float32"), 0.0)
     assert reading == (1.0, any_mean_bound(81, Arithmetic("float32")))
-    assert Head(0.5, (0.0,)).computed_leak("float32", 2.0) == computed_leak(0.5, 1, "float32", 2.0)
+
+
+@pytest.mark.parametrize("alpha", [0.001, 0.5, 3.0, 20.0])
+def test_a_leak_is_a_share_and_names_a_theorem_where_it_says_something(alpha):
+    leak, bound = Head(alpha, (0.0,)).computed_leak("float32", 2.0), computed_leak(alpha, 1, "float32", 2.0)
+    assert leak == min(1.0, bound)
+    assert leak.claims == ({"SOFT"} if bound < 1 else frozenset())
 
 
 def test_where_rounding_may_exceed_every_token_the_bound_is_that_of_any_mean():

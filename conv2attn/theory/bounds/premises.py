@@ -1,0 +1,91 @@
+"""Theorems that a number may name: each is named where every one of its premises was checked, and nowhere else.
+
+The premises of a theorem are the fields of a class; each field is a check on a head, an engine or an arithmetic.
+
+>>> from conv2attn.theory.bounds.arithmetic import Arithmetic
+>>> sorted(claims_under([ArithmeticPremises.of(Arithmetic("float32"))], "SOFT"))
+['SOFT']
+>>> sorted(claims_under([ArithmeticPremises.of(Arithmetic("float32", fused=True))], "SOFT"))
+['SOFT: maximum known before the sum', 'steps without a theorem']
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Self, final
+
+from conv2attn.theory.bounds.arithmetic import Arithmetic
+from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+@final
+class Missing(str):
+    """A premise that does not hold, after the claim that needs it: `ROW: every target is a key`."""
+
+    __slots__ = ()
+
+
+@final
+@dataclass(frozen=True)
+class ArithmeticPremises:
+    """The premises of SOFT and ROW on an arithmetic: one softmax over all keys of a grid, its mean summed at once.
+
+    Args:
+        maximum_known_before_the_sum: no exponential is rescaled while a maximum grows, as in fused kernels.
+        nothing_left_out: each exponential is that of its score (`off_by_key` of Statements.v), down to 2^-102. Frozen
+            heads leave out keys along an axis that weigh more.
+        sums_kept_in_the_accumulator: no partial sum of a mean is stored in the format of the layer.
+        subnormal_numbers_kept: none becomes 0.
+    """
+
+    maximum_known_before_the_sum: bool
+    nothing_left_out: bool
+    sums_kept_in_the_accumulator: bool
+    subnormal_numbers_kept: bool
+
+    @classmethod
+    def of(cls, arithmetic: Arithmetic) -> Self:
+        """The premises as an arithmetic has them."""
+        return cls(not arithmetic.fused, not arithmetic.leaves_out, not arithmetic.stores_means, not arithmetic.flushes)
+
+
+@final
+@dataclass(frozen=True)
+class HeadPremises:
+    """The premises of SOFT and ROW on a head: `reads`, `sharp` and `keys` of `soft_premises` in Statements.v.
+
+    Args:
+        keys_are_those_of_a_box: scores are a sum over the axes of a grid, not a number of each key.
+        every_target_is_a_key: no query has its target beyond the grid.
+        scores_fall_on_both_sides: the centre is within half a pixel of the target.
+    """
+
+    keys_are_those_of_a_box: bool
+    every_target_is_a_key: bool
+    scores_fall_on_both_sides: bool
+
+
+@final
+@dataclass(frozen=True)
+class CentredPremises:
+    """The premises of SOFT on a head whose weights are bounded by those of a head on a pixel of the lattice.
+
+    A head beside a pixel, or with targets beyond the grid, counts as one on a pixel of a smaller sharpness; no theorem
+    says so of what is computed.
+    """
+
+    every_target_is_a_key: bool
+    centred_on_a_pixel: bool
+
+
+def claims_under(premises: Sequence["DataclassInstance"], *claims: str) -> frozenset[str]:
+    """`claims` where every premise holds; else a step without a theorem, and the premises that the first one misses.
+
+    Args:
+        premises: values of dataclasses of booleans, whose names say what must hold.
+    """
+    checks = [check for each in premises for check in asdict(each).items()]
+    lacking = {Missing(f"{claims[0]}: {name.replace('_', ' ')}") for name, holds in checks if not holds}
+    return frozenset({WITHOUT_THEOREM, *lacking}) if lacking else frozenset(claims)

@@ -1,0 +1,110 @@
+"""A number and a finding of a certificate name a claim where its premises hold, and say which premise does not."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn import certify, convert
+from conv2attn.theory.basis import Padding, Sites
+from conv2attn.theory.bounds import WITHOUT_THEOREM
+
+IMAGE = torch.rand(1, 4, 8, 9, generator=torch.Generator().manual_seed(0))
+
+
+def convolution(**options):
+    torch.manual_seed(0)
+    return nn.Conv2d(4, 4, 3, **{"padding": 1, **options}).eval()
+
+
+def row_of(first, second):
+    return certify(first, second, images=IMAGE).rows[0]
+
+
+def licences(row):
+    return {finding.part: finding.licensed_by for finding in row.findings if finding.part in ("geometry", "weights")}
+
+
+def test_two_convolutions_rest_on_no_claim_about_attention():
+    conv = convolution()
+    assert licences(row_of(conv, copy.deepcopy(conv))) == {"geometry": (), "weights": ()}
+
+
+def test_what_refutes_rests_on_no_claim_that_the_weights_agree():
+    conv = convolution()
+    attention = convert(conv)
+    with torch.no_grad():
+        conv.weight[0, 0, 0, 0] += 1
+    assert licences(row_of(conv, attention)) == {"geometry": ("L1",), "weights": ()}
+
+
+@pytest.mark.parametrize(("options", "geometry"), [({}, ("L1",)), ({"stride": 2}, ("L1", "STR"))])
+def test_a_stride_is_named_where_it_is_above_one(options, geometry):
+    conv = convolution(**options)
+    assert licences(row_of(conv, convert(conv)))["geometry"] == geometry
+
+
+def test_the_border_is_named_where_heads_read_beyond_the_grid():
+    conv = convolution(padding_mode="replicate")
+    attention = convert(conv)
+    assert licences(row_of(conv, attention))["geometry"] == ("L1",)
+    bare = without_padding(attention)
+    assert licences(row_of(conv, bare))["geometry"] == ("L1", "PAD")
+
+
+def without_padding(layer):
+    """The layer on the image itself: its heads read the pixel nearest to their target, which is replicate padding."""
+    layer = copy.deepcopy(layer)
+    layer.image_padding = Padding((0, 0), (0, 0))
+    layer.sites = Sites((1, 1), (0, 0), (0, 0))
+    return layer
+
+
+@pytest.mark.parametrize("engine", ["dense", "separable"])
+def test_frozen_heads_that_leave_keys_out_do_not_rest_on_the_program_of_rows(engine):
+    conv = convolution()
+    attention = convert(conv, alpha=3.0)
+    attention.engine = engine
+    licensed = row_of(conv, attention).licensed_by
+    if engine == "dense":
+        assert ("ROW" in licensed.bound, WITHOUT_THEOREM in licensed.bound, licensed.missing) == (True, False, ())
+    else:
+        assert ("ROW" in licensed.bound, WITHOUT_THEOREM in licensed.bound) == (False, True)
+        assert licensed.missing == ("ROW: nothing left out",)
+
+
+@pytest.mark.parametrize(("alpha", "moved"), [(0.001, 0.0), (3.0, 0.25)])
+def test_the_largest_leak_is_a_share(alpha, moved):
+    conv = convolution()
+    attention = convert(conv, alpha=alpha)
+    with torch.no_grad():
+        attention.encoding.center[:, 0] += moved
+    row = row_of(conv, attention)
+    assert 0 < row.leak <= 1
+    assert "SOFT" not in row.licensed_by.leak
+
+
+class Clamped(nn.Module):
+    """A convolution and a rectifier, written in another way."""
+
+    def __init__(self, conv):
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, image):
+        return self.conv(image).clamp(min=0)
+
+
+def test_the_chance_of_an_identified_certificate_names_its_claim():
+    first = nn.Sequential(convolution(), nn.ReLU()).eval()
+    certificate = certify(first, Clamped(first[0]).eval(), images=IMAGE)
+    assert certificate.identified is not None
+    (formula,) = (finding for finding in certificate.between if finding.part == "formula")
+    assert formula.licensed_by == ("FINGERPRINT", WITHOUT_THEOREM)
+
+
+def test_a_report_in_full_says_which_premise_does_not_hold():
+    conv = convolution()
+    text = certify(conv, convert(conv, alpha=3.0), images=IMAGE).to_text(verbose=True)
+    assert "premises that do not hold: ROW: " in text
