@@ -29,6 +29,7 @@ from conv2attn.theory.bounds.layer_difference import difference_bound, mixing_ef
 from conv2attn.theory.bounds.leak import leak_reached, leaked_mass, leaked_mass_diagonal
 from conv2attn.theory.bounds.premises import ArithmeticPremises as ArithmeticPremises
 from conv2attn.theory.bounds.premises import CentredPremises as CentredPremises
+from conv2attn.theory.bounds.premises import HeadPremises as HeadPremises
 from conv2attn.theory.bounds.premises import Missing as Missing
 from conv2attn.theory.bounds.premises import claims_under as claims_under
 from conv2attn.theory.bounds.row import OutputChannel as OutputChannel

@@ -16,8 +16,11 @@ from conv2attn.theory.bounds import (
     FORMATS,
     WITHOUT_THEOREM,
     Arithmetic,
+    ArithmeticPremises,
     Head,
+    HeadPremises,
     OutputChannel,
+    RoundingBound,
     Setting,
     SoftHeads,
     accumulator_of,
@@ -29,8 +32,6 @@ from conv2attn.theory.bounds import (
     soft_reading,
     softmax_error,
 )
-from conv2attn.theory.bounds.layer_difference import EXACT_MIXING as EXACT
-from conv2attn.theory.bounds.premises import ArithmeticPremises, HeadPremises
 from conv2attn.theory.bounds.row import ONE, geom, prod
 from proofs.domain import FLAG
 from proofs.formal import extraction
@@ -163,7 +164,8 @@ def test_a_broken_premise_takes_the_name_of_the_theorem_away_and_is_told(premise
     assert bound.claims == {f"ROW: {premise}", WITHOUT_THEOREM}
     leak, _ = soft_reading(head, (9, 9), arithmetic, 2.0**-20 if arithmetic.fused else 0.0)
     assert "ROW" not in leak.claims
-    assert WITHOUT_THEOREM in difference_bound(1.0, 0.0, 1.0, EXACT, EXACT, leak, bound).claims
+    exact = RoundingBound(0.0, 0.0)
+    assert WITHOUT_THEOREM in difference_bound(1.0, 0.0, 1.0, exact, exact, leak, bound).claims
 
 
 def test_every_premise_of_a_head_and_an_arithmetic_is_broken_once():
