@@ -61,7 +61,7 @@ def compared_at(
     if first.shape != second.shape:
         return None
     limits = rounding_allowed(layers[0], pair, image) or [torch.inf] * len(first)
-    limit = torch.tensor(limits, dtype=torch.float64).reshape(-1, *[1] * (first.ndim - 1))
+    limit = torch.tensor(limits, dtype=torch.float64, device=first.device).reshape(-1, *[1] * (first.ndim - 1))
     excess = (second - first).abs().nan_to_num(torch.inf) - limit
     excess[~first.isfinite()] = -torch.inf
     worst = tuple(int(i) for i in torch.unravel_index(excess.argmax(), excess.shape))
@@ -99,7 +99,7 @@ def candidate_inputs(
     largest = torch.unravel_index(difference.detach().abs().nan_to_num(torch.inf).argmax(), difference.shape)
     yield image, tuple(int(i) for i in largest)
     with torch.no_grad():
-        noise = torch.rand(image.shape, generator=torch.Generator().manual_seed(0)).to(image)
+        noise = torch.rand(image.shape, generator=torch.Generator("cpu").manual_seed(0), device="cpu").to(image)
         ours, theirs = both_outputs(layers, noise)
         apart = (theirs.cpu().double() - ours.cpu().double())[0].abs().nan_to_num(torch.inf).flatten(1)
     weights, biases = differences(pair)

@@ -72,14 +72,20 @@ def both_factors(weights: Weights) -> tuple[Tensor, Tensor]:
     if output is not None and value is not None:
         return output, value
     width = weights.d_head // weights.groups
-    identity = torch.eye(width, dtype=torch.float64).repeat(weights.groups, 1).expand(len(weights.stored), -1, -1)
+    identity = (
+        torch.eye(width, dtype=torch.float64, device="cpu")
+        .repeat(weights.groups, 1)
+        .expand(len(weights.stored), -1, -1)
+    )
     return identity if output is None else output, identity if value is None else value
 
 
 def differing(left: Tensor, right: Tensor) -> Tensor:
     """Which entries of a product of two matrices of floats are not 0, decided in integers."""
     (first, _), (second, _) = (integer_matrix(side.numpy()) for side in (left, right))
-    return torch.tensor([bool(entry) for entry in (first * second).entries()]).reshape(len(left), right.shape[1])
+    return torch.tensor([bool(entry) for entry in (first * second).entries()], device="cpu").reshape(
+        len(left), right.shape[1]
+    )
 
 
 def is_plain(basis: Basis) -> bool:
@@ -91,8 +97,8 @@ def summed(basis: Basis, places: Sequence[Offset]) -> Tensor:
     """The sum of taps at each start in float64, (places, d_out, d_in); rounded where a sum is formed."""
     taps = torch.bmm(*both_factors(block_diagonal(basis.weights)))
     number = {place: at for at, place in enumerate(places)}
-    index = torch.tensor([number[start] for start in basis.starts])
-    return torch.zeros(len(places), *taps.shape[1:], dtype=torch.float64).index_add_(0, index, taps)
+    index = torch.tensor([number[start] for start in basis.starts], device=taps.device)
+    return torch.zeros(len(places), *taps.shape[1:], dtype=torch.float64, device=taps.device).index_add_(0, index, taps)
 
 
 def entry(basis: Basis, place: Offset, out: int, inp: int) -> Fraction:

@@ -84,8 +84,8 @@ def function_layers(name: str, calls: AttendingCalls, like: Tensor) -> Iterator[
 def any_convolution(geometry: tuple[Any, ...], like: Tensor) -> Convolution:
     """A convolution of this geometry in whose weight every tap is another number; see `functional.geometry_of`."""
     shape, groups, stride, dilation, before, after, mode, spacing = geometry
-    taps = torch.arange(1, 1 + torch.Size(shape[2:]).numel(), dtype=torch.float64).reshape(shape[2:])
-    weight = torch.ones(shape, dtype=torch.float64).mul(taps).to(like)
+    taps = torch.arange(1, 1 + torch.Size(shape[2:]).numel(), dtype=torch.float64, device="cpu").reshape(shape[2:])
+    weight = torch.ones(shape, dtype=torch.float64, device="cpu").mul(taps).to(like)
     return Convolution(weight, None, stride, dilation, Padding(before, after, mode, spacing), groups)
 
 

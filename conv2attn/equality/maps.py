@@ -169,7 +169,7 @@ def smallest_side(basis: Basis, axis: int) -> int:
 def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
     """Whether the taps at each common start add up to the same real numbers, and the biases are equal."""
     taps, heads = original.starts, converted.starts
-    both = torch.tensor([place in taps and place in heads for place in places])
+    both = torch.tensor([place in taps and place in heads for place in places], device=wrong.device)
     amiss = wrong & both[:, None, None]
     if amiss.any():
         place, out, inp = worst_weight(original, converted, places, amiss)

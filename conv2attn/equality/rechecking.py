@@ -145,14 +145,14 @@ def objections(
 ) -> Iterator[Objection]:
     """The objections to a document that does not follow from its findings, or is of networks in another state."""
     own = first_weight(networks[0])
-    own = torch.empty(0) if own is None else own
+    own = torch.empty(0, device="cpu") if own is None else own
     tried = tuple(mode for mode in MODES if mode == "no gradients" or mode in stored.state.gradients)
     state, here = compared_state(networks, str(own.device), stored.state.sizes, tried), machine(networks[0], own)
     same = here.items() <= stored.circumstances.items()
     yield from compare_documents(body, replace(stored, state=state, assumptions=ASSUMPTIONS).to_dict())
     yield from bounds_too_small(body, networks, stored, same)
     for size in stored.state.sizes if stored.identified is not None and len(tried) > 1 else ():
-        if found := changes_with_modes(networks, torch.rand(1, *size).to(own), tried[1:]):
+        if found := changes_with_modes(networks, torch.rand(1, *size, device="cpu").to(own), tried[1:]):
             yield Objection(f"state.gradients: {found}", sure=True)
     if stored.identified is not None:
         run, identified = set(stored.state.sizes), {size[1:] for size in stored.identified.sizes}
@@ -261,10 +261,10 @@ def identified_at(
     for each in (drawn, size):
         if min(each) < 1:
             continue
-        images = torch.rand(1, *each).to(torch.empty(0) if own is None else own.detach())
+        images = torch.rand(1, *each, device="cpu").to(torch.empty(0, device="cpu") if own is None else own.detach())
         shown = set_engine(copy_network(second), "dense") if each is drawn and has_attention(second) else second
         found = one_formula((first, shown), images, names)
         if found.equal is not None:
             return found
-    images = torch.rand(1, *size).to(torch.empty(0) if own is None else own.detach())
+    images = torch.rand(1, *size, device="cpu").to(torch.empty(0, device="cpu") if own is None else own.detach())
     return one_formula(networks, images, names)

@@ -73,7 +73,7 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
         extra = extra + taps * SLACK * input_range + offs
         numbers = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
         per_weight, per_bias, constant = numbers
-        biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64)
+        biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64, device="cpu")
         if flushing or format_of(kind).cuts or any(each.flushes for own in settings for each in own):
             extra = extra + flushed(format_of_weights(original), largest, sum(terms), input_range)
         claims = claims_of(*numbers) | ({WITHOUT_THEOREM} if extra.any() else set())
@@ -105,7 +105,7 @@ def coefficients(
 
 def differences(pair: Pair) -> tuple[Tensor, Tensor]:
     """For each output channel, upper bounds on the sum of |differences of weights| and on that of the biases."""
-    zero = torch.zeros(pair.original.weights.d_out, dtype=torch.float64)
+    zero = torch.zeros(pair.original.weights.d_out, dtype=torch.float64, device="cpu")
     biases = (side.weights.bias for side in (pair.original, pair.converted))
     first, second = (zero if bias is None else bias.cpu().double() for bias in biases)
     return tap_differences(pair), (first - second).abs() * SLACK
@@ -115,7 +115,7 @@ def tap_differences(pair: Pair) -> Tensor:
     """For each output channel an upper bound on the sum of |differences of weights|: 0 where they plainly are equal."""
     original, converted = pair.original, pair.converted
     if pair.same_taps:
-        return torch.zeros(original.weights.d_out, dtype=torch.float64)
+        return torch.zeros(original.weights.d_out, dtype=torch.float64, device="cpu")
     plain = is_plain(original) and is_plain(converted)
     places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
     ours, theirs = (summed(side, places) for side in (original, converted))
@@ -141,7 +141,7 @@ def overflow(pair: Pair, side: int, input_range: float) -> str:
         return "its inputs are not finite"
     basis = (pair.original, pair.converted)[side]
     kind = format_of_weights(basis)
-    biases = torch.tensor(largest_biases(basis, basis), dtype=torch.float64)
+    biases = torch.tensor(largest_biases(basis, basis), dtype=torch.float64, device="cpu")
     largest = (pair.magnitudes[side] * input_range + biases).max().item()
     limit = format_of(kind).largest
     if largest * ROUNDED <= limit:

@@ -17,7 +17,14 @@ from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.layers.attention.features import few_features
 from conv2attn.layers.attention.probes import backend_flags
-from conv2attn.layers.attention.recipe import OperatorFacts, Question, Recipe, read_operators, score_dtype
+from conv2attn.layers.attention.recipe import (
+    OperatorFacts,
+    Question,
+    Recipe,
+    keep_recent,
+    read_operators,
+    score_dtype,
+)
 from conv2attn.layers.attention.storage import output_format, stored
 from conv2attn.layers.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
 from conv2attn.theory.basis import (
@@ -317,7 +324,8 @@ class MultiHeadSelfAttention(nn.Module):
         )
         recipe = recipes.get(key)
         if recipe is None or not recipe.serves(basis):
-            recipe = recipes[key] = recipe_for(self.engine, question or self.question(basis, image), image)
+            recipe = recipe_for(self.engine, question or self.question(basis, image), image)
+        keep_recent(recipes, key, recipe)
         if unread:
             facts.assert_current(basis.operators)
         return recipe

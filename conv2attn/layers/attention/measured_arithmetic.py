@@ -84,7 +84,7 @@ def exponential_ulps(kernel: str, dtype: torch.dtype, device: str) -> float:
     if device == "meta":
         return documented
     with torch.inference_mode(False), torch.no_grad():
-        steps = torch.arange(63 * 64, dtype=torch.float64)
+        steps = torch.arange(63 * 64, dtype=torch.float64, device="cpu")
         spread = torch.cat([-104 * steps / len(steps), -torch.ldexp(torch.ones_like(steps), -steps % 40) * 1.7])
         sampled = ulps_of(kernel, spread.unflatten(0, (-1, 63)).to(device, dtype))
     return documented if sampled <= documented else 2 * sampled
@@ -106,7 +106,7 @@ def ulps_of(kernel: str, arguments: Tensor) -> float:
 
 def thread_flushes() -> bool:
     """Whether this thread makes 0 of subnormal results, as `torch.set_flush_denormal` has it."""
-    smallest = torch.full((1,), torch.finfo(torch.float32).smallest_normal, dtype=torch.float32)
+    smallest = torch.full((1,), torch.finfo(torch.float32).smallest_normal, dtype=torch.float32, device="cpu")
     return not bool((smallest / 2).view(torch.int32).item())
 
 
@@ -141,12 +141,12 @@ def stores_means(dtype: torch.dtype, device: str) -> bool:
     Along either axis a soft head reads products of 1 and of 24 quarters; only the first counts where they are stored.
     """
     eps = torch.finfo(dtype).eps
-    reads = torch.arange(-12, 13, dtype=torch.float64)
+    reads = torch.arange(-12, 13, dtype=torch.float64, device="cpu")
     amounts = torch.where(reads == -12, 1.0, eps / 4) * (reads.square() / 20).exp()
     for axis in (0, 1):
         sides = [1, 1]
         sides[axis] = 2048
-        both = torch.zeros(2, 1, 2048, dtype=torch.float64)
+        both = torch.zeros(2, 1, 2048, dtype=torch.float64, device="cpu")
         both[..., 1024 - 12 : 1024 + 13] = amounts
         both[1, :, 1024 - 11 :] = 0
         total, first = read(both.unflatten(2, sides), [[0.0, 0.0]], 0.05, dtype, device)[:, 0].flatten(1)[:, 1024]
@@ -161,7 +161,7 @@ def stores_products(dtype: torch.dtype, device: str) -> bool:
     eps = torch.finfo(dtype).eps
     centers = [[0.0, float(column)] for column in range(-12, 13)]
     for channels in (1, 64):
-        image = torch.zeros(1, channels, 1, 25, dtype=torch.float64)
+        image = torch.zeros(1, channels, 1, 25, dtype=torch.float64, device="cpu")
         image[:, 0] = eps / 4
         image[:, 0, :, 0] = 1
         if read(image, centers, 128.0, dtype, device)[0, 0, 0, 12] <= 1 + 2 * eps:

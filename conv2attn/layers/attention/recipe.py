@@ -24,6 +24,7 @@ from conv2attn.torch_internals import assert_async
 POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting; freeze them"
 DEPENDS_ON_CONTENT = "its attention depends on the content"
 MOVED = "centres or sharpness moved: decide the engine again"
+MOST_RECIPES = 32  # chosen: the sizes of a data loader that crops at will have no end, those that come back are few
 DROPS_WEIGHTS = "it drops weights of its attention in training, each for itself"
 Evaluation = Callable[[Basis, Tensor], Tensor]
 
@@ -99,6 +100,15 @@ class OperatorFacts:
         """These facts for a copy of the layer on a device whose values cannot be read."""
         snapshot = tuple(static(value.to(device)) for value in self.snapshot)
         return replace(self, snapshot=snapshot, joined=self.joined.to(device), recipes={}, trained_recipes={})
+
+
+def keep_recent(recipes: dict[Any, Recipe], key: Any, recipe: Recipe) -> None:
+    """Keeps `recipe` as the one used last, and forgets those used longest ago: softened heads hold profiles."""
+    # Threads of torch.nn.DataParallel share these recipes, so nothing here may mind that another one changed them.
+    recipes.pop(key, None)
+    recipes[key] = recipe
+    for oldest in list(recipes)[:-MOST_RECIPES]:
+        recipes.pop(oldest, None)
 
 
 def as_one_tensor(values: Sequence[Tensor]) -> Tensor:

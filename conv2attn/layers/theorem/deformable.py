@@ -60,7 +60,7 @@ def deformable_as_attention(
     if is_function_of_channels(mover):
         return moving_heads(mover, sampled, alpha, trainable)
     axes, moved = len(sampled.kernel_size), mover.d_out
-    picking = torch.eye(moved).to(mover.weight).reshape(moved, moved, *[1] * axes)
+    picking = torch.eye(moved, device="cpu").to(mover.weight).reshape(moved, moved, *[1] * axes)
     unread = mover.weight.new_zeros(moved, sampled.d_in, *[1] * axes)
     nothing = sampled.weight.new_zeros(sampled.d_out, moved, *sampled.kernel_size)
     ones, zeros = (1,) * axes, (0,) * axes

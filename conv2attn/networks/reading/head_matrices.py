@@ -34,9 +34,9 @@ def factors_of(matrices: Tensor) -> tuple[Tensor, Tensor] | None:
     The products of a matrix with `rank` random vectors span its columns, if its rank is no larger, which is checked.
     """
     heads, d_out, d_in = matrices.shape
-    generator, rank = torch.Generator().manual_seed(0), -(-d_in // heads)
+    generator, rank = torch.Generator("cpu").manual_seed(0), -(-d_in // heads)
     while rank * (d_out + d_in) < d_out * d_in:
-        drawn = torch.randn(d_in, rank, generator=generator, dtype=matrices.dtype)
+        drawn = torch.randn(d_in, rank, generator=generator, dtype=matrices.dtype, device="cpu").to(matrices.device)
         left = torch.linalg.qr(matrices @ drawn).Q
         right = left.mT @ matrices
         if all(is_product(*head) for head in zip(matrices, left, right, strict=True)):

@@ -111,8 +111,8 @@ class Weights:
         For one group.
         """
         value, output, count = self.value, self.output, len(self.stored)
-        value = torch.eye(self.d_in).to(self.stored).expand(count, -1, -1) if value is None else value
-        output = torch.eye(self.d_out).to(self.stored).expand(count, -1, -1) if output is None else output
+        value = torch.eye(self.d_in, device="cpu").to(self.stored).expand(count, -1, -1) if value is None else value
+        output = torch.eye(self.d_out, device="cpu").to(self.stored).expand(count, -1, -1) if output is None else output
         return value, output
 
     @property

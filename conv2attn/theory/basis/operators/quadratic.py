@@ -97,7 +97,7 @@ class QuadraticSoftmax(Centered):
 
     def precision(self) -> Tensor:
         """`2 alpha` times the identity."""
-        return 2 * self.alpha.double()[:, None, None] * torch.eye(self.dimensions).to(self.alpha.device).double()
+        return 2 * self.alpha.double()[:, None, None] * torch.eye(self.dimensions, device=self.alpha.device).double()
 
     def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
         """The part of `axis` in the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
@@ -166,4 +166,5 @@ def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:
 
 def as_centers(centers: Tensor | Sequence[Sequence[float]]) -> Tensor:
     """Centres as a tensor; numbers are float32."""
-    return torch.as_tensor(centers, dtype=None if isinstance(centers, Tensor) else torch.float32)
+    # Under torch.set_default_device, torch.as_tensor moves a tensor that has a device of its own.
+    return centers if isinstance(centers, Tensor) else torch.tensor(centers, dtype=torch.float32)

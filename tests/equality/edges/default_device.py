@@ -1,0 +1,63 @@
+"""What public calls return does not depend on torch.set_default_device or torch.set_default_dtype."""
+
+import pytest
+import torch
+from imitated_device import DEVICE, imitated
+from torch import nn
+
+import conv2attn
+
+CALLS = {
+    "certify": lambda first, second, image: conv2attn.certify(first, second, input_size=(3, 7, 8)),
+    "check_span": lambda first, second, image: conv2attn.check_span(second[0], grid=(5, 6)),
+    "heads": lambda first, second, image: conv2attn.heads(second, image),
+}
+
+
+def default(device="cpu", dtype=torch.float32):
+    torch.set_default_device(None if device == "cpu" else device)
+    torch.set_default_dtype(dtype)
+
+
+@pytest.fixture(autouse=True)
+def there():
+    with imitated():
+        yield
+        default()
+
+
+def networks(place="cpu", alpha="auto"):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 3, stride=2)).to(place)
+    return network, conv2attn.convert(network, alpha=alpha)
+
+
+@pytest.mark.parametrize("alpha", ["auto", 1.0])
+@pytest.mark.parametrize("place", ["cpu", DEVICE], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_the_default_device_changes_no_verdict(name, place, alpha):
+    first, second = networks(place, alpha)
+    image = torch.rand(1, 3, 6, 7, generator=torch.Generator().manual_seed(0)).to(place)
+    expected = CALLS[name](first, second, image)
+    default(DEVICE)
+    report = CALLS[name](first, second, image)
+    assert report.verdict is expected.verdict
+    assert report.exit_code == expected.exit_code
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_default_dtype_changes_no_verdict(name):
+    first, second = networks()
+    image = torch.rand(1, 3, 6, 7, generator=torch.Generator().manual_seed(0))
+    expected = CALLS[name](first, second, image)
+    default(dtype=torch.float64)
+    assert CALLS[name](first, second, image).verdict is expected.verdict
+
+
+def test_a_default_device_of_meta_converts_a_network_that_has_numbers():
+    network, _ = networks()
+    image = torch.rand(1, 3, 6, 7)
+    default("meta")
+    converted = conv2attn.convert(network)
+    default()
+    assert torch.equal(converted(image), network(image))

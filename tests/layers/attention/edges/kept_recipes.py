@@ -1,0 +1,24 @@
+"""Recipes of a layer: those of the sizes that it met last, and no more."""
+
+import torch
+from torch import nn
+
+from conv2attn import convert
+from conv2attn.layers.attention.recipe import MOST_RECIPES
+
+
+def recipes_of(layer):
+    (facts,) = layer._facts.values()
+    return list((facts.recipes | facts.trained_recipes).values())
+
+
+def test_a_layer_keeps_the_recipes_of_the_sizes_that_it_met_last():
+    layer = convert(nn.Conv2d(1, 1, 3, padding=1), alpha=5.0).requires_grad_(False)
+    layer(torch.zeros(1, 1, 9, 5))
+    (first,) = recipes_of(layer)
+    for side in range(10, 10 + MOST_RECIPES):
+        layer(torch.zeros(1, 1, side, 5))
+        layer(torch.zeros(1, 1, 9, 5))
+    recipes = recipes_of(layer)
+    assert len(recipes) == MOST_RECIPES
+    assert recipes[-1] is first
