@@ -192,7 +192,15 @@ def test_the_errata_cite_the_claims_that_are_their_evidence_and_no_others():
     assert set(cited) == {f"E{n}" for n in range(1, 30)}
     for row, claims in cited.items():
         assert claims == {claim.name for claim in CLAIMS if row in claim.errata}, row
-    assert {row for row, claims in cited.items() if not claims} == {"E9", "E19", "E20", "E21", "E22", "E23"}
+    assert {row for row, claims in cited.items() if not claims} == {
+        "E9",
+        "E19",
+        "E20",
+        "E21",
+        "E22",
+        "E23",
+        *(f"E{n}" for n in range(25, 30)),
+    }
 
 
 def test_docstrings_cite_claims_that_exist():
