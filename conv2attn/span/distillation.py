@@ -102,7 +102,8 @@ def distil(
         UnsupportedError: the copy does not compute what the network computes under the maps of its convolutions
             (C2A122).
     Examples:
-        >>> import conv2attn, torch
+        >>> import torch
+        >>> from conv2attn.span import distil
         >>> class Attention(torch.nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
@@ -118,7 +119,7 @@ def distil(
         ...
         ...     def forward(self, image):
         ...         return self.attention(self.patches(image).flatten(2).mT).mean(1)
-        >>> distillation = conv2attn.distil(Network(), torch.randn(6, 1, 6, 8), max_loss=10.0, kernel_size=3)
+        >>> distillation = distil(Network(), torch.randn(6, 1, 6, 8), max_loss=10.0, kernel_size=3)
         >>> [len(layer.convolved) for layer in distillation.layers]
         [2]
 

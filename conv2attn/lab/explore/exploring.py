@@ -83,8 +83,9 @@ def explore(
         UsageError: the network does not take the image (C2A009, C2A120), or does not tell its size (C2A120).
         UnsupportedError: no layer can be shown (C2A110).
     Examples:
-        >>> import conv2attn, torch
-        >>> page = conv2attn.explore(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.rand(1, 3, 9, 11))
+        >>> import torch
+        >>> from conv2attn.lab.explore import explore
+        >>> page = explore(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.rand(1, 3, 9, 11))
         >>> page.html.startswith("<!doctype html>"), page.left_out
         (True, ())
     """
