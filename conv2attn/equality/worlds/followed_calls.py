@@ -13,6 +13,7 @@ from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.records import Record
 from conv2attn.equality.worlds.shadows import MASKED, Shadow, cast, is_number
 from conv2attn.equality.worlds.watch import Watch
+from conv2attn.generators import generators_kept
 from conv2attn.torch_internals import key_string, tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 
 MARKS = {"_shadow", "_made", "_ids"}
@@ -42,10 +43,8 @@ def followed_call(
     for t in tree_leaves((args, kwargs)) if records is not None else ():
         if isinstance(shadow := getattr(t, "_shadow", None), Shadow):
             watch.keep(t, shadow)
-    with as_before(network, path, oracles.quick), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        with watch:
-            out = network(*args, **kwargs)
+    with as_before(network, path, oracles.quick), generators_kept(seed=seed), watch:
+        out = network(*args, **kwargs)
     values = [v for v in tree_leaves(out) if isinstance(v, (int, float, complex, str))]
     return FollowedCall(watch, output_tensors(out), values)
 

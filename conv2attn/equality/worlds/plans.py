@@ -7,6 +7,7 @@ from torch import Tensor
 
 from conv2attn.equality.worlds.followed_calls import as_before, is_mask
 from conv2attn.equality.worlds.shadows import Unfollowed, is_number
+from conv2attn.generators import generators_kept
 from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 
 PLANS = 5  # calls, one on the caller's inputs; two are negatives of others, and the last two large
@@ -88,8 +89,7 @@ def call_plan(network: Any, args: Any, kwargs: Any, other: int, seed: int, outsi
         return t
 
     args, kwargs = tree_map(marked, (args, kwargs))
-    with as_before(network, []), torch.random.fork_rng(devices=[]), Planning(outside) as planning:
-        torch.manual_seed(seed)
+    with as_before(network, []), generators_kept(seed=seed), Planning(outside) as planning:
         try:
             network(*args, **kwargs)
         except Exception as error:
