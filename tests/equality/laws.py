@@ -59,7 +59,7 @@ ELSEWHERE = {
 def of_one_size(device):
     """How a claim begins that both are one formula."""
     place = "" if device.type == "cpu" else ", run on the CPU"
-    return f"for all finite inputs of 1x4x14x11, without gradients, in evaluation mode{place}, but for"
+    return f"for all finite inputs of 2x4x14x11, without gradients, in evaluation mode{place}, but for"
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
