@@ -93,7 +93,6 @@ without_modes = internal("torch.utils._python_dispatch", "_disable_current_modes
 storage_users = internal("torch._C", "_storage_Use_Count", "sections of networks")
 has_kernel = internal("torch._C", "_dispatch_has_kernel_for_dispatch_key", "fingerprints")
 registered_operators = internal("torch.library", "_impls", "fingerprints where operators of torch were replaced", set())
-decomposition_table = internal("torch._decomp", "decomposition_table", "error bounds of composed operators", {})
 
 TRACED = "torch._subclasses."
 """Where the classes of tensors are with which torch traces; elsewhere they would count as a user's own."""
@@ -115,9 +114,9 @@ ATTRIBUTES = {
     "_conj": "sections of networks of complex numbers",
     "_version": "converting deformable convolutions, whose inputs nothing may write to",
     "_is_view": "results of layers that are written to in place",
-    "_make_wrapper_subclass": "fingerprints and bounds on rounding",
+    "_make_wrapper_subclass": "fingerprints",
     "_cdata": "which tensors share memory",
     **dict.fromkeys(("_typed_storage", "_make_subclass", "_to_sparse", "_view_func"), "refusals of fingerprints"),
-    **dict.fromkeys(("_schema", "_overloadname", "_can_decompose"), "fingerprints and bounds on rounding"),
+    **dict.fromkeys(("_schema", "_overloadname", "_can_decompose"), "fingerprints and stochastic arithmetic"),
 }
 """Private attributes of torch's modules, tensors and operators, each with what is lost without it."""

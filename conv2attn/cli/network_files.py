@@ -63,7 +63,7 @@ def convert_file(
     if rows and all(row.outcome == SKIPPED for row in rows):
         raise UsageError("C2A008", f"every convolution of {model} is skipped", "Leave one in.")
     certificate = certify_with((original, network), [("original", model)], reading, running)
-    refuted = certificate.verdict is Verdict.REFUTED
+    refuted = certificate.verdict is Verdict.REFUTED or bool(certificate.rows_refuted)
     if not refuted or keep_refuted:
         about = program_options(destination, engine, certificate, running)
         save(network.cpu(), destination, force=force, refuted=refuted, **about)

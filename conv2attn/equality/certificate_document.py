@@ -5,7 +5,7 @@ from collections import Counter
 from conv2attn.equality.outputs import in_axes
 from conv2attn.equality.results import MOVED, Certificate, Gap, Outputs, Row, with_names
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, document, gathered, show
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 LAYER_COLUMNS = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 OUTPUT_COLUMNS = ("output", "at", "difference", "first", "second")
@@ -53,10 +53,13 @@ def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     skipped = len(certificate.rows) - len(certificate.counted)
-    strength = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
+    sampled = certificate.verdict is Verdict.REFUTED and certificate.strength is Strength.SAMPLED
+    strength = f" ({certificate.strength.value})" if sampled or certificate.verdict is Verdict.HOLDS else ""
     read = certificate.circumstances.get("read as")
     layers = f"layers: {tally}{f', {skipped} skipped' if skipped else ''}" if certificate.rows else "no layers compared"
-    verdict = f"{certificate.verdict.value}{strength}; {layers}"
+    wrong, more = certificate.rows_refuted, len(certificate.rows_refuted) - 1
+    row = [f"row {wrong[0].name}{f' and {more} more' * (more > 0)} refuted"] if wrong else []
+    verdict = "; ".join([f"{certificate.verdict.value}{strength}", *row, layers])
     modes = [each.sentence for each in certificate.between if each.part == "modes" and each.sentence]
     return (verdict, *modes, *([f"networks {read}"] if read else []))
 
@@ -77,7 +80,8 @@ def repeating(certificate: Certificate) -> tuple[str, ...]:
     """The commands that show a refutation again."""
     circumstances = certificate.circumstances
     command = circumstances.get("repeat", circumstances.get("command"))
-    return (f"to repeat it: {command}",) if command and certificate.verdict is Verdict.REFUTED else ()
+    wrong = certificate.verdict is Verdict.REFUTED or certificate.rows_refuted
+    return (f"to repeat it: {command}",) if command and wrong else ()
 
 
 def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:

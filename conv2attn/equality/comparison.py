@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from conv2attn.equality.calls import call
 from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings
-from conv2attn.equality.exchanged import has_attention
+from conv2attn.equality.exchanged import has_attention, with_layers_of_the_first
 from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.layer_pairs import Pairs, conversions
 from conv2attn.equality.lint import question_about_layers
-from conv2attn.equality.numbers import SEEN, InFloat64, Numbers, first_of, judge_numbers
 from conv2attn.equality.one_formula import one_formula
 from conv2attn.equality.outputs import (
     Matching,
@@ -26,6 +25,7 @@ from conv2attn.equality.outputs import (
     judge_outputs,
     match_outputs,
 )
+from conv2attn.equality.plain_calls import REFUTES, Difference, differing_calls
 from conv2attn.equality.results import (
     ROOT,
     WHOLE_NETWORK,
@@ -44,7 +44,7 @@ from conv2attn.equality.results import (
 from conv2attn.equality.runs import Runs, run_both
 from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED
-from conv2attn.networks.copies import copy_network
+from conv2attn.networks.copies import copy_network, move_network
 from conv2attn.networks.specimens import Specimen
 from conv2attn.theory.bounds import WITHOUT_THEOREM
 from conv2attn.verdicts import Strength, Verdict
@@ -123,20 +123,29 @@ class Comparison:
             self.shown = self.image_of(found[0])
         if self.runs.itself:
             return [self.structure, *found]
-        if self.structure.verdict is Verdict.HOLDS and not self.left_undecided:
-            self.shown = self.shown or self.image_of_layers
-            return [self.structure, *found]
         if found[0].verdict is not Verdict.HOLDS:
             return [*self.modes(), self.structure, *found]
-        if (foreign := self.foreign) is not None:
+        same = self.structure.verdict is Verdict.HOLDS
+        if not same and (foreign := self.foreign) is not None:
             return [*self.modes(), foreign, *found]
-        numbers = self.modes() or [self.numbers]
-        if self.numbers.verdict is not Verdict.REFUTED and not self.refuted_layers and not hooks_on_all_modules():
+        if self.apart.refutes:  # no other finding may hold against it
+            self.shown = self.image_apart
+            return [*self.modes(), self.numbers, self.structure, *found]
+        numbers = [self.numbers] if self.apart.trouble else []
+        if same and not self.left_undecided:
+            return [self.structure, *numbers, *found]
+        if not hooks_on_all_modules():
             formula = self.formula()
             if formula.verdict is Verdict.HOLDS:
-                return [formula, *found]
-            numbers.append(formula)
-        return [*numbers, self.structure, *found]
+                return [formula, *numbers, *found]
+            return [*self.modes(), self.numbers, formula, self.structure, *found]
+        return [*self.modes(), self.numbers, self.structure, *found]
+
+    @cached_property
+    def apart(self) -> Difference:
+        """How far apart the outputs of both plain calls are, in units of rounding."""
+        first, second = (Picked(network, self.matching, side) for side, network in enumerate(self.networks))
+        return differing_calls((first, second), self.inputs, (self.runs.first, self.runs.second.output))
 
     @property
     def left_undecided(self) -> bool:
@@ -161,11 +170,6 @@ class Comparison:
         apart = f"on {self.described} they differ by at most {self.outputs.max_difference:.2g}"
         why = f"the operators of one are {' and '.join(sorted(others))}'s, so it is compared by running it"
         return undecided("numbers", "C2A410", f"{apart}; {why}")
-
-    @property
-    def refuted_layers(self) -> bool:
-        """Whether a converted layer differs from its original, so that the networks are not one formula."""
-        return any(row.verdict is Verdict.REFUTED for row in self.compared.values()) and not self.unseen
 
     def formula(self) -> Finding:
         """Whether both are one formula, for all inputs of this size.
@@ -192,7 +196,7 @@ class Comparison:
         if not numbers:
             found = dataclasses.replace(found, mode=f"{found.mode}{DESCRIBED}")
         again = numbers and not found.equal and self.same and self.difference
-        if again and not InFloat64(self.networks, self.same, one, itself=True).numbers().apart:
+        if again and self.exchangeable(one):
             inner = "network." if networks[0] is not self.networks[0] else ""
             found = one_formula(networks, one, {inner + name for name in self.same}, self.progress)
         if found.equal and found.log2_chance is not None:
@@ -229,6 +233,17 @@ class Comparison:
             two = torch.cat([two, two.flip(-1) / 2])
         runs = (call(copy_network(network), two) for network in networks)
         return self.images[:1] if any(each.failure for each in runs) else two
+
+    def exchangeable(self, image: Tensor) -> bool:
+        """Whether the second network returns the same numbers in float64 with the layers of the first."""
+        cpu = torch.device("cpu")
+        swapped = with_layers_of_the_first(self.networks, self.same)[1]
+        second, swapped = (move_network(each, cpu, double=True) for each in (copy_network(self.networks[1]), swapped))
+        results = [call(copy_network(each), image.cpu().double()) for each in (second, swapped)]
+        if any(each.failure for each in results):
+            return False
+        apart = differing_calls((second, swapped), image.cpu().double(), (results[0].output, results[1].output))
+        return not apart.refutes and not apart.trouble
 
     def modes(self) -> list[Finding]:
         """A finding if only one of the networks is in training mode."""
@@ -278,59 +293,32 @@ class Comparison:
     def rows(self) -> dict[str, Row]:
         """All rows, by name: of layers, then of what was not compared."""
         rows = dict(self.compared)
-        if self.unseen:
-            rows = {name: unseen_row(row, self.unseen) for name, row in rows.items()}
         for name, (signature, error) in self.refused.items():
             rows[name] = Row(name, signature, (unsupported(error.code, error.found),))
         return rows | {row.name: row for row in rows_of_the_rest(self.networks[1], [*rows])}
 
-    @cached_property
-    def refuting(self) -> Numbers | None:
-        """The outputs in float64 where some layers differ; None where none do."""
-        wrong = any(row.verdict is Verdict.REFUTED for row in self.compared.values())
-        if not wrong or self.bare or self.runs.second.failure:
-            return None
-        return InFloat64(self.networks, self.same, first_of(self.inputs, 2)).numbers()
-
-    @cached_property
-    def unseen(self) -> str:
-        """Why layers that differ do not refute; empty if they do.
-
-        Layers of two networks of which none was converted may differ and the networks be equal: channels in another
-        order, factors moved from one layer to the next. Then only numbers refute.
-        """
-        if self.runs.itself and not self.bare:
-            return "but it is not known that the networks do what their copies do, so this refutes nothing"
-        numbers = self.refuting
-        if numbers is None:
-            return ""
-        if not numbers.apart:
-            return "but the outputs of the networks are the same in float64, so this refutes nothing"
-        if any(map(has_attention, self.networks)) or self.numbers.verdict is Verdict.REFUTED:
-            return ""
-        return f"but neither network was converted from the other: {self.numbers.sentence}"
-
-    @cached_property
+    @property
     def numbers(self) -> Finding:
-        """The finding on the numbers of both networks."""
-        outputs = self.runs.first, self.runs.second.output
-        finding, shown = judge_numbers(self.networks, self.same, self.inputs, self.described, outputs)
-        if self.runs.seen and shown is None:  # code that sees its layers: they are not exchanged
-            finding, shown = judge_numbers(self.networks, (), self.inputs, self.described, outputs)
-        self.shown = shown or self.shown
-        return finding
+        """The finding on the outputs of both plain calls."""
+        apart = self.apart
+        if apart.trouble:  # a remark: nothing is known, and nothing is forbidden
+            return holds("numbers", Strength.SAMPLED, "C2A410", f"what rounding explains is not known: {apart.trouble}")
+        if not apart.ratio:
+            return undecided("numbers", "C2A410", f"they return the same numbers on {self.described}")
+        much = f"on {self.described} they differ by {apart.size:.2g} in {apart.output}"
+        explained = f"rounding explains {apart.rounding:.2g} there"
+        if not apart.refutes:
+            return undecided("numbers", "C2A410", f"{much}, and {explained}: this shows nothing")
+        sentence = f"{much}, {apart.ratio:.2g} times as much as rounding: {explained}"
+        return Finding("numbers", Verdict.REFUTED, Strength.SAMPLED, "C2A410", sentence)
 
     @property
-    def image_of_layers(self) -> Counterexample | None:
-        """The image on which layers that differ change the outputs."""
-        numbers = self.refuting
-        if numbers is None or numbers.gap is None or self.unseen:
-            return None
-        allowed, place = SEEN * numbers.largest, numbers.gap.place
-        index = place[0] if len(place) > 1 and place[0] < len(self.images) else 0
-        return Counterexample(WHOLE_NETWORK, self.images[index], allowed=allowed, part="outputs", index=index).at(
-            numbers.gap
-        )
+    def image_apart(self) -> Counterexample:
+        """The image on which both plain calls differ most."""
+        apart = self.apart
+        index = apart.place[0] if len(apart.place) > 1 and apart.place[0] < len(self.images) else 0
+        numbers = apart.place, apart.first, apart.second, REFUTES * apart.rounding, None, apart.count
+        return Counterexample(WHOLE_NETWORK, self.images[index], *numbers, "outputs", apart.output, index=index)
 
     @cached_property
     def constructed(self) -> list[Counterexample]:
@@ -392,17 +380,6 @@ def training_mode(network: nn.Module) -> Literal["evaluation", "training", "mixe
     """The mode that the modules of a network are in."""
     modes = {module.training for module in modules_outside_layers(network).values()}
     return "mixed" if len(modes) > 1 else "training" if True in modes else "evaluation"
-
-
-def unseen_row(row: Row, why: str) -> Row:
-    """The row of layers that differ, made undecided."""
-    findings = (
-        replace(each, verdict=Verdict.UNDECIDED, sentence=f"{each.sentence}; {why}")
-        if each.verdict is Verdict.REFUTED
-        else each
-        for each in row.findings
-    )
-    return replace(row, findings=tuple(findings))
 
 
 def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:

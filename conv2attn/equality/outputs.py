@@ -281,17 +281,6 @@ def widest_in(where: str, ours: Tensor, theirs: Tensor, limit: float) -> Gap | N
     return Gap(where, place[:-1], original, converted, int((gaps > limit).any(-1).sum()))
 
 
-def most_different(first: Any, second: Any, count: int) -> list[int]:
-    """The numbers of `count` images, those first whose outputs differ most, as far as these come one an image."""
-    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
-    most = torch.zeros(count)
-    for where in ours.keys() & theirs.keys():
-        alike = not other_kind(ours[where], theirs[where])
-        if alike and ours[where].numel() and ours[where].shape[:1] == (count,):
-            most = most.maximum(gap(ours[where], theirs[where]).flatten(1).amax(1))
-    return sorted(range(count), key=lambda number: -most[number].item())
-
-
 def gap(first: Tensor, second: Tensor) -> Tensor:
     """|second - first| of two tensors of one kind: infinite where only the second is not finite, -1 where the first is
     not; for the real and the imaginary part apart, along one more axis."""

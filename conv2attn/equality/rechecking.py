@@ -25,9 +25,9 @@ from conv2attn.equality.circumstances import machine
 from conv2attn.equality.comparison import ASSUMPTIONS, compared_state
 from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint import Identification
-from conv2attn.equality.numbers import judge_numbers
 from conv2attn.equality.one_formula import one_formula
 from conv2attn.equality.outputs import judge_outputs
+from conv2attn.equality.plain_calls import differing_calls
 from conv2attn.equality.results import ROOT, SAME_FORMULA, Certificate, in_words
 from conv2attn.equality.runs import changes_with_modes
 from conv2attn.equality.stored_bounds import Objection, too_small
@@ -176,8 +176,10 @@ def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
     kinds = judge_outputs(ours.output, theirs.output, "")
     if kinds.verdict is Verdict.REFUTED:
         return f"on the kept input {kinds.sentence}"
-    finding, shown = judge_numbers(networks, (), images, "the kept input", (ours.output, theirs.output))
-    return finding.sentence if shown is not None else ""
+    apart = differing_calls(networks, images, (ours.output, theirs.output))
+    if not apart.refutes:
+        return ""
+    return f"on the kept input they differ by {apart.size:.2g}, and rounding explains {apart.rounding:.2g} there"
 
 
 def decoded(body: Mapping[str, Any]) -> Certificate | str:

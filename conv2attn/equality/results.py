@@ -35,8 +35,9 @@ class Finding(Part, frozen=True):
     """The verdict on one part and its strength; for all but `holds`, the rule and a sentence.
 
     `structure`: between the layers both are the same code. `formula`: both are one formula over a finite ring.
-    `numbers`: both on the same inputs in float64. `support`: there was nothing to ask. `modes`: both are in training or
-    both in evaluation mode. `licensed_by` are the claims of proofs/ whose premises were checked where it was made.
+    `numbers`: two plain calls, beside what rounding explains. `support`: there was nothing to ask. `modes`: both are in
+    training or both in evaluation mode. `licensed_by` are the claims of proofs/ whose premises were checked where it
+    was made.
     """
 
     part: PartName
@@ -285,7 +286,7 @@ class Identified(Part, frozen=True):
 
 @final
 class Certificate(Result, frozen=True, eq=False):
-    """Whether the second network computes the first: the worst row decides, the weakest strength counts.
+    """Whether the second network computes the first: two plain calls refute, the weakest strength counts.
 
     `between` are the findings on what stands between the layers and on the outputs. `claim` says what is certified, and
     is empty unless that holds. `counterexamples` are inputs that show what is refuted.
@@ -305,13 +306,25 @@ class Certificate(Result, frozen=True, eq=False):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the rows that count and of what was found between them."""
-        verdicts = [row.verdict for row in self.counted] + [finding.verdict for finding in self.between]
+        """That of the network: the worst of its findings and rows, but a refuted row leaves it undecided.
+
+        Layers may differ and the networks compute the same; only a network that is one layer is its row.
+        """
+        verdicts = [Verdict.UNDECIDED if row in self.rows_refuted else row.verdict for row in self.counted]
+        verdicts += [finding.verdict for finding in self.between]
         return worst_verdict([*verdicts, *([Verdict.UNDECIDED] if self.rows and not self.counted else [])])
 
     @property
+    def rows_refuted(self) -> tuple[Row, ...]:
+        """The layers of the network that are refuted."""
+        return tuple(row for row in self.counted if row.verdict is Verdict.REFUTED and row.name != ROOT)
+
+    @property
     def strength(self) -> Strength:
-        """The weakest strength of the rows that count and of what stands between them."""
+        """That of the finding that refutes; else the weakest of the rows that count and of what stands between them."""
+        for finding in self.between:
+            if finding.verdict is Verdict.REFUTED:
+                return finding.strength
         between = [each.strength for each in self.between if each.part in ("structure", "formula")]
         return weakest_strength([*between, *(row.strength for row in self.counted if row.strength is not None)])
 

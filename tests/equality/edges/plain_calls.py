@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.equality import differing_calls
+import conv2attn
+from conv2attn.equality import certify, differing_calls
+from conv2attn.verdicts import Strength, Verdict
 
 torch.manual_seed(0)
 IMAGES = torch.randn(2, 3, 12, 10)
@@ -102,3 +104,43 @@ def test_an_error_of_a_shaken_call_is_said_and_refutes_nothing():
 def test_dropout_is_drawn_anew():
     torch.manual_seed(3)
     assert not apart(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.0), nn.Dropout(0.5))).refutes
+
+
+def deep() -> nn.Sequential:
+    """Thirty orthogonal layers, whose rounding stays small."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(16, 16) for _ in range(30)]
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight)
+    return nn.Sequential(*layers).eval()
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"), [(0.17, Verdict.REFUTED), (0.01, Verdict.REFUTED), (1e-6, Verdict.UNDECIDED)]
+)
+def test_a_deep_network_is_refuted_by_more_than_rounding(change, verdict):
+    first = deep()
+    second = copy.deepcopy(first)
+    with torch.no_grad():
+        second[-1].bias[0] += change
+    report = certify(first, second, images=torch.randn(4, 16, generator=torch.Generator().manual_seed(1)))
+    assert report.verdict is verdict, report.to_text()
+    assert (report.strength is Strength.SAMPLED) == (verdict is Verdict.REFUTED)
+    assert (report.counterexamples != ()) == (verdict is Verdict.REFUTED)
+
+
+def test_a_refuted_row_leaves_its_network_undecided_and_is_named_first():
+    first = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3))
+    second = conv2attn.convert(first)
+    with torch.no_grad():
+        bias = second[0].bias
+        bias[1] = torch.nextafter(bias[1], torch.tensor(torch.inf))
+    report = certify(first, second, input_size=(3, 9, 8))
+    assert [row.verdict for row in report.rows] == [Verdict.REFUTED, Verdict.HOLDS]
+    assert report.verdict is Verdict.UNDECIDED
+    assert report.to_text().startswith("undecided; row 0 refuted; ")
+    with torch.no_grad():
+        bias[1] += 0.01
+    report = certify(first, second, input_size=(3, 9, 8))
+    assert (report.verdict, report.strength, report.exit_code) == (Verdict.REFUTED, Strength.SAMPLED, 1)
+    assert report.to_text().startswith("refuted (sampled); row 0 refuted; ")

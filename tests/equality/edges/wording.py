@@ -92,7 +92,9 @@ def test_networks_that_torch_wrote_down_are_spoken_of_in_words(written_down, nam
 
 
 def test_an_operator_without_a_rule_is_named_as_it_is_called():
-    text = conv2attn.certify(written("largest so far"), written("a scale"), input_size=(3, 6, 7)).to_text()
+    text = conv2attn.certify(
+        written("largest so far"), nn.Sequential(written("largest so far")), input_size=(3, 6, 7)
+    ).to_text()
     assert re.search(r"known to be equal: cummax: \S", " ".join(text.split())), text
 
 
