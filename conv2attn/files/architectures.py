@@ -4,19 +4,24 @@ import importlib
 import importlib.util
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, final
 
+import torch
 from torch import nn
 
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
 from conv2attn.extras import optional
+from conv2attn.files.budget import Budget
 from conv2attn.files.kinds import read_json
 
+COUNTED = re.compile("num_|n_|layers|depth|labels")
 FORMS = "Pass torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
 
 
@@ -40,13 +45,19 @@ class Architecture:
     describe: Callable[[Any], dict[str, Any]] = lambda network: {}
     config: dict[str, Any] | None = None
 
-    def build(self) -> nn.Module:
+    def build(self, budget: Budget | None = None) -> nn.Module:
         """The network with fresh weights.
 
+        Args:
+            budget: of the file that names the architecture, where it was not the user: bytes of parameters and the
+                number of modules draw from it, on the meta device first.
         Raises:
             UsageError: the factory raises (C2A009), or returns something else (C2A006).
+            CheckpointError: the network is out of proportion to the file (C2A307).
         """
         try:
+            if budget is not None:
+                self.measure(budget)
             network = self.factory(**self.arguments)
         except Conv2AttnError:
             raise
@@ -56,6 +67,24 @@ class Architecture:
         if not isinstance(network, nn.Module):
             raise UsageError("C2A006", f"--arch {self.name} builds a {type(network).__name__}, not an nn.Module", FORMS)
         return network
+
+    def measure(self, budget: Budget) -> None:
+        """Draws the parameters, buffers and modules of the network, before any of them has numbers.
+
+        Raises:
+            CheckpointError: they are out of proportion to the file (C2A307).
+        """
+        # Constructors of configurations write lists of so many layers and labels before any module is built.
+        counts = [each for key, each in (self.config or {}).items() if COUNTED.search(key) and type(each) is int]
+        budget.visit(sum(each for each in counts if each > 0))
+        try:
+            with copy(budget).building(), torch.device("meta"):
+                self.factory(**self.arguments)
+        except (NotImplementedError, RuntimeError):
+            # Some constructors read numbers that they make, which meta has not. Parameters are registered before they
+            # are filled, so that memory is asked for and not used when one is refused.
+            with budget.building():
+                self.factory(**self.arguments)
 
     def with_classes(self, classes: int) -> "Architecture | None":
         """This architecture with another number of outputs; None if no argument sets it."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from conv2attn.errors import CheckpointError, first_line
 from conv2attn.files import kinds
+from conv2attn.files.budget import Budget
 from conv2attn.files.kinds import inspect, open_file
 from conv2attn.files.torch_files import content_of, read_safetensors
 
@@ -26,8 +27,14 @@ def arrays_in(path: Path, name: str = "attention", remedy: str = ARRAY_REMEDY) -
         kind = inspect(path, file)
         if kind is kinds.ARRAYS:
             try:
+                # Zeros are compressed a thousandfold: what an archive unpacks to is drawn before it is unpacked.
+                if zipfile.is_zipfile(file):
+                    with zipfile.ZipFile(file) as archive:
+                        Budget.of(path).draw(sum(each.file_size for each in archive.infolist()), "its arrays")
                 content = np.load(path, allow_pickle=False)
                 content = dict(content) if isinstance(content, np.lib.npyio.NpzFile) else content
+            except CheckpointError:
+                raise
             except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
                 raise CheckpointError("C2A303", f"{path} does not hold arrays ({first_line(error)})", remedy) from error
         elif kind is kinds.SAFETENSORS:

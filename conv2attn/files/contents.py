@@ -12,6 +12,7 @@ from torch.serialization import safe_globals
 from conv2attn.ecosystems import unknown_folder
 from conv2attn.errors import CheckpointError
 from conv2attn.files import kinds
+from conv2attn.files.budget import Budget
 from conv2attn.files.kinds import LARGEST_FILE, Kind, inspect, kind_of_path, open_file, read_json
 from conv2attn.files.onnx_models import onnx_parts, outside_files, read_onnx
 from conv2attn.files.pickled import DATA_GLOBALS, RECORDS, code_in, read_module, run_pickle
@@ -74,7 +75,7 @@ def contents_of_program(path: Path, kind: Kind, *_: Any) -> Contents:
 def contents_of_safetensors(path: Path, kind: Kind, *_: Any) -> Contents:
     """Reads the tensors and the metadata of a file of safetensors."""
     tensors, metadata = read_safetensors(path)
-    check_tensors(path, tensors)
+    check_tensors(path, tensors, Budget.of(path))
     return Contents(path, kind, tensors, metadata)
 
 

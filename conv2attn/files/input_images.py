@@ -13,6 +13,7 @@ from torch.nn.functional import interpolate
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.extras import optional
 from conv2attn.files.array_files import arrays_in
+from conv2attn.files.budget import Budget
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.provenance import input_size_of, provenance_of, published_size
 from conv2attn.networks.specimens import WHOLE, main_input, takes_ids
@@ -99,10 +100,13 @@ def read_picture(path: Path) -> Tensor:
         with pillow.open(path, formats=("PNG", "JPEG")) as image_file:
             if image_file.mode.startswith(("I", "F")):
                 raise CheckpointError("C2A303", f"{path} has more than 8 bits per channel", PASS_IMAGES)
+            Budget.of(path).draw(4 * image_file.width * image_file.height, "its pixels")
             grey = image_file.mode in ("1", "L")
             pixels = np.array(operations.exif_transpose(image_file).convert("L" if grey else "RGB"))
     except FileNotFoundError as error:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
+    except CheckpointError:
+        raise
     except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
         raise CheckpointError("C2A303", f"{path} is not a whole PNG or JPEG picture", PASS_IMAGES) from error
     return torch.from_numpy(pixels)[None] if grey else torch.from_numpy(pixels).movedim(-1, 0)

@@ -14,6 +14,7 @@ from conv2attn.arguments import check_kind, check_network
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
 from conv2attn.files import kinds, plans
 from conv2attn.files.architectures import Architecture, architecture, configured_architecture
+from conv2attn.files.budget import Budget
 from conv2attn.files.contents import PROGRAM_KINDS, Contents, contents_of
 from conv2attn.files.kinds import LARGEST_FILE
 from conv2attn.files.registries import Match, hinted_names, installed_registries, matches_of, own_name
@@ -102,10 +103,11 @@ def load(
     state = replace(state, assumed=(*contents.assumed, *state.assumed))
     if model is not None:
         architecture_argument = Architecture(type(model).__name__, lambda: deepcopy(model))
+    budget = Budget.of(contents.path) if architecture_argument is None or architecture_argument.config else None
     if architecture_argument is None and contents.config is not None:
         architecture_argument = folder_architecture(contents)
     network = (
-        fitted_network(architecture_argument, state, contents)
+        fitted_network(architecture_argument, state, contents, budget)
         if architecture_argument
         else recognised_network(state, contents, arch)
     )
@@ -162,7 +164,7 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
         reason = f"--arch {arch}" if arch else "the file's name"
         explanation = f"by {reason} ({alternatives if others else 'no other model was tried'})"
     assumed = (*match.state.assumed, f"{match.read_as}, {explanation}")
-    return fitted_network(match.build(), replace(match.state, assumed=assumed), contents)
+    return fitted_network(match.build(), replace(match.state, assumed=assumed), contents, Budget.of(contents.path))
 
 
 def are_one_map(matches: Sequence[Match], contents: Contents) -> bool:
@@ -171,7 +173,7 @@ def are_one_map(matches: Sequence[Match], contents: Contents) -> bool:
 
     if len(matches) > MOST_TRIED or not all(":" in each.name for each in matches):
         return False
-    first, *others = [fitted_network(each.build(), each.state, contents) for each in matches]
+    first, *others = [fitted_network(each.build(), each.state, contents, Budget.of(contents.path)) for each in matches]
     size = input_size_of(first)
     try:
         if size is not None and not all(agree_on_an_image(first, other, size) for other in others):
@@ -193,14 +195,18 @@ def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) 
     return ours.shape == theirs.shape and bool((ours - theirs).abs().amax() <= 0.01 * ours.abs().amax())
 
 
-def fitted_network(base: Architecture, state: State, contents: Contents) -> nn.Module:
-    """The network of an architecture with the tensors of the file, under the prefix that fits best."""
-    network = base.build()
+def fitted_network(base: Architecture, state: State, contents: Contents, budget: Budget | None) -> nn.Module:
+    """The network of an architecture with the tensors of the file, under the prefix that fits best.
+
+    Args:
+        budget: of the file, where the file chooses the architecture; None where the user names it.
+    """
+    network = base.build(budget)
     misfits = [(reading, misfit(network, reading.tensors)) for reading in prefix_readings(state)]
     reading, difference = min(misfits, key=lambda each: (not each[1].fits, each[1].size))
     assumed: tuple[str, ...] = ()
     if not difference.fits and (adapted := with_own_classes(base, difference)):
-        network = adapted.build()
+        network = adapted.build(budget and Budget.of(contents.path))
         assumed = (
             f"{base.classes}={adapted.arguments[str(base.classes)]}, from the shape of {difference.shapes[0][0]}",
         )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.errors import CheckpointError, UsageError, first_line
 from conv2attn.extras import optional
+from conv2attn.files.budget import Budget
 from conv2attn.files.kinds import open_file
 
 LARGEST_MODEL = (1 << 31) - 1  # bytes: what protobuf writes
@@ -19,11 +20,16 @@ DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
 def open_session(model: str | bytes) -> Any:
-    """A session of onnxruntime on the CPU, of a file or its bytes, which says errors and no warnings."""
+    """A session of onnxruntime on the CPU, of a file or its bytes, which says errors and no warnings.
+
+    Constants are not folded: a node of a few bytes can be a constant of gigabytes, and opening a file would compute it.
+    """
     runtime = optional("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
-    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return runtime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], disabled_optimizers=["ConstantFolding"]
+    )
 
 
 @lru_cache(maxsize=2)
@@ -131,6 +137,10 @@ def parse_model(path: Path) -> Any:
     """
     model, nodes, outside = stored_model(path)
     places = [place_of(path, each) for each in outside]
+    budget = Budget.of(path, *{path.parent / each.name for each in places})
+    # A message has its own copy of the bytes of each tensor, even where two name the same bytes of the other file; the
+    # model is then written and parsed once more.
+    budget.draw(2 * sum(each.length for each in places), "its weights in other files")
     if outside and path.stat().st_size + sum(each.length for each in places) > LARGEST_MODEL:
         reason = f"{path} and the files of its weights have more than {LARGEST_MODEL:,} bytes"
         raise CheckpointError("C2A307", reason, "Export the network in half precision, or a part of it.")

@@ -17,6 +17,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from conv2attn.errors import CheckpointError, first_line
 from conv2attn.files.architectures import search_working_folder
+from conv2attn.files.budget import Budget, plain_content
 from conv2attn.files.kinds import SAVE_STATE
 from conv2attn.files.states import WRAPPERS, Record, is_plain_value
 from conv2attn.files.torch_files import check_tensors
@@ -107,6 +108,7 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
             f"{path} holds more than tensors: it names {', '.join(unknown_code)}, which is code, and nothing was run"
         )
         raise CheckpointError("C2A303", reason, ALLOW)
+    budget = Budget.of(path)
     classes = {stand_in(kind): kind for kind in kinds.values()}
     safe: list[Any] = [*zip(classes, kinds, strict=True), *RECORDS]
     try:
@@ -121,9 +123,9 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
                 "Save the model itself or its state dict: torch.save(model.state_dict(), path).",
             )
         for name, module in [*content.named_modules()]:
-            if fault := first_fault(module, classes):
+            if fault := first_fault(module, classes, budget):
                 raise CheckpointError("C2A303", f"{path}: {name or 'the module'} {fault}, and nothing was run", ALLOW)
-            check_tensors(path, {**module._parameters, **module._buffers})
+            check_tensors(path, {**module._parameters, **module._buffers}, budget)
         for module in [*content.modules()]:
             module.__class__ = kind = classes[type(module)]
             vars(module).update({key: classes[each] for key, each in vars(module).items() if isinstance(each, type)})
@@ -139,7 +141,7 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
     return content
 
 
-def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]]) -> str:
+def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]], budget: Budget) -> str:
     """The first attribute that no constructor makes of a module of this class, in words; empty if there is none."""
     kind = classes[type(module)]
     attributes = {name: each for name, each in vars(module).items() if name not in INTERNALS and "hook" not in name}
@@ -152,12 +154,13 @@ def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]]) -> s
             continue
         if callable(getattr(kind, name, None)) or name.startswith("__"):
             return f"replaces the {name} of {kind.__name__}"
-        if not is_plain_value(value) and not (isinstance(value, type) and value in classes):
+        if not is_plain_value(plain_content(value, budget)) and not (isinstance(value, type) and value in classes):
             return f"has an attribute {name} that is a {type(value).__name__}"
     if any(module in child.modules() for child in module.children()):
         return "is within itself"
     leaf = not module._modules and kind.__module__.startswith("torch.nn.") and not issubclass(kind, CONTAINERS)
-    return layer_difference(module, kind, attributes) if leaf else ""
+    with budget.building():
+        return layer_difference(module, kind, attributes) if leaf else ""
 
 
 def layer_difference(module: nn.Module, kind: type[nn.Module], attributes: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from conv2attn.errors import CheckpointError, Conv2AttnError, first_line
 from conv2attn.files import kinds
 from conv2attn.files.architectures import Architecture, architecture, configured_architecture
+from conv2attn.files.budget import JSON_TIMES, Budget
 from conv2attn.files.chains import ChainPlan, build_chain
 from conv2attn.files.contents import Contents
 from conv2attn.layers.attention.distilled import from_distilled_plan
@@ -161,8 +162,10 @@ def recognise_plan(contents: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | 
 
 def metadata_of(contents: Contents) -> Mapping[str, Any]:
     """The plan in the metadata of a safetensors file."""
+    text = contents.metadata["conv2attn"]
+    Budget.of(contents.path).draw(JSON_TIMES * len(text), "its plan")
     try:
-        plan = json.loads(contents.metadata["conv2attn"])
+        plan = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
             "C2A303", f"its {PLAN_FORMAT} plan is not JSON ({error})", "Save the network again with conv2attn.save."
@@ -240,7 +243,7 @@ def skeleton(
     if plan.architecture is None:
         return nn.Identity()
     if isinstance(plan.architecture, Foreign):
-        return plan.architecture.architecture(path).build()
+        return plan.architecture.architecture(path).build(Budget.of(path) if path is not None else None)
     with torch.device("meta"):
         network: nn.Module = next(
             build for plans, build in ARCHITECTURES.values() if isinstance(plan.architecture, plans)
@@ -298,7 +301,14 @@ def as_tuples(value: Any) -> Any:
 
 def with_tensors(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> nn.Module:
     """The network with these tensors, its parameters tied and frozen as the plan says."""
-    state = {key: tensor.clone() for key, tensor in tensors.items()}
+    # Names of the same numbers stay names of the same numbers: a copy for each would be as many times the file.
+    copies = dict[Any, Tensor]()
+    state = {
+        key: copies.setdefault((each.data_ptr(), each.dtype, each.shape, each.stride()), each)
+        for key, each in tensors.items()
+    }
+    clones = {id(each): each.clone() for each in copies.values()}
+    state = {key: clones[id(each)] for key, each in state.items()}
     for key, tensor in state.items():
         is_integer = not tensor.is_floating_point() and not key.endswith(".num_batches_tracked")
         if tensor.is_complex() or (is_integer and not isinstance(plan.architecture, Foreign)):

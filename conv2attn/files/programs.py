@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.files.budget import DEEPEST, JSON_TIMES, Budget
 from conv2attn.torch_internals import OpOverload
 
 ATEN_OPERATOR = re.compile(r"torch\.ops\.aten\.(_?[A-Za-z]\w*)\.([A-Za-z]\w*)")
@@ -90,22 +91,33 @@ def program_parts(path: Path) -> ProgramParts:
             if len(models) != 1:
                 reason = f"{path} holds {len(models)} programs in the layout of torch 2.8 and later, not one"
                 raise CheckpointError("C2A303", reason, "Export the network again, to one file.")
-            model = json.loads(archive.read(models[0]))
+            budget = Budget.of(path)
+            model = read_entry(archive, models[0], budget)
             names = [str(node["target"]) for node in model["graph_module"]["graph"]["nodes"]]
             tensors = {
-                name: each for kind in ("weights", "constants") for name, each in archive_tensors(archive, kind).items()
+                name: each
+                for kind in ("weights", "constants")
+                for name, each in archive_tensors(archive, kind, budget).items()
             }
+    except CheckpointError:
+        raise
     except (*DAMAGES, RecursionError) as error:
         reason = f"{path}: its program is not whole ({type(error).__name__}: {str(error)[:80]})"
         raise CheckpointError("C2A303", reason, "Export the network again.") from error
     return model, names, tensors
 
 
-def archive_tensors(archive: zipfile.ZipFile, kind: str) -> dict[str, Tensor]:
-    """The weights or constants of an archive, those that are plain bytes."""
+def read_entry(archive: zipfile.ZipFile, name: str, budget: Budget) -> Any:
+    """The JSON of an entry; three bytes of it, an empty list, become one of 64."""
+    budget.draw(JSON_TIMES * archive.getinfo(name).file_size, name)
+    return json.loads(archive.read(name))
+
+
+def archive_tensors(archive: zipfile.ZipFile, kind: str, budget: Budget) -> dict[str, Tensor]:
+    """The weights or constants of an archive, those that are plain bytes; an entry with several names is read once."""
     config = next((each for each in archive.namelist() if each.endswith(f"_{kind}_config.json")), "")
-    tensors = {}
-    for name, entry in (json.loads(archive.read(config))["config"] if config else {}).items():
+    tensors, storages, views = dict[str, Tensor](), dict[str, bytearray](), dict[Any, Tensor]()
+    for name, entry in (read_entry(archive, config, budget)["config"] if config else {}).items():
         if entry["use_pickle"]:
             raise ValueError(f"{name!r} is pickled")
         meta = entry["tensor_meta"]
@@ -113,12 +125,20 @@ def archive_tensors(archive: zipfile.ZipFile, kind: str) -> dict[str, Tensor]:
         first, dtype = meta["storage_offset"]["as_int"], SCALAR_TYPES[meta["dtype"]]
         if min([*sizes, *strides, first], default=0) < 0 or meta["layout"] != STRIDED:
             raise ValueError(f"{name!r} is not a plain dense tensor")
-        data = archive.read(f"{config.rpartition('/')[0]}/{entry['path_name']}")
-        elements = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        place = f"{config.rpartition('/')[0]}/{entry['path_name']}"
+        if place not in storages:
+            budget.draw(archive.getinfo(place).file_size, name)
+            storages[place] = bytearray(archive.read(place))
+        data = storages[place]
+        elements = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
         last = sum((side - 1) * stride for side, stride in zip(sizes, strides, strict=True)) + first
         if math.prod(sizes) > len(elements) or (math.prod(sizes) and last >= len(elements)):
             raise ValueError(f"{name!r} claims more elements than are stored")
-        tensors[name] = elements.as_strided(sizes, strides, first).clone()
+        view = place, dtype, tuple(sizes), tuple(strides), first
+        if view not in views:
+            budget.draw(math.prod(sizes) * elements.element_size(), name)
+            views[view] = elements.as_strided(sizes, strides, first).clone()
+        tensors[name] = views[view]
     return tensors
 
 
@@ -151,7 +171,7 @@ def build_program(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> fx
 
 def register_tensor(root: nn.Module, name: str, tensor: Tensor, trained: bool) -> None:
     """A parameter or buffer under a dotted name."""
-    if not DOTTED_NAME.fullmatch(name):
+    if not DOTTED_NAME.fullmatch(name) or name.count(".") > DEEPEST:
         raise ValueError(f"{name!r} is not a name")
     *parents, attribute = name.split(".")
     for parent in parents:

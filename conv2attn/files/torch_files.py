@@ -12,6 +12,7 @@ from torch import Tensor
 
 from conv2attn.errors import CheckpointError, first_line
 from conv2attn.files import kinds
+from conv2attn.files.budget import Budget, plain_content
 from conv2attn.files.kinds import LARGEST_FILE, inspect, open_file
 
 
@@ -64,12 +65,17 @@ def content_of(path: Path, file: IO[bytes]) -> Any:
         else:
             reason = f"{path} is not something that torch.load(weights_only=True) accepts ({type(error).__name__})"
         raise CheckpointError("C2A303", reason, kinds.SAVE_STATE) from error
-    check_tensors(path, content)
+    budget = Budget.of(path)
+    content = plain_content(content, budget)
+    check_tensors(path, content, budget)
     return content
 
 
-def check_tensors(path: Path, content: object) -> None:
-    """Refuses tensors that are not plain dense tensors within their storage (C2A303)."""
+def check_tensors(path: Path, content: object, budget: Budget) -> None:
+    """Refuses tensors that are not plain dense tensors within their storage (C2A303), or that share more than it has.
+
+    A pickle can make a tensor without a storage in the file, so storages draw from the budget before they are read.
+    """
     for name, tensor in tensors_within(content):
         plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not plain or tensor.is_nested or tensor.is_quantized:
@@ -82,6 +88,7 @@ def check_tensors(path: Path, content: object) -> None:
                 f"{path}: {name!r} claims {tensor.numel()} elements, more than are stored",
                 "Save the model again with torch.save(model.state_dict(), path).",
             )
+        budget.draw_storage(tensor, name)
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
