@@ -26,7 +26,7 @@ from conv2attn.networks import attention_layers
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.provenance import assumed_of, published_size
 from conv2attn.networks.reading.records import Read, Reads
-from conv2attn.networks.specimens import Inputs, wanted_inputs, with_others
+from conv2attn.networks.specimens import Inputs, Specimen, wanted_inputs, with_others
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
 from conv2attn.span.attending import needs_inputs, own_alone, reads_of
@@ -46,7 +46,7 @@ LARGEST = 2**30
 """Bytes of certificates that are read: a thousand times those of a layer of 256 tokens that is refuted."""
 
 
-def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Attending, Inputs | None]:
+def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Attending, Specimen | None]:
     """The network in a file and what it runs on, or the attention that it holds. With --arch it holds a state dict.
 
     Raises:
@@ -64,17 +64,17 @@ def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Att
         if not own_alone(network):
             reason = "--input-size is of the images of --inputs, and there are none"
             raise UsageError("C2A004", reason, "Pass --inputs: attention of this network may depend on them.")
-        return network, as_inputs(network, tuple(tokens.input_size))
+        return network, Specimen(as_inputs(network, tuple(tokens.input_size)))
     return network, inputs_for(network, tokens.inputs, tokens.input_size, reading) if tokens.inputs else None
 
 
-def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Inputs:
-    """The inputs of a network from a file, with what else its library says that it is called with.
+def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Specimen:
+    """The inputs of a network from a file, what was done to them, and what else its library says that it is called with.
 
     Raises:
         CheckpointError: they cannot be read.
     """
-    return with_others(network, *reading.images(inputs, network, size)).inputs
+    return with_others(network, *reading.images(inputs, network, size))
 
 
 @contextmanager
@@ -105,8 +105,8 @@ def arrays(path: str) -> dict[str, Any]:
     return layers
 
 
-def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns = ()) -> tuple[Reads, Attending]:
-    """All attention in a file by name, and what the file holds.
+def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns = ()) -> tuple[Reads, Attending, str]:
+    """All attention in a file by name, what the file holds, and the inputs in words.
 
     Raises:
         UsageError: attention that depends on inputs, without them (C2A502), or positions alone of arrays or inputs
@@ -116,16 +116,17 @@ def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns 
     if position_only and (tokens.inputs or (reading.arch is None and holds_attention(path))):
         source = "--inputs" if tokens.inputs else "an array"
         raise UsageError("C2A004", f"--position-only reads parameters, and {source} has none", "Leave out one of both.")
-    attending, images = attending_in(path, tokens, reading)
+    attending, specimen = attending_in(path, tokens, reading)
     if not isinstance(attending, nn.Module):
-        return reads_of(attending, only=only), attending
+        return reads_of(attending, only=only), attending, ""
+    images = None if specimen is None else specimen.inputs
     if images is None and not position_only:
         needs_inputs(attending)
     with naming_inputs(images):
         reads = reads_of(attending, images, tokens.grid, only, position_only)
     if tokens.grid is None and isinstance(attending, MultiHeadSelfAttention) and images is None:
         raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
-    return reads, attending
+    return reads, attending, "" if specimen is None else specimen.described
 
 
 def check_file(
@@ -145,7 +146,7 @@ def check_file(
         UsageError: see `layers_in` and `check_span`.
         CheckpointError: the file cannot be read, or the picture cannot be written.
     """
-    reads, attending = layers_in(path, tokens, reading, only)
+    reads, attending, inputs = layers_in(path, tokens, reading, only)
     if tokens.extra_tokens and not reads.sampled:
         on_pixels = [read.name for read in reads if isinstance(read.attention, ON_PIXELS)]
         if on_pixels:
@@ -166,7 +167,7 @@ def check_file(
         of_rows = {name: each for name, (_, each) in rows.items()}
         write_text_atomically(certificate, certificates(report, of_rows, question["eps"], question["max_phi"]), force)
     assumed = assumed_of(attending if isinstance(attending, nn.Module) else None)
-    return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""))
+    return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""), inputs)
 
 
 def picture_sides(read: Read, grid: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -210,7 +211,7 @@ def recheck_spans(path: str, model: str | None, tokens: TokenOptions, reading: R
         raise CheckpointError("C2A307", reason, "Check that it is a certificate of check-span.")
     if model is None:
         raise UsageError("C2A004", f"{path} is about attention in another file", "Name it: recheck CERTIFICATE MODEL.")
-    reads, _ = layers_in(model, tokens, reading)
+    reads, *_ = layers_in(model, tokens, reading)
     rows = {name: each for name, (_, each) in rows_in(reads, tokens, reads.names).items()}
     return recheck_span(Path(path).read_text(encoding="utf-8"), rows)
 
@@ -251,7 +252,8 @@ def facts_of_file(
     replacing: ReplaceOptions | None = None,
 ) -> tuple[HeadsReport, Attending]:
     """The facts of a file, and what it holds."""
-    attending, images = attending_in(path, tokens, reading)
+    attending, specimen = attending_in(path, tokens, reading)
+    images = None if specimen is None else specimen.inputs
     with naming_inputs(images), progress() as bar:
         extra, grid = tokens.extra_tokens, tokens.grid
         options: dict[str, Any] = {"profiles": profiles, "only": only}
@@ -263,7 +265,8 @@ def facts_of_file(
     if not isinstance(attending, nn.Module):
         return report, attending
     needed = f"--inputs {wanted_inputs(attending)[1]}" if report.needed else ""
-    return replace(report, read_as=assumed_of(attending), needed=needed), attending
+    described = "" if specimen is None else specimen.described
+    return replace(report, read_as=assumed_of(attending), needed=needed, inputs=described), attending
 
 
 def compared_in(

@@ -40,7 +40,7 @@ def distil_file(
     """
     named = by_layer(heads)
     network = reading.load(path)
-    images = inputs_for(network, inputs, input_size, reading)
+    images = inputs_for(network, inputs, input_size, reading).inputs
     if not isinstance(images, Tensor):
         raise UsageError("C2A006", f"{inputs} is no tensor of images", "Pass images.")
     classes = read_labels(labels, inputs, len(images)) if labels else None

@@ -233,7 +233,7 @@ def soften(
     from conv2attn.networks import soften as lower_sharpness
 
     network = reading.load(model)
-    example = inputs_for(network, inputs, input_size, reading) if inputs else input_size
+    example = inputs_for(network, inputs, input_size, reading).inputs if inputs else input_size
     softening = lower_sharpness(network, example, **arguments)
     save(softening.network, output, force=showing.force)
     showing.finish(softening, f"wrote {output}")

@@ -210,7 +210,7 @@ def batch_of_pixels(pixels: Sequence[Tensor], name: str, how: Preparation) -> tu
         words += f" resized to {'x'.join(map(str, resized[0].shape[1:]))}{how.whose}"
         words += f", the central {how.crop:.1%} of each kept" if how.crop != 1 else ""
     batch, normalisation = normalise_pixels(torch.stack(resized), how)
-    return batch, words + (normalisation or ", values from 0 to 1")
+    return batch, words + (normalisation or ", pixels 0..1 (no mean and std known: --mean, --std)")
 
 
 def with_channels(image: Tensor, channels: int, name: str) -> Tensor:

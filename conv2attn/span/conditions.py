@@ -105,8 +105,9 @@ def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Lim
 def over_groups(
     targets: Targets, j: int, groups: Sequence[Whole], decisions: Sequence[Decision], factors: Factors | None
 ) -> Target:
-    """A target over its groups: the last decision is the worst."""
+    """A target over its groups: the last decision is the worst, and a refuted target has the figures of that one."""
     worst = decisions[-1]
+    counted_in = [worst] if worst.verdict is Verdict.REFUTED else decisions
     strength = Strength.PROVED if all(each.proved for each in decisions) else Strength.BOUNDED
     alone = len(groups) == 1
     evidence = Evidence(dual=worst.dual) if worst.verdict is Verdict.REFUTED else None
@@ -116,9 +117,9 @@ def over_groups(
         targets.labels[j],
         worst.verdict,
         strength,
-        max(each.residual for each in decisions),
-        max(each.floor for each in decisions),
-        max(each.norm for each in decisions),
+        max(each.residual for each in counted_in),
+        max(each.floor for each in counted_in),
+        max(each.norm for each in counted_in),
         tuple(str(x) if isinstance(x, Fraction) else x for x in worst.mixing) if alone else (),
         tuple(worst.dual or ()),
         (targets.offsets[j] or None) if targets.plain else None,
@@ -158,15 +159,24 @@ def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole
         }
         tried: list[Decision] = []
         stay_open: list[Decision] = []
+        refuted: list[Decision] = []
         for g in sorted(np.flatnonzero(~serves[:, j]).tolist(), key=lambda g: -residuals[g, j])[:AFFORDABLE]:
             by_group[g] = decide_targets(attention, targets, groups[g], limits, [j])[0][j]
             tried.append(by_group[g])
             stay_open += [by_group[g]] if by_group[g].verdict is Verdict.UNDECIDED else []
-            if by_group[g].verdict is Verdict.REFUTED or len(stay_open) >= OPEN:
+            refuted += [by_group[g]] if by_group[g].verdict is Verdict.REFUTED else []
+            if len(stay_open) >= OPEN or (single and len(refuted) >= OPEN):
+                break
+            # The report names the worst group. Least squares bounds what is left from above, so that a query behind
+            # this one leaves less where its bound is lower; whole images have no such bound, and all are decided.
+            worst_yet = max((each.residual for each in refuted), default=np.inf)
+            if refuted and worst_yet >= max(
+                (residuals[h, j] for h in range(len(groups)) if h not in by_group), default=0
+            ):
                 break
         decisions = [by_group[g] for g in sorted(by_group)]
-        if tried and tried[-1].verdict is Verdict.REFUTED:
-            decisions.append(tried[-1])
+        if refuted:
+            decisions.append(max(refuted, key=lambda each: each.residual))
         elif stay_open or len(by_group) < len(groups):
             worst = max(stay_open or tried, key=lambda each: each.residual)
             decisions.append(replace(worst, verdict=Verdict.UNDECIDED, dual=None, stability=None))

@@ -33,7 +33,7 @@ class Distillation(Report, Generic[Network]):
     """A copy of a network in which some heads are convolutions, and what that costs on images held out.
 
     `effect` and `seconds`, of one run of each network on these images, are None where no head was replaced. The exit
-    code is 3 then, and 0 otherwise: this is a measurement.
+    code is 3 then, and where these images lose more than `max_loss` in the mean; 0 otherwise.
     """
 
     schema: ClassVar[str] = "conv2attn.distillation/1"
@@ -47,8 +47,17 @@ class Distillation(Report, Generic[Network]):
 
     @property
     def verdict(self) -> Verdict:
-        """Undecided where no head was replaced."""
-        return Verdict.HOLDS if any(layer.convolved for layer in self.layers) else Verdict.UNDECIDED
+        """Undecided where no head was replaced, or the images held out lose more than was asked for."""
+        replaced = any(layer.convolved for layer in self.layers)
+        return Verdict.HOLDS if replaced and not self.exceeds else Verdict.UNDECIDED
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the mean loss on images held out is above `max_loss`."""
+        if self.effect is None:
+            return False
+        loss = self.effect.change if self.effect.loss is None else self.effect.loss
+        return not loss <= self.max_loss
 
     def content(self) -> Any:
         """All but the network."""
@@ -70,6 +79,8 @@ def _(distillation: Distillation[Any], verbose: bool = False) -> Document:
             loss = value_and_error(effect.loss, effect.loss_error)
             accuracy = value_and_error(effect.accuracy, effect.accuracy_error)
             lines.append(f"cross entropy {loss} more, accuracy {accuracy} more")
+        if distillation.exceeds:
+            lines.append(f"above the {distillation.max_loss:g} that was asked for: pass more images, or a smaller loss")
         before, after = seconds
         times = f"{before / after:.2f} times as fast"
         lines.append(f"one run on these: {before:.3g} s before, {after:.3g} s after, {times}")

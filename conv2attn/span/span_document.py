@@ -42,7 +42,13 @@ def _(report: SpanReport, verbose: bool = False) -> Document:
     legend = (RESIDUAL_LEGEND,) if pictures else ()
     notes = (*span_remarks(report, verbose), *verdict_totals(report))
     spare = tuple(name for name in SPAN_SPARE if name != "condition" or len(rows) == len(report.rows))
-    parts = (Notes((report.asked,)), Table(SPAN_COLUMNS, rows, spare), Verbatim((*pictures, *legend)), Notes(notes))
+    ran_on = (f"inputs: {report.inputs}",) if report.inputs else ()
+    parts = (
+        Notes((report.asked, *ran_on)),
+        Table(SPAN_COLUMNS, rows, spare),
+        Verbatim((*pictures, *legend)),
+        Notes(notes),
+    )
     return Document(tuple(span_answer(report)), parts, report.verdict)
 
 

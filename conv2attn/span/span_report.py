@@ -162,11 +162,15 @@ class SpanRow(Part, frozen=True, eq=False):
 @final
 class SpanReport(Result, frozen=True, eq=False):
     """Whether attention can express the shifts of a kernel, layer by layer; the worst row decides, or undecided where
-    there is none."""
+    there is none.
+
+    `inputs` is what the network ran on and how it was prepared, in words, where these came from a file.
+    """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
     rows: tuple[SpanRow, ...] = field(name="layers")
     asked: str
+    inputs: str = ""
     schema: Literal["conv2attn.span/5"] = "conv2attn.span/5"
 
     @property

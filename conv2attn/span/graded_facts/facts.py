@@ -221,7 +221,8 @@ class HeadsReport(Result, frozen=True, eq=False):
     read.
 
     `read_as` is what was assumed of the file of the network, in words, `needed` what to pass so that layers that were
-    not read are, in the words of the caller; `together` is the effect of replacing heads at once.
+    not read are, in the words of the caller; `together` is the effect of replacing heads at once. `inputs` is what the
+    network ran on and how it was prepared, in words, where these came from a file.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
@@ -229,6 +230,7 @@ class HeadsReport(Result, frozen=True, eq=False):
     read_as: str = ""
     together: ReplacedTogether | None = None
     needed: str = ""
+    inputs: str = ""
     schema: Literal["conv2attn.heads/4"] = "conv2attn.heads/4"
 
     @property

@@ -81,7 +81,8 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
         parts.append(Notes(tuple(line for layer in report.layers for line in layer_remarks(layer))))
     if report.needed:
         unread.append(f"pass {report.needed}, and attention is captured as the network runs")
-    return Document((said,), (*parts, Notes(tuple(unread))))
+    ran_on = (f"inputs: {report.inputs}",) if report.inputs else ()
+    return Document((said, *ran_on), (*parts, Notes(tuple(unread))))
 
 
 def layer_remarks(layer: LayerFacts) -> list[str]:

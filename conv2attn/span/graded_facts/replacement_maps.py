@@ -12,19 +12,19 @@ def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Ten
     """The map (queries, keys) that stands in for a head of this mean attention over images.
 
     `mean` is the mean attention itself. `position` is its mean over all pairs of one displacement on the grid, `shift`
-    the key nearest to the displacement with the most attention, `uniform` all keys alike. Keys that a query never
+    the key nearest to the displacement with the most attention, `uniform` all keys of the grid alike. Keys that a query never
     reads stay without weight, and rows keep their sums: a query that may not read its shift keeps its mean attention.
-    Leading tokens have no displacement: as queries and as keys they keep their mean attention, except under `uniform`.
+    Leading tokens have no displacement: as queries and as keys they keep their mean attention.
     """
     read = mean > 0
     if by == "mean":
         return mean
-    if by == "uniform":
-        return read / read.sum(-1, keepdim=True).clamp(min=1)
     code, grid, pixels = displacements(sides), mean[leading:, leading:], read[leading:, leading:]
     sums, table = by_displacement(grid, code)
     result = mean.clone()
-    if by == "position":
+    if by == "uniform":
+        part = torch.ones_like(grid)
+    elif by == "position":
         part = table[code]
     else:
         cells = np.stack(np.unravel_index(np.arange(int(np.prod(sides))), sides), -1)

@@ -45,7 +45,7 @@ def put(name, array):
 def test_the_same_pixels_are_the_same_images_in_every_form(name):
     batch, words = read_images(put(name, PIXELS))
     assert torch.equal(batch, torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255)
-    assert words == f"2 images of {name}, values from 0 to 1"
+    assert words == f"2 images of {name}, pixels 0..1 (no mean and std known: --mean, --std)"
     first, _ = read_images(put("first.npy", np.ascontiguousarray(PIXELS.transpose(0, 3, 1, 2))))
     assert torch.equal(first, batch)
 
@@ -90,7 +90,10 @@ def test_pictures_cover_the_sides_and_are_cropped_at_the_centre():
     Image.fromarray(array).save("a.png")
     batch, words = read_images("a.png", network((3, 4, 4)))
     assert torch.equal(batch, torch.ones(1, 3, 4, 4))
-    assert words == "1 image of a.png resized to 4x4, the size of timm:x, values from 0 to 1"
+    assert (
+        words
+        == "1 image of a.png resized to 4x4, the size of timm:x, pixels 0..1 (no mean and std known: --mean, --std)"
+    )
 
 
 def test_grey_becomes_three_channels_and_colour_becomes_grey():

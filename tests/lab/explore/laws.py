@@ -208,7 +208,7 @@ def test_the_command_takes_a_picture(tmp_path):
     Image.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3)).save(picture)
     taken = ["explore", ROOT / "examples" / "attention-quadratic.pt", "--inputs", picture, "-o", page]
     assert call(*taken).exit_code == 0
-    assert "1 image of dot.png resized to 28x28, values from 0 to 1" in page.read_text()
+    assert "1 image of dot.png resized to 28x28, pixels 0..1 (no mean and std known: --mean, --std)" in page.read_text()
     picture.write_bytes(b"no picture")
     refused(*taken, "--force", match="C2A303")
 

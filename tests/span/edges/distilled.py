@@ -16,6 +16,7 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import DistilledAttention
 from conv2attn.span import distil, distillation, kernel_head
 from conv2attn.span.graded_facts import replacement
+from conv2attn.span.graded_facts.forced_runs import ByImage
 
 SIDES, HEADS, WIDTH = (4, 5), 3, 12
 CELLS = list(itertools.product(*map(range, SIDES)))
@@ -112,6 +113,21 @@ def test_the_loss_is_that_of_a_loop_on_the_images_held_out(images):
     assert result.effect.change == pytest.approx(np.mean(moved), rel=1e-3)
     assert result.effect.loss == pytest.approx(np.mean(losses), rel=1e-2, abs=1e-4)
     assert result.effect.change > 0.01
+
+
+def test_a_cost_is_the_mean_and_two_of_its_errors():
+    """Of 1, 2, 6 the mean is 3, the deviation the root of 7, and two errors are 2 sqrt(7 / 3)."""
+    values = torch.tensor([1.0, 2.0, 6.0])
+    assert distillation.cost(ByImage(values)) == pytest.approx(3 + 2 * (7 / 3) ** 0.5)
+    assert distillation.cost(ByImage(torch.ones(3), values)) == pytest.approx(3 + 2 * (7 / 3) ** 0.5)
+
+
+def test_a_copy_that_loses_more_on_held_out_images_than_was_asked_for_is_undecided(images, monkeypatch):
+    monkeypatch.setattr(distillation, "cost", lambda values: 0.0)
+    result = distil(network_of(), images, max_loss=1e-3, kernel_size=3)
+    assert result.effect.change > 1e-3
+    assert result.exit_code == 3
+    assert "above the 0.001 that was asked for" in result.to_text(100)
 
 
 def attention_of(layer, tokens):

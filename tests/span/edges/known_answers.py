@@ -259,3 +259,18 @@ def test_a_phi_just_beyond_the_bound_does_not_hold():
     needed = check_span(heads, 3, grid=(20,)).rows[0].deciding.norm
     assert check_span(heads, 3, grid=(20,), max_phi=needed * 1.0001).verdict is HOLDS
     assert check_span(heads, 3, grid=(20,), max_phi=needed * 0.9999).verdict is not HOLDS
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("condition", ["per-image", "per-query"])
+def test_the_residual_is_that_of_the_worst_image_whichever_comes_first(order, condition):
+    """One image misses a shift by little, and one, which attends evenly, by 2 - 2 / keys over what Phi = 0 leaves: 1."""
+    shifts = hard((7,), LINE)
+    little = shifts.copy()
+    little[:, 3] = 0.98 * shifts[:, 3] + 0.02 * np.eye(7)[6]
+    images = np.stack([little, np.full_like(shifts, 1 / 7)])[list(order)]
+    report = check_span(images, grid=(7,), offsets=[(0,)], condition=condition)
+    (target,) = report.rows[0].conditions[0].targets
+    assert target.verdict is REFUTED
+    assert (target.residual, target.floor) == pytest.approx((1, 1), abs=0.2)
+    assert target.dual_rows[0] // 7 == order.index(1)

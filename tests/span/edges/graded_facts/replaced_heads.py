@@ -92,7 +92,9 @@ def stand_in(mean, by):
     if by == "mean":
         return mean
     if by == "uniform":
-        return torch.full_like(mean, 1 / COUNT)
+        result = mean.clone()
+        result[1:, 1:] = mean[1:, 1:].sum(1, keepdim=True) / (COUNT - 1)
+        return result
     cells = list(itertools.product(*map(range, SIDES)))
     sums = {}
     for (q, at), (k, to) in itertools.product(enumerate(cells, 1), repeat=2):
@@ -262,8 +264,8 @@ def test_named_heads_are_replaced_at_once_beside_as_many_at_random(images):
     assert [(each.layer, each.head) for each in together.heads] == [("blocks.0", 1), ("blocks.1", 0)]
     agrees(together.effect, network, images, {key: every[key] for key in ((0, 1), (1, 0))}, labels)
     agrees(report.layers[0].heads[1].replaced.effect, network, images, {(0, 1): every[0, 1]}, labels)
-    even = torch.full((COUNT, COUNT), 1 / COUNT)
-    agrees(together.uniform, network, images, {(0, 1): even, (1, 0): even}, labels)
+    even = {key: mean_maps(network, images, *key, "uniform") for key in ((0, 1), (1, 0))}
+    agrees(together.uniform, network, images, even, labels)
     generator, drawn = torch.Generator().manual_seed(together.seed), []
     for _ in range(together.draws):
         chosen = [list(every)[place] for place in torch.randperm(4, generator=generator)[:2].tolist()]
