@@ -69,7 +69,7 @@ def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Att
 
 
 def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Specimen:
-    """The inputs of a network from a file, what was done to them, and what else its library says that it is called with.
+    """The inputs of a network from a file, what was done to them, and what else its library says it is called with.
 
     Raises:
         CheckpointError: they cannot be read.

@@ -197,8 +197,8 @@ def candidate_of(
 
 
 def cost(values: ByImage) -> float:
-    """The increase of the cross entropy, or without labels the change of the output: the mean over images and two of its
-    standard errors."""
+    """The increase of the cross entropy, or without labels the change of the output: the mean over images and
+    two of its standard errors."""
     # The choice is made on few images and judged on others: a mean alone is as often too low as too high.
     numbers = values.change if values.loss is None else values.loss
     return float(numbers.mean() + 2 * numbers.std() / len(numbers) ** 0.5)

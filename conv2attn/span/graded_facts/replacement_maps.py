@@ -12,9 +12,9 @@ def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Ten
     """The map (queries, keys) that stands in for a head of this mean attention over images.
 
     `mean` is the mean attention itself. `position` is its mean over all pairs of one displacement on the grid, `shift`
-    the key nearest to the displacement with the most attention, `uniform` all keys of the grid alike. Keys that a query never
-    reads stay without weight, and rows keep their sums: a query that may not read its shift keeps its mean attention.
-    Leading tokens have no displacement: as queries and as keys they keep their mean attention.
+    the key nearest to the displacement with the most attention, `uniform` all keys of the grid alike. Keys that a query
+    never reads stay without weight, and rows keep their sums: a query that may not read its shift keeps its mean
+    attention. Leading tokens have no displacement: as queries and as keys they keep their mean attention.
     """
     read = mean > 0
     if by == "mean":

@@ -264,7 +264,7 @@ def test_a_phi_just_beyond_the_bound_does_not_hold():
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("condition", ["per-image", "per-query"])
 def test_the_residual_is_that_of_the_worst_image_whichever_comes_first(order, condition):
-    """One image misses a shift by little, and one, which attends evenly, by 2 - 2 / keys over what Phi = 0 leaves: 1."""
+    """One image misses a shift by little; one attends evenly, and misses it by nearly as much as no heads at all: 1."""
     shifts = hard((7,), LINE)
     little = shifts.copy()
     little[:, 3] = 0.98 * shifts[:, 3] + 0.02 * np.eye(7)[6]
