@@ -272,7 +272,7 @@ MUTANTS = {
         "equality/stored_certificates.py",
         "elif type(stored) is not type(anew) or stored != anew:",
         "elif type(stored) is not type(anew):",
-        "tests/equality/edges/rechecks.py::test_no_single_edit_holds_but_of_the_parts_that_are_named_as_stored",
+        "tests/equality/edges/rechecks.py::test_no_single_edit_holds_but_of_the_circumstances",
     ),
     "query minus key": Mutant(
         "theory/basis/grid.py",

@@ -1,11 +1,11 @@
 """Certificates as files hold them: read without doubled keys, and compared with others field by field."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-from conv2attn.equality.stored_bounds import Objection
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
 
@@ -60,28 +60,35 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The rows of a stored certificate that have names."""
-    rows = body.get("rows")
-    every = [each for each in rows if isinstance(each, dict)] if isinstance(rows, list) else []
-    return {each["name"]: each for each in every if isinstance(each.get("name"), str)}
+@final
+@dataclass(frozen=True)
+class Objection:
+    """One sentence against a certificate; unless `sure`, it only leaves the certificate undecided."""
+
+    sentence: str
+    sure: bool = True
 
 
-def compare_documents(stored: Any, anew: Any, path: str = "") -> Iterator[Objection]:
-    """The fields of two documents that differ; those that measurements or another machine may change are not sure."""
+def compare_documents(stored: Any, anew: Any, path: str = "", *, here: bool = False) -> Iterator[Objection]:
+    """The fields of two documents that differ; those that measurements or another machine may change are not sure.
+
+    Args:
+        here: whether both are of machines and versions alike: a bound is then a function of the networks.
+    """
     if isinstance(stored, dict) and isinstance(anew, dict):
         for key in dict.fromkeys((*anew, *stored)):
             inner = f"{path}.{json.dumps(key)[1:-1]}".removeprefix(".")
-            yield from compare_documents(stored.get(key, ...), anew.get(key, ...), inner)
+            yield from compare_documents(stored.get(key, ...), anew.get(key, ...), inner, here=here)
     elif isinstance(stored, list) and isinstance(anew, list) and len(stored) == len(anew):
         for place, pair in enumerate(zip(stored, anew, strict=True)):
-            yield from compare_documents(*pair, f"{path}[{place}]")
+            yield from compare_documents(*pair, f"{path}[{place}]", here=here)
     elif type(stored) is not type(anew) or stored != anew:
         before, after = (
             ("missing" if each is ... else json.dumps(each, default=str))[:CHARACTERS_SHOWN] for each in (stored, anew)
         )
         measured = any(each.partition("[")[0] in MEASURED for each in path.split("."))
-        yield Objection(f"{path} is {before}, and {after} when derived anew", sure=not measured)
+        sure = not measured or (here and path.endswith(".bound"))
+        yield Objection(f"{path} is {before}, and {after} when derived anew", sure=sure)
 
 
 def is_regular(path: str, *, folder: bool = False) -> bool:
