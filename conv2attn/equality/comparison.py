@@ -236,9 +236,9 @@ class Comparison:
 
     def exchangeable(self, image: Tensor) -> bool:
         """Whether the second network returns the same numbers in float64 with the layers of the first."""
-        cpu = torch.device("cpu")
-        swapped = with_layers_of_the_first(self.networks, self.same)[1]
-        second, swapped = (move_network(each, cpu, double=True) for each in (copy_network(self.networks[1]), swapped))
+        # Moved before layers are exchanged: functions of the first are redirected to layers that stand beside it.
+        first, second = (move_network(copy_network(each), torch.device("cpu"), double=True) for each in self.networks)
+        swapped = with_layers_of_the_first((first, second), self.same)[1]
         results = [call(copy_network(each), image.cpu().double()) for each in (second, swapped)]
         if any(each.failure for each in results):
             return False
