@@ -317,7 +317,9 @@ class Comparison:
         """The image on which both plain calls differ most."""
         apart = self.apart
         index = apart.place[0] if len(apart.place) > 1 and apart.place[0] < len(self.images) else 0
-        numbers = apart.place, apart.first, apart.second, REFUTES * apart.rounding, None, apart.count
+        # The image is shown alone, so its place in the batch is the first.
+        place = (0, *apart.place[1:]) if index else apart.place
+        numbers = place, apart.first, apart.second, REFUTES * apart.rounding, None, apart.count
         return Counterexample(WHOLE_NETWORK, self.images[index], *numbers, "outputs", apart.output, index=index)
 
     @cached_property

@@ -40,7 +40,7 @@ class Difference:
         output: the path of the tensor, as in `Gap`.
         first, second: both numbers.
         rounding: the change that rounding explains there.
-        count: how many numbers of that tensor differ by more than `REFUTES` roundings.
+        count: how many numbers of that image differ by more than `REFUTES` roundings.
         trouble: why rounding was not measured, in words; then nothing is known.
     """
 
@@ -129,7 +129,8 @@ def largest_ratio(
     ratio = torch.where(gap == 0, 0.0, unknown)
     place = tuple(int(each) for each in torch.unravel_index(ratio.argmax(), ratio.shape))
     first_number, second_number = (float(side[place]) for side in plain)
-    many = int((ratio > REFUTES).sum())
+    image = ratio[place[0]] if ratio.dim() > 1 else ratio  # one image is shown, so its numbers are counted
+    many = int((image > REFUTES).sum())
     return Difference(float(ratio[place]), output, place, first_number, second_number, float(rounding[place]), many)
 
 

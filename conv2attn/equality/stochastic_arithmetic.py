@@ -36,7 +36,8 @@ def shaken_call(network: nn.Module, inputs: Inputs, seed: int) -> Returned:
         for stored in (*copy.parameters(), *copy.buffers()):
             stored.copy_(neighbour(stored, generator))
         shaken = tree_map_only(Tensor, lambda each: neighbour(each.detach(), generator), inputs)
-    with StochasticRounding(generator):
+    # torch.cond compiles its branches at each call; what it compiled under a mode would be served to the caller later.
+    with StochasticRounding(generator), torch.compiler.set_stance("force_eager"):
         return call(copy, shaken, seed=seed)
 
 

@@ -51,19 +51,12 @@ def reads_of(
     return as_reads(model, sides).only(only)
 
 
-def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | None, position_only: bool) -> None:
-    """Refuses what attention that is no network does not take.
+def check_images(attention: Any) -> None:
+    """Refuses layers with different numbers of images, whose errors over images would be those of windows.
 
     Raises:
-        UsageError: inputs, or positions alone (C2A004), another grid than that of its parameters (C2A503), or arrays of
-            different numbers of images (C2A502).
+        UsageError: they are of different numbers of images (C2A502).
     """
-    kind = f"an object of class {type(attention).__name__}"
-    if position_only:
-        remedy = "Pass a network, or leave out --position-only."
-        raise UsageError("C2A004", f"{kind} has no parameters to read positions from", remedy)
-    if inputs is not None:
-        raise UsageError("C2A004", f"{kind} takes no inputs", "Leave them out.")
     layers = attention.values() if isinstance(attention, Mapping) else attention
     # Four axes are images (or windows), heads, queries, keys. One run gives every layer as many images, so that other
     # numbers are windows of them, whose error is not that of independent images.
@@ -73,6 +66,20 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
         many = " and ".join(map(str, counts))
         reason = f"layers have attention of {many} images, or of windows of images"
         raise UsageError("C2A502", reason, "Pass the model itself with --inputs, so that windows are told from images.")
+
+
+def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | None, position_only: bool) -> None:
+    """Refuses what attention that is no network does not take.
+
+    Raises:
+        UsageError: inputs, or positions alone (C2A004), or another grid than that of its parameters (C2A503).
+    """
+    kind = f"an object of class {type(attention).__name__}"
+    if position_only:
+        remedy = "Pass a network, or leave out --position-only."
+        raise UsageError("C2A004", f"{kind} has no parameters to read positions from", remedy)
+    if inputs is not None:
+        raise UsageError("C2A004", f"{kind} takes no inputs", "Leave them out.")
     keys = attention.grid.keys if isinstance(attention, PositionAttention) else None
     if keys is not None and as_sides(grid, len(keys)) not in (None, keys):
         own_grid = "x".join(map(str, keys))

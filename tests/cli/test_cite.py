@@ -72,5 +72,5 @@ def test_an_annotation_is_one_line():
     first = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
     certificate = conv2attn.certify(first, conv2attn.convert(first).train(), input_size=(3, 6, 7))
     last = certificate.to_github().splitlines()[-1]
-    assert last.startswith("::warning title=conv2attn undecided::undecided")
+    assert last.startswith("::error title=conv2attn refuted::refuted (sampled)")
     assert "%0Athe first network is in evaluation mode" in last

@@ -121,6 +121,7 @@ def test_replaced_heads_change_the_features_as_a_loop_with_hooks_says(network, i
         expected = change({(number, head): table})
         assert expected > 1e-3
         assert replaced.effect.change == pytest.approx(expected, rel=1e-3)
-        even = torch.full_like(table, 1 / len(table))
+        even = means[number, head].clone()  # the class token keeps its mean attention, as query and as key
+        even[1:, 1:] = even[1:, 1:].sum(-1, keepdim=True) / SIDE**2
         assert replaced.uniform.change == pytest.approx(change({(number, head): even}), rel=1e-3)
     assert report.together.effect.change == pytest.approx(change(every), rel=1e-3)

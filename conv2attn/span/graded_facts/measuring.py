@@ -14,7 +14,7 @@ from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.records import Windows
 from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.attending import reads_of
+from conv2attn.span.attending import check_images, reads_of
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.graded_facts.effects import ReplacedBy
 from conv2attn.span.graded_facts.fact_table import estimates_of_heads, numbers_of_head
@@ -102,6 +102,8 @@ def heads(
     """
     if replace is None and (replaced_heads is not None or labels is not None):
         raise UsageError("C2A004", "heads or labels are named, and nothing is replaced", "Pass replace, or neither.")
+    if not isinstance(model, nn.Module):
+        check_images(model)
     replacing = None if replace is None else Replacing(model, example_input, replace, replaced_heads, labels)
     reads = reads_of(model, example_input if replacing is None else replacing.batches, grid, Selection.of(only, skip))
     if replacing is not None:

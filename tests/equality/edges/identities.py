@@ -71,16 +71,16 @@ def test_a_network_that_looks_itself_up_is_undecided(after, side):
 
 
 OTHER_KINDS = {
-    "shape": lambda net, x: x if net in BY_MODULE else x[..., :1],
-    "kind": lambda net, x: [x] if net in BY_MODULE else x,
+    "shape": (lambda net, x: x if net in BY_MODULE else x[..., :1], Verdict.REFUTED),
+    "kind": (lambda net, x: [x] if net in BY_MODULE else x, Verdict.UNDECIDED),
 }
 
 
-@pytest.mark.parametrize("after", OTHER_KINDS.values(), ids=OTHER_KINDS)
-def test_outputs_of_the_networks_themselves_that_differ_in_kind_refute(after):
+@pytest.mark.parametrize(("after", "verdict"), OTHER_KINDS.values(), ids=OTHER_KINDS)
+def test_outputs_of_the_networks_themselves_that_differ_in_shape_refute(after, verdict):
     networks = Looking(after), conv2attn.convert(Looking(after))
     noted(networks[0])
-    assert certify(*networks, input_size=SIZE).verdict is Verdict.REFUTED
+    assert certify(*networks, input_size=SIZE).verdict is verdict
 
 
 def test_a_network_whose_copy_raises_is_undecided():

@@ -76,6 +76,23 @@ def test_a_difference_of_a_thousand_roundings_in_one_image_is_found(image):
     assert difference.size > 100 * difference.rounding
 
 
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_number_that_one_network_alone_does_not_have_is_infinitely_far(number):
+    class Spoilt(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, images):
+            outputs = self.inner(images).clone()
+            outputs[0, 1] = number
+            return outputs
+
+    first = network()
+    difference = apart(first, Spoilt(copy.deepcopy(first)))
+    assert (difference.refutes, difference.place[:2], difference.size) == (True, (0, 1), torch.inf)
+
+
 def test_equal_bits_need_no_shaken_call():
     class Once(nn.Module):
         calls = 0

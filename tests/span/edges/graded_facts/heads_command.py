@@ -49,7 +49,7 @@ def test_the_answer_for_a_network_fits_a_screen(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     torch.save([torch.softmax(torch.randn(2, 3, 10, 10), -1)] * 12, "twelve.pt")
     lines = call("heads", "twelve.pt", "--extra-tokens", 1).stdout.splitlines()
-    assert len(lines) <= 20
+    assert len(lines) <= 22  # of the 24 of a terminal
     assert all(len(line) <= 80 for line in lines)
     answer = call("check-span", "twelve.pt", "--extra-tokens", 1).stdout.splitlines()
     assert answer.index("") <= 4
