@@ -17,6 +17,7 @@ from conv2attn.equality.layer_pairs import read_pairs
 from conv2attn.equality.results import Certificate, unsupported
 from conv2attn.equality.several_sizes import at_all_sizes
 from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.networks.fast_path import without_fast_path
 
 
 def certify(
@@ -101,20 +102,6 @@ def certify(
         except UnsupportedError as error:
             return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
     return replace(certificate, circumstances=facts)
-
-
-@contextmanager
-def without_fast_path() -> Iterator[None]:
-    """While active, torch runs `nn.MultiheadAttention` and encoder layers by their documented operators.
-
-    In evaluation mode torch otherwise runs each as one fused kernel, which is no formula that can be followed.
-    """
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from conv2attn.equality.worlds.records import Record
 from conv2attn.equality.worlds.shadows import MASKED, Shadow, cast, is_number
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
+from conv2attn.networks.fast_path import without_fast_path
 from conv2attn.torch_internals import key_string, tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 
 MARKS = {"_shadow", "_made", "_ids"}
@@ -70,14 +71,12 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
         module_hooks.register_module_forward_pre_hook(enter),
         module_hooks.register_module_forward_hook(leave, always_call=True),
     ]
-    fast = torch.backends.mha.get_fastpath_enabled()
     buffers = [(b, b.clone()) for b in network.buffers()] if modules else []
-    torch.backends.mha.set_fastpath_enabled(False)
     # `flags` would set TF32 too, and warn where there is none.
     mkldnn: Any = torch.backends.mkldnn
     enabled, mkldnn.enabled = mkldnn.enabled, onednn
     try:
-        with torch.no_grad():
+        with torch.no_grad(), without_fast_path():
             yield
     finally:
         for handle in handles:
@@ -89,7 +88,6 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
         for t in (*network.parameters(), *network.buffers()) if modules else ():
             for mark in MARKS & set(vars(t)):
                 delattr(t, mark)
-        torch.backends.mha.set_fastpath_enabled(fast)
         mkldnn.enabled = enabled
 
 

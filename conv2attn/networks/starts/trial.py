@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from conv2attn.arguments import call_network, is_size, running
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.networks.copies import evaluating
+from conv2attn.networks.fast_path import without_fast_path
 from conv2attn.networks.provenance import input_size_of
 from conv2attn.networks.starts.parts import StartLayer
 
@@ -107,8 +108,7 @@ def restored_on_failure(network: nn.Module) -> Iterator[None]:
 
     device = tensors[0].device.type if tensors else "cpu"
     with ExitStack() as stack:
-        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-        torch.backends.mha.set_fastpath_enabled(False)  # it rounds otherwise than attention that is captured
+        stack.enter_context(without_fast_path())  # it rounds otherwise than attention that is captured
         try:
             restore()
             stack.enter_context(evaluating(network))

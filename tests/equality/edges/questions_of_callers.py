@@ -1,6 +1,7 @@
 """What callers ask of two networks that are one: other masks, fused kernels, layers that pickle themselves."""
 
 import dataclasses
+import threading
 
 import pytest
 import torch
@@ -209,3 +210,27 @@ def test_other_embeddings_of_the_ids_never_hold():
     with torch.no_grad():
         second.embedding.weight[17, 0] += 0.5
     assert certify(Reader(False).eval(), second, images=ids).verdict is not Verdict.HOLDS
+
+
+def test_the_fused_kernel_is_on_again_after_comparisons_that_overlap_in_two_threads():
+    entered, left, threads = threading.Event(), threading.Event(), []
+
+    class Waiting(nn.Module):
+        def forward(self, x):
+            entered.set()
+            left.wait(10)
+            return x
+
+    class Starting(nn.Module):
+        def forward(self, x):
+            if not threads:
+                threads.append(threading.Thread(target=certify, args=(Waiting(), Waiting()), kwargs={"images": x}))
+                threads[0].start()
+                entered.wait(10)
+            return x
+
+    certify(Starting(), Starting(), input_size=(3, 4))
+    assert not torch.backends.mha.get_fastpath_enabled()
+    left.set()
+    threads[0].join()
+    assert torch.backends.mha.get_fastpath_enabled()
