@@ -446,6 +446,16 @@ ERROR_RULES: dict[str, ErrorRule] = {
         ),
         "Beyond rounding they are other networks. Within it, compare the weights: folding or casting rounds them once.",
     ),
+    "C2A411": ErrorRule(
+        "sections not known to be equal",
+        "Between functions that are not linear the networks differ by more than rounding, or an operator has no rule.",
+        (
+            ">>> norms = [nn.Sequential(nn.Linear(9, 8), nn.LayerNorm(8, eps=eps)).eval() for eps in (1e-12, 1e-6)]; "
+            "_ = norms[1].load_state_dict(norms[0].state_dict()); "
+            "print(conv2attn.certify(*norms, input_size=(5, 9)))"
+        ),
+        "Look at the place that is named: an epsilon, a weight, another function.",
+    ),
     "C2A408": ErrorRule(
         "weights are not finite",
         "A layer with NaN or infinity among its weights is not an affine map, so no claim covers it.",

@@ -36,11 +36,14 @@ class Strength(Enum):
     """How a verdict is known; ordered from all inputs exactly to these inputs only.
 
     `identified`: equal as formulas, for all inputs of the sizes that were run, but for a chance that is printed.
+    `rounded`: the same functions in the same places, and between them every section agreed on random numbers within a
+    few units of rounding.
     """
 
     PROVED = "proved"
     IDENTIFIED = "identified"
     BOUNDED = "bounded"
+    ROUNDED = "rounded"
     SAMPLED = "sampled"
 
     def __bool__(self) -> bool:

@@ -61,7 +61,8 @@ def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     row = [f"row {wrong[0].name}{f' and {more} more' * (more > 0)} refuted"] if wrong else []
     verdict = "; ".join([f"{certificate.verdict.value}{strength}", *row, layers])
     modes = [each.sentence for each in certificate.between if each.part == "modes" and each.sentence]
-    return (verdict, *modes, *([f"networks {read}"] if read else []))
+    place = [certificate.place.in_words()] if certificate.place else []
+    return (verdict, *modes, *place, *([f"networks {read}"] if read else []))
 
 
 def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
@@ -71,7 +72,8 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
     for code in dict.fromkeys(finding.code for _, finding in remarks):
         sentences = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
         lines += [f"{code} {line}".strip() for line in gathered(sentences, most=None if verbose else 3)]
-    between = [each for each in certificate.between if each.sentence and each.part != "modes"]
+    above = ("modes", "sections") if certificate.place else ("modes",)  # the place stands beside the verdict
+    between = [each for each in certificate.between if each.sentence and each.part not in above]
     lines += [f"{each.code} {each.sentence}".strip() for each in between]
     return [*lines, *(f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples)]
 
@@ -106,11 +108,13 @@ def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
 def between_in_words(certificate: Certificate) -> list[str]:
     """How the networks are known to be the same between the layers, or that nothing was checked."""
     verdicts = {each.part: each.verdict for each in certificate.between}
-    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {"structure", "formula"}:
+    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {"structure", "formula", "sections"}:
         return ["nothing was checked"]
     where = "between the convolutions " if certificate.rows else ""
     if verdicts.get("structure") is Verdict.HOLDS:
         return [f"{where}both networks are the same code, and equal bit for bit where they ran"]
+    if verdicts.get("sections") is Verdict.HOLDS:
+        return ["every section of the second network agrees with one of the first, within rounding"]
     if verdicts.get("formula") is Verdict.HOLDS and all(each.verdict is Verdict.HOLDS for each in certificate.between):
         return ["both networks are one formula over a finite ring"]
     return []

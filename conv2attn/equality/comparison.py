@@ -1,8 +1,10 @@
 """Two networks compared: their layers as values, what stands between them as code, as formulas, and by numbers."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from types import FunctionType
 from typing import Any, Literal, final
 
 import torch
@@ -34,6 +36,7 @@ from conv2attn.equality.results import (
     Finding,
     Identified,
     Outputs,
+    Rounded,
     Row,
     State,
     holds,
@@ -43,10 +46,12 @@ from conv2attn.equality.results import (
 )
 from conv2attn.equality.runs import Runs, run_both
 from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
+from conv2attn.equality.worlds import PartingPlace, compare_sections
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED
 from conv2attn.networks.copies import copy_network, move_network
 from conv2attn.networks.specimens import Specimen
 from conv2attn.theory.bounds import WITHOUT_THEOREM
+from conv2attn.torch_internals import tree_leaves, tree_map_only
 from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = (
@@ -94,6 +99,8 @@ class Comparison:
             shown.append(self.shown)
         if self.identified is not None and not all(row.verdict is Verdict.HOLDS for row in rows):
             rows, shown = [], []  # the formulas say more than layers that are compared by their names
+        if self.rounded is not None:  # so do the sections: a folded convolution is no other layer with weights off
+            rows, shown = [rounded_row(row) for row in rows], []
         return Certificate(
             tuple(rows),
             tuple(between),
@@ -102,11 +109,15 @@ class Comparison:
             counterexamples=tuple(shown),
             state=self.state,
             identified=self.identified,
+            rounded=self.rounded,
+            place=self.place,
             limits=self.engines + self.called_with + self.matching.in_words,
         )
 
     shown: Counterexample | None = None
     identified: Identified | None = None
+    rounded: Rounded | None = None
+    place: PartingPlace | None = None
 
     def between(self) -> list[Finding]:
         """The findings on what stands between the layers, and on what is returned."""
@@ -130,7 +141,9 @@ class Comparison:
             return [*self.modes(), foreign, *found]
         if self.apart.refutes:  # no other finding may hold against it
             self.shown = self.image_apart
-            return [*self.modes(), self.numbers, self.structure, *found]
+            # Where modes differ, the mode is the cause, and no place has to be looked for.
+            parting = [] if self.modes() else [self.compared_sections()]
+            return [*self.modes(), self.numbers, *parting, self.structure, *found]
         numbers = [self.numbers] if self.apart.trouble else []
         if same and not self.left_undecided:
             return [self.structure, *numbers, *found]
@@ -138,7 +151,10 @@ class Comparison:
             formula = self.formula()
             if formula.verdict is Verdict.HOLDS:
                 return [formula, *numbers, *found]
-            return [*self.modes(), self.numbers, formula, self.structure, *found]
+            sections = self.compared_sections()
+            if sections.verdict is Verdict.HOLDS:
+                return [sections, *numbers, *found]
+            return [*self.modes(), self.numbers, sections, formula, self.structure, *found]
         return [*self.modes(), self.numbers, self.structure, *found]
 
     @cached_property
@@ -213,6 +229,39 @@ class Comparison:
             return holds("formula", Strength.IDENTIFIED, licensed_by=("FINGERPRINT", WITHOUT_THEOREM))
         told = found.reason or "they are told apart, which refutes nothing"
         return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")
+
+    def compared_sections(self) -> Finding:
+        """Whether both agree section by section, within rounding; else the place where they part.
+
+        Layers of a conversion that are refuted stay so: there a row says more than a sample.
+        """
+        numbers = self.images.is_floating_point() and isinstance(self.inputs, Tensor)
+        inputs: Any = self.two_images(self.picked) if numbers else self.inputs
+        inputs = tree_map_only(Tensor, Tensor.cpu, inputs)
+        args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else ((inputs,), {})
+        first, second = (move_network(copy_network(each), torch.device("cpu")) for each in self.picked)
+        sections = compare_sections(first, second, args, kwargs)
+        self.place = sections.place and replace(
+            sections.place, first=without_wrapper(sections.place.first), second=without_wrapper(sections.place.second)
+        )
+        if sections.equal is None:
+            return undecided("sections", "C2A411", f"section by section they are not compared: {sections.reason}")
+        if not sections.equal:
+            why = self.place.in_words() if self.place else sections.reason
+            return undecided("sections", "C2A411", f"section by section they are not known to be equal: {why}")
+        wrong = any(row.verdict is Verdict.REFUTED for row in self.converted_rows)
+        if wrong or self.apart.refutes or self.apart.trouble:
+            sentence = "section by section both agree within rounding, which decides nothing here"
+            return undecided("sections", "C2A411", sentence)
+        sizes = tuple(tuple(each.shape) for each in tree_leaves(inputs) if isinstance(each, Tensor))
+        unit = round(math.log2(sections.unit))
+        self.rounded = Rounded(sections.units, unit, sections.arguments, sizes, self.apart.ratio)
+        return holds("sections", Strength.ROUNDED)
+
+    @property
+    def converted_rows(self) -> list[Row]:
+        """The rows of a conversion; none of networks that were written apart."""
+        return [*self.rows.values()] if any(map(has_attention, self.networks)) else []
 
     @property
     def picked(self) -> tuple[nn.Module, nn.Module]:
@@ -379,9 +428,29 @@ def compared_state(
 
 
 def training_mode(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:
-    """The mode that the modules of a network are in."""
-    modes = {module.training for module in modules_outside_layers(network).values()}
+    """The mode of the modules whose code reads `training`; of all modules where no code does."""
+    modules = list(modules_outside_layers(network).values())
+    modes = {module.training for module in filter(reads_training, modules)} or {module.training for module in modules}
     return "mixed" if len(modes) > 1 else "training" if True in modes else "evaluation"
+
+
+def reads_training(module: nn.Module) -> bool:
+    """Whether a method of the module names `training`: the mode of an identity, say, changes nothing."""
+    own = (base for base in type(module).__mro__ if base not in nn.Module.__mro__)
+    methods = (method for base in own for method in vars(base).values() if isinstance(method, FunctionType))
+    return any("training" in method.__code__.co_names for method in methods)
+
+
+def rounded_row(row: Row) -> Row:
+    """The row of a layer in a network whose sections agree: layers of one name may differ, as in a fold."""
+    if row.verdict in (Verdict.HOLDS, Verdict.UNSUPPORTED):
+        return row
+    return replace(row, findings=(holds("sections", Strength.ROUNDED),), max_error=None, bound=None)
+
+
+def without_wrapper(place: str) -> str:
+    """A place by the caller's names, without the module that picks tensors of the outputs."""
+    return place.removeprefix("network.").removeprefix("network ")
 
 
 def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:

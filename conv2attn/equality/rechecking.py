@@ -107,7 +107,7 @@ def recheck_certificate(
         circumstances.get(key) == fresh[CIRCUMSTANCES].get(key) for key in MACHINE
     )
     every = list(compare_documents(stored, fresh, here=here))
-    identifications = identified_again(networks, anew) if anew else []
+    identifications = identified_again(networks, anew) if anew and anew.rounded is None else []
     if told := told_apart(identifications):
         every.append(Objection(f"that both are one formula: {told}", sure=False))
         identifications = []

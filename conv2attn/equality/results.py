@@ -8,6 +8,7 @@ from msgspec import field
 from msgspec.structs import replace
 from torch import Tensor
 
+from conv2attn.equality.worlds import LIMIT, PartingPlace
 from conv2attn.report import counted
 from conv2attn.report.result import Number, Part, Result
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -26,7 +27,17 @@ OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2
 
 
 PartName = Literal[
-    "geometry", "weights", "leak", "measured", "structure", "formula", "numbers", "outputs", "support", "modes"
+    "geometry",
+    "weights",
+    "leak",
+    "measured",
+    "structure",
+    "formula",
+    "sections",
+    "numbers",
+    "outputs",
+    "support",
+    "modes",
 ]
 
 
@@ -35,6 +46,7 @@ class Finding(Part, frozen=True):
     """The verdict on one part and its strength; for all but `holds`, the rule and a sentence.
 
     `structure`: between the layers both are the same code. `formula`: both are one formula over a finite ring.
+    `sections`: between functions that are not linear both agree within rounding.
     `numbers`: two plain calls, beside what rounding explains. `support`: there was nothing to ask. `modes`: both are in
     training or both in evaluation mode. `licensed_by` are the claims of proofs/ whose premises were checked where it
     was made.
@@ -285,11 +297,39 @@ class Identified(Part, frozen=True):
 
 
 @final
+class Rounded(Part, frozen=True):
+    """Two networks whose sections agree within `units` of rounding, each 2^`log2_unit` of the numbers there.
+
+    `arguments` of functions were compared, at inputs of these `sizes`. `ratio` is the difference of the plain outputs,
+    in units of what rounding explains there.
+    """
+
+    units: Number
+    log2_unit: int
+    arguments: int
+    sizes: tuple[tuple[int, ...], ...]
+    ratio: Number = 0.0
+
+    def in_words(self) -> str:
+        """The claim, with what it does not see."""
+        return (
+            f"on inputs of {in_words(self.sizes)}, with these integers, booleans, Python numbers and masks (inputs of "
+            "only 0, 1 and large negative numbers), the outputs come from the same functions; between them every "
+            "section agreed, in exact arithmetic on random numbers, within "
+            f"{self.units:.2g} units of rounding of 2^{self.log2_unit} ({LIMIT:g} allowed). Not seen: stored numbers "
+            "lost beside larger ones, numbers that never win a maximum in the sample, what rounding itself does, what "
+            "is kept from one call to the next. A sample, not a proof. The plain outputs differ by "
+            f"{self.ratio:.2g} of rounding"
+        )
+
+
+@final
 class Certificate(Result, frozen=True, eq=False):
     """Whether the second network computes the first: two plain calls refute, the weakest strength counts.
 
     `between` are the findings on what stands between the layers and on the outputs. `claim` says what is certified, and
-    is empty unless that holds. `counterexamples` are inputs that show what is refuted.
+    is empty unless that holds. `counterexamples` are inputs that show what is refuted. `place` is the first section in
+    which the networks part, where one was found.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("claim", "exit_code", "strength", "verdict")
@@ -301,8 +341,10 @@ class Certificate(Result, frozen=True, eq=False):
     counterexamples: tuple[Counterexample, ...] = ()
     state: State = State()
     identified: Identified | None = None
+    rounded: Rounded | None = None
+    place: PartingPlace | None = None
     limits: str = ""
-    schema: Literal["conv2attn.certificate/5"] = "conv2attn.certificate/5"
+    schema: Literal["conv2attn.certificate/6"] = "conv2attn.certificate/6"
 
     @property
     def verdict(self) -> Verdict:
@@ -325,7 +367,7 @@ class Certificate(Result, frozen=True, eq=False):
         for finding in self.between:
             if finding.verdict is Verdict.REFUTED:
                 return finding.strength
-        between = [each.strength for each in self.between if each.part in ("structure", "formula")]
+        between = [each.strength for each in self.between if each.part in ("structure", "formula", "sections")]
         return weakest_strength([*between, *(row.strength for row in self.counted if row.strength is not None)])
 
     @property
@@ -342,6 +384,8 @@ class Certificate(Result, frozen=True, eq=False):
         mode = f"in {self.state.mode} mode" if self.state.mode != "mixed" else "in the modes that its modules are in"
         read = self.circumstances.get("read as")
         of = f"; of networks {read}" if read else ""
+        if self.rounded is not None:
+            return f"{self.rounded.in_words()}; {mode}{self.limits}{of}"
         if self.identified is not None:
             sizes, chance = in_words(self.identified.sizes), f"a chance of 2^{self.identified.log2_chance:.0f}"
             formula = f"{SAME_FORMULA} of {sizes}, {self.identified.mode}{self.limits}, but for {chance}"

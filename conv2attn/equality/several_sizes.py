@@ -28,6 +28,8 @@ def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
     tried = tuple(mode for mode in first.state.gradients if all(mode in each.gradients for each in states))
     formulas = [each.identified for each in certificates if each.identified is not None]
     identified = all_identified(formulas) if formulas else None
+    rounded = [each.rounded for each in certificates if each.rounded is not None]
+    sampled = tuple(size for each in rounded for size in each.sizes)
     return replace(
         first,
         rows=tuple(worst_rows(certificates)),
@@ -35,6 +37,8 @@ def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
         counterexamples=tuple(shown for each in certificates for shown in each.counterexamples),
         state=replace(first.state, sizes=sizes, gradients=tried),
         identified=identified,
+        rounded=replace(max(rounded, key=lambda each: each.units), sizes=sampled) if rounded else None,
+        place=next((each.place for each in certificates if each.place is not None), None),
         limits="".join(dict.fromkeys(each.limits for each in certificates)),
     )
 

@@ -20,6 +20,8 @@ MEASURED = {
     "input_range",
     "max_error",
     "outputs",
+    "place",
+    "rounded",
     "sentence",
     "threads",
     "unshown",

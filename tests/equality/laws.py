@@ -18,6 +18,7 @@ from equality.cases import (
     parametrised,
     recurrent,
 )
+from equality.reports import at_most_rounded
 from imitated_device import has_float64
 
 import conv2attn
@@ -71,11 +72,11 @@ def test_what_differs_elsewhere_is_one_formula_at_the_size_that_was_run(name, de
 
 
 @pytest.mark.parametrize("name", [name for name in ERRORS if name not in ELSEWHERE])
-def test_a_changed_context_never_holds(name, device):
+def test_a_changed_context_never_holds_but_for_rounding(name, device):
     """On a device as on the CPU; where a device has no assertions, a network that asserts does not run."""
     expected = found_on_the_cpu(name)
     report = certify(*pair_of(ERRORS[name], device), images=IMAGES.to(device))
-    assert report.verdict in (Verdict.REFUTED, Verdict.UNDECIDED), report.to_text()
+    assert at_most_rounded(report), report.to_text()
     assert all(finding.sentence for finding in report.between if finding.verdict is not Verdict.HOLDS)
     if name == "a check of values" and not has_float64(device):
         assert report.verdict is Verdict.REFUTED
@@ -91,7 +92,8 @@ READ = ["what dropout reads", "slope of an activation", "statistics of the batch
 def test_the_same_function_by_other_objects_is_not_refuted(name, device):
     report = certify(*pair_of(SAME[name], device), images=IMAGES.to(device))
     if name in ("channels last", "a global hook on both"):  # weights in other places; hooks of no network
-        assert report.verdict is Verdict.UNDECIDED, report.to_text()
+        assert report.verdict is not Verdict.REFUTED, report.to_text()
+        assert at_most_rounded(report)
     else:
         assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.IDENTIFIED), report.to_text()
         assert of_one_size(device) in report.claim

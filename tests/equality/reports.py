@@ -11,3 +11,8 @@ def outcome(report):
 
 def rows(report, verdict=None):
     return [row.name for row in report.rows if verdict is None or row.verdict is verdict]
+
+
+def at_most_rounded(report):
+    """Whether a report claims no more than that sections agree within rounding."""
+    return report.verdict is not Verdict.HOLDS or report.strength is Strength.ROUNDED

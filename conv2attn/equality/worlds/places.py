@@ -7,7 +7,6 @@ network; tensors that the first computes too are where they still agree, and the
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -16,13 +15,13 @@ from torch import Tensor
 from conv2attn.equality.worlds.followed_calls import followed_call
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.records import Parted, Record
+from conv2attn.report.result import Number, Part
 
 INDICES = "output channel", "input"
 
 
 @final
-@dataclass(frozen=True)
-class PartingPlace:
+class PartingPlace(Part, frozen=True):
     """The first section in which two networks part: module and source line in both, and the operator.
 
     `units` is how far it is apart, in units of rounding; `what` says what differs there, and is empty if not known.
@@ -31,7 +30,7 @@ class PartingPlace:
     first: str
     second: str
     operator: str
-    units: float
+    units: Number
     what: str = ""
 
     def in_words(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from commands import call, save_residual
+from equality.reports import at_most_rounded
 from torch import nn
 
 import conv2attn
@@ -114,7 +115,8 @@ JUMPS = {
 def test_code_that_jumps_where_numbers_cancel_refutes_nothing(name):
     orders = torch.arange(8), torch.tensor([3, 7, 1, 0, 6, 2, 5, 4])
     found = certify(*(Jumping(JUMPS[name], order) for order in orders), input_size=(3, 8, 8))
-    assert found.verdict is Verdict.UNDECIDED, found.to_text()
+    assert found.verdict is not Verdict.REFUTED, found.to_text()
+    assert at_most_rounded(found)
 
 
 @pytest.mark.parametrize("exponent", [30, 60])
@@ -135,7 +137,9 @@ def test_numbers_too_large_for_any_format_that_cancel_refute_nothing(exponent, c
     for factors in ((large, 1.0, -large), (large, -large, 1.0)):
         torch.manual_seed(0)
         pair.append(Summed(*factors))
-    assert certify(*pair, input_size=(3, 8, 8)).verdict is Verdict.UNDECIDED
+    found = certify(*pair, input_size=(3, 8, 8))
+    assert found.verdict is not Verdict.REFUTED, found.to_text()
+    assert at_most_rounded(found)
 
 
 def test_another_number_among_those_that_cancel_refutes():

@@ -51,12 +51,11 @@ def test_code_that_looks_at_its_layers_is_refuted(after):
     assert report.rows[0].verdict is Verdict.HOLDS
 
 
-def test_code_that_looks_and_changes_less_than_rounding_does_not_hold():
+def test_code_that_looks_and_changes_less_than_rounding_holds_as_rounded_alone():
     """Plain calls cannot see one last place; a run with the layers exchanged can."""
     original = Looking(lambda net, x: net.conv(x) * (1 if isinstance(net.conv, nn.Conv2d) else 1 + 2**-23))
     report = certify(original, conv2attn.convert(original), input_size=SIZE)
-    assert report.verdict is Verdict.UNDECIDED, report.to_text()
-    assert any("sees what its layers are" in each.sentence for each in report.between)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.ROUNDED), report.to_text()
 
 
 ALIKE = {

@@ -1,0 +1,126 @@
+"""Networks that are one but for the rounding of their weights hold as *rounded*; of others the place is printed."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from conv2attn.equality import certify, recheck_certificate
+from conv2attn.verdicts import Strength, Verdict
+
+SIZE = (3, 9, 7)
+
+
+def network(eps=1e-5):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8, eps), nn.ReLU(), nn.Conv2d(8, 4, 3))
+        net[1].running_mean.normal_()
+        net[1].running_var.uniform_(0.5, 2)
+    return net.eval()
+
+
+def folded(net):
+    done = copy.deepcopy(net)
+    done[0], done[1] = fuse_conv_bn_eval(net[0], net[1]), nn.Identity()
+    return done
+
+
+def adapted(net, merged):
+    """A low-rank adapter beside the last convolution, or added to its weight."""
+    done = copy.deepcopy(net)
+    generator = torch.Generator().manual_seed(1)
+    down, up = torch.randn(2, 72, generator=generator), torch.randn(4, 2, generator=generator)
+    if merged:
+        done[3].weight.data += (up @ down).view(4, 8, 3, 3)
+        return done
+
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.down, self.up = done[3], nn.Conv2d(8, 2, 3, bias=False), nn.Conv2d(2, 4, 1, bias=False)
+            self.down.weight.data, self.up.weight.data = down.view(2, 8, 3, 3), up.view(4, 2, 1, 1)
+
+        def forward(self, x):
+            return self.conv(x) + self.up(self.down(x))
+
+    done[3] = Adapted()
+    return done
+
+
+PAIRS = {
+    "a folded norm": lambda: (network(), folded(network())),
+    "a merged adapter": lambda: (adapted(network(), False), adapted(network(), True)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_change_of_rounding_alone_holds_as_rounded(name):
+    report = certify(*PAIRS[name](), input_size=SIZE)
+    assert (report.verdict, report.strength, report.exit_code) == (Verdict.HOLDS, Strength.ROUNDED, 0), report.to_text()
+    assert report.claim.startswith("on inputs of 2x3x9x7, with these integers, booleans, Python numbers and masks")
+    assert "(8 allowed). Not seen: stored numbers lost beside larger ones" in report.claim
+    assert "A sample, not a proof." in report.claim
+    assert not report.counterexamples
+    assert {row.verdict for row in report.rows} == {Verdict.HOLDS}
+    assert "weights off" not in report.to_text()
+
+
+def test_a_copy_holds_by_more_than_rounding():
+    report = certify(network(), network(), input_size=SIZE)
+    assert report.strength is not Strength.ROUNDED
+
+
+def test_a_wrong_epsilon_never_holds_and_is_named_beside_the_verdict():
+    report = certify(network(), network(1.1e-5), input_size=SIZE)
+    assert report.verdict is Verdict.UNDECIDED, report.to_text()
+    assert report.place.what == "its eps is 1.1e-05, not 1e-05"
+    assert report.place.second == "1 (BatchNorm2d)"
+    assert "1 (BatchNorm2d): its eps is" in " ".join(report.to_text(200).splitlines()[1:2])
+    assert json.loads(report.to_json())["place"]["second"] == "1 (BatchNorm2d)"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_refuted_network_has_its_place_by_the_callers_names(packed):
+    class Packed(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return {"logits": self.inner(x)}
+
+    other = network()
+    other[3].bias.data[2] += 1
+    second = Packed(other) if packed else other
+    report = certify(network(), second, input_size=SIZE)
+    assert report.verdict is Verdict.REFUTED
+    assert report.place.second.startswith("inner.3 (Conv2d), " if packed else "3 (Conv2d)")
+    assert report.place.what == "its bias differs most at output channel 2"
+
+
+def test_an_operator_without_a_rule_is_named():
+    class Sorted(nn.Module):
+        def __init__(self, inner, late):
+            super().__init__()
+            self.inner, self.late = inner, late
+
+        def forward(self, x):
+            x = self.inner(x)
+            return x.sort(-1).values * 2 if self.late else (x * 2).sort(-1).values
+
+    report = certify(Sorted(network(), True), Sorted(network(), False), input_size=SIZE)
+    assert report.verdict is Verdict.UNDECIDED
+    assert "section by section they are not compared: no rule for sort" in report.to_text(300)
+
+
+def test_a_rounded_certificate_is_derived_anew_by_recheck():
+    first, second = PAIRS["a folded norm"]()
+    report = certify(first, second, input_size=SIZE)
+    body = json.loads(report.to_json())
+    assert recheck_certificate("c", body, (first, second), lambda: report).verdict is Verdict.HOLDS
+    body["rounded"]["units"] = 0.0
+    assert recheck_certificate("c", body, (first, second), lambda: report).verdict is not Verdict.HOLDS
