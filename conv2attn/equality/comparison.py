@@ -235,6 +235,8 @@ class Comparison:
 
         Layers of a conversion that are refuted stay so: there a row says more than a sample.
         """
+        if self.runs.elsewhere:
+            return undecided("sections", "C2A411", f"sections are compared without gradients: {self.runs.elsewhere}")
         numbers = self.images.is_floating_point() and isinstance(self.inputs, Tensor)
         inputs: Any = self.two_images(self.picked) if numbers else self.inputs
         inputs = tree_map_only(Tensor, Tensor.cpu, inputs)

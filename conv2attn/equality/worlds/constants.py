@@ -31,15 +31,13 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
         return
     watch, dtype = step.watch, step.watch.oracles.dtype
     unit, seed = max(UNITS.get(t.dtype, UNITS[torch.float32]) for t in floats), watch.seed()
-    random = torch.Tag.nondeterministic_seeded in step.func.tags
     shadows = [t for t in tree_leaves((step.args, step.kwargs), is_leaf=is_shadow) if isinstance(t, Shadow)]
     if step.func._schema.is_mutable and isinstance(step.x, Shadow):
-        new = Shadow(shaken(step.out, unit, seed, dtype), True) if random else step.computed()
-        new = Shadow(shaken_again(new.copies[:COPIES], unit, seed, dtype), True)
+        new = Shadow(shaken_again(step.computed().copies[:COPIES], unit, seed, dtype), True)
         for i, mine in enumerate(step.x.copies):
             mine.copy_(new.of(i))
         watch.keep(step.out, step.x)
-    elif random or not shadows:
+    elif not shadows:
         for t in floats:
             copies = shaken(t, unit, seed, dtype)
             # What code makes to write into has every copy from the start, so that views of it see what is written.

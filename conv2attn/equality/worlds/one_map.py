@@ -64,7 +64,7 @@ def compare_sections(
             check_plans(network, args, kwargs, seed)
     except Unfollowed as refusal:
         return Sections(None, reason=str(refusal))
-    except RuntimeError as error:  # TorchScript turns what its operators raise into its own error
+    except Exception as error:  # the network's own code, or an operator on random numbers
         return Sections(None, reason=call_failure(error))
     quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
     answer = decided(first, second, args, kwargs, seed, quick)
@@ -104,7 +104,7 @@ def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles:
             return Sections(False, units, place=place, reason=parting_in_words(oracles, worst))
     except Unfollowed as refusal:
         return Sections(None, reason=str(refusal))
-    except RuntimeError as error:
+    except Exception as error:
         return Sections(None, reason=call_failure(error))
     if len(one_sided):
         return Sections(False, math.inf, reason=f"only one network asks for {len(one_sided)} results of functions")

@@ -44,7 +44,7 @@ class Record:
     def of(cls, shadow: Shadow, dtype: torch.dtype, step: Step | None, place: str, inputs: list[int]) -> "Record":
         """The record of a shadow; without a step it is an input of the network."""
         copies = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in shadow.copies]
-        x = torch.stack(copies).double().flatten(1).unflatten(0, (-1, COPIES))
+        x = torch.stack(copies).double().reshape(len(copies), copies[0].numel()).unflatten(0, (-1, COPIES))
         x = torch.where(x.abs() < 1e30, x, 0.0).nan_to_num(0.0)
         order = torch.linspace(1, 2, max(x.shape[-1], 1), dtype=torch.float64)[: x.shape[-1]]
         means = torch.stack([x.mean(-1), x.square().mean(-1), x.pow(3).mean(-1), (x * order).mean(-1)], -1)

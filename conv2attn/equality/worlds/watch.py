@@ -63,6 +63,9 @@ class Watch(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         before = [(t, self.shadow_of(t)) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            # Two draws of one generator agree, and say nothing of the next two.
+            raise Unfollowed("the network draws random numbers")
         out = func(*args, **kwargs)
         with without_modes():
             self.follow(func, args, kwargs, out, before)

@@ -179,11 +179,10 @@ def test_verify_refutes_layers_with_planted_errors_and_no_others(tmp_path):
         assert part in parts(rows[name]["findings"]), name
 
 
-@pytest.mark.parametrize(("key", "rows"), [("fc.bias", []), ("conv1.weight", ["conv1"])])
-def test_verify_holds_for_no_ulp_between_two_state_dicts(tmp_path, key, rows):
+@pytest.mark.parametrize("key", ["fc.bias", "conv1.weight"])
+def test_verify_holds_by_rounding_alone_for_one_ulp_between_two_state_dicts(tmp_path, key):
     state = {name: tensor.clone() for name, tensor in residual().state_dict().items()}
     planted.ulp(state[key], (0,) * state[key].ndim)
     torch.save(state, tmp_path / "moved.pt")
     found, report = verified(save_residual(tmp_path / "net.pt"), tmp_path / "moved.pt")
-    assert (found, parts(report["between"])) == (3, set())
-    assert [row["name"] for row in report["rows"] if row["verdict"] == "refuted"] == rows
+    assert (found, report["strength"], parts(report["between"])) == (0, "rounded", set())

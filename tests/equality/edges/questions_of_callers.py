@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from conv2attn.equality import certify
 from conv2attn.errors import UsageError
 from conv2attn.networks.copies import copy_network
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 
 class Causal(nn.Module):
@@ -33,7 +33,7 @@ class Causal(nn.Module):
 @pytest.mark.parametrize(("fill", "same"), [(torch.finfo(torch.float32).min, True), (-1e31, True), (-1e4, False)])
 def test_the_least_float_masks_as_infinity_does_and_a_small_number_does_not(fill, same):
     certificate = certify(Causal(None, 16).eval(), Causal(fill, 16).eval(), input_size=(5, 16))
-    assert (certificate.verdict is Verdict.HOLDS) is same
+    assert ((certificate.verdict, certificate.strength) == (Verdict.HOLDS, Strength.IDENTIFIED)) is same
     assert ("within +-1e29" in certificate.claim) is same
 
 
