@@ -247,11 +247,11 @@ MUTANTS = {
         "if False:",
         "tests/equality/edges/looking_code.py::test_code_that_looks_and_changes_less_than_rounding_holds_as_rounded_alone",
     ),
-    "copies in place of the networks": Mutant(
+    "the networks in place of copies": Mutant(
         "equality/runs.py",
-        "if itself or (twins and same and not difference_in_words(carrying, result)):",
-        "if True:",
-        "tests/equality/edges/identities.py::test_a_network_that_looks_itself_up_is_undecided[in a table of modules-0]",
+        "ours, theirs = (call(copy_network(network), images) for network in networks)",
+        "ours, theirs = (call(network, images) for network in networks)",
+        "tests/equality/edges/callers_networks.py::test_a_network_that_changes_at_a_call_is_as_it_was[counts]",
     ),
     "rounding explains nothing": Mutant(
         "equality/plain_calls.py",

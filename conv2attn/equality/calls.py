@@ -1,4 +1,4 @@
-"""One call of a network: seeded, in a mode of gradients, of a copy or of the caller's own, which is put back."""
+"""One call of a network: seeded, in a mode of gradients, and of a copy, so that the caller's stays as it is."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import tensors_in
 from conv2attn.equality.failures import blame, reason, without_memory
-from conv2attn.equality.kept import CannotBeKept, Kept
 from conv2attn.equality.twins import Lockstep
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.generators import generators_kept
@@ -78,23 +77,6 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
             sentence = "the networks need more memory than there is"
             raise UsageError("C2A202", sentence, "Pass smaller images.") from error
         return Returned(failure=f"{type(error).__name__}: {reason(error)}", fault=blame(error))
-
-
-def call_itself(network: nn.Module, images: Inputs) -> Returned | str:
-    """What the caller's own network returns, which is put back as it was; or why it cannot be called.
-
-    Raises:
-        UsageError: there is not enough memory (C2A202).
-    """
-    with LOCK:
-        try:
-            kept = Kept(network)
-        except CannotBeKept as error:
-            return f"holds {error}, which could not be put back as it was, and so only its copy runs"
-        try:
-            return call(network, images)
-        finally:
-            kept.put_back()
 
 
 def numbers_of(returned: Returned) -> Returned:

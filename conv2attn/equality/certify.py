@@ -43,11 +43,10 @@ def certify(
     equal as real numbers, leaked mass at most the unit roundoff; *proved* where the leak is exactly 0 in the dtype,
     else *bounded*. Between the layers both networks must be the same objects of the same code, under one premise: this
     code does the same at every call, calls its layers and asks nothing else of them. Both also run, and are equal bit
-    for bit with the second's layers in both; each returns what its copy does. Any other pair is compared as formulas
-    over a finite ring (*identified*, for the size that is run), and then by numbers, which may refute.
+    for bit with the second's layers in both. Any other pair is compared as formulas over a finite ring (*identified*,
+    for the size that is run), and then by numbers, which may refute.
 
-    Each network itself is called once, and what the call changed in it is put back; otherwise copies run. Both
-    networks, their modes and all generators are as before.
+    Copies run, never the networks themselves. Both networks, their modes and all generators are as before.
 
     Args:
         example_input: `images` if it is a tensor, and `input_size` if it is a size.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import first_weight
-from conv2attn.equality.calls import call_itself
+from conv2attn.equality.calls import call
 from conv2attn.equality.exchanged import has_attention
 from conv2attn.equality.fingerprint import Identification
 from conv2attn.equality.one_formula import one_formula
@@ -130,8 +130,8 @@ def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
     Raises:
         UsageError: there is not enough memory (C2A202).
     """
-    ours, theirs = (call_itself(network, images) for network in networks)
-    if isinstance(ours, str) or isinstance(theirs, str) or ours.failure or theirs.fault:
+    ours, theirs = (call(copy_network(network), images) for network in networks)
+    if ours.failure or theirs.fault:
         return ""
     if theirs.failure:
         return f"on the kept input the second network does not run, where the first network does: {theirs.failure}"

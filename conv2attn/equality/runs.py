@@ -1,7 +1,7 @@
-"""Both networks run by a plain call, and beside the second a copy of the first that returns the second's numbers.
+"""Both networks run by a plain call, and beside the second one the first with the second's numbers in its layers.
 
-All else that is said of a network is found out on copies. So each network must return what its copy returns: code that
-looks itself up by its identity may not.
+Copies run, so that the caller's networks stay as they are. Code that compares objects by identity may notice: that is a
+premise of every certificate.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from conv2attn.arguments import tensors_in, without_batch
-from conv2attn.equality.calls import MODES, Returned, call, call_itself, copied, numbers_of
+from conv2attn.equality.calls import MODES, Returned, call, copied, numbers_of
 from conv2attn.equality.differences import difference_in_words
 from conv2attn.equality.exchanged import Exchanged
 from conv2attn.equality.layer_pairs import Pairs
@@ -38,7 +38,6 @@ class Runs:
         pairs: the pairs of layers, as measured.
         first, second: as they are; the layers were measured while a copy of the first ran.
         seen: what code between the layers sees of the second's layers, in words; empty if nothing.
-        itself: how one of the networks is not its copy, in words; empty if neither is known to be.
         elsewhere: how one of the networks returns other numbers in another mode of gradients, in words.
         gradients: the modes of gradients in which both ran.
     """
@@ -47,7 +46,6 @@ class Runs:
     first: Any
     second: Returned
     seen: str = ""
-    itself: str = ""
     elsewhere: str = ""
     gradients: tuple[str, ...] = ("no gradients",)
 
@@ -69,11 +67,7 @@ def run_both(
     pairs = {name: [pair.unmeasured() for pair in each] for name, each in read.layers.items()}
     copies = copied(networks[0], "first"), copied(networks[1], "second")
     check_batch(networks[0], images)
-    called = [call_itself(network, images) for network in networks]
-    ours, theirs = (
-        call(copy_network(network), images) if isinstance(each, str) else each
-        for network, each in zip(networks, called, strict=True)
-    )
+    ours, theirs = (call(copy_network(network), images) for network in networks)
     if ours.failure:
         reason_why = ours.failure.partition(": ")[2]
         takes = "Pass images that the network takes: their size with --input-size, or --inputs."
@@ -84,29 +78,19 @@ def run_both(
         call(Exchanged(copy_network(networks[0]), copies[1], pairs, carrying=False), images)
     exchanged = Exchanged(copies[0], copies[1], pairs if same else {})
     carrying = call(exchanged, images)
-    itself = next(
-        (f"the {which} network {why}" for which, why in zip(WHICH, called, strict=True) if isinstance(why, str)), ""
-    )
     seen = difference_in_words(carrying, theirs)
-    for which, network, result in zip(WHICH, networks, (ours, theirs), strict=True):
-        if itself or (twins and same and not difference_in_words(carrying, result)):
-            continue
-        if found := difference_in_words(call(copy_network(network), images), result, ("its copy", "it")):
-            itself = (
-                f"the {which} network does something else than its copy, as code does that looks itself up: {found}"
-            )
     asked = tuple(mode for mode in MODES if mode in modes)
     few: Inputs = tree_map_only(Tensor, itemgetter(slice(FEW)), images)
     tried, elsewhere = tuple[str, ...](), ""
-    if twins and not seen and not itself and not theirs.failure:
+    if twins and not seen and not theirs.failure:
         tried = tuple(mode for mode in MODES if mode in ("gradients", *asked))
         changed = ((mode, difference_in_mode(mode, networks, (exchanged, copies[1]), few)) for mode in tried)
         seen = next((f"{in_mode(mode)}, {found}" for mode, found in changed if found), "")
-    if (seen or not twins) and not itself and not theirs.failure:
+    if (seen or not twins) and not theirs.failure:
         tried, elsewhere = asked, changes_with_modes(networks, few, asked)
     output = tree_map_only(Tensor, Tensor.detach, ours.output)
     theirs = replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output))
-    return Runs(pairs, output, theirs, seen, itself, elsewhere, ("no gradients", *tried))
+    return Runs(pairs, output, theirs, seen, elsewhere, ("no gradients", *tried))
 
 
 def check_batch(network: nn.Module, inputs: Inputs) -> None:
