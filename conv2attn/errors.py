@@ -430,9 +430,8 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "formulas not known to be equal",
         "Over a finite ring the two networks are told apart, or an operator has no rule there. This refutes nothing.",
         (
-            ">>> conv = nn.Conv2d(3, 4, 3); "
-            "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.Threshold(0.0, 0.0)), "
-            "input_size=(3, 9, 9)))"
+            ">>> Most = type('Most', (nn.Module,), {'forward': lambda self, image: image.cummax(-1).values}); "
+            "print(conv2attn.certify(Most(), nn.Sequential(Most()), input_size=(3, 9, 9)))"
         ),
         "Write both networks with the same operators, or compare their numbers on more images with --inputs.",
     ),

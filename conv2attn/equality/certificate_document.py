@@ -1,5 +1,6 @@
 """The report of a certificate: what is said of it, in which order."""
 
+import re
 from collections import Counter
 
 from conv2attn.equality.outputs import in_axes
@@ -9,21 +10,35 @@ from conv2attn.verdicts import Strength, Verdict
 
 LAYER_COLUMNS = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 OUTPUT_COLUMNS = ("output", "at", "difference", "first", "second")
-SPARE_COLUMNS = ("grid", "alpha", "convolution", "heads", "strength")
+SPARE_COLUMNS = ("grid", "alpha", "convolution", "heads", "strength", "bound")
+MOST_ROWS = 5  # that the first screen shows: of those that do not hold
 
 
 @document.register
 def _(certificate: Certificate, verbose: bool = False) -> Document:
-    """The verdict, the rows, and what was found, measured and assumed; the networks have their callers' names."""
+    """The verdict and the claim, the rows that do not hold, and what was found, measured and assumed.
+
+    All rows where `verbose`. The networks have their callers' names.
+    """
     first, second = names_of(certificate)
-    table = Table(LAYER_COLUMNS, tuple(map(row_cells, certificate.rows)), SPARE_COLUMNS)
+    cells, most = list(map(row_cells, shown_rows(certificate, verbose))), None if verbose else MOST_ROWS
+    table = Table(LAYER_COLUMNS, tuple(cells[:most]), SPARE_COLUMNS)
     if certificate.outputs and not certificate.rows:
-        table = Table(OUTPUT_COLUMNS, tuple(map(gap_cells, certificate.outputs.gaps)), OUTPUT_COLUMNS[3:])
-    lines = (*findings(certificate, verbose), *closing_notes(certificate, verbose))
+        cells = [gap_cells(each) for each in certificate.outputs.gaps if verbose or each.difference]
+        table = Table(OUTPUT_COLUMNS, tuple(cells[:most]), OUTPUT_COLUMNS[3:])
+    more = [f"{len(cells) - MOST_ROWS} more rows with -v"] if len(cells) > MOST_ROWS and not verbose else []
+    lines = (*more, *findings(certificate, verbose), *closing_notes(certificate, verbose))
     answer, notes = (
         tuple(with_names(line, first, second) for line in each) for each in (verdict_lines(certificate), lines)
     )
     return Document(answer, (table, Notes(notes), Verbatim(repeating(certificate))), certificate.verdict)
+
+
+def shown_rows(certificate: Certificate, verbose: bool) -> tuple[Row, ...]:
+    """All rows where `verbose`, else those that do not hold."""
+    if verbose:
+        return certificate.rows
+    return tuple(row for row in certificate.counted if row.verdict is not Verdict.HOLDS)
 
 
 def names_of(certificate: Certificate) -> tuple[str, str]:
@@ -49,7 +64,7 @@ def gap_cells(gap: Gap) -> tuple[Cell, ...]:
 
 
 def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
-    """The verdict and its strength, the count of all four verdicts, and what was assumed about the files."""
+    """The verdict and its strength, the count of all four verdicts, the claim, and what was assumed about the files."""
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     skipped = len(certificate.rows) - len(certificate.counted)
@@ -61,8 +76,11 @@ def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     row = [f"row {wrong[0].name}{f' and {more} more' * (more > 0)} refuted"] if wrong else []
     verdict = "; ".join([f"{certificate.verdict.value}{strength}", *row, layers])
     modes = [each.sentence for each in certificate.between if each.part == "modes" and each.sentence]
-    place = [certificate.place.in_words()] if certificate.place else []
-    return (verdict, *modes, *place, *([f"networks {read}"] if read else []))
+    place = [f"C2A411 {certificate.place.in_words()}"] if certificate.place else []
+    # The claim says for which inputs, and how the files were read. It stands beside the verdict, since a verdict
+    # without its quantifier is read as one of everything.
+    said = [f"claim: {certificate.claim}"] if certificate.claim else [f"networks {read}"] if read else []
+    return (verdict, *modes, *place, *said)
 
 
 def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
@@ -87,11 +105,12 @@ def repeating(certificate: Certificate) -> tuple[str, ...]:
 
 
 def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
-    """The claim on the context, measured outputs and assumptions; where `verbose`, in full and with the arithmetic."""
-    lines = between_in_words(certificate)
+    """The worst row, measured outputs and assumptions; where `verbose`, in full and with the arithmetic."""
+    lines = between_in_words(certificate, verbose)
+    if not verbose and (worst := worst_of(certificate)):
+        lines.append(worst)
     if certificate.outputs:
         lines += outputs_in_words(certificate.outputs)
-    lines += [f"claim: {certificate.claim}"] if certificate.claim else []
     if verbose:
         measured = certificate.circumstances.get("arithmetic")
         lines += [f"state: {certificate.state.in_words()}"] if certificate.state.gradients else []
@@ -101,15 +120,34 @@ def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
         missing = dict.fromkeys(premise for row in certificate.counted for premise in row.licensed_by.missing)
         lines += [f"premises that do not hold: {'; '.join(missing)}"] if missing else []
         return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
-    brief = [line.partition(" (")[0].partition(";")[0].partition(",")[0] for line in certificate.assumptions]
-    return [*lines, f"assumed (in full with -v): {'; '.join(brief)}"] if brief else lines
+    brief = [re.split(r" \(|[;,:]", line)[0] for line in certificate.assumptions]
+    lines += [f"assumed: {'; '.join(brief)}"] if brief else []
+    more = [*(["every layer"] if certificate.rows else []), *(["the assumptions in full"] if brief else [])]
+    return [*lines, f"with -v: {' and '.join(more)}"] if more else lines
 
 
-def between_in_words(certificate: Certificate) -> list[str]:
-    """How the networks are known to be the same between the layers, or that nothing was checked."""
+def worst_of(certificate: Certificate) -> str:
+    """The row whose bound is the widest, of those that hold, in a sentence; empty where no row has a bound."""
+    bounded = [row for row in certificate.counted if row.verdict is Verdict.HOLDS and row.bound is not None]
+    if not bounded:
+        return ""
+    worst = max(bounded, key=lambda row: (float(row.bound or 0.0), float(row.max_error or 0.0)))
+    within = f" for inputs within +-{show(worst.input_range)}" if worst.input_range is not None else ""
+    return f"widest layer: {worst.name}, error measured {show(worst.max_error)}, at most {show(worst.bound)}{within}"
+
+
+def between_in_words(certificate: Certificate, verbose: bool) -> list[str]:
+    """That nothing was checked; where `verbose`, how the networks are known to be the same between the layers."""
     verdicts = {each.part: each.verdict for each in certificate.between}
-    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {"structure", "formula", "sections"}:
+    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {
+        "structure",
+        "formula",
+        "sections",
+        "numbers",
+    }:
         return ["nothing was checked"]
+    if not verbose:
+        return []
     where = "between the convolutions " if certificate.rows else ""
     if verdicts.get("structure") is Verdict.HOLDS:
         return [f"{where}both networks are the same code, and equal bit for bit where they ran"]

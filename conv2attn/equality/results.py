@@ -387,7 +387,9 @@ class Certificate(Result, frozen=True, eq=False):
         if self.rounded is not None:
             return f"{self.rounded.in_words()}; {mode}{self.limits}{of}"
         if self.identified is not None:
-            sizes, chance = in_words(self.identified.sizes), f"a chance of 2^{self.identified.log2_chance:.0f}"
+            sizes = in_words(self.identified.sizes)
+            power = f"2^{self.identified.log2_chance:.0f}"
+            chance = f"a chance of {power} that unequal ones agree wherever they were evaluated"
             formula = f"{SAME_FORMULA} of {sizes}, {self.identified.mode}{self.limits}, but for {chance}"
             return "; ".join([f"{formula}{of}", *self.beside_formulas(mode)])
         if self.strength is Strength.SAMPLED:

@@ -65,6 +65,31 @@ def test_a_report_is_its_golden_text(name, form):
     assert written == (GOLDEN / f"certificate-{name}.{form}").read_text()
 
 
+MANY = Certificate(tuple(SQUARE for _ in range(200)), (SAME,), OUTPUTS, ASSUMED)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("name", [*CERTIFICATES, "many"])
+def test_a_first_screen_fits_the_terminal_and_stays_one_screen(name, width):
+    lines = CERTIFICATES.get(name, MANY).to_text(width).splitlines()
+    assert len(lines) <= 24 + 16 * (width == 40)
+    assert [line for line in lines if len(line) > width and " " in line.strip()] == []
+
+
+def test_what_holds_is_one_line_of_the_widest_layer_and_all_layers_with_v():
+    assert MANY.to_text().count("square") == 1
+    assert MANY.to_text(verbose=True).count("square") == 200
+    refuted = Certificate((*MANY.rows, *[WRONG] * 7), (SAME,), OUTPUTS, ASSUMED).to_text()
+    assert "2 more rows with -v" in refuted
+    assert refuted.count("Conv1d 2->2 k3") == 5
+
+
+def test_the_claim_with_its_quantifier_stands_below_the_verdict():
+    for certificate in CERTIFICATES.values():
+        lines = certificate.to_text().splitlines()
+        assert not certificate.claim or lines[1].startswith("claim: ")
+
+
 def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert [bool(each) for each in CERTIFICATES.values()] == [False, True, False, False, True, False]
