@@ -16,7 +16,6 @@ from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings
 from conv2attn.equality.exchanged import has_attention, with_layers_of_the_first
 from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.layer_pairs import Pairs, conversions
-from conv2attn.equality.lint import question_about_layers
 from conv2attn.equality.one_formula import one_formula
 from conv2attn.equality.outputs import (
     Matching,
@@ -58,8 +57,9 @@ ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
     "the image, conv and gather only where the convolution does)",
     "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
-    "the network's own code does the same at every call, and in a copy, which code that compares objects by identity "
-    "may notice: it calls its layers and asks nothing else of them",
+    "the network's own code does the same at every call, at sizes and in modes of gradients that were not run, and in "
+    "a copy, which code that compares objects by identity may notice: it calls its layers and asks nothing else of "
+    "them",
     "the classes of conv2attn and torch are as installed: only methods replaced on an instance are seen",
 )
 MOST_SHOWN = 4  # layers, of which a counterexample is constructed
@@ -311,9 +311,6 @@ class Comparison:
         if self.runs.seen:
             sentence = f"their code is the same, but sees what its layers are: {self.runs.seen}"
             return undecided("structure", "C2A405", sentence)
-        if question := question_about_layers(self.networks[0]):
-            sentence = f"between the layers, only the inputs and sizes that were run are certified: {question}"
-            return holds("structure", Strength.SAMPLED, sentence=sentence)
         return holds("structure")
 
     @property

@@ -392,9 +392,10 @@ class Certificate(Result, frozen=True, eq=False):
             chance = f"a chance of {power} that unequal ones agree wherever they were evaluated"
             formula = f"{SAME_FORMULA} of {sizes}, {self.identified.mode}{self.limits}, but for {chance}"
             return "; ".join([f"{formula}{of}", *self.beside_formulas(mode)])
-        if self.strength is Strength.SAMPLED:
-            return f"{SAME_MAP_RUN} of {in_words(self.state.sizes)}, {mode}{self.limits}{of}"
-        return f"{SAME_MAP}, {mode}{self.limits}{of}"
+        elsewhere = f"; at other sizes than {in_words(self.state.sizes)}, if their own code does the same there"
+        # A layer alone has no code around it that could ask for the size.
+        alone = [row.name for row in self.rows] == [ROOT]
+        return f"{SAME_MAP}, {mode}{self.limits}{of}{elsewhere * bool(self.state.sizes and not alone)}"
 
     def beside_formulas(self, mode: str) -> Iterator[str]:
         """What holds of the sizes and the modes of gradients in which formulas were not compared."""

@@ -83,7 +83,7 @@ def run_both(
     few: Inputs = tree_map_only(Tensor, itemgetter(slice(FEW)), images)
     tried, elsewhere = tuple[str, ...](), ""
     if twins and not seen and not theirs.failure:
-        tried = tuple(mode for mode in MODES if mode in ("gradients", *asked))
+        tried = asked
         changed = ((mode, difference_in_mode(mode, networks, (exchanged, copies[1]), few)) for mode in tried)
         seen = next((f"{in_mode(mode)}, {found}" for mode, found in changed if found), "")
     if (seen or not twins) and not theirs.failure:

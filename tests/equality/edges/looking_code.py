@@ -58,6 +58,21 @@ def test_code_that_looks_and_changes_less_than_rounding_holds_as_rounded_alone()
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.ROUNDED), report.to_text()
 
 
+def test_code_that_looks_at_a_size_that_was_not_run_is_refuted_there_and_the_claim_says_where_it_ran():
+    original = Looking(lambda net, x: net.conv(x) * (2 if x.shape[-1] > 20 and isinstance(net.conv, nn.Conv2d) else 1))
+    converted = conv2attn.convert(original)
+    report = certify(original, converted, input_size=SIZE)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+    assert "at other sizes than 3x8x9, if their own code does the same there" in report.claim
+    assert any("at sizes and in modes of gradients that were not run" in each for each in report.assumptions)
+    assert certify(original, converted, input_size=SIZE, also_sizes=[(3, 8, 21)]).verdict is Verdict.REFUTED
+
+
+def test_the_claim_of_a_layer_alone_names_no_size():
+    conv = nn.Conv2d(3, 4, 3)
+    assert "other sizes" not in certify(conv, conv2attn.convert(conv), input_size=SIZE).claim
+
+
 ALIKE = {
     "at the parameters": lambda net, x: net.conv(x) * sum(p.sum() for p in net.parameters()),
     "before the call": lambda net, x: net.conv(x + len(list(net.conv.parameters()))),

@@ -38,7 +38,7 @@ def test_a_claim_made_in_training_mode_names_it():
     first = network().train()
     certificate = conv2attn.certify(first, conv2attn.convert(first), input_size=(3, 6, 7))
     assert certificate.verdict is Verdict.HOLDS
-    assert certificate.claim.endswith("in training mode")
+    assert ", in training mode" in certificate.claim
     assert first.training
 
 
@@ -50,8 +50,8 @@ def test_threads_and_gradients_that_were_tried_are_kept():
     finally:
         torch.set_num_threads(before)
     assert certificate.state.threads == 1
-    assert certificate.state.gradients == ("no gradients", "gradients")
-    line = "state: evaluation mode, float32, cpu, 1 thread, without gradients and with gradients"
+    assert certificate.state.gradients == ("no gradients",)
+    line = "state: evaluation mode, float32, cpu, 1 thread, without gradients"
     assert line in certificate.to_text(verbose=True)
-    other = conv2attn.certify(network(), network().train(), input_size=(3, 6, 7))
-    assert other.state.gradients == ("no gradients",)
+    other = conv2attn.certify(first, conv2attn.convert(first), input_size=(3, 6, 7), also_modes=["gradients"])
+    assert other.state.gradients == ("no gradients", "gradients")
