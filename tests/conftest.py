@@ -123,6 +123,20 @@ def device(request):
 
 
 @pytest.fixture(autouse=True)
+def hooks_on_all_modules():
+    """A test leaves no hook on all modules of the process: every test after it would be undecided."""
+    from torch.nn.modules import module
+
+    yield
+    left = [
+        each for name, each in vars(module).items() if name.startswith("_global_") and isinstance(each, dict) and each
+    ]
+    for each in left:
+        each.clear()
+    assert not left, "this test leaves hooks on all modules"
+
+
+@pytest.fixture(autouse=True)
 def imitation(request):
     """The imitated device is there while a test on it runs, and in no other."""
     name = request.node.callspec.params.get("device", "") if hasattr(request.node, "callspec") else ""

@@ -67,15 +67,15 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
     def leave(module: nn.Module, args: Any, out: Any) -> None:
         path.pop()
 
-    handles = [
-        module_hooks.register_module_forward_pre_hook(enter),
-        module_hooks.register_module_forward_hook(leave, always_call=True),
-    ]
     buffers = [(b, b.clone()) for b in network.buffers()] if modules else []
     # `flags` would set TF32 too, and warn where there is none.
     mkldnn: Any = torch.backends.mkldnn
-    enabled, mkldnn.enabled = mkldnn.enabled, onednn
+    enabled, handles = mkldnn.enabled, []
+    # Hooks on all modules are of the process: nothing stands between them and the `finally` that takes them back.
     try:
+        mkldnn.enabled = onednn
+        handles.append(module_hooks.register_module_forward_pre_hook(enter))
+        handles.append(module_hooks.register_module_forward_hook(leave, always_call=True))
         with torch.no_grad(), without_fast_path():
             yield
     finally:
