@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError, first_line
 from conv2attn.generators import devices_of, generators_kept
+from conv2attn.torch_internals import tree_leaves
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LISTED = 12
@@ -243,8 +244,8 @@ def export_shapes(network: nn.Module, shape: dict[int, Any]) -> tuple[Any, ...]:
 
 def tensors_in(inputs: Any) -> list[Tensor]:
     """The tensors of a call."""
-    each = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else [inputs]
-    return [tensor for tensor in each if isinstance(tensor, Tensor)]
+    leaves = tree_leaves(dict(inputs) if isinstance(inputs, Mapping) else inputs)
+    return [tensor for tensor in leaves if isinstance(tensor, Tensor)]
 
 
 def described(inputs: Any) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from numbers import Real
 from typing import Any
@@ -15,7 +15,8 @@ from conv2attn.equality.calls import MODES
 from conv2attn.equality.failures import a_kind
 from conv2attn.equality.outputs import is_dense
 from conv2attn.errors import UsageError
-from conv2attn.networks.specimens import Specimen, own_size, specimen_of, takes_ids, with_others
+from conv2attn.networks.specimens import Arguments, Specimen, own_size, specimen_of, takes_ids, with_others
+from conv2attn.torch_internals import tree_leaves
 
 MOST_NUMBERS = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -27,21 +28,23 @@ def specimens_asked(
     original: Any,
     network: Any,
     *,
-    images: Any,
+    inputs: Sequence[Any],
+    forward: Any,
     labels: Any,
     described: str | None,
     sizes: Sequence[Any],
     input_range: float,
     seed: Any,
 ) -> list[Specimen]:
-    """The inputs on which two networks run: the images passed, if any, then one random input of each size.
+    """The inputs on which two networks run: those passed, if any, then one random input of each size.
 
     Args:
+        inputs, forward: the positional and the named arguments of a call, both empty if none are passed.
         labels: the classes of the first.
         described: what to call the first in the report.
         sizes: (channels, *sides), or None for the architecture's own.
     Raises:
-        UsageError: a network is none or has no numbers, or seed, images, labels or a size are of the wrong kind or
+        UsageError: a network is none or has no numbers, or seed, inputs, labels or a size are of the wrong kind or
             shape (C2A001, C2A006, C2A007); nothing says how large an image is (C2A005).
     """
     for which, side in (("original", original), ("network", network)):
@@ -49,8 +52,8 @@ def specimens_asked(
     like = first_weight(original)
     if type(seed) is not int or seed not in SEED_RANGE:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
-    specimens = [] if images is None else [given_specimen(original, images)]
-    check_labels(labels, 1 if images is None else len(images))
+    specimens = [given_specimen(original, inputs, forward)] if inputs or forward else []
+    check_labels(labels, len(specimens[0].main) if specimens else 1)
     for size in sizes:
         specimens.append(random_specimen(original, size, input_range, seed, torch.empty(0) if like is None else like))
     return [dataclasses.replace(specimens[0], described=described or specimens[0].described), *specimens[1:]]
@@ -98,22 +101,58 @@ def not_negative(value: Any, name: str) -> float:
     return number
 
 
-def given_specimen(original: nn.Module, images: Any) -> Specimen:
-    """The images passed, with what else the network must be called with.
+def given_specimen(original: nn.Module, inputs: Sequence[Any], forward: Any) -> Specimen:
+    """The inputs of a call as they were passed; beside one tensor alone, what else the network must be called with.
 
     Raises:
-        UsageError: they are no dense tensor of floating-point numbers, or ids of tokens, with a batch (C2A006, C2A007).
+        UsageError: `forward` is no dictionary by names, a tensor is not dense, or none holds floating-point numbers or
+            ids of tokens, with a batch (C2A006, C2A007).
+    """
+    if not isinstance(forward, Mapping) or not all(isinstance(name, str) for name in forward):
+        sentence = f"forward is {a_kind(forward)}, not a dictionary by names of arguments"
+        raise UsageError("C2A006", sentence, "Pass forward={'mask': mask}, say.")
+    if len(inputs) == 1 and not forward and not isinstance(inputs[0], list | tuple | Mapping):
+        images = inputs[0]
+        check_main(original, images, "images")
+        return with_others(original, images, f"{len(images)} given images")
+    call = Arguments(tuple(inputs), dict(forward))
+    leaves = tree_leaves(call)
+    for leaf in leaves:
+        if isinstance(leaf, Tensor) and not (is_dense(leaf) and leaf.numel()):
+            sentence = "an input is an empty, sparse, quantised or nested tensor"
+            raise UsageError("C2A006", sentence, "Pass dense tensors with numbers in them.")
+    tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    ids = [place for place in tensors[:1] if leaves[place].dtype in IDS and takes_ids(original)]
+    place = next((place for place in [*ids, *tensors] if place in ids or leaves[place].is_floating_point()), None)
+    if place is None:
+        sentence = "no input is a tensor of floating-point numbers, or of ids of tokens that the network embeds"
+        raise UsageError("C2A006", sentence, "Pass the inputs as the networks are called.")
+    check_main(original, leaves[place], "inputs")
+    sizes = " and ".join(size_in_words(leaves[place]) for place in tensors)
+    return Specimen(call if inputs else call.named, f"the given inputs ({sizes})", place)
+
+
+def size_in_words(tensor: Tensor) -> str:
+    """The size of a tensor, with its dtype where it holds no floating-point numbers."""
+    dtype = "" if tensor.is_floating_point() else f" {str(tensor.dtype).removeprefix('torch.')}"
+    return f"{'x'.join(map(str, tensor.shape)) or 'a number'}{dtype}"
+
+
+def check_main(original: nn.Module, images: Any, what: str) -> None:
+    """Refuses main inputs that are no dense tensor of floating-point numbers, or of ids of tokens, with a batch.
+
+    Raises:
+        UsageError: they are something else (C2A006, C2A007).
     """
     if not is_dense(images) or not images.numel():
         kind = "an empty, sparse, quantised or nested tensor" if isinstance(images, Tensor) else a_kind(images)
-        sentence = f"images are {kind}, not a dense tensor with numbers in it"
+        sentence = f"{what} are {kind}, not a dense tensor with numbers in it"
         raise UsageError("C2A006", sentence, "Pass a tensor (batch, channels, *sides) of floating-point numbers.")
     if not images.is_floating_point() and not (images.dtype in IDS and takes_ids(original)):
-        sentence = f"images are {images.dtype}, and ranges are those of floating-point numbers"
+        sentence = f"{what} are {images.dtype}, and ranges are those of floating-point numbers"
         raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
     if not images.ndim:
-        raise UsageError("C2A007", "images are a single number", "Pass (batch, channels, *sides).")
-    return with_others(original, images, f"{len(images)} given images")
+        raise UsageError("C2A007", f"{what} are a single number", "Pass (batch, channels, *sides).")
 
 
 def random_specimen(original: nn.Module, input_size: Any, input_range: float, seed: int, like: Tensor) -> Specimen:

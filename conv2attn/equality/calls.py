@@ -1,7 +1,7 @@
 """One call of a network: seeded, in a mode of gradients, and of a copy, so that the caller's stays as it is."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -15,7 +15,7 @@ from conv2attn.equality.twins import Lockstep
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.generators import generators_kept
 from conv2attn.networks.copies import copy_network
-from conv2attn.networks.specimens import Inputs
+from conv2attn.networks.specimens import Inputs, arguments, map_tensors
 from conv2attn.torch_internals import tree_map_only
 
 LOCK = threading.RLock()
@@ -68,10 +68,11 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
     Raises:
         UsageError: there is not enough memory (C2A202).
     """
-    given = tree_map_only(Tensor, Tensor.clone, images)
+    given = map_tensors(Tensor.clone, images)
     try:
         with seeded(images, seed), MODES[mode]():
-            return Returned(network(**given) if isinstance(given, Mapping) else network(given), given)
+            positional, named = arguments(given)
+            return Returned(network(*positional, **named), given)
     except Exception as error:  # the code of a network may raise anything
         if without_memory(error):
             sentence = "the networks need more memory than there is"

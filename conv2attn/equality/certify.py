@@ -23,7 +23,8 @@ from conv2attn.networks.fast_path import without_fast_path
 def certify(
     original: nn.Module,
     network: nn.Module,
-    *,
+    *inputs: Any,
+    forward: Mapping[str, Any] | None = None,
     example_input: Any = None,
     input_size: Sequence[int] | None = None,
     input_range: float = 1.0,
@@ -49,10 +50,15 @@ def certify(
     Copies run, never the networks themselves. Both networks, their modes and all generators are as before.
 
     Args:
+        inputs: as the networks are called: images, ids of tokens, several tensors, masks. Claims about formulas are for
+            all numbers in tensors of floating-point numbers; masks (0, 1 and large negative numbers), ids and plain
+            values are fixed, and ids stand for their embeddings.
+        forward: further arguments of the networks' call by name: forward={"attention_mask": mask}.
         example_input: `images` if it is a tensor, and `input_size` if it is a size.
-        input_size: (channels, *sides) of seeded random images, if there are no `images`.
+        input_size: (channels, *sides) of seeded random images, if no inputs are passed.
         input_range: those images lie within +-input_range, and so do constructed counterexamples.
-        images, labels, described: (batch, channels, *sides), their classes, and what to call them in the report.
+        images: `inputs` of one tensor, (batch, channels, *sides).
+        labels, described: the classes of the inputs, and what to call them in the report.
         also_sizes: (channels, *sides) of further random images; all is compared at each, and the claim names them.
         also_modes: "gradients", "inference": further modes in which both are called on the inputs that are run.
         circumstances: what else to tell of the two, such as the files that they come from.
@@ -75,16 +81,22 @@ def certify(
         if images is not None or input_size is not None:
             raise UsageError("C2A004", "example_input stands beside images or input_size", "Pass one of them.")
         images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
+    if images is not None:
+        if inputs or forward:
+            raise UsageError("C2A004", "inputs stand beside images or example_input", "Pass one of them.")
+        inputs = (images,)
+    forward = {} if forward is None else forward
     with uncompiled(), without_fast_path():
         check_modes(also_modes)
         input_range = not_negative(input_range, "input_range")
         specimens = specimens_asked(
             original,
             network,
-            images=images,
+            inputs=inputs,
+            forward=forward,
             labels=labels,
             described=described,
-            sizes=[*([input_size] if images is None else []), *also_sizes],
+            sizes=[*([] if inputs or forward else [input_size]), *also_sizes],
             input_range=input_range,
             seed=seed,
         )

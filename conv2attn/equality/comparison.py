@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.equality.calls import call
-from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings
+from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings, of_numbers
 from conv2attn.equality.exchanged import has_attention, with_layers_of_the_first
 from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.layer_pairs import Pairs, conversions
@@ -48,9 +48,9 @@ from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, mo
 from conv2attn.equality.worlds import PartingPlace, compare_sections
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED
 from conv2attn.networks.copies import copy_network, move_network
-from conv2attn.networks.specimens import Specimen
+from conv2attn.networks.specimens import Specimen, arguments, map_tensors
 from conv2attn.theory.bounds import WITHOUT_THEOREM
-from conv2attn.torch_internals import tree_leaves, tree_map_only
+from conv2attn.torch_internals import tree_leaves
 from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = (
@@ -81,7 +81,7 @@ class Comparison:
         progress: Progress | None = None,
         match: Mapping[Any, Any] | None = None,
     ):
-        self.networks, self.described = (original, network), specimen.described
+        self.networks, self.specimen, self.described = (original, network), specimen, specimen.described
         self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
         self.labels, self.input_range, self.progress = labels, input_range, progress
         self.difference, self.refused = pairs.difference, pairs.refused
@@ -192,25 +192,19 @@ class Comparison:
         Where that is not known, the second is asked again with the first's layers, where these are the same maps and
         its code does not see them: it returns the same numbers in float64.
         """
-        numbers = self.images.is_floating_point()
-        if numbers and not isinstance(self.inputs, Tensor):
-            return undecided("formula", "C2A409", "as formulas only networks of one tensor of numbers are compared")
         if self.runs.elsewhere:
             return undecided(
                 "formula", "C2A409", f"they are compared as formulas without gradients: {self.runs.elsewhere}"
             )
-        networks = self.picked
-        if not numbers:
-            embedded = of_embeddings(networks, self.inputs, self.images[:2])
-            if isinstance(embedded, str):
-                return undecided("formula", "C2A409", f"as formulas they are not compared: {embedded}")
-            networks, one = embedded
-        else:
-            one = self.two_images(networks)
+        numbers = self.images.is_floating_point()
+        made = (of_numbers if numbers else of_embeddings)(self.picked, self.two_images)
+        if isinstance(made, str):
+            return undecided("formula", "C2A409", f"as formulas they are not compared: {made}")
+        networks, one, sizes = made
         found = one_formula(networks, one, progress=self.progress)
         if not numbers:
             found = dataclasses.replace(found, mode=f"{found.mode}{DESCRIBED}")
-        again = numbers and not found.equal and self.same and self.difference
+        again = isinstance(self.inputs, Tensor) and numbers and not found.equal and self.same and self.difference
         if again and self.exchangeable(one):
             inner = "network." if networks[0] is not self.networks[0] else ""
             found = one_formula(networks, one, {inner + name for name in self.same}, self.progress)
@@ -221,7 +215,7 @@ class Comparison:
                 found.degree,
                 found.height,
                 found.primes,
-                (found.size,),
+                sizes,
                 found.mode,
             )
             # FINGERPRINT has the chance of independent oracles; what two words of a lane add to it has no theorem.
@@ -236,10 +230,8 @@ class Comparison:
         """
         if self.runs.elsewhere:
             return undecided("sections", "C2A411", f"sections are compared without gradients: {self.runs.elsewhere}")
-        numbers = self.images.is_floating_point() and isinstance(self.inputs, Tensor)
-        inputs: Any = self.two_images(self.picked) if numbers else self.inputs
-        inputs = tree_map_only(Tensor, Tensor.cpu, inputs)
-        args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else ((inputs,), {})
+        inputs = map_tensors(Tensor.cpu, self.two_images.inputs)
+        args, kwargs = arguments(inputs)
         first, second = (move_network(copy_network(each), torch.device("cpu")) for each in self.picked)
         sections = compare_sections(first, second, args, kwargs)
         self.place = sections.place and replace(
@@ -275,14 +267,18 @@ class Comparison:
         first, second = (Picked(network, matching, side) for side, network in enumerate(self.networks))
         return first, second
 
-    def two_images(self, networks: tuple[nn.Module, nn.Module]) -> Tensor:
-        """Two images, so that a formula that couples those of a batch is seen; one where the networks take no two."""
-        two = self.images[:2]
-        if len(two) == 1:
-            # Another image than the first: code may ask whether two are the same.
-            two = torch.cat([two, two.flip(-1) / 2])
-        runs = (call(copy_network(network), two) for network in networks)
-        return self.images[:1] if any(each.failure for each in runs) else two
+    @cached_property
+    def two_images(self) -> Specimen:
+        """The inputs with a batch of two, so that a formula that couples images is seen; as they are where this fails.
+
+        Networks may take no two images, or have the batch in another place.
+        """
+        two = self.specimen.two_images()
+        runs = (call(copy_network(network), two.inputs) for network in self.networks)
+        if not any(each.failure for each in runs):
+            return two
+        one = self.inputs[:1] if isinstance(self.inputs, Tensor) else self.inputs
+        return dataclasses.replace(self.specimen, inputs=one)
 
     def exchangeable(self, image: Tensor) -> bool:
         """Whether the second network returns the same numbers in float64 with the layers of the first."""

@@ -1,20 +1,23 @@
-"""Networks of ids as networks of numbers: the rows of the first embedding are the input, and the ids are fixed.
+"""Networks as they are called as networks of one tensor of numbers: fixed inputs stay, the others are its parts.
 
-An example: BERT on the ids (5, 17, 42) becomes a network of 3 rows of numbers. Its positions, masks and everything else
-that it reads off the ids stay as they are, and the formula is one of all embeddings of tokens at these places.
+An example: a decoder called with 5 rows, 7 rows and a mask becomes a network of 12 rows of numbers; the mask is fixed.
+BERT on the ids (5, 17, 42) becomes a network of 3 rows of numbers, those of its first embedding. Its positions, masks
+and everything else that it reads off the ids stay as they are, and the formula is one of all embeddings of tokens at
+these places.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.networks.copies import copy_network
-from conv2attn.networks.specimens import Inputs
-from conv2attn.torch_internals import tree_map_only
+from conv2attn.networks.specimens import Inputs, Specimen, arguments, is_variable
+from conv2attn.torch_internals import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 DESCRIBED = ", where the inputs are the embeddings of ids at these places"
+AsNumbers = tuple[tuple[nn.Module, nn.Module], Tensor, tuple[tuple[int, ...], ...]]
 
 
 @final
@@ -42,7 +45,7 @@ class Embedded(nn.Module):
 
     def __init__(self, network: nn.Module, name: str, inputs: Inputs):
         super().__init__()
-        self.rows, self.inputs = list[Tensor](), inputs
+        self.rows, self.arguments = list[Tensor](), arguments(inputs)
         owner, _, own_name = name.rpartition(".")
         parent, embedding = network.get_submodule(owner), network.get_submodule(name)
         assert isinstance(embedding, nn.Embedding)
@@ -53,7 +56,7 @@ class Embedded(nn.Module):
         """The output of the network for these rows."""
         self.rows.append(rows)
         try:
-            return self.network(**self.inputs) if isinstance(self.inputs, Mapping) else self.network(self.inputs)
+            return self.network(*self.arguments.positional, **self.arguments.named)
         finally:
             self.rows.clear()
 
@@ -72,36 +75,63 @@ def embedding_of_ids(network: nn.Module, inputs: Inputs, ids: Tensor) -> str:
     for name, module in copy.named_modules():
         if type(module) is nn.Embedding and module.max_norm is None and name:
             module.register_forward_hook(record(name))
+    positional, named = arguments(inputs)
     with torch.no_grad():
-        copy(**inputs) if isinstance(inputs, Mapping) else copy(inputs)
+        copy(*positional, **named)
     reading = [name for name, same in calls if same]
     return reading[0] if reading and [name for name, _ in calls].count(reading[0]) == 1 else ""
 
 
-def of_embeddings(
-    networks: tuple[nn.Module, nn.Module], inputs: Inputs, ids: Tensor
-) -> tuple[tuple[nn.Module, nn.Module], Tensor] | str:
-    """Both as networks of rows of numbers, and the rows of these ids; or why not, in words.
-
-    Two sequences are followed where there is one, so that a formula that couples those of a batch is seen.
-    """
-    if isinstance(inputs, Tensor):
-        inputs = ids
-    if len(ids) == 1:
-        inputs = tree_map_only(Tensor, lambda each: torch.cat([each, each.flip(-1)]), inputs)
-        ids = torch.cat([ids, ids.flip(-1)])
-    found, tables = list[nn.Module](), list[Tensor]()
+def of_embeddings(networks: tuple[nn.Module, nn.Module], specimen: Specimen) -> AsNumbers | str:
+    """Both as networks of rows of numbers, the rows of the ids of the specimen, and its size; or why not, in words."""
+    embedded, tables = list[nn.Module](), list[Tensor]()
     for which, network in zip(("first", "second"), networks, strict=True):
-        try:
-            name = embedding_of_ids(network, inputs, ids)
-        except Exception as error:  # the code of a network may raise anything
-            return f"the {which} network does not run on two sequences: {type(error).__name__}"
+        name = embedding_of_ids(network, specimen.inputs, specimen.main)
         if not name:
             return f"the {which} network has no single embedding that reads the ids"
         embedding = network.get_submodule(name)
         assert isinstance(embedding, nn.Embedding)
-        tables.append(embedding.weight.detach()[ids])
-        found.append(Embedded(copy_network(network), name, inputs))
+        tables.append(embedding.weight.detach()[specimen.main])
+        embedded.append(Embedded(copy_network(network), name, specimen.inputs))
     if tables[0].shape != tables[1].shape or not torch.equal(*tables):
         return "the embeddings of these ids are not the same numbers in both"
-    return (found[0], found[1]), tables[0].clone()
+    return (embedded[0], embedded[1]), tables[0].clone(), (tuple(specimen.main.shape),)
+
+
+@final
+class OfNumbers(nn.Module):
+    """A network called with fixed inputs and with the parts of one row of numbers in place of its variables."""
+
+    def __init__(self, network: nn.Module, inputs: Inputs, variables: Sequence[Tensor]):
+        super().__init__()
+        self.network, self.training, self.arguments = network, network.training, arguments(inputs)
+        # By number and not by identity: a copy of this module has other tensors.
+        leaves = tree_leaves(self.arguments)
+        self.parts = [next((n for n, each in enumerate(variables) if each is leaf), None) for leaf in leaves]
+        self.shapes = [each.shape for each in variables]
+
+    def forward(self, numbers: Tensor) -> Any:
+        """The output of the network for these numbers."""
+        rows = numbers.split([shape.numel() for shape in self.shapes])
+        variables = [row.view(shape) for row, shape in zip(rows, self.shapes, strict=True)]
+        # What is fixed is cloned, as the network may write into it.
+        leaves, form = tree_flatten(tree_map_only(Tensor, Tensor.clone, self.arguments))
+        leaves = [each if part is None else variables[part] for each, part in zip(leaves, self.parts, strict=True)]
+        positional, named = tree_unflatten(leaves, form)
+        return self.network(*positional, **named)
+
+
+def of_numbers(networks: tuple[nn.Module, nn.Module], specimen: Specimen) -> AsNumbers | str:
+    """Both as networks of one tensor, that tensor, and the sizes of the inputs that it holds; or why not, in words.
+
+    The variables are the main input and all others of floating-point numbers that are no masks.
+    """
+    if isinstance(specimen.inputs, Tensor):
+        return networks, specimen.main, (tuple(specimen.main.shape),)
+    leaves = {id(leaf): leaf for leaf in tree_leaves(arguments(specimen.inputs))}
+    variables = [leaf for leaf in leaves.values() if leaf is specimen.main or is_variable(leaf)]
+    if len({each.dtype for each in variables}) > 1:
+        return "inputs of several dtypes"
+    copies = (copy_network(network) for network in networks)
+    first, second = (OfNumbers(network, specimen.inputs, variables) for network in copies)
+    return (first, second), torch.cat([each.flatten() for each in variables]), tuple(tuple(v.shape) for v in variables)

@@ -7,7 +7,6 @@ premise of every certificate.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -80,7 +79,7 @@ def run_both(
     carrying = call(exchanged, images)
     seen = difference_in_words(carrying, theirs)
     asked = tuple(mode for mode in MODES if mode in modes)
-    few: Inputs = tree_map_only(Tensor, itemgetter(slice(FEW)), images)
+    few = images[:FEW] if isinstance(images, Tensor) else images
     tried, elsewhere = tuple[str, ...](), ""
     if twins and not seen and not theirs.failure:
         tried = asked

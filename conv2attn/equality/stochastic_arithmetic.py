@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from conv2attn.equality.calls import Returned, call
 from conv2attn.networks.copies import copy_network
-from conv2attn.networks.specimens import Inputs
-from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map, tree_map_only
+from conv2attn.networks.specimens import Inputs, map_tensors
+from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 
 WIDE = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), torch.float64)
 WIDE |= dict.fromkeys((torch.complex64, torch.complex128), torch.complex128)
@@ -35,7 +35,7 @@ def shaken_call(network: nn.Module, inputs: Inputs, seed: int) -> Returned:
     with torch.no_grad():
         for stored in (*copy.parameters(), *copy.buffers()):
             stored.copy_(neighbour(stored, generator))
-        shaken = tree_map_only(Tensor, lambda each: neighbour(each.detach(), generator), inputs)
+        shaken = map_tensors(lambda each: neighbour(each.detach(), generator), inputs)
     # torch.cond compiles its branches at each call; what it compiled under a mode would be served to the caller later.
     with StochasticRounding(generator), torch.compiler.set_stance("force_eager"):
         return call(copy, shaken, seed=seed)

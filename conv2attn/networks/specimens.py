@@ -1,17 +1,18 @@
 """What a network is called with where the user passes nothing: its library says the kind, shape and range of inputs.
 
-A specimen of BERT, say: `Specimen(ids of 1x5, "input_ids", {}, "1 random sequence of 5 ids below 30522 (seed 0)")`.
+A specimen of BERT, say: `Specimen(ids of 1x5, "1 random sequence of 5 ids below 30522 (seed 0)")`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.networks.provenance import input_size_of, published_size
+from conv2attn.torch_internals import tree_leaves, tree_map_only
 
 IDS, WAVES, SPECTRA = "input_ids", "input_values", "input_features"
 """Main inputs that are no images, as transformers names them."""
@@ -21,7 +22,48 @@ FRAMES = 20
 """Outputs of the convolutions of a network of waves for which a wave is made."""
 DECODED = 3
 """Tokens that a decoder is given."""
-Inputs = Tensor | Mapping[str, Any]
+FARTHEST = -5e3
+"""A number below it, in a tensor of 0 and 1 otherwise, masks scores of attention."""
+
+
+class Arguments(NamedTuple):
+    """The positional and the named arguments of a call."""
+
+    positional: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+Inputs = Tensor | Mapping[str, Any] | Arguments
+"""What a network is called with: one tensor, named arguments, or both kinds."""
+
+
+def arguments(inputs: Inputs) -> Arguments:
+    """The arguments of a call."""
+    if isinstance(inputs, Arguments):
+        return inputs
+    return Arguments((), dict(inputs)) if isinstance(inputs, Mapping) else Arguments((inputs,), {})
+
+
+def map_tensors(function: Callable[[Tensor], Any], inputs: Inputs) -> Any:
+    """The inputs with each tensor mapped once: one that is passed twice, as query and key, stays one tensor."""
+    mapped = dict[int, Any]()
+
+    def once(tensor: Tensor) -> Any:
+        if id(tensor) not in mapped:
+            mapped[id(tensor)] = function(tensor)
+        return mapped[id(tensor)]
+
+    return tree_map_only(Tensor, once, dict(inputs) if isinstance(inputs, Mapping) else inputs)
+
+
+def is_mask(tensor: Tensor) -> bool:
+    """Whether an input only masks: 0, 1 and large negative numbers."""
+    return not tensor.is_complex() and bool(((tensor == 0) | (tensor == 1) | (tensor < FARTHEST)).all())
+
+
+def is_variable(leaf: Any) -> bool:
+    """Whether a claim about formulas is for all numbers of an input; masks, ids and plain values are fixed."""
+    return isinstance(leaf, Tensor) and leaf.is_floating_point() and not is_mask(leaf)
 
 
 @final
@@ -30,27 +72,57 @@ class Specimen:
     """The inputs of one call.
 
     Args:
-        main: the tensor that claims are about, with a batch.
-        name: the argument that it is.
-        others: further arguments that the network cannot be called without.
-        described: what `main` is, in words.
+        inputs: as a network is called.
+        described: what the main tensor is, in words.
+        place: of the main tensor among the leaves of the inputs: the one that claims are about, with a batch.
     """
 
-    main: Tensor
-    name: str = ""
-    others: dict[str, Any] = field(default_factory=dict)
+    inputs: Inputs
     described: str = ""
+    place: int = 0
 
     @property
-    def inputs(self) -> Inputs:
-        """As a network is called: one tensor, or named arguments."""
-        return {self.name: self.main, **self.others} if self.others else self.main
+    def main(self) -> Tensor:
+        """The tensor that claims are about."""
+        leaves = tree_leaves(dict(self.inputs) if isinstance(self.inputs, Mapping) else self.inputs)
+        main: Tensor = leaves[self.place]
+        return main
 
     @property
     def called_with(self) -> str:
         """The further arguments as a clause of a claim; empty if there are none."""
-        words = [f"{key}=False" if each is False else key for key, each in self.others.items()]
+        words = list(self.others())
         return f", called with {' and '.join(words)}" if words else ""
+
+    def others(self) -> Iterator[str]:
+        """The arguments that do not hold the main tensor, in words."""
+        positional, named = arguments(self.inputs)
+        every = [(f"argument {number}", each) for number, each in enumerate(positional, start=1)] + [*named.items()]
+        for name, value in every:
+            leaves = tree_leaves(value)
+            if any(leaf is self.main for leaf in leaves):
+                continue
+            tensors = any(isinstance(leaf, Tensor) for leaf in leaves)
+            yield name if tensors else f"{name}={value!r}"
+
+    def two_images(self) -> "Specimen":
+        """The same inputs with a batch of two, so that what couples the images of a batch is seen.
+
+        The second image is another one than the first, as code may ask whether two are the same; masks are repeated.
+        """
+        if isinstance(self.inputs, Tensor) and len(self.main) > 1:
+            return replace(self, inputs=self.main[:2])
+        if len(self.main) > 1:
+            return self
+
+        def twice(tensor: Tensor) -> Tensor:
+            if not tensor.ndim or len(tensor) > 1:
+                return tensor
+            if tensor.ndim == 1 or is_mask(tensor):
+                return torch.cat([tensor, tensor])
+            return torch.cat([tensor, tensor.flip(-1) / 2 if tensor.is_floating_point() else tensor.flip(-1)])
+
+        return replace(self, inputs=map_tensors(twice, self.inputs))
 
 
 def main_input(network: nn.Module) -> str:
@@ -123,7 +195,7 @@ def with_others(network: nn.Module, main: Tensor, described: str) -> Specimen:
     name = main_input(network)
     accepted = signature(network.forward).parameters if name else {}
     if name not in accepted:
-        return Specimen(main, described=described)
+        return Specimen(main, described)
     others = {key: each for key, each in example_of(network).items() if key in accepted and key != name}
     others = {key: each for key, each in others.items() if isinstance(each, Tensor) and key != IDS}
     config: Any = getattr(network, "config", None)
@@ -135,7 +207,7 @@ def with_others(network: nn.Module, main: Tensor, described: str) -> Specimen:
     }
     if "use_cache" in accepted and getattr(config, "use_cache", False):
         batch["use_cache"] = False  # a cache is for calls to come, and is no tensor
-    return Specimen(main, name, batch, described)
+    return Specimen({name: main, **batch} if batch else main, described)
 
 
 def wanted_inputs(network: nn.Module) -> tuple[str, str]:

@@ -11,11 +11,12 @@ from torch.nn.modules import module as module_hooks
 
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.records import Record
-from conv2attn.equality.worlds.shadows import MASKED, Shadow, cast, is_number
+from conv2attn.equality.worlds.shadows import Shadow, cast, is_number
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
 from conv2attn.networks.fast_path import without_fast_path
-from conv2attn.torch_internals import key_string, tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
+from conv2attn.networks.specimens import Arguments, is_mask, map_tensors
+from conv2attn.torch_internals import key_string, tree_flatten_with_path, tree_leaves
 
 MARKS = {"_shadow", "_made", "_ids"}
 
@@ -91,24 +92,19 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
         mkldnn.enabled = enabled
 
 
-def is_mask(t: Tensor) -> bool:
-    """Whether an input only masks: 0, 1 and large negative numbers."""
-    return not t.is_complex() and bool(((t == 0) | (t == 1) | (t < MASKED)).all())
-
-
 def with_random_numbers(args: Any, kwargs: Any, seed: int, oracles: Oracles) -> tuple[Any, Any]:
     """Inputs with shadows: numbers become random in each world, ids are marked, masks and other values stay."""
-    leaves, spec = tree_flatten((args, kwargs))
-    generator, fresh = torch.Generator().manual_seed(seed + 1), []
-    for t in leaves:
-        if isinstance(t, Tensor):
-            t = t.detach().clone()
-            if is_number(t) and not is_mask(t):
-                t._shadow = random_input(t, generator, oracles)  # type: ignore[attr-defined]
-            elif not is_number(t) and t.dtype != torch.bool:
-                t._ids = True  # type: ignore[attr-defined]
-        fresh.append(t)
-    mended: tuple[Any, Any] = tree_unflatten(fresh, spec)
+    generator = torch.Generator().manual_seed(seed + 1)
+
+    def with_marks(t: Tensor) -> Tensor:
+        t = t.detach().clone()
+        if is_number(t) and not is_mask(t):
+            t._shadow = random_input(t, generator, oracles)  # type: ignore[attr-defined]
+        elif not is_number(t) and t.dtype != torch.bool:
+            t._ids = True  # type: ignore[attr-defined]
+        return t
+
+    mended: tuple[Any, Any] = map_tensors(with_marks, Arguments(tuple(args), dict(kwargs)))
     return mended
 
 

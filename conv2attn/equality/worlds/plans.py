@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.followed_calls import as_before, is_mask
+from conv2attn.equality.worlds.followed_calls import as_before
 from conv2attn.equality.worlds.shadows import Unfollowed, is_number
 from conv2attn.generators import generators_kept
+from conv2attn.networks.specimens import is_mask
 from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 
 PLANS = 5  # calls, one on the caller's inputs; two are negatives of others, and the last two large

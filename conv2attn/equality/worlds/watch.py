@@ -63,7 +63,7 @@ class Watch(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         before = [(t, self.shadow_of(t)) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if draws_numbers(func, args, kwargs):
             # Two draws of one generator agree, and say nothing of the next two.
             raise Unfollowed("the network draws random numbers")
         out = func(*args, **kwargs)
@@ -251,3 +251,12 @@ class Watch(TorchDispatchMode):
 def is_seen_elsewhere(shadow: Shadow) -> bool:
     """Whether other tensors share the memory of its copies."""
     return storage_users(shadow.copies[0].untyped_storage()._cdata) > 2
+
+
+def draws_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator draws random numbers here: fused attention may, and draws none without dropout."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    names = [argument.name for argument in func._schema.arguments]
+    passed = {**dict(zip(names, args, strict=False)), **kwargs}
+    return "dropout_p" not in names or passed.get("dropout_p", 0.0) != 0
