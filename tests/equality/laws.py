@@ -53,6 +53,7 @@ def found_on_the_cpu(name):
 ELSEWHERE = {
     "a bias that is left out": "it was zero",
     "a branch that small images do not take": "the claim is of one size",
+    "a hook that knows the module by its identity": "copies run: looking_code.py asks for the premise",
     "code for certain batch sizes": "the claim is of one batch",
 }
 
