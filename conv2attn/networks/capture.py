@@ -12,12 +12,11 @@ from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, ch
 from conv2attn.errors import UsageError
 from conv2attn.networks.positions.position_attention import ATTENDS
 from conv2attn.networks.positions.position_rules import Unread
+from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, by_head
 from conv2attn.networks.reading.watch import Attended, Running, Watch
 from conv2attn.networks.values import head_count
 
 Captured = Tensor | Unread
-HeadAxis = tuple[int, int]
-"""The axis of heads among those in front of queries and keys, and the number of heads."""
 
 
 @renamed(inputs="example_input")
@@ -57,7 +56,7 @@ def capture(
     check_network(network)
     inputs = as_inputs(network, example_input)
     selection = Selection.of(only, skip)
-    kept = Kept(selection, {}, heads)
+    kept = Kept(selection, {}, {}, heads)
     with running(network, inputs):
         Watch(network, kept.see, blind=selection.wants).run(lambda: call_network(network, inputs))
     attention = {name: joined_calls(pieces) for name, pieces in kept.attention.items()}
@@ -70,12 +69,18 @@ class Kept:
     """The attention of a run: by name that of wanted layers, (batch, heads, queries, keys), and all names.
 
     Args:
-        axes: the axis of heads of each layer, where it is known.
+        rows: where images stand in the attention of each layer, where that is known; `axes` where heads do.
         heads: their number, where nothing else tells it.
     """
 
-    def __init__(self, selection: Selection, axes: Mapping[str, HeadAxis], heads: int | None = None):
-        self.selection, self.axes, self.heads = selection, axes, heads
+    def __init__(
+        self,
+        selection: Selection,
+        rows: Mapping[str, ImageRows],
+        axes: Mapping[str, HeadAxis],
+        heads: int | None = None,
+    ):
+        self.selection, self.rows, self.axes, self.heads = selection, rows, axes, heads
         self.attention: defaultdict[str, list[Captured]] = defaultdict(list)
         self.names: dict[str, None] = {}
 
@@ -89,14 +94,10 @@ class Kept:
 
     def by_head(self, attended: Attended, place: Running) -> Captured:
         """Attention (..., queries, keys) as (images, heads, queries, keys)."""
-        attention = attended.attention.detach()
-        if attended.name in self.axes:
-            axis, heads = self.axes[attended.name]
-            lead = attention.shape[:-2]
-            if len(lead) == 1:
-                attention = attention.unflatten(0, (-1, heads) if axis == 1 else (heads, -1))
-            tokens = attention.shape[-2:]
-            return attention.movedim(axis, -3).reshape(-1, heads, *tokens)
+        attention, rows = attended.attention.detach(), self.rows.get(attended.name)
+        if rows is not None and attended.name in self.axes:
+            return by_head(rows.split(attention), *self.axes[attended.name])
+        attention = attention if rows is None else rows.in_front(attention)
         merged = with_one_query_axis(attention)
         return split_heads(merged, place.module, batch_of(place, merged), self.heads)
 

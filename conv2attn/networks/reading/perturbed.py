@@ -117,19 +117,27 @@ class Perturbed:
     """
 
     def __init__(self, network: nn.Module, inputs: Any, batch: int | None = 0, share: bool = True):
-        tensors: list[Tensor] = []
+        self.batch = 0 if batch is None else batch
+        self.network = double_copy(network, share)
+        self.take(inputs, 0, None if batch is None else 1)
+
+    def others_of(self, inputs: Any, start: int, stop: int) -> "Perturbed | None":
+        """The same network on other images of these inputs; None where they are not so many."""
+        other = copy(self)
+        return other if other.take(inputs, start, stop) >= stop else None
+
+    def take(self, inputs: Any, start: int, stop: int | None) -> int:
+        """Takes some images of these inputs, all of them if `stop` is None; the number of images of the inputs."""
+        axis, tensors = self.batch, list[Tensor]()
         tree_map_only(Tensor, tensors.append, inputs)
-        axis = 0 if batch is None else batch
         images = next((each.shape[axis] for each in tensors if each.ndim > axis + 1 and each.numel()), 0)
 
-        def alone(tensor: Tensor) -> Tensor:
-            fits = batch is not None and tensor.ndim > axis + 1 and images > 0 and tensor.shape[axis] == images
-            one = tensor.narrow(axis, 0, 1) if fits else tensor
-            return one.cpu().double() if one.is_floating_point() else one.cpu()
+        def taken(tensor: Tensor) -> Tensor:
+            fits = stop is not None and tensor.ndim > axis + 1 and images > 0 and tensor.shape[axis] == images
+            some = tensor[(slice(None),) * axis + (slice(start, stop),)] if fits else tensor
+            return some.cpu().double() if some.is_floating_point() else some.cpu()
 
-        self.batch = axis
-        self.network = double_copy(network, share)
-        self.inputs = tree_map_only(Tensor, alone, inputs)
+        self.inputs = tree_map_only(Tensor, taken, inputs)
         singles: list[Tensor] = []
         tree_map_only(Tensor, singles.append, self.inputs)
         self.base = next((each for each in singles if each.is_floating_point() and each.ndim > 1), None)
@@ -137,6 +145,7 @@ class Perturbed:
         self.shape: tuple[int, ...] | None = None if self.base is None else tuple(self.base.shape)
         if self.base is None:
             self.shape = self.embedded()
+        return images
 
     def embedded(self) -> tuple[int, ...] | None:
         """The shape of the embeddings of the first ids; None where there are none."""

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from conv2attn.arguments import Selection, argument, as_inputs, call_network, running
 from conv2attn.errors import UsageError, first_line
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.networks.capture import Captured, HeadAxis, Kept, chosen, joined_calls
+from conv2attn.networks.capture import Captured, Kept, chosen, joined_calls
 from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.positions.position_rules import Unread, windows_note
+from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, axis_of_heads, rows_of_images
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import Places
 from conv2attn.networks.reading.records import Read, Reads, Tokens
@@ -133,6 +134,8 @@ class ReadingPass:
         others = [name for name in names if name in self.sizes and name not in self.layers]
         perturbed = self.perturbed() if others else None
         found = ALONE if perturbed is None else where_tokens_lie(perturbed)
+        known: PlacesByName = {} if isinstance(found, str) else found
+        rows, reasons = self.rows_of_images(perturbed, known)
         together = list(groups(names, self.sizes))
         ends = len(together) > 1 and self.ends
         whole = [self.marks(batch) for batch in self.batches] if ends else None
@@ -140,16 +143,35 @@ class ReadingPass:
             asked = [name for name in group if name in others]
             calls, shapes = calls_of(perturbed, asked, self.ends) if perturbed is not None and asked else ({}, {})
             replays = {name: self.replay(perturbed, name, calls, shapes) for name in asked}
-            axes = {name: axis for name, each in replays.items() if (axis := head_axis(each, shapes.get(name, ())))}
+            axes = {
+                name: axis
+                for name, each in replays.items()
+                if (axis := head_axis(each, known.get(name, {}), shapes.get(name, ())))
+            }
             del calls
-            captured, centers = self.captured([name for name in group if not self.ideal(name)], axes, whole)
+            captured, centers = self.captured([name for name in group if not self.ideal(name)], rows, axes, whole)
             for name in group:
                 if name in self.layers:
                     yield self.own_record(name, captured, centers)
                 elif name in self.unseen:
                     yield Read(name, self.unseen[name])
                 else:
-                    yield record(name, captured.pop(name), replays[name], found, shapes.get(name), axes.get(name))
+                    where = reasons.get(name, found)
+                    alone = rows.get(name) if name in axes else None
+                    moved = alone is not None and not alone.plain
+                    shape, axis = shapes.get(name), axes.get(name)
+                    yield record(name, captured.pop(name), replays[name], where, shape, axis, moved)
+
+    def rows_of_images(
+        self, perturbed: Perturbed | None, found: PlacesByName
+    ) -> tuple[dict[str, ImageRows], dict[str, str]]:
+        """Where images stand in the rows of each attention, and why places are not those of all images and calls."""
+        if perturbed is None or not found:
+            return {}, {}
+        try:
+            return rows_of_images(perturbed, self.batches[0], found)
+        except Exception as error:  # a network may raise its own
+            return {}, dict.fromkeys(self.sizes, f"two images do not run together in float64 ({first_line(error)})")
 
     def perturbed(self) -> Perturbed | None:
         """One image of the first batch, along its second axis where along the first it has other tokens.
@@ -202,7 +224,11 @@ class ReadingPass:
         return marks
 
     def captured(
-        self, names: Sequence[str], axes: Mapping[str, HeadAxis], whole: Sequence[Mapping[str, list[float]]] | None
+        self,
+        names: Sequence[str],
+        rows: Mapping[str, ImageRows],
+        axes: Mapping[str, HeadAxis],
+        whole: Sequence[Mapping[str, list[float]]] | None,
     ) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
         """The attention of these layers on all batches, and the moved centres of those that have some.
 
@@ -214,11 +240,11 @@ class ReadingPass:
         centers: dict[str, list[Tensor]] = {}
         for place, batch in enumerate(self.batches if names else ()):
             wanted = {name: whole[place][name] for name in names} if whole is not None and self.ends else None
-            kept, moved, marks = self.seen(names, axes, batch, wanted)
+            kept, moved, marks = self.seen(names, rows, axes, batch, wanted)
             if wanted is not None and marks != wanted:
                 self.ends = False
                 self.marks(batch)
-                kept, moved, _ = self.seen(names, axes, batch, None)
+                kept, moved, _ = self.seen(names, rows, axes, batch, None)
             for name, each in moved.items():
                 centers.setdefault(name, []).extend(each)
             for name in names:  # taken out, so that the last part is not held while all are joined
@@ -228,10 +254,15 @@ class ReadingPass:
         return {name: joined_calls(each) for name, each in pieces.items()}, centers
 
     def seen(
-        self, names: Sequence[str], axes: Mapping[str, HeadAxis], batch: Any, wanted: Mapping[str, list[float]] | None
+        self,
+        names: Sequence[str],
+        rows: Mapping[str, ImageRows],
+        axes: Mapping[str, HeadAxis],
+        batch: Any,
+        wanted: Mapping[str, list[float]] | None,
     ) -> tuple[Kept, dict[str, list[Tensor]], dict[str, list[float]]]:
         """The attention of these layers in a run, their moved centres and marks; it ends at as many as are wanted."""
-        kept, moved = Kept(Selection(tuple(map(literally, names))), axes), defaultdict[str, list[Tensor]](list)
+        kept, moved = Kept(Selection(tuple(map(literally, names))), rows, axes), defaultdict[str, list[Tensor]](list)
         marks: dict[str, list[float]] = {name: [] for name in names}
 
         def see(attended: Attended, run: Running) -> None:
@@ -298,11 +329,12 @@ def groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]
         yield group
 
 
-def head_axis(replay: Replayed, shape: tuple[int, ...]) -> HeadAxis | None:
-    """The axis of heads: that of a reading that replays; the second of four axes by convention; else unknown."""
+def head_axis(replay: Replayed, places: Mapping[str, Places], shape: tuple[int, ...]) -> HeadAxis | None:
+    """The axis of heads: that of a reading that replays, or of rows at the same tokens; the second of four axes where
+    nothing tells; else unknown."""
     if replay.matrices is not None:
         return replay.heads, len(replay.matrices)
-    return (1, shape[1]) if len(shape) == 4 else None
+    return axis_of_heads(places, shape[:-2]) or ((1, shape[1]) if len(shape) == 4 else None)
 
 
 def record(
@@ -312,8 +344,9 @@ def record(
     found: PlacesByName | str,
     shape: tuple[int, ...] | None,
     axis: HeadAxis | None,
+    moved: bool,
 ) -> Read:
-    """The record of a layer, from what was asked of it."""
+    """The record of a layer, from what was asked of it; `moved` says that images are not in front of its heads."""
     weights = None if replay.matrices is None else (replay.matrices.dense(), replay.bias)
     notes = [] if weights is not None else [replay.why]
     if isinstance(attention, Unread):
@@ -325,7 +358,7 @@ def record(
         where = placed(found.get(name, {}), shape, *(axis or (1, heads)))
     if replay.why == CHANNELS and where != CHANNELS:  # run alone, channels may look like tokens
         notes = [MIXES_VALUES]
-    reordered = axis is not None and axis[0] != 1
+    reordered = moved or (axis is not None and axis[0] != 1)
     if isinstance(where, str):
         return Read(name, attention, None, weights, replay.residual, tuple(notes), where, reordered=reordered)
     for tokens, order in ((-2, where.queries), (-1, where.keys)):

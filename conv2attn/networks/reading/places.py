@@ -51,7 +51,7 @@ class Kind(IntEnum):
 class Places:
     """`kind` (..., tokens) and `at` (..., tokens, axes), the cell among `sides`, -1 where there is none; `why` not.
 
-    `centre` (..., tokens, axes) is in the sides of the input, NaN where there is none.
+    `centre` (..., tokens, axes) is in the sides of the input, NaN where there is none; `axes` are those of the input.
     """
 
     kind: Tensor
@@ -59,6 +59,7 @@ class Places:
     sides: tuple[int, ...] = ()
     why: str = ""
     centre: Tensor | None = None
+    axes: tuple[int, ...] = ()
 
 
 def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict[str, Places]]:
@@ -193,7 +194,7 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
             sides = tuple(shape[axis] // each[0] for axis, each in zip(axes, exact, strict=True))
             kind = torch.where(live, int(Kind.EXACT), int(Kind.NONE))
             middle = ((at + 0.5) / torch.tensor(sides)).double().where(live[..., None], torch.nan)
-            return Places(kind, torch.where(live[..., None], at, -1), sides, "", middle)
+            return Places(kind, torch.where(live[..., None], at, -1), sides, "", middle, tuple(axes))
     centre = torch.stack([response.centre(axis) for axis in axes], -1)
     moments = torch.stack([response.along[axis] for axis in axes], -1)
     weight = response.squares[..., None].expand_as(moments)
@@ -201,7 +202,7 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
     cells = lattice(centre, live)
     if cells is None:
         return Places(unknown, nowhere, why=BLURRED)
-    return Places(torch.where(live, int(Kind.LATTICE), int(Kind.NONE)), *cells, "", centre)
+    return Places(torch.where(live, int(Kind.LATTICE), int(Kind.NONE)), *cells, "", centre, tuple(axes))
 
 
 def conclude(roles: dict[str, Places]) -> None:

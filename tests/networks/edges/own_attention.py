@@ -1,0 +1,162 @@
+"""Networks that note their own attention, as people write them: each is read as it is, or refused with a reason."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from conv2attn.errors import UsageError
+from conv2attn.span import reads_of
+
+CELLS, WIDTH, HEADS = 16, 8, 2
+TRUTH: list[torch.Tensor] = []
+"""The attention of the network that runs, one call after the other: (images, heads, cells, cells), NaN elsewhere."""
+
+
+def note(attention, places):
+    """Notes attention (images, windows, heads, queries, keys) of tokens at `places` (windows, tokens) of all images, or
+    of (images, windows, tokens)."""
+    whole = torch.full((len(attention), HEADS, CELLS, CELLS), torch.nan, dtype=torch.float64)
+    for image, each in enumerate(places.expand(len(attention), *places.shape[-2:])):
+        for window, at in enumerate(each):
+            whole[image, :, at[:, None], at[None]] = attention[image, window].double()
+    TRUTH.append(whole)
+
+
+WHOLE = torch.arange(CELLS)[None]
+ROWS = torch.arange(CELLS).view(4, 4)
+WINDOWS = ROWS.view(2, 2, 2, 2).transpose(1, 2).reshape(4, 4)
+
+
+class Layer(nn.Module):
+    """Two heads. `lay` brings queries, keys and values (images, heads, tokens, width) into the form of the network."""
+
+    def __init__(self, weigh=lambda scores: scores.softmax(-1)):
+        super().__init__()
+        self.qkv, self.proj, self.weigh = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH), weigh
+
+    def parts(self, tokens):
+        return (each.unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in self.qkv(tokens).chunk(3, -1))
+
+    def forward(self, tokens, places=WHOLE):
+        query, key, value = self.parts(tokens)
+        weights = self.weigh(2 * query @ key.mT)
+        if places is not None:
+            note(weights.unflatten(0, (-1, places.shape[-2])), places)
+        return self.proj((weights @ value).transpose(1, 2).flatten(2))
+
+
+class Network(nn.Module):
+    """16 patches of an image, and `attend` with one layer on its tokens."""
+
+    def __init__(self, attend, layer):
+        super().__init__()
+        self.patch, self.layer, self.attend = nn.Conv2d(3, WIDTH, 2, 2), layer, attend
+
+    def forward(self, image):
+        return self.attend(self.layer, self.patch(image).flatten(2).mT)
+
+
+def windows_first(layer, tokens):
+    """Windows lie in front of images on the batch axis."""
+    query, key, value = layer.parts(tokens[:, WINDOWS].transpose(0, 1).flatten(0, 1))
+    weights = (2 * query @ key.mT).softmax(-1)
+    note(weights.unflatten(0, (4, -1)).transpose(0, 1), WINDOWS)
+    return layer.proj((weights @ value).transpose(1, 2).flatten(2))
+
+
+def images_third(layer, tokens):
+    """The axes are (heads, images, queries, keys), and what stands behind is not linear."""
+    query, key, value = (each.transpose(0, 1) for each in layer.parts(tokens))
+    weights = (2 * query @ key.mT).softmax(-1)
+    note(weights.transpose(0, 1)[:, None], WHOLE)
+    return F.hardswish((weights @ value).permute(1, 2, 0, 3).flatten(2))
+
+
+def heads_first(layer, tokens):
+    """One axis of (heads, images), and what stands behind is not linear."""
+    query, key, value = (each.transpose(0, 1).flatten(0, 1) for each in layer.parts(tokens))
+    weights = torch.bmm(2 * query, key.mT).softmax(-1)
+    note(weights.unflatten(0, (HEADS, -1)).transpose(0, 1)[:, None], WHOLE)
+    return F.hardswish(torch.bmm(weights, value).unflatten(0, (HEADS, -1)).permute(1, 2, 0, 3).flatten(2))
+
+
+def largest(layer, tokens):
+    """Each image keeps the half of its patches that has the largest norm, in the order of the grid."""
+    at = tokens.norm(dim=-1).topk(8, -1).indices.sort(-1).values
+    return layer(tokens.gather(1, at[..., None].expand(-1, -1, WIDTH)), at[:, None])
+
+
+def axial(layer, tokens):
+    """The same layer on the rows of the grid, then on its columns."""
+    lines = layer(tokens.reshape(-1, 4, WIDTH), ROWS).view(-1, 4, 4, WIDTH)
+    return layer(lines.transpose(1, 2).reshape(-1, 4, WIDTH), ROWS.T)
+
+
+def rolled_images(layer, tokens):
+    """Keys and values are those of another image."""
+    query, (_, key, value) = next(layer.parts(tokens)), layer.parts(tokens.roll(1, 0))
+    return layer.proj(((query @ key.mT).softmax(-1) @ value).transpose(1, 2).flatten(2))
+
+
+PLAIN = Layer.__call__
+STYLES = {
+    "plain": (PLAIN, Layer, ""),
+    "windows": (lambda layer, tokens: layer(tokens[:, WINDOWS].flatten(0, 1), WINDOWS), Layer, ""),
+    "windows in front of images": (windows_first, Layer, ""),
+    "heads in front of images": (images_third, Layer, ""),
+    "heads in front of images on one axis": (heads_first, Layer, ""),
+    "images one by one": (lambda layer, tokens: torch.cat([layer(each[None]) for each in tokens]), Layer, ""),
+    "tokens of each image": (largest, Layer, "elsewhere in another image"),
+    "a layer on rows and columns": (axial, Layer, "called several times"),
+    "keys of another image": (rolled_images, Layer, "several images"),
+}
+"""What the network does with its layer, the layer, and a part of the reason why it is refused, if it is."""
+
+
+def read_as_noted(read):
+    """Attention (images, heads, cells, cells) as it is read."""
+    places = torch.arange(CELLS)[None] if read.tokens.windows is None else torch.as_tensor(read.tokens.windows.places)
+    rows = read.attention.double().unflatten(0, (-1, len(places)))
+    whole = torch.full((len(rows), HEADS, CELLS, CELLS), torch.nan, dtype=torch.float64)
+    for window, at in enumerate(places):
+        whole[:, :, at[:, None], at[None]] = rows[:, window]
+    return whole
+
+
+def verdict(name):
+    """ "right", "wrong", or the reason why a style is refused."""
+    attend, layer, _ = STYLES[name]
+    torch.manual_seed(1)
+    network, images = Network(attend, layer()).eval(), torch.randn(3, 3, 8, 8)
+    TRUTH.clear()
+    with torch.no_grad():
+        network(images)
+    truth = torch.cat(TRUTH) if TRUTH else None
+    try:
+        reads = list(reads_of(network, images))
+    except UsageError as error:
+        return str(error)
+    refused = [each.unread or each.unplaced for each in reads if each.unread or each.unplaced]
+    if refused:
+        return refused[0]
+    (read,) = reads
+    return (
+        "right"
+        if truth is not None and torch.allclose(read_as_noted(read), truth, atol=1e-5, equal_nan=True)
+        else "wrong"
+    )
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_attention_is_read_as_it_is_or_refused(name):
+    reason = STYLES[name][-1]
+    assert reason in verdict(name) if reason else verdict(name) == "right"
+
+
+def test_a_wrong_reading_is_seen(monkeypatch):
+    """Planted: the network notes its windows in another order."""
+    monkeypatch.setitem(
+        STYLES, "planted", (lambda layer, tokens: layer(tokens[:, WINDOWS].flatten(0, 1), ROWS), Layer, "")
+    )
+    assert verdict("planted") == "wrong"
