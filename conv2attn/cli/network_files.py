@@ -23,6 +23,7 @@ from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.examples import demo_files
 from conv2attn.files import load, save
 from conv2attn.files.atomic_files import replacing
+from conv2attn.files.call_inputs import read_call
 from conv2attn.files.contents import PROGRAM_KINDS, sha256
 from conv2attn.files.kinds import kind_of_path
 from conv2attn.files.reading_options import Reading
@@ -30,6 +31,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks import attention_layers, conversion_of, convert
 from conv2attn.networks.conversion.outcomes import SKIPPED, no_convolution_text
+from conv2attn.networks.specimens import Arguments, map_tensors
 from conv2attn.report.progress import progress
 from conv2attn.suffixes import EXPORTS
 from conv2attn.verdicts import Verdict
@@ -62,7 +64,7 @@ def convert_file(
         raise nothing_to_convert(model, original)
     if rows and all(row.outcome == SKIPPED for row in rows):
         raise UsageError("C2A008", f"every convolution of {model} is skipped", "Leave one in.")
-    certificate = certify_with((original, network), [("original", model)], reading, running)
+    certificate = certify_with((original, network), [("original", model)], call_of(running, original, reading))
     refuted = certificate.verdict is Verdict.REFUTED or bool(certificate.rows_refuted)
     if not refuted or keep_refuted:
         about = program_options(destination, engine, certificate, running)
@@ -114,18 +116,23 @@ def verify_files(
     converted: str,
     *,
     save_input: str | None,
+    match: Sequence[tuple[str | int, str | int]] = (),
     command: str,
     force: bool,
     reading: Reading,
     running: Running,
 ) -> Certificate:
-    """The certificate of the networks in two files; an input that shows what is refuted is kept in `save_input`."""
+    """The certificate of the networks in two files; an image that shows what is refuted is kept in `save_input`."""
     loaded = reading.load(original)
-    networks = tuple(prepared(each, running) for each in (loaded, reading.load(converted, loaded)))
+    networks = prepared(loaded, running), prepared(reading.load(converted, loaded), running)
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
     circumstances = [*files.items(), *hashes.items(), ("command", command)]
-    certificate = certify_with(networks, circumstances, reading, running)
+    called = call_of(running, networks[0], reading)
+    if save_input and any(called[0]):
+        sentence = f"--save-input keeps an image, and {running.inputs} holds several inputs of a call"
+        raise UsageError("C2A004", sentence, "Leave it out: that file shows a difference by itself.")
+    certificate = certify_with(networks, circumstances, called, match)
     if save_input and (image := certificate.input_shown) is not None:
         with replacing(Path(save_input), force) as temporary:
             savez(temporary, images=image[None].cpu().float().numpy())
@@ -147,7 +154,8 @@ def symmetric_file(
     asked: dict[str, Any] = {"shift": shift, "flip": flip, "permute": running.seed if permute else None}
     try:
         with progress() as bar:
-            return symmetric(network, **asked, circumstances=about, progress=bar, **inputs(running, network, reading))
+            images = images_of(running, network, reading)
+            return symmetric(network, **asked, circumstances=about, progress=bar, **images)
     except UsageError as error:
         raise type(error)(error.code, with_names(error.found, model, model), error.remedy) from error
 
@@ -159,17 +167,27 @@ def savez(path: Path, **arrays: Any) -> None:
 
 
 def certify_with(
-    networks: Any, circumstances: Sequence[tuple[str, str]], reading: Reading, running: Running
+    networks: tuple[nn.Module, nn.Module],
+    circumstances: Sequence[tuple[str, str]],
+    called: tuple[Arguments, dict[str, Any]],
+    match: Sequence[tuple[str | int, str | int]] = (),
 ) -> Certificate:
-    """The certificate of two networks, on the inputs that the options on running name.
+    """The certificate of two networks.
+
+    Args:
+        called: inputs and options, of `call_of`.
+        match: tensors of the outputs that belong together.
 
     Raises:
         UsageError: of `certify`, with the name of the file.
     """
+    if len(dict(match)) < len(match):
+        raise UsageError("C2A004", "--match names one tensor of the first output twice", "Match each tensor once.")
     try:
         with progress() as bar:
-            given = inputs(running, networks[0], reading)
-            return certify(*networks, **given, circumstances=circumstances, progress=bar)
+            call, about = called[0], {"match": dict(match), "circumstances": circumstances, "progress": bar}
+            options = called[1] | about
+            return certify(networks[0], networks[1], *call.positional, forward=call.named, **options)
     except UsageError as error:
         names = dict(circumstances)
         found = with_names(error.found, names["original"], names.get("converted", "the converted network"))
@@ -217,7 +235,7 @@ def recheck_file(
     circumstances = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
 
     def derive() -> Certificate:
-        return certify_with((first, second), circumstances, reading, running)
+        return certify_with((first, second), circumstances, call_of(running, first, reading), options["match"])
 
     kept = parsed(stored["repeat"])[1]["inputs"] if isinstance(stored.get("repeat"), str) else None
     shown = reading.images(kept, first, None)[0].to(running.device) if kept and is_regular(kept) else None
@@ -254,23 +272,47 @@ def prepared(network: nn.Module, running: Running, remedy: str = "Use --device c
     return network.to(device, getattr(torch, dtype) if dtype else None)
 
 
-def inputs(running: Running, network: nn.Module, reading: Reading) -> dict[str, Any]:
-    """The inputs for the networks, as `certify` takes them; images are prepared as `network` takes them."""
+def call_of(running: Running, network: nn.Module, reading: Reading) -> tuple[Arguments, dict[str, Any]]:
+    """The inputs in the file of `--inputs` as both networks are called with them, and the options of `certify`.
+
+    Raises:
+        UsageError: an option that changes images stands beside the inputs of a call (C2A004).
+    """
+    options = options_of(running)
+    read = read_call(running.inputs, network) if running.inputs else None
+    if read is None:
+        return Arguments((), {}), options | images_of(running, network, reading)
+    on_images = {"--input-size": running.input_size, "--mean": reading.mean, "--std": reading.std}
+    if passed := [name for name, value in on_images.items() if value is not None]:
+        sentence = f"{passed[0]} is about images, and {running.inputs} holds several inputs of a call"
+        raise UsageError("C2A004", sentence, "Leave it out: such inputs are used as they are.")
+    call, described = read
+    return map_tensors(lambda each: each.to(running.device), call), options | {"described": described}
+
+
+def images_of(running: Running, network: nn.Module, reading: Reading) -> dict[str, Any]:
+    """The images for a network, prepared as it takes them, or their size, and the options on running it."""
+    size = running.input_size
+    images, described = reading.images(running.inputs, network, size) if running.inputs else (None, None)
+    if images is not None:
+        images = images.to(running.device)
+    return {"input_size": size, "images": images, "described": described, **options_of(running)}
+
+
+def options_of(running: Running) -> dict[str, Any]:
+    """The options on running networks, as `certify` takes them.
+
+    Raises:
+        UsageError: the range is not positive and finite (C2A001).
+    """
     if not 0 < running.input_range < math.inf:
         raise UsageError(
             "C2A001",
             f"--input-range {running.input_range:g} is not a positive finite number",
             "Pass a positive number, such as 1.",
         )
-    size = running.input_size
-    images, described = reading.images(running.inputs, network, size) if running.inputs else (None, None)
-    if images is not None:
-        images = images.to(running.device)
     return {
-        "input_size": size,
         "input_range": running.input_range,
-        "images": images,
-        "described": described,
         "seed": running.seed,
         "also_sizes": running.also_size,
         "also_modes": running.also_mode,

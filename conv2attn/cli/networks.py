@@ -23,6 +23,7 @@ from conv2attn.cli.options import (
     command_line,
     options,
     output_option,
+    parse_match,
     parse_sharpness,
     parse_shift,
     reading_images,
@@ -142,6 +143,13 @@ files = options(
     type=Written((".npz",)),
     metavar="FILE.npz",
     help="Where to write an input on which the networks differ, if one is found; --inputs reads it.",
+)
+@click.option(
+    "--match",
+    type=Parsed("two tensors of the outputs with = between them", parse_match, "logits=0"),
+    metavar="A=B",
+    multiple=True,
+    help="Compare tensor A of the first output, by its name or number, with B of the second; repeatable.",
 )
 @reading_images
 @running_options

@@ -90,6 +90,28 @@ def parse_shift(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
+@final
+class Matched(tuple[str | int, str | int]):
+    """Two tensors of outputs that belong together, written as on the command line."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self[0]}={self[1]}"
+
+
+def parse_match(text: str) -> Matched:
+    """`logits=0`, tensors of two outputs by name or number.
+
+    Raises:
+        ValueError: it has not one name or number on either side.
+    """
+    first, second = (int(each) if each.isdecimal() else each for each in text.split("="))
+    if "" in (first, second):
+        raise ValueError(text)
+    return Matched((first, second))
+
+
 def parse_sharpness(text: str) -> float:
     """A positive finite number.
 
@@ -388,7 +410,8 @@ reading_options = grouped("reading", READING_CLASS, FILES, *READING)
 INPUTS = click.option(
     "--inputs",
     type=Read(),
-    help="What to run on: images in a PNG, JPEG or folder; images, waves or ids of tokens in .npy, .npz or .pt.",
+    help="What to run on: images in a PNG, JPEG or folder; images, waves or ids of tokens in .npy, .npz or .pt; for "
+    "verify and convert also several inputs of a call, in order or by argument name, in .npz or .pt.",
 )
 INPUT_SIZE = click.option(
     "--input-size",

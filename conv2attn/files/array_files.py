@@ -16,13 +16,12 @@ from conv2attn.files.torch_files import content_of, read_safetensors
 ARRAY_REMEDY = "Write it with numpy.save, numpy.savez, torch.save or safetensors."
 
 
-def arrays_in(path: Path, name: str = "attention", remedy: str = ARRAY_REMEDY) -> dict[str, Any]:
-    """The arrays and tensors of a file by name: `name` for a single one, `layer 0` and so on for those of a list.
+def content_in(path: Path, remedy: str = ARRAY_REMEDY) -> Any:
+    """What a file of arrays or tensors holds: one of them, or nested containers.
 
     Raises:
         CheckpointError: it is missing (C2A301), damaged (C2A302), of another kind (C2A303), or too large (C2A307).
     """
-    content: Any = None
     with open_file(path) as file:
         kind = inspect(path, file)
         if kind is kinds.ARRAYS:
@@ -32,17 +31,25 @@ def arrays_in(path: Path, name: str = "attention", remedy: str = ARRAY_REMEDY) -
                     with zipfile.ZipFile(file) as archive:
                         Budget.of(path).draw(sum(each.file_size for each in archive.infolist()), "its arrays")
                 content = np.load(path, allow_pickle=False)
-                content = dict(content) if isinstance(content, np.lib.npyio.NpzFile) else content
+                return dict(content) if isinstance(content, np.lib.npyio.NpzFile) else content
             except CheckpointError:
                 raise
             except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
                 raise CheckpointError("C2A303", f"{path} does not hold arrays ({first_line(error)})", remedy) from error
-        elif kind is kinds.SAFETENSORS:
-            content = read_safetensors(path)[0]
-        elif kind in (kinds.TORCH, kinds.LEGACY):
-            content = content_of(path, file)
-        else:
-            raise CheckpointError("C2A303", f"{path} is {kind.article}", remedy)
+        if kind is kinds.SAFETENSORS:
+            return read_safetensors(path)[0]
+        if kind in (kinds.TORCH, kinds.LEGACY):
+            return content_of(path, file)
+    raise CheckpointError("C2A303", f"{path} is {kind.article}", remedy)
+
+
+def arrays_in(path: Path, name: str = "attention", remedy: str = ARRAY_REMEDY) -> dict[str, Any]:
+    """The arrays and tensors of a file by name: `name` for a single one, `layer 0` and so on for those of a list.
+
+    Raises:
+        CheckpointError: see `content_in`.
+    """
+    content = content_in(path, remedy)
     if isinstance(content, list | tuple):
         content = {f"layer {place}": each for place, each in enumerate(content)}
     named = content if isinstance(content, dict) else {name: content}

@@ -1,0 +1,94 @@
+"""Inputs of a network's call in a file: several tensors in order, or tensors and plain values by argument name.
+
+Examples: `np.savez("call.npz", x, memory)`, `torch.save({"input_ids": ids, "attention_mask": mask}, "call.pt")`.
+"""
+
+from collections.abc import Mapping
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import first_weight, tensors_in
+from conv2attn.equality.asked import size_in_words
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.files.array_files import content_in
+from conv2attn.files.input_images import IMAGE_ENTRIES, PASS_IMAGES, PICTURE_ENDINGS
+from conv2attn.networks.specimens import Arguments, is_mask
+from conv2attn.torch_internals import tree_map
+
+PASS_CALL = "Pass what forward takes: a tensor, a tuple of them, or a dictionary by the names of its arguments."
+BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def read_call(path: str, network: nn.Module) -> tuple[Arguments, str] | None:
+    """The inputs of a call of `network` in a file, and a description; None of a file of images or of one tensor.
+
+    Numbers of floating point are cast to the dtype of the network; arrays without axes are plain numbers.
+
+    Args:
+        path: .npz, .safetensors, or what torch.save wrote; other kinds hold no call.
+    Raises:
+        CheckpointError: it is missing (C2A301) or damaged (C2A302), holds something else than tensors and plain values
+            or numbers that are not finite and mask nothing (C2A303), or is too large (C2A307).
+        UsageError: it names arguments that the call does not take (C2A006).
+    """
+    place = Path(path)
+    if place.is_dir() or place.suffix.lower() in (*PICTURE_ENDINGS, ".npy"):
+        return None
+    content = content_in(place, PASS_IMAGES)
+    if isinstance(content, Mapping) and [*content] == [f"arr_{number}" for number in range(len(content))]:
+        content = tuple(content.values())  # numpy.savez numbers what it is given without names
+    if not is_call(content, network, path):
+        return None
+    like = first_weight(network)
+
+    def read(leaf: Any) -> Any:
+        return as_argument(leaf, path, torch.float32 if like is None else like.dtype)
+
+    values = tree_map(read, dict(content) if isinstance(content, Mapping) else tuple(content))
+    call = Arguments((), values) if isinstance(values, dict) else Arguments(values, {})
+    sizes = " and ".join(map(size_in_words, tensors_in(values)))
+    return call, f"the inputs of {place.name} ({sizes})"
+
+
+def is_call(content: Any, network: nn.Module, path: str) -> bool:
+    """Whether the content of a file is several inputs of a call, and no batch of images beside other things.
+
+    Raises:
+        UsageError: some of its names are arguments of the call, and others are not (C2A006).
+    """
+    if not isinstance(content, Mapping):
+        return isinstance(content, list | tuple) and len(content) > 1
+    taken = signature(network.forward).parameters.values()
+    names = [each.name for each in taken if each.kind in BY_NAME]
+    known = [key for key in content if key in names]
+    if len(content) < 2 and known == names[:1]:
+        return False  # one tensor for the first argument is read like any other file of one tensor
+    others = [key for key in content if key not in names]
+    if any(each.kind is Parameter.VAR_KEYWORD for each in taken) and all(isinstance(key, str) for key in others):
+        others = []
+    if not others or not known or any(each in content for each in IMAGE_ENTRIES):
+        return bool(known) and not others
+    sentence = f"{path} holds {str(others[0])[:60]!r}, which is no argument of {type(network).__name__}.forward"
+    raise UsageError("C2A006", sentence, f"Name its entries as the arguments: {', '.join(names[:12])}.")
+
+
+def as_argument(leaf: Any, path: str, dtype: torch.dtype) -> Any:
+    """A value of a file as an argument of a call.
+
+    Raises:
+        CheckpointError: it is text in an array or an object, or not finite where it masks nothing (C2A303).
+    """
+    if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiubc":
+        leaf = torch.from_numpy(leaf) if leaf.ndim else leaf.item()
+    if isinstance(leaf, Tensor):
+        if not (leaf.isfinite().all() or is_mask(leaf)):
+            raise CheckpointError("C2A303", f"{path} holds numbers that are not finite", "Pass finite inputs.")
+        return leaf.to(dtype) if leaf.is_floating_point() else leaf
+    if leaf is None or isinstance(leaf, str | bool | int | float):
+        return leaf
+    raise CheckpointError("C2A303", f"{path} holds a {type(leaf).__name__} among its inputs", PASS_CALL)
