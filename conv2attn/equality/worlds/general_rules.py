@@ -9,6 +9,7 @@ from conv2attn.equality.worlds import arithmetic as arithmetic  # these register
 from conv2attn.equality.worlds import functions as functions
 from conv2attn.equality.worlds import largest as largest
 from conv2attn.equality.worlds import layouts as layouts
+from conv2attn.equality.worlds import orders as orders
 from conv2attn.equality.worlds import softmaxes as softmaxes
 from conv2attn.equality.worlds.largest import LARGEST
 from conv2attn.equality.worlds.shadows import LEAST, Shadow, is_number, is_shadow

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import COPIES, LEAST, Shadow, Unfollowed
+from conv2attn.equality.worlds.shadows import COPIES, LEAST, Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step, is_single, shadow_rule, wide
 
 LARGEST = (
@@ -34,9 +34,17 @@ def maximum(step: Step) -> Any:
     return values if rest is None else [values, *rest]
 
 
+@shadow_rule("scatter_reduce", "index_reduce")
+def reduced_by_groups(step: Step) -> Any:
+    """Sums, means and products of groups are computed; maxima and minima as those of an axis are."""
+    if step.bound["reduce"] not in ("amax", "amin"):
+        return step.computed()
+    return exchanged(step.across(wide(step.func), *map(exchanged, step.args), **step.kwargs), back=True)
+
+
 def exchanged(t: Any, back: bool = False) -> Any:
     """The numbers of some worlds negated; minus infinity stays what never wins."""
-    if not isinstance(t, Shadow):
+    if not isinstance(t, Shadow) or not is_number(t.of(0)):
         return t
 
     def turned(copy: Tensor) -> Tensor:

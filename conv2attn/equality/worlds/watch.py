@@ -116,7 +116,7 @@ class Watch(TorchDispatchMode):
         if not isinstance(plain, Tensor) or (shadow is None and not is_number(plain)):
             return
         plain._shadow = Shadow(()) if shadow is None else shadow  # type: ignore[attr-defined]
-        if self.records is not None and shadow is not None and not shadow.constant:
+        if self.records is not None and is_number(plain) and shadow is not None and not shadow.constant:
             # Of an operator in place, what the tensor was before is among them.
             inputs = [s.record for s in before if s.record is not None]
             shadow.record = len(self.records)

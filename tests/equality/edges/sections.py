@@ -134,16 +134,10 @@ class Steering(nn.Module):
         return x if x.sum() > 0 else x * 2
 
 
-class Sorting(nn.Module):
-    def forward(self, x):
-        return x.sort(-1).values
-
-
 @pytest.mark.parametrize(
     ("network", "reason"),
     [
         (Steering(), "number"),
-        (Sorting(), "no rule for sort"),
         (nn.Flatten(0, -1), ""),
         (nn.Sequential(nn.Flatten(), nn.Linear(189, 2).double().bfloat16().float(), nn.Softsign()), ""),
     ],
