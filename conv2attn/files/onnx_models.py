@@ -100,10 +100,18 @@ def read_onnx(path: Path) -> OnnxNetwork:
 
 
 def onnx_parts(path: Path) -> tuple[list[str], dict[str, Tensor]]:
-    """The operators of an .onnx file, one for each node, and its weights by name."""
+    """The operators of an .onnx file, one for each node, and its weights by name.
+
+    Raises:
+        CheckpointError: see `parse_model`; or a weight does not have the elements that it claims (C2A303).
+    """
     graph = parse_model(path).graph
     to_array = optional("onnx.numpy_helper").to_array
-    arrays: Mapping[str, np.ndarray[Any, Any]] = {each.name: to_array(each) for each in graph.initializer}
+    try:
+        arrays: Mapping[str, np.ndarray[Any, Any]] = {each.name: to_array(each) for each in graph.initializer}
+    except (ValueError, TypeError, KeyError) as error:
+        reason = f"{path} holds a weight that claims other elements than are stored ({first_line(error)[:80]})"
+        raise CheckpointError("C2A303", reason, "Export the network again.") from error
     tensors = {name: torch.from_numpy(np.array(each)) for name, each in arrays.items() if each.dtype.kind in "fiub"}
     return [node.op_type for node in graph.node], tensors
 

@@ -106,7 +106,7 @@ ENTRIES = {
 def zipped(entries: list[tuple[str, str | bytes]], compression: int = zipfile.ZIP_STORED) -> bytes:
     """An archive of these entries."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", compression) as archive, warnings.catch_warnings():
+    with zipfile.ZipFile(stream, "w", compression, compresslevel=1) as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, data in entries:
             archive.writestr(name, data)

@@ -6,11 +6,13 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
+from files.hostile import zipped
 from torch import nn
 
 import conv2attn
 from conv2attn.errors import CheckpointError
 from conv2attn.files import contents_of, load, read_dict, read_images, save
+from conv2attn.files.kinds import LEGACY_HEAD
 
 WEIGHT = torch.arange(6.0)
 
@@ -35,6 +37,23 @@ def test_two_names_of_one_list_thirty_times_over_end(tmp_path):
         nested = [nested, nested]
     torch.save({"weight": WEIGHT, "nested": nested}, tmp_path / "file.pt")
     refused(read_dict, tmp_path / "file.pt", "C2A307")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_of_one_byte_a_list_is_not_unpickled(tmp_path, legacy, monkeypatch):
+    pickle = b"\x80\x02](" + b"]" * 2_000_000 + b"e."
+    if legacy:
+        (tmp_path / "file.pt").write_bytes(LEGACY_HEAD + b"\x80\x02M\xe9\x03.\x80\x02}." + pickle + b"\x80\x02].")
+    else:
+        (tmp_path / "file.pt").write_bytes(zipped([("archive/data.pkl", pickle), ("archive/version", b"3\n")]))
+    monkeypatch.setattr(torch, "load", pytest.fail)
+    refused(read_dict, tmp_path / "file.pt", "C2A307")
+
+
+def test_an_ordinary_history_beside_weights_is_unpickled(tmp_path):
+    history = [{"loss": float(step), "step": step} for step in range(20_000)]
+    torch.save({"state_dict": {"weight": WEIGHT}, "history": history}, tmp_path / "file.pt")
+    assert len(read_dict(tmp_path / "file.pt")["history"]) == 20_000
 
 
 def test_attributes_of_a_pickled_dict_are_not_its_methods(tmp_path):
