@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from conv2attn.errors import CheckpointError
+from conv2attn.files.pickle_size import draw_pickles
 
 LARGEST_FILE = 1 << 33  # bytes: thirty times the float32 weights of a ResNet-152
 LARGEST_TEXT = 1 << 24
@@ -196,7 +197,8 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
     """The kind of a file, refused by size, entries and checksums before anything in it is read.
 
     Raises:
-        CheckpointError: it is empty or damaged (C2A302), lies about its entries (C2A303), or is too large (C2A307).
+        CheckpointError: it is empty or damaged (C2A302), lies about its entries (C2A303), or is too large, or
+            its pickle makes too much (C2A307).
     """
     size = os.fstat(file.fileno()).st_size
     if size == 0:
@@ -209,6 +211,8 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
         if kind in (TORCH, EXPORT):
             with zipfile.ZipFile(file) as archive:
                 inspect_archive(path, archive, size, kind)
+        if kind in (TORCH, LEGACY):
+            draw_pickles(path, file)
     except CheckpointError:
         raise
     except Exception as error:

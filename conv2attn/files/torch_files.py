@@ -1,10 +1,6 @@
 """The tensors and plain values of a file, read without executing anything in it."""
 
-import io
-import itertools
-import pickletools
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -18,16 +14,6 @@ from conv2attn.errors import CheckpointError, first_line
 from conv2attn.files import kinds
 from conv2attn.files.budget import Budget, plain_content
 from conv2attn.files.kinds import LARGEST_FILE, inspect, open_file
-
-OBJECT_BYTES = {
-    **dict.fromkeys(("REDUCE", "NEWOBJ"), 600),
-    "EMPTY_SET": 240,
-    **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "MARK", "BINPUT", "LONG_BINPUT", "MEMOIZE"), 100),
-}
-"""What an instruction of a pickle makes, in bytes, with its place on the unpickler's stack; most others make 32."""
-MOST_OBJECT_BYTES = max(OBJECT_BYTES.values())
-LEGACY_PICKLES = 5
-"""A magic number, the version, the sizes of integers, the content, and the keys of its storages."""
 
 
 def read_dict(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]:
@@ -65,7 +51,6 @@ def unpickle_dict(path: Path, file: IO[bytes]) -> dict[Any, Any]:
 
 def content_of(path: Path, file: IO[bytes]) -> Any:
     """Reads an open file of `torch.save` that was inspected before, and checks its tensors."""
-    draw_pickles(path, file)
     file.seek(0)
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
@@ -84,40 +69,6 @@ def content_of(path: Path, file: IO[bytes]) -> Any:
     content = plain_content(content, budget)
     check_tensors(path, content, budget)
     return content
-
-
-def draw_pickles(path: Path, file: IO[bytes]) -> None:
-    """Draws what the pickles in an open file of `torch.save` would make, before they make it.
-
-    One byte can be a list, which takes eighty. The tensors of the file draw from a budget of their own.
-
-    Raises:
-        CheckpointError: they make more than is in proportion to the file (C2A307).
-    """
-    budget = Budget.of(path)
-    file.seek(0)
-    if not zipfile.is_zipfile(file):
-        file.seek(0)
-        for _ in range(LEGACY_PICKLES):
-            draw_objects(file, budget)
-        return
-    with zipfile.ZipFile(file) as archive:
-        for entry in archive.infolist():
-            # Counting takes a second for some megabytes: only a pickle that could make too much is counted.
-            if entry.filename.endswith("data.pkl") and MOST_OBJECT_BYTES * entry.file_size > budget.bytes:
-                draw_objects(io.BytesIO(archive.read(entry)), budget)
-
-
-def draw_objects(pickle: IO[bytes], budget: Budget) -> None:
-    """Draws the objects of one pickle, and leaves the file behind it. One that is damaged is torch.load's to refuse."""
-    try:
-        for (code, _, start), (_, _, end) in itertools.pairwise(pickletools.genops(pickle)):
-            # Four bytes for each byte of a text, since one letter can widen all others.
-            budget.draw(OBJECT_BYTES.get(code.name, 32) + 4 * ((end or 0) - (start or 0)), "its pickle")
-    except CheckpointError:
-        raise
-    except (ValueError, EOFError):
-        return
 
 
 def check_tensors(path: Path, content: object, budget: Budget) -> None:
