@@ -32,6 +32,8 @@ def difference_from_convolution(layer: LayerFacts) -> float | None:
     return fact.error / fact.norm if fact is not None and fact.error is not None and fact.norm else None
 
 
+UNBIASED = "of several images less their bias, by the jackknife, and so slightly beyond its range at times"
+
 FACTS: tuple[Fact, ...] = (
     Fact(
         "kind",
@@ -170,7 +172,7 @@ FACTS: tuple[Fact, ...] = (
         "hor",
         "horizontal symmetry",
         "share",
-        "sum_d min(p(d), p(d')): p = m / sum m over pixels, d' the mirror image of d from left to right",
+        "sum_d min(p(d), p(d')): p = m / sum m over pixels, d' the mirror image of d from left to right; " + UNBIASED,
         "Cordonnier et al. 2020, Sec. 4.3: horizontally symmetric patterns",
         estimate=of_patterns(horizontal),
         columns="head",
@@ -180,7 +182,7 @@ FACTS: tuple[Fact, ...] = (
         "ver",
         "vertical symmetry",
         "share",
-        "sum_d min(p(d), p(d')) with d' the mirror image of d from top to bottom; none on a line",
+        "sum_d min(p(d), p(d')) with d' the mirror image of d from top to bottom; none on a line; " + UNBIASED,
         "Cordonnier et al. 2020, Sec. 4.3: vertical symmetry is rarer",
         estimate=of_patterns(vertical),
         columns="head",
@@ -190,7 +192,8 @@ FACTS: tuple[Fact, ...] = (
         "aniso",
         "anisotropy",
         "share",
-        "1 - smallest / largest variance of p along its principal axes; none on a line, or of one displacement",
+        "1 - smallest / largest variance of p along its principal axes; none on a line, or of one displacement; "
+        + UNBIASED,
         "Cordonnier et al. 2020, App. E: isotropic and anisotropic heads",
         estimate=of_patterns(anisotropy),
         columns="head",
@@ -200,7 +203,7 @@ FACTS: tuple[Fact, ...] = (
         "over",
         "overlap with a head",
         "share",
-        "the largest sum_d min(p(d), p_g(d)) over the other heads g of the layer; none of a head alone",
+        "the largest sum_d min(p(d), p_g(d)) over the other heads g of the layer; none of a head alone; " + UNBIASED,
         "Cordonnier et al. 2020, Sec. 4.2: heads do not overlap",
         estimate=of_patterns(overlap),
         columns="head",
@@ -316,7 +319,7 @@ FACTS: tuple[Fact, ...] = (
         "cover",
         "displacements covered",
         "number",
-        "displacements that the heads use together: exp of the entropy of the mean of p over the heads",
+        "displacements that the heads use together: exp of the entropy of the mean of p over the heads; " + UNBIASED,
         "Cordonnier et al. 2020, Sec. 4.2: heads cover the input space",
         layer_rule=lambda layer: layer.coverage,
         columns="layer",

@@ -4,6 +4,7 @@ Without bias means: every pair of different images, one after the other. An erro
 image, or of two images without one query, spread.
 """
 
+from copy import copy
 from functools import cache, cached_property
 from itertools import product
 
@@ -81,6 +82,12 @@ class Layer:
         for q, k, d in self.pairs:
             found.setdefault(d, []).append((q, k))
         return found
+
+    def of(self, images):
+        """The layer of some of its images."""
+        part = copy(self)
+        part.whole, part.images, part.rows = self.whole[images], len(images), len(images) * self.queries
+        return part
 
     def replicates(self, name):
         """The layer without each image; of two images without each query."""
@@ -278,14 +285,37 @@ def test_shares_and_their_errors_are_means_over_pairs_of_images_and_spreads_with
         agree(head.errors.peak_mass, error_of(np.array(masses)) if least else None, "peak_mass")
 
 
+def without_bias_of_few(layer, measure):
+    """The jackknife's correction of a measure: n times it, less n - 1 times its mean without one image."""
+    n, plain = layer.images, measure(layer)
+    if n == 1 or plain is None:
+        return plain
+    least = [measure(layer.of([i for i in range(n) if i != left_out])) for left_out in range(n)]
+    return None if None in least else n * plain - (n - 1) * np.mean(least)
+
+
+CORRECTED = ("horizontal", "vertical", "anisotropy", "overlap")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_patterns_and_their_errors_are_those_of_sums_by_displacement(name):
     layer, found = Layer(name), measured(name)
     least = layer.replicates(name)
-    every_head = [of_patterns(layer, head) for head in range(layer.heads)]
-    without = [[of_patterns(each, head) for head in range(layer.heads)] for each in least]
-    for what in every_head[0]:
-        for number, (head, expected) in enumerate(zip(found.heads, every_head, strict=True)):
+
+    def every_head(layer):
+        return [
+            {
+                what: without_bias_of_few(layer, lambda each: of_patterns(each, head)[what])  # noqa: B023
+                if what in CORRECTED
+                else value
+                for what, value in of_patterns(layer, head).items()
+            }
+            for head in range(layer.heads)
+        ]
+
+    heads, without = every_head(layer), [every_head(each) for each in least]
+    for what in heads[0]:
+        for number, (head, expected) in enumerate(zip(found.heads, heads, strict=True)):
             agree(getattr(head, what), expected[what], what)
             known = least and None not in [each[number][what] for each in without]
             error = error_of(np.array([each[number][what] for each in without])) if known else None
@@ -293,8 +323,9 @@ def test_patterns_and_their_errors_are_those_of_sums_by_displacement(name):
         known = least and None not in [each[what] for image in without for each in image]
         error = error_of(np.array([np.mean([each[what] for each in image]) for image in without])) if known else None
         agree(getattr(found.errors, what), error, what)
-    agree(found.coverage, covered(layer), "coverage")
-    agree(found.coverage_error, error_of(np.array([covered(each) for each in least])) if least else None, "coverage")
+    agree(found.coverage, without_bias_of_few(layer, covered), "coverage")
+    errors = error_of(np.array([without_bias_of_few(each, covered) for each in least])) if least else None
+    agree(found.coverage_error, errors, "coverage")
 
 
 def covered(layer):

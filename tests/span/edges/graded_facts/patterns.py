@@ -73,6 +73,43 @@ def test_heads_that_tile_a_kernel_cover_it_without_overlap_and_equal_heads_cover
     assert (alone.heads[0].overlap, alone.heads[0].likeness, alone.redundant_pairs) == (None, None, 0)
 
 
+@pytest.mark.parametrize("images", [3, 8, 20])
+def test_two_errors_cover_the_symmetry_of_heads_that_content_makes_noisy(images):
+    """Scores by distance alone, and content that is drawn: mirror images and heads are alike in the mean over images."""
+    draw, side, draws = np.random.default_rng(7), 4, 20
+    place = np.stack(np.unravel_index(np.arange(side**2), (side, side)), -1)
+    scores = -0.2 * np.square(place[None] - place[:, None]).sum(-1)
+    covered = {"horizontal": [], "vertical": [], "overlap": [], "anisotropy": []}
+    for _ in range(draws):
+        queries, keys = draw.standard_normal((2, images, 2, side**2, 6))
+        weights = np.exp(scores + queries @ keys.swapaxes(-1, -2))
+        for head in facts(weights / weights.sum(-1, keepdims=True), (side, side)).heads:
+            for name, apart in covered.items():
+                truth = 0 if name == "anisotropy" else 1
+                apart.append(abs(getattr(head, name) - truth) <= 2 * getattr(head.errors, name))
+    assert {name: np.mean(apart) for name, apart in covered.items() if np.mean(apart) < 0.85} == {}
+
+
+def test_groups_of_images_keep_their_members_when_one_is_left_out():
+    """The corrected estimate and its replicates of eleven images in eight groups, three of them of two."""
+    attention = np.random.default_rng(1).dirichlet(np.full(9, 0.4), (11, 2, 9))
+    layer, group = facts(attention, (3, 3)), np.arange(11) % patterns.GROUPS
+
+    def corrected(kept):
+        def plain(images):
+            return np.array([head.horizontal for head in facts(attention[images].mean(0)[None], (3, 3)).heads])
+
+        value = plain(kept)
+        rest = [np.array([i for i in kept if group[i] != number]) for number in sorted({*group[kept]})]
+        return value + sum(len(each) / len(kept) * (value - plain(each)) for each in rest)
+
+    every = np.arange(11)
+    assert [head.horizontal for head in layer.heads] == pytest.approx(corrected(every))
+    without = np.array([corrected(np.delete(every, image)) for image in every])
+    spread = np.sqrt(10 / 11 * np.square(without - without.mean(0)).sum(0)) * 3.1693 / 3
+    assert [head.errors.horizontal for head in layer.heads] == pytest.approx(spread, rel=1e-3)
+
+
 def facts_attention(layer):
     return layer.attention(sides=(5, 6)).detach().numpy()
 
