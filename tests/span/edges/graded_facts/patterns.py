@@ -75,7 +75,7 @@ def test_heads_that_tile_a_kernel_cover_it_without_overlap_and_equal_heads_cover
 
 @pytest.mark.parametrize("images", [3, 8, 20])
 def test_two_errors_cover_the_symmetry_of_heads_that_content_makes_noisy(images):
-    """Scores by distance alone, and content that is drawn: mirror images and heads are alike in the mean over images."""
+    """Scores by distance, and content that is drawn: mirror images and heads are alike on average over images."""
     draw, side, draws = np.random.default_rng(7), 4, 20
     place = np.stack(np.unravel_index(np.arange(side**2), (side, side)), -1)
     scores = -0.2 * np.square(place[None] - place[:, None]).sum(-1)
