@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from conv2attn.span import check_span, heads
     from conv2attn.span.express import express
     from conv2attn.span.recover import recover
-    from conv2attn.testing import assert_equivalent
+    from conv2attn.testing import assert_equivalent, assert_same
 
 __version__ = "0.3.0.dev0"
 HOMES = {
@@ -27,6 +27,7 @@ HOMES = {
     "MultiHeadSelfAttention": "layers.attention",
     "as_basis": "layers.theorem",
     "assert_equivalent": "testing.equivalence",
+    "assert_same": "testing.same_networks",
     "capture": "networks.capture",
     "certify": "equality",
     "check_span": "span",
@@ -58,6 +59,7 @@ __all__ = [
     "MultiHeadSelfAttention",
     "as_basis",
     "assert_equivalent",
+    "assert_same",
     "capture",
     "certify",
     "check_span",

@@ -42,6 +42,7 @@ CALLS = {
         conv,
         lambda it, at, file: conv2attn.assert_equivalent(it, it, torch.ones(1, 2, 4, 5).to(at)),
     ),
+    "assert_same": (Noisy, lambda it, at, file: conv2attn.assert_same(it, it, input_size=(2, 4, 5))),
     "capture": (encoder, lambda it, at, file: conv2attn.capture(it, torch.ones(1, 5, 8).to(at))),
     "certify": (Noisy, lambda it, at, file: conv2attn.certify(it, it, input_size=(2, 4, 5))),
     "check_span": (layer, lambda it, at, file: conv2attn.check_span(it, grid=(4, 5))),

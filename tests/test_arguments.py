@@ -23,6 +23,7 @@ TAKING = {
     "conversion_of": lambda given: conv2attn.conversion_of(given),
     "start_at_convolution": lambda given: conv2attn.start_at_convolution(given),
     "assert_equivalent": lambda given: conv2attn.assert_equivalent(given, NETWORK, torch.ones(1, 3, 9, 9)),
+    "assert_same": lambda given: conv2attn.assert_same(given, NETWORK, input_size=(3, 9, 9)),
     "to_mha": lambda given: conv2attn.to_mha(given),
 }
 

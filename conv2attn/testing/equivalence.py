@@ -57,7 +57,7 @@ def assert_equivalent(
         with torch.no_grad():
             left, right = (function(*tree_map_only(Tensor, Tensor.clone, arguments)) for function in (f, g))
         allowed = tolerance(*arguments) if callable(tolerance) else tolerance
-        assert_same(left, right, allowed)
+        assert_same_output(left, right, allowed)
 
     if is_strategy(inputs):
         from hypothesis import given
@@ -80,7 +80,7 @@ def is_strategy(inputs: Any) -> "TypeGuard[SearchStrategy[Any]]":
     return strategies is not None and isinstance(inputs, strategies.SearchStrategy)
 
 
-def assert_same(left: Any, right: Any, tolerance: float | Tensor | None = None, where: str = "output") -> None:
+def assert_same_output(left: Any, right: Any, tolerance: float | Tensor | None = None, where: str = "output") -> None:
     """Two outputs, tensors or nested sequences and mappings of tensors, are the same; see `assert_equivalent`.
 
     Raises:
@@ -99,7 +99,7 @@ def assert_same(left: Any, right: Any, tolerance: float | Tensor | None = None, 
         pairs = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(left, right, strict=True))]
     require(bool(pairs), f"{where} is empty")
     for place, a, b in pairs:
-        assert_same(a, b, tolerance, place)
+        assert_same_output(a, b, tolerance, place)
 
 
 def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | None, where: str) -> None:

@@ -7,7 +7,7 @@ from functools import singledispatch
 import torch
 from torch import Tensor
 
-from conv2attn.testing.equivalence import assert_same, require
+from conv2attn.testing.equivalence import assert_same_output, require
 from conv2attn.theory.basis import (
     Composition,
     Operator,
@@ -101,7 +101,7 @@ def as_product(operator: Operator, sides: Sides, image: Tensor) -> Tensor:
 def apply_is_the_matrix(operator: Operator, sides: Sides, image: Tensor) -> None:
     """`apply(P, x) = as_matrix(P) x`."""
     tolerance = law_tolerance(operator, sides, image)
-    assert_same(apply(operator, image, sides), as_product(operator, sides, image), tolerance)
+    assert_same_output(apply(operator, image, sides), as_product(operator, sides, image), tolerance)
 
 
 def combine_is_the_sum(operator: Operator, sides: Sides, image: Tensor) -> None:
@@ -110,7 +110,7 @@ def combine_is_the_sum(operator: Operator, sides: Sides, image: Tensor) -> None:
     products = [as_product(operator, sides, each)[k] for k, each in enumerate(images)]
     tolerance = law_tolerance(operator, sides, image)
     each_term = None if tolerance is None else 3 * terms(operator) * tolerance
-    assert_same(combine(operator, images, sides), torch.stack(products).sum(0), each_term)
+    assert_same_output(combine(operator, images, sides), torch.stack(products).sum(0), each_term)
 
 
 def gradients_are_adjoints(operator: Operator, sides: Sides, image: Tensor) -> None:
@@ -121,11 +121,11 @@ def gradients_are_adjoints(operator: Operator, sides: Sides, image: Tensor) -> N
     matrix, tolerance = as_matrix(operator, sides), law_tolerance(operator, sides, torch.ones_like(image) * 2)
     scaled = None if tolerance is None else 2 * math.prod(output.shape) * tolerance
     expected = torch.einsum("t...q,tqk->...k", direction.flatten(-len(sides)), matrix).reshape(image.shape)
-    assert_same(torch.autograd.grad(output, variable, direction)[0], expected, scaled)
+    assert_same_output(torch.autograd.grad(output, variable, direction)[0], expected, scaled)
     images = torch.stack([image] * terms(operator)).requires_grad_()
     to_images = torch.autograd.grad(combine(operator, images, sides), images, direction[0])[0]
     each = torch.einsum("...q,tqk->t...k", direction[0].flatten(-len(sides)), matrix).reshape(images.shape)
-    assert_same(to_images, each, scaled)
+    assert_same_output(to_images, each, scaled)
 
 
 def matrix_has_the_sides(operator: Operator, sides: Sides, image: Tensor) -> None:
@@ -152,15 +152,17 @@ def composition_multiplies(operator: Operator, sides: Sides, image: Tensor) -> N
         output_sides(composition, sides) == between, f"{composition} has the sides {output_sides(composition, sides)}"
     )
     products = (as_matrix(second, between)[:, None] @ as_matrix(operator, sides)).flatten(0, 1)
-    assert_same(as_matrix(composition, sides), products)
-    assert_same(apply(composition, image, sides), apply(second, apply(operator, image, sides), between).flatten(0, 1))
+    assert_same_output(as_matrix(composition, sides), products)
+    assert_same_output(
+        apply(composition, image, sides), apply(second, apply(operator, image, sides), between).flatten(0, 1)
+    )
 
 
 def shape_of_batches_is_kept(operator: Operator, sides: Sides, image: Tensor) -> None:
     """Leading axes are independent of each other: applying to a stack is stacking what is applied."""
     stacked = apply(operator, torch.stack([image, -image]), sides)
-    assert_same(stacked[:, 0], apply(operator, image, sides), law_tolerance(operator, sides, image))
-    assert_same(stacked[:, 1], -stacked[:, 0], law_tolerance(operator, sides, image))
+    assert_same_output(stacked[:, 0], apply(operator, image, sides), law_tolerance(operator, sides, image))
+    assert_same_output(stacked[:, 1], -stacked[:, 0], law_tolerance(operator, sides, image))
 
 
 def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> None:
@@ -185,7 +187,7 @@ def _(operator: Operator, matrix: Tensor) -> None:
 def _(operator: Positions, matrix: Tensor) -> None:
     keys = matrix.shape[-1]
     ones = torch.ones(matrix.shape[:2], dtype=torch.float64)
-    assert_same(matrix.sum(-1), ones, softmax_error(keys, "float64") + gamma(keys, FLOAT64_ROUNDOFF))
+    assert_same_output(matrix.sum(-1), ones, softmax_error(keys, "float64") + gamma(keys, FLOAT64_ROUNDOFF))
     tiny = torch.finfo(matrix.dtype).tiny
     require(bool(((matrix == 0) | (matrix >= tiny)).all()), f"{operator} has a negative or a subnormal weight")
 

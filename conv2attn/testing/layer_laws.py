@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.testing.equivalence import assert_same, require
+from conv2attn.testing.equivalence import assert_same_output, require
 from conv2attn.theory.basis import as_basis, evaluate
 
 LayerLaw = Callable[[MultiHeadSelfAttention, Tensor], None]
@@ -16,14 +16,14 @@ LayerLaw = Callable[[MultiHeadSelfAttention, Tensor], None]
 def layer_is_its_basis(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     """A hard quadratic layer equals `sum_k P_k x M_k^T + b` of the basis that it is read into, in float64."""
     exact = evaluate(as_basis(copy.deepcopy(layer).double()), image.double())
-    assert_same(layer(image), exact.to(image.dtype))
+    assert_same_output(layer(image), exact.to(image.dtype))
 
 
 def images_do_not_meet(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     """The output for an image depends neither on the other images of its batch nor on the presence of a batch."""
     batch_output = layer(image)
     for single, result in zip(image, batch_output, strict=True):
-        assert_same(layer(single), result)
+        assert_same_output(layer(single), result)
 
 
 def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
@@ -38,7 +38,7 @@ def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
                 tensor.copy_(tensor[..., order].clone())
             elif name != "bias":
                 tensor.copy_(tensor[order].clone())
-    assert_same(layer(image), before)
+    assert_same_output(layer(image), before)
 
 
 def attention_is_one_hot(layer: MultiHeadSelfAttention, image: Tensor) -> None:
@@ -52,7 +52,7 @@ def zero_gives_the_bias(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     """The image 0 gives the bias everywhere."""
     result = layer(torch.zeros_like(image))
     bias = torch.zeros(layer.d_out, dtype=image.dtype) if layer.bias is None else layer.bias.detach()
-    assert_same(result, bias.to(result).reshape(-1, *[1] * layer.dimensions).expand_as(result))
+    assert_same_output(result, bias.to(result).reshape(-1, *[1] * layer.dimensions).expand_as(result))
 
 
 LAYER_LAWS: list[LayerLaw] = [

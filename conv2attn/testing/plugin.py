@@ -25,26 +25,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def certified(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """`certified(original, network, **options)` is `conv2attn.certify`, and fails the test unless it holds.
+    """`certified(first, second, *inputs, **options)` is `conv2attn.assert_same`, and keeps its certificate.
 
-    The failure begins with the verdict and names each layer and part that does not hold, with its largest measured
-    difference, which is the tolerance that would pass on these inputs. Options are those of `certify`. Returns the
-    certificate.
+    The failure begins with the verdict and names each layer and part that does not hold, and the place where both part.
     """
-    from conv2attn.equality import certify
+    from conv2attn.testing.same_networks import NetworksDifferError, assert_same
 
     folder, calls = request.config.getoption("--certify"), 0
 
-    def call(original: Any, network: Any, **options: Any) -> Any:
+    def call(first: Any, second: Any, *inputs: Any, **options: Any) -> Any:
         nonlocal calls
-        certificate, calls = certify(original, network, **options), calls + 1
+        calls, failure = calls + 1, ""
+        try:
+            certificate = assert_same(first, second, *inputs, **options)
+        except NetworksDifferError as error:
+            certificate, failure = error.certificate, str(error)
         if folder is not None:
             name = re.sub(r"[^\w.-]+", "-", request.node.nodeid).strip("-")
             file = Path(folder) / f"{name}{'' if calls == 1 else f'-{calls}'}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(certificate.to_json())
-        if certificate.exit_code:
-            pytest.fail(certificate.to_text(width=100), pytrace=False)
+        if failure:
+            pytest.fail(failure, pytrace=False)
         return certificate
 
     return call

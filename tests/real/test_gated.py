@@ -10,7 +10,7 @@ from torch import nn
 import conv2attn
 from conv2attn import convert, from_gpsa, to_gpsa
 from conv2attn.errors import GeometryError, UnsupportedError
-from conv2attn.testing import assert_same, convolutions, smallest_sides
+from conv2attn.testing import assert_same_output, convolutions, smallest_sides
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
@@ -32,12 +32,12 @@ def test_timm_attention_computes_the_layer_and_comes_back(conv, more, seed):
     image = torch.randn(2, conv.in_channels, side - added[0] + 1, side - added[1] + 1, dtype=torch.float64)
     theirs, expected = to_gpsa(layer), conv(image)
     assert type(theirs.attention) is timm.models.convit.GPSA
-    assert_same(theirs(image), expected, 1e-10 * (1 + expected.abs().max().item()))
+    assert_same_output(theirs(image), expected, 1e-10 * (1 + expected.abs().max().item()))
     whole = torch.randn(1, theirs.attention.dim, 4, 4, dtype=torch.float64)
     tokens = theirs.attention(whole.flatten(2).mT).mT.unflatten(2, (4, 4))
     back = from_gpsa(theirs.attention)
     assert (back.heads, back.d_in) == (theirs.attention.num_heads, theirs.attention.dim)
-    assert_same(back(whole), tokens, 1e-10 * (1 + tokens.abs().max().item()))
+    assert_same_output(back(whole), tokens, 1e-10 * (1 + tokens.abs().max().item()))
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ import conv2attn
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.layers.framework import compare, from_torch
 from conv2attn.layers.framework.geometric import to_geometric
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     Composition,
     Graph,
@@ -93,11 +93,11 @@ def test_linear_layers_are_their_basis_in_values_and_gradients(name, kind, order
         assert outputs.isfinite().all()  # torch_geometric divides 0 by 0
         assert expected.isnan().all()
         return
-    assert_same(outputs.detach(), expected.detach(), ROUNDING)
+    assert_same_output(outputs.detach(), expected.detach(), ROUNDING)
     inputs = [features, *layer.parameters()]
     gradients = [torch.autograd.grad(each.square().sum(), inputs) for each in (outputs, expected)]
     for ours, theirs in zip(*gradients, strict=True):
-        assert_same(ours, theirs, 1e-10)
+        assert_same_output(ours, theirs, 1e-10)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 7), (7, 1), (16, 16)])
@@ -109,7 +109,7 @@ def test_linear_layers_of_other_sizes_are_their_basis(name, sizes, monkeypatch):
     features = torch.randn(graph.nodes, sizes[0])
     outputs = evaluate(as_basis(layer, graph), features.mT[None], "auto")[0].mT
     assert outputs.shape == (graph.nodes, sizes[1])
-    assert_same(outputs.detach(), layer(features, graph.edges, graph.weights).detach(), ROUNDING)
+    assert_same_output(outputs.detach(), layer(features, graph.edges, graph.weights).detach(), ROUNDING)
 
 
 @pytest.mark.parametrize("options", RELATIONAL.values(), ids=RELATIONAL)
@@ -122,7 +122,7 @@ def test_relational_layers_are_their_basis(options):
     features = torch.randn(35, layer.in_channels)
     expected = layer(features, graph.edges, kinds)
     outputs = evaluate(as_basis(layer, graph, kinds), features.mT[None])[0].mT
-    assert_same(outputs.detach(), expected.detach(), ROUNDING)
+    assert_same_output(outputs.detach(), expected.detach(), ROUNDING)
 
 
 @pytest.mark.parametrize("kind", structures())
@@ -134,13 +134,15 @@ def test_graph_attention_is_an_attention_convolution_and_a_basis_on_its_input(op
     expected = layer(features, graph.edges)
     ours = from_torch(layer)
     outputs = ours(features.mT[None], mask=pattern_of(graph, layer.add_self_loops))[0].mT
-    assert_same(outputs.detach(), expected.detach(), ROUNDING)
-    assert_same(evaluate(as_basis(layer, graph, features), features.mT[None])[0].mT.detach(), expected.detach(), 1e-11)
+    assert_same_output(outputs.detach(), expected.detach(), ROUNDING)
+    assert_same_output(
+        evaluate(as_basis(layer, graph, features), features.mT[None])[0].mT.detach(), expected.detach(), 1e-11
+    )
     outputs.square().sum().backward()
     expected.square().sum().backward()
-    assert_same(ours.value.grad.flatten(0, 1), layer.lin.weight.grad, 1e-9)
-    assert_same(ours.mechanism.scored.scored.from_key.grad, layer.att_src.grad[0], 1e-9)
-    assert_same(ours.mechanism.scored.scored.from_query.grad, layer.att_dst.grad[0], 1e-9)
+    assert_same_output(ours.value.grad.flatten(0, 1), layer.lin.weight.grad, 1e-9)
+    assert_same_output(ours.mechanism.scored.scored.from_key.grad, layer.att_src.grad[0], 1e-9)
+    assert_same_output(ours.mechanism.scored.scored.from_query.grad, layer.att_dst.grad[0], 1e-9)
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -151,10 +153,10 @@ def test_linear_layers_are_their_basis_on_the_roads_of_minnesota(name):
     assert roads.shape == (2, 6606)
     features = torch.randn(2642, D_IN)
     outputs = evaluate(as_basis(layer, graph), features.mT[None], "auto")[0].mT
-    assert_same(outputs.detach(), layer(features, roads).detach(), ROUNDING)
+    assert_same_output(outputs.detach(), layer(features, roads).detach(), ROUNDING)
     attention = GATConv(D_IN, D_OUT, heads=3)
     outputs = from_torch(attention)(features.mT[None], mask=pattern_of(graph))[0].mT
-    assert_same(outputs.detach(), attention(features, roads).detach(), ROUNDING)
+    assert_same_output(outputs.detach(), attention(features, roads).detach(), ROUNDING)
 
 
 def test_another_graph_or_another_weight_changes_the_output():
@@ -168,10 +170,10 @@ def test_another_graph_or_another_weight_changes_the_output():
     moved[5] *= 1.0001
     for other in (Graph(turned, 35, graph.weights), Graph(graph.edges, 35, moved)):
         with pytest.raises(AssertionError, match="output differs in"):
-            assert_same(evaluate(as_basis(layer, other), image).detach(), right, ROUNDING)
+            assert_same_output(evaluate(as_basis(layer, other), image).detach(), right, ROUNDING)
     layer.add_self_loops = False
     with pytest.raises(AssertionError, match="output differs in"):
-        assert_same(evaluate(as_basis(layer, graph), image).detach(), right, ROUNDING)
+        assert_same_output(evaluate(as_basis(layer, graph), image).detach(), right, ROUNDING)
 
 
 def test_a_layer_that_widens_mixes_tokens_first():
@@ -220,9 +222,9 @@ def test_graph_attention_comes_back_after_training_too(options):
     ours(features.mT[None], mask=pattern_of(graph)).square().mean().backward()
     optimiser.step()
     expected = ours(features.mT[None], mask=pattern_of(graph))[0].mT.detach()
-    assert_same(to_geometric(ours)(features, graph.edges).detach(), expected, ROUNDING)
+    assert_same_output(to_geometric(ours)(features, graph.edges).detach(), expected, ROUNDING)
     with pytest.raises(AssertionError, match="output differs in"):
-        assert_same(back(features, graph.edges).detach(), expected, ROUNDING)
+        assert_same_output(back(features, graph.edges).detach(), expected, ROUNDING)
 
 
 @pytest.mark.parametrize("options", RELATIONAL.values(), ids=RELATIONAL)
@@ -236,7 +238,9 @@ def test_relational_layers_come_back_and_are_certified_to_be_the_same_map(option
     comparison = compare(as_basis(back, graph, kinds), basis, (35,))
     assert (comparison.verdict, comparison.strength, comparison.error) == (Verdict.HOLDS, Strength.PROVED, 0.0)
     features = torch.randn(35, 6)
-    assert_same(back(features, graph.edges, kinds).detach(), layer(features, graph.edges, kinds).detach(), ROUNDING)
+    assert_same_output(
+        back(features, graph.edges, kinds).detach(), layer(features, graph.edges, kinds).detach(), ROUNDING
+    )
     with torch.no_grad():
         back.weight[3, 0, 0] += 1e-9
     assert compare(as_basis(back, graph, kinds), basis, (35,)).verdict is Verdict.REFUTED
@@ -278,7 +282,7 @@ def test_a_graph_is_taken_in_every_form_that_torch_geometric_has():
         (CLUB, right),
         (data, layer(features, graph.edges, graph.weights)),
     ):
-        assert_same(evaluate(as_basis(layer, graph_argument), features.mT[None])[0].mT, expected, ROUNDING)
+        assert_same_output(evaluate(as_basis(layer, graph_argument), features.mT[None])[0].mT, expected, ROUNDING)
     for graph_argument in (None, "graph", torch.ones(3)):
         with pytest.raises(Conv2AttnError, match=r"C2A006|C2A122"):
             as_basis(layer, graph_argument)

@@ -8,7 +8,7 @@ from torch.export import Dim
 from conv2attn import convert
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 
 def image_for(layer, batch=2, sides=(9, 12)):
@@ -28,7 +28,7 @@ def test_an_exported_layer_is_the_layer_at_every_size(name, engine):
     program = torch.export.export(layer, (image_for(layer),), dynamic_shapes=(dynamic,), strict=False)
     for batch, sides in ((2, (9, 12)), (3, (13, 8))):
         image = image_for(layer, batch, sides)
-        assert_same(program.module()(image), layer(image), close(layer, image))
+        assert_same_output(program.module()(image), layer(image), close(layer, image))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -43,7 +43,7 @@ def test_a_compiled_layer_is_one_graph_for_all_sizes(engine):
     compiled = torch.compile(layer, backend=counting, fullgraph=True, dynamic=True)
     for sides in ((9, 12), (20, 17)):
         image = image_for(layer, sides=sides)
-        assert_same(compiled(image), layer(image), close(layer, image))
+        assert_same_output(compiled(image), layer(image), close(layer, image))
     assert len(graphs) == 1
 
 
@@ -55,7 +55,7 @@ def test_a_layer_is_compiled_before_its_first_call(engine):
     layer = set_engine(convert(torch.nn.Conv2d(2, 3, kernel, dilation=3)).requires_grad_(False), engine)
     image = torch.randn(1, 2, 20, 20)
     found = torch.compile(layer, backend="eager", fullgraph=True)(image)
-    assert_same(found, layer(image), close(layer, image))
+    assert_same_output(found, layer(image), close(layer, image))
 
 
 def test_sdpa_is_compiled_after_a_first_call():
@@ -66,7 +66,7 @@ def test_sdpa_is_compiled_after_a_first_call():
     )
     image = torch.randn(1, 2, 6, 5)
     expected = layer(image)
-    assert_same(torch.compile(layer, backend="eager", fullgraph=True)(image), expected, close(layer, image))
+    assert_same_output(torch.compile(layer, backend="eager", fullgraph=True)(image), expected, close(layer, image))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -89,7 +89,7 @@ def test_a_compiled_layer_can_be_trained(engine):
     image = image_for(layer)
     compiled(image).square().mean().backward()
     torch.optim.SGD(layer.parameters(), lr=0.5).step()
-    assert_same(compiled(image).detach(), layer(image).detach(), 8 * close(layer, image))
+    assert_same_output(compiled(image).detach(), layer(image).detach(), 8 * close(layer, image))
 
 
 @pytest.mark.parametrize("engine", ["conv", "gather"])
@@ -127,7 +127,7 @@ def test_soft_engines_agree_traced_and_eager(engine):
         layer, (image_for(layer),), dynamic_shapes=({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},), strict=False
     )
     image = image_for(layer, 3, (13, 8))
-    assert_same(program.module()(image), layer(image), 8 * close(layer, image))
+    assert_same_output(program.module()(image), layer(image), 8 * close(layer, image))
 
 
 def test_parameters_are_stored_plainly():
@@ -143,4 +143,4 @@ def test_a_layer_is_one_node_of_a_symbolic_trace():
     graph = torch.fx.symbolic_trace(network)
     assert [node.target for node in graph.graph.nodes if node.op == "call_module"] == ["0", "1"]
     image = image_for(network[0])
-    assert_same(graph(image), network(image))
+    assert_same_output(graph(image), network(image))

@@ -12,7 +12,7 @@ from torch import nn
 
 from conv2attn.errors import GeometryError
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same, convolutions, images_for
+from conv2attn.testing import assert_same_output, convolutions, images_for
 from conv2attn.theory.bounds import one_hot_threshold
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -66,7 +66,7 @@ def test_one_layer_serves_images_of_every_size(data, conv):
     layer = attention_for(read_convolution(conv))
     for extra in (0, 2, 9):
         image = data.draw(images_for(conv, extra=extra))
-        assert_same(layer(image).detach(), convolve(conv, image, image.dtype))
+        assert_same_output(layer(image).detach(), convolve(conv, image, image.dtype))
 
 
 @given(data=st.data(), conv=convolutions(dtypes=[torch.float32]))
@@ -76,7 +76,7 @@ def test_a_layer_is_built_and_computes_where_the_convolution_is(device, data, co
     layer = attention_for(read_convolution(copy.deepcopy(conv).to(device)))
     output = layer(image.to(device)).detach()
     assert {output.device, *(each.device for each in layer.parameters())} == {image.to(device).device}
-    assert_same(output.cpu(), expected)
+    assert_same_output(output.cpu(), expected)
 
 
 @given(st.data(), convolutions(transposed=[True], dtypes=[torch.float64]))
@@ -94,7 +94,7 @@ def test_output_size_of_a_transposed_convolution_is_honoured(data, conv):
     extra = [data.draw(st.integers(0, s - 1)) for s in conv.stride]
     size = [n + e for n, e in zip(smallest, extra, strict=True)]
     layer = attention_for(read_convolution(conv))
-    assert_same(layer(image, output_size=size).detach(), conv(image, output_size=size))
+    assert_same_output(layer(image, output_size=size).detach(), conv(image, output_size=size))
     assert layer(image, output_size=[1, conv.out_channels, *size]).shape[2:] == torch.Size(size)
     for wrong in ([n - 1 for n in smallest], [n + s for n, s in zip(smallest, conv.stride, strict=True)]):
         with pytest.raises(GeometryError, match=r"C2A121 attention: output_size .* is not between"):
@@ -107,7 +107,7 @@ def test_a_lazy_layer_is_converted_once_it_was_initialised():
     with torch.no_grad():
         for parameter in conv.parameters():
             parameter.copy_(torch.randint(-9, 10, parameter.shape))
-    assert_same(attention_for(read_convolution(conv))(image).detach(), conv(image).detach())
+    assert_same_output(attention_for(read_convolution(conv))(image).detach(), conv(image).detach())
 
 
 def test_the_weight_is_copied_and_not_shared():

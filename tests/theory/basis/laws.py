@@ -18,7 +18,7 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.layers.theorem import read_convolution
 from conv2attn.testing import (
     LAWS,
-    assert_same,
+    assert_same_output,
     convolutions,
     diagonals,
     grids,
@@ -137,8 +137,8 @@ def test_a_drawn_operator_computes_where_its_image_is(kind, device):
         there = moved_to(operator, device)
         output, expected = apply(there, image.to(device), sides), apply(operator, image, sides)
         assert output.device == image.to(device).device
-        assert_same(output.cpu(), expected, 1e-4 * (1 + expected.abs().max().item()))
-        assert_same(as_matrix(there, sides), as_matrix(operator, sides), 1e-6)
+        assert_same_output(output.cpu(), expected, 1e-4 * (1 + expected.abs().max().item()))
+        assert_same_output(as_matrix(there, sides), as_matrix(operator, sides), 1e-6)
 
     check()
 
@@ -181,7 +181,7 @@ def test_combine_adds_up_what_apply_gives(data, sides, seed):
     images = torch.randint(-8, 9, (terms(operator), 2, *sides), generator=numbers).double()
     each = [apply(operator, image, sides)[term] for term, image in enumerate(images)]
     assert tuple(each[0].shape[1:]) == output_sides(operator, sides)
-    assert_same(
+    assert_same_output(
         combine(operator, images, sides), torch.stack(each).sum(0), 1e-9 * (1 + max(e.abs().max().item() for e in each))
     )
 
@@ -361,7 +361,7 @@ def test_padding_is_that_of_torch(data, sides):
     mode = "constant" if padding.mode == "zeros" else padding.mode
     expected = F.pad(image, around, mode=mode)
     stuffed = Padding(padding.before, padding.after, padding.mode)
-    assert_same(apply(stuffed, image, tuple(image.shape[2:]))[0], expected)
+    assert_same_output(apply(stuffed, image, tuple(image.shape[2:]))[0], expected)
     assert padding.sides(sides) == tuple(expected.shape[2:])
 
 
@@ -408,7 +408,7 @@ def indices(sides):
 def test_the_basis_of_a_convolution_is_the_convolution_of_torch(data):
     conv = data.draw(convolutions(dtypes=[torch.float64]))
     image = data.draw(images_for(conv, batches=[1, 2]))
-    assert_same(evaluate(as_basis(read_convolution(conv)), image), conv(image))
+    assert_same_output(evaluate(as_basis(read_convolution(conv)), image), conv(image))
 
 
 @given(st.data())
@@ -465,8 +465,8 @@ def test_the_affine_map_of_a_convolution_is_that_of_all_basis_images(data):
     zero = conv(torch.zeros(1, conv.in_channels, *sides, dtype=torch.float64))
     conv.bias = None
     images = torch.eye(size, dtype=torch.float64).reshape(size, conv.in_channels, *sides)
-    assert_same(matrix, conv(images).flatten(1).T.contiguous())
-    assert_same(bias, zero.flatten())
+    assert_same_output(matrix, conv(images).flatten(1).T.contiguous())
+    assert_same_output(bias, zero.flatten())
 
 
 @pytest.mark.parametrize(("sides", "around", "maps"), [((6, 7), 1, 49), ((9, 8), 1, 49), ((7, 9), 0, 25)])
@@ -494,10 +494,10 @@ def test_composition_is_the_composition_of_torch_with_borders_and_biases(data):
     image = data.draw(integer_tensors((2, first.in_channels, *sides), torch.float64, 100))
     expected = second(first(image)).detach()
     both = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), sides)
-    assert_same(evaluate(both, image).detach(), expected)
-    assert_same(evaluate(merge_terms(both, sides), image).detach(), expected)
+    assert_same_output(evaluate(both, image).detach(), expected)
+    assert_same_output(evaluate(merge_terms(both, sides), image).detach(), expected)
     matrix, bias = as_affine_map(both, sides)
-    assert_same((image.flatten(1) @ matrix.T + bias).unflatten(1, expected.shape[1:]).detach(), expected)
+    assert_same_output((image.flatten(1) @ matrix.T + bias).unflatten(1, expected.shape[1:]).detach(), expected)
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=8), st.integers(0, 2**16))
@@ -510,7 +510,7 @@ def test_equal_terms_are_merged_to_one_that_has_the_sum_of_their_matrices(shifts
     merged = merge_terms(basis, (2, 3))
     expected = {shift if abs(shift[0]) < 2 and abs(shift[1]) < 3 else None for shift in shifts}
     assert terms(merged.mixing) == len(merged.weights.taps()) == len(expected)
-    assert_same(evaluate(merged, image), evaluate(basis, image))
+    assert_same_output(evaluate(merged, image), evaluate(basis, image))
 
 
 def test_the_bias_of_a_composition_varies_only_where_the_second_layer_pads():
@@ -612,7 +612,7 @@ def test_a_turned_kernel_is_that_of_the_transposed_convolution(groups, d_in, d_o
     kernel = torch.randint(-4, 5, (d_out * groups, d_in, 3, 2), generator=generator).double()
     image = torch.randint(-9, 10, (1, d_in * groups, 4, 5), generator=generator).double()
     swapped = turned(kernel, groups)
-    assert_same(
+    assert_same_output(
         F.conv_transpose2d(image, swapped, groups=groups),
         F.conv2d(F.pad(image, (1, 1, 2, 2)), kernel, None, 1, 0, 1, groups),
     )

@@ -8,7 +8,7 @@ from torch import nn
 from conv2attn import convert
 from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, recipe, set_engine
 from conv2attn.layers.attention.engines import compiled, cost, timing
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 TRANSPOSED = {
     "plain": nn.ConvTranspose2d(2, 3, 3, stride=2),
@@ -33,7 +33,7 @@ def test_a_transposed_convolution_is_computed_as_one(name, monkeypatch):
     image, right = integers_for(conv), torch.convolution
     monkeypatch.setattr(torch, "convolution", lambda *args: given.append(args) or right(*args))
     layer = set_engine(convert(conv), "conv")
-    assert_same(layer(image).detach(), convolve(conv, image, torch.float32))
+    assert_same_output(layer(image).detach(), convolve(conv, image, torch.float32))
     assert [(args[0].shape, args[6]) for args in given[-1:]] == [(image.shape, True)]
 
 
@@ -42,7 +42,7 @@ def test_a_wanted_size_of_the_output_is_honoured(extra):
     conv = TRANSPOSED["plain"]
     image = integers_for(conv)
     size = [2 * side + 1 + extra for side in image.shape[2:]]
-    assert_same(set_engine(convert(conv), "conv")(image, output_size=size).detach(), conv(image, size).detach())
+    assert_same_output(set_engine(convert(conv), "conv")(image, output_size=size).detach(), conv(image, size).detach())
 
 
 @pytest.mark.parametrize("part", ["before", "behind"])
@@ -60,7 +60,7 @@ def test_a_frame_that_is_one_pixel_off_is_found(part, monkeypatch):
     monkeypatch.setattr(compiled, "frame_of", wrong)
     layer = set_engine(convert(conv), "conv")
     with pytest.raises(AssertionError):
-        assert_same(layer(image).detach(), convolve(conv, image, torch.float32))
+        assert_same_output(layer(image).detach(), convolve(conv, image, torch.float32))
 
 
 @pytest.mark.parametrize("reason", [None, "this device may choose Winograd's algorithm"])
@@ -103,14 +103,14 @@ def test_measured_keeps_the_winner_as_long_as_its_recipe(winner, timed):
     assert layer.which_engine(image) == {"compiled": "conv", "smoothed": "separable"}.get(winner, winner)
     before = len(ran)
     assert {"compiled", "gather", "smoothed"} <= set(ran)
-    assert_same(layer(image).double(), convolve(conv, image), rounding_allowed(conv, image))
+    assert_same_output(layer(image).double(), convolve(conv, image), rounding_allowed(conv, image))
     assert len(ran) == before
     layer(torch.randn(2, 2, 7, 8))
     assert len(ran) > before
     layer.encoding.alpha.fill_(1.0)
     expected = set_engine(layer, "dense")(image)
     assert set_engine(layer, "measured").which_engine(image) in ("separable", "dense")
-    assert_same(layer(image), expected, 1e-5)
+    assert_same_output(layer(image), expected, 1e-5)
 
 
 def test_a_winner_that_outlives_its_recipe_is_found(timed, monkeypatch):
@@ -122,7 +122,7 @@ def test_a_winner_that_outlives_its_recipe_is_found(timed, monkeypatch):
     monkeypatch.setattr("conv2attn.layers.attention.recipe.OperatorFacts.is_current", lambda self, operators: True)
     kept = layer(image)
     with pytest.raises(AssertionError):
-        assert_same(kept, set_engine(layer, "dense")(image), 1e-5)
+        assert_same_output(kept, set_engine(layer, "dense")(image), 1e-5)
 
 
 def test_measured_times_forward_and_backward_without_a_trace():
@@ -151,8 +151,8 @@ def test_measured_takes_the_choice_of_auto_where_nothing_can_be_timed(monkeypatc
     expected = set_engine(layer, "conv")(image)
     set_engine(layer, "measured")
     torch.compiler.reset()
-    assert_same(torch.compile(layer, backend="eager", fullgraph=True)(image), expected)
-    assert_same(torch.vmap(layer)(image[:, None])[:, 0], expected)
+    assert_same_output(torch.compile(layer, backend="eager", fullgraph=True)(image), expected)
+    assert_same_output(torch.vmap(layer)(image[:, None])[:, 0], expected)
     assert layer.to("meta")(image.to("meta")).shape == expected.shape
 
 

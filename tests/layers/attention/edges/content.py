@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import MultiHeadSelfAttention, set_engine
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 FAMILIES = ("quadratic", "generalised", "learned", "sinusoidal")
 
@@ -20,7 +20,7 @@ def test_the_fused_engine_is_the_equations(drawn):
     with torch.no_grad():
         result = set_engine(layer, "sdpa")(image)
         for each, one in zip(result, image, strict=True):
-            assert_same(each, loops(layer, one), 1e-11)
+            assert_same_output(each, loops(layer, one), 1e-11)
 
 
 @given(layers(FAMILIES, SUMS, longest=3))
@@ -32,7 +32,7 @@ def test_gradients_of_the_fused_engine_are_those_of_the_formula(drawn):
         total = set_engine(layer, engine)(image).sin().sum()
         gradients.append(torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True))
     for fused, plain in zip(*reversed(gradients), strict=True):
-        assert_same(fused, plain, 1e-9)
+        assert_same_output(fused, plain, 1e-9)
 
 
 @given(layers(FAMILIES, SUMS, longest=3))
@@ -93,7 +93,7 @@ def test_heads_too_sharp_for_few_features_are_scored_axis_by_axis():
     exact = set_engine(plane("quadratic", "qk+qr+vr", 12).double(), "dense")
     exact.load_state_dict(layer.state_dict())
     with torch.no_grad():
-        assert_same(set_engine(layer, "sdpa")(image).double(), exact(image.double()), 1e-5)
+        assert_same_output(set_engine(layer, "sdpa")(image).double(), exact(image.double()), 1e-5)
     general = plane("generalised", "qk+vr", 12, alpha=20.0)
     assert general.which_engine(0 * image) == "dense"
     with pytest.raises(EngineError, match="its positions have no accurate features on this grid, nor a part"):

@@ -12,7 +12,7 @@ from conv2attn import convert, set_engine
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import ENGINES
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 EXPORTED = {
     "hard, auto": lambda: hard_layer("plain", "auto"),
@@ -109,7 +109,7 @@ def test_moving_a_layer_needs_no_float64(kind):
         moved = copy.deepcopy(layer).to(DEVICE)
         output = moved(image_for(layer))
         assert moved.attention(sides=(4, 5)).device == output.device == DEVICE
-        assert_same(output.detach().cpu(), expected, 1e-5)
+        assert_same_output(output.detach().cpu(), expected, 1e-5)
 
 
 @pytest.mark.parametrize("float64", [True, False])
@@ -124,7 +124,7 @@ def test_a_layer_on_a_device_refuses_a_frozen_centre_that_moved(float64):
         with pytest.raises(RuntimeError, match="centres or sharpness moved"):
             layer(image)
         expected = copy.deepcopy(layer).to("cpu")(image.detach().cpu())
-        assert_same(layer.prepare()(image).detach().cpu(), expected.detach(), 1e-4)
+        assert_same_output(layer.prepare()(image).detach().cpu(), expected.detach(), 1e-4)
 
 
 @pytest.mark.parametrize("kind", EXPORTED)
@@ -136,7 +136,7 @@ def test_a_program_exported_on_a_device_is_the_layer_at_every_size_and_refuses_a
     for each in (image, image[:1, :, :7, 2:]):
         expected = copy.deepcopy(layer).to("cpu")(each.cpu())
         assert program(each).device == DEVICE
-        assert_same(program(each).cpu(), expected, 1e-4)
+        assert_same_output(program(each).cpu(), expected, 1e-4)
     with torch.no_grad():
         dict(program.named_parameters() if kind.startswith("soft") else program.named_buffers())["encoding.center"] += 1
     with pytest.raises(RuntimeError, match="centres or sharpness moved"):
@@ -171,7 +171,7 @@ def test_heads_that_trained_on_a_device_are_read_again_once_they_are_frozen():
     expected = copy.deepcopy(layer).to("cpu")(image.detach().cpu())
     with counting() as counts:
         frozen = layer(image)
-    assert_same(frozen.detach().cpu(), expected, 1e-4)
+    assert_same_output(frozen.detach().cpu(), expected, 1e-4)
     assert counts.reads
     with counting() as counts:
         layer(image)

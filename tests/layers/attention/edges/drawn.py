@@ -28,7 +28,7 @@ from conv2attn.layers.attention import (
     to_mha,
     to_plan,
 )
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import AttentionGrid, Sites, as_affine_map, as_basis
 
 PLAIN = tuple(family for family in FAMILIES if family != "enumerated")  # which the loops know
@@ -40,7 +40,7 @@ SEEDS = st.integers(0, 2**16)
 def test_a_layer_is_its_equations(drawn):
     layer, image = drawn
     with torch.no_grad():
-        assert_same(layer(image), torch.stack([loops(layer, one) for one in image]), 1e-10)
+        assert_same_output(layer(image), torch.stack([loops(layer, one) for one in image]), 1e-10)
 
 
 @given(layers(), st.sampled_from([torch.float32, torch.float64]))
@@ -55,7 +55,7 @@ def test_every_exact_engine_gives_the_same_and_the_others_refuse(drawn, dtype):
         for engine, reason in reasons.items():
             if reason == "exact":
                 tolerance = 2e-2 if dtype == torch.float32 else 1e-9
-                assert_same(set_engine(layer, engine)(image).double(), expected, tolerance)
+                assert_same_output(set_engine(layer, engine)(image).double(), expected, tolerance)
             else:
                 with pytest.raises(EngineError, match="C2A201"):
                     set_engine(layer, engine)(image)
@@ -76,7 +76,7 @@ def test_gradients_of_every_exact_engine_are_those_of_the_dense_softmax(drawn):
     reasons = explain_engines(layer.question(layer.basis(), image))
     for engine in (name for name, reason in reasons.items() if reason == "exact"):
         for got, wanted in zip(gradients(engine), expected, strict=True):
-            assert_same(got, wanted, 1e-9 * max(1.0, wanted.abs().max().item()))
+            assert_same_output(got, wanted, 1e-9 * max(1.0, wanted.abs().max().item()))
 
 
 @given(layers(), st.sampled_from(sorted(ENGINES)))
@@ -107,12 +107,12 @@ def test_attention_is_a_distribution_whole_and_in_chunks(drawn, limit):
         attention = layer.attention(image)
         assert attention.shape[1:] == (layer.heads, *layer.question(layer.basis(), image).grid.shape)
         assert bool((attention >= 0).all())
-        assert_same(attention.sum(-1), torch.ones_like(attention[..., 0]), 1e-12)
+        assert_same_output(attention.sum(-1), torch.ones_like(attention[..., 0]), 1e-12)
         layer.memory_limit = limit
         with suppress(EngineError):  # not even one query fits
             chunks = list(layer.attention_chunks(image))
             assert [q for rows, _ in chunks for q in range(rows.start, rows.stop)] == [*range(attention.shape[2])]
-            assert_same(torch.cat([piece for _, piece in chunks], 2), attention, 1e-12)
+            assert_same_output(torch.cat([piece for _, piece in chunks], 2), attention, 1e-12)
 
 
 @given(layers(terms=("vr",)))
@@ -126,8 +126,8 @@ def test_attention_that_reads_no_content_is_that_of_its_sides(drawn):
 def test_an_image_without_a_batch_is_a_batch_of_one(drawn):
     layer, image = drawn
     with torch.no_grad():
-        assert_same(layer(image[0]), layer(image[:1])[0], 1e-12)
-        assert_same(layer.attention(image[0]), layer.attention(image[:1]), 1e-12)
+        assert_same_output(layer(image[0]), layer(image[:1])[0], 1e-12)
+        assert_same_output(layer.attention(image[0]), layer.attention(image[:1]), 1e-12)
 
 
 @given(
@@ -137,7 +137,7 @@ def test_no_weight_of_attention_is_subnormal(alpha, dtype, side, seed):
     encoding = Encoding.of("quadratic", numbers(2, 2, seed=seed).to(dtype), alpha)
     attention = MultiHeadSelfAttention(1, 1, encoding, dtype=dtype).attention(sides=(side, side + 5)).detach()
     assert not ((attention != 0) & (attention < torch.finfo(dtype).tiny)).any()
-    assert_same(attention.sum(-1), torch.ones(attention.shape[:-1], dtype=dtype), 1e-5)
+    assert_same_output(attention.sum(-1), torch.ones(attention.shape[:-1], dtype=dtype), 1e-5)
 
 
 def numbers(*shape, seed):
@@ -153,7 +153,7 @@ def test_an_isotropic_covariance_is_a_quadratic_head(geometry, alpha, seed):
     root = (2 * alpha) ** 0.5 * torch.eye(axes, dtype=torch.float64)
     encodings = Encoding.of("quadratic", centers, alpha), Encoding.of("generalised", centers, root)
     one, two = (MultiHeadSelfAttention(1, 1, each, dtype=torch.float64) for each in encodings)
-    assert_same(one.attention(sides=sides).detach(), two.attention(sides=sides).detach(), 1e-9)
+    assert_same_output(one.attention(sides=sides).detach(), two.attention(sides=sides).detach(), 1e-9)
 
 
 @given(geometries(longest=3), st.floats(0.01, 1e6), st.integers(0, 2**16))
@@ -183,8 +183,8 @@ def test_attention_of_torch_is_the_layer_and_comes_back(heads, axes, alpha, seed
     layer = MultiHeadSelfAttention(2, 3, encoding, d_head=2, dtype=torch.float64).requires_grad_(False)
     image = numbers(2, 2, *range(3, 3 + axes), seed=seed)
     module = to_mha(layer, side=6)
-    assert_same(module(image).detach(), layer(image), 1e-6)
-    assert_same(from_mha(module)(image).detach(), layer(image), 1e-6)
+    assert_same_output(module(image).detach(), layer(image), 1e-6)
+    assert_same_output(from_mha(module)(image).detach(), layer(image), 1e-6)
 
 
 @given(layers())
@@ -194,7 +194,7 @@ def test_terms_sum_to_the_scores(drawn):
         terms = layer.term_scores(image)
         total = sum(terms.values())
         assert tuple(terms) == layer.terms.names
-        assert_same(total.softmax(-1), layer.attention(image).expand_as(total), 1e-10)
+        assert_same_output(total.softmax(-1), layer.attention(image).expand_as(total), 1e-10)
 
 
 @given(layers())
@@ -202,7 +202,7 @@ def test_images_of_a_batch_do_not_meet(drawn):
     layer, image = drawn
     with torch.no_grad():
         alone = torch.cat([layer(one[None]) for one in image])
-        assert_same(layer(image), alone, 1e-11)
+        assert_same_output(layer(image), alone, 1e-11)
 
 
 @given(layers(terms=("vr",)))
@@ -211,7 +211,7 @@ def test_the_layer_is_affine_where_it_reads_no_content(drawn):
     layer, image = drawn
     other = torch.randn_like(image)
     with torch.no_grad():
-        assert_same(layer(image + other) + layer(0 * image), layer(image) + layer(other), 1e-10)
+        assert_same_output(layer(image + other) + layer(0 * image), layer(image) + layer(other), 1e-10)
 
 
 @given(layers())
@@ -224,7 +224,7 @@ def test_heads_may_be_permuted_together(drawn):
                 parameter.copy_(parameter.flip(-1))
             elif name != "bias" and not name.startswith("encoding.tables"):
                 parameter.copy_(parameter.flip(0))
-        assert_same(layer(image), expected, 1e-10)
+        assert_same_output(layer(image), expected, 1e-10)
 
 
 @given(layers(("learned", "sinusoidal"), ("vr", "qk+qr", "qr+vr")))
@@ -234,7 +234,7 @@ def test_larger_tables_leave_attention_as_it_was(drawn):
         expected = layer.attention(image)
         keys = layer.image_padding.sides(tuple(image.shape[2:]))
         layer.encoding = layer.encoding.resized(tuple(side + 5 for side in keys))
-        assert_same(layer.prepare().attention(image), expected, 1e-12)
+        assert_same_output(layer.prepare().attention(image), expected, 1e-12)
 
 
 @given(layers())
@@ -244,9 +244,9 @@ def test_frozen_positions_are_the_same_layer_without_their_state(drawn):
         expected = layer(image)
         layer.encoding.learn(False)
         assert not any(key.startswith("encoding.") for key in layer.state_dict())
-        assert_same(layer.prepare()(image), expected, 1e-10)
+        assert_same_output(layer.prepare()(image), expected, 1e-10)
         layer.encoding.learn()
-        assert_same(layer.prepare()(image), expected, 1e-10)
+        assert_same_output(layer.prepare()(image), expected, 1e-10)
 
 
 @given(geometries(), st.data())
@@ -273,9 +273,9 @@ def test_places_add_the_same_to_every_image(sides, share, seed):
     learned = LearnedPlaces(width, tuple(side + 1 for side in sides)).double()
     for places in (learned, SinusoidalPlaces(width, len(sides))):
         added = places(images) - images
-        assert_same(added[0].detach(), added[1].detach(), 1e-12)
+        assert_same_output(added[0].detach(), added[1].detach(), 1e-12)
         corner = places(images[(..., *[slice(1)] * len(sides))]) - images[(..., *[slice(1)] * len(sides))]
-        assert_same(corner.detach(), added[(..., *[slice(1)] * len(sides))].detach(), 1e-12)
+        assert_same_output(corner.detach(), added[(..., *[slice(1)] * len(sides))].detach(), 1e-12)
 
 
 @given(st.sets(st.sampled_from(["qk", "qr", "uk", "vr"]), min_size=1), st.randoms())
@@ -294,4 +294,4 @@ def test_a_layer_is_read_as_its_basis(drawn):
     layer, image = drawn
     with torch.no_grad():
         matrix, constant = as_affine_map(as_basis(layer), tuple(image.shape[2:]))
-        assert_same(layer(image).flatten(1), image.flatten(1) @ matrix.mT + constant.flatten(), 1e-10)
+        assert_same_output(layer(image).flatten(1), image.flatten(1) @ matrix.mT + constant.flatten(), 1e-10)

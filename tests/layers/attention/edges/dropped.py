@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from conv2attn.errors import EngineError, UsageError
 from conv2attn.layers.attention import ENGINES, set_engine
 from conv2attn.layers.attention.engines.channels import project
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 IMAGE = torch.randn(2, 4, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
@@ -16,7 +16,7 @@ IMAGE = torch.randn(2, 4, 4, 3, dtype=torch.float64, generator=torch.Generator()
 @pytest.mark.parametrize("terms", ["vr", "qk+qr"])
 def test_weights_are_dropped_in_training_alone(terms):
     layer, plain = (layer_with(terms=terms, dropout=p) for p in (0.4, 0.0))
-    assert_same(layer.eval()(IMAGE), plain.eval()(IMAGE))
+    assert_same_output(layer.eval()(IMAGE), plain.eval()(IMAGE))
     layer.train()
     assert layer.which_engine(IMAGE) == "dense"
     torch.manual_seed(3)
@@ -24,7 +24,7 @@ def test_weights_are_dropped_in_training_alone(terms):
     torch.manual_seed(3)
     attention, keys = F.dropout(layer.attention(IMAGE), 0.4), layer.image_padding.pad(IMAGE).flatten(2)
     mixed = torch.einsum("bck,bhqk->bchq", keys, attention.expand(2, -1, -1, -1))
-    assert_same(result.flatten(2), project(mixed, layer.weights, False), 1e-12)
+    assert_same_output(result.flatten(2), project(mixed, layer.weights, False), 1e-12)
     assert not torch.equal(result, layer(IMAGE))
 
 

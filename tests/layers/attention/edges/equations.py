@@ -8,7 +8,7 @@ from torch import nn
 from conv2attn.errors import EngineError, HeadSizeError, UnsupportedError, UsageError
 from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, from_plan, set_engine, to_plan
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import AttentionGrid, Padding, Sites
 
 TERMS = ["vr", "qr", "qk", "uk", "qk+qr", "qk+vr", "qk+qr+uk", "qk+qr+uk+vr"]
@@ -36,7 +36,7 @@ def test_each_term_of_the_scores_counts(name):
     expected = loops(layer, image[0])
     layer.get_parameter(name).mul_(1 + 1e-6)
     with pytest.raises(AssertionError, match="differs in"):
-        assert_same(layer(image)[0], expected, 1e-12)
+        assert_same_output(layer(image)[0], expected, 1e-12)
 
 
 @pytest.mark.parametrize("terms", TERMS[1:])
@@ -132,4 +132,4 @@ def test_the_enumerated_layer_follows_its_equations():
     scores = operators.scores(grid, rows, torch.float64)[0] + torch.einsum(
         "hdc,cq,hdp,qkp->hqk", layer.query, asking, layer.position_key, vectors
     )
-    assert_same(layer.attention(image)[0], scores.softmax(-1), 1e-9)
+    assert_same_output(layer.attention(image)[0], scores.softmax(-1), 1e-9)

@@ -20,7 +20,7 @@ from conv2attn.layers.attention import (
 )
 from conv2attn.layers.attention.engines.cost import cheapest
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same, integer_tensors
+from conv2attn.testing import assert_same_output, integer_tensors
 
 HARD_ENGINES = ("conv", "gather")
 
@@ -74,7 +74,9 @@ def test_hard_engines_refuse_and_auto_falls_back_after_a_change(change, used_bef
     if change not in ("spoil", "overflow"):
         layer, image = layer.cpu().double(), image.cpu()
         expected = set_engine(layer, "dense")(image.double()).detach()
-        assert_same(set_engine(layer, "auto")(image.double()).detach(), expected, soft_allowed(layer, image.double()))
+        assert_same_output(
+            set_engine(layer, "auto")(image.double()).detach(), expected, soft_allowed(layer, image.double())
+        )
 
 
 def test_lowering_the_dtype_keeps_heads_hard():
@@ -107,7 +109,7 @@ def test_heads_that_share_an_offset_or_leave_the_grid_are_not_a_convolution():
         layer.requires_grad_(False)
         expected = set_engine(layer, "dense")(image)
         for engine in ("auto", "gather", "separable", "sdpa"):
-            assert_same(set_engine(layer, engine)(image), expected, rounding_of(layer, image))
+            assert_same_output(set_engine(layer, engine)(image), expected, rounding_of(layer, image))
 
 
 def rounding_of(layer, image):
@@ -124,7 +126,7 @@ def test_permuted_heads_are_compiled_to_the_same_convolution():
     layer.weight.data = layer.weight.flatten(2)[..., order].unflatten(2, (2, 3))
     image = torch.randn(1, 2, 8, 7)
     assert layer.which_engine(image) == "conv"
-    assert_same(layer(image).detach(), conv(image))
+    assert_same_output(layer(image).detach(), conv(image))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

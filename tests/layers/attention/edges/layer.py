@@ -10,7 +10,7 @@ from whole import whole
 from conv2attn.errors import EngineError, UsageError
 from conv2attn.layers.attention import ENGINES, set_engine
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 CONVOLUTIONS = {
     "plain": lambda: nn.Conv2d(3, 4, 3, padding=1),
@@ -44,8 +44,8 @@ def test_under_autocast_a_converted_layer_is_the_convolution_under_autocast(conv
     with torch.no_grad(), torch.autocast(image.device.type, dtype=dtype):
         result = layer(image)
         assert result.dtype == dtype
-        assert_same(result, conv(image))
-        assert_same(layer(image.to(dtype)), conv(image.to(dtype)))
+        assert_same_output(result, conv(image))
+        assert_same_output(layer(image.to(dtype)), conv(image.to(dtype)))
     assert layer.bias is None or layer.bias.dtype == torch.float32
 
 
@@ -66,7 +66,7 @@ def test_a_layer_compiled_by_a_backend_is_the_layer(engine, backend):
     conv = whole(nn.Conv2d(2, 3, 3, padding=1)).requires_grad_(False)
     compiled = torch.compile(set_engine(attention_for(read_convolution(conv)), engine), backend=backend)
     image = whole_image(conv, 2)
-    assert_same(compiled(image), conv(image))
+    assert_same_output(compiled(image), conv(image))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -83,7 +83,7 @@ def test_a_compiled_layer_fails_when_its_heads_became_soft():
 @pytest.mark.parametrize("engine", ENGINES)
 def test_images_without_a_batch_and_empty_batches(conv, engine):
     layer, image = set_engine(attention_for(read_convolution(conv)), engine), whole_image(conv)
-    assert_same(layer(image).detach(), conv(image).detach())
+    assert_same_output(layer(image).detach(), conv(image).detach())
     empty = whole_image(conv, 2)[:0]
     result, expected = layer(empty), conv(empty)
     assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
@@ -105,7 +105,7 @@ def test_distributed_data_parallel_takes_the_layer(process_group, trainable):
     for ours, theirs in zip(layer.parameters(), alone.parameters(), strict=True):
         assert ours.requires_grad is (ours.grad is not None)
         if ours.grad is not None:
-            assert_same(ours.grad, theirs.grad)
+            assert_same_output(ours.grad, theirs.grad)
 
 
 def test_a_layer_reads_well():
@@ -122,7 +122,7 @@ def test_it_moves_between_dtypes_like_a_module(conv):
     layer, image = attention_for(read_convolution(conv)), whole_image(conv, 1)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         layer.to(dtype)
-        assert_same(layer(image.to(dtype)).detach(), conv(image).detach().to(dtype))
+        assert_same_output(layer(image.to(dtype)).detach(), conv(image).detach().to(dtype))
 
 
 @pytest.mark.float64
@@ -130,7 +130,7 @@ def test_float64_after_conversion_in_float32_is_soft_but_evaluated(conv):
     """alpha = 128 is one-hot in float32, and leaks exp(-128) in float64: `auto` then takes the softmax."""
     layer, image = attention_for(read_convolution(conv)).double(), whole_image(conv, 1).double()
     assert layer.which_engine(image) == "separable"
-    assert_same(layer(image).detach(), copy.deepcopy(conv).double()(image).detach(), 1e-50)
+    assert_same_output(layer(image).detach(), copy.deepcopy(conv).double()(image).detach(), 1e-50)
 
 
 @pytest.mark.parametrize("kind", [{"dtype": torch.int64}, {"dtype": torch.float64}, {"device": "meta"}], ids=str)
@@ -151,7 +151,7 @@ def test_a_centre_far_away_takes_no_memory(engine):
         with pytest.raises(EngineError, match="C2A201"):
             layer(image)
     else:
-        assert_same(layer(image), set_engine(layer, "separable")(image), 1e-5)
+        assert_same_output(layer(image), set_engine(layer, "separable")(image), 1e-5)
 
 
 @pytest.mark.parametrize("sides", [(5,), (5, -1), (5, 0), (5, 6.5), "56"])

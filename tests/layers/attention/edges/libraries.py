@@ -8,7 +8,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import EngineError, UnsupportedError, UsageError
-from conv2attn.testing import assert_same, convolutions, images_for
+from conv2attn.testing import assert_same_output, convolutions, images_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
@@ -25,11 +25,11 @@ def test_torch_attention_computes_the_layer_and_comes_back(conv, stride_by, data
     layer, expected = conv2attn.convert(conv, stride_by=stride_by), conv(image)
     theirs = conv2attn.to_mha(layer)
     assert type(theirs.attention) is nn.MultiheadAttention
-    assert_same(theirs(image), expected, 1e-10 * (1 + expected.abs().max().item()))
+    assert_same_output(theirs(image), expected, 1e-10 * (1 + expected.abs().max().item()))
     back = conv2attn.from_mha(theirs)
-    assert_same(back(image), expected, 1e-10 * (1 + expected.abs().max().item()))
+    assert_same_output(back(image), expected, 1e-10 * (1 + expected.abs().max().item()))
     rounded = 2.0**-51 * (1 + layer.encoding.center.abs().max().item())  # by the root of the width, and back
-    assert_same(back.encoding.center, layer.encoding.center, rounded)
+    assert_same_output(back.encoding.center, layer.encoding.center, rounded)
     theirs.attention.register_forward_hook(lambda module, arguments, output: None)
     with pytest.raises(UnsupportedError, match="C2A106 MultiheadAttention has hooks"):
         conv2attn.from_mha(theirs)

@@ -9,7 +9,7 @@ from conv2attn.errors import EngineError
 from conv2attn.layers.attention import set_engine
 from conv2attn.layers.attention.engines.channels import rows_per_slab
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 
 class Largest(TorchDispatchMode):
@@ -41,7 +41,7 @@ def test_the_memory_limit_cuts_the_queries_into_chunks_that_change_nothing(engin
     layer.memory_limit = limit
     with torch.no_grad(), Largest() as limited:
         result = layer(image)
-    assert_same(result, convolve(conv, image, torch.float32))
+    assert_same_output(result, convolve(conv, image, torch.float32))
     assert limited.products > 1
     assert limited.size <= max(limit, 4 * 2 * 3 * 21 * 14)  # the padded image itself
 
@@ -101,4 +101,4 @@ def test_sdpa_is_exact_on_the_largest_grids_that_it_takes(sides):
         conv.bias.fill_(5.0)
         image = torch.randint(-9, 10, (1, 1, *sides)).float()
         layer = set_engine(attention_for(read_convolution(conv)), "sdpa")
-        assert_same(layer(image), convolve(conv, image, torch.float32))
+        assert_same_output(layer(image), convolve(conv, image, torch.float32))

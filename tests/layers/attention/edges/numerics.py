@@ -12,7 +12,7 @@ from conv2attn import convert, load, save, set_engine
 from conv2attn.errors import AlphaError, CheckpointError, GeometryError
 from conv2attn.layers.attention import exponential_underflows, hardness
 from conv2attn.networks.zoo import ResNet, ResNetPlan
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import evaluate
 
 
@@ -148,6 +148,6 @@ def test_trained_factors_in_either_order_are_the_sum_of_the_basis(engine, conv, 
     image = torch.randn(2, conv.in_channels, side, side + 1, dtype=torch.float64, requires_grad=True)
     inputs = [image, *layer.parameters()]
     outputs = [layer(image), evaluate(layer.basis(), image)]
-    assert_same(outputs[0].detach(), outputs[1].detach(), 1e-11)
+    assert_same_output(outputs[0].detach(), outputs[1].detach(), 1e-11)
     for ours, expected in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in outputs), strict=True):
-        assert_same(ours, expected, 1e-11 * (1 + expected.abs().max().item()))
+        assert_same_output(ours, expected, 1e-11 * (1 + expected.abs().max().item()))

@@ -9,7 +9,7 @@ from oracles import convolve
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same, convolutions, images_for
+from conv2attn.testing import assert_same_output, convolutions, images_for
 from conv2attn.theory.basis import FAMILIES
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -26,7 +26,7 @@ def test_two_position_dimensions_make_any_convolution_at_any_size(data, more):
     for engine in ("dense", "gather", "conv"):
         for extra in (0, more):
             image = data.draw(images_for(conv, extra=extra))
-            assert_same(set_engine(layer, engine)(image).detach(), convolve(conv, image, image.dtype))
+            assert_same_output(set_engine(layer, engine)(image).detach(), convolve(conv, image, image.dtype))
 
 
 def test_enumerated_heads_that_leave_the_grid_are_not_replicate_padding():

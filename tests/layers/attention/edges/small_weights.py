@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.layers.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.layers.attention.engines import cut_gradient
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 TINY = torch.finfo(torch.float32).tiny
 
@@ -37,7 +37,7 @@ def test_gradients_are_those_of_the_formula(spread, numbers, trained, monkeypatc
     for factor in (1.0, 2.0**-200):
         own = torch.autograd.grad(cut_gradient.CutGradient.apply(*inputs), wanted, factor * gradient)
         for one, other in zip(own, plain, strict=True):
-            assert_same(one / factor, other, 1e-11 * spread)
+            assert_same_output(one / factor, other, 1e-11 * spread)
 
 
 EMPTY = {
@@ -79,9 +79,9 @@ def test_a_weight_is_kept_until_it_is_nearly_subnormal(depth, kept):
     keys = torch.tensor([0.0, -depth / 8])[:, None].expand(1, 1, 2, 8)
     (result,) = torch.autograd.grad(cut_gradient.CutGradient.apply(query, keys, values).sum(), values)
     first = 1 / (1 + math.exp(-depth))
-    assert_same(result[0, 0, 0], torch.full((8,), first), 1e-6)
+    assert_same_output(result[0, 0, 0], torch.full((8,), first), 1e-6)
     second = result[0, 0, 1].double() * math.exp(depth)
-    assert_same(second, torch.full((8,), first if kept else 0.0, dtype=torch.float64), 1e-4)
+    assert_same_output(second, torch.full((8,), first if kept else 0.0, dtype=torch.float64), 1e-4)
 
 
 class Subnormals(TorchDispatchMode):
@@ -143,7 +143,7 @@ def test_a_layer_with_many_subnormal_weights_has_the_gradients_of_the_formula():
         given = given.clone().requires_grad_()
         gradients.append(torch.autograd.grad(network(given).sin().mean(), [given, *network.parameters()]))
     for one, other in zip(*gradients, strict=True):
-        assert_same(one.double(), other, 1e-4 * max(1e-3, other.abs().max().item()))
+        assert_same_output(one.double(), other, 1e-4 * max(1e-3, other.abs().max().item()))
 
 
 def test_a_backward_pass_under_autocast_is_that_without():

@@ -13,7 +13,7 @@ from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, Operato
 from conv2attn.layers.attention.engines import dense, profiles
 from conv2attn.layers.attention.engines.mixing import Mixing
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
+from conv2attn.testing import assert_same_output, grids, paddings, sites_on, wide_tensors
 from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Padding, QuadraticSoftmax, Sites, cut_softmax, evaluate
 from conv2attn.theory.basis.numbers import ScoreEllipse
 
@@ -45,7 +45,7 @@ def test_few_queries_on_a_long_side_are_the_dense_softmax(queries, trained, alph
     image = torch.linspace(-1, 1, 200, dtype=torch.float64).reshape(1, 2, 100)
     expected = set_engine(layer, "dense")(image)
     assert expected.shape[-1] == queries
-    assert_same(set_engine(layer, "separable")(image), expected, 1e-12)
+    assert_same_output(set_engine(layer, "separable")(image), expected, 1e-12)
 
 
 @pytest.mark.parametrize("engine", ["auto", "separable", "sdpa"])
@@ -64,7 +64,7 @@ def test_soft_attention_is_the_dense_softmax(engine, axes):
         compared.append(layer)
         expected = set_engine(layer, "dense")(image)
         slack = 2 * 2.0**-10 * layer.weights.taps().abs().sum() * image.abs().max() if engine == "sdpa" else 0
-        assert_same(set_engine(layer, engine)(image), expected, float(soft_allowed(layer, image) + slack))
+        assert_same_output(set_engine(layer, engine)(image), expected, float(soft_allowed(layer, image) + slack))
 
     check()
     assert compared
@@ -78,7 +78,7 @@ def test_the_soft_bound_rejects_a_centre_that_is_slightly_off():
     expected = layer(image)
     encoding.center.data += 1e-9
     with pytest.raises(AssertionError, match="differs in"):
-        assert_same(layer(image), expected, soft_allowed(layer, image))
+        assert_same_output(layer(image), expected, soft_allowed(layer, image))
 
 
 @settings(max_examples=max(10, settings.default.max_examples // 4))
@@ -90,7 +90,7 @@ def test_slabs_that_read_a_part_of_the_axis_are_the_dense_softmax(side, alpha, c
     layer = MultiHeadSelfAttention(2, 3, encoding, dtype=torch.float64).requires_grad_(False)
     image = torch.randn(2, 2, side, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     expected = set_engine(layer, "dense")(image)
-    assert_same(set_engine(layer, "separable")(image), expected, soft_allowed(layer, image))
+    assert_same_output(set_engine(layer, "separable")(image), expected, soft_allowed(layer, image))
 
 
 WAYS = {
@@ -142,7 +142,7 @@ def test_blocks_of_points_that_lie_in_the_padding_alone_are_zero(kernel, side):
     conv = torch.nn.Conv1d(2, 2, kernel, padding=kernel // 2).double()
     layer = set_engine(attention_for(read_convolution(conv), alpha=5.0).requires_grad_(False), "separable")
     image = torch.randn(2, 2, side, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert_same(layer(image), evaluate(layer.basis(), image), float(soft_allowed(layer, image)))
+    assert_same_output(layer(image), evaluate(layer.basis(), image), float(soft_allowed(layer, image)))
     assert run_of(layer)[0] == "run_smoothed"
 
 
@@ -151,7 +151,7 @@ def test_blocks_of_points_that_lie_in_the_padding_alone_are_zero(kernel, side):
 def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, tiles):
     layer, image = build(name, apart)
     expected = evaluate(layer.basis(), image)
-    assert_same(layer(image), expected, float(soft_allowed(layer, image)))
+    assert_same_output(layer(image), expected, float(soft_allowed(layer, image)))
     way, settings = run_of(layer)
     assert way == ("run_heads" if name.startswith("apart") else "run_smoothed")
     mixing = settings["mixing"] if way == "run_heads" else settings["smoothing"].mixing
@@ -241,7 +241,7 @@ def test_planted_errors_of_the_ways_are_found(name, plant, monkeypatch):
         layer.prepare()
     expected = evaluate(layer.basis(), image)
     with pytest.raises(AssertionError):
-        assert_same(layer(image), expected, float(soft_allowed(layer, image)))
+        assert_same_output(layer(image), expected, float(soft_allowed(layer, image)))
 
 
 def slanted(heads):
@@ -266,10 +266,10 @@ def test_heads_with_covariances_are_the_same_in_boxes_of_keys(heads, limit, monk
     layer.prepare()
     expected = layer(image)
     assert run_of(layer)[0] == "run"
-    assert_same(found.detach(), expected.detach(), 1e-5)
-    assert_same(found.detach(), evaluate(layer.basis(), image).detach(), 1e-3)
+    assert_same_output(found.detach(), expected.detach(), 1e-5)
+    assert_same_output(found.detach(), evaluate(layer.basis(), image).detach(), 1e-3)
     for g, w in zip(got, torch.autograd.grad(expected.square().sum(), inputs), strict=True):
-        assert_same(g, w, 1e-4 * w.abs().max().item())
+        assert_same_output(g, w, 1e-4 * w.abs().max().item())
 
 
 @pytest.mark.parametrize("heads", [[0], [2], [0, 1, 2]])
@@ -380,4 +380,4 @@ def test_separable_attention_is_linear_in_the_tokens(alpha):
     layer = set_engine(attention_for(read_convolution(conv), alpha=alpha), "separable")
     image = torch.randn(1, 1, 100_000, generator=torch.Generator().manual_seed(0))
     layer.memory_limit = 2**26
-    assert_same(layer(image).detach().double(), convolve(conv, image), rounding_allowed(conv, image))
+    assert_same_output(layer(image).detach().double(), convolve(conv, image), rounding_allowed(conv, image))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from conv2attn.layers.attention.engines import windows
 from conv2attn.layers.attention.engines.windows import Windows
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 
 
 @st.composite
@@ -27,10 +27,10 @@ def test_windows_are_a_view_with_the_values_and_derivatives_of_unfold(drawn):
     lines = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     expected, found = lines.unfold(*how), Windows.apply(lines, *how)
     assert found.data_ptr() == lines.data_ptr()
-    assert_same(found.detach(), expected.detach())
+    assert_same_output(found.detach(), expected.detach())
     weights = torch.randn(found.shape, dtype=torch.float64)
     got, wanted = (torch.autograd.grad((each * weights).sum(), lines)[0] for each in (found, expected))
-    assert_same(got, wanted, 1e-12)
+    assert_same_output(got, wanted, 1e-12)
     for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
         assert check(lambda x: Windows.apply(x, *how).square(), (lines,))
 
@@ -42,10 +42,10 @@ def test_windows_follow_torch_func():
         return Windows.apply(line, 0, 3, 2).square()
 
     _, found = torch.vmap(lambda *pair: torch.func.jvp(run, pair[:1], pair[1:]))(lines, tangents)
-    assert_same(found, 2 * lines.unfold(1, 3, 2) * tangents.unfold(1, 3, 2))
+    assert_same_output(found, 2 * lines.unfold(1, 3, 2) * tangents.unfold(1, 3, 2))
     each = torch.vmap(torch.func.grad(lambda line: run(line).sum()))(lines)
     visits = torch.tensor([1, 1, 2, 1, 2, 1, 2, 1, 1])
-    assert_same(each, 2 * visits * lines, 1e-6)
+    assert_same_output(each, 2 * visits * lines, 1e-6)
 
 
 def test_a_gradient_without_what_overlaps_is_found(monkeypatch):

@@ -17,7 +17,7 @@ from conv2attn.layers.attention.engines import Rounding
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import (
     LAYER_LAWS,
-    assert_same,
+    assert_same_output,
     convolutions,
     images_for,
     smallest_sides,
@@ -123,7 +123,7 @@ def test_hard_attention_is_the_convolution_bit_for_bit(engine, device):
         options = data.draw(conversions_of(conv, engine, device))
         layer = set_engine(attention_for(read_convolution(conv), **options).to(device), engine)
         assume(engine not in ALL_PAIRS or few_pairs(layer, image))
-        assert_same(layer(image).detach(), convolve(conv, image, image.dtype))
+        assert_same_output(layer(image).detach(), convolve(conv, image, image.dtype))
         drawn.update({image.dtype}, features_of(conv, image, options))
 
     check()
@@ -166,7 +166,7 @@ def test_hard_attention_is_the_convolution_within_its_rounding(engine, device):
         result = layer(image).detach().cpu().double()
         stores = engine == "conv" and conv.transposed  # torch adds up the taps of an output in its format
         casts = 1 + math.prod(conv.kernel_size) if stores else 2
-        assert_same(result, convolve(conv, image), rounding_allowed(conv, image, casts))
+        assert_same_output(result, convolve(conv, image), rounding_allowed(conv, image, casts))
 
     check()
 
@@ -178,7 +178,7 @@ def test_the_rounding_bound_rejects_one_wrong_weight():
     layer = attention_for(read_convolution(conv))
     conv.weight[0, 0, 0, 0] += 2**-9
     with pytest.raises(AssertionError, match="differs in"):
-        assert_same(layer(image).detach().double(), convolve(conv, image), rounding_allowed(conv, image))
+        assert_same_output(layer(image).detach().double(), convolve(conv, image), rounding_allowed(conv, image))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -190,7 +190,7 @@ def test_channels_last_in_bfloat16_is_computed_in_spite_of_onednn(engine):
             parameter.copy_(torch.randint(-2, 3, parameter.shape))
     image = torch.randint(-2, 3, (3, 3, 5, 4)).bfloat16().contiguous(memory_format=torch.channels_last)
     layer = set_engine(attention_for(read_convolution(conv)), engine)
-    assert_same(layer(image).detach(), convolve(conv, image, torch.bfloat16))
+    assert_same_output(layer(image).detach(), convolve(conv, image, torch.bfloat16))
 
 
 LAST = {3: None, 4: torch.channels_last, 5: torch.channels_last_3d}
@@ -263,12 +263,12 @@ def test_the_whole_affine_map_is_the_convolution_s(engine, device):
             conv.weight.clamp_(-3, 3).round_()
         layer = set_engine(attention_for(read_convolution(conv)).to(device), engine)
         if conv.bias is not None:
-            assert_same(layer.bias.detach(), conv.bias.to(device))
+            assert_same_output(layer.bias.detach(), conv.bias.to(device))
             conv.bias = layer.bias = None
         sides = smallest_sides(conv)
         size = conv.in_channels * math.prod(sides)
         images = torch.eye(size).reshape(size, conv.in_channels, *sides).to(device, conv.weight.dtype)
-        assert_same(layer(images).detach(), convolve(conv, images, images.dtype))
+        assert_same_output(layer(images).detach(), convolve(conv, images, images.dtype))
 
     check()
 
@@ -296,9 +296,9 @@ def test_gradients_of_a_hard_layer_are_the_convolution_s(engine, device):
     image = torch.randint(-4, 5, (2, 2, 5, 6), device=device).float().requires_grad_()
     expected = torch.autograd.grad(conv(image).square().sum(), [image, conv.weight, conv.bias])
     got = torch.autograd.grad(layer(image).square().sum(), [image, layer.weight, layer.bias])
-    assert_same(got[0], expected[0])
-    assert_same(got[1], expected[1])
-    assert_same(got[2], expected[2])
+    assert_same_output(got[0], expected[0])
+    assert_same_output(got[1], expected[1])
+    assert_same_output(got[2], expected[2])
 
 
 @given(st.data())
@@ -311,7 +311,7 @@ def test_stride_by_queries_is_stride_by_pooling(data):
         set_engine(attention_for(read_convolution(conv), stride_by=how), engine)(image)
         for how in ("queries", "pooling")
     )
-    assert_same(queries.detach(), pooling.detach())
+    assert_same_output(queries.detach(), pooling.detach())
 
 
 @pytest.mark.parametrize("engine", ENGINES)

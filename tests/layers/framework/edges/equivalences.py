@@ -12,7 +12,7 @@ from conv2attn import convert
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.framework import compare, from_torch, to_torch
 from conv2attn.layers.theorem import read_convolution
-from conv2attn.testing import assert_same, convolutions, images_for, smallest_sides
+from conv2attn.testing import assert_same_output, convolutions, images_for, smallest_sides
 from conv2attn.theory.basis import (
     Basis,
     Chebyshev,
@@ -47,7 +47,7 @@ def test_convolutions_come_back_and_are_proved_to_be_the_same_map(data):
     conv = data.draw(convolutions(dtypes=[torch.float64], dimensions=[1, 2]))
     image, basis = data.draw(images_for(conv)), as_basis(conv)
     back = to_torch(basis)
-    assert_same(back(image).detach(), conv(image).detach())
+    assert_same_output(back(image).detach(), conv(image).detach())
     if not isinstance(back, nn.Sequential):
         assert answer(compare(as_basis(back), basis, smallest_sides(conv))) == HOLDS
 
@@ -184,21 +184,21 @@ def test_a_convolution_of_converted_layers_is_one_attention_of_25_heads_in_the_i
         one = merge_terms(both, (8, 7))
         assert terms(one.mixing) == heads
         image = torch.randn(2, 1, 8, 7, dtype=torch.float64)
-        assert_same(evaluate(one, image).detach(), pair[1](pair[0](image)).detach(), 1e-12)
+        assert_same_output(evaluate(one, image).detach(), pair[1](pair[0](image)).detach(), 1e-12)
 
 
 @pytest.mark.parametrize("options", [{}, {"padding": 1, "stride": 2}, {"padding": 2, "dilation": 2}])
 def test_depthwise_separable_pairs_are_one_basis_and_come_back(options):
     pair = nn.Sequential(nn.Conv2d(3, 6, 3, groups=3, **options), nn.Conv2d(6, 4, 1)).double()
     image, basis = torch.randn(2, 3, 9, 8, dtype=torch.float64), as_basis(pair)
-    assert_same(evaluate(basis, image).detach(), pair(image).detach(), 1e-12)
+    assert_same_output(evaluate(basis, image).detach(), pair(image).detach(), 1e-12)
     mixtures = torch.randn(2, 9, dtype=torch.float64)
     matrices = Weights(None, torch.randn(2, 4, 3, dtype=torch.float64), torch.randn(4, dtype=torch.float64))
     separable = Basis(Combination(mixtures, basis.operators), matrices, basis.padding, basis.sites)
     back = to_torch(separable)
     assert [type(part) for part in back] == [nn.Conv2d, nn.Conv2d]
     assert (back[0].groups, back[0].out_channels, back[1].kernel_size) == (3, 6, (1, 1))
-    assert_same(evaluate(separable, image).detach(), back(image).detach(), 1e-12)
+    assert_same_output(evaluate(separable, image).detach(), back(image).detach(), 1e-12)
     found = compare(as_basis(back), separable, (5, 6), 1e-11)
     assert (found.verdict, found.strength) == (Verdict.HOLDS, Strength.BOUNDED)
 
@@ -237,11 +237,11 @@ def test_the_attention_of_transformer_layers_of_torch_is_one(batch_first, causal
 
     first = encoder.norm1(tokens + attend(encoder.self_attn, tokens, tokens, mask))
     expected = encoder.norm2(first + encoder.linear2(encoder.linear1(first).relu()))
-    assert_same(given(encoder(given(tokens), mask)).detach(), expected.detach(), 1e-12)
+    assert_same_output(given(encoder(given(tokens), mask)).detach(), expected.detach(), 1e-12)
     first = decoder.norm1(tokens + attend(decoder.self_attn, tokens, tokens, mask))
     second = decoder.norm2(first + attend(decoder.multihead_attn, first, memory))
     expected = decoder.norm3(second + decoder.linear2(decoder.linear1(second).relu()))
-    assert_same(given(decoder(given(tokens), given(memory), mask)).detach(), expected.detach(), 1e-12)
+    assert_same_output(given(decoder(given(tokens), given(memory), mask)).detach(), expected.detach(), 1e-12)
 
 
 def test_a_layer_with_hooks_is_not_compared_by_its_parameters():

@@ -19,7 +19,7 @@ from conv2attn.layers.framework import (
     to_torch,
 )
 from conv2attn.layers.theorem import read_convolution
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     Chebyshev,
     Graph,
@@ -56,10 +56,10 @@ def test_over_shifts_it_is_a_convolution_of_torch_with_its_gradients(order, grou
     layer.output.data = conv.weight.detach().flatten(2).movedim(2, 0)
     layer.bias.data = conv.bias.detach()
     image = torch.randn(2, 4, 5, 7)
-    assert_same(layer(image, GRID).detach(), conv(image).detach(), ROUNDING)
+    assert_same_output(layer(image, GRID).detach(), conv(image).detach(), ROUNDING)
     layer(image, GRID).square().sum().backward()
     conv(image).square().sum().backward()
-    assert_same(layer.output.grad, conv.weight.grad.flatten(2).movedim(2, 0), 1e-10)
+    assert_same_output(layer.output.grad, conv.weight.grad.flatten(2).movedim(2, 0), 1e-10)
 
 
 @pytest.mark.parametrize("options", [{}, {"mixtures": 2}, {"rank": 2}, {"rank": 2, "groups": 2}, {"mixtures": 1}])
@@ -71,7 +71,7 @@ def test_constrained_parameters_are_the_sum_of_their_products(options, order):
     taps = kept if layer.coefficients is None else torch.einsum("hk,hoi->koi", layer.coefficients, kept)
     image = torch.randn(2, 4, 4)
     expected = evaluate(basis_of(family, Weights(None, taps, layer.bias), 1), image)
-    assert_same(layer(image, family).detach(), expected.detach(), ROUNDING)
+    assert_same_output(layer(image, family).detach(), expected.detach(), ROUNDING)
 
 
 def test_the_same_parameters_run_on_other_graphs_and_learn():
@@ -87,7 +87,7 @@ def test_a_depthwise_separable_pair_is_a_composition_with_as_many_mixtures_as_it
     depthwise, pointwise = nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), nn.Conv2d(4, 5, 1)
     image = torch.randn(2, 4, 5, 6)
     both = compose(as_basis(read_convolution(pointwise)), as_basis(read_convolution(depthwise)), (5, 6))
-    assert_same(evaluate(both, image).detach(), pointwise(depthwise(image)).detach(), ROUNDING)
+    assert_same_output(evaluate(both, image).detach(), pointwise(depthwise(image)).detach(), ROUNDING)
     unconstrained = both.weights.dense().flatten(1)
     assert torch.linalg.matrix_rank(unconstrained) == torch.linalg.matrix_rank(depthwise.weight.flatten(1)) == 4
     depthwise.weight.data = depthwise.weight.data[:1] * torch.arange(1.0, 5)[:, None, None, None]
@@ -112,13 +112,13 @@ def test_multi_head_attention_of_torch_is_one_and_comes_back(bias, causal, heads
     expected = attention(readers, tokens, tokens, attn_mask=mask)[0]
     layer = from_torch(attention)
     found = layer(tokens.mT, readers.mT, mask)
-    assert_same(found.mT.detach(), expected.detach(), ROUNDING)
+    assert_same_output(found.mT.detach(), expected.detach(), ROUNDING)
     back = to_torch(layer)(readers, tokens, tokens, attn_mask=mask)[0]
-    assert_same(back.detach(), expected.detach(), ROUNDING)
+    assert_same_output(back.detach(), expected.detach(), ROUNDING)
     found.square().sum().backward()
     expected.square().sum().backward()
     query = attention.in_proj_weight.grad[:8].unflatten(0, (heads, 8 // heads))
-    assert_same(layer.mechanism.scored.query.grad, query, 1e-9)
+    assert_same_output(layer.mechanism.scored.query.grad, query, 1e-9)
 
 
 @given(st.sampled_from([(6, 6), (6, 5), (8, 5)]), st.integers(0, 2**16))
@@ -130,7 +130,7 @@ def test_keys_and_values_of_other_widths_are_read_from_one_image(widths, seed):
     readers, keys, values = (torch.randn(3, count, width).double() for count, width in ((4, 8), (6, kdim), (6, vdim)))
     image = keys if kdim == vdim else torch.cat([keys, values], -1)
     expected = attention(readers, keys, keys if kdim == vdim else values)[0]
-    assert_same(from_torch(attention)(image.mT, readers.mT).mT.detach(), expected.detach(), ROUNDING)
+    assert_same_output(from_torch(attention)(image.mT, readers.mT).mT.detach(), expected.detach(), ROUNDING)
 
 
 def test_a_mask_as_pairs_is_the_mask_in_the_log_domain():
@@ -141,14 +141,14 @@ def test_a_mask_as_pairs_is_the_mask_in_the_log_domain():
     layer = from_torch(nn.MultiheadAttention(8, 2, batch_first=True))
     image = torch.randn(2, 8, 6)
     dense, sparse = layer(image, None, mask), layer(image, None, pattern)
-    assert_same(dense.detach(), sparse.detach(), ROUNDING)
-    assert_same(dense[..., 4].detach(), layer.bias.detach().expand(2, 8), 0.0)
+    assert_same_output(dense.detach(), sparse.detach(), ROUNDING)
+    assert_same_output(dense[..., 4].detach(), layer.bias.detach().expand(2, 8), 0.0)
     for name, parameter in layer.named_parameters():
         grads = [torch.autograd.grad(y.square().sum(), parameter, retain_graph=True)[0] for y in (dense, sparse)]
-        assert_same(*grads, 1e-10, name)
+        assert_same_output(*grads, 1e-10, name)
     image[..., 5] = torch.nan
     for pairs in (mask, pattern):
-        assert_same(layer(image, None, pairs)[..., :4].detach(), sparse[..., :4].detach(), ROUNDING)
+        assert_same_output(layer(image, None, pairs)[..., :4].detach(), sparse[..., :4].detach(), ROUNDING)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -159,7 +159,7 @@ def test_dot_products_with_biases_are_all_four_terms_of_a_bi_affine_mechanism(sp
     first, second = (
         AttentionConvolution(m, value).weights(image, None, mask) for m in (product, product.as_biaffine())
     )
-    assert_same(first.detach(), second.detach(), ROUNDING)
+    assert_same_output(first.detach(), second.detach(), ROUNDING)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -177,12 +177,12 @@ def test_mechanisms_add_multiply_and_normalise_over_any_axis():
     value, image = torch.randn(2, 4, 5), torch.randn(2, 5, 4)
     pattern = Pattern.sorted(*[i.flatten() for i in torch.meshgrid(*[torch.arange(4)] * 2, indexing="ij")], (4, 4))[0]
     weights = lambda m, mask=None: AttentionConvolution(m, value).weights(image, None, mask).detach()  # noqa: E731
-    assert_same(weights(a + b), weights(a) + weights(b), ROUNDING)
-    assert_same(weights(a * b), weights(a) * weights(b), ROUNDING)
+    assert_same_output(weights(a + b), weights(a) + weights(b), ROUNDING)
+    assert_same_output(weights(a * b), weights(a) * weights(b), ROUNDING)
     for over, axis in (("keys", 3), ("queries", 2), ("heads", 1)):
         expected = torch.softmax(weights(a + b), axis)
-        assert_same(weights((a + b).softmax(over)), expected, ROUNDING)
-        assert_same(weights((a + b).softmax(over), pattern).unflatten(2, (4, 4)), expected, ROUNDING)
+        assert_same_output(weights((a + b).softmax(over)), expected, ROUNDING)
+        assert_same_output(weights((a + b).softmax(over), pattern).unflatten(2, (4, 4)), expected, ROUNDING)
 
 
 def test_theorem_1_is_a_statement_inside_the_framework():
@@ -193,7 +193,7 @@ def test_theorem_1_is_a_statement_inside_the_framework():
     taps = conv.weight.detach().flatten(2).movedim(2, 0)
     layer = AttentionConvolution(scores.softmax(), taps, None, conv.bias.detach())
     image = torch.randn(2, 3, 4, 6)
-    assert_same(layer(image).detach(), conv(image).detach(), ROUNDING)
+    assert_same_output(layer(image).detach(), conv(image).detach(), ROUNDING)
 
 
 def test_content_heads_and_given_heads_stand_in_one_layer():
@@ -202,14 +202,16 @@ def test_content_heads_and_given_heads_stand_in_one_layer():
     plain = from_torch(attention)
     layer = AttentionConvolution(plain.mechanism, plain.value, plain.output, plain.bias, given=given)
     image, shifts = torch.randn(2, 8, 5), Shift(((-1,), (0,), (1,)))
-    assert_same(layer(image, structure=shifts).detach(), (plain(image) + given(image, shifts)).detach(), ROUNDING)
+    assert_same_output(
+        layer(image, structure=shifts).detach(), (plain(image) + given(image, shifts)).detach(), ROUNDING
+    )
 
 
 def test_attention_is_a_basis_once_its_image_is_known():
     layer = from_torch(nn.MultiheadAttention(8, 2, batch_first=True))
     image = torch.randn(1, 8, 5)
     for mask in (None, pattern_of(Graph(EDGES, 5))):
-        assert_same(
+        assert_same_output(
             evaluate(layer.basis(image, None, mask), image).detach(), layer(image, None, mask).detach(), ROUNDING
         )
 
@@ -278,7 +280,7 @@ def test_every_kind_of_layer_runs_in_every_dtype_and_on_no_image_at_all(dtype):
     for layer, call in calls:
         found, exact = call(layer, image), call(copy.deepcopy(layer).double(), image.double())
         assert found.dtype == dtype
-        assert_same(found.double().detach(), exact.detach(), 64 * torch.finfo(dtype).eps)
+        assert_same_output(found.double().detach(), exact.detach(), 64 * torch.finfo(dtype).eps)
         assert call(layer, image[:0]).shape == (0, *found.shape[1:])
         found.float().sum().backward()
         assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
@@ -299,5 +301,5 @@ def test_layers_on_a_graph_are_exported_and_their_structure_serves_on():
             return self.layer(image, **given)
 
     program = torch.export.export(OnGraph(), (image,))
-    assert_same(program.module()(image).detach(), layer(image, structure).detach(), ROUNDING)
+    assert_same_output(program.module()(image).detach(), layer(image, structure).detach(), ROUNDING)
     layer(image, structure).sum().backward()

@@ -21,7 +21,7 @@ from conv2attn.layers.theorem import (
     read_convolution,
     tap_matrix,
 )
-from conv2attn.testing import assert_same, convolutions, images_for
+from conv2attn.testing import assert_same_output, convolutions, images_for
 from conv2attn.theory.basis import as_affine_map, as_basis
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -59,8 +59,8 @@ def test_the_convolution_and_its_attention_are_one_affine_map(conv, data):
     image = data.draw(images_for(conv, extra=1, batches=(1,)))
     matrix, constant = as_affine_map(as_basis(conv), tuple(image.shape[2:]))
     others = as_affine_map(as_basis(attention_for(read_convolution(conv))), tuple(image.shape[2:]))
-    assert_same(others[0], matrix)
-    assert_same(others[1], constant)
+    assert_same_output(others[0], matrix)
+    assert_same_output(others[1], constant)
 
 
 @settings(max_examples=max(10, settings.default.max_examples // 4))

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from conv2attn.layers.framework import compare, expand, reduce
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     as_affine_map,
     as_basis,
@@ -22,7 +22,7 @@ def test_layers_are_compared_expanded_and_reduced_from_a_device(device):
     assert expand(conv, basis.mixing, sides=(4, 5)).verdict is Verdict.HOLDS
     matrix, vector = as_affine_map(basis, (4, 5))
     expected = (matrix @ image.cpu().double().flatten() + vector).reshape(1, 3, 4, 5)
-    assert_same(conv(image).detach().cpu().double(), expected.detach(), 1e-5)
+    assert_same_output(conv(image).detach().cpu().double(), expected.detach(), 1e-5)
     for kind in ("rank", "mixtures", "terms"):
         reduced = reduce(basis, 2.0, kind).basis
         assert evaluate(reduced, image).device == image.device

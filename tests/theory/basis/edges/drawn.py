@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     AttentionGrid,
     GeneralisedSoftmax,
@@ -32,7 +32,7 @@ def test_causal_shifts_are_a_padded_convolution_of_torch(size, dilation, seed):
     conv = torch.nn.Conv1d(2, 3, size, dilation=dilation, padding=padding, dtype=torch.float64)
     image = numbers(2, 2, 9, seed=seed)
     basis = basis_of(causal_shifts(size, dilation), Weights(None, conv.weight.permute(2, 0, 1), conv.bias), 1)
-    assert_same(evaluate(basis, image).detach(), conv(image)[..., :9].detach(), ROUNDING)
+    assert_same_output(evaluate(basis, image).detach(), conv(image)[..., :9].detach(), ROUNDING)
 
 
 @given(st.booleans(), st.booleans(), SEEDS)
@@ -41,7 +41,7 @@ def test_weights_are_the_products_of_the_factors_that_they_have(first, second, s
     output = numbers(3, 5, 4, seed=seed + 1) if second else None
     weights = Weights(value, output)
     one, two = weights.explicit_factors()
-    assert_same(two @ one, weights.taps(), 1e-12)
+    assert_same_output(two @ one, weights.taps(), 1e-12)
     if (value is None) != (output is None):
         assert weights.taps() is (output if value is None else value)
         assert (weights.d_out, weights.d_in) == tuple(weights.taps().shape[1:])
@@ -57,7 +57,7 @@ def test_the_precision_of_heads_is_the_curvature_of_their_scores(axes, full, see
     from_center = grid.displacements().double()[None] - center[:, None, None]
     expected = -torch.einsum("hqkx,hxy,hqky->hqk", from_center, heads.precision(), from_center) / 2
     found = heads.scores(grid, grid.every_query(), torch.float64)[0]
-    assert_same(found - found[..., :1], expected - expected[..., :1], 1e-9)
+    assert_same_output(found - found[..., :1], expected - expected[..., :1], 1e-9)
 
 
 @given(st.integers(1, 2), st.booleans(), st.sampled_from(["qr", "both"]), SEEDS)
@@ -80,4 +80,4 @@ def test_moved_centres_are_where_the_scores_have_no_slope(axes, full, terms, see
         assert found.isnan().all()
         return
     slope = torch.autograd.functional.jacobian(total, found)
-    assert_same(slope, torch.zeros_like(slope), 1e-9 * (1 + found.abs().max().item()))
+    assert_same_output(slope, torch.zeros_like(slope), 1e-9 * (1 + found.abs().max().item()))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from layers.attention.drawing import FAMILIES, encoding_for, geometries
 from layers.attention.formula import vector
 
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import FAMILIES as KNOWN
 from conv2attn.theory.basis import AttentionGrid, Sites, apply, as_matrix, cut_softmax
 
@@ -46,7 +46,7 @@ def test_parts_of_the_axes_sum_to_the_scores(drawn):
     for axis, part in enumerate(heads.parts(grid, grid.every_query(), torch.float64)):
         assert part.shape == (heads.heads, grid.shape[0], grid.keys[axis])
         total = total + part[..., coordinates[:, axis]]
-    assert_same(total[None], scores_of(heads, grid), 1e-10)
+    assert_same_output(total[None], scores_of(heads, grid), 1e-10)
 
 
 @given(heads_on_grids(("quadratic", "generalised")))
@@ -54,7 +54,7 @@ def test_features_give_the_softmax_of_the_scores(drawn):
     encoding, grid = drawn
     queries, keys = encoding.operators().features(grid, torch.float64)
     attention = (queries @ keys.mT).softmax(-1)
-    assert_same(attention, scores_of(encoding.operators(), grid).softmax(-1), 1e-9)
+    assert_same_output(attention, scores_of(encoding.operators(), grid).softmax(-1), 1e-9)
 
 
 @given(heads_on_grids(("quadratic", "generalised", "learned", "sinusoidal")), st.integers(0, 2**16))
@@ -65,17 +65,17 @@ def test_vectors_meet_relative_positions(drawn, seed):
     toward = torch.randn(2, grid.shape[0], heads.d_position, dtype=torch.float64, generator=generator)
     rows = [[vector(encoding, delta) for delta in row] for row in grid.displacements().tolist()]
     expected = torch.einsum("bqp,qkp->bqk", toward, torch.tensor(rows, dtype=torch.float64))
-    assert_same(heads.directed_scores(toward, grid, grid.every_query()), expected, 1e-9)
+    assert_same_output(heads.directed_scores(toward, grid, grid.every_query()), expected, 1e-9)
     if heads.is_separable:
         coordinates = grid.key_coordinates()
         for queries in (None, grid.every_query()):
             parts = heads.directed_parts(toward, grid, queries)
             total = sum(part[..., coordinates[:, axis]] for axis, part in enumerate(parts))
-            assert_same(total, expected, 1e-9)
+            assert_same_output(total, expected, 1e-9)
     if heads.has_features:
         keys = heads.features(grid, torch.float64)[1][0, 0]
         attention = (heads.directed_features(toward, grid) @ keys.mT).softmax(-1)
-        assert_same(attention, expected.softmax(-1), 1e-9)
+        assert_same_output(attention, expected.softmax(-1), 1e-9)
         squares, linear = heads.split(toward)
         assert squares.shape[-1] + linear.shape[-1] == heads.d_position
         assert linear.shape[-1] == len(grid.keys)
@@ -87,10 +87,10 @@ def test_the_matrix_is_the_softmax_and_applies(drawn):
     heads, sides = encoding.operators(), grid.keys
     everywhere = AttentionGrid(sides, Sites.everywhere(len(sides)))
     matrix = as_matrix(heads, sides)
-    assert_same(matrix, cut_softmax(scores_of(heads, everywhere))[0], 1e-12)
+    assert_same_output(matrix, cut_softmax(scores_of(heads, everywhere))[0], 1e-12)
     image = torch.randn(2, math.prod(sides), dtype=torch.float64)
     applied = apply(heads, image.reshape(2, *sides), sides).reshape(heads.heads, 2, -1)
-    assert_same(applied, torch.einsum("hqk,bk->hbq", matrix, image), 1e-11)
+    assert_same_output(applied, torch.einsum("hqk,bk->hbq", matrix, image), 1e-11)
 
 
 @given(heads_on_grids())
@@ -109,7 +109,7 @@ def test_a_cut_softmax_is_a_softmax_without_subnormals(numbers, dtype):
     scores = torch.tensor(numbers, dtype=dtype)
     found, tiny = cut_softmax(scores), torch.finfo(dtype).tiny
     assert bool(((found == 0) | (found >= tiny)).all())
-    assert_same(found, scores.double().softmax(-1).to(dtype), 4 * torch.finfo(dtype).eps * max(1, len(numbers)))
+    assert_same_output(found, scores.double().softmax(-1).to(dtype), 4 * torch.finfo(dtype).eps * max(1, len(numbers)))
 
 
 @given(geometries())

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conv2attn.errors import GeometryError, UsageError
-from conv2attn.testing import assert_same
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     Chebyshev,
     Graph,
@@ -81,7 +81,7 @@ def test_adjacency_reads_the_sources_of_edges(drawn, spoiled, seed):
     """Each edge by each of its weights; and what is no number reaches its readers only."""
     graph, matrix = drawn
     sides, image = (len(matrix),), torch.ones(1, len(matrix), dtype=torch.float64)
-    assert_same(as_matrix(adjacency(graph), sides)[0], matrix)
+    assert_same_output(as_matrix(adjacency(graph), sides)[0], matrix)
     assert entries(adjacency(graph), sides) == len(graph.weight)
     image[0, spoiled % len(matrix)] = math.nan
     found = apply(adjacency(graph), image, sides)[0, 0].isnan()
@@ -89,7 +89,7 @@ def test_adjacency_reads_the_sources_of_edges(drawn, spoiled, seed):
     more = torch.stack([graph.weight, numbers(len(graph.weight), seed=seed)])
     both = as_matrix(Sparse.from_edges(graph.edges, more, graph.nodes), sides)
     for one, weights in zip(both, more, strict=True):
-        assert_same(one, as_matrix(adjacency(Graph(graph.edges, graph.nodes, weights)), sides)[0])
+        assert_same_output(one, as_matrix(adjacency(Graph(graph.edges, graph.nodes, weights)), sides)[0])
 
 
 @example(BUSY, 1.0)
@@ -99,7 +99,7 @@ def test_gcn_is_kipfs_formula(drawn, loop):
     if loop is not None:
         matrix = matrix + torch.diag(torch.where(matrix.diagonal() == 0, loop, 0.0))
     scale = inverted(matrix.sum(1)).sqrt()
-    assert_same(as_matrix(gcn(graph, loop), (len(matrix),))[0], scale[:, None] * matrix * scale, ROUNDING)
+    assert_same_output(as_matrix(gcn(graph, loop), (len(matrix),))[0], scale[:, None] * matrix * scale, ROUNDING)
 
 
 @example(BUSY, 4, "rw", 3.5)
@@ -118,7 +118,7 @@ def test_chebyshev_polynomials_are_those_of_the_scaled_laplacian(drawn, order, n
     while len(values) <= order:
         values.append(2 * scaled @ values[-1] - values[-2])
     found = as_matrix(chebyshev(graph, order, normalisation, largest), (len(matrix),))
-    assert_same(found, torch.stack(values[: order + 1]), ROUNDING * scaled.abs().sum(1).max().item() ** order)
+    assert_same_output(found, torch.stack(values[: order + 1]), ROUNDING * scaled.abs().sum(1).max().item() ** order)
 
 
 @example(BUSY, 3)
@@ -129,7 +129,7 @@ def test_random_walks_go_along_and_against_the_edges(drawn, length):
     for along in (matrix.T, matrix):
         step = along * inverted(along.sum(1, keepdim=True))
         steps += [torch.linalg.matrix_power(step, power) for power in range(length + 1)]
-    assert_same(as_matrix(random_walks(graph, length), (len(matrix),)), torch.stack(steps), ROUNDING)
+    assert_same_output(as_matrix(random_walks(graph, length), (len(matrix),)), torch.stack(steps), ROUNDING)
 
 
 @example(BUSY, True, 0)
@@ -143,7 +143,7 @@ def test_relations_are_means_or_sums_over_the_edges_of_a_kind(drawn, mean, seed)
         expected[kind, target, source] += weight
         counts[kind, target] += 1
     expected = expected * inverted(counts) if mean else expected
-    assert_same(as_matrix(relations(graph, kinds, 3, mean), (len(matrix),)), expected, ROUNDING)
+    assert_same_output(as_matrix(relations(graph, kinds, 3, mean), (len(matrix),)), expected, ROUNDING)
 
 
 @example([BUSY, BUSY])
@@ -151,7 +151,7 @@ def test_relations_are_means_or_sums_over_the_edges_of_a_kind(drawn, mean, seed)
 def test_a_batch_of_graphs_is_one_graph_of_separate_blocks(drawn):
     blocks, whole = torch.block_diag(*(matrix for _, matrix in drawn)), disjoint([graph for graph, _ in drawn])
     assert whole.nodes == len(blocks)
-    assert_same(as_matrix(adjacency(whole), (len(blocks),))[0], blocks)
+    assert_same_output(as_matrix(adjacency(whole), (len(blocks),))[0], blocks)
 
 
 @example(BUSY, True)
@@ -182,8 +182,8 @@ def test_products_over_pairs_are_those_of_dense_matrices_with_their_gradients(pa
         numbers(*shape, seed=seed + n) for n, shape in enumerate([(len(pairs[0]),), (keys, 2), (queries, 2)])
     )
     dense = torch.zeros(queries, keys, dtype=torch.float64).index_put(pairs, weights, accumulate=True)
-    assert_same(weighted_sum(pattern, weights, tokens), dense @ tokens, ROUNDING)
-    assert_same(inner_products(pattern, asking, tokens), (asking @ tokens.mT)[pairs], ROUNDING)
+    assert_same_output(weighted_sum(pattern, weights, tokens), dense @ tokens, ROUNDING)
+    assert_same_output(inner_products(pattern, asking, tokens), (asking @ tokens.mT)[pairs], ROUNDING)
     for product, inputs in ((weighted_sum, [weights, tokens]), (inner_products, [asking, tokens])):
         for number, each in enumerate(inputs):
             each.requires_grad_(trained in ("both", ("first", "second")[number]))
@@ -196,7 +196,7 @@ def test_products_over_pairs_are_those_of_dense_matrices_with_their_gradients(pa
 def test_matrices_of_torch_are_read_in_any_layout(drawn, layout):
     matrix = drawn[1][:3]
     read = {"coo": matrix.to_sparse_coo, "csr": matrix.to_sparse_csr, "dense": matrix.clone}[layout]()
-    assert_same(as_matrix(Sparse.from_matrix(read), (matrix.shape[1],))[0], matrix)
+    assert_same_output(as_matrix(Sparse.from_matrix(read), (matrix.shape[1],))[0], matrix)
 
 
 @example(BUSY, 3, 2, Powers, 0)
@@ -213,7 +213,7 @@ def test_filters_of_one_operator_compose_to_one_of_the_sum_of_their_orders(drawn
     image = numbers(2, 2, *sides, seed=seed)
     expected, both = evaluate(two, evaluate(one, image)), compose_filters(two, one, sides)
     assert terms(both.operators) == first + second + 1
-    assert_same(evaluate(both, image), expected, 1e-9 * (1 + expected.abs().max().item()))
+    assert_same_output(evaluate(both, image), expected, 1e-9 * (1 + expected.abs().max().item()))
     assert terms(compose(two, one, sides).mixing) == (first + 1) * (second + 1)
 
 
@@ -224,16 +224,16 @@ def test_all_orders_give_the_same_sum(drawn, order, groups, seed):
     family = Chebyshev(adjacency(graph), 2)
     basis = basis_of(family, Weights(None, taps, torch.ones(4, dtype=torch.float64), groups), 1)
     whole = torch.einsum("tqk,bik,toi->boq", as_matrix(family, (len(matrix),)), image, basis.weights.dense()) + 1
-    assert_same(evaluate(basis, image, order), whole)
+    assert_same_output(evaluate(basis, image, order), whole)
 
 
 def test_graphs_without_edges_and_without_nodes_mix_nothing():
     bare = Graph(torch.zeros(2, 0).long(), 3)
     assert not as_matrix(adjacency(bare), (3,)).any()
-    assert_same(as_matrix(gcn(bare), (3,))[0], torch.eye(3).double())
+    assert_same_output(as_matrix(gcn(bare), (3,))[0], torch.eye(3).double())
     image = torch.arange(6.0).reshape(2, 3)
     assert not apply(adjacency(bare), image, (3,)).any()
-    assert_same(apply(chebyshev(bare, 2), image, (3,))[0], image)
+    assert_same_output(apply(chebyshev(bare, 2), image, (3,))[0], image)
     empty = Graph(torch.zeros(2, 0).long(), 0)
     for family in (adjacency(empty), gcn(empty), chebyshev(empty, 2, largest=2.0), random_walks(empty, 1)):
         assert apply(family, torch.ones(2, 0), (0,)).shape == (terms(family), 2, 0)
@@ -255,7 +255,9 @@ def test_no_term_at_all_leaves_the_bias():
     pattern, _ = Pattern.sorted(EDGES[1], EDGES[0], (5, 5))
     nothing = Sparse(pattern, torch.zeros(0, 7), (5,))
     basis = basis_of(nothing, Weights(None, torch.zeros(0, 3, 2), torch.tensor([1.0, 2.0, 3.0])), 1)
-    assert_same(evaluate(basis, torch.ones(1, 2, 5)), torch.tensor([1.0, 2.0, 3.0])[None, :, None].expand(1, 3, 5))
+    assert_same_output(
+        evaluate(basis, torch.ones(1, 2, 5)), torch.tensor([1.0, 2.0, 3.0])[None, :, None].expand(1, 3, 5)
+    )
 
 
 def test_only_polynomials_of_one_operator_compose_to_one():
