@@ -66,7 +66,11 @@ class UnsupportedError(Conv2AttnError):
     exit_code = 3
 
 
-class GeometryError(UsageError):
+class InputError(UsageError, RuntimeError):
+    """An input that a layer does not take. torch's convolutions raise a RuntimeError there, and code may catch it."""
+
+
+class GeometryError(InputError):
     """Sides, paddings, strides or offsets that do not fit together."""
 
 

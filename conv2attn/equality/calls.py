@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import tensors_in
 from conv2attn.equality.failures import blame, reason, without_memory
+from conv2attn.equality.outputs import output_parts
 from conv2attn.equality.twins import Lockstep
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.generators import generators_kept
@@ -67,17 +68,21 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
 
     Raises:
         UsageError: there is not enough memory (C2A202).
+        UnsupportedError: the parts of what is returned cannot be walked; see `output_parts` (C2A407).
     """
     given = map_tensors(Tensor.clone, images)
     try:
         with seeded(images, seed), MODES[mode]():
             positional, named = arguments(given)
-            return Returned(network(*positional, **named), given)
+            output = network(*positional, **named)
     except Exception as error:  # the code of a network may raise anything
         if without_memory(error):
             sentence = "the networks need more memory than there is"
             raise UsageError("C2A202", sentence, "Pass smaller images.") from error
         return Returned(failure=f"{type(error).__name__}: {reason(error)}", fault=blame(error))
+    for _ in output_parts(output):
+        pass  # it ends: what is returned can be compared part by part
+    return Returned(output, given)
 
 
 def numbers_of(returned: Returned) -> Returned:

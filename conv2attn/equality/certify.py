@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import is_size
 from conv2attn.equality.asked import check_modes, not_negative, specimens_asked
+from conv2attn.equality.calls import seeded
 from conv2attn.equality.circumstances import circumstances_of
 from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.fingerprint.field import Progress
@@ -105,13 +106,15 @@ def certify(
             sentence = "autocast is on, under which layers compute in another dtype"
             raise UsageError("C2A004", sentence, "Cast the networks.")
         facts = circumstances_of(original, network, images, circumstances)
-        try:
-            pairs, options = read_pairs(original, network), (input_range, also_modes, progress, match)
-            compared = [Comparison(original, network, specimens[0], pairs, labels, *options)]
-            compared += [Comparison(original, network, each, pairs, None, *options) for each in specimens[1:]]
-            certificate = at_all_sizes([each.certificate() for each in compared])
-        except UnsupportedError as error:
-            return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
+        # Each call seeds its own; what networks draw while they are copied or followed is kept from the caller too.
+        with seeded(specimens[0].inputs):
+            try:
+                pairs, options = read_pairs(original, network), (input_range, also_modes, progress, match)
+                compared = [Comparison(original, network, specimens[0], pairs, labels, *options)]
+                compared += [Comparison(original, network, each, pairs, None, *options) for each in specimens[1:]]
+                certificate = at_all_sizes([each.certificate() for each in compared])
+            except UnsupportedError as error:
+                return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
     return replace(certificate, circumstances=facts)
 
 

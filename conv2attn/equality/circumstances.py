@@ -59,7 +59,7 @@ def kernels(images: Tensor) -> str:
     if images.device.type == "cuda":
         return f"cuDNN {torch.backends.cudnn.version()}, {products}"
     library = "oneDNN" if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled else "native"
-    indirect = indirect_convolution(images)
+    indirect = indirect_convolution(images) if images.dtype in FORMAT_NAMES else None  # not of ids, nor of 8 bits
     return f"{library}, {torch.backends.cpu.get_cpu_capability()}, {products}" + (f" ({indirect})" if indirect else "")
 
 

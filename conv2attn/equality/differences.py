@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from conv2attn.equality.bits import same_bits
 from conv2attn.equality.calls import Returned
+from conv2attn.equality.outputs import is_dense
 
 BESIDE = ("the first network with its layers", "the second network")
+Parts = list[tuple[str, Any, Any]]
 
 
 def difference_in_words(first: Returned, second: Returned, names: tuple[str, str] = BESIDE) -> str:
@@ -26,31 +28,62 @@ def difference_in_words(first: Returned, second: Returned, names: tuple[str, str
 
 
 def difference_in(where: str, first: Any, second: Any) -> str:
-    """The first difference between two parts of results, in words."""
+    """The first difference between two parts of results, in words; empty if there is none.
+
+    An object may hold itself, and objects may be linked in a chain of any length: each pair is compared once, and what
+    is still to be compared waits in a list, not in calls.
+    """
+    waiting: Parts = [(where, first, second)]
+    # By identity, beside the objects themselves: a mapping may make its values anew, and an id of one that is gone may
+    # be another's.
+    compared = dict[tuple[int, int], tuple[Any, Any]]()
+    while waiting:
+        where, first, second = waiting.pop()
+        if (id(first), id(second)) in compared:
+            continue
+        compared[id(first), id(second)] = first, second
+        try:
+            found = difference_or_parts(where, first, second)
+        except Exception as error:  # the code of a class may raise anything where it is asked
+            return f"{where} is a {type(first).__name__} that cannot be compared: {type(error).__name__}"
+        if isinstance(found, str):
+            return found
+        waiting += reversed(found)
+    return ""
+
+
+def difference_or_parts(where: str, first: Any, second: Any) -> str | Parts:
+    """The difference between two values themselves, in words, or else the parts that they hold."""
     if type(first) is not type(second):
         return f"{where} is a {type(second).__name__}, not a {type(first).__name__}"
     if isinstance(first, Tensor):
-        if first.is_nested or first.layout != torch.strided or first.is_quantized:
-            return "" if first is second else f"{where} is a tensor that is not dense"
-        for key in ("shape", "dtype", "device", "layout", "requires_grad"):
-            if getattr(first, key) != getattr(second, key):
-                return f"{where} has {key} {getattr(second, key)}, not {getattr(first, key)}"
-        if first.numel() and first.stride() != second.stride():
-            return f"{where} has strides {second.stride()}, not {first.stride()}"
-        return "" if same_numbers(first, second) else f"{where} has other numbers"
+        return difference_of_tensors(where, first, second) or []
+    if isinstance(first, (Mapping, list, tuple)) and len(first) != len(second):
+        return f"{where} has {len(second)} parts, not {len(first)}"
     if isinstance(first, Mapping):
-        if list(first) != list(second):
-            return f"{where} has the keys {list(second)}, not {list(first)}"
-        pairs = ((f"{where}[{key!r}]", first[key], second[key]) for key in first)
-    elif isinstance(first, (list, tuple)):
-        if len(first) != len(second):
-            return f"{where} has {len(second)} parts, not {len(first)}"
-        pairs = ((f"{where}[{at}]", *both) for at, both in enumerate(zip(first, second, strict=True)))
-    elif hasattr(first, "__dict__") and not isinstance(first, (nn.Module, type)):
-        return difference_in(where, vars(first), vars(second))
-    else:
-        return "" if repr(first) == repr(second) or isinstance(first, nn.Module) else f"{where} is {second!r}"
-    return next(filter(None, (difference_in(*each) for each in pairs)), "")
+        # Keys are compared as values are: a tensor is found under no other tensor of the same numbers.
+        pairs = [*zip(first.items(), second.items(), strict=True)]
+        keys: Parts = [(f"a key of {where}", ours, theirs) for (ours, _), (theirs, _) in pairs]
+        return [*keys, *((f"{where}[{key!r}]", ours, theirs) for (key, ours), (_, theirs) in pairs)]
+    if isinstance(first, (list, tuple)):
+        return [(f"{where}[{at}]", *both) for at, both in enumerate(zip(first, second, strict=True))]
+    if hasattr(first, "__dict__") and not isinstance(first, (nn.Module, type)):
+        return [(where, vars(first), vars(second))]
+    return [] if repr(first) == repr(second) or isinstance(first, nn.Module) else f"{where} is {second!r}"
+
+
+def difference_of_tensors(where: str, first: Tensor, second: Tensor) -> str:
+    """The first difference between two tensors of one class, in words; empty if there is none."""
+    if first is second:
+        return ""
+    if not (is_dense(first) and is_dense(second)):
+        return f"{where} is a tensor whose numbers cannot be read one by one"
+    for key in ("shape", "dtype", "device", "requires_grad"):
+        if getattr(first, key) != getattr(second, key):
+            return f"{where} has {key} {getattr(second, key)}, not {getattr(first, key)}"
+    if first.numel() and first.stride() != second.stride():
+        return f"{where} has strides {second.stride()}, not {first.stride()}"
+    return "" if same_numbers(first, second) else f"{where} has other numbers"
 
 
 def same_numbers(first: Tensor, second: Tensor) -> bool:

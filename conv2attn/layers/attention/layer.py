@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from conv2attn.arguments import check_choice
 from conv2attn.choices import StrideBy
-from conv2attn.errors import GeometryError, HeadSizeError, UsageError
+from conv2attn.errors import GeometryError, HeadSizeError, InputError, UsageError
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.layers.attention.features import few_features
@@ -242,7 +242,7 @@ class MultiHeadSelfAttention(nn.Module):
             output_size: of a layer made from a transposed convolution, the sides wanted; its stride leaves a choice.
             weights: to be used instead of the layer's own.
         Raises:
-            UsageError: no tensor is passed, or its axes or channels do not fit (C2A120).
+            InputError: no tensor is passed, or its axes or channels do not fit (C2A120).
             GeometryError: the grid is too small (C2A121).
             EngineError: the engine set is not exact for the present parameters (C2A201), or nothing was read of them
                 before tracing (C2A203).
@@ -265,15 +265,15 @@ class MultiHeadSelfAttention(nn.Module):
         """`input` with a batch axis.
 
         Raises:
-            UsageError: it is no tensor, or its axes or channels do not fit (C2A120).
+            InputError: it is no tensor, or its axes or channels do not fit (C2A120).
         """
         if not isinstance(input, Tensor):
-            raise UsageError(
+            raise InputError(
                 "C2A120", f"{self.name}: {type(input).__name__} is not a tensor", "Pass torch.as_tensor(image)."
             )
         image = input if input.ndim == self.dimensions + 2 else input.unsqueeze(0)
         if image.ndim != self.dimensions + 2 or image.shape[1] != self.d_in:
-            raise UsageError(
+            raise InputError(
                 "C2A120",
                 f"{self.name}: an image {tuple(input.shape)} is not (batch, {self.d_in}, {self.dimensions} sides)",
                 "Pass (batch, channels, *sides), or (channels, *sides) for a single image.",
@@ -291,7 +291,7 @@ class MultiHeadSelfAttention(nn.Module):
         weight = basis.weights.like
         if image.dtype != weight.dtype or image.device != weight.device:
             ours, theirs = (f"{each.dtype} on {each.device}" for each in (weight, image))
-            raise UsageError("C2A120", f"{self.name}: the image is {theirs}, and the weights are {ours}", MATCH)
+            raise InputError("C2A120", f"{self.name}: the image is {theirs}, and the weights are {ours}", MATCH)
         if torch.compiler.is_compiling():
             question = self.question(basis, image)
             recipe = recipe_for(self.engine, question, image)

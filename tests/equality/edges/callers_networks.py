@@ -1,16 +1,19 @@
 """The caller's own networks are as they were, whatever a call changes in them: copies run."""
 
 import collections
+import contextlib
 import itertools
 import random
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import conv2attn
 from conv2attn.equality import certify
+from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
 SIZE = (3, 8, 9)
@@ -187,3 +190,30 @@ def test_two_threads_certify_and_call_one_network():
     for each in threads:
         each.join()
     assert wrong == []
+
+
+class Rewritten(Looking):
+    """The same formula in other code, so that it is followed operator by operator."""
+
+    def forward(self, image):
+        return self.after(self, self.conv(image) * 1)
+
+
+DRAWS = {
+    "dropout": lambda net, x: nn.functional.dropout(x, 0.5),
+    "noise of torch": lambda net, x: x + 0 * torch.rand(1),
+    "a number of Python": lambda net, x: x * (random.random() > -1),
+    "a number of NumPy": lambda net, x: x * float(np.random.rand() > -1),
+    "a draw, then an error": lambda net, x: x + torch.rand(1) + random.random() + np.random.rand() + [],
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("second", [conv2attn.convert, lambda first: Rewritten(first.after).train()], ids=range(2))
+def test_all_generators_are_as_they_were(name, second):
+    first = Looking(DRAWS[name]).train()
+    other = second(first)
+    before = torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
+    with contextlib.suppress(UsageError):
+        certify(first, other, input_size=SIZE)
+    assert (torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())) == before

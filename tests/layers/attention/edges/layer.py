@@ -158,3 +158,28 @@ def test_a_centre_far_away_takes_no_memory(engine):
 def test_sides_are_one_positive_number_per_axis(sides):
     with pytest.raises(UsageError, match="C2A007 attention: sides="):
         attention_for(read_convolution(nn.Conv2d(3, 4, 3))).attention(sides=sides)
+
+
+REFUSED = {
+    "smaller than the kernel": ({}, torch.ones(1, 3, 4, 4)),
+    "of one side of nothing": ({}, torch.ones(1, 3, 0, 9)),
+    "of other channels": ({}, torch.ones(1, 2, 9, 9)),
+    "of an axis more": ({}, torch.ones(1, 1, 3, 9, 9)),
+    "of an axis less": ({}, torch.ones(9, 9)),
+    "of another dtype": ({}, torch.ones(1, 3, 9, 9, dtype=torch.float64)),
+    "of whole numbers": ({}, torch.ones(1, 3, 9, 9, dtype=torch.int64)),
+    "too small to be reflected": ({"padding": 4, "padding_mode": "reflect"}, torch.ones(1, 3, 4, 4)),
+    "too small to go around": ({"padding": 5, "padding_mode": "circular"}, torch.ones(1, 3, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_convolution_refuses_is_refused_by_an_error_of_its_class(name):
+    """Code may catch what torch raises, and go another way."""
+    options, image = REFUSED[name]
+    conv = nn.Conv2d(3, 4, 5, **options)
+    layer = attention_for(read_convolution(conv))
+    with pytest.raises(RuntimeError):
+        conv(image)
+    with pytest.raises(RuntimeError):
+        layer(image)
