@@ -2,6 +2,7 @@
 
 - `docs/errors.md`, from the rules in `conv2attn/errors.py`;
 - `docs/*.schema.json`, from the types of the JSON documents;
+- what sections forgive, in `docs/certificates.md`, from mistakes planted by `docs/forgiven.py`;
 - which claims bounds name, in `docs/certificates.md`, from calls of them in `docs/bound_claims.py`;
 - `docs/claims.md` and its picture, from `proofs/formal/Claims.v`;
 - the numbers of heads, in `docs/heads.md`, from `conv2attn/span/graded_facts/fact_table.py`;
@@ -219,6 +220,7 @@ def write_curves() -> None:
 def main() -> None:
     """Writes all of it."""
     import bound_claims
+    import forgiven
     import house
 
     from proofs import claims_page
@@ -232,9 +234,9 @@ def main() -> None:
     (ROOT / "docs" / "claims.md").write_text(claims_page.page())
     (ROOT / "docs" / "claims.svg").write_text(claims_page.picture())
     refused = {"refused": refused_files()}
-    claims = {"claims": bound_claims.table()}
+    certificates = {"claims": bound_claims.table(), "forgiven": forgiven.table()}
     facts = {"facts": head_numbers()}
-    generated = {"experiments": tables(), "house": house.parts(), "files": refused, "certificates": claims}
+    generated = {"experiments": tables(), "house": house.parts(), "files": refused, "certificates": certificates}
     generated["heads"] = facts
     for name, parts in generated.items():
         page = ROOT / "docs" / f"{name}.md"

@@ -139,6 +139,12 @@ def test_the_claims_that_bounds_name_are_those_of_the_table():
     assert GENERATE.filled(page, {"claims": table.replace("L2c", "L2b", 1)}) != page
 
 
+@pytest.mark.parametrize("name", ["an epsilon of 1e-5 times 1 + s", "all weights of a convolution times 1 + s"])
+def test_the_mistakes_that_sections_forgive_are_those_of_the_table(name):
+    """Two rows of the table, planted again."""
+    assert module(DOCS / "forgiven.py").row(name) in (DOCS / "certificates.md").read_text()
+
+
 def test_the_kinds_of_files_that_are_refused_are_listed():
     page = (DOCS / "files.md").read_text()
     assert GENERATE.filled(page, {"refused": GENERATE.refused_files()}) == page
