@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, final
@@ -13,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.errors import UsageError
+from conv2attn.networks.capture import capture
 from conv2attn.networks.starts import Start, kernel, start_at_convolution
 from conv2attn.networks.starts.parts import attending_layers
 
-Change = Callable[[nn.Module, Any, int, int], None]
+Change = Callable[[nn.Module, Any, int, int, Tensor], None]
 
 
 @final
@@ -26,7 +28,7 @@ class Arm:
 
     Args:
         options: of `start_at_convolution`; without them weights stay as drawn.
-        then: what is done next, by the network, its `Start`, the seed and the tokens along a side.
+        then: what is done next, by the network, its `Start`, the seed, the tokens along a side, and images.
         drawn: whether the parameter of a name keeps its drawn values.
         planted: whether heads are the shifts of a kernel, which are followed in training.
         factor: by which each step moves queries and keys, over what the optimiser moves them.
@@ -55,7 +57,7 @@ def begin(network: nn.Module, name: str, seed: int, images: Tensor, side: int) -
     if arm.options:
         start = start_at_convolution(network, seed=seed, example_input=images, **arm.options)
     if arm.then is not None:
-        arm.then(network, start, seed, side)
+        arm.then(network, start, seed, side, images)
     for key, value in drawn.items():
         network.get_parameter(key).detach().copy_(value)
     return start if arm.planted else None
@@ -72,14 +74,51 @@ def faster(network: nn.Module, factor: float) -> Iterator[None]:
         weight.add_(weight - old, alpha=factor - 1)
 
 
-def strengthen(network: nn.Module, start: None, seed: int, side: int, *, factor: float) -> None:
+def strengthen(network: nn.Module, start: None, seed: int, side: int, images: Tensor, *, factor: float) -> None:
     """Queries and keys as drawn, times a factor: strong attention that reads content and positions alike."""
     for layer in attending_layers(network).values():
         layer.query.mul_(factor)
         layer.key.mul_(factor)
 
 
-def turn_far(network: nn.Module, start: Start, seed: int, side: int) -> None:
+@torch.no_grad()
+def even_out(network: nn.Module, start: None, seed: int, side: int, images: Tensor, *, like: str) -> None:
+    """Queries and keys as drawn, scaled head by head until each head has the mean entropy that it has in another arm.
+
+    So heads are as strong as those of the other arm, and read content and positions as they were drawn to.
+    """
+    other = deepcopy(network)
+    begin(other, like, seed, images, side)
+    layers = attending_layers(network)
+    wanted = [entropies(log_attention(other, images, at)) for at in range(len(layers))]
+    for at, layer in enumerate(layers.values()):
+        logs = log_attention(network, images, at)  # behind the layers that are scaled already
+        # A softmax of the logarithm of attention, times a factor, is the attention of scores times the factor; entropy
+        # falls as the factor rises.
+        low, high = torch.full((layer.heads,), -10.0).double(), torch.full((layer.heads,), 20.0).double()
+        for _ in range(40):
+            middle = (low + high) / 2
+            flat = entropies((middle.exp()[:, None, None] * logs).log_softmax(-1)) > wanted[at]
+            low, high = torch.where(flat, middle, low), torch.where(flat, high, middle)
+        factor = (low / 2).exp().repeat_interleave(layer.width)
+        for weight in (layer.query, layer.key, *layer.biases):
+            weight.mul_(factor.to(weight).view(-1, *[1] * (weight.ndim - 1)))
+
+
+def log_attention(network: nn.Module, images: Tensor, at: int) -> Tensor:
+    """The logarithm of the attention of one layer (images, heads, queries, keys), in evaluation mode."""
+    mode = network.training
+    maps = [each for each in capture(network.eval(), images).values() if isinstance(each, Tensor)][at]
+    network.train(mode)
+    return maps.double().log()
+
+
+def entropies(logs: Tensor) -> Tensor:
+    """The mean entropy of each head, from the logarithm of its attention (images, heads, queries, keys)."""
+    return -(logs.exp() * logs.clamp_min(-1e3)).sum(-1).mean((0, 2))
+
+
+def turn_far(network: nn.Module, start: Start, seed: int, side: int, images: Tensor) -> None:
     """Turns each head to an offset of 2 tokens or more along each axis, so that none is in a 3x3 kernel."""
     generator, channels = torch.Generator().manual_seed(seed), start.channels
     for layer in attending_layers(network).values():
@@ -92,7 +131,7 @@ def turn_far(network: nn.Module, start: Start, seed: int, side: int) -> None:
             layer.query[rows, :channels] = (gain * turned).to(layer.query)
 
 
-def read_at_random(network: nn.Module, start: Start, seed: int, side: int) -> None:
+def read_at_random(network: nn.Module, start: Start, seed: int, side: int, images: Tensor) -> None:
     """Lets queries and keys read the waves by random matrices, for each head of the norm that its own have."""
     generator, channels = torch.Generator().manual_seed(seed), start.channels
     for layer in attending_layers(network).values():
@@ -103,7 +142,7 @@ def read_at_random(network: nn.Module, start: Start, seed: int, side: int) -> No
 
 
 @torch.no_grad()
-def mimetic(network: Any, start: None, seed: int, side: int) -> None:
+def mimetic(network: Any, start: None, seed: int, side: int, images: Tensor) -> None:
     """`W_qry^T W_key ~ 0.7 (Z + I)` and `W_out W_val ~ 0.4 (Z - I)`, Z normal of variance 1/d, for each head and layer.
 
     Source: Trockman and Kolter 2023 (arXiv 2305.09828), Sec. 4; the constants are theirs. Positions are sinusoidal.
@@ -145,6 +184,7 @@ ARMS: Mapping[str, Arm] = {
     "image-2": Arm(IMAGE),
     "mimetic": Arm(then=mimetic),
     "strong-3": Arm(then=partial(strengthen, factor=3.0)),
+    "even-2": Arm(then=partial(even_out, like="random-2")),
     "faster-5": Arm(factor=5.0),
 }
 """By the names in the column `arm`, without the `/torch` that says how the network is drawn. `written` leaves the

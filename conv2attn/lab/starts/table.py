@@ -1,7 +1,7 @@
 """The table of the experiment on starts: a file of rows, one per run, which grows as runs end."""
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -9,9 +9,9 @@ from typing import ClassVar, Self, final
 
 from conv2attn.errors import UsageError
 from conv2attn.lab.run_rows import RunRow, add_row, mean_and_error, read_rows
+from conv2attn.lab.starts.gains import LEVEL, Gain, corrected_gains, pooled
 from conv2attn.lab.starts.runs import CURVE, RunKey, run_start
 from conv2attn.lab.starts.starts_plan import (
-    ANCHORS,
     CHOSEN_AT,
     RATE_SEED,
     START_ARMS,
@@ -44,10 +44,11 @@ MEANINGS = {
 START_COLUMNS = tuple(MEANINGS)
 TABLE_NOTES = (
     "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
+    "p: two-sided, by Student's t over the gains of the seeds; behind the comma corrected by Holm for {} comparisons.",
     "shifts: heads with a quarter of their attention at one displacement, before > after training.",
     "kept: planted heads that attend most at their offset after training.",
 )
-OVER = tuple(f"over {anchor}" for anchor in ANCHORS)
+COMPARED_WITH = tuple(dict.fromkeys(anchor for size in TRAINING_SIZES for anchor in size.anchors))
 
 
 def rate_keys(data: str) -> list[RunKey]:
@@ -100,6 +101,10 @@ def complete_starts(path: Path, report: Callable[[str], None], data: str | None 
     return Starts.read(path)
 
 
+Comparison = tuple[TrainingSize, str, str]
+"""A size, an arm, and the arm that it is compared with."""
+
+
 @final
 @dataclass(frozen=True, repr=False)
 class Starts(Report):
@@ -124,12 +129,38 @@ class Starts(Report):
         """The accuracy of each run of an arm at a size in per cent, by seed."""
         return {seed: 100 * float(row["accuracy"]) for seed, row in self.runs_of(size, arm).items()}
 
-    def gain(self, size: TrainingSize, arm: str, anchor: str) -> str:
-        """Mean and standard error of the gain of an arm over another, seed by seed."""
-        if arm == anchor:
-            return "-"
-        mine, theirs = self.accuracies(size, arm), self.accuracies(size, anchor)
-        return mean_and_error([mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs)])
+    def gain(self, size: TrainingSize, arm: str, anchor: str) -> Gain:
+        """The gain of an arm over another, seed by seed."""
+        return Gain.of(self.accuracies(size, arm), self.accuracies(size, anchor))
+
+    def gains_over_default(self) -> dict[Comparison, Gain]:
+        """Of the sizes without anchors, the gain of each arm over the default of the same draw."""
+        arms = [(size, arm) for size in TRAINING_SIZES if not size.anchors for arm in size.arms]
+        pairs = [(size, arm, default_of(arm)) for size, arm in arms if arm != default_of(arm)]
+        return corrected_gains({pair: self.gain(*pair) for pair in pairs})
+
+    def gains_over_anchors(self) -> dict[Comparison, Gain]:
+        """Of the other sizes, the gain of each arm over each anchor, both ways; a pair is one comparison, not two."""
+        gains: dict[Comparison, Gain] = {}
+        for size in TRAINING_SIZES:
+            for arm, anchor in product(size.arms, size.anchors):
+                if arm != anchor and (size, anchor, arm) not in gains:
+                    gains[size, arm, anchor] = self.gain(size, arm, anchor)
+        gains = corrected_gains(gains)
+        return gains | {(size, anchor, arm): gain.reversed() for (size, arm, anchor), gain in gains.items()}
+
+    def pooled_gains(self) -> dict[Comparison, Gain]:
+        """The comparisons that stand in both tables, of ten seeds, five in each."""
+        again: dict[tuple[str, str, str], list[Comparison]] = {}
+        for size, arm, anchor in (*self.gains_over_default(), *self.gains_over_anchors()):
+            again.setdefault((size.text, arm, anchor), []).append((size, arm, anchor))
+        twice = [comparisons for comparisons in again.values() if len(comparisons) > 1]
+        return corrected_gains({several[0]: pooled([self.gain(*each) for each in several]) for several in twice})
+
+
+def default_of(arm: str) -> str:
+    """The default of the same draw."""
+    return "default" + "".join(arm.partition("/")[1:])
 
 
 @document.register
@@ -138,8 +169,8 @@ def _(starts: Starts, verbose: bool = False) -> Document:
     arms = [(size, arm) for size in TRAINING_SIZES for arm in size.arms]
     done, planned = sum(len(starts.runs_of(*each)) for each in arms), sum(len(size.seeds) for size, _ in arms)
     summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
-    controls = tuple(control_cells(starts, size, arm) for size, arm in arms if size.anchors)
-    compared = sum(cell != "-" for row in controls for cell in row[4:])
+    over_default, over_anchors = starts.gains_over_default(), starts.gains_over_anchors()
+    controls = tuple(control_cells(starts, over_anchors, size, arm) for size, arm in arms if size.anchors)
     accuracies, rates = accuracies_of(starts.rows), dict[tuple[str, str], list[str]]()
     for key in (key for data in CHOSEN_AT for key in rate_keys(data)):
         share = accuracies.get(key.text)
@@ -147,34 +178,60 @@ def _(starts: Starts, verbose: bool = False) -> Document:
     blocks: list[Table | Notes] = [
         Table(
             ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept"),
-            tuple(arm_cells(starts, size, arm) for size, arm in arms if not size.anchors),
+            tuple(arm_cells(starts, over_default, size, arm) for size, arm in arms if not size.anchors),
             ("runs", "kept", "shifts"),
         ),
-        Notes(TABLE_NOTES),
+        Notes((*(note.format(number_tested(over_default)) for note in TABLE_NOTES), clear_gains(over_default))),
     ]
     if controls:
-        blocks.append(Table(("images x epochs", "start", "runs", "accuracy", *OVER), controls))
-        blocks.append(Notes((f"over: gain over this start, seed by seed; {compared} comparisons.",)))
+        blocks.append(
+            Table(
+                ("images x epochs", "start", "runs", "accuracy", *(f"over {each}" for each in COMPARED_WITH)), controls
+            )
+        )
+        tested = number_tested(over_anchors) // 2
+        over = f"over: gain over this start, seed by seed; p corrected for {tested} comparisons of two."
+        blocks.append(Notes((over, clear_gains(over_anchors))))
+    if again := starts.pooled_gains():
+        rows = ((size.text, f"{arm} over {anchor}", len(g.values), g.text) for (size, arm, anchor), g in again.items())
+        blocks.append(Table(("images x epochs", "in both tables", "runs", "pooled gain"), tuple(rows)))
     columns = ("data", "start", *(f"validation at {rate:g}" for rate in START_RATES))
     blocks.append(Table(columns, tuple((*each, *cells) for each, cells in rates.items())))
     if verbose:
-        tested = sum(row["held_out"] == "0" for row in starts.rows)
+        evaluated = sum(row["held_out"] == "0" for row in starts.rows)
         chosen = sum(cell != "-" for cells in rates.values() for cell in cells)
-        dropped = len(starts.rows) - tested - chosen
-        counts = f"{tested} on the test images, {chosen} that chose a rate, {dropped} of rates dropped"
+        dropped = len(starts.rows) - evaluated - chosen
+        counts = f"{evaluated} on the test images, {chosen} that chose a rate, {dropped} of rates dropped"
         blocks.append(Notes((f"{len(starts.rows)} rows: {counts}",)))
         blocks.append(Table(("column", "what it is"), (*MEANINGS.items(),)))
     return Document((summary,), tuple(blocks))
 
 
-def control_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
+def number_tested(gains: Mapping[Comparison, Gain]) -> int:
+    """How many of the comparisons have runs enough to be tested."""
+    return sum(gain.p is not None for gain in gains.values())
+
+
+def clear_gains(gains: Mapping[Comparison, Gain]) -> str:
+    """The sentence on the gains above zero that are clear of it after correction."""
+    clear = [
+        f"{arm} over {anchor} at {size.text}"
+        for (size, arm, anchor), gain in gains.items()
+        if gain.clear and statistics.fmean(gain.values) > 0
+    ]
+    return f"corrected p of at most {LEVEL:g}: {'; '.join(clear) or 'none'}."
+
+
+def control_cells(
+    starts: Starts, gains_over: Mapping[Comparison, Gain], size: TrainingSize, arm: str
+) -> tuple[Cell, ...]:
     """The row of an arm beside the anchors of its size: training set, arm, runs, accuracy, gain over each anchor."""
-    gains = [starts.gain(size, arm, anchor) for anchor in ANCHORS]
+    gains = [gains_over.get((size, arm, anchor), Gain(())).text for anchor in COMPARED_WITH]
     shares = [*starts.accuracies(size, arm).values()]
     return (size.text, arm, f"{len(shares)} of {len(size.seeds)}", mean_and_error(shares), *gains)
 
 
-def arm_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
+def arm_cells(starts: Starts, gains: Mapping[Comparison, Gain], size: TrainingSize, arm: str) -> tuple[Cell, ...]:
     """The row of an arm: training set, arm, rate, runs, accuracy, gain over the default of the same draw, shifts, kept.
 
     Shifts are mean counts of heads, before and after training; kept counts planted heads that kept their offset.
@@ -190,5 +247,5 @@ def arm_cells(starts: Starts, size: TrainingSize, arm: str) -> tuple[Cell, ...]:
     kept = f"{statistics.fmean(planted):.0f} of {runs[0]['heads']}" if planted else "-"
     rate = f"{runs[0]['rate']} "  # as text: numbers are cut to two digits
     accuracy = mean_and_error([*starts.accuracies(size, arm).values()])
-    gain = starts.gain(size, arm, "default" + "".join(arm.partition("/")[1:]))
+    gain = gains.get((size, arm, default_of(arm)), Gain(())).text
     return (size.text, arm, rate, done, accuracy, gain, shifts, kept)

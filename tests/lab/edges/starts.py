@@ -3,15 +3,22 @@
 The arms are one published plan: no law predicts it.
 """
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from lab.cases import quiet
+from scipy.stats import ttest_1samp
 
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.lab.starts import ARMS, START_COLUMNS, Starts, begin, curves, faster, runs, table
+from conv2attn.lab.starts import ARMS, START_COLUMNS, Starts, arms, begin, curves, faster, gains, runs, table
 from conv2attn.lab.starts import starts_plan as plan
+from conv2attn.lab.starts.gains import probability
 from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
 from conv2attn.report import document
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def fresh(**sizes):
@@ -95,8 +102,74 @@ def test_gains_over_each_anchor_are_paired_by_the_seeds_of_the_controls():
         for seed in (*plan.START_SEEDS, *size.seeds)
         if (arm, seed) != ("mimetic", size.seeds[0])
     ]
-    cells = table.control_cells(Starts(tuple(rows)), size, "far-2/torch")
-    assert cells[1:] == ("far-2/torch", "5 of 5", "82.00 +- 0.71", "25.00 +- 0.00", "15.00 +- 0.00", "-", "-")
+    starts = Starts(tuple(rows))
+    cells = table.control_cells(starts, starts.gains_over_anchors(), size, "far-2/torch")
+    assert cells[1:] == (
+        "far-2/torch",
+        "5 of 5",
+        "82.00 +- 0.71",
+        *("25.00 +- 0.00 (p <.001, <.001)", "15.00 +- 0.00 (p <.001, <.001)"),
+        *3 * "-",
+    )
+
+
+def test_p_is_student_s_and_its_correction_holm_s():
+    """By SciPy's test of paired samples, and by the definition: each p times those that are no smaller."""
+    draw = np.random.default_rng(0)
+    samples = {name: tuple(draw.normal(0.8, 1, size)) for name, size in (("a", 3), ("b", 5), ("c", 10), ("d", 5))}
+    found = gains.corrected_gains({name: gains.Gain(values) for name, values in samples.items()})
+    alone = {name: ttest_1samp(values, 0).pvalue for name, values in samples.items()}
+    ordered = sorted(alone, key=alone.get)
+    for place, name in enumerate(ordered):
+        assert found[name].p == pytest.approx(alone[name])
+        stepped = [min(1, alone[other] * (4 - at)) for at, other in enumerate(ordered[: place + 1])]
+        assert found[name].corrected == pytest.approx(max(stepped))
+        assert found[name].reversed().text.startswith(f"{-np.mean(samples[name]):.2f} +- ")
+    assert gains.Gain((1.0,)).text == "1.00"
+    assert gains.corrected_gains({"one run": gains.Gain((1.0,))})["one run"].corrected is None
+    assert (gains.Gain((0.0, 0.0)).p, gains.Gain((1.0, 1.0)).p) == (1, 0)
+
+
+@pytest.mark.parametrize(("runs_each", "level"), [(3, 0.05), (5, 0.05)])
+def test_of_starts_that_do_not_differ_one_table_in_twenty_has_a_clear_gain(runs_each, level):
+    draw, tables = np.random.default_rng(1), 300
+    wrong = 0
+    for _ in range(tables):
+        made = {number: gains.Gain(tuple(draw.normal(0, 1, runs_each))) for number in range(10)}
+        wrong += any(gain.clear for gain in gains.corrected_gains(made).values())
+    assert wrong / tables < level + 3 * (level * (1 - level) / tables) ** 0.5
+
+
+def test_a_comparison_that_was_made_twice_is_pooled():
+    """Ten seeds: those of the first table, and those of the controls."""
+    (first, second) = (
+        next(size for size in plan.TRAINING_SIZES if size.text == "fashion-mnist 2000 x 10" and size.seeds == seeds)
+        for seeds in (plan.START_SEEDS, plan.CONTROL_SEEDS)
+    )
+    keys = [
+        (table.RunKey("fashion-mnist", 2000, 10, arm, 0.005, seed), 0.5 + better * 0.01 * (1 + seed % 3))
+        for arm, better in (("default/torch", 0), ("shift-3-2/torch", 1))
+        for seed in (*first.seeds, *second.seeds)
+    ]
+    starts = Starts(tuple(row(*each) for each in keys))
+    ((_, gain),) = [each for each in starts.pooled_gains().items() if each[1].values]
+    assert gain.values == pytest.approx([1 + seed % 3 for seed in range(10)])
+    assert gain.corrected == gain.p == pytest.approx(ttest_1samp(gain.values, 0).pvalue)
+    assert "10 | 1.90 +- 0.28" in starts.to_markdown()
+
+
+def test_even_heads_have_the_entropies_of_random_ones_and_the_directions_that_were_drawn():
+    drawn, random, even = fresh(), fresh(), fresh()
+    begin(random, "random-2", 0, IMAGES, 7)
+    assert begin(even, "even-2", 0, IMAGES, 7) is None
+    for at in range(len(even.layers)):
+        wanted, found = (arms.entropies(arms.log_attention(network, IMAGES, at)) for network in (random, even))
+        assert torch.allclose(wanted, found, atol=1e-4)
+        before = drawn.layers[at].self_attn.in_proj_weight.detach()
+        after = even.layers[at].self_attn.in_proj_weight.detach()
+        assert torch.equal(before[128:], after[128:])
+        alike = torch.nn.functional.cosine_similarity(*(each[:128].reshape(16, -1) for each in (before, after)))
+        assert torch.allclose(alike, torch.ones(16))
 
 
 def test_curves_are_means_over_seeds():
@@ -154,7 +227,7 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
     assert all(key.held_out for key in done if key.seed == plan.RATE_SEED)
     (default, mimetic), *_ = [document(report).tables[0].rows]
     assert default[3:6] == ("5 of 5", "82.00 +- 0.71", "-")
-    assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00")
+    assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00 (p <.001, <.001)")
     table.complete_starts(path, quiet)
     assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
     assert not list(table.missing_runs((), data="fashion-mnist"))  # the plan here has digits alone
@@ -172,3 +245,52 @@ def test_one_run_is_one_row(arm):
     assert 0 <= found["accuracy"] <= 1
     assert runs.run_start(key)["accuracy"] == found["accuracy"]
     assert len(Starts((found,)).to_dict()["rows"]) == 1
+
+
+def test_gains_in_the_text_are_those_of_the_rows():
+    """The sentences of the page on numbers that its tables hold, written anew from the rows."""
+    starts, text = (
+        Starts.read(DOCS / "experiments" / "starts.csv"),
+        " ".join((DOCS / "experiments.md").read_text().split()),
+    )
+    first, over = starts.gains_over_default(), starts.gains_over_anchors()
+
+    def gain(where, arm, anchor="default/torch"):
+        (found,) = [each for (size, *pair), each in over.items() if (size.text, *pair) == (where, arm, anchor)]
+        return found
+
+    def mean(found):
+        return np.mean(found.values)
+
+    default, shifts, controls = "default/torch", "shift-3-2/torch", ("far-2/torch", "random-2/torch", "image-2/torch")
+    small, large, longer = "fashion-mnist 500 x 20", "fashion-mnist 2000 x 10", "fashion-mnist 500 x 60"
+    (once,) = [each for (size, arm, _), each in first.items() if (size.text, arm) == (large, shifts)]
+    assert f"({mean(once):.2f} and {mean(gain(large, shifts)):.2f})" in text
+    both = [mean(gain(where, arm)) for where in (small, large) for arm in controls]
+    of_shifts = sorted(mean(gain(where, shifts)) for where in (small, large))
+    beside = f"where shifts are by {of_shifts[0]:.1f} and {of_shifts[1]:.1f}"
+    assert f"by {min(both):.1f} to {max(both):.1f} points on 500 and 2,000 images, {beside}" in text
+    above = [gain(small, arm, shifts) for arm in controls]
+    far, random, image = (f"{each.p:.2f}"[1:] for each in above)
+    assert (
+        f"{min(map(mean, above)):.1f} to {max(map(mean, above)):.1f} points (p alone {far}, {random} and {image})"
+        in text
+    )
+    later, before = ([gain(where, arm) for arm in (shifts, *controls)] for where in (longer, small))
+    left, had = (f"{min(map(mean, each)):.1f} to {max(map(mean, each)):.1f}" for each in (later, before))
+    assert f"torch's draw of {left} points are left of {had}" in text
+    assert max(each.p for each in later) < 0.04
+    assert not any(each.clear for each in later)
+    far, random, image = (probability(gain("fashion-mnist/timm-small 500 x 20", arm).p) for arm in controls)
+    assert f"is {far}, {random} and {image} for" in text
+    assert f"and {gain('fashion-mnist/timm-small 500 x 20', shifts).p:.2f} for shifts".replace("0.", ".") in text
+    timm = [
+        each
+        for (size, arm, anchor), each in over.items()
+        if size.data in ("fashion-mnist/timm", "fashion-mnist/timm-large") and default not in (arm, anchor)
+    ]
+    assert max(map(mean, timm)) < 2.2
+    drawn = [each for (size, _, anchor), each in over.items() if "timm" in size.data and anchor == default]
+    assert sorted(map(mean, drawn))[4] > 10
+    assert max(map(mean, drawn)) < 13
+    assert not any(each.clear for each in (*timm, *drawn))
