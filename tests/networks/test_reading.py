@@ -53,7 +53,7 @@ class Network(nn.Module):
             tokens = tokens + 1e-2 * tokens.flip(1)
         if self.kind == "attention by hand":
             weights = (tokens @ tokens.mT / 6).exp()
-            tokens = tokens + weights / weights.sum(-1, keepdim=True) @ tokens
+            tokens = tokens + weights @ tokens / weights.sum(-1, keepdim=True)
         return self.second(tokens)
 
 

@@ -66,7 +66,7 @@ class ImageRows:
 @final
 @dataclass(frozen=True, eq=False)
 class Centres:
-    """Sums of the responses of the tokens of one call: `squares` (..., tokens), and those times each `Ramp`.
+    """Sums of the responses of the tokens of a call: `squares` (..., tokens), and those times each `Ramp`, in float32.
 
     `lead` is what is in front of the queries and keys of its attention.
     """
@@ -78,7 +78,7 @@ class Centres:
     def numbers(self, place: Places) -> list[Tensor]:
         """Which tokens respond, and their centres in the sides of the input along the axes of a place."""
         live = self.squares > SILENT * float(self.squares.max())
-        centres = (self.along[each] / self.squares.clamp_min(1e-300) for each in ramps_of(place))
+        centres = (self.along[each] / self.squares.clamp_min(1e-37) for each in ramps_of(place))
         return [live.double(), *(torch.where(live, each, 0) for each in centres)]
 
 
@@ -274,7 +274,7 @@ def centres_of(together: Perturbed, ramps: set[Ramp]) -> dict[Answer, Centres]:
             key = (f"{answer[0]} {answer[1]}", answer[2])
             change = tensor - stored.get("base", key)
             stored.put("moved", key, change)
-            found[answer] = Centres(lead, (change * change).sum(-1), {})
+            found[answer] = Centres(lead, (change * change).sum(-1).float(), {})
 
         each_call(together, Silence(), keep)
         each_call(together, Silence(), move, noise)
@@ -287,7 +287,7 @@ def centres_of(together: Perturbed, ramps: set[Ramp]) -> dict[Answer, Centres]:
             def along(answer: Answer, tensor: Tensor, _: Shape, key: Ramp = asked_ramp) -> None:
                 of_call = (f"{answer[0]} {answer[1]}", answer[2])
                 change = tensor - stored.get("base", of_call)
-                found[answer].along[key] = (change * stored.get("moved", of_call)).sum(-1)
+                found[answer].along[key] = (change * stored.get("moved", of_call)).sum(-1).float()
 
             each_call(together, Silence(), along, noise * ramp)
     return found

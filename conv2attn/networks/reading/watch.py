@@ -1,9 +1,13 @@
-"""A run of a network in which every attention is seen, with its queries, keys and values, and replaced where asked."""
+"""A run of a network in which every attention is seen, with its queries, keys and values, and replaced where asked.
+
+Attention is the operand that multiplies the values. What comes out of a softmax carries a trail, and so does all that
+is computed from it: views, masks, top-k, mixed heads. The product of such a tensor with one that is not made of it is
+that with the values, so that neither modules nor shapes decide.
+"""
 
 import inspect
-import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -17,10 +21,24 @@ from conv2attn.generators import devices_of, generators_kept
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.fused import attention_of_sdpa, watched_flex
+from conv2attn.networks.reading.trails import (
+    MOST_PRODUCTS,
+    MatrixProduct,
+    Trail,
+    as_matrix_product,
+    join,
+    shares,
+    tag,
+    tensors_in,
+    trail_of,
+)
 
 SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax}
-PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
-EINSUMS = {torch.einsum, torch.functional.einsum}
+REDUCTIONS = {"sum", "mean", "max", "amax", "min", "amin", "prod", "norm", "std", "var", "logsumexp", "cumsum"}
+WRITERS = {"scatter", "scatter_", "scatter_add", "scatter_add_", "__setitem__", "index_put_", "index_copy_"}
+"""Functions whose results hold what they are given among much else."""
+GROWTH = 2.5
+"""What is larger than so many times what it is made of is no attention any more: weights times each channel, say."""
 LOCK = threading.RLock()
 SEED = 0
 """Networks that draw tokens at random draw the same ones in every run."""
@@ -46,7 +64,9 @@ class Silence:
 class Attended:
     """One attention of one call of a module: its weights, and what they are made of.
 
-    `query`, `key` and `value` are (..., tokens, width), None where they were not seen.
+    `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `products` are the numbers in
+    the run of the products of which its scores are made, and `multiplies` says whether it was seen to multiply values.
+    `columns` says that it is a softmax over queries that met no values.
     """
 
     name: str
@@ -55,6 +75,8 @@ class Attended:
     key: Tensor | None = None
     value: Tensor | None = None
     columns: bool = False
+    products: frozenset[int] = frozenset()
+    multiplies: bool = True
 
 
 @final
@@ -70,11 +92,12 @@ class Running:
 @final
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """Weights that wait for their product with the values."""
+    """A softmax that waits for its product with the values, and the modules that ran then, from the outermost."""
 
     weights: Tensor
-    module: nn.Module
-    attended: Attended
+    running: tuple[Running, ...]
+    columns: bool
+    products: frozenset[int]
 
 
 @final
@@ -82,7 +105,6 @@ class Opened:
 class Scores:
     """A product that may be the scores of an attention."""
 
-    module: nn.Module
     query: Tensor
     key: Tensor
     shape: tuple[int, ...]
@@ -91,8 +113,7 @@ class Scores:
 class Watch(TorchFunctionMode):
     """While active, passes every attention of the network to `see`, and uses the one that `rule` gives instead.
 
-    Where values are multiplied by a mixture of several softmaxes, the mixture is the attention. The rule
-    `Silence` makes zero whatever is multiplied by attention.
+    The rule `Silence` makes zero whatever is multiplied by attention.
     """
 
     def __init__(
@@ -101,16 +122,22 @@ class Watch(TorchFunctionMode):
         see: Callable[[Attended, Running], None] | None = None,
         rule: Rule | None = None,
         blind: Callable[[str], bool] = lambda name: False,
+        marked: Callable[[int, Tensor], Tensor] | None = None,
     ):
-        """Takes what to do; `blind` says which layers of this project are seen without content, and forced."""
+        """Takes what to do; `blind` says which layers of this project are seen without content, and forced.
+
+        `marked` takes the number in the run of a product that may be of queries and keys, and the product: what it is
+        to be.
+        """
         super().__init__()
         self.names = {module: name or "(root)" for name, module in network.named_modules()}
         self.own = {each for each in self.names if isinstance(each, MultiHeadSelfAttention)}
         self.network, self.see, self.rule, self.blind = network, see, rule, blind
         self.silent = isinstance(rule, Silence)
         self.running: list[Running] = []
-        self.opened: list[Opened] = []
-        self.scores: list[Scores] = []
+        self.marked, self.run_itself = marked, object()
+        self.opened, self.scores = dict[int, Opened](), dict[int, Scores]()
+        self.numbers = 0
 
     def run(self, call: Callable[[], Any]) -> Any:
         """The result of a call of the network, in evaluation mode, without gradients and with a seed of its own.
@@ -144,13 +171,27 @@ class Watch(TorchFunctionMode):
             self.see(Attended(self.names[module], attention), self.running[-1])
 
     def ended(self, module: nn.Module, _: Any, output: Any) -> Any:
-        """A hook for the end of a module: weights that met no values are passed on; own layers are silenced."""
-        for opened in [each for each in self.opened if each.module is module]:
-            self.opened.remove(opened)
-            if opened.attended.name:
-                self.report(opened.attended)
+        """A hook for the end of a module: weights that do not leave it have met no values, and are passed on.
+
+        Layers of this project are silenced.
+        """
+        trails = (trail_of(each, self.run_itself) for each in tensors_in(output))
+        leaving = frozenset[int]().union(*(each.softmaxes for each in trails if each is not None))
+        running, last = self.running[-1], len(self.running) == 1
+        for number, opened in list(self.opened.items()):
+            if running in opened.running and (last or number not in leaving):
+                del self.opened[number]
+                if opened.weights.ndim > 2:
+                    weights = opened.weights.mT if opened.columns else opened.weights
+                    place = innermost(opened.running)
+                    attended = self.attended(weights, place, **self.operands(weights, opened))
+                    if attended is not None and self.see is not None:
+                        attended.columns, attended.multiplies = opened.columns, False
+                        self.see(attended, place)
         forced = self.forced(module, output) if isinstance(module, MultiHeadSelfAttention) else None
         self.running.pop()
+        if not any(running in opened.running for opened in self.opened.values()):
+            running.first = None
         return forced
 
     def forced(self, layer: MultiHeadSelfAttention, output: Tensor) -> Tensor | None:
@@ -177,43 +218,55 @@ class Watch(TorchFunctionMode):
             return self.fused(args, kwargs)
         if func is F.multi_head_attention_forward:
             return self.multi_head(args, kwargs)
+        factors = as_matrix_product(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func in PRODUCTS:
-            left, right = (*args, *kwargs.values())[:2]
-            if isinstance(left, Tensor) and isinstance(right, Tensor) and min(left.ndim, right.ndim) >= 2:
-                return self.multiplied(left, right, result)
-        elif func in EINSUMS:
-            factors = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else args[1:]
-            if isinstance(args[0], str) and len(factors) == 2 and (found := as_product(args[0], *factors)):
-                left, right, axes = found
-                product = self.multiplied(left, right, result.permute(axes), factors[0])
-                return product.permute([axes.index(axis) for axis in range(len(axes))])
-        elif func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 1:
-            return self.softened(result, kwargs.get("dim", args[1] if len(args) > 1 else None))
+        if factors is not None:
+            return self.multiplied(factors, result)
+        below = [each for each in tensors_in((args, kwargs)) if trail_of(each, self.run_itself) is not None]
+        if func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 1:
+            return self.softened(result, kwargs.get("dim", args[1] if len(args) > 1 else None), below)
+        if below:
+            self.pass_on(func.__name__, args, result, below)
         return result
 
-    def place(self) -> Running | None:
-        """The module that attends: the innermost that runs and is no nn.Softmax."""
-        places = (each for each in reversed(self.running) if not isinstance(each.module, nn.Softmax))
-        return next(places, None)
+    def pass_on(self, name: str, args: Any, result: Any, below: Sequence[Tensor]) -> None:
+        """The trail of what a function is given is that of its result, unless that is larger, or sums rows up."""
+        trail = self.joined(below)
+        most = GROWTH * sum(each.numel() for each in below)
+        for made in tensors_in((result,)):
+            whole = name not in REDUCTIONS or (made.ndim > 1 and made.shape[-2:] == below[0].shape[-2:])
+            if made.is_floating_point() and whole and (made.numel() <= most or name in WRITERS):
+                tag(made, trail)
+        if name in WRITERS and args and isinstance(args[0], Tensor):
+            tag(args[0], trail)
 
-    def attended(self, attention: Tensor, **operands: Any) -> Attended | None:
-        """A new attention of the module that runs; None in a layer of this project, which has a hook of its own."""
-        place = self.place()
-        if place is None or any(each.module in self.own for each in self.running):
+    def joined(self, tensors: Sequence[Tensor]) -> Trail:
+        """The trail of several tensors."""
+        trails = [trail_of(each, self.run_itself) for each in tensors]
+        return join([each for each in trails if each is not None], self.run_itself)
+
+    def attended(self, attention: Tensor, place: Running, **operands: Any) -> Attended | None:
+        """A new attention of a module; None in a layer of this project, which has a hook of its own."""
+        if any(each.module in self.own for each in self.running):
             return None
         place.times += 1
         name = self.names[place.module] + (f"#{place.times}" if place.times > 1 else "")
         seen = Attended(name, attention, **operands)
-        if self.rule is not None and not seen.columns:
+        if self.rule is not None:
             seen.attention = self.rule(name, attention).to(attention)
         return seen
 
-    def report(self, attended: Attended | None) -> None:
+    def report(self, attended: Attended | None, place: Running) -> None:
         """Passes an attention on."""
-        place = self.place()
-        if attended is not None and self.see is not None and place is not None:
+        if attended is not None and self.see is not None:
             self.see(attended, place)
+
+    def seen_here(self, attention: Tensor, **operands: Any) -> Attended | None:
+        """An attention that the innermost module computes as a whole."""
+        place = innermost(self.running)
+        attended = self.attended(attention, place, **operands)
+        self.report(attended, place)
+        return attended
 
     def fused(self, args: Any, kwargs: Any) -> Tensor:
         """Fused attention; its own result where nothing is replaced."""
@@ -225,17 +278,15 @@ class Watch(TorchFunctionMode):
         key, value = (each.repeat_interleave(repeats, -3) if repeats > 1 else each for each in (key, value))
         own = attention_of_sdpa(*args, **kwargs)
         if self.rule is None:
-            self.report(self.attended(own, query=query, key=key, value=value))
+            self.seen_here(own, query=query, key=key, value=value)
             return F.scaled_dot_product_attention(*args, **kwargs)
-        attended = self.attended(own.to(value), query=query, key=key, value=value)
-        self.report(attended)
+        attended = self.seen_here(own.to(value), query=query, key=key, value=value)
         weights = torch.zeros_like(own).to(value) if attended is None else attended.attention
         return weights @ value
 
     def flex(self, query: Tensor, key: Tensor, value: Tensor, attention: Tensor) -> Tensor:
         """The attention to use in flex_attention."""
-        attended = self.attended(attention, query=query, key=key, value=value)
-        self.report(attended)
+        attended = self.seen_here(attention, query=query, key=key, value=value)
         return attention if attended is None else attended.attention
 
     def multi_head(self, args: Any, kwargs: Any) -> Any:
@@ -251,7 +302,7 @@ class Watch(TorchFunctionMode):
         assert own is not None
         own = own if own.ndim == 4 else own[None]
         if self.rule is None:
-            self.report(self.attended(own))
+            self.seen_here(own)
             return F.multi_head_attention_forward(**named)
         if named["bias_k"] is not None or named["add_zero_attn"] or named["static_k"] is not None:
             output, weights = F.multi_head_attention_forward(**named)
@@ -265,94 +316,142 @@ class Watch(TorchFunctionMode):
             F.linear(x, weight, bias).unflatten(-1, (heads, -1)).permute(1, 2, 0, 3)
             for x, weight, bias in zip(inputs, maps, biases, strict=True)
         )
-        attended = self.attended(own, query=query, key=key, value=value)
-        self.report(attended)
+        attended = self.seen_here(own, query=query, key=key, value=value)
         weights = torch.zeros_like(own) if attended is None else attended.attention
         output = F.linear(
             (weights @ value).permute(2, 0, 1, 3).flatten(2), named["out_proj_weight"], named["out_proj_bias"]
         )
         return (output if batched else output[:, 0]), None
 
-    def softened(self, result: Tensor, axis: Any) -> Tensor:
-        """A softmax over the last axis or the columns of squares; one of two axes counts once it is multiplied."""
-        columns = axis in (-2, result.ndim - 2) and result.ndim > 2 and result.shape[-1] == result.shape[-2]
-        if columns:
-            self.report(self.attended(result.mT, columns=True))
-            return torch.zeros_like(result) if self.silent else result
-        if axis not in (-1, result.ndim - 1) or (result.ndim == 2 and result.shape[0] != result.shape[1]):
-            return torch.zeros_like(result) if self.silent and result.ndim > 2 else result
-        place = self.place()
-        if place is None or place.module in self.own:
-            return result
-        if result.ndim == 2:
-            self.opened.append(Opened(result, place.module, Attended("", result)))
-            return result
-        shape = tuple(result.shape)
-        fitting = [each for each in self.scores if each.module is place.module and each.shape[-2:] == shape[-2:]]
-        fitting = [each for each in fitting if math.prod(each.shape) == result.numel()]
-        operands = {"query": fitting[-1].query, "key": fitting[-1].key} if fitting else {}
-        self.scores = [each for each in self.scores if not fitting or each is not fitting[-1]]
-        attended = self.attended(result, **operands)
-        if attended is None:
-            return result
-        self.opened.append(Opened(attended.attention, place.module, attended))
-        return attended.attention
+    def softened(self, result: Tensor, axis: Any, below: Sequence[Tensor]) -> Tensor:
+        """A softmax over keys, which waits for its values: over the last axis, or over the columns of squares.
 
-    def multiplied(self, left: Tensor, right: Tensor, result: Tensor, factor: Tensor | None = None) -> Tensor:
-        """A product: of weights with their values, or one that may be the scores of an attention."""
-        place = self.place()
-        pointer = (left if factor is None else factor).data_ptr()
-        for opened in reversed(self.opened):
-            weights, shape = opened.weights, opened.weights.shape
-            plain, turned = pointer == weights.data_ptr(), right.data_ptr() == weights.data_ptr()
-            mixed = place is not None and opened.module is place.module and left.shape[-2:] == shape[-2:]
-            mixed = mixed and left.numel() == weights.numel() and weights.ndim > 2
-            used, value = (right.mT, left.mT) if turned and not plain else (left, right)
-            if not (plain or turned or mixed) or value.shape[-2] != shape[-1]:
-                continue
-            alike = [each for each in self.opened if each.module is opened.module and each.weights.shape == shape]
-            first = opened if plain or turned else alike[0]
-            self.opened = [each for each in self.opened if each is not first and (plain or turned or each not in alike)]
-            attended: Attended | None = first.attended
-            if not first.attended.name:
-                attended = self.attended(used[None, None])
-                if attended is not None and self.rule is not None:
-                    result = attended.attention[0, 0] @ value
-            elif len(alike) > 1 and not (plain or turned):
-                first.attended.attention = (
-                    used if self.rule is None else self.rule(first.attended.name, used.reshape(shape)).to(used)
-                )
-                result = result if self.rule is None else first.attended.attention @ value
-            if attended is not None:
-                attended.value = value
-                self.report(attended)
-            passes = attended is not None and bool(attended.attention.any())
-            return torch.zeros_like(result) if self.silent and not passes else result
-        if place is not None:
-            self.scores = [*self.scores[-5:], Scores(place.module, left, right.mT, tuple(result.shape))]
+        One of matrices counts where these are square, and over columns of others where they are products.
+        """
+        axis = axis - result.ndim if isinstance(axis, int) and axis >= 0 else axis
+        under = self.joined(below)
+        square, matrix = result.shape[-1] == result.shape[-2], result.ndim == 2
+        if any(each.module in self.own for each in self.running) or not self.running:
+            return result
+        if not (axis == -1 and (square or not matrix)) and not (
+            axis == -2 and not matrix and (square or under.products)
+        ):
+            return torch.zeros_like(result) if self.silent and not matrix else result
+        # Without scores of its own it may meet its values in no product, and is silenced here: that of scores in its
+        # product alone, since what changes weights may divide by their sum.
+        result = torch.zeros_like(result) if self.silent and not under.products else result
+        self.numbers += 1
+        self.opened[self.numbers] = Opened(result, tuple(self.running), axis == -2, under.products)
+        tag(result, Trail(self.run_itself, frozenset({self.numbers}), under.products, under.every))
         return result
 
+    def multiplied(self, factors: MatrixProduct, result: Tensor) -> Tensor:
+        """A product: of attention with its values, or one that may be the scores of an attention."""
+        left, right = factors.left, factors.right
+        first, second = (trail_of(each, self.run_itself) for each in (factors.first, factors.second))
+        one_for_all = min(left.ndim, right.ndim) == 2 < max(left.ndim, right.ndim)  # as a layer that mixes heads
+        turned = weights_are_right(first, second, left, right)
+        if turned is not None and not any(each.module in self.own for each in self.running):
+            attention, value = (right.mT, left.mT) if turned else (left, right)
+            trail = second if turned else first
+            assert trail is not None
+            if (trail.softmaxes and not one_for_all) or shares(attention):
+                return self.weighed(attention, value, trail, turned, factors, result)
+        whole = self.joined((factors.first, factors.second))
+        mixed = any(each is not None and each.softmaxes for each in (first, second)) and (
+            first is None or second is None or first.softmaxes != second.softmaxes
+        )
+        if mixed:
+            tag(result, whole)
+            return result
+        self.numbers += 1
+        if self.marked is not None:
+            result = factors.back(self.marked(self.numbers, factors.canonical(result)))
+        self.scores[self.numbers] = Scores(left, right.mT, tuple(factors.canonical(result).shape))
+        while len(self.scores) > MOST_PRODUCTS:
+            del self.scores[next(iter(self.scores))]
+        products = (whole.products if one_for_all else frozenset()) | {self.numbers}
+        own = Trail(self.run_itself, frozenset(), products, whole.every)
+        added = None if factors.added is None else trail_of(factors.added, self.run_itself)
+        tag(result, own if added is None else join([own, added], self.run_itself))
+        return result
 
-def as_product(equation: str, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, list[int]] | None:
-    """An einsum as a product of matrices, (..., row, common) and (..., common, column).
+    def weighed(
+        self, attention: Tensor, value: Tensor, trail: Trail, turned: bool, factors: MatrixProduct, result: Tensor
+    ) -> Tensor:
+        """The product of attention with its values, and under a rule that of other attention."""
+        opened = [self.opened[number] for number in sorted(trail.every & self.opened.keys())]
+        for number in trail.every:
+            self.opened.pop(number, None)
+        running = opened[0].running if opened else ()
+        place = innermost([each for each in self.running if not opened or any(each is other for other in running)])
+        matrix = attention.ndim == 2
+        operands = self.operands(attention, opened[0] if opened else None, trail.products)
+        # Those of earlier attention are let go: the same weights may multiply values once more.
+        kept = trail.products or frozenset({self.numbers})
+        self.scores = {number: each for number, each in self.scores.items() if number >= min(kept)}
+        attended = self.attended(attention[None, None] if matrix else attention, place, value=value, **operands)
+        self.report(attended, place)
+        if attended is None or self.rule is None:
+            return result
+        if self.silent and not bool(attended.attention.any()):
+            return torch.zeros_like(result)
+        made = (attended.attention[0, 0] if matrix else attended.attention).to(value) @ value
+        return factors.back(made.mT if turned else made)
 
-    Returns: both factors, and the axes of the result in the order (..., row, column).
-    """
-    inputs, arrow, output = equation.replace(" ", "").partition("->")
-    parts = inputs.split(",")
-    if not arrow or len(parts) != 2 or "." in equation:
+    def operands(
+        self, attention: Tensor, opened: Opened | None = None, products: frozenset[int] = frozenset()
+    ) -> dict[str, Any]:
+        """The queries and keys of attention: of the products in its scores the last that has as many axes.
+
+        A product of queries with a table has fewer, or one where these stand behind each other.
+        """
+        products = products or (opened.products if opened is not None else frozenset())
+        turned = opened is not None and opened.columns != is_turned(attention, opened)
+        fitting = []
+        for number in sorted(products & self.scores.keys()):
+            each = self.scores[number]
+            query, key = (each.key, each.query) if turned else (each.query, each.key)
+            if (query.shape[-2], key.shape[-2]) == attention.shape[-2:]:
+                fitting.append(((key.ndim, key.shape[:-2].numel(), number), query, key))
+        if not fitting:
+            return {"products": products}
+        _, query, key = max(fitting, key=lambda each: each[0])
+        return {"query": query, "key": key, "products": products}
+
+
+def innermost(running: Sequence[Running]) -> Running:
+    """The module that attends: the innermost of those that run, and no nn.Softmax."""
+    places = (each for each in reversed(running) if not isinstance(each.module, nn.Softmax))
+    return next(places, running[0])
+
+
+def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, right: Tensor) -> bool | None:
+    """Which of two factors is the attention of the other: the first (False), or the second; None where neither is."""
+    strong = [each is not None and bool(each.softmaxes) for each in (first, second)]
+    if first is not None and second is not None and all(strong):
+        if first.softmaxes == second.softmaxes:
+            return None
+        if second.softmaxes <= first.before:  # values behind an earlier softmax
+            return False
+        if first.softmaxes <= second.before:
+            return True
+        return bool(second.products) if bool(first.products) != bool(second.products) else None
+    if any(strong):
+        weights, other = (second, first) if strong[1] else (first, second)
+        assert weights is not None
+        return None if other is not None and other.every & weights.softmaxes else strong[1]
+    # Weights that are normalised by hand are products whose rows are shares.
+    by_hand = [each is not None and bool(each.products) for each in (first, second)]
+    if by_hand[0] == by_hand[1] or not shares(right.mT if by_hand[1] else left):
         return None
-    first, second = parts
-    lead = [letter for letter in output if letter in first and letter in second]
-    row, column, common = (
-        [letter for letter in here if letter in other and letter not in nowhere]
-        for here, other, nowhere in ((output, first, second), (output, second, first), (first, second, output))
-    )
-    whole = len(first) == len(second) == len(lead) + 2 and len(output) == len(lead) + 2
-    if not lead or not whole or not len(row) == len(column) == len(common) == 1:
-        return None
-    return (
-        torch.einsum(f"{first}->{''.join(lead + row + common)}", left),
-        torch.einsum(f"{second}->{''.join(lead + common + column)}", right),
-        [output.index(letter) for letter in lead + row + column],
-    )
+    return by_hand[1]
+
+
+def is_turned(attention: Tensor, opened: Opened) -> bool:
+    """Whether attention is the transpose of its softmax over keys."""
+    weights = opened.weights.mT if opened.columns else opened.weights
+    if attention.shape[-1] != attention.shape[-2] or weights.numel() != attention.numel():
+        return attention.shape[-2:] == weights.mT.shape[-2:] != weights.shape[-2:]
+    weights = weights.reshape(attention.shape)
+    return torch.equal(weights.mT, attention) and not torch.equal(weights, attention)

@@ -1,5 +1,7 @@
 """Networks that note their own attention, as people write them: each is read as it is, or refused with a reason."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -99,6 +101,64 @@ def rolled_images(layer, tokens):
     return layer.proj(((query @ key.mT).softmax(-1) @ value).transpose(1, 2).flatten(2))
 
 
+def by_hand(scores):
+    """Weights that are normalised by hand."""
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def best_four(scores):
+    """The four largest shares of each query, which are shares once more."""
+    weights = scores.softmax(-1)
+    weights = weights * (weights >= weights.topk(4, -1).values[..., -1:])
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def mixed_heads(scores):
+    """Heads are mixed by a layer behind the softmax."""
+    return F.linear(scores.softmax(-1).movedim(1, -1), torch.tensor([[0.8, 0.2], [-0.3, 1.0]]).to(scores)).movedim(
+        -1, 1
+    )
+
+
+def sink_dropped(scores):
+    """A key that is none of the tokens takes some of the weights."""
+    return F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
+
+
+class Wrapped(Layer):
+    """The softmax stands in a module with dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.weigh = nn.Sequential(nn.Softmax(-1), nn.Dropout(0.1))
+
+
+def with_dots(layer, tokens):
+    """Products by einsum with an ellipsis, and a table that queries meet, added last."""
+    query, key, value = layer.parts(tokens)
+    table = torch.linspace(-1, 1, HEADS * CELLS * 4).sin().view(HEADS, CELLS, 4).to(query)
+    weights = (torch.einsum("...qd,...kd->...qk", query, key) + query @ table.mT).softmax(-1)
+    note(weights[:, None], WHOLE)
+    return layer.proj(torch.einsum("...qk,...kd->...qd", weights, value).transpose(1, 2).flatten(2))
+
+
+def turned(layer, tokens):
+    """Queries are the columns of the softmax, and of the product with the values."""
+    query, key, value = layer.parts(tokens)
+    weights = (2 * key @ query.mT).softmax(-2)
+    note(weights.mT[:, None], WHOLE)
+    return layer.proj((value.mT @ weights).permute(0, 3, 1, 2).flatten(2))
+
+
+def two_steps(layer, tokens):
+    """A random walk of two steps: attention is the square of the softmax."""
+    query, key, value = layer.parts(tokens)
+    weights = torch.matrix_power((2 * query @ key.mT).softmax(-1), 2)
+    note(weights[:, None], WHOLE)
+    return layer.proj((weights @ value).transpose(1, 2).flatten(2))
+
+
 PLAIN = Layer.__call__
 STYLES = {
     "plain": (PLAIN, Layer, ""),
@@ -109,6 +169,15 @@ STYLES = {
     "images one by one": (lambda layer, tokens: torch.cat([layer(each[None]) for each in tokens]), Layer, ""),
     "tokens of each image": (largest, Layer, "elsewhere in another image"),
     "a layer on rows and columns": (axial, Layer, "called several times"),
+    "normalised by hand": (PLAIN, partial(Layer, by_hand), ""),
+    "its four largest": (PLAIN, partial(Layer, best_four), ""),
+    "heads mixed behind the softmax": (PLAIN, partial(Layer, mixed_heads), ""),
+    "a softmax of a softmax": (PLAIN, partial(Layer, lambda scores: (9 * scores.softmax(-1)).softmax(-1)), ""),
+    "a key dropped": (PLAIN, partial(Layer, sink_dropped), ""),
+    "a softmax with dropout": (PLAIN, Wrapped, ""),
+    "einsum with dots": (with_dots, Layer, ""),
+    "turned": (turned, Layer, ""),
+    "two steps": (two_steps, Layer, ""),
     "keys of another image": (rolled_images, Layer, "several images"),
 }
 """What the network does with its layer, the layer, and a part of the reason why it is refused, if it is."""

@@ -1,0 +1,153 @@
+"""What a tensor of a run is made of: softmaxes, and products that may be scores; and products as those of matrices."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+MATRIX_PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm}
+ADDED_PRODUCTS = {torch.baddbmm, Tensor.baddbmm}
+DISTANCES = {torch.cdist}
+EINSUMS = {torch.einsum, torch.functional.einsum}
+MOST_PRODUCTS = 8
+UNIT = 1e-6
+"""Rows are shares if their sums are so near to 1."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trail:
+    """Numbers, in a `run`, of the `softmaxes` of which a tensor is made, of the `products` in their scores, and of the
+    softmaxes `before` these."""
+
+    run: object
+    softmaxes: frozenset[int] = frozenset()
+    products: frozenset[int] = frozenset()
+    before: frozenset[int] = frozenset()
+
+    @property
+    def every(self) -> frozenset[int]:
+        """All softmaxes of which it is made."""
+        return self.softmaxes | self.before
+
+
+def trail_of(tensor: Tensor, run: object) -> Trail | None:
+    """The trail of a tensor in a run: one that outlives a run has none in the next."""
+    trail = getattr(tensor, "_trail", None)
+    return trail if isinstance(trail, Trail) and trail.run is run else None
+
+
+def tag(tensor: Tensor, trail: Trail) -> None:
+    """Gives a tensor its trail."""
+    if not isinstance(tensor, nn.Parameter):
+        vars(tensor)["_trail"] = trail
+
+
+def join(trails: Sequence[Trail], run: object) -> Trail:
+    """One trail of several; of the products the last."""
+    if len(trails) == 1:
+        return trails[0]
+    softmaxes = frozenset[int]().union(*(each.softmaxes for each in trails))
+    products = frozenset[int]().union(*(each.products for each in trails))
+    before = frozenset[int]().union(*(each.before for each in trails))
+    return Trail(run, softmaxes, frozenset(sorted(products)[-MOST_PRODUCTS:]), before)
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dictionaries."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, dict):
+        yield from tensors_in(list(values.values()))
+    elif isinstance(values, tuple | list):
+        for each in values:
+            yield from tensors_in(each)
+
+
+def shares(tensor: Tensor) -> bool:
+    """Whether the rows of a tensor are shares: not negative, and one in all."""
+    if tensor.shape[-1] < 2 or not tensor.numel():
+        return False
+    unit = max(UNIT, 8 * torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() else 0
+    return bool((tensor >= 0).all() and (tensor.sum(-1) - 1).abs().max() < unit)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MatrixProduct:
+    """A product `left` (..., rows, common) by `right` (..., common, columns), of the tensors `first` and `second`.
+
+    `canonical` turns its result into (..., rows, columns), and `back` turns that into such a result. The product is
+    added to `added`.
+    """
+
+    left: Tensor
+    right: Tensor
+    first: Tensor
+    second: Tensor
+    canonical: Callable[[Tensor], Tensor] = lambda result: result
+    back: Callable[[Tensor], Tensor] = lambda result: result
+    added: Tensor | None = None
+
+
+def as_matrix_product(function: Any, args: Any, kwargs: Any) -> MatrixProduct | None:
+    """A call as a product of matrices; None if it is none."""
+    if function in MATRIX_PRODUCTS or function in ADDED_PRODUCTS or function in DISTANCES:
+        left, right = (*args, *kwargs.values())[function in ADDED_PRODUCTS :][:2]
+        if not (isinstance(left, Tensor) and isinstance(right, Tensor)) or min(left.ndim, right.ndim) < 2:
+            return None
+        added = args[0] if function in ADDED_PRODUCTS and args else None
+        return MatrixProduct(left, right.mT if function in DISTANCES else right, left, right, added=added)
+    if function not in EINSUMS or not isinstance(args[0], str):
+        return None
+    operands = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else args[1:]
+    terms = in_letters(args[0], operands)
+    return None if terms is None else of_einsum(*terms, *operands)
+
+
+def in_letters(equation: str, operands: Sequence[Tensor]) -> tuple[str, str, str] | None:
+    """The terms of an einsum of two factors and of its result, without dots; None of another."""
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    if len(operands) != 2 or not arrow or inputs.count(",") != 1:
+        return None
+    spare = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in equation]
+    terms, most = list[str](), 0
+    for term, operand in zip(inputs.split(","), operands, strict=True):
+        count = operand.ndim - len(term.replace("...", "")) if "..." in term else 0
+        most = max(most, count)
+        terms.append(term.replace("...", "".join(spare[:count])[::-1]))
+    return terms[0], terms[1], output.replace("...", "".join(spare[:most])[::-1])
+
+
+def of_einsum(first: str, second: str, output: str, one: Tensor, other: Tensor) -> MatrixProduct | None:
+    """An einsum with the letters of its factors and its result, as a product of matrices."""
+    lead = [letter for letter in output if letter in first and letter in second]
+    rows = [letter for letter in output if letter in first and letter not in second]
+    columns = [letter for letter in output if letter in second and letter not in first]
+    common = [letter for letter in first if letter in second and letter not in output]
+    whole = len(first) == len(lead + rows + common) and len(second) == len(lead + columns + common)
+    if not (whole and rows and columns and common and len(output) == len(lead + rows + columns)):
+        return None
+    sizes = dict(zip(first, one.shape, strict=True)) | dict(zip(second, other.shape, strict=True))
+
+    def size(letters: list[str]) -> int:
+        return torch.Size(sizes[letter] for letter in letters).numel()
+
+    def matrix(term: str, factor: Tensor, before: list[str], behind: list[str]) -> Tensor:
+        moved = factor.permute([term.index(letter) for letter in (*lead, *before, *behind)])
+        return moved.reshape(*(sizes[letter] for letter in lead), size(before), size(behind))
+
+    letters = [*lead, *rows, *columns]
+
+    def canonical(result: Tensor) -> Tensor:
+        moved = result.permute([output.index(letter) for letter in letters])
+        return moved.reshape(*(sizes[letter] for letter in lead), size(rows), size(columns))
+
+    def back(result: Tensor) -> Tensor:
+        apart = result.reshape([sizes[letter] for letter in letters])
+        return apart.permute([letters.index(letter) for letter in output])
+
+    left, right = matrix(first, one, rows, common), matrix(second, other, common, columns)
+    return MatrixProduct(left, right, one, other, canonical, back)
