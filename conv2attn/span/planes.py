@@ -188,7 +188,7 @@ def solve(programmes: Sequence[Programme]) -> list[tuple[Array, float, Array] | 
         first = max(1, int(np.searchsorted(sizes, AT_ONCE)))
         return solve(programmes[:first]) + solve(programmes[first:])
     from scipy.optimize import linprog
-    from scipy.sparse import block_diag
+    from scipy.sparse import block_diag, coo_array
 
     parts = [each.matrices() for each in programmes]
     widths = [rows.shape[1] for rows, _, _ in parts]
@@ -200,7 +200,8 @@ def solve(programmes: Sequence[Programme]) -> list[tuple[Array, float, Array] | 
         limits[at : at + columns] = [(-most, most) for most in each.box.tolist()]
         if each.binds:
             limits[at + columns + 1 : at + columns + 1 + each.idle.shape[1]] = [(-2.0, 2.0)] * each.idle.shape[1]
-    matrix = block_diag([rows for rows, _, _ in parts], format="csr")
+    # Sparse arrays, since what block_diag makes of dense blocks differs between versions of SciPy.
+    matrix = block_diag([coo_array(rows) for rows, _, _ in parts], format="csr")
     solution = linprog(costs, A_ub=matrix, b_ub=np.concatenate([s for _, s, _ in parts]), bounds=limits, method="highs")
     if solution.status != 0:
         return [answer for each in programmes for answer in solve([each])] if len(programmes) > 1 else [None]
