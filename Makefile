@@ -1,7 +1,8 @@
 # Each target sets up .venv from nothing first; a second run is quick.
 #   make demo     convert and verify the ResNet-18 in examples/
 #   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
-#   make gpu      tests and figures of an accelerator, in benchmarks/gpu.md; DEVICE=cuda is the default
+#   make gpu      figures of an accelerator, in benchmarks/gpu.md, and the tests that take one; DEVICE=cuda is the default
+#   make wheels   what a machine with a GPU and without a network needs beside the checkout and torch, in wheels/
 #   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
 #   make mutation ROOM=bounds [COUNT=300] [SEED=0]   seeded mutants of a room of mutation.toml, and who survives
 #   make fresh    the drawn tests with a fresh seed, which is printed; make thorough: with 10,000 examples
@@ -31,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OLDEST := .venv-oldest/bin
 QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/files/laws.py
 
-.PHONY: oldest artefact demo test fresh thorough docs proofs attack bench gpu zoo mutants mutation release clean
+.PHONY: oldest artefact demo test fresh thorough docs proofs attack bench gpu wheels zoo mutants mutation release clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo
@@ -77,9 +78,15 @@ mutants: .venv/.installed-dev
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks
 
+# Figures first, and whatever fails, the rest is run all the same: a lent machine may be there for minutes.
 gpu: .venv/.installed-dev
+	-$(BIN)/python -m benchmarks.gpu --device $(DEVICE)
 	$(BIN)/pytest -q --device $(DEVICE) tests/layers/attention tests/theory/basis tests/span/edges/devices.py
-	$(BIN)/python -m benchmarks.gpu --device $(DEVICE)
+
+# What a machine with torch and without a network needs beside a copy of the checkout: python -m benchmarks.gpu takes it.
+wheels: .venv/.created
+	$(BIN)/pip download -q --only-binary :all: --no-deps -c constraints.txt -d wheels python-flint msgspec rich click \
+	    safetensors markdown-it-py mdurl pygments
 
 zoo: .venv/.installed-dev
 	$(BIN)/python -m benchmarks.zoo
@@ -101,7 +108,7 @@ artefact: .venv/.created
 	.venv/wheel/bin/python -c 'import conv2attn; print("the wheel has version", conv2attn.__version__)'
 
 clean:
-	rm -rf .venv .venv-oldest build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest build dist site wheels *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Beside the installed packages and last on the path, so that tests run with what constraints.txt pins.
 .venv/mutation: .venv/.created

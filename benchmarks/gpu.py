@@ -1,264 +1,152 @@
-"""`python -m benchmarks.gpu [--device cuda] [--quick]`: writes benchmarks/gpu.md, the figures of one accelerator.
+"""`python -m benchmarks.gpu [--device cuda] [--quick]`: the figures of one accelerator, in benchmarks/gpu.md.
 
-`make gpu` runs the tests there first. On a CPU the program rehearses: it prints the page, and writes none.
+A row is written to benchmarks/gpu.jsonl as soon as it is measured, and whatever fails is a row that says so. Each
+section runs in a process of its own, which is ended when its minutes are over: an illegal access or a kernel that never
+ends costs the rest of one section. Beside the checkout it needs torch alone: what else the package imports is unpacked
+from wheels/, which `make wheels` fills, where it is not installed. On a CPU the program rehearses: it prints the page.
 """
 
-import copy
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import click
-import torch
-from torch import Tensor, nn
+ROOT = Path(__file__).parents[1]
+WHEELS = ROOT / "wheels"
 
-from benchmarks.__main__ import code_hash, processor
-from benchmarks.engines import OFF_PIXEL, attention_of
-from benchmarks.timing import interleave
-from conv2attn import certify, check_span, convert
-from conv2attn.errors import Conv2AttnError, UsageError
-from conv2attn.layers.attention import ENGINES, set_engine
-from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
-from conv2attn.report.markup import markdown_table
+
+def unpack_wheels(folder: Path, into: Path) -> None:
+    """Unpacks the wheels of a folder, and appends them to the path: what is installed goes first."""
+    for wheel in sorted(folder.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(into)
+    sys.path.append(str(into))
+
+
+if WHEELS.is_dir() and not all(map(find_spec, ("click", "flint", "msgspec", "rich", "safetensors"))):
+    UNPACKED = tempfile.TemporaryDirectory()
+    unpack_wheels(WHEELS, Path(UNPACKED.name))
+
+import torch  # noqa: E402
+
+from benchmarks.__main__ import code_hash, processor  # noqa: E402
+from benchmarks.accelerator_answers import differences, reports  # noqa: E402
+from benchmarks.accelerator_times import calls, times  # noqa: E402
+from conv2attn.errors import UsageError, first_line  # noqa: E402
+from conv2attn.report.markup import markdown_table  # noqa: E402
 
 PAGE = Path(__file__).parent / "gpu.md"
-FORMATS = {
-    "float32": (torch.float32, "ieee"),
-    "float32 by TF32": (torch.float32, "tf32"),
-    "float16": (torch.float16, "ieee"),
-    "bfloat16": (torch.bfloat16, "ieee"),
-    "float64": (torch.float64, "ieee"),
-}
-"""The dtype of each format, and what the products of float32 round to."""
-SIDES = {64: 56, 128: 28, 256: 14}
-ALPHA = 5.0
-NOT_MEASURED = "-"
-
-
-@contextmanager
-def rounding_to(precision: str) -> Iterator[None]:
-    """Convolutions and products of float32 on CUDA round as `precision` says."""
-    backends: tuple[Any, ...] = (torch.backends.cudnn.conv, torch.backends.cuda.matmul)
-    before = [each.fp32_precision for each in backends]
-    try:
-        for each in backends:
-            each.fp32_precision = precision
-        yield
-    finally:
-        for each, old in zip(backends, before, strict=True):
-            each.fp32_precision = old
-
-
-def name_of(device: torch.device) -> str:
-    """The name of the machine's part that computes."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return processor() if device.type == "cpu" else device.type
-
-
-def whole_numbers(*shape: int, largest: int = 2) -> Tensor:
-    """Whole numbers small enough that no sum of theirs is rounded."""
-    return torch.randint(-largest, largest + 1, shape, generator=torch.Generator().manual_seed(0)).double()
-
-
-def differences(device: torch.device, quick: bool) -> list[tuple[str, ...]]:
-    """Each engine beside the convolution, on whole numbers and on others: `difference` of both."""
-    side = 8 if quick else 28
-    conv = nn.Conv2d(8, 8, 3, padding=1, dtype=torch.float64)
-    noise = torch.randn(2, 8, side, side, generator=torch.Generator().manual_seed(1)).double()
-    whole = copy.deepcopy(conv).requires_grad_(False)
-    for parameter in whole.parameters():
-        parameter.copy_(whole_numbers(*parameter.shape, largest=1))
-    rows = []
-    for name, (dtype, precision) in FORMATS.items():
-        for engine in ENGINES:
-            cells = []
-            for layer, image in ((whole, whole_numbers(*noise.shape)), (conv, noise)):
-                with rounding_to(precision):
-                    cells.append(difference(layer, image, engine, device, dtype))
-            rows.append((name, engine, *cells))
-    return rows
-
-
-def difference(layer: nn.Conv2d, image: Tensor, engine: str, device: torch.device, dtype: torch.dtype) -> str:
-    """The largest difference over the largest output; why there is none where the layer is refused."""
-    try:
-        native, pixels = copy.deepcopy(layer).to(device, dtype), image.to(device, dtype)
-        attention = set_engine(convert(native), engine)
-        with torch.no_grad():
-            expected, found = native(pixels).cpu().double(), attention(pixels).cpu().double()
-    except (Conv2AttnError, TypeError) as refusal:
-        return f"refused: {str(refusal).split('.')[0]}"
-    return f"{((found - expected).abs().max() / expected.abs().max()).item():.2g}"
-
-
-def reports(device: torch.device, quick: bool) -> list[tuple[str, ...]]:
-    """Certificates and checks of the span on the device, and a planted error that certify must refute."""
-    size = (3, 32, 32) if quick else (3, 224, 224)
-    rows = []
-    for name, (dtype, precision) in FORMATS.items():
-        try:
-            model = small_network().to(device, dtype).eval()
-            network, planted = convert(model), convert(model)
-            with torch.no_grad():
-                next(planted.parameters())[0, 0, 0, 0] += 1e-3 + 2e-2 * (dtype.itemsize == 2)
-            with rounding_to(precision):
-                right, wrong = (certify(model, each, input_size=size) for each in (network, planted))
-                span = check_span(network[0], kernel_size=3, grid=(8, 9))
-        except (Conv2AttnError, TypeError) as refusal:
-            rows.append((name, f"refused: {str(refusal).split('.')[0]}", NOT_MEASURED, NOT_MEASURED))
-            continue
-        kept = f"{right.verdict.value} ({right.strength.value})"
-        rows.append((name, kept, wrong.verdict.value, f"{span.verdict.value} ({span.strength.value})"))
-    return rows
-
-
-def small_network() -> nn.Sequential:
-    """Two convolutions with an activation."""
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 3, stride=2))
-
-
-def calls(device: torch.device, quick: bool) -> list[tuple[str, ...]]:
-    """Waits for the device in a call and in a step, and whether a CUDA graph of the call is captured and replayed."""
-    image = torch.randn(2, 8, *([8, 9] if quick else [28, 30])).to(device)
-    conv = nn.Conv2d(8, 8, 3, padding=1).to(device)
-    ways = {f"one-hot, {engine}": attention_of(conv, engine) for engine in ENGINES if engine != "measured"}
-    ways |= {f"alpha {ALPHA:g}, {engine}": attention_of(conv, engine, ALPHA) for engine in ("separable", "dense")}
-    ways["trained centres, auto"] = attention_of(conv, "auto", ALPHA, OFF_PIXEL, trainable=True)
-    rows = []
-    for name, layer in ways.items():
-        layer(image).sum().backward()  # decides the recipe, which waits once
-        forward = waits(lambda layer=layer: layer(image), device)
-        step = waits(lambda layer=layer: layer(image).sum().backward(), device)
-        rows.append((name, forward, step, captured(layer, image)))
-    return rows
-
-
-def waits(call: Callable[[], Any], device: torch.device) -> str:
-    """How often the host waits for CUDA in a call."""
-    if device.type != "cuda":
-        return NOT_MEASURED
-    torch.cuda.set_sync_debug_mode("warn")
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            call()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    return str(sum("synchronizing" in str(each.message) for each in caught))
-
-
-@torch.no_grad()
-def captured(layer: nn.Module, image: Tensor) -> str:
-    """Whether a CUDA graph of the call, replayed on other pixels, gives what the call gives."""
-    if image.device.type != "cuda":
-        return NOT_MEASURED
-    other, pixels, graph = torch.randn_like(image), image.clone(), torch.cuda.CUDAGraph()
-    expected = layer(other)
-    torch.cuda.synchronize()
-    try:
-        with torch.cuda.graph(graph):
-            output = layer(pixels)
-    except RuntimeError as error:
-        return f"no: {str(error).splitlines()[0][:60]}"
-    pixels.copy_(other)
-    graph.replay()
-    return "yes" if torch.equal(output, expected) else "replays other numbers"
-
-
-def ratios(device: torch.device, quick: bool) -> list[tuple[str, ...]]:
-    """Milliseconds of the native network, and what attention takes as multiples: forward, and forward and backward."""
-    rows = []
-    for name, model, size in subjects(quick):
-        for form in ("float32", "float32 by TF32", "bfloat16"):
-            dtype, precision = FORMATS[form]
-            last = torch.channels_last if form == "bfloat16" else torch.contiguous_format
-            native = copy.deepcopy(model).to(device, dtype).to(memory_format=last)
-            image = torch.randn(size).to(device, dtype).contiguous(memory_format=last)
-            ways = {
-                "native": native,
-                "one-hot, auto": attention_of(native, "auto"),
-                "one-hot, gather": attention_of(native, "gather"),
-                f"alpha {ALPHA:g}": attention_of(native, "auto", ALPHA),
-            }
-            if not name.startswith("ResNet"):
-                ways["trained centres"] = attention_of(native, "auto", ALPHA, OFF_PIXEL, trainable=True)
-            with rounding_to(precision):
-                forward, step = (timed(ways, image, backward, 0.0 if quick else 5.0) for backward in (False, True))
-            for way in ways:
-                times = (f"{forward[way].median:.3g}", f"{forward[way].ratio:.2f}", f"{step[way].ratio:.2f}")
-                rows.append((name, form, way, *times))
-    return rows
-
-
-def subjects(quick: bool) -> Iterator[tuple[str, nn.Module, tuple[int, ...]]]:
-    """Networks and layers to time, with the shape of their images."""
-    batch, side = (2, 32) if quick else (32, 224)
-    torch.manual_seed(0)
-    yield "ResNet-18", ResNet(ResNetPlan()).eval(), (batch, 3, side, side)
-    for channels, width in list(SIDES.items())[: 1 if quick else None]:
-        width = 8 if quick else width
-        layer = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        yield f"{channels} channels, k3 at {width}", layer, (batch, channels, width, width)
-
-
-def timed(ways: dict[str, nn.Module], image: Tensor, backward: bool, seconds: float) -> dict[str, Any]:
-    """Timings of each way in turn, with the device awaited after each call."""
-
-    def call(network: nn.Module) -> None:
-        with torch.set_grad_enabled(backward):
-            output = network(image)
-            if backward:
-                output.sum().backward()
-        if image.device.type != "cpu":
-            torch.accelerator.synchronize(image.device)
-
-    return interleave({name: lambda network=network: call(network) for name, network in ways.items()}, seconds)
-
-
-SECTIONS: dict[str, tuple[Callable[[torch.device, bool], list[tuple[str, ...]]], tuple[str, ...]]] = {
+LINES = PAGE.with_suffix(".jsonl")
+MINUTES = (4.5, 1.0, 1.0, 1.5)
+"""What each section may take; the tests that take a device have the rest of ten."""
+Rows = Callable[[torch.device, bool], Iterable[tuple[str, ...]]]
+# The figures first: of fifteen minutes on a lent machine they are what nothing else can give.
+SECTIONS: dict[str, tuple[Rows, tuple[str, ...]]] = {
+    "Time beside the native network": (
+        times,
+        ("network", "format", "way", "forward ms", "forward, times native", "forward and backward, times native"),
+    ),
+    "What a call asks of the host": (
+        calls,
+        ("layer", "host, us", "kernels", "waits, forward", "waits, step", "captured in a CUDA graph"),
+    ),
     "Hard heads beside the convolution: the largest difference over the largest output": (
         differences,
         ("format", "engine", "whole numbers", "other numbers"),
     ),
     "Certificates": (reports, ("format", "conversion", "with a planted error", "check-span of a layer")),
-    "What a call asks of the host": (calls, ("layer", "waits, forward", "waits, step", "captured in a CUDA graph")),
-    "Time, as multiples of the native network": (
-        ratios,
-        ("network", "format", "way", "forward ms", "forward", "forward and backward"),
-    ),
 }
 
 
-def page(device: torch.device, quick: bool) -> str:
-    """The page on one device."""
-    machine = f"{name_of(device)}, torch {torch.__version__}, CUDA {torch.version.cuda or 'absent'}"
-    said = "Measured on" if device.type != "cpu" else "Rehearsed on a CPU, so that no figure is one of a GPU:"
-    note = f"{said} {machine}{', small sizes' if quick else ''}. Code measured: `{code_hash('gpu')}`."
-    parts = [
-        f"## {title}\n\n{markdown_table(columns, run(device, quick))}" for title, (run, columns) in SECTIONS.items()
-    ]
-    return "\n\n".join(["# conv2attn on an accelerator", note, *parts]).rstrip() + "\n"
-
-
-@click.command()
-@click.option("--device", default="cuda", help="Where to compute; one that is missing is an error.")
-@click.option("--quick", is_flag=True, help="Small sizes: whether it runs, not how fast; writes nothing.")
-def main(device: str, quick: bool) -> None:
-    """Equality, certificates, waits, graphs and times on an accelerator."""
+def measured(title: str, device: torch.device, quick: bool) -> Iterator[dict[str, Any]]:
+    """The lines of one section: a row and its seconds; where the section itself fails, why."""
+    start = time.monotonic()
     try:
-        place = torch.empty(1, device=device).device
+        for row in SECTIONS[title][0](device, quick):
+            yield {"section": title, "row": list(row), "seconds": round(time.monotonic() - start, 3)}
+            start = time.monotonic()
+    except Exception as error:
+        yield {"section": title, "failed": f"{type(error).__name__}: {first_line(error)}"}
+
+
+def page(device: torch.device, quick: bool) -> str:
+    """The page of one device, measured in this process."""
+    return page_of([line for title in SECTIONS for line in measured(title, device, quick)], note_of(device, quick))
+
+
+def page_of(lines: Iterable[dict[str, Any]], note: str) -> str:
+    """The page that lines make: for each section its table, and what failed."""
+    parts = ["# conv2attn on an accelerator", note]
+    lines = list(lines)
+    for title, (_, columns) in SECTIONS.items():
+        mine = [line for line in lines if line["section"] == title]
+        rows = [tuple(line["row"]) for line in mine if "row" in line]
+        failed = [f"Not measured further: {line['failed']}." for line in mine if "failed" in line]
+        parts += [f"## {title}", markdown_table(columns, rows) if rows else "No row was measured.", *failed]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def note_of(device: torch.device, quick: bool) -> str:
+    """The machine, the versions and the code."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    machine = f"{processor() if device.type == 'cpu' else name}, torch {torch.__version__}"
+    told = "Measured on" if device.type != "cpu" else "Rehearsed on a CPU, so that no figure is one of a GPU:"
+    sizes = ", small sizes" if quick else ""
+    return f"{told} {machine}, CUDA {torch.version.cuda or 'absent'}{sizes}. Code measured: `{code_hash('gpu')}`."
+
+
+def run_alone(title: str, options: list[str], minutes: float, lines: Path) -> None:
+    """Runs a section in a process of its own, which appends its lines; a line says how it ended where it failed."""
+    command = [sys.executable, "-m", "benchmarks.gpu", *options, "--section", title, "--lines", str(lines)]
+    try:
+        code = subprocess.run(command, cwd=ROOT, timeout=60 * minutes).returncode
+        failed = f"its process ended with exit code {code}" if code else None
+    except subprocess.TimeoutExpired:
+        failed = f"{minutes:g} minutes were over"
+    if failed:
+        append(lines, {"section": title, "failed": failed})
+
+
+def append(lines: Path, line: dict[str, Any]) -> None:
+    """Writes one line, which is then on the disk whatever happens next."""
+    with lines.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Figures, host, graphs, equality and certificates on an accelerator."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
+    parser.add_argument("--device", default="cuda", help="where to compute; one that is missing is an error")
+    parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs, not how fast")
+    parser.add_argument("--lines", type=Path, default=LINES, help="the file of lines")
+    parser.add_argument("--section", choices=SECTIONS, help="measure this section alone, in this process")
+    options = parser.parse_args(arguments)
+    try:
+        device = torch.empty(1, device=options.device).device
     except (RuntimeError, AssertionError) as error:
-        raise UsageError("C2A002", f"device {device!r} is not here", "Run it where there is one.") from error
-    text = page(place, quick)
-    if quick or place.type == "cpu":
-        click.echo(text)
+        raise UsageError("C2A002", f"device {options.device!r} is not here", "Run it where there is one.") from error
+    if options.section:
+        for line in measured(options.section, device, options.quick):
+            append(options.lines, line)
+        return
+    options.lines.unlink(missing_ok=True)
+    told = ["--device", options.device, *["--quick"] * options.quick]
+    for title, minutes in zip(SECTIONS, MINUTES, strict=True):
+        run_alone(title, told, minutes, options.lines)
+    written = options.lines.read_text().splitlines() if options.lines.exists() else []
+    text = page_of(map(json.loads, written), note_of(device, options.quick))
+    if options.quick or device.type == "cpu":
+        print(text)
     else:
         PAGE.write_text(text)
-        click.echo(f"written: {PAGE.name}", err=True)
+        print(f"written: {PAGE.name}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from imitated_device import DEVICE, imitated
 
 import benchmarks.__main__ as everything
-from benchmarks import certificates, content, engines, gpu, spans, training
+from benchmarks import certificates, content, engines, spans, training
 from benchmarks.processes import MIB, apart
 from benchmarks.timing import interleave
-from conv2attn.errors import UsageError
-from conv2attn.layers.attention import ENGINES
 
 ROOT = Path(__file__).parent.parent
 
@@ -121,30 +118,3 @@ def test_training_steps_are_measured(monkeypatch):
     done = CliRunner().invoke(training.main, ["--quick"], catch_exceptions=False)
     assert len(tables_in(done.stdout)) == 4
     assert asked == ["quadratic", "generalised"]
-
-
-def test_the_page_of_an_accelerator_is_rehearsed_on_a_cpu_and_says_so(monkeypatch):
-    layer = ("8 channels", torch.nn.Conv2d(8, 8, 3, padding=1, bias=False), (2, 8, 6, 7))
-    monkeypatch.setattr(gpu, "subjects", lambda quick: [layer])
-    before = gpu.PAGE.read_text() if gpu.PAGE.exists() else None
-    done = CliRunner().invoke(gpu.main, ["--device", "cpu", "--quick"], catch_exceptions=False)
-    assert "Rehearsed on a CPU, so that no figure is one of a GPU" in done.stdout
-    assert len(tables_in(done.stdout)) == len(gpu.SECTIONS)
-    assert (gpu.PAGE.read_text() if gpu.PAGE.exists() else None) == before
-    assert torch.backends.cudnn.conv.fp32_precision != "ieee"
-    with pytest.raises(UsageError, match="C2A002 device 'cuda:99' is not here"):
-        CliRunner().invoke(gpu.main, ["--device", "cuda:99"], catch_exceptions=False)
-
-
-@pytest.mark.parametrize("float64", [True, False])
-def test_every_engine_equals_the_convolution_on_the_imitated_device(float64):
-    """Whole numbers, bit for bit; a dtype or an engine that is refused there is named."""
-    with imitated(float64):
-        rows = gpu.differences(DEVICE, quick=True)
-        assert {row[:2] for row in rows} == {(form, engine) for form in gpu.FORMATS for engine in ENGINES}
-        for form, engine, whole, other in rows:
-            refused = form == "float64" and (engine == "sdpa" or not float64)
-            assert whole.startswith("refused: ") if refused else whole == "0", (form, engine, whole)
-            assert other.startswith("refused: ") if refused else float(other) < 1e-2
-        waiting = {row[0]: row[1:] for row in gpu.calls(DEVICE, quick=True)}
-    assert {cell for cells in waiting.values() for cell in cells} == {gpu.NOT_MEASURED}
