@@ -25,10 +25,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import Conv2AttnError
-from conv2attn.files import kinds, load, read_images, save
-from conv2attn.files.array_files import arrays_in
-from conv2attn.files.inspection import inspection_of
-from conv2attn.files.kinds import KINDS, kind_of_path
+from conv2attn.files import arrays_in, inspection_of, kinds, load, read_images, save
 
 MIB = 1 << 20
 # The first of each is the worst: Hypothesis begins with it, so that even few examples ask for the worst of each kind.
@@ -272,10 +269,10 @@ def size_of(path):
 
 
 def test_every_kind_is_drawn():
-    assert BUILDERS.keys() == {*KINDS}
+    assert BUILDERS.keys() == {*kinds.KINDS}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.words[:30])
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.words[:30])
 def test_a_file_takes_memory_and_time_in_proportion(tmp_path, kind):
     warnings.simplefilter("ignore")
     torch.save(plan(), tmp_path / "plan.pt")
@@ -295,7 +292,7 @@ def test_a_file_takes_memory_and_time_in_proportion(tmp_path, kind):
     def law(data):
         path = tmp_path / f"{next(numbers)}{'.png' * (kind is kinds.IMAGE)}"
         BUILDERS[kind](data.draw, path)
-        assert kind_of_path(path) is kind
+        assert kinds.kind_of_path(path) is kind
         size = size_of(path)
         for number, reader in enumerate(READERS):
             grown, code, seconds = growth(path, reader, 10 * size + 200, 5 + size)

@@ -11,8 +11,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import CheckpointError
-from conv2attn.files import contents_of, load, read_dict, read_images, save
-from conv2attn.files.kinds import LEGACY_HEAD
+from conv2attn.files import contents_of, kinds, load, read_dict, read_images, save
 
 WEIGHT = torch.arange(6.0)
 
@@ -43,7 +42,7 @@ def test_two_names_of_one_list_thirty_times_over_end(tmp_path):
 def test_a_pickle_of_one_byte_a_list_is_not_unpickled(tmp_path, legacy, monkeypatch):
     pickle = b"\x80\x02](" + b"]" * 2_000_000 + b"e."
     if legacy:
-        (tmp_path / "file.pt").write_bytes(LEGACY_HEAD + b"\x80\x02M\xe9\x03.\x80\x02}." + pickle + b"\x80\x02].")
+        (tmp_path / "file.pt").write_bytes(kinds.LEGACY_HEAD + b"\x80\x02M\xe9\x03.\x80\x02}." + pickle + b"\x80\x02].")
     else:
         (tmp_path / "file.pt").write_bytes(zipped([("archive/data.pkl", pickle), ("archive/version", b"3\n")]))
     monkeypatch.setattr(torch, "load", pytest.fail)
