@@ -5,11 +5,13 @@ proofs.decide("L1").verdict
 proofs.report().to_text()
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from . import certificates as certificates
 from .decided import DecidedClaim
 from .deciding import decide_claim, load, report_on
+from .explaining import explained_claim, explained_row
 from .rendering import ProofReport
 
 CLAIMS = (
@@ -37,3 +39,21 @@ def report(names: Sequence[str] = (), formal: bool = False) -> ProofReport:
         UsageError: a name is not that of a claim.
     """
     return report_on([load(name, CLAIMS) for name in names or CLAIMS], formal, detailed=bool(names))
+
+
+def explain(claim: str, width: int = 80) -> str:
+    """What a claim says, its premises, its theorems in Coq, their axioms and the command that checks it.
+
+    Raises:
+        UsageError: no claim has this name.
+    """
+    return explained_claim(claim, CLAIMS, width)
+
+
+def explain_row(document: Mapping[str, Any], row: str, width: int = 80) -> str:
+    """The same of the claims that a row of a certificate names, below its numbers.
+
+    Raises:
+        UsageError: the certificate has no such row.
+    """
+    return explained_row(document, row, CLAIMS, width)

@@ -25,16 +25,28 @@ def prove(claims: tuple[str, ...], formal: bool, showing: Showing) -> None:
     showing.finish(proofs.report(claims, formal=formal))
 
 
-@main.command(example="conv2attn explain C2A403")
-@click.argument("code", required=False)
-def explain(code: str | None) -> None:
-    """Explain the CODE of an error or a report; without one, list all."""
-    if code is None:
+@main.command(example="conv2attn explain --row layer1.0.conv1 certificate.json")
+@click.argument("subject", required=False, metavar="[CODE|CLAIM|CERTIFICATE]")
+@click.option("--row", help="A layer: its numbers in CERTIFICATE, their theorems and premises, down to the axioms.")
+def explain(subject: str | None, row: str | None) -> None:
+    """Explain a CODE, a CLAIM, or a row of a CERTIFICATE; without one, list all codes."""
+    from conv2attn import proofs
+
+    columns = shutil.get_terminal_size().columns
+    if row is not None:
+        from conv2attn.equality.stored_certificates import read_certificate
+
+        if subject is None:
+            raise UsageError("C2A004", "--row is of a certificate", "Name its file: explain --row LAYER CERTIFICATE.")
+        click.echo(proofs.explain_row(read_certificate(subject), row, columns))
+    elif subject is None:
         click.echo("\n".join(f"{key}  {ERROR_RULES[key].title}" for key in sorted(ERROR_RULES)))
-        return
-    if code.upper() not in ERROR_RULES:
-        raise UsageError("C2A002", f"{code!r} is not a code", "Call explain without a code for the list.")
-    click.echo(explanation(code.upper()))
+    elif subject.upper() in ERROR_RULES:
+        click.echo(explanation(subject.upper()))
+    elif subject.casefold() in {name.casefold() for name in proofs.CLAIMS}:
+        click.echo(proofs.explain(subject, columns))
+    else:
+        raise UsageError("C2A002", f"{subject!r} is no code or claim", "Call explain alone for the list of codes.")
 
 
 def explanation(code: str) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import shlex
 import shutil
 import warnings
@@ -14,8 +15,9 @@ from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
+from conv2attn import proofs
 from conv2attn.cli import main
-from conv2attn.errors import ERROR_RULES, Conv2AttnError
+from conv2attn.errors import ERROR_RULES, Conv2AttnError, UsageError
 
 EXAMPLE_FILES = Path(conv2attn.__file__).parents[1] / "examples"
 
@@ -57,3 +59,35 @@ def test_explain_gives_cause_example_and_remedy():
         assert all(part in said for part in (rule.why, rule.example, rule.remedy)), code
         assert max(len(line) for line in text.splitlines() if not line.startswith("  ")) <= 80
         assert f"{code} {rule.title}" in listing
+
+
+def test_a_row_is_explained_down_to_the_axioms(folder):
+    """Its numbers, the claims they name and nothing else, what they need, and what does not hold."""
+    CliRunner().invoke(main, ["convert", "resnet18.pt", "-o", "hard.pt"])
+    CliRunner().invoke(main, ["verify", "resnet18.pt", "hard.pt", "--report", "certificate.json"])
+    document = json.loads(Path("certificate.json").read_text())
+    row = next(each for each in document["rows"] if each["name"] == "layer1.0.conv1")
+    said = " ".join(CliRunner().invoke(main, ["explain", "--row", row["name"], "certificate.json"]).stdout.split())
+    named = {*row["licensed_by"]["bound"], *row["licensed_by"]["leak"], "L1", "T1p"}
+    assert said.endswith("--formal")
+    assert set(said.partition("Check it: conv2attn prove ")[2].split()[:-1]) == named
+    for name in named:
+        assert f"{name}: {proofs.decide(name).claim.title}" in said
+    assert f"bound {row['bound']:.3g}: " in said
+    assert "Classical_Prop.classic" in said
+    row["licensed_by"]["missing"] = ["ROW: every target is a key"]
+    row["licensed_by"]["bound"] = ["steps without a theorem"]
+    said = " ".join(proofs.explain_row(document, row["name"]).split())
+    assert "Premises that do not hold here: ROW: every target is a key." in said
+    assert "FLOAT: Computed attention" not in said
+    with pytest.raises(UsageError, match="has no row 'layer9'"):
+        proofs.explain_row(document, "layer9")
+
+
+@pytest.mark.parametrize("name", proofs.CLAIMS)
+def test_a_claim_is_explained_with_its_premises_and_theorems(name):
+    claim = proofs.load(name, proofs.CLAIMS)
+    said = " ".join(CliRunner().invoke(main, ["explain", name.lower()]).stdout.split())
+    assert said.startswith(f"{name}: {claim.title}")
+    assert all(f"Premise: {each[:20]}" in said for each in claim.conditions)
+    assert f"conv2attn prove {name} --formal" in said
