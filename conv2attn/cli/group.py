@@ -174,7 +174,12 @@ def leaving_at_once_while_torch_starts() -> Iterator[None]:
 def refuse_usage(error: click.UsageError) -> NoReturn:
     """Says in one line what of a call is wrong, and exits with 2."""
     path = error.ctx.command_path if error.ctx else "conv2attn"
-    reason = error.format_message().rstrip(".").removesuffix("?.")
+    if isinstance(error, click.NoSuchOption):
+        # In words of our own: those of click differ between its versions.
+        near = " or ".join(map(repr, sorted(error.possibilities or ())))
+        reason = f"No such option {error.option_name!r}{f'. Did you mean {near}?' if near else ''}"
+    else:
+        reason = error.format_message().rstrip(".").removesuffix("?.")
     click.echo(f"error: C2A006 {reason}{'' if reason.endswith('?') else '.'} See {path} --help.", err=True)
     sys.exit(error.exit_code)
 
