@@ -10,11 +10,19 @@ from .core import finite, identity, sign
 D, k, p, r, h, b, m, N, i, M, first, second = symbols("D k p r h b m N i M S_1 S_2", real=True)
 q = symbols("q", real=True)
 PRIMES = (5, 7, 11)
+BITS, WORD = 3, 6
+DIFFERENCES = tuple(each for each in range(1 - (1 << BITS), 1 << BITS) if each)
+"""Differences of two residues of so many bits, whose words have `WORD` bits."""
 
 
 def zeros(prime):
     """How often x y (x + y), of degree 3, vanishes over the field of so many elements."""
     return sum((x * y * (x + y)) % prime == 0 for x, y in product(range(prime), repeat=2))
+
+
+def factors_of_zero(difference):
+    """How many of the 2^WORD factors take a difference of residues to zero."""
+    return sum(difference * factor % (1 << WORD) == 0 for factor in range(1 << WORD))
 
 
 CLAIM = Claim(
@@ -23,17 +31,20 @@ CLAIM = Claim(
     words="Two networks are evaluated over the product of k fields of primes, drawn from N primes of b bits without "
     "repetition after both are fixed; other operators are oracles: independent uniform functions into the product. "
     "Let every difference that is compared be a polynomial of degree at most D with a coefficient a / d, 0 < |a| <= "
-    "2^h, and no prime divide d. Then a pair of different values agrees with chance at most (D / 2^(b-1) + h / ((b-1) "
-    "N))^k, and any of M values with at most M^2 / 2 times that. Equal fingerprints make two networks one formula but "
+    "2^h, and no prime divide d. Two words of an oracle in the field of one prime, of 64 bits, agree for different "
+    "arguments with chance at most 2^(b-64), and at most D such pairs make a difference vanish. Then a pair of "
+    "different values agrees with chance at most (D / 2^(b-1) + h / ((b-1) N) + D 2^(b-64))^k, and any of M values "
+    "with at most M^2 / 2 times that. Equal fingerprints make two networks one formula but "
     "for this chance; unequal ones refute nothing.",
-    formula=r"P \le \tfrac{M^2}{2}\Bigl(\tfrac{D}{2^{b-1}} + \tfrac{h}{(b-1)N}\Bigr)^k",
+    formula=r"P \le \tfrac{M^2}{2}\Bigl(\tfrac{D}{2^{b-1}} + \tfrac{h}{(b-1)N} + D\,2^{b-64}\Bigr)^k",
     conditions=(
         "primes are at least 2^(b-1), all different, and drawn after the pair is fixed; inputs are uniform residues",
         "oracles are independent uniform functions: that hashes are is a premise, proved for pairs of them alone",
         "no prime divides a denominator, which the evaluation sees",
     ),
     source="this project; Schwartz 1980, Zippel 1979; Maclaurin's inequality for draws without repetition",
-    not_shown="That multiply-xorshift words act as independent ones, for which the program adds 2^(b-64). Maclaurin's "
+    not_shown="That multiply-xorshift words act as independent ones but for one pair that agrees: several at once are "
+    "not counted. Maclaurin's "
     "inequality for more than two primes, and that runs with real and ideal oracles agree until two different "
     "arguments of one oracle are equal, are used as such.",
     licenses={},
@@ -86,6 +97,22 @@ CLAIM = Claim(
             lambda prime: zeros(prime) <= 3 * prime,
             3,
         ),
+        step(
+            "Of 2^64 factors at most 2^(b-1) take a difference of residues, below 2^b, to 0: as many as the largest "
+            "power of two that divides it (6 bits, differences below 2^3).",
+            finite,
+            DIFFERENCES,
+            lambda difference: factors_of_zero(difference) <= 1 << (BITS - 1),
+            len(DIFFERENCES),
+        ),
+        step(
+            "A difference that vanishes where two words x and y are one has the factor x - y. Those of different pairs "
+            "are coprime, so m of them divide it together, and m <= D: the chances of m pairs add up to D 2^(b-64).",
+            sign,
+            D * r - m * r,
+            ((D - m, r),),
+            given=(D - m, r),
+        ),
         refutation(
             "Fixed primes have no such chance: a difference that is their product vanishes modulo each of them.",
             finite,
@@ -95,6 +122,20 @@ CLAIM = Claim(
         ),
     ),
     mutants=(
+        step(
+            "One factor takes a difference of residues to 0: both 0 and 2^5 do so of 6 bits where it is even.",
+            finite,
+            DIFFERENCES,
+            lambda difference: factors_of_zero(difference) <= 1,
+            len(DIFFERENCES),
+        ),
+        step(
+            "At most D - 1 pairs: x - y is of degree 1, and one pair makes it vanish.",
+            sign,
+            (D - 1) * r - m * r,
+            given=(D - m, r),
+            witness={D: 1, m: 1, r: 1},
+        ),
         step(
             "The degree counts half.",
             identity,

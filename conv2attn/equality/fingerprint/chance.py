@@ -1,7 +1,7 @@
 """How likely it is that two different formulas look the same, and how many primes that takes.
 
 For M values of oracles and outputs, degree D and height h between two levels of oracles, and N primes to draw from, at
-most `M^2 / 2 (D / 2^(b-1) + h / ((b-1) N) + 2^(b-64))^k` over the draw of k primes of b bits and of the oracles.
+most `M^2 / 2 (D / 2^(b-1) + h / ((b-1) N) + D 2^(b-64))^k` over the draw of k primes of b bits and of the oracles.
 """
 
 import math
@@ -11,7 +11,7 @@ from conv2attn.equality.fingerprint.field import Field
 WANTED = -40.0
 """log2 of the chance that an answer may have: once in a million million."""
 FEWEST, MOST = 3, 8
-PREMISE = "hashes of two different arguments are taken as independent, which is proved for pairs of them alone"
+PREMISE = "hashes of different arguments are taken as independent, which is proved for pairs of them alone"
 
 
 def log2_chance(field: Field, primes: int, bits: int | None = None) -> float:
@@ -22,8 +22,9 @@ def log2_chance(field: Field, primes: int, bits: int | None = None) -> float:
     """
     bits = field.bits if bits is None else bits
     pool = (1 << bits - 1) / (bits * math.log(2)) * 0.95  # primes of so many bits, from below
-    degree = min(field.degree, 1 << 900) / (1 << bits - 1)
-    one = degree + field.height / (bits - 1) / pool + 2.0 ** (bits - 64)  # the last: two words of a lane agree
+    degree = float(min(field.degree, 1 << 900))
+    # A difference of degree D vanishes for at most D pairs of words of one prime that agree.
+    one = degree * (2.0 ** (1 - bits) + 2.0 ** (bits - 64)) + field.height / (bits - 1) / pool
     return math.ceil(10 * (2 * math.log2(max(2, field.oracle_values)) - 1 + primes * math.log2(one))) / 10
 
 

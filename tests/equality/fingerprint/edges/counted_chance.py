@@ -141,9 +141,9 @@ def test_the_chance_that_is_stated_is_that_of_the_claim_or_more():
     """The least degree and height, so that each of the three terms counts."""
     field = Field(1)
     field.oracle_values = 1000
-    for degree in (0, 1):
+    for degree in (0, 1, 7):
         field.degree = degree
-        one = degree / 2**30 + field.height / (30 * PRIMES_OF_31_BITS) + 2**-33
+        one = degree / 2**30 + field.height / (30 * PRIMES_OF_31_BITS) + degree * 2**-33
         for count in range(1, 9):
             assert log2_chance(field, count) >= math.log2(1000**2 / 2) + count * math.log2(one)
 
