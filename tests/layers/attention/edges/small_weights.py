@@ -40,6 +40,19 @@ def test_gradients_are_those_of_the_formula(spread, numbers, trained, monkeypatc
             assert_same_output(one / factor, other, 1e-11 * spread)
 
 
+def test_what_is_left_out_of_a_gradient_is_within_the_stated_bound():
+    """A weight of 2^-115 on a value of 2^100: the whole gradient of the query is lost, and the bound says so."""
+    queries = torch.tensor([[[[1.0]]]], requires_grad=True)
+    keys, values = torch.tensor([[[[0.0], [-80.0]]]]), torch.tensor([[[[1.0], [2.0**100]]]])
+    (found,) = torch.autograd.grad(cut_gradient.CutGradient.apply(queries, keys, values).sum(), queries)
+    exact = queries.double()
+    mean = torch.softmax(exact @ keys.double().mT, -1) @ values.double()
+    (wanted,) = torch.autograd.grad(mean.sum(), exact)
+    off = abs(float(found) - float(wanted))
+    assert found == 0
+    assert 0 < off <= 2 * 2.0**-102 * float((values - mean).abs().max()) * 80
+
+
 EMPTY = {
     "no queries": (2, 3, 0, 5, 4, 4),
     "no keys": (2, 3, 5, 0, 4, 4),
