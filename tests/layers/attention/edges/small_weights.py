@@ -48,9 +48,9 @@ def test_what_is_left_out_of_a_gradient_is_within_the_stated_bound():
     exact = queries.double()
     mean = torch.softmax(exact @ keys.double().mT, -1) @ values.double()
     (wanted,) = torch.autograd.grad(mean.sum(), exact)
-    off = abs(float(found) - float(wanted))
+    off = abs(found.item() - wanted.item())
     assert found == 0
-    assert 0 < off <= 2 * 2.0**-102 * float((values - mean).abs().max()) * 80
+    assert 0 < off <= 2 * 2.0**-102 * (values - mean).abs().max().item() * 80
 
 
 EMPTY = {
