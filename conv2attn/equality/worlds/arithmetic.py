@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from conv2attn.equality.worlds.shadows import Shadow, Unfollowed, is_number
+from conv2attn.equality.worlds.shadows import CENTRES, Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step, shadow_rule, wide
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -68,9 +68,9 @@ def binary(step: Step) -> Any:
     args = [step.loud(t) for t in step.args] if step.name == "add" else step.args
     args = [step.shadow(t) if isinstance(t, float) else t for t in args]
     result = step.across(OPERATORS[step.name], *args, **step.kwargs)
-    top = args[1].centred_scores() if isinstance(args[1], Shadow) else None
-    if step.name == "sub" and top is not None and top[0] is step.x:
-        result.centre(*top, *step.plain[:2], step.out)  # scores less their maximum
+    for by in CENTRES[:2] if step.name == "sub" and isinstance(args[1], Shadow) else ():
+        if (centre := args[1].centred_scores(by)) is not None and centre[0] is step.x:
+            result.centre(*centre, *step.plain[:2], step.out, by=by)  # scores less their maximum
     return result
 
 

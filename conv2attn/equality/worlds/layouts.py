@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.constants import MADE
-from conv2attn.equality.worlds.shadows import MASKED, Shadow, Unfollowed, cast
+from conv2attn.equality.worlds.shadows import CENTRES, MASKED, Shadow, Unfollowed, cast
 from conv2attn.equality.worlds.steps import Step, shadow_rule, viewed
 
 
@@ -29,8 +29,9 @@ def as_strided(step: Step) -> Any:
 def detach(step: Step) -> Any:
     """Scores less their maximum stay so."""
     result = step.computed()
-    if (top := step.x.centred_scores()) is not None:
-        result.centre(*top, step.plain[0], step.out)
+    for by in CENTRES:
+        if (centre := step.x.centred_scores(by)) is not None:
+            result.centre(*centre, step.plain[0], step.out, by=by)
     return result
 
 

@@ -36,7 +36,7 @@ class Shadow:
     def __init__(self, copies: Iterable[Tensor], constant: bool = False, state: dict[str, bool] | None = None):
         self.copies, self.state = list(copies), state or {"constant": constant}
         self.record: int | None = None  # the number of its record, where tensors are recorded
-        self.centring: tuple[Shadow, int, list[tuple[Tensor, int]]] | None = None
+        self.centring: tuple[Shadow, int, list[tuple[Tensor, int]], str] | None = None
 
     @property
     def constant(self) -> bool:
@@ -49,17 +49,26 @@ class Shadow:
             raise Unfollowed("a result is used that has no shadow")
         return self.copies[index % len(self.copies)]
 
-    def centre(self, scores: "Shadow", axis: int, *plain: Tensor) -> None:
-        """Remembers that this is the maximum of scores along an axis, or the scores less it."""
+    def centre(self, scores: "Shadow", axis: int, *plain: Tensor, by: str = "maximum") -> None:
+        """Remembers that this is the maximum of scores along an axis, or the scores less it.
+
+        Args:
+            by: one of `CENTRES`: "logsumexp" for the logarithm of the sum of their exponentials, or the scores less it;
+                "softmax" for their softmax.
+        """
         # Tensors of inference mode have no version, so a later write to the scores could not be noticed.
         if not any(t.is_inference() for t in plain):
-            self.centring = scores, axis, [(t, t._version) for t in plain]
+            self.centring = scores, axis, [(t, t._version) for t in plain], by
 
-    def centred_scores(self) -> "tuple[Shadow, int] | None":
+    def centred_scores(self, by: str = "maximum") -> "tuple[Shadow, int] | None":
         """The scores and the axis that `centre` remembered; None if one of the tensors was written to since."""
-        if self.centring is None or any(t._version != version for t, version in self.centring[2]):
+        if self.centring is None or self.centring[3] != by:
             return None
-        return self.centring[:2]
+        return None if any(t._version != version for t, version in self.centring[2]) else self.centring[:2]
+
+
+CENTRES = ("maximum", "logsumexp", "softmax")
+"""What a tensor may be known to be made of: see `Shadow.centre`."""
 
 
 def is_number(value: Any) -> TypeGuard[Tensor]:

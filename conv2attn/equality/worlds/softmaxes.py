@@ -33,12 +33,29 @@ def centring(step: Step, axis: int) -> Callable[[Tensor], Tensor]:
 @shadow_rule("_softmax", "_safe_softmax")
 def softmax(step: Step) -> Any:
     """A softmax."""
-    return softmax_of(step, step.x, step.bound["dim"])
+    result = softmax_of(step, step.x, step.bound["dim"])
+    result.centre(step.x, step.bound["dim"], step.plain[0], step.out, by="softmax")
+    return result
+
+
+@shadow_rule("log")
+def log_of_softmax(step: Step) -> Any:
+    """log(softmax x) = x - log sum exp x, also in two operators."""
+    softmaxed = step.x.centred_scores("softmax")
+    return NotImplemented if softmaxed is None else step.across(torch.sub, softmaxed[0], logsumexp(step, *softmaxed))
+
+
+def logsumexp(step: Step, scores: Shadow, axis: Any, keep: bool = True) -> Shadow:
+    """log sum exp x along an axis, or several."""
+    sums = step.across(lambda t: t.sum(axis, keepdim=keep), step.oracle("exp", scores, LEAST))
+    return step.oracle("log", sums)
 
 
 @shadow_rule("exp")
 def exp_of_centred(step: Step) -> Any:
     """exp(x - max x) = e(x) / e(max x), as code writes a softmax by hand; the divisor cancels, or shows later."""
+    if (normed := step.x.centred_scores("logsumexp")) is not None:  # exp(x - log sum exp x), the softmax itself
+        return softmax_of(step, *normed)
     top = step.x.centred_scores()
     if top is None:
         return NotImplemented
@@ -53,9 +70,13 @@ def exp_of_centred(step: Step) -> Any:
 @shadow_rule("_log_softmax", "logsumexp")
 def logarithm(step: Step) -> Any:
     """The logarithm of a sum of exponentials, and scores less it."""
-    exponentials, axis, keep = step.oracle("exp", step.x, LEAST), step.bound["dim"], step.bound.get("keepdim", True)
-    log = step.oracle("log", step.across(lambda t: t.sum(axis, keepdim=keep), exponentials))
-    return log if step.name == "logsumexp" else step.across(torch.sub, step.x, log)
+    axis, keep = step.bound["dim"], step.bound.get("keepdim", True)
+    log = logsumexp(step, step.x, axis, keep)
+    result: Shadow = log if step.name == "logsumexp" else step.across(torch.sub, step.x, log)
+    axes = axis if isinstance(axis, list) else [axis]
+    if keep and len(axes) == 1:
+        result.centre(step.x, axes[0], step.plain[0], step.out, by="logsumexp")
+    return result
 
 
 @shadow_rule(

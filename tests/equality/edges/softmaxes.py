@@ -1,0 +1,81 @@
+"""Ways to write a softmax and its logarithm are one map but for rounding; what looks like one of them is another."""
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.equality import certify
+from conv2attn.verdicts import Verdict
+
+
+class Attention(nn.Module):
+    """Attention whose scores become shares in some way."""
+
+    def __init__(self, shares):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+        self.shares = shares
+
+    def forward(self, x):
+        return self.shares(self.q(x) @ self.k(x).mT) @ self.v(x)
+
+
+def softmax(z):
+    return z.softmax(-1)
+
+
+def log_softmax(z):
+    return z.log_softmax(-1)
+
+
+def stabilised(z):
+    powers = (z - z.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def written_to(z):
+    logs = z.log_softmax(-1)
+    return logs.add_(z.detach() * 0.01).exp()
+
+
+SAME = {
+    "exp / sum": (softmax, lambda z: z.exp() / z.exp().sum(-1, keepdim=True)),
+    "normalised once more": (softmax, lambda z: z.softmax(-1) / z.softmax(-1).sum(-1, keepdim=True)),
+    "maximum subtracted": (softmax, stabilised),
+    "exp of log_softmax": (softmax, lambda z: z.log_softmax(-1).exp()),
+    "exp of scores less logsumexp": (softmax, lambda z: (z - z.logsumexp(-1, keepdim=True)).exp()),
+    "exp of a detached log_softmax": (softmax, lambda z: z.log_softmax(-1).detach().exp()),
+    "log of softmax": (log_softmax, lambda z: z.softmax(-1).log()),
+    "scores less logsumexp": (log_softmax, lambda z: z - z.logsumexp(-1, keepdim=True)),
+}
+OTHERS = {
+    "along the other axis": (softmax, lambda z: z.log_softmax(-2).exp()),
+    "of other scores": (softmax, lambda z: (1.01 * z - z.logsumexp(-1, keepdim=True)).exp()),
+    "less the maximum alone": (softmax, lambda z: (z - z.amax(-1, keepdim=True)).exp()),
+    "the maximum and logsumexp": (
+        lambda z: (z - z.amax(-1, keepdim=True)).exp(),
+        lambda z: (z - z.logsumexp(-1, keepdim=True)).exp(),
+    ),
+    "a logarithm that was written to": (softmax, written_to),
+    "less the logarithm of another sum": (log_softmax, lambda z: z - z.abs().logsumexp(-1, keepdim=True)),
+    "of both axes": (softmax, lambda z: (z - z.logsumexp((-2, -1), keepdim=True)).exp()),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_ways_to_write_a_softmax_hold(name):
+    first, second = map(Attention, SAME[name])
+    assert certify(first.eval(), second.eval(), input_size=(6, 8)).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_looks_like_a_softmax_does_not_hold(name):
+    first, second = map(Attention, OTHERS[name])
+    # So near to each other that two calls show no difference: the sections alone can tell them apart.
+    with torch.no_grad():
+        for network in (first, second):
+            network.v.weight.mul_(1e-6)
+            network.v.bias.fill_(1e3)
+    assert certify(first.eval(), second.eval(), input_size=(6, 8)).verdict is not Verdict.HOLDS
