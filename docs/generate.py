@@ -6,7 +6,7 @@
 - which claims bounds name, in `docs/certificates.md`, from calls of them in `docs/bound_claims.py`;
 - `docs/claims.md` and its picture, from `proofs/formal/Claims.v`;
 - the numbers of heads, in `docs/heads.md`, from `conv2attn/span/graded_facts/fact_table.py`;
-- the kinds of files that are refused, in `docs/files.md`, from `conv2attn/files/kinds.py`;
+- the kinds of files that are refused and the operators of ONNX, in `docs/files.md`, from `conv2attn/files`;
 - the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
 - its sentences with times, from the rows in `benchmarks/training.md`;
 - `docs/heads.png` and `docs/certificate.png`, by the commands of the README and the gallery;
@@ -33,6 +33,7 @@ from conv2attn.equality import Certificate
 from conv2attn.errors import ERROR_RULES
 from conv2attn.files.contents import READERS
 from conv2attn.files.kinds import FOLDER, KINDS
+from conv2attn.files.onnx_operators import OPERATORS
 from conv2attn.lab.starts import Starts
 from conv2attn.lab.starts.curves import digest_of, draw_start_curves
 from conv2attn.report.result import json_schema_of
@@ -187,6 +188,11 @@ def draw_picture(name: str, folder: Path) -> Path:
     return path
 
 
+def onnx_operators() -> str:
+    """The operators of ONNX that are read, by name."""
+    return f"{', '.join(f'`{name}`' for name in sorted(OPERATORS))}."
+
+
 def refused_files() -> str:
     """The kinds of files that are not read as a network, and what to do with one."""
     refused = [each for each in KINDS if each not in (*READERS, FOLDER)]
@@ -233,7 +239,7 @@ def main() -> None:
         (ROOT / "docs" / f"{name}.schema.json").write_text(schema(name))
     (ROOT / "docs" / "claims.md").write_text(claims_page.page())
     (ROOT / "docs" / "claims.svg").write_text(claims_page.picture())
-    refused = {"refused": refused_files()}
+    refused = {"refused": refused_files(), "onnx": onnx_operators()}
     certificates = {"claims": bound_claims.table(), "forgiven": forgiven.table()}
     facts = {"facts": head_numbers()}
     generated = {"experiments": tables(), "house": house.parts(), "files": refused, "certificates": certificates}

@@ -136,12 +136,13 @@ class Comparison:
         if found[0].verdict is not Verdict.HOLDS:
             return [*self.modes(), self.structure, *found]
         same = self.structure.verdict is Verdict.HOLDS
-        if not same and (foreign := self.foreign) is not None:
-            return [*self.modes(), foreign, *found]
+        foreign = None if same else self.foreign
+        if foreign is not None and not self.apart.refutes:
+            return [*self.modes(), self.numbers, foreign, *found]
         if self.apart.refutes:  # no other finding may hold against it
             self.shown = self.image_apart
             # Where modes differ, the mode is the cause, and no place has to be looked for.
-            parting = [] if self.modes() else [self.compared_sections()]
+            parting = [] if self.modes() else [foreign or self.compared_sections()]
             return [*self.modes(), self.numbers, *parting, self.structure, *found]
         numbers = [self.numbers] if self.apart.trouble else []
         if same and not self.left_undecided:
@@ -177,14 +178,17 @@ class Comparison:
 
     @property
     def foreign(self) -> Finding | None:
-        """The finding on networks of which one is computed by others than torch, as an ONNX model is."""
-        kinds = {type(each) for network in self.networks for each in network.modules()}
-        others = {name for kind in kinds if isinstance(name := getattr(kind, "operators_of", None), str)}
-        if not others or self.outputs is None:
+        """The finding on networks of which one is computed by others than torch, as some ONNX models are.
+
+        Their operators are not followed, so plain calls alone are compared.
+        """
+        modules = [each for network in self.networks for each in network.modules()]
+        others = {name: each for each in modules if isinstance(name := getattr(each, "operators_of", None), str)}
+        if not others:
             return None
-        apart = f"on {self.described} they differ by at most {self.outputs.max_difference:.2g}"
-        why = f"the operators of one are {' and '.join(sorted(others))}'s, so it is compared by running it"
-        return undecided("numbers", "C2A410", f"{apart}; {why}")
+        unread = "; ".join(filter(None, (getattr(each, "unread", "") for each in others.values())))
+        why = f"the operators of one are {' and '.join(sorted(others))}'s{f' ({unread})' if unread else ''}"
+        return undecided("numbers", "C2A410", f"{why}, so that both are compared by running them alone")
 
     def formula(self) -> Finding:
         """Whether both are one formula, for all inputs of this size.

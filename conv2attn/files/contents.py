@@ -14,6 +14,7 @@ from conv2attn.errors import CheckpointError
 from conv2attn.files import kinds
 from conv2attn.files.budget import Budget
 from conv2attn.files.kinds import LARGEST_FILE, Kind, inspect, kind_of_path, open_file, read_json
+from conv2attn.files.onnx_graph import OnnxGraph
 from conv2attn.files.onnx_models import onnx_parts, outside_files, read_onnx
 from conv2attn.files.pickled import DATA_GLOBALS, RECORDS, code_in, read_module, run_pickle
 from conv2attn.files.programs import program_parts, read_program
@@ -21,6 +22,7 @@ from conv2attn.files.torch_files import check_tensors, read_safetensors, unpickl
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "diffusion_pytorch_model.safetensors")
 INDEXES = tuple(f"{name}.index.json" for name in WEIGHTS)
+DECIMALS = "attributes of its nodes, which are kept in float32, are read as the shortest decimals that round to them"
 UNGUARDED = "of its guards on sizes, ranges of symbols are read and no others"
 
 
@@ -68,8 +70,9 @@ def contents_of(
 
 def contents_of_program(path: Path, kind: Kind, *_: Any) -> Contents:
     """Reads a program, which is a network by itself."""
-    assumed = (UNGUARDED,) if kind is kinds.EXPORT else ()
-    return Contents(path, kind, {}, network=PROGRAM_KINDS[kind].read(path), assumed=assumed)
+    network = PROGRAM_KINDS[kind].read(path)
+    assumed = (UNGUARDED,) if kind is kinds.EXPORT else (DECIMALS,) if isinstance(network, OnnxGraph) else ()
+    return Contents(path, kind, {}, network=network, assumed=assumed)
 
 
 def contents_of_safetensors(path: Path, kind: Kind, *_: Any) -> Contents:

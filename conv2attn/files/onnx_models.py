@@ -1,4 +1,4 @@
-"""ONNX models: what is in one, read by onnx, and the map that it is, run by onnxruntime."""
+"""ONNX models: what is in one, read by onnx, and the map that it is: by operators of torch, or else by onnxruntime."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.errors import CheckpointError, UsageError, first_line
+from conv2attn.errors import CheckpointError, UnsupportedError, UsageError, first_line
 from conv2attn.extras import optional
 from conv2attn.files.budget import Budget
 from conv2attn.files.kinds import open_file
+from conv2attn.files.onnx_graph import graph_of
 
 LARGEST_MODEL = (1 << 31) - 1  # bytes: what protobuf writes
 DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -44,14 +45,15 @@ class OnnxNetwork(nn.Module):
 
     Args:
         model: the bytes of the file.
+        unread: why its operators are not torch's.
     """
 
     operators_of = "onnxruntime"
     """Who computes what is in it, where that is not torch."""
 
-    def __init__(self, model: bytes):
+    def __init__(self, model: bytes, unread: str = ""):
         super().__init__()
-        self.model = model
+        self.model, self.unread = model, unread
         session_of(model)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -76,22 +78,26 @@ class OnnxNetwork(nn.Module):
         return torch.from_numpy(output).to(image.device)
 
 
-def read_onnx(path: Path) -> OnnxNetwork:
-    """The network in an .onnx file.
+def read_onnx(path: Path) -> nn.Module:
+    """The network in an .onnx file: of operators of torch where all are known, else one that onnxruntime runs.
 
     Raises:
-        CheckpointError: see `parse_model`; or it does not have one image and one output, or onnxruntime refuses it
-            (C2A303).
-        UsageError: onnx or onnxruntime is not installed (C2A003).
+        CheckpointError: see `parse_model`; or it is not by operators of torch, and does not have one image and one
+            output, or onnxruntime refuses it (C2A303).
+        UsageError: onnx is not installed, or onnxruntime where it is needed (C2A003).
     """
     model = parse_model(path)
+    try:
+        return graph_of(model)
+    except UnsupportedError as error:
+        unread = error.found
     weights = {each.name for each in model.graph.initializer}
     inputs = [each.name for each in model.graph.input if each.name not in weights]
     if len(inputs) != 1 or len(model.graph.output) != 1:
-        reason = f"{path} takes {len(inputs)} inputs and gives {len(model.graph.output)} outputs"
+        reason = f"{path} takes {len(inputs)} inputs and gives {len(model.graph.output)} outputs, and {unread}"
         raise CheckpointError("C2A303", reason, "Export a network of one image and one tensor.")
     try:
-        return OnnxNetwork(model.SerializeToString())
+        return OnnxNetwork(model.SerializeToString(), unread)
     except UsageError:
         raise
     except Exception as error:

@@ -97,11 +97,9 @@ def test_verify_measures_a_network_against_its_program(net, program):
     assert (load(program)(image) - net(image)).abs().max() < 1e-5
     options = ["net.pt", program, "--allow", f"{Net.__module__}.Net", "--input-size", "3x6x8", "--format", "json"]
     done = CliRunner().invoke(main, ["verify", *options])
-    assert done.exit_code == 3, done.output  # neither "holds" nor "refuted": other operators compute it
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["strength"] in ("identified", "rounded")
     assert json.loads(done.stdout)["outputs"]["max_difference"] < 1e-5
-    assert "does not take images" not in done.stdout  # which it does
-    told = "the operators of one are onnxruntime's, so it is compared by running it"
-    assert (told in done.stdout) == program.endswith(".onnx")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -195,12 +193,13 @@ def foreign(model):
     model.graph.node[0].domain = "some.one"
 
 
-def two_inputs(model):
-    model.graph.input.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [1]))
-
-
 def unknown(model):
     model.graph.node[0].op_type = "Nothing"
+
+
+def unknown_of_two_inputs(model):
+    unknown(model)
+    model.graph.input.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [1]))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ def unknown(model):
         (outside_in_an_attribute, "which is no file of its folder"),
         (foreign, "operators of 'some.one'"),
         (foreign_in_a_branch, "operators of 'some.one'"),
-        (two_inputs, "takes 2 inputs"),
+        (unknown_of_two_inputs, "takes 2 inputs and gives 1 outputs, and the operator Nothing is not read"),
         (unknown, "onnxruntime refuses it"),
     ],
 )
@@ -273,9 +272,9 @@ def test_weights_elsewhere_than_beside_an_onnx_model_are_refused(in_onnx, key, v
 
 
 def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence(in_onnx):
-    with pytest.raises(UsageError, match="C2A120 the ONNX model does not take images 1x4x9x8") as refusal:
+    with pytest.raises(UsageError, match="C2A120 the ONNX model does not take input 1x4x9x8") as refusal:
         load(in_onnx[1])(torch.zeros(1, 4, 9, 8))
-    assert re.search(r" of \?x3x(\?|\d+)x(\?|\d+), tensor\(float\)", refusal.value.remedy)  # s31x3xs16xs82, once
+    assert re.search(r" of \?x3x\?x\?\.$", refusal.value.remedy)
 
 
 def test_a_torn_onnx_file_is_damaged():

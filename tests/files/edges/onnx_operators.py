@@ -1,0 +1,301 @@
+"""Each row of the table of ONNX's operators against onnxruntime on drawn numbers; what no row honours is refused.
+
+A case is an operator, its operands (arrays are stored in the file, strings name inputs x, y and i of drawn numbers) and
+attributes, and the opsets at which it is asked.
+"""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import helper
+
+from conv2attn.errors import UnsupportedError
+from conv2attn.files.onnx_graph import graph_of
+from conv2attn.files.onnx_operators import OPERATORS
+
+DRAWN = np.random.default_rng(0)
+NEW, OLD = (13, 18, 21), (7, 9, 11)
+X, Y = (2, 4, 6, 5), (2, 4, 6, 5)
+IMAGES = {1: (2, 4, 9), 2: (2, 4, 6, 5), 3: (2, 4, 4, 5, 3)}
+
+
+def numbers(*sides):
+    return DRAWN.standard_normal(sides).astype(np.float32)
+
+
+def whole(*values):
+    return np.array(values, dtype=np.int64)
+
+
+def single(value, dtype=np.float32):
+    return np.array(value, dtype=dtype)
+
+
+CASES = []
+
+
+def case(operator, operands, opsets=NEW, outputs=1, x=X, whole_numbers=False, positive=False, **attributes):
+    CASES.append((operator, operands, opsets, outputs, x, whole_numbers, positive, attributes))
+
+
+for name in (
+    "Abs",
+    "Ceil",
+    "Cos",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Neg",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+):
+    case(name, "x")
+for name in ("Tanh", "Softplus", "Identity"):
+    case(name, "x", (*OLD, *NEW))
+for name in ("Sqrt", "Log"):
+    case(name, "x", positive=True)
+case("HardSwish", "x", (14, 18))
+case("Mish", "x", (18,))
+for name in ("Add", "Sub", "Mul", "Div"):
+    case(name, "xy", (7, *NEW))
+    case(name, ["x", numbers(5)], (7, *NEW))
+    case(name, [single(2.5), "x"], (7, *NEW))
+    case(name, "ij", (7, *NEW), whole_numbers=True)
+for name in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal"):
+    case(name, "xy")
+    case(name, ["x", single(0.5)])
+case("Mod", "ij", whole_numbers=True)
+case("Mod", "xy", fmod=1)
+case("Pow", ["x", single(2)])
+case("Pow", ["x", numbers(5)], positive=True)
+for name in ("Max", "Min"):
+    case(name, "xy")
+    case(name, ["x", single(0)])
+case("Clip", ["x", single(-0.5), single(0.25)])
+case("Clip", ["x", "", single(0.25)])
+case("Clip", "x", (7,), min=-0.5, max=0.25)
+case("LeakyRelu", "x", alpha=0.3)
+case("Elu", "x", alpha=0.7)
+case("Gelu", "x", (20,))
+case("Gelu", "x", (20,), approximate="tanh")
+case("HardSigmoid", "x")
+case("HardSigmoid", "x", alpha=1 / 6, beta=0.5)
+for slope in ((1,), (4, 1, 1), (5,), (4, 6, 5), (1, 1, 1)):
+    case("PRelu", ["x", numbers(*slope)])
+for axis in (0, 1, 2, 3):
+    case("Softmax", "x", (7, 11, 13), axis=axis)
+    case("LogSoftmax", "x", (7, 11, 13), axis=axis)
+case("Softmax", "x", (7, 11, 13))
+case("MatMul", ["x", numbers(5, 3)])
+case("Gemm", ["x", numbers(5, 3), numbers(3)], x=(4, 5))
+case("Gemm", ["x", numbers(3, 5), numbers(3)], x=(4, 5), transB=1)
+case("Gemm", ["x", numbers(3, 4), numbers(1, 3)], x=(4, 5), transA=1, transB=1, alpha=0.5, beta=2.0)
+for axes, size in IMAGES.items():
+    kernel, pads = (3, 2, 3)[:axes], (1, 0, 2)[:axes]
+    weight, bias = numbers(6, 2, *kernel), numbers(6)
+    case("Conv", ["x", weight, bias], x=size, group=2, pads=[*pads, *pads], strides=[2, 1, 1][:axes])
+    case("Conv", ["x", weight], x=size, group=2, pads=[1] * axes + [2] * axes, dilations=[1, 2, 1][:axes])
+    case("Conv", ["x", weight], x=size, group=2, auto_pad="SAME_UPPER", strides=[2] * axes, kernel_shape=list(kernel))
+    case("Conv", ["x", weight], x=size, group=2, auto_pad="SAME_LOWER", kernel_shape=list(kernel))
+    weight = numbers(4, 3, *kernel)
+    more = {"strides": [2] * axes, "output_padding": [1] * axes}
+    case("ConvTranspose", ["x", weight], x=size, group=2, pads=[1] * axes + [0] * axes, **more)
+    case("ConvTranspose", ["x", weight, numbers(6)], x=size, group=2, dilations=[2] * axes)
+    case("MaxPool", "x", x=size, kernel_shape=[2] * axes, strides=[2] * axes, ceil_mode=1)
+    case("MaxPool", "x", x=size, kernel_shape=[3] * axes, pads=[0] * axes + [1] * axes, dilations=[1] * axes)
+    case("MaxPool", "x", x=size, kernel_shape=[3] * axes, auto_pad="SAME_UPPER")
+    for counted in (0, 1):
+        case("AveragePool", "x", x=size, kernel_shape=[2] * axes, pads=[1] * 2 * axes, count_include_pad=counted)
+        case(
+            "AveragePool", "x", x=size, kernel_shape=[3] * axes, pads=[0] * axes + [1] * axes, count_include_pad=counted
+        )
+    case("GlobalAveragePool", "x", x=size)
+    case("GlobalMaxPool", "x", x=size)
+    case("InstanceNormalization", ["x", numbers(4), numbers(4)], x=size, epsilon=1e-3)
+    statistics = [numbers(4), numbers(4), numbers(4), abs(numbers(4))]
+    case("BatchNormalization", ["x", *statistics], (9, *NEW), x=size, epsilon=1e-3)
+    case("BatchNormalization", ["x", *statistics], (15, 18), x=size, training_mode=1, unread=2)
+case("LayerNormalization", ["x", numbers(6, 5), numbers(6, 5)], (18,), axis=2)
+case("LayerNormalization", ["x", numbers(5)], (18,), epsilon=1e-2)
+case("Dropout", "x")
+case("Dropout", "x", (7, 9))
+for name in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"):
+    case(name, ["x", whole(1, -1)], (18, 21), keepdims=0)
+    case(name, ["x"], (18,))
+    if name != "ReduceSum":
+        case(name, "x", (11, 13), axes=[2, 0], keepdims=1)
+case("ReduceSum", ["x"], (13,), noop_with_empty_axes=1)
+case("Reshape", ["x", whole(0, -1, 5)])
+case("Flatten", "x", axis=2)
+case("Flatten", "x", axis=-1)
+case("Flatten", "x")
+case("Flatten", "x", axis=0)
+case("Squeeze", ["x", whole(1)], x=(3, 1, 4))
+case("Squeeze", "x", (11,), x=(3, 1, 4), axes=[1])
+case("Squeeze", "x", x=(3, 1, 4))
+case("Unsqueeze", ["x", whole(0, -1)])
+case("Unsqueeze", "x", (11,), axes=[0, 2])
+case("Transpose", "x", perm=[2, 0, 3, 1])
+case("Transpose", "x")
+case("Expand", ["x", whole(3, 1, 5)], x=(2, 1, 1, 5))
+case("Tile", ["x", whole(1, 2, 1, 3)])
+case("Trilu", "x", (14, 18))
+case("Trilu", ["x", single(-1, np.int64)], (14, 18), upper=0)
+case("CumSum", ["x", single(2, np.int64)])
+case("Concat", ["x", "y", numbers(2, 4, 6, 1)], axis=3)
+case("ScatterND", ["x", np.array([[0, 1], [1, 3]]), numbers(2, 6, 5)], (16, 18))
+case("Split", ["x", whole(1, 3)], outputs=2, axis=1)
+case("Split", "x", (11,), outputs=2, axis=1, split=[3, 1])
+case("Split", "x", (18,), outputs=3, axis=2, num_outputs=3)
+case("Split", "x", (13,), outputs=2, axis=1)
+case("Slice", "x", (7, 9), starts=[1, -3], ends=[100, -1], axes=[0, 2])
+case("Slice", ["x", whole(1, -1), whole(4, -100), whole(2, 3), whole(2, -2)])
+case("Slice", ["x", whole(-1), whole(np.iinfo(np.int64).min), whole(3), whole(-1)])
+case("Slice", ["x", whole(0, 1), whole(-1, 3)])
+case("Gather", ["x", whole(1, -1)], axis=1)
+case("Gather", ["x", single(-1, np.int64)], axis=2)
+case("Gather", [numbers(3, 4), "i"], x=(2, 3), whole_numbers=True)
+case("Where", [np.array([True, False, True, True, False]), "x", "y"])
+case("Where", [np.array([True, False, True, True, False]), "x", single(-7)])
+case("Cast", "x", to=onnx.TensorProto.DOUBLE)
+case("Cast", "x", to=onnx.TensorProto.INT64)
+case("CastLike", ["x", single(0, np.float64)], (18,))
+for mode in ("constant", "reflect", "edge"):
+    case("Pad", ["x", whole(0, 0, 1, 2, 0, 0, 3, 0)], mode=mode)
+    case("Pad", ["x", whole(0, 0, 0, 2, 0, 0, 0, 1)], mode=mode)
+case("Pad", ["x", whole(0, 0, 1, 2, 0, 0, 3, 0)], (19,), mode="wrap")
+case("Pad", ["x", whole(1, 0, -1, 2, 0, 1, 0, -2), single(0.5)])
+case("Pad", ["x", whole(1, 2), single(0.5), whole(-1)], (18, 21))
+case("Pad", "x", (7,), pads=[0, 0, 1, 2, 0, 0, 3, 0], value=0.5)
+for mode in ("DCR", "CRD"):
+    case("DepthToSpace", "x", x=(2, 8, 3, 2), blocksize=2, mode=mode)
+where = "coordinate_transformation_mode"
+case("Resize", ["x", "", single([1, 1, 2, 1.7])], nearest_mode="floor", **{where: "asymmetric"})
+case("Resize", ["x", "", "", whole(2, 4, 9, 3)], nearest_mode="floor", **{where: "asymmetric"})
+for corners in ("half_pixel", "align_corners", "pytorch_half_pixel"):
+    case("Resize", ["x", "", single([1, 1, 2, 1.7])], nearest_mode="floor", mode="linear", **{where: corners})
+    case("Resize", ["x", "", "", whole(2, 4, 9, 3)], nearest_mode="floor", mode="linear", **{where: corners})
+case("Resize", ["x", "", "", whole(2, 4, 1, 3)], nearest_mode="floor", mode="linear", **{where: "pytorch_half_pixel"})
+cubic = {"mode": "cubic", "cubic_coeff_a": -0.75, "nearest_mode": "floor", where: "half_pixel"}
+case("Resize", ["x", "", "", whole(2, 4, 9, 3)], **cubic)
+for name, gates in {"LSTM": 4, "GRU": 3, "RNN": 1}.items():
+    for sides, direction in ((1, "forward"), (2, "bidirectional")):
+        parts = [numbers(sides, gates * 3, 5), numbers(sides, gates * 3, 3), numbers(sides, 2 * gates * 3)]
+        more = {"linear_before_reset": 1} if name == "GRU" else {}
+        count = 3 if name == "LSTM" else 2
+        case(name, ["x", *parts], x=(7, 2, 5), outputs=count, hidden_size=3, direction=direction, **more)
+        states = [numbers(sides, 2, 3)] * (count - 1)
+        case(name, ["x", *parts, "", *states], x=(7, 2, 5), outputs=count, hidden_size=3, direction=direction, **more)
+
+
+def model_of(operator, operands, opset, outputs, x, whole_numbers, positive, attributes):
+    """A model of one node, and drawn inputs."""
+    names, stored, inputs = [], [], {}
+    for place, operand in enumerate(operands):
+        if isinstance(operand, str) and operand:
+            values = DRAWN.integers(1, 3, x) if whole_numbers else numbers(*x)
+            inputs.setdefault(operand, abs(values) + 0.1 if positive else values)
+            inputs[operand] = inputs[operand].astype(np.int64 if whole_numbers else np.float32)
+            names.append(operand)
+        elif isinstance(operand, str):
+            names.append("")
+        else:
+            names.append(f"stored{place}")
+            stored.append(onnx.numpy_helper.from_array(operand, names[-1]))
+    results = [f"out{n}" for n in range(outputs)]
+    unread = [f"unread{n}" for n in range(attributes.pop("unread", 0))]
+    node = helper.make_node(operator, names, [*results, *unread], **attributes)
+    declared = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in inputs.items()
+    ]
+    values = [helper.make_value_info(n, onnx.TypeProto()) for n in results]
+    graph = helper.make_graph([node], "g", declared, values, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), inputs
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{n}-{each[0]}" for n, each in enumerate(CASES)])
+def test_a_row_computes_what_onnxruntime_computes(number):
+    operator, operands, opsets, *rest, attributes = CASES[number]
+    for opset in opsets:
+        model, inputs = model_of(operator, operands, opset, *rest, dict(attributes))
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        wanted = session.run(None, inputs)
+        results = graph_of(model)(**{name: torch.from_numpy(value) for name, value in inputs.items()})
+        results = list(results.values()) if isinstance(results, dict) else [results]
+        assert len(results) == len(wanted)
+        for ours, theirs in zip(results, wanted, strict=True):
+            assert (tuple(ours.shape), ours.numpy().dtype) == (theirs.shape, theirs.dtype), opset
+            np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=2e-5, atol=2e-6, err_msg=f"opset {opset}")
+
+
+def test_every_row_has_a_case():
+    # Of plain arrays, of booleans or of sequences: the graphs below.
+    rest = {"Shape", "ConstantOfShape", "Range", "And", "Or", "Not", "IsNaN", "SplitToSequence", "SequenceAt"}
+    assert OPERATORS.keys() - {name for name, *_ in CASES} == rest
+
+
+def test_sizes_are_numbers_and_masks_of_them_are_constants():
+    """A graph of shapes: a causal mask made from the size of the input, as exporters write it."""
+
+    def node(*arguments, **attributes):
+        return helper.make_node(*arguments, **attributes)
+
+    minus = onnx.numpy_helper.from_array(np.array([-1], np.float32))
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "one"], ["side"]),
+        node("Range", ["zero", "side", "one"], ["places"]),
+        node("Unsqueeze", ["places", "axis"], ["queries"]),
+        node("Greater", ["places", "queries"], ["later"]),
+        node("Not", ["later"], ["seen"]),
+        node("And", ["later", "seen"], ["never"]),
+        node("Or", ["later", "never"], ["masked"]),
+        node("Concat", ["sides", "sides"], ["square"], axis=0),
+        node("Unsqueeze", ["side", "axis0"], ["sides"]),
+        node("ConstantOfShape", ["square"], ["filled"], value=minus),
+        node("IsNaN", ["x"], ["nothing"]),
+        node("Where", ["masked", "filled", "x"], ["mixed"]),
+        node("Where", ["nothing", "zero_float", "mixed"], ["whole"]),
+        node("SplitToSequence", ["whole", "one"], ["parts"], axis=1),
+        node("SequenceAt", ["parts", "one"], ["out"]),
+    ]
+    nodes[8], nodes[9] = nodes[9], nodes[8]
+    stored = {"zero": single(0, np.int64), "one": single(1, np.int64), "axis": whole(1), "axis0": whole(0)}
+    stored["zero_float"] = single(0)
+    x, out = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", "n"]) for name in ("x", "out"))
+    weights = [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [out], weights), opset_imports=[helper.make_opsetid("", 18)]
+    )
+    model.ir_version = 8
+    network = graph_of(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for side in (3, 6):
+        image = numbers(side, side)
+        np.testing.assert_array_equal(
+            network(torch.from_numpy(image)).detach().numpy(), session.run(None, {"x": image})[0]
+        )
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands", "attributes", "match"),
+    [
+        ("Resize", ["x", "", single([1, 1, 2, 2])], {}, "nearest_mode=round_prefer_floor"),
+        ("GRU", ["x", numbers(1, 9, 5), numbers(1, 9, 3)], {"hidden_size": 3}, "linear_before_reset=0"),
+        ("MaxPool", "x", {"kernel_shape": [2, 2], "outputs": 2}, "output 2 of MaxPool"),
+        ("Det", "x", {}, "the operator Det"),
+        ("AveragePool", "x", {"kernel_shape": [2, 2], "ceil_mode": 1}, "ceil_mode=1"),
+    ],
+)
+def test_what_no_row_honours_is_refused_when_the_file_is_read(operator, operands, attributes, match):
+    outputs = attributes.pop("outputs", 1)
+    model, _ = model_of(operator, operands, 18, outputs, X, False, False, attributes)
+    with pytest.raises(UnsupportedError, match=match):
+        graph_of(model)
