@@ -9,12 +9,15 @@ from conv2attn.files.image_labels import read_labels
 from conv2attn.files.input_images import read_images
 from conv2attn.files.inspection import RECOVERED, Inspection, inspection_of
 from conv2attn.files.loading import load
+from conv2attn.files.onnx_graph import graph_of
+from conv2attn.files.onnx_operators import OPERATORS
 from conv2attn.files.reading_options import Reading
 from conv2attn.files.saving import save
 from conv2attn.files.states import prefix_readings, state_in
 from conv2attn.files.torch_files import read_dict
 
 __all__ = [
+    "OPERATORS",
     "RECOVERED",
     "Architecture",
     "Inspection",
@@ -22,6 +25,7 @@ __all__ = [
     "architecture",
     "arrays_in",
     "contents_of",
+    "graph_of",
     "inspection_of",
     "kinds",
     "load",

@@ -12,8 +12,7 @@ import torch
 from onnx import helper
 
 from conv2attn.errors import UnsupportedError
-from conv2attn.files.onnx_graph import graph_of
-from conv2attn.files.onnx_operators import OPERATORS
+from conv2attn.files import OPERATORS, graph_of
 
 DRAWN = np.random.default_rng(0)
 NEW, OLD = (13, 18, 21), (7, 9, 11)
