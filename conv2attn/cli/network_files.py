@@ -13,9 +13,10 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from conv2attn.arguments import Selection
+from conv2attn.arguments import Selection, tensors_in
 from conv2attn.cli.options import Running
 from conv2attn.equality import Certificate, certify, symmetric
+from conv2attn.equality.asked import sha256_of
 from conv2attn.equality.rechecking import MOVED_FILES, Recheck, recheck_certificate
 from conv2attn.equality.results import with_names
 from conv2attn.equality.stored_certificates import is_regular, read_certificate
@@ -197,6 +198,7 @@ def certify_with(
 def recheck_file(
     certificate: str,
     paths: tuple[str | None, str | None],
+    inputs: str | None,
     reading: Reading,
     parsed: Callable[[str], tuple[str, dict[str, Any]]],
 ) -> Recheck:
@@ -206,9 +208,11 @@ def recheck_file(
 
     Args:
         paths: the two files, where they are not at the paths in the certificate.
+        inputs: the file of the inputs, where it is not at its path in the certificate.
         parsed: of the command, the command in its usual form and its options by name.
     Raises:
-        UsageError: it is no certificate of two files (C2A303), or the files were read in another way then (C2A004).
+        UsageError: it is no certificate of two files (C2A303), the files were read in another way then (C2A004), or
+            the inputs are not those that it names (C2A004).
         CheckpointError: a file is missing (C2A301), or cannot be read.
     """
     body = read_certificate(certificate)
@@ -234,13 +238,42 @@ def recheck_file(
     first, second = (prepared(each, running, elsewhere) for each in both)
     circumstances = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
 
+    called = call_again(running, inputs, first, reading, body)
+
     def derive() -> Certificate:
-        return certify_with((first, second), circumstances, call_of(running, first, reading), options["match"])
+        return certify_with((first, second), circumstances, called, options["match"])
 
     kept = parsed(stored["repeat"])[1]["inputs"] if isinstance(stored.get("repeat"), str) else None
     shown = reading.images(kept, first, None)[0].to(running.device) if kept and is_regular(kept) else None
     recheck = recheck_certificate(certificate, body, (first, second), derive, shown)
     return dataclasses.replace(recheck, shown=with_names(recheck.shown, *files.values()))
+
+
+def call_again(
+    running: Running, inputs: str | None, network: nn.Module, reading: Reading, body: dict[str, Any]
+) -> tuple[Arguments, dict[str, Any]]:
+    """The inputs and options of a stored certificate: of `inputs`, if that file is passed, else of the one it names.
+
+    Raises:
+        UsageError: the certificate is of random inputs, or of others than these (C2A004).
+        CheckpointError: the file is missing (C2A301) or cannot be read.
+    """
+    if running.inputs is None and inputs is not None:
+        raise UsageError("C2A004", "the certificate is of random inputs, and names no file", "Leave out --inputs.")
+    if running.inputs is None:
+        return call_of(running, network, reading)
+    path = inputs or running.inputs
+    if not is_regular(path, folder=True):
+        sentence = f"{path[-80:]}, the inputs that the certificate is of, is not there"
+        raise CheckpointError("C2A301", sentence, "Pass its inputs: recheck CERTIFICATE --inputs FILE.")
+    call, options = call_of(dataclasses.replace(running, inputs=path), network, reading)
+    stored = {each.get("sha256") for each in body.get("inputs") or () if isinstance(each, dict)}
+    if any(sha256_of(each) not in stored for each in tensors_in([call, options.get("images")])):
+        sentence = f"{path[-80:]} holds other inputs than the certificate is of: their sha256 is another"
+        raise UsageError("C2A004", sentence, "Pass the file that verify was given.")
+    # The file may have another name now; the certificate calls its inputs by the old one.
+    described = options["described"].replace(Path(path).name, Path(running.inputs).name)
+    return call, options | {"described": described}
 
 
 def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:

@@ -212,16 +212,17 @@ def recheck(
 ) -> None:
     """Check a stored certificate again, against the files that it speaks of.
 
-    A JSON certificate of verify is decided again from its two files, those that it names or ORIGINAL and CONVERTED: by
-    comparing both networks as formulas, or by running the kept input of a refutation. A certificate of check-span is
-    checked against the model or array ORIGINAL, read with the same options as then.
+    A JSON certificate of verify is decided again from its two files, those that it names or ORIGINAL and CONVERTED, and
+    the inputs that it names, or --inputs: by comparing both networks as formulas, or by running the kept input of a
+    refutation. A certificate of check-span is checked against the model or array ORIGINAL, read with the same options
+    as then.
     """
     from conv2attn.cli.attention_files import is_span_certificate, recheck_spans
     from conv2attn.cli.network_files import recheck_file
 
     if is_span_certificate(certificate):
         showing.finish(recheck_spans(certificate, original, tokens, reading))
-    showing.finish(recheck_file(certificate, (original, converted), reading, parsed))
+    showing.finish(recheck_file(certificate, (original, converted), tokens.inputs, reading, parsed))
 
 
 def parsed(command: str) -> tuple[str, dict[str, Any]]:

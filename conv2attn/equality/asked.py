@@ -1,8 +1,9 @@
 """What `certify` is asked, checked: its networks, the inputs on which they run, their classes, a range, and modes."""
 
 import dataclasses
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from numbers import Real
 from typing import Any
@@ -13,9 +14,19 @@ from torch import Tensor, nn
 from conv2attn.arguments import check_has_numbers, first_weight
 from conv2attn.equality.calls import MODES
 from conv2attn.equality.failures import a_kind
-from conv2attn.equality.outputs import is_dense
+from conv2attn.equality.outputs import is_dense, output_parts
+from conv2attn.equality.results import CallInput
 from conv2attn.errors import UsageError
-from conv2attn.networks.specimens import Arguments, Specimen, own_size, specimen_of, takes_ids, with_others
+from conv2attn.networks.specimens import (
+    Arguments,
+    Inputs,
+    Specimen,
+    arguments,
+    own_size,
+    specimen_of,
+    takes_ids,
+    with_others,
+)
 from conv2attn.torch_internals import tree_leaves
 
 MOST_NUMBERS = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
@@ -130,6 +141,24 @@ def given_specimen(original: nn.Module, inputs: Sequence[Any], forward: Any) -> 
     check_main(original, leaves[place], "inputs")
     sizes = " and ".join(size_in_words(leaves[place]) for place in tensors)
     return Specimen(call if inputs else call.named, f"the given inputs ({sizes})", place)
+
+
+def inputs_in(inputs: Inputs) -> Iterator[CallInput]:
+    """The tensors and plain values of a call by the names or places of the arguments, each with its sha256."""
+    positional, named = arguments(inputs)
+    given = {f"argument {place}": each for place, each in enumerate(positional, start=1)} | named
+    for name, value in given.items():
+        for path, leaf in output_parts(value, name):
+            if isinstance(leaf, Tensor):
+                yield CallInput(path, tuple(leaf.shape), str(leaf.dtype).removeprefix("torch."), sha256_of(leaf))
+            else:
+                yield CallInput(path, (), "", hashlib.sha256(repr(leaf).encode()).hexdigest())
+
+
+def sha256_of(tensor: Tensor) -> str:
+    """The hash of the numbers of a tensor, as its dtype has them, row by row."""
+    numbers = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().flatten()
+    return hashlib.sha256(numbers.view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def size_in_words(tensor: Tensor) -> str:

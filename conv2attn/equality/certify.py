@@ -114,8 +114,8 @@ def certify(
                 compared += [Comparison(original, network, each, pairs, None, *options) for each in specimens[1:]]
                 certificate = at_all_sizes([each.certificate() for each in compared])
             except UnsupportedError as error:
-                return Certificate((), (unsupported(error.code, error.found),), circumstances=facts)
-    return replace(certificate, circumstances=facts)
+                return Certificate((), (unsupported(error.code, error.found),), circumstances=facts, seed=seed)
+    return replace(certificate, circumstances=facts, seed=seed)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+from conv2attn.equality.asked import inputs_in
 from conv2attn.equality.calls import call
 from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings, of_numbers
 from conv2attn.equality.exchanged import has_attention, with_layers_of_the_first
@@ -112,6 +113,7 @@ class Comparison:
             identified=self.identified,
             rounded=self.rounded,
             place=self.place,
+            inputs=tuple(inputs_in(self.inputs)),
             limits=self.engines + self.called_with + self.matching.in_words,
         )
 

@@ -324,12 +324,22 @@ class Rounded(Part, frozen=True):
 
 
 @final
+class CallInput(Part, frozen=True):
+    """A tensor, or a plain value without shape and dtype, with which both networks were called, and its sha256."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    sha256: str
+
+
+@final
 class Certificate(Result, frozen=True, eq=False):
     """Whether the second network computes the first: two plain calls refute, the weakest strength counts.
 
     `between` are the findings on what stands between the layers and on the outputs. `claim` says what is certified, and
     is empty unless that holds. `counterexamples` are inputs that show what is refuted. `place` is the first section in
-    which the networks part, where one was found.
+    which the networks part, where one was found. `inputs` are those of the plain calls, random ones drawn from `seed`.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("claim", "exit_code", "strength", "verdict")
@@ -343,6 +353,8 @@ class Certificate(Result, frozen=True, eq=False):
     identified: Identified | None = None
     rounded: Rounded | None = None
     place: PartingPlace | None = None
+    inputs: tuple[CallInput, ...] = ()
+    seed: int = 0
     limits: str = ""
     schema: Literal["conv2attn.certificate/6"] = "conv2attn.certificate/6"
 

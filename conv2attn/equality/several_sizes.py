@@ -38,6 +38,7 @@ def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
         state=replace(first.state, sizes=sizes, gradients=tried),
         identified=identified,
         rounded=replace(max(rounded, key=lambda each: each.units), sizes=sampled) if rounded else None,
+        inputs=tuple(each for one in certificates for each in one.inputs),
         place=next((each.place for each in certificates if each.place is not None), None),
         limits="".join(dict.fromkeys(each.limits for each in certificates)),
     )

@@ -1,13 +1,15 @@
 """`verify --inputs FILE --match A=B`: several inputs of a call, in order or by argument name, as a file holds them."""
 
 import json
+import os
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from commands import call, refused
+from commands import SIZE, call, refused, save_residual
 
 CODE = """
 from torch import nn
@@ -142,3 +144,39 @@ def test_a_certificate_of_a_call_is_checked_again(verify):
     assert call(*verify, *CALLED, "call.npz", "--report", "c.json").exit_code == 0
     again = call("recheck", "c.json", *verify[3:])
     assert (again.exit_code, again.stdout.splitlines()[0]) == (0, "holds: c.json"), again.output
+
+
+def test_a_certificate_is_checked_again_with_its_own_inputs_alone(verify):
+    FILES["by-name.npz"]("call.npz")
+    assert call(*verify, *CALLED, "call.npz", "--report", "c.json").exit_code == 0
+    document = json.loads(Path("c.json").read_text())
+    hashed = {each["name"]: (each["shape"], each["dtype"]) for each in document["inputs"]}
+    assert hashed == {"x": ([1, 3, 8], "float32"), "memory": ([1, 4, 8], "float32"), "scale": ([], "")}
+    again = ["recheck", "c.json", *verify[3:]]
+    os.rename("call.npz", "moved.npz")
+    refused(*again, match="C2A301 call.npz, the inputs that the certificate is of, is not there")
+    refused(*again, "--inputs", "nowhere.npz", match="nowhere.npz")
+    result = call(*again, "--inputs", "moved.npz")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "holds: c.json"), result.output
+    np.savez("call.npz", x=X.numpy(), memory=MEMORY.nextafter(X.new_tensor(9.0)).numpy(), scale=2.0)
+    refused(*again, match="C2A004 call.npz holds other inputs")
+    refused(*again, "--inputs", "call.npz", match="C2A004 call.npz holds other inputs")
+    np.savez("call.npz", x=X.numpy(), memory=MEMORY.numpy(), scale=3.0)
+    assert call(*again).exit_code == 1  # a plain value is compared with the document
+
+
+@pytest.mark.parametrize("edit", ["sha256", "shape", "seed", "missing"])
+def test_edited_inputs_of_a_certificate_do_not_pass(tmp_path, monkeypatch, edit):
+    monkeypatch.chdir(tmp_path)
+    save_residual(tmp_path / "a.pt")
+    assert call("verify", "a.pt", "a.pt", *SIZE, "--report", "c.json").exit_code == 0
+    document = json.loads(Path("c.json").read_text())
+    if edit == "seed":
+        document["seed"] = 1
+    elif edit == "missing":
+        document["inputs"] = []
+    else:
+        document["inputs"][0][edit] = {"sha256": "0" * 64, "shape": [1, 3, 12, 11]}[edit]
+    Path("c.json").write_text(json.dumps(document))
+    assert call("recheck", "c.json").exit_code == 1
+    refused("recheck", "c.json", "--inputs", "a.pt", match="C2A004 the certificate is of random inputs")
