@@ -18,6 +18,9 @@ SPAN_SPARE = (
     *("singular values around", "images", "eps", "at least", "queries", "rank", "|Phi|", "condition", "targets"),
     *("grid", "heads", "distance", "strength"),
 )
+BRIEF_COLUMNS = ("layer", "grid", "heads", "targets", "residual", "strength", "verdict")
+MOST_ROWS = 5  # that the first screen shows: of those that do not hold
+RESIDUAL = "residual: how far the worst query is from a shift asked for; 0 is that shift, 1 as far as no heads are"
 QUANTIFIERS: dict[ConditionName, str] = {
     "per-query": "query by query, ",
     "per-image": "image by image inside the border, ",
@@ -32,28 +35,36 @@ RESIDUAL_LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  +
 
 @document.register
 def _(report: SpanReport, verbose: bool = False) -> Document:
-    """The answer, a row for each layer, and notes; with all conditions and a picture of each layer where `verbose`."""
-    rows = tuple(
-        tuple(condition_cells(row, each))
-        for row in report.rows
-        for each in (row.conditions if verbose else [row.deciding])
-    )
+    """The answer, the rows that do not hold, and notes; all conditions and a picture of each layer where `verbose`."""
     pictures = tuple(line for row in report.rows for line in in_pictures(row)) if verbose else ()
     legend = (RESIDUAL_LEGEND,) if pictures else ()
-    notes = (*span_remarks(report, verbose), *verdict_totals(report))
-    spare = tuple(name for name in SPAN_SPARE if name != "condition" or len(rows) == len(report.rows))
+    table, more = table_of(report) if verbose else brief_table(report)
+    notes = (*more, *span_remarks(report, verbose), *verdict_totals(report, verbose))
     ran_on = (f"inputs: {report.inputs}",) if report.inputs else ()
-    parts = (
-        Notes((report.asked, *ran_on)),
-        Table(SPAN_COLUMNS, rows, spare),
-        Verbatim((*pictures, *legend)),
-        Notes(notes),
-    )
-    return Document(tuple(span_answer(report)), parts, report.verdict)
+    parts = (Notes((report.asked, *ran_on)), table, Verbatim((*pictures, *legend)), Notes(notes))
+    return Document(tuple(span_answer(report, verbose)), parts, report.verdict)
 
 
-def span_answer(report: SpanReport) -> list[str]:
-    """The answer in four lines at most: the verdict, the taps formed, the spans' reach, and what convolutions explain.
+def table_of(report: SpanReport) -> tuple[Table, list[str]]:
+    """A row for each condition of each layer."""
+    rows = tuple(tuple(condition_cells(row, each)) for row in report.rows for each in row.conditions)
+    spare = tuple(name for name in SPAN_SPARE if name != "condition" or len(rows) == len(report.rows))
+    return Table(SPAN_COLUMNS, rows, spare), []
+
+
+def brief_table(report: SpanReport) -> tuple[Table, list[str]]:
+    """The rows that do not hold, or the worst of those that do, in a few columns; and what else there is."""
+    wrong = [row for row in report.rows if row.verdict is not Verdict.HOLDS]
+    worst = sorted(report.rows, key=lambda row: row.deciding.residual or 0.0, reverse=True)[:1]
+    rows = tuple(tuple(condition_cells(row, row.deciding)) for row in (wrong or worst)[:MOST_ROWS])
+    table = Table(SPAN_COLUMNS, rows).without({*SPAN_COLUMNS} - {*BRIEF_COLUMNS})
+    hidden = len(report.rows) - len(rows)
+    more = [f"{hidden} more layer{'s' * (hidden > 1)} with -v"] if hidden else []
+    return Table(table.columns, table.rows, BRIEF_COLUMNS[1:4]), [*more, *([RESIDUAL] if rows else [])]
+
+
+def span_answer(report: SpanReport, verbose: bool = False) -> list[str]:
+    """The verdict and the taps formed; where `verbose`, the spans' reach and what convolutions explain.
 
     R^2 is 1 less the squared distance of a shift from the span, over its square: of the centre where it is asked for,
     of all on average, and of the best, each the mean over the layers that were checked.
@@ -69,6 +80,8 @@ def span_answer(report: SpanReport) -> list[str]:
     formed = [sum(target.verdict is Verdict.HOLDS for target in each.targets) for each in checked]
     span = f"{min(formed)}" if min(formed) == max(formed) else f"{min(formed)} to {max(formed)}"
     lines.append(f"taps formed: {span} of {max(len(each.targets) for each in checked)} in each layer")
+    if not verbose:
+        return lines
     reached = [[t.reached for t in each.targets if t.reached is not None] for each in checked]
     if all(reached):
         every = [t for each in checked for t in each.targets if t.offset is not None and not any(t.offset)]
@@ -139,11 +152,11 @@ def span_remarks(report: SpanReport, verbose: bool) -> list[str]:
     return gathered(sentences, None) if verbose else gathered(dict.fromkeys(named))
 
 
-def verdict_totals(report: SpanReport) -> list[str]:
-    """The limits, and the count of all four verdicts."""
+def verdict_totals(report: SpanReport, verbose: bool) -> list[str]:
+    """The count of all four verdicts; before it the limits where `verbose`, else what to do next."""
     bounds = sorted({(row.limits.eps, row.limits.max_phi, row.limits.per_norm) for row in report.rows if row.heads})
-    lines = []
-    for eps, most, per_norm in bounds:
+    lines = [] if verbose else ["with -v: every condition, offset and limit", "what heads do: `conv2attn heads`"]
+    for eps, most, per_norm in bounds if verbose else []:
         allowed = f"{eps:.2g} (1 + |Phi|)" if per_norm else f"{eps:.2g}"
         lines.append(
             f"holds: a residual of at most eps = {allowed}, with |Phi| <= {most:g}; "

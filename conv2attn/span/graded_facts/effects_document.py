@@ -10,6 +10,7 @@ from conv2attn.span.graded_facts.facts import HeadsReport
 EFFECTS = ("layer", "head", "by", "change", "uniform", "lost")
 LABELLED = ("loss", "accuracy")
 EFFECTS_SPARE = ("by", "lost")
+MOST_SHOWN = 5  # heads on the first screen: those that change the output most
 LEGEND = (
     "change: mean of |y' - y| / |y| over the half of the images that did not measure the replacement, y the output of "
     "the network; uniform: the same with uniform attention in place of the head; lost: the same with its mean over "
@@ -18,29 +19,29 @@ LEGEND = (
 LABELLED_LEGEND = "loss, accuracy: how much more cross entropy, and what share of the images more is classified right"
 
 
-def effect_parts(report: HeadsReport) -> list[DocumentPart]:
-    """A line for each head that was replaced, one for all of them at once, and one for random heads."""
-    labelled = False
+def effect_parts(report: HeadsReport, verbose: bool = False) -> list[DocumentPart]:
+    """A line for each head that was replaced, one for all of them at once, and one for random heads.
+
+    Unless `verbose`, of the heads those alone that change the output most, the first of them first.
+    """
+    replaced = [(layer.name, head.head, head.replaced) for layer in report.layers for head in layer.heads]
+    single = [(layer, head, each) for layer, head, each in replaced if each is not None]
+    labelled = any(each.effect.loss is not None for _, _, each in single)
+    more = 0
+    if not verbose:
+        single.sort(key=lambda line: line[2].effect.change, reverse=True)
+        more, single = len(single[MOST_SHOWN:]), single[:MOST_SHOWN]
     lines: list[tuple[Cell, ...]] = []
-    for layer in report.layers:
-        for head in layer.heads:
-            if (each := head.replaced) is not None:
-                lost = value_and_error(each.lost, each.lost_error)
-                cells: tuple[Cell, ...] = (
-                    layer.name,
-                    head.head,
-                    each.by,
-                    *change_cells(each.effect, each.uniform),
-                    lost,
-                )
-                labelled = each.effect.loss is not None
-                lines.append(cells + label_cells(each.effect))
+    for layer, head, each in single:
+        numbers = (*change_cells(each.effect, each.uniform), value_and_error(each.lost, each.lost_error))
+        lines.append((layer, head, each.by, *numbers, *label_cells(each.effect)))
     if report.together is not None:
         lines += together_lines(report.together)
     if not lines:
         return []
     table = Table(EFFECTS + LABELLED, tuple(lines), EFFECTS_SPARE)
-    legend = (LEGEND, LABELLED_LEGEND) if labelled else (LEGEND,)
+    rest = [f"{counted(more, 'more head')}, which change it no more than these (-v)"] if more else []
+    legend = (*rest, LEGEND, LABELLED_LEGEND) if labelled else (*rest, LEGEND)
     return [table if labelled else table.without({*LABELLED}), Notes(legend)]
 
 

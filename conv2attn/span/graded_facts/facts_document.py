@@ -70,7 +70,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
         Table(of_layers, cells, (*leaving("layer"), "kinds")).without(absent),
         Notes(HEADS_LEGEND if all(len(layer.grid) == 2 for layer in read) else HEADS_LEGEND_OF_OTHER_AXES),
     ]
-    parts += effect_parts(report)
+    parts += effect_parts(report, verbose)
     if not verbose:
         kept = ((each.name, note) for each in read for note in each.notes if NOT_REPLACED in note or TAKEN_FOR in note)
         parts.append(Notes(tuple(gathered(kept))))
