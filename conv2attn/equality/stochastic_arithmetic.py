@@ -33,8 +33,9 @@ def shaken_call(network: nn.Module, inputs: Inputs, seed: int) -> Returned:
     generator = torch.Generator().manual_seed(seed)
     copy = copy_network(network)
     with torch.no_grad():
-        for stored in (*copy.parameters(), *copy.buffers()):
-            stored.copy_(neighbour(stored, generator))
+        for stored in filter(is_rounded, (*copy.parameters(), *copy.buffers())):
+            each_once = stored[tuple(slice(0, 1) if step == 0 else slice(None) for step in stored.stride())]
+            each_once.copy_(neighbour(each_once, generator))
         shaken = map_tensors(lambda each: neighbour(each.detach(), generator), inputs)
     # torch.cond compiles its branches at each call; what it compiled under a mode would be served to the caller later.
     with StochasticRounding(generator), torch.compiler.set_stance("force_eager"):

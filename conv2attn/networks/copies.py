@@ -32,13 +32,17 @@ def copy_network(network: nn.Module) -> Any:
     """A deep copy, also where hooks have left computed tensors, which torch does not copy, as attributes.
 
     A module whose own `__deepcopy__` returns itself is copied all the same: what is done to the copy must not be done
-    to the original. Attributes of parameters, which torch does not copy either, are those of the original.
+    to the original. Attributes of parameters, which torch does not copy either, are those of the original. Tensors that
+    share memory share it in the copy.
     """
     attributes = (value for module in network.modules() for value in vars(module).values())
     computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
-    detached = {id(tensor): tensor.detach().clone() for tensor in computed}
+    memo: dict[Any, Any] = {}
+    detached = {id(tensor): laid_out(tensor.detach(), memo) for tensor in computed}
     detached |= {id(each): unmade(each) for each in network.buffers() if isinstance(each, UninitializedBuffer)}
-    memo: dict[int, Any] = dict(detached)
+    for parameter in filter(has_storage, network.parameters()):
+        detached[id(parameter)] = nn.Parameter(laid_out(parameter.data, memo), parameter.requires_grad)
+    memo |= detached
     copied = copy.deepcopy(network, memo)
     for module in network.modules():  # einops' layers are unpickled by __init__, in training mode
         if isinstance(twin := memo.get(id(module)), nn.Module) and twin.training != module.training:
@@ -55,10 +59,31 @@ def copy_network(network: nn.Module) -> Any:
     if not (uncopied := [module for module in copied.modules() if module in originals]):
         return copied
     emptied = {module: type(module).__new__(type(module)) for module in uncopied}
-    memo = {**detached, **{id(module): empty for module, empty in emptied.items()}}
+    memo = {**detached, "torch": memo.get("torch", {}), **{id(module): empty for module, empty in emptied.items()}}
     for module, empty in emptied.items():
         vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
     return copy.deepcopy(network, memo)
+
+
+def has_storage(parameter: nn.Parameter) -> bool:
+    """Whether it is a plain parameter with numbers in a storage of its own or shared."""
+    plain = type(parameter) is nn.Parameter and parameter.layout == torch.strided and not parameter.is_quantized
+    return plain and parameter.device.type in ("cpu", "cuda")
+
+
+def laid_out(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
+    """The numbers of a tensor in a copy of its storage, which is made once for all that lie in it.
+
+    torch copies the storage of plain tensors so, but clones each parameter: queries, keys and values that are cut from
+    one weight would be weights apart.
+    """
+    if type(tensor) is not Tensor or tensor.layout != torch.strided or tensor.device.type not in ("cpu", "cuda"):
+        return tensor.clone()
+    if tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        return tensor.clone()
+    storage = copy.deepcopy(tensor.untyped_storage(), memo)
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return empty.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 def unmade(buffer: UninitializedBuffer) -> UninitializedBuffer:

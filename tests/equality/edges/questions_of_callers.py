@@ -234,3 +234,27 @@ def test_the_fused_kernel_is_on_again_after_comparisons_that_overlap_in_two_thre
     left.set()
     threads[0].join()
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+class Projections(nn.Module):
+    """Attention by one product, or by three of views of its weight."""
+
+    def __init__(self, one, shift=0.0):
+        super().__init__()
+        weight = torch.randn(24, 8, generator=torch.Generator().manual_seed(0))
+        self.weight, self.one = nn.Parameter(weight), one
+        self.query, self.key = (nn.Parameter(weight[at : at + 8]) for at in (0, 8))
+        self.value = weight[16:] + shift if shift else weight[16:]
+        self.register_buffer("gain", torch.full((1, 1), 0.7).expand(5, 8))
+
+    def forward(self, x):
+        if self.one:
+            parts = nn.functional.linear(x, self.weight).chunk(3, -1)
+        else:
+            parts = [nn.functional.linear(x, each) for each in (self.query, self.key, self.value)]
+        return nn.functional.scaled_dot_product_attention(*parts) * self.gain
+
+
+def test_views_of_one_weight_are_compared_and_others_refuted():
+    assert certify(Projections(True), Projections(False), input_size=(5, 8)).strength is Strength.IDENTIFIED
+    assert certify(Projections(True), Projections(False, shift=0.01), input_size=(5, 8)).verdict is Verdict.REFUTED
