@@ -75,9 +75,12 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     step = rows_at_once(layer.heads, keys, memory_limit)
 
     computed_in = torch.float32 if hard and dtype != torch.float64 else precise
+    axes = None if (quadratic := isotropic(operators)) is None else softmax_by_axis(quadratic, grid)
 
     @torch.no_grad()
     def read(_: int, wanted: Whole) -> Array:
+        if axes is not None and not hard:
+            return outer_product(axes, grid, wanted)
         scored = operators.scores(grid, torch.from_numpy(wanted), computed_in)[0]
         block: Array = cut_softmax(scored).to(precise).double().numpy()
         return block
@@ -96,7 +99,9 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
             "C2A408", f"{name}: its scores on {keys_in_words} keys are not finite", "Train or load it again."
         )
     roundoff = ROUNDOFF[str(dtype).removeprefix("torch.")]
-    lost_in_scores = math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
+    # Each further axis is a softmax of its own, and one product.
+    factors = 0 if axes is None else (len(axes) - 1) * (ULPS + 1)
+    lost_in_scores = math.ceil((SCORE_ROUNDINGS * largest + factors) * ROUNDOFF["float64"] / roundoff)
     return AttentionRows(
         name,
         layer.heads,
@@ -110,7 +115,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         one_hot=one_hot,
         d_head=layer.d_head,
         hot=None if hot is None else hot[None],
-        axes=None if (quadratic := isotropic(operators)) is None else softmax_by_axis(quadratic, grid),
+        axes=axes,
         notes=tuple(notes),
     )
 
@@ -139,9 +144,27 @@ def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int
 
 @torch.no_grad()
 def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[Array, ...]:
-    """The softmax of each axis in float64, (heads, queries, keys), of which a row of attention is the outer product."""
+    """The softmax of each axis in float64, (heads, queries, keys), of which a row of attention is the outer product.
+
+    As in `cut_softmax` no weight is subnormal, and no product of one weight an axis: what could make one is 0.
+    """
     parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(len(grid.keys)))
-    return tuple(cut_softmax(part).numpy() for part in parts)
+    least = np.finfo(float).tiny ** (1 / len(grid.keys))
+    return tuple(np.where((weights := cut_softmax(part).numpy()) < least, 0.0, weights) for part in parts)
+
+
+def outer_product(axes: tuple[Array, ...], grid: AttentionGrid, wanted: Whole) -> Array:
+    """The rows of some queries, (heads, queries, keys), from the softmax of each axis.
+
+    A softmax of scores that are a sum over axes is the product of theirs (claim L2d), so that no exponential is taken
+    again each time that a row is read.
+    """
+    along = grid.coordinates(torch.from_numpy(wanted))
+    rows, *others = (torch.from_numpy(profile)[:, index] for profile, index in zip(axes, along, strict=True))
+    for profile in others:
+        rows = (rows[..., None] * profile[..., None, :]).flatten(2)
+    block: Array = rows.numpy()
+    return block
 
 
 def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> Whole | None:
