@@ -149,7 +149,7 @@ def as_inputs(network: nn.Module, example_input: Any) -> Any:
     if not is_size(example_input):
         return example_input
     generator = torch.Generator().manual_seed(0)
-    noise = torch.rand(1, *example_input, generator=generator) * 2 - 1
+    noise = torch.rand(1, *example_input, generator=generator, device="cpu") * 2 - 1
     like = first_weight(network)
     return noise if like is None else noise.to(like)
 

@@ -168,6 +168,9 @@ def run(function, args, kwargs):
         return function(*args, **kwargs)
     host = [leaf for leaf in leaves if not isinstance(leaf, There) and leaf.ndim]
     lands = landing(packet, args, there, target)
+    generator = kwargs.get("generator")
+    if generator is not None and generator.device.type != NAME:
+        raise RuntimeError(f"Expected a '{NAME}' device type for generator but found '{generator.device}'")
     if packet not in MOVES:
         refuse_mixed(function, args, there, host)
     if packet is aten._assert_async and there and not Module.float64:

@@ -107,7 +107,7 @@ def neighbour(tensor: Tensor, generator: torch.Generator, exact: Tensor | None =
         wider = None if exact is None else torch.view_as_real(exact.resolve_conj())
         pairs = neighbour(torch.view_as_real(tensor.resolve_conj()), generator, wider)
         return torch.view_as_complex(pairs.contiguous())
-    up = torch.rand(tensor.shape, generator=generator).to(tensor.device) < 0.5
+    up = torch.rand(tensor.shape, generator=generator, device="cpu").to(tensor.device) < 0.5
     if exact is None:
         moved = torch.nextafter(tensor, torch.where(up, math.inf, -math.inf).to(tensor.dtype))
         whole = (tensor == tensor.round()) & (tensor.abs() < COUNTS)

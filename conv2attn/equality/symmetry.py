@@ -31,7 +31,7 @@ class Moved(nn.Module):
         super().__init__()
         self.kind, self.amounts, self.sides = kind, tuple(amounts), tuple(sides)
         drawn = torch.Generator().manual_seed(self.amounts[0] if kind == "permute" else 0)
-        order = torch.randperm(math.prod(self.sides), generator=drawn)
+        order = torch.randperm(math.prod(self.sides), generator=drawn, device="cpu")
         self.register_buffer("order", order if kind == "permute" else None, persistent=False)
 
     def forward(self, image: Tensor) -> Tensor:

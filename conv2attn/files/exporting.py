@@ -98,7 +98,7 @@ def export(
 
 def noise(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Seeded numbers within +-1."""
-    return (torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1).to(like)
+    return (torch.rand(shape, generator=torch.Generator().manual_seed(0), device="cpu") * 2 - 1).to(like)
 
 
 def run_network(network: Any, image: Tensor) -> Tensor:

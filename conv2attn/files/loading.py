@@ -187,7 +187,7 @@ def are_one_map(matches: Sequence[Match], contents: Contents) -> bool:
 
 def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) -> bool:
     """Whether outputs on one random image differ by at most 1 % of the largest one, before minutes go into a proof."""
-    image = torch.rand(1, *size, generator=torch.Generator().manual_seed(0))
+    image = torch.rand(1, *size, generator=torch.Generator().manual_seed(0), device="cpu")
     with torch.no_grad():
         ours, theirs = first(image), second(image)
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):

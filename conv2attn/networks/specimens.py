@@ -180,10 +180,10 @@ def specimen_of(network: nn.Module, size: Sequence[int], input_range: float, see
     sides = "x".join(map(str, size))
     if name == IDS:
         words = vocabulary(network)
-        main = torch.randint(words, (1, *size), generator=generator).to(like.device)
+        main = torch.randint(words, (1, *size), generator=generator, device="cpu").to(like.device)
         described = f"1 random sequence of {sides} ids below {words} (seed {seed})"
     else:
-        noise = torch.rand(1, *size, generator=generator) * 2 - 1
+        noise = torch.rand(1, *size, generator=generator, device="cpu") * 2 - 1
         main = (noise * input_range).to(like)
         kind = {WAVES: "wave", SPECTRA: "spectrum"}.get(name, "image" if len(size) > 1 else "input")
         described = f"1 random {kind} {sides} within +-{input_range:g} (seed {seed})"

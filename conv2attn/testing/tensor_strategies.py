@@ -21,7 +21,7 @@ def integer_tensors(draw: st.DrawFn, shape: Sequence[int], dtype: torch.dtype, l
     """Whole numbers within +-`largest`, or within +- a smaller power of two."""
     reach = min(largest, 2 ** draw(st.integers(0, largest.bit_length())))
     generator = torch.Generator().manual_seed(draw(GENERATOR_SEEDS))
-    return torch.randint(-reach, reach + 1, tuple(shape), generator=generator).to(dtype)
+    return torch.randint(-reach, reach + 1, tuple(shape), generator=generator, device="cpu").to(dtype)
 
 
 @st.composite
@@ -29,8 +29,8 @@ def wide_tensors(draw: st.DrawFn, shape: Sequence[int], dtype: torch.dtype) -> T
     """Numbers of very different sizes, a tenth of them 0, all others within 2^+-24; in float16 within 2^+-4."""
     generator = torch.Generator().manual_seed(draw(GENERATOR_SEEDS))
     reach = draw(st.integers(0, 4 if dtype == torch.float16 else 24))
-    exponents = torch.randint(-reach, reach + 1, tuple(shape), generator=generator)
-    numbers = torch.rand(tuple(shape), generator=generator, dtype=torch.float64) + 1
-    signs = 2.0 * torch.randint(2, tuple(shape), generator=generator) - 1
-    present = torch.rand(tuple(shape), generator=generator) < 0.9
+    exponents = torch.randint(-reach, reach + 1, tuple(shape), generator=generator, device="cpu")
+    numbers = torch.rand(tuple(shape), generator=generator, device="cpu", dtype=torch.float64) + 1
+    signs = 2.0 * torch.randint(2, tuple(shape), generator=generator, device="cpu") - 1
+    present = torch.rand(tuple(shape), generator=generator, device="cpu") < 0.9
     return (torch.ldexp(numbers, exponents - 1) * signs * present).to(dtype)

@@ -58,7 +58,7 @@ def after_another(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
 def noise_like(images: Tensor) -> Tensor:
     """Unforeseeable images of the same form."""
     generator = torch.Generator().manual_seed(secrets.randbits(60))
-    noise = torch.randn(images.shape, generator=generator, dtype=torch.float64)
+    noise = torch.randn(images.shape, generator=generator, device="cpu", dtype=torch.float64)
     return torch.empty_like(images).copy_(noise)
 
 

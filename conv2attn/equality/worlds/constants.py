@@ -90,7 +90,7 @@ def random_rows(step: Step, axis: int, ids: Tensor) -> Shadow:
     to[used] = used
     for w, i in step.watch.oracles.copies:
         generator = torch.Generator().manual_seed(7 + w + 10 * rows)
-        factors = scale_of(w) * torch.randn(rows, generator=generator, dtype=torch.float64)
+        factors = scale_of(w) * torch.randn(rows, generator=generator, device="cpu", dtype=torch.float64)
         table = weight.of(i).movedim(axis, -1) * factors.to(weight.of(i).dtype)
         table = torch.zeros_like(table).index_add_(-1, to, table).movedim(-1, axis)
         copies.append(wide(step.func)(*(table if t is weight else t for t in step.args), **step.kwargs))

@@ -113,7 +113,7 @@ def random_input(t: Tensor, generator: torch.Generator, oracles: Oracles) -> Sha
     size = t.abs().double().nan_to_num(1.0, 1.0).clamp(min=1.0)
     dtype = torch.complex128 if t.is_complex() else torch.float64
     stored = torch.complex64 if t.is_complex() else torch.float32
-    drawn = [s * size * torch.randn(t.shape, generator=generator, dtype=dtype) for s in oracles.scales]
+    drawn = [s * size * torch.randn(t.shape, generator=generator, device="cpu", dtype=dtype) for s in oracles.scales]
     worlds = [world.to(stored) for world in drawn]
     return Shadow(cast(worlds[w], i, oracles.dtype) for w, i in oracles.copies)
 

@@ -51,7 +51,7 @@ class Oracles:
         """(worlds, count) random numbers, the same for the same number."""
         generator = torch.Generator().manual_seed(self.seed * 10**12 + number)
         dtype = torch.float32 if self.quick else torch.float64
-        out = torch.randn(worlds, count, generator=generator, dtype=dtype)
+        out = torch.randn(worlds, count, generator=generator, device="cpu", dtype=dtype)
         if positive:
             return out.mul_(0.3).exp_()
         return out.mul_(torch.tensor([scale_of(w) for w in range(worlds)])[:, None])

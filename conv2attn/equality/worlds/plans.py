@@ -82,7 +82,9 @@ def call_plan(network: Any, args: Any, kwargs: Any, other: int, seed: int, outsi
         if not isinstance(t, Tensor):
             return t
         if other and is_number(t) and not is_mask(t):
-            drawn = torch.randn(t.shape, generator=generator, dtype=t.dtype if t.is_complex() else torch.float32)
+            drawn = torch.randn(
+                t.shape, generator=generator, device="cpu", dtype=t.dtype if t.is_complex() else torch.float32
+            )
             t = scale * drawn.to(t)
         else:
             t = t.detach().clone()

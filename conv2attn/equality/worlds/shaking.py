@@ -47,7 +47,7 @@ def shaken_again(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.
     generator, count = torch.Generator().manual_seed(seed), exact.numel()
 
     def drawn() -> Tensor:
-        return torch.rand(count // 4 + 1, 4, generator=generator)
+        return torch.rand(count // 4 + 1, 4, generator=generator, device="cpu")
 
     def placed(t: Tensor) -> Tensor:
         return t.flatten()[:count].view(exact.shape)

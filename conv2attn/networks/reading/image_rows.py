@@ -193,7 +193,7 @@ def answering(pair: Perturbed) -> dict[str, dict[int, Tensor]]:
     """For each attention and call, which rows of its own run answer noise in each of two images: (2, *lead)."""
     generator = torch.Generator().manual_seed(2)
     assert pair.shape is not None
-    noise = torch.randn(pair.shape, generator=generator, dtype=torch.float64) * EPSILON
+    noise = torch.randn(pair.shape, generator=generator, device="cpu", dtype=torch.float64) * EPSILON
     found = defaultdict[str, dict[int, Tensor]](dict)
     with SpooledTemporaryFile(IN_MEMORY) as file:
         stored = Stored(file)
@@ -262,7 +262,7 @@ def centres_of(together: Perturbed, ramps: set[Ramp]) -> dict[Answer, Centres]:
     # All images have the same noise, so that their centres differ by their places alone.
     generator, of_one = torch.Generator().manual_seed(3), list(shape)
     of_one[together.batch] = 1
-    noise = torch.randn(of_one, generator=generator, dtype=torch.float64).expand(shape) * EPSILON
+    noise = torch.randn(of_one, generator=generator, device="cpu", dtype=torch.float64).expand(shape) * EPSILON
     found = dict[Answer, Centres]()
     with SpooledTemporaryFile(IN_MEMORY) as file:
         stored = Stored(file)

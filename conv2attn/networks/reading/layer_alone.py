@@ -282,12 +282,12 @@ class Layer:
 
     def random_attention(self) -> Tensor:
         """Random attention, another in each head."""
-        scores = torch.randn(self.shape, generator=self.generator, dtype=torch.float64)
+        scores = torch.randn(self.shape, generator=self.generator, device="cpu", dtype=torch.float64)
         return scores.mul_(SHARPNESS).softmax(-1)
 
     def random_tokens(self, old: Tensor) -> Tensor:
         """Random tokens for others."""
-        return torch.randn(old.shape, generator=self.generator, dtype=torch.float64)
+        return torch.randn(old.shape, generator=self.generator, device="cpu", dtype=torch.float64)
 
     def answers(
         self, old: Tensor, channels: int, read: Tensor, heads: Heads, written: Written, asking: Asking
@@ -326,7 +326,7 @@ def drawn(*seeds: int) -> Rule:
     def rule(_: str, own: Tensor) -> Tensor:
         mean = torch.zeros(own.shape, dtype=torch.float64)
         for each in generators:
-            scores = torch.randn(own.shape, generator=each, dtype=torch.float64)
+            scores = torch.randn(own.shape, generator=each, device="cpu", dtype=torch.float64)
             mean += scores.mul_(SHARPNESS).softmax(-1)
         return mean.div_(len(generators))
 

@@ -75,7 +75,7 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
         return values.reshape([-1 if each == axis else 1 for each in range(len(shape))])
 
     def drawn() -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
+        return torch.randn(shape, generator=generator, device="cpu", dtype=torch.float64)
 
     first, responses = drawn() * EPSILON, dict[Key, Response]()
     sizes = dict[Key, float]()

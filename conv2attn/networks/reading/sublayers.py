@@ -122,7 +122,7 @@ def as_sublayer(name: str, module: nn.Module, call: Call, matrices: Tensor, coun
         return Sublayer(name, returned, None, tuple(range(heads)), scores)
     apart = torch.zeros(heads, dtype=first.dtype)
     generator = torch.Generator().manual_seed(0)
-    spread = torch.randn(first.shape, generator=generator, dtype=first.dtype) * first.std()
+    spread = torch.randn(first.shape, generator=generator, device="cpu", dtype=first.dtype) * first.std()
     for tokens in (first, spread):
         own = run_alone(module, call, first, tokens)[1][0].attention
         apart = apart.maximum((own - scores.attention(tokens)).abs().amax((0, 2, 3)))

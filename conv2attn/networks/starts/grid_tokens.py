@@ -28,7 +28,7 @@ def check_grid_tokens(trial: Trial, tokens: Tensor, count: int) -> None:
     generator = torch.Generator().manual_seed(1)  # not that of `start_inputs`
 
     def with_noise(tensor: Tensor) -> Tensor:
-        noise = torch.randn(tensor.shape, generator=generator)
+        noise = torch.randn(tensor.shape, generator=generator, device="cpu")
         return tensor + noise.to(tensor) if tensor.is_floating_point() and tensor.ndim > 2 else tensor
 
     name = next(iter(trial.layers))

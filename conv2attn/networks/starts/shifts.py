@@ -55,7 +55,7 @@ class Shifts:
         chosen = dict[str, list[Offset]]()
         for name, layer in trial.layers.items():
             while len(mine := chosen.setdefault(name, [])) < layer.heads:
-                order = [offsets[index] for index in torch.randperm(len(offsets), generator=generator)]
+                order = [offsets[index] for index in torch.randperm(len(offsets), generator=generator, device="cpu")]
                 for offset in sorted(order, key=times.__getitem__)[: layer.heads - len(mine)]:
                     times[offset] += 1
                     mine.append(offset)

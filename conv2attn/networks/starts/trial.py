@@ -80,7 +80,9 @@ def start_inputs(network: nn.Module, example: Any) -> Any:
     if not size:
         reason = f"{type(network).__name__} does not tell the size of its images"
         raise UsageError("C2A005", reason, "Pass an example_input.")
-    return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(next(network.parameters()))
+    return torch.randn(2, *size, generator=torch.Generator().manual_seed(0), device="cpu").to(
+        next(network.parameters())
+    )
 
 
 @contextmanager

@@ -157,7 +157,7 @@ class Replacing:
         if draws:
             drawn = []
             for _ in range(draws):
-                places = torch.randperm(len(every), generator=generator)[: len(heads)].tolist()
+                places = torch.randperm(len(every), generator=generator, device="cpu")[: len(heads)].tolist()
                 drawn.append(self.runs.changes(self.maps([every[place] for place in places], self.by)))
             random = effect_of(ByImage.means(drawn))
         named = tuple(ReplacedHead(layer, head) for layer, head in heads)

@@ -39,10 +39,11 @@ def test_the_default_device_changes_no_verdict(name, place, alpha):
     first, second = networks(place, alpha)
     image = torch.rand(1, 3, 6, 7, generator=torch.Generator().manual_seed(0)).to(place)
     expected = CALLS[name](first, second, image)
-    default(DEVICE)
-    report = CALLS[name](first, second, image)
-    assert report.verdict is expected.verdict
-    assert report.exit_code == expected.exit_code
+    for device in (DEVICE, "meta"):
+        default(device)
+        report = CALLS[name](first, second, image)
+        assert report.verdict is expected.verdict
+        assert report.exit_code == expected.exit_code
 
 
 @pytest.mark.parametrize("name", CALLS)
