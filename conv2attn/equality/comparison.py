@@ -43,6 +43,7 @@ from conv2attn.equality.results import (
     refuted,
     undecided,
     unsupported,
+    unsupported_row,
 )
 from conv2attn.equality.runs import Runs, run_both
 from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
@@ -341,7 +342,7 @@ class Comparison:
         """All rows, by name: of layers, then of what was not compared."""
         rows = dict(self.compared)
         for name, (signature, error) in self.refused.items():
-            rows[name] = Row(name, signature, (unsupported(error.code, error.found),))
+            rows[name] = unsupported_row(name, signature, error)
         return rows | {row.name: row for row in rows_of_the_rest(self.networks[1], [*rows])}
 
     @property

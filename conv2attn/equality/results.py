@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from conv2attn.equality.worlds import LIMIT, PartingPlace
+from conv2attn.errors import Conv2AttnError
 from conv2attn.report import counted
 from conv2attn.report.result import Number, Part, Result
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -142,6 +143,11 @@ class Row(Part, frozen=True):
     def part(self, name: str) -> Finding | None:
         """The finding of a part, if it was asked."""
         return next((finding for finding in self.findings if finding.part == name), None)
+
+
+def unsupported_row(name: str, signature: str, error: Conv2AttnError) -> Row:
+    """The row of a layer that is refused; the name that reports print before it is not in its sentence as well."""
+    return Row(name, signature, (unsupported(error.code, error.found.removeprefix(f"{name}: ")),))
 
 
 @final

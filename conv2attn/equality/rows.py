@@ -17,7 +17,16 @@ from conv2attn.equality.layers import Layer, own, tap_weights
 from conv2attn.equality.leaks import check_leaks
 from conv2attn.equality.maps import compare_maps
 from conv2attn.equality.outputs import largest_difference, other_kind
-from conv2attn.equality.results import Counterexample, Finding, Licences, Row, holds, refuted, undecided, unsupported
+from conv2attn.equality.results import (
+    Counterexample,
+    Finding,
+    Licences,
+    Row,
+    holds,
+    refuted,
+    undecided,
+    unsupported_row,
+)
 from conv2attn.equality.rounding import difference_bounds, has_blind_outputs, overflow, seeing
 from conv2attn.errors import Conv2AttnError
 from conv2attn.layers.attention import ENGINES, MultiHeadSelfAttention
@@ -203,7 +212,7 @@ class LayerPair:
         try:
             row = self.judged(Row(label, signature, ()))
         except Conv2AttnError as error:
-            return Row(label, signature, (unsupported(error.code, error.found),))
+            return unsupported_row(label, signature, error)
         if self.skipped and row.verdict is Verdict.HOLDS:
             return Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
         return row
