@@ -134,6 +134,9 @@ class Comparison:
             return [*self.modes(), self.structure, refuted("outputs", "C2A407", sentence)]
         found.append(judge_outputs(self.runs.first, second.output, self.overflow))
         found += findings_returned(self.runs.first, second.output)
+        # Two outputs in another order are no difference: what order alone paired may hold, and refutes nothing.
+        if self.matching.by_order and (found[0].verdict is Verdict.REFUTED or self.apart.refutes):
+            return [*self.modes(), self.unmatched, self.structure]
         if found[0].verdict is Verdict.REFUTED:
             self.shown = self.image_of(found[0])
         if found[0].verdict is not Verdict.HOLDS:
@@ -159,6 +162,12 @@ class Comparison:
                 return [sections, *numbers, *found]
             return [*self.modes(), self.numbers, sections, formula, self.structure, *found]
         return [*self.modes(), self.numbers, self.structure, *found]
+
+    @property
+    def unmatched(self) -> Finding:
+        """The finding on outputs that differ where nothing but their order says which tensors belong together."""
+        sentence = "the tensors of the outputs differ in their order, and no name says which belong together"
+        return undecided("outputs", "C2A407", f"{sentence}{self.matching.in_words}: name them with --match A=B")
 
     @cached_property
     def apart(self) -> Difference:

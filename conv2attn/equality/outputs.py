@@ -79,9 +79,11 @@ class Matching:
 
     Args:
         pairs: None where both outputs have the same tensors at the same paths, and are compared as they are.
+        by_order: whether order alone pairs them. Equal tensors are then equal; different ones may belong to others.
     """
 
     pairs: tuple[tuple[str, str], ...] | None = None
+    by_order: bool = False
 
     @property
     def in_words(self) -> str:
@@ -120,7 +122,7 @@ def match_outputs(first: Any, second: Any, match: Mapping[Any, Any] | None = Non
         return Matching(tuple((path, path) for path in shared))
     forms = [[(each.shape, each.dtype) for _, each in dense_parts(side)] for side in (first, second)]
     if forms[0] == forms[1]:
-        return Matching(tuple(zip(ours, theirs, strict=True)))
+        return Matching(tuple(zip(ours, theirs, strict=True)), by_order=True)
     return Matching()
 
 

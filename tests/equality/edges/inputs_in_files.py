@@ -78,6 +78,8 @@ def test_tensors_that_do_not_belong_together_are_refuted_and_without_a_name_noth
     FILES["in-order.pt"]("call.pt")
     crossed = call(*verify, "--match", "double=1", "--match", "out=0", "--inputs", "call.pt")
     assert (crossed.exit_code, crossed.stdout.startswith("refuted (sampled)")) == (1, True), crossed.output
+    unnamed = call(*verify, "--inputs", "call.pt")
+    assert (unnamed.exit_code, "name them with --match A=B" in unnamed.stdout) == (3, True), unnamed.output
 
 
 def test_a_mask_in_the_file_is_passed_on(verify):

@@ -139,6 +139,20 @@ def test_the_claim_names_the_tensors_that_were_compared():
         certify(first, second, input_size=(3, 6, 7), match={0: "scores"})
 
 
+def test_tensors_that_order_alone_pairs_may_hold_and_refute_nothing():
+    first, second, crossed = (
+        Packed(pack).eval() for pack in (TWO_FIELDS, lambda y, z: (y, y + z.mean() * 0), lambda y, z: (2 * y, y))
+    )
+    first.pack = lambda y, _: {"logits": y, "again": y}
+    assert certify(first, second, input_size=(3, 6, 7)).verdict is Verdict.HOLDS
+    first.pack = lambda y, _: {"logits": y, "double": 2 * y}
+    certificate = certify(first, crossed, input_size=(3, 6, 7))
+    assert certificate.verdict is Verdict.UNDECIDED, certificate.to_text()
+    assert "name them with --match A=B" in certificate.to_text()
+    assert certify(first, crossed, input_size=(3, 6, 7), match={"logits": 1, "double": 0})
+    assert certify(first, crossed, input_size=(3, 6, 7), match={"logits": 0, "double": 1}).verdict is Verdict.REFUTED
+
+
 COUPLED = {
     "statistics of the batch": (nn.BatchNorm2d(3, track_running_stats=False), nn.InstanceNorm2d(3)),
     "sums over images": (lambda x: x * x.sum(), lambda x: x * x.sum((1, 2, 3), keepdim=True)),
