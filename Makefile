@@ -9,9 +9,10 @@
 #   make docs     the documentation site, in site/
 #   make attack   10,000 random statements put to the core that decides the claims, and 10,000 random formulas of each kind
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
-#   make artefact the wheel and the sdist, checked by the tool that uploads them
+#   make artefact the wheel and the sdist, checked by the tool that uploads them; the wheel runs in a bare environment
 #   make clean    remove what make made
-#   make oldest   the oldest versions of every dependency, in .venv-oldest: demo, README, a quick part of the tests
+#   make versions every Python that is installed, the oldest and the newest versions: demo, README, a quick part of the
+#                 tests, each in an environment that is then deleted; docs/versions.md. make oldest: the oldest alone
 # PYTHON=python3.12 chooses an interpreter; a torch that it has is used. Without a GPU, PyTorch's CPU build is installed
 # if its index can be reached. pip obeys its own variables. CONSTRAINTS=other.txt pins other versions.
 
@@ -29,10 +30,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Bytecode is kept: tests start hundreds of processes, and each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-OLDEST := .venv-oldest/bin
 QUICK := tests/test_readme.py tests/test_torch_internals.py tests/cli tests/files/laws.py
 
-.PHONY: oldest artefact demo test fresh thorough docs proofs attack bench gpu wheels zoo mutants mutation release clean
+.PHONY: versions oldest artefact demo test fresh thorough docs proofs attack bench gpu wheels zoo mutants mutation release clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo
@@ -51,9 +51,11 @@ fresh: .venv/.installed-dev
 thorough: .venv/.installed-dev
 	CONV2ATTN_PROFILE=thorough $(BIN)/pytest -m hypothesis --timeout=0 $(DRAWN)
 
-oldest: .venv-oldest/.installed
-	$(OLDEST)/conv2attn demo
-	$(OLDEST)/python -m pytest -q -p no:cacheprovider $(QUICK)
+versions:
+	$(PYTHON) .ci/versions.py $(QUICK)
+
+oldest:
+	$(PYTHON) .ci/versions.py --only 3.11-oldest $(QUICK)
 
 proofs: .venv/.installed
 	@.ci/install coqc
@@ -103,12 +105,16 @@ artefact: .venv/.created
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
+	rm -rf .venv/wheel
 	$(PYTHON) -m venv .venv/wheel
-	.venv/wheel/bin/pip install -q --no-deps dist/*.whl
-	.venv/wheel/bin/python -c 'import conv2attn; print("the wheel has version", conv2attn.__version__)'
+	.venv/wheel/bin/python .ci/install_torch.py $(CONSTRAINTS) .venv/wheel/constraints.txt
+	.venv/wheel/bin/pip install -q -c .venv/wheel/constraints.txt dist/*.whl
+	cd .venv/wheel && bin/conv2attn demo && bin/conv2attn --version
+	cd .venv/wheel && bin/conv2attn convert ../../examples/resnet18.pt --input-size 3x32x32 -o converted.pt
+	rm -rf .venv/wheel
 
 clean:
-	rm -rf .venv .venv-oldest build dist site wheels *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site wheels *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Beside the installed packages and last on the path, so that tests run with what constraints.txt pins.
 .venv/mutation: .venv/.created
@@ -126,12 +132,6 @@ clean:
 .venv/.installed: .venv/.created pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python .ci/install_torch.py $(CONSTRAINTS) .venv/constraints.txt
 	$(BIN)/pip install -c .venv/constraints.txt -e '.[plot]'
-	touch $@
-
-.venv-oldest/.installed: pyproject.toml .ci/oldest.txt
-	$(PYTHON) -m venv .venv-oldest
-	$(OLDEST)/python .ci/install_torch.py .ci/oldest.txt .venv-oldest/constraints.txt
-	$(OLDEST)/pip install -q -c .venv-oldest/constraints.txt -e '.[graph,testing,train]' pytest-timeout
 	touch $@
 
 .venv/.installed-dev: .venv/.installed tests/requirements-real.txt

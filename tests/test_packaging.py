@@ -213,9 +213,40 @@ def test_the_package_says_what_it_needs():
     wanted = {"plot", "testing", "onnx", "hf", "timm", "graph", "notebook", "docs", "all"}
     assert wanted <= extras.keys()
     assert wanted - {"docs", "all"} <= set(extras["all"][0].partition("[")[2].rstrip("]").split(","))
-    told = [f"Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)]
-    assert [each for each in PROJECT["classifiers"] if " :: 3." in each] == told
     assert PROJECT["urls"].keys()
+
+
+def faults_of_promises(page, pythons, floor):
+    """Pythons without a line of docs/versions.md on which the demo ran, and the oldest versions likewise."""
+    lines = script(".ci/versions.py").lines_of(page)
+    ran = {key for key, line in lines.items() if line.demo == "ran" and re.search(r"\d+ passed", line.tests)}
+    missing = {python for python in pythons if python not in {key for key, _ in ran}}
+    return sorted(missing | ({"oldest"} if (floor, "oldest") not in ran else set()))
+
+
+def test_only_versions_with_a_line_on_which_the_demo_ran_are_promised():
+    page = (ROOT / "docs" / "versions.md").read_text()
+    pythons = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if " :: 3." in each]
+    floor = PROJECT["requires-python"].removeprefix(">=")
+    assert pythons[0] == floor
+    assert faults_of_promises(page, pythons, floor) == []
+    assert faults_of_promises(page, [*pythons, "3.99"], floor) == ["3.99"]
+    for right, wrong in ((" passed |", " failed |"), ("| ran |", "| exit code 3 |"), ("oldest |", "eldest |")):
+        assert right in page
+        assert "oldest" in faults_of_promises(page.replace(right, wrong), pythons, floor), wrong
+
+
+def test_another_python_that_is_missing_is_a_line_and_no_failure(monkeypatch, capsys):
+    versions = script(".ci/versions.py")
+    monkeypatch.setattr(versions, "interpreter", lambda python: None)
+    assert versions.run_other()
+    assert "not run" in capsys.readouterr().out
+    monkeypatch.setattr(versions, "interpreter", lambda python: "/nowhere/python")
+    assert versions.run_other()
+    assert "no environment in" in capsys.readouterr().out
+    monkeypatch.setattr(versions, "build", lambda *_: Path(sys.executable))
+    monkeypatch.setattr(versions, "outcome", lambda _, module, *__: (module != "pytest", "its words"))
+    assert not versions.run_other()
 
 
 def test_pinned_versions_are_those_of_what_is_declared():
