@@ -162,6 +162,11 @@ def test_a_certificate_is_drawn_as_its_numbers(alpha):
         assert drawn["|"].get_xdata() == [row.bound]
         assert (drawn["o"].get_xdata() == [row.max_error]) == (row.max_error > 0)
         assert (drawn["o"].get_markerfacecolor() == "white") == (row.max_error == 0)
+        if row.max_error == 0:  # it stands at a tick of its own, which says 0
+            zero = [label.get_text() for label in panel.get_xticklabels()][
+                list(panel.get_xticks()).index(drawn["o"].get_xdata()[0])
+            ]
+            assert zero == "0"
         assert (drawn["o"].get_color() == "tab:red") == (row.verdict is Verdict.REFUTED)
 
 

@@ -1,5 +1,6 @@
 """A picture of a certificate: measured error beside its bound, layer by layer."""
 
+import math
 from typing import TYPE_CHECKING
 
 from conv2attn.equality import Certificate
@@ -24,8 +25,8 @@ LABEL_WIDTH = 32
 def draw_certificate(certificate: Certificate) -> "Figure":
     """The largest measured error (dot) and its bound (bar) of each layer, on a logarithmic axis.
 
-    A hollow dot at the left edge is an error of exactly 0. Layers without a measurement have a verdict and no dot;
-    skipped layers are left out.
+    A hollow dot left of the axis, where the tick says 0, is an error of exactly 0. Layers without a measurement have a
+    verdict and no dot; skipped layers are left out.
 
     Raises:
         UsageError: no layer was compared (C2A008).
@@ -53,6 +54,11 @@ def draw_certificate(certificate: Certificate) -> "Figure":
     panel.set_yticklabels(names, fontsize=7)
     panel.set_xlabel("difference between the two layers' outputs")
     panel.grid(axis="x", lw=0.3)
+    if any(row.max_error == 0 for row in rows):  # a logarithmic axis has no 0: it stands apart, behind a line
+        panel.axvline(3 * least, color="black", lw=0.6, ls="dotted")
+        panel.set_xticks([least, *(each for each in panel.get_xticks() if 3 * least < each <= panel.get_xlim()[1])])
+        panel.set_xticklabels(["0", *(f"$10^{{{round(math.log10(each))}}}$" for each in panel.get_xticks()[1:])])
+        panel.minorticks_off()
     marks = {"largest measured": ("o", "black"), "exactly 0": ("o", "white"), "bound for that range": ("|", "black")}
     keys = [
         optional("matplotlib.lines").Line2D(

@@ -14,6 +14,7 @@ from conv2attn.span.graded_facts.facts import HeadsReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 LETTERS = 12  # of a title, in an inch
@@ -24,24 +25,34 @@ LEAST = 3
 
 
 def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
-    """Attention by displacement, a row a layer and a column a head, each panel on its own scale, with the kernel's box.
+    """Attention by displacement, a row a layer and a column a head, all on one scale, with the kernel's box.
 
-    Displacement (0, 0) is in the middle of each panel, which is cropped to 90 % of the head's attention to pixels. The
-    title has the head's number, its kind, and the most that one displacement has, over all queries.
+    A cross marks the query, displacement (0, 0). All panels show the same square, in which each head has 90 % of its
+    attention to pixels. Colours follow the root of the share, so that weak heads are seen and look weaker than strong
+    ones. The title has the head's number, its kind, and the most that one displacement has, over all queries.
     """
     layers = [layer for layer in report.layers if layer.mass is not None]
     columns = max(len(layer.heads) for layer in layers)
-    size = (MARGIN + INCHES * columns, 0.7 + (INCHES + 0.3) * len(layers))
+    size = (MARGIN + INCHES * columns + 0.5, 0.7 + (INCHES + 0.3) * len(layers))
     figure: Figure = optional("matplotlib.figure").Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(layers), columns, squeeze=False)
-    for layer, line in zip(layers, panels, strict=True):
+    planes = [[plane_of(layer.mass[head.head]) for head in layer.heads] for layer in layers if layer.mass is not None]
+    reach = max(reach_of(plane) for line in planes for plane in line)
+    most = max(float(plane.max()) for line in planes for plane in line)
+    scale = optional("matplotlib.colors").PowerNorm(0.5, 0.0, most)
+    for layer, line, of_heads in zip(layers, panels, planes, strict=True):
         line[0].set_ylabel(layer.name if len(layer.name) <= 22 else "…" + layer.name[-21:], fontsize=6)
         for panel in line[len(layer.heads) :]:
             panel.remove()
-        for head, panel in zip(layer.heads, line, strict=False):
-            if layer.mass is not None:
-                draw_panel(panel, plane_of(layer.mass[head.head]), kernel_size)
+        for head, panel, plane in zip(layer.heads, line, of_heads, strict=False):
+            draw_panel(panel, cropped(plane, reach), scale, kernel_size)
             panel.set_title(f"{head.head} {head.kind}\nmax {head.peak_mass:.2g}", fontsize=6)
+            if panel is not line[0]:
+                panel.set_yticklabels([])
+    colours = optional("matplotlib.cm").ScalarMappable(scale, "cividis")
+    bar = figure.colorbar(colours, ax=figure.axes, shrink=0.6, aspect=30)
+    bar.set_label("share of attention", fontsize=6)
+    bar.ax.tick_params(labelsize=5)
     shares = [fact.share for layer in layers if (fact := layer.convolution(kernel_size)) is not None]
     title = f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)?"
     if shares:
@@ -51,27 +62,37 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
     return figure
 
 
-def draw_panel(panel: "Axes", mass: NDArray[np.float64], kernel_size: int) -> None:
-    """One head: its attention by displacement, cropped, on its own scale, and the box of the kernel."""
-    plane = crop_plane(mass)
+def draw_panel(panel: "Axes", plane: NDArray[np.float64], scale: "Normalize", kernel_size: int) -> None:
+    """One head: its attention by displacement, the query, and the box of the kernel; ticks are in tokens."""
     high, wide = (side / 2 for side in plane.shape)
-    panel.imshow(plane, cmap="cividis", vmin=0.0, extent=(-wide, wide, high, -high), interpolation="nearest")
+    extent = (-wide, wide, high, -high)
+    panel.imshow(plane, cmap="cividis", norm=scale, extent=extent, interpolation="nearest")
     half = kernel_size / 2
     tall = min(half, high)
     panel.add_patch(
         optional("matplotlib.patches").Rectangle((-half, -tall), 2 * half, 2 * tall, fill=False, ec="white", lw=1.0)
     )
-    panel.set(xticks=[], yticks=[])
+    panel.plot(0, 0, marker="+", color="white", markersize=4, mew=0.7)
+    panel.set(xticks=ticks(wide), yticks=ticks(high))
+    panel.tick_params(labelsize=5, length=2, pad=1)
 
 
-def crop_plane(plane: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The smallest part of a plane around displacement 0, square where possible, that holds 90 % of its sum."""
-    middle, total = [side // 2 for side in plane.shape], plane.sum()
-    for reach in range(min(LEAST, max(middle)), max(middle) + 1):
-        part = plane[tuple(slice(max(0, at - reach), at + reach + 1) for at in middle)]
-        if part.sum() >= SHOWN_SHARE * total:
-            return part
-    return plane
+def ticks(half: float) -> list[float]:
+    """The query and both ends of an axis, in tokens."""
+    return [-(half - 0.5), 0, half - 0.5] if half > 1 else [0]
+
+
+def reach_of(plane: NDArray[np.float64]) -> int:
+    """How far from displacement 0 the smallest square is that holds 90 % of the sum of a plane."""
+    farthest, total = max(side // 2 for side in plane.shape), plane.sum()
+    reaches = range(min(LEAST, farthest), farthest + 1)
+    return next((each for each in reaches if cropped(plane, each).sum() >= SHOWN_SHARE * total), farthest)
+
+
+def cropped(plane: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
+    """The part of a plane around displacement 0."""
+    middle = [side // 2 for side in plane.shape]
+    return plane[tuple(slice(max(0, at - reach), at + reach + 1) for at in middle)]
 
 
 def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":

@@ -126,7 +126,7 @@ def test_what_cannot_be_asked_is_one_sentence(arguments, match):
     assert not Path("found.pt").exists()
 
 
-def test_a_panel_of_displacements_has_its_own_scale_its_kind_and_the_kernel_s_box():
+def test_panels_of_displacements_have_one_scale_the_query_the_kind_and_the_kernel_s_box():
     report = conv2attn.heads({"first": hard((6, 6), OFFSETS), "second": soft((6, 6), 1.0)[:4]}, grid=(6, 6))
     figure = plots.draw_facts(report)
     panels = [axes for axes in figure.axes if axes.get_images()]
@@ -136,12 +136,15 @@ def test_a_panel_of_displacements_has_its_own_scale_its_kind_and_the_kernel_s_bo
         image = panel.get_images()[0].get_array()
         place = np.unravel_index(image.argmax(), image.shape)
         assert tuple(int(at) - side // 2 for at, side in zip(place, image.shape, strict=True)) == head.peak
-        assert panel.get_images()[0].get_clim()[1] == pytest.approx(head.peak_mass)
+        assert panel.get_images()[0].get_clim() == pytest.approx((0, max(each.peak_mass for each in told)))
+        (query,) = panel.lines
+        assert (query.get_xdata(), query.get_ydata()) == ([0], [0])
         assert panel.get_title() == f"{head.head} {head.kind}\nmax {head.peak_mass:.2g}"
         (box,) = panel.patches
         assert (box.get_x(), box.get_y(), box.get_width(), box.get_height()) == (-1.5, -1.5, 3, 3)
     assert panels[0].get_images()[0].get_array().shape == (7, 7)
     assert "3x3 convolution" in figure.get_suptitle()
+    assert "share of attention" in [axes.get_ylabel() for axes in figure.axes]  # of the colour bar
 
 
 @pytest.mark.parametrize("kernel", [1, (1, 3), 3])
