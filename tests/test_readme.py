@@ -15,7 +15,7 @@ from conv2attn.cli import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-LINES = 80
+LINES = 88  # two screens of 44
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.S)
 COMMANDS = [line for language, block in BLOCKS if language == "sh" for line in block.splitlines()]
 EXAMPLES = [block for language, block in BLOCKS if language == "python"]
