@@ -22,6 +22,7 @@ from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, Replayed
 from conv2attn.networks.reading.rounds import places
+from conv2attn.networks.reading.score_order import unordered
 from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
 from conv2attn.networks.reading.token_grids import Placed, placed
 from conv2attn.networks.reading.watch import Attended, Running, Watch
@@ -169,7 +170,8 @@ class ReadingPass:
         if perturbed is None or not found:
             return {}, {}
         try:
-            return rows_of_images(perturbed, self.batches[0], found)
+            rows, reasons = rows_of_images(perturbed, self.batches[0], found)
+            return rows, unordered(perturbed) | reasons
         except Exception as error:  # a network may raise its own
             return {}, dict.fromkeys(self.sizes, f"two images do not run together in float64 ({first_line(error)})")
 

@@ -64,9 +64,10 @@ class Silence:
 class Attended:
     """One attention of one call of a module: its weights, and what they are made of.
 
-    `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `products` are the numbers in
-    the run of the products of which its scores are made, and `multiplies` says whether it was seen to multiply values.
-    `columns` says that it is a softmax over queries that met no values.
+    `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `scores` are the numbers in the
+    run of the products of queries and keys in its scores, and whether these are turned. `multiplies` says whether it
+    was seen to multiply values, and `columns` that it is a softmax over queries that was not. `own` is the attention of
+    the network, whatever the rule gives.
     """
 
     name: str
@@ -75,8 +76,11 @@ class Attended:
     key: Tensor | None = None
     value: Tensor | None = None
     columns: bool = False
-    products: frozenset[int] = frozenset()
+    scores: dict[int, bool] = field(default_factory=dict)
     multiplies: bool = True
+
+    def __post_init__(self) -> None:
+        self.own = self.attention
 
 
 @final
@@ -366,7 +370,7 @@ class Watch(TorchFunctionMode):
             return result
         self.numbers += 1
         if self.marked is not None:
-            result = factors.back(self.marked(self.numbers, factors.canonical(result)))
+            result = factors.back(self.marked(self.numbers, factors.canonical(result)).to(result))
         self.scores[self.numbers] = Scores(left, right.mT, tuple(factors.canonical(result).shape))
         while len(self.scores) > MOST_PRODUCTS:
             del self.scores[next(iter(self.scores))]
@@ -408,16 +412,17 @@ class Watch(TorchFunctionMode):
         """
         products = products or (opened.products if opened is not None else frozenset())
         turned = opened is not None and opened.columns != is_turned(attention, opened)
-        fitting = []
+        fitting, scores = [], dict[int, bool]()
         for number in sorted(products & self.scores.keys()):
             each = self.scores[number]
             query, key = (each.key, each.query) if turned else (each.query, each.key)
             if (query.shape[-2], key.shape[-2]) == attention.shape[-2:]:
                 fitting.append(((key.ndim, key.shape[:-2].numel(), number), query, key))
+                scores[number] = turned
         if not fitting:
-            return {"products": products}
+            return {}
         _, query, key = max(fitting, key=lambda each: each[0])
-        return {"query": query, "key": key, "products": products}
+        return {"query": query, "key": key, "scores": scores}
 
 
 def innermost(running: Sequence[Running]) -> Running:

@@ -126,6 +126,35 @@ def sink_dropped(scores):
     return F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
 
 
+def exchanged(weights, order):
+    """Weights whose columns are in another order than the values."""
+    return weights[..., order]
+
+
+def of_sums(layer, tokens):
+    """Scores are sums over a hyperbolic tangent: no product of queries and keys."""
+    query, key, value = layer.parts(tokens)
+    weights = torch.tanh(query[:, :, :, None] + key[:, :, None]).sum(-1).softmax(-1)
+    return layer.proj((weights @ value).transpose(1, 2).flatten(2))
+
+
+def gated(layer, tokens):
+    """A softmax that is multiplied by values element by element."""
+    query, key, value = layer.parts(tokens)
+    weights = (2 * query @ key.mT).softmax(-1)
+    return layer.proj((weights[..., None] * value[:, :, None]).sum(-2).transpose(1, 2).flatten(2))
+
+
+def pairs_exchanged(layer, tokens):
+    """Windows of two tokens, whose columns are exchanged."""
+    return layer(tokens.reshape(-1, 2, WIDTH), None)
+
+
+SWAPPED = torch.arange(CELLS)
+SWAPPED[[5, 6]] = SWAPPED[[6, 5]]
+ROLLED = torch.arange(CELLS).roll(1)
+
+
 class Wrapped(Layer):
     """The softmax stands in a module with dropout."""
 
@@ -177,7 +206,18 @@ STYLES = {
     "a softmax with dropout": (PLAIN, Wrapped, ""),
     "einsum with dots": (with_dots, Layer, ""),
     "turned": (turned, Layer, ""),
-    "two steps": (two_steps, Layer, ""),
+    "two steps": (two_steps, Layer, "not of the query"),
+    "columns rolled": (PLAIN, partial(Layer, lambda scores: exchanged(scores.softmax(-1), ROLLED)), "columns"),
+    "two columns exchanged": (PLAIN, partial(Layer, lambda scores: exchanged(scores.softmax(-1), SWAPPED)), "columns"),
+    "two rows exchanged": (PLAIN, partial(Layer, lambda scores: scores.softmax(-1)[:, :, SWAPPED]), "not of the query"),
+    "mixed heads and columns": (
+        PLAIN,
+        partial(Layer, lambda scores: exchanged(mixed_heads(scores), SWAPPED)),
+        "columns",
+    ),
+    "columns of two": (pairs_exchanged, partial(Layer, lambda scores: scores.softmax(-1).flip(-1)), "columns"),
+    "scores of sums": (of_sums, Layer, "queries and keys were not seen"),
+    "element by element": (gated, Layer, "no product"),
     "keys of another image": (rolled_images, Layer, "several images"),
 }
 """What the network does with its layer, the layer, and a part of the reason why it is refused, if it is."""
