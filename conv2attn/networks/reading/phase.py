@@ -1,9 +1,9 @@
 """The one phase in which a network is read: a record for each layer, layer by layer, as it runs on its inputs."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import torch
@@ -20,12 +20,12 @@ from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import Places
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
-from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, Replayed
+from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, OTHER_HEADS, Replayed
 from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
 from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
 from conv2attn.networks.reading.token_grids import Placed, placed
-from conv2attn.networks.reading.watch import Attended, Running, Watch
+from conv2attn.networks.reading.watch import Attended, Operators, Running, Watch
 
 PlacesByName = Mapping[str, dict[str, Places]]
 """The places of the queries, keys and values of each attention."""
@@ -60,12 +60,12 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
 
     with running(network, first):
         modules, before = list(network.modules()), versions(network)
-        Watch(network, see).run(lambda: call_network(network, first))
+        beside = first_run(network, see, first)
         if modules != list(network.modules()):  # some networks replace modules as they first run
             sizes.clear()
             counts.clear()
             before = versions(network)
-            Watch(network, see).run(lambda: call_network(network, first))
+            beside = first_run(network, see, first)
         writes = any(each._version != version for each, version in before)
         own = own_sides(network, first)
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
@@ -73,8 +73,20 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
     every = dict.fromkeys([*sizes, *own])
     named = chosen(network, {name: Unread("") for name in every if selection.wants(name)}, every, selection)
     unseen = {name: each for name, each in named.items() if name not in every}
+    for module in beside:
+        name = next(each for at in count(1) if (each := f"{module}#{at}" if at > 1 else module) not in named)
+        if selection.wants(name):
+            named[name] = unseen[name] = UNSEEN_CODE
     reading = ReadingPass(network, batches, sizes, counts, own, unseen, ends=not writes and may_end(network))
     return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
+
+
+def first_run(network: nn.Module, see: Callable[[Attended, Running], None], inputs: Any) -> list[str]:
+    """A run on these inputs; the modules with attention that is not seen."""
+    watch = Watch(network, see)
+    with Operators(watch):
+        watch.run(lambda: call_network(network, inputs))
+    return [watch.names[module] for module, times in watch.unseen.items() if times > 0 and module not in watch.own]
 
 
 def holds_images(batch: Any) -> bool:
@@ -144,11 +156,11 @@ class ReadingPass:
             asked = [name for name in group if name in others]
             calls, shapes = calls_of(perturbed, asked, self.ends) if perturbed is not None and asked else ({}, {})
             replays = {name: self.replay(perturbed, name, calls, shapes) for name in asked}
-            axes = {
-                name: axis
-                for name, each in replays.items()
-                if (axis := head_axis(each, known.get(name, {}), shapes.get(name, ())))
-            }
+            axes = dict[str, HeadAxis]()
+            for name, each in replays.items():
+                replays[name], axis = head_axis(each, known.get(name, {}), shapes.get(name, ()))
+                if axis is not None:
+                    axes[name] = axis
             del calls
             captured, centers = self.captured([name for name in group if not self.ideal(name)], rows, axes, whole)
             for name in group:
@@ -296,6 +308,7 @@ class ReadingPass:
 
 
 ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"
+UNSEEN_CODE = Unread("attention runs in it that is not seen: weights that are no shares, or a softmax in compiled code")
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
@@ -331,12 +344,21 @@ def groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]
         yield group
 
 
-def head_axis(replay: Replayed, places: Mapping[str, Places], shape: tuple[int, ...]) -> HeadAxis | None:
-    """The axis of heads: that of a reading that replays, or of rows at the same tokens; the second of four axes where
-    nothing tells; else unknown."""
-    if replay.matrices is not None:
-        return replay.heads, len(replay.matrices)
-    return axis_of_heads(places, shape[:-2]) or ((1, shape[1]) if len(shape) == 4 else None)
+def head_axis(
+    replay: Replayed, places: Mapping[str, Places], shape: tuple[int, ...]
+) -> tuple[Replayed, HeadAxis | None]:
+    """The axis of heads: of rows at the same tokens, or of a reading that replays; else the second of four axes.
+
+    A reading with other heads than those at the same tokens is none: run alone, a core that takes queries, keys and
+    values has windows for heads.
+    """
+    told = axis_of_heads(places, shape[:-2])
+    if replay.matrices is None:
+        return replay, told or ((1, shape[1]) if len(shape) == 4 else None)
+    replays = replay.heads, len(replay.matrices)
+    if told is None or told == replays:
+        return replay, replays
+    return Replayed(replay.residual, why=OTHER_HEADS), told
 
 
 def record(

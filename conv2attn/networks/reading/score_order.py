@@ -156,7 +156,7 @@ def by_bits(alone: Perturbed, doubtful: set[Call], scores: dict[int, bool]) -> d
                 # Where all keys of a query are lowered alike, its weights stay as they are, and tell nothing.
                 telling = ((still[call] - plain[call]).abs() > GONE).any(-1)
                 chosen = has_bit(plain[call].shape[-1], bit)
-                if bool((telling & apart(still[call][..., chosen], attended.own.double()[..., chosen])).any()):
+                if bool((telling & change_apart(still[call][..., chosen], attended.own.double()[..., chosen])).any()):
                     reasons.setdefault(call[0], OTHER_COLUMNS)
                 # One key of two that is left has all, whatever its score.
                 if len(chosen) == 2 and shares(plain[call]) and bool((telling & still[call][..., 1].ne(0)).any()):
@@ -177,10 +177,12 @@ def by_bits(alone: Perturbed, doubtful: set[Call], scores: dict[int, bool]) -> d
         weigh(alone, lowered, scores, low)
         weigh(alone, moved, scores, columns)
         weigh(alone, drawn, scores, rows)
-    return dict.fromkeys({name for name, _ in doubtful - answered}, NO_ANSWER) | reasons
+    silent = {name for name, _ in doubtful - answered}
+    silent = silent and silent & answering_input(alone)  # attention by positions alone answers neither
+    return dict.fromkeys(silent, NO_ANSWER) | reasons
 
 
-def apart(one: Tensor, other: Tensor) -> Tensor:
+def change_apart(one: Tensor, other: Tensor) -> Tensor:
     """In which rows weights do not all change by one factor; it is 1 where some have vanished."""
     if not one.shape[-1]:
         return torch.zeros(one.shape[:-1], dtype=torch.bool)

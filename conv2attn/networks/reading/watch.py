@@ -7,6 +7,7 @@ that with the values, so that neither modules nor shapes decide.
 
 import inspect
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.arguments import argument
 from conv2attn.generators import devices_of, generators_kept
@@ -140,6 +142,7 @@ class Watch(TorchFunctionMode):
         self.silent = isinstance(rule, Silence)
         self.running: list[Running] = []
         self.marked, self.run_itself = marked, object()
+        self.seeing, self.unseen = False, Counter[nn.Module]()
         self.opened, self.scores = dict[int, Opened](), dict[int, Scores]()
         self.numbers = 0
 
@@ -217,7 +220,15 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func`; attention is seen and replaced on the way."""
-        kwargs = kwargs or {}
+        operator = hasattr(func, "overloads") or hasattr(func, "overloadpacket")
+        before, self.seeing = self.seeing, self.seeing or not operator
+        try:
+            return self.computed(func, args, kwargs or {})
+        finally:
+            self.seeing = before
+
+    def computed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of a function of torch."""
         if func is F.scaled_dot_product_attention:
             return self.fused(args, kwargs)
         if func is F.multi_head_attention_forward:
@@ -289,7 +300,8 @@ class Watch(TorchFunctionMode):
         return weights @ value
 
     def flex(self, query: Tensor, key: Tensor, value: Tensor, attention: Tensor) -> Tensor:
-        """The attention to use in flex_attention."""
+        """The attention to use in flex_attention, whose softmax was computed without this mode."""
+        self.unseen[innermost(self.running).module] -= 1
         attended = self.seen_here(attention, query=query, key=key, value=value)
         return attention if attended is None else attended.attention
 
@@ -361,6 +373,8 @@ class Watch(TorchFunctionMode):
             assert trail is not None
             if (trail.softmaxes and not one_for_all) or shares(attention):
                 return self.weighed(attention, value, trail, turned, factors, result)
+            if not trail.softmaxes and not one_for_all and self.operands(attention, products=trail.products):
+                self.unseen[innermost(self.running).module] += 1
         whole = self.joined((factors.first, factors.second))
         mixed = any(each is not None and each.softmaxes for each in (first, second)) and (
             first is None or second is None or first.softmaxes != second.softmaxes
@@ -425,6 +439,22 @@ class Watch(TorchFunctionMode):
         return {"query": query, "key": key, "scores": scores}
 
 
+class Operators(TorchDispatchMode):
+    """Counts, by module, each softmax that a watch does not see: in scripted code, or called as an operator."""
+
+    def __init__(self, watch: Watch):
+        super().__init__()
+        self.watch = watch
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes an operator."""
+        name = func.overloadpacket.__name__
+        softmax = name in ("_softmax", "_safe_softmax") or "scaled_dot_product" in name
+        if softmax and self.watch.running and not self.watch.seeing:
+            self.watch.unseen[innermost(self.watch.running).module] += 1
+        return func(*args, **(kwargs or {}))
+
+
 def innermost(running: Sequence[Running]) -> Running:
     """The module that attends: the innermost of those that run, and no nn.Softmax."""
     places = (each for each in reversed(running) if not isinstance(each.module, nn.Softmax))
@@ -446,9 +476,9 @@ def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, r
         weights, other = (second, first) if strong[1] else (first, second)
         assert weights is not None
         return None if other is not None and other.every & weights.softmaxes else strong[1]
-    # Weights that are normalised by hand are products whose rows are shares.
+    # Weights that are normalised by hand are made of products, and not negative.
     by_hand = [each is not None and bool(each.products) for each in (first, second)]
-    if by_hand[0] == by_hand[1] or not shares(right.mT if by_hand[1] else left):
+    if by_hand[0] == by_hand[1] or not bool(((right if by_hand[1] else left) >= 0).all()):
         return None
     return by_hand[1]
 

@@ -131,11 +131,44 @@ def exchanged(weights, order):
     return weights[..., order]
 
 
+class Core(nn.Module):
+    """Takes queries, keys and values of all heads."""
+
+    def forward(self, query, key, value):
+        weights = (2 * query @ key.mT).softmax(-1)
+        note(weights[:, None], WHOLE)
+        return weights @ value
+
+
+class WithCore(Layer):
+    """What stands behind its core is not linear."""
+
+    def __init__(self):
+        super().__init__()
+        self.core = Core()
+
+    def forward(self, tokens):
+        return F.hardswish(self.core(*self.parts(tokens)).transpose(1, 2).flatten(2))
+
+
 def of_sums(layer, tokens):
     """Scores are sums over a hyperbolic tangent: no product of queries and keys."""
     query, key, value = layer.parts(tokens)
     weights = torch.tanh(query[:, :, :, None] + key[:, :, None]).sum(-1).softmax(-1)
     return layer.proj((weights @ value).transpose(1, 2).flatten(2))
+
+
+def beside_an_operator(layer, tokens):
+    """A second attention is called as an operator."""
+    query, key, value = layer.parts(tokens + layer(tokens))
+    return torch.ops.aten.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+
+
+def online(layer, tokens):
+    """A second attention divides by its sums behind the values."""
+    query, key, value = layer.parts(tokens + layer(tokens))
+    weights = (query @ key.mT).exp()
+    return (weights @ value / weights.sum(-1, keepdim=True)).transpose(1, 2).flatten(2)
 
 
 def gated(layer, tokens):
@@ -204,6 +237,7 @@ STYLES = {
     "a softmax of a softmax": (PLAIN, partial(Layer, lambda scores: (9 * scores.softmax(-1)).softmax(-1)), ""),
     "a key dropped": (PLAIN, partial(Layer, sink_dropped), ""),
     "a softmax with dropout": (PLAIN, Wrapped, ""),
+    "a core of queries, keys and values": (PLAIN, WithCore, ""),
     "einsum with dots": (with_dots, Layer, ""),
     "turned": (turned, Layer, ""),
     "two steps": (two_steps, Layer, "not of the query"),
@@ -217,6 +251,8 @@ STYLES = {
     ),
     "columns of two": (pairs_exchanged, partial(Layer, lambda scores: scores.softmax(-1).flip(-1)), "columns"),
     "scores of sums": (of_sums, Layer, "queries and keys were not seen"),
+    "an operator beside it": (beside_an_operator, Layer, "not seen"),
+    "sums behind the values": (online, Layer, "not seen"),
     "element by element": (gated, Layer, "no product"),
     "keys of another image": (rolled_images, Layer, "several images"),
 }
