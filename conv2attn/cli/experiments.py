@@ -43,6 +43,14 @@ NUMBER_KINDS = (str, int, float)
 METAVARS = {"arch": "KIND:NAME", "arch_args": "JSON", "only": "GLOB", "skip": "GLOB", "milestones": "EPOCHS"}
 
 
+NO_OPTIONS_OF_THE_PAPER = (
+    *("kind", "terms", "absolute", "start", "parent", "arch", "arch_args", "only", "skip", "alpha"),
+    *("optimiser", "learning_rate", "momentum", "weight_decay", "position_rate", "content_rate", "schedule", "warm_up"),
+    *("milestones", "step_factor", "dropout", "attention_dropout", "initialisation"),
+)
+"""Settings of a row of the paper: its network, and the recipe that --as names."""
+
+
 def recipe_options(*left_out: str, **defaults: Any) -> Decorator:
     """A decorator that adds an option for each field of a recipe but those left out, some with other defaults."""
     wanted = (field for field in fields(TrainingRecipe) if field.name not in left_out)
@@ -80,7 +88,7 @@ def option_of(field: str) -> str:
 @output_option("Folder of the run; by default runs/KIND-DATA.", required=False)
 @click.option("--resume", type=click.Path(), help="Continue the run in this folder instead.")
 @DEVICE
-@recipe_options("kind")
+@recipe_options("kind", "parent")
 @click.pass_context
 def train(
     context: click.Context, /, kind: str | None, output: str | None, resume: str | None, device: str, **arguments: Any
@@ -88,8 +96,9 @@ def train(
     """Train an attention network of the paper, or its ResNet18.
 
     KIND is quadratic, generalised, learned (positions), or resnet; --terms lets the heads read content.
-    The defaults are those of Table 2. Under torchrun the processes share each batch. Ctrl-C writes a checkpoint and
-    exits with 130. --resume FOLDER --epochs N goes on until epoch N; nothing else of a run can be changed.
+    The defaults are those of Table 2, its dropout taken as that behind the layers. Under torchrun the processes share
+    each batch. Ctrl-C writes a checkpoint and exits with 130. --resume FOLDER --epochs N goes on until epoch N; nothing
+    else of a run can be changed.
     """
     if (kind is None) == (resume is None):
         raise UsageError("C2A004", "train takes either a KIND or --resume FOLDER", "Name one of them.")
@@ -279,18 +288,27 @@ def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) ->
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce experiments --data cifar-10-binary.tar.gz")
-@output_option("Folder of the runs, the tables and the figures; by default runs/paper.", required=False)
+@output_option("Folder of the runs, the tables and the figures; by default runs/paper-published.", required=False)
 @DEVICE
 @reporting
-@recipe_options("kind", "terms", "absolute", "start", "arch", "arch_args", "only", "skip", "alpha")
-def experiments(output: str | None, device: str, showing: Showing, **arguments: Any) -> None:
-    """Train every row of Tables 1 and 4, and write their table and the figures.
+@click.option(
+    "--as",
+    "source",
+    type=click.Choice(("published", "code")),
+    default="published",
+    help="Train as the paper's tables and text say, or as the authors' program does.",
+)
+@recipe_options(*NO_OPTIONS_OF_THE_PAPER)
+def experiments(output: str | None, device: str, source: Any, showing: Showing, **arguments: Any) -> None:
+    """Train every row of Tables 1 and 4 and of Figure 14, and write their table and the figures.
 
-    The same call continues after Ctrl-C, and skips what is done. With 300 epochs this takes days on one GPU.
+    A recipe is whole: --as names it. --epochs shortens it in proportion. The same call continues after Ctrl-C, and
+    skips what is done. With 300 epochs this takes days on one GPU.
     """
     from conv2attn.lab.paper_runs import train_paper
 
-    tables = train_paper(TrainingRecipe("quadratic", **arguments), Path(output or "runs/paper"), showing.say, device)
+    folder = Path(output or f"runs/paper-{source}")
+    tables = train_paper(TrainingRecipe("quadratic", **arguments), folder, showing.say, device, source)
     if tables is None:
         sys.exit(130)
     showing.finish(tables)

@@ -18,8 +18,8 @@ from conv2attn.networks import attention_layers
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
 from conv2attn.report import Document, Report, Table, counted, document
 
-SMALLEST, CONDITION = 1e-5, 1e5
-"""The paper's thresholds. The authors' released code has 1000 for the condition number instead."""
+SMALLEST, CONDITION, CONDITION_OF_CODE = 1e-5, 1e5, 1e3
+"""The paper's thresholds, and that of the authors' released code for the condition number."""
 
 
 @final

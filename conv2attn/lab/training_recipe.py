@@ -10,6 +10,7 @@ from conv2attn.theory.score_terms import ScoreTerms
 
 OF_CLASSIFIERS = (
     "width", "heads", "layers", "hidden", "patch", "terms", "absolute", "positions", "dropout", "attention_dropout",
+    "initialisation",
 )  # fmt: skip
 """The settings of a fresh attention classifier."""
 NETWORK_KINDS = ("quadratic", "generalised", "learned", "resnet")
@@ -79,6 +80,12 @@ class TrainingRecipe:
         least=0,
         below=1,
     )
+    initialisation: str = setting(
+        "paper",
+        "How positions of heads are drawn: as the paper says, or wider and less alike, as the authors' code does.",
+        OF_NETWORK,
+        choices=("paper", "code"),
+    )
     optimiser: str = setting("sgd", "The optimiser.", OF_OPTIMISATION, choices=("sgd", "adamw"))
     learning_rate: float = setting(0.1, "Highest learning rate.", OF_OPTIMISATION, least=0)
     momentum: float = setting(0.9, "Momentum of sgd, or the first beta of adamw.", OF_OPTIMISATION, least=0, below=1)
@@ -93,9 +100,10 @@ class TrainingRecipe:
     epochs: int = setting(300, "Number of passes over the training images.", OF_OPTIMISATION, least=1)
     schedule: str | None = setting(
         None,
-        "Schedule of the learning rate: cosine to 0, steps at the milestones, or constant.",
+        "Schedule of the learning rate: cosine to 0, steps at the milestones, constant, or the cosine of the authors' "
+        "code, which is set once an epoch.",
         OF_OPTIMISATION,
-        choices=("cosine", "steps", "constant"),
+        choices=("cosine", "steps", "constant", "authors"),
         default_in_words="cosine; steps for resnet",
     )
     warm_up: float = setting(
@@ -125,6 +133,9 @@ class TrainingRecipe:
     engine: str = setting("auto", "Engine that computes the attention.", OF_NETWORK)
     test_images: int | None = setting(None, "Evaluate only on this many test images, the first ones.", OF_DATA, least=1)
     start: str | None = setting(None, "File with a network to start from, instead of random weights.", OF_NETWORK)
+    parent: str | None = setting(
+        None, "Digest of the network in that file, by which the run that it comes from is found.", OF_NETWORK
+    )
     arch: str | None = setting(
         None,
         "How to build the network of the file, as in convert: timm:NAME, package.module:factory and others.",
@@ -219,6 +230,8 @@ def learning_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
     >>> [round(learning_rate(recipe, step, 8), 3) for step in range(8)]
     [0.025, 0.05, 0.075, 0.1, 0.1, 0.085, 0.05, 0.015]
     """
+    if recipe.rate_schedule == "authors":
+        return authors_rate(recipe, step, steps)
     warm = round(recipe.warm_up * steps)
     if step < warm:
         return recipe.learning_rate * (step + 1) / warm
@@ -230,3 +243,22 @@ def learning_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
             return recipe.learning_rate * recipe.step_factor ** sum(epoch >= m for m in recipe.milestones)
         case _:
             return recipe.learning_rate
+
+
+def authors_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
+    """The rate of the authors' code: that of the first step of an epoch, to its end.
+
+    It counts one step an epoch more than there are (`images // batch + 1`), so it does not end at 0; and it begins at
+    0, so the first epoch trains nothing.
+
+    >>> recipe = TrainingRecipe("quadratic", schedule="authors", epochs=4, warm_up=0.5)
+    >>> [round(authors_rate(recipe, step, 8), 4) for step in range(8)]
+    [0.0, 0.0, 0.0333, 0.0333, 0.0667, 0.0667, 0.1, 0.1]
+    """
+    in_epoch = steps // recipe.epochs
+    begun = step // in_epoch * in_epoch
+    counted = (in_epoch + 1) * recipe.epochs
+    warm = int(counted * recipe.warm_up)
+    if begun < warm:
+        return recipe.learning_rate * begun / warm
+    return recipe.learning_rate * (1 + math.cos(math.pi * (begun - warm) / (counted - warm))) / 2

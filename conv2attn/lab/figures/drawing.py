@@ -26,6 +26,7 @@ from conv2attn.lab.figures.ellipses import (
     snapshots,
 )
 from conv2attn.lab.figures.factors import factors_figure
+from conv2attn.lab.training.recipe_networks import network_digest
 from conv2attn.lab.training.run_folder import TrainingRun
 from conv2attn.networks import attention_layers
 from conv2attn.plots import check_drawable, write
@@ -160,8 +161,9 @@ def accuracy_figure(runs: Sequence[TrainingRun]) -> "Figure":
 
 def epochs_before(run: TrainingRun, runs: Sequence[TrainingRun]) -> float:
     """The epochs of the run that this one starts from a file of, such as the pruned network; 0 where it starts anew."""
-    folder = None if run.recipe.start is None else Path(run.recipe.start).resolve().parent
-    first = next((each for each in runs if each is not run and each.folder.resolve() == folder), None)
+    parent = run.recipe.parent
+    others = (each for each in runs if parent is not None and each is not run and each.network.is_file())
+    first = next((each for each in others if network_digest(load(each.network)) == parent), None)
     return 0.0 if first is None else epochs_before(first, runs) + first.metrics()[-1]["epoch"]
 
 

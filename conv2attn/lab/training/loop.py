@@ -26,7 +26,7 @@ from conv2attn.generators import CPU, generators_kept, seed_generator
 from conv2attn.lab.data import Augmentation, LabelledImages, normalised_images, read_images_of
 from conv2attn.lab.training.optimisation import Widths, optimiser_for
 from conv2attn.lab.training.processes import Worker, worker_group
-from conv2attn.lab.training.recipe_networks import head_parameters, network_for, recipe_dtype
+from conv2attn.lab.training.recipe_networks import head_parameters, network_digest, network_for, read_as, recipe_dtype
 from conv2attn.lab.training.run_folder import Progress, TrainingRun
 from conv2attn.lab.training_recipe import TrainingRecipe, learning_rate
 from conv2attn.report.progress import progress as shown_progress
@@ -70,6 +70,8 @@ def train(
             recipe = continued_recipe(
                 run.recipe, TrainingRecipe.from_dict(state["recipe"]), epochs, len(state["progress"]["rows"])
             )
+        elif recipe.start is not None and recipe.parent is None:
+            recipe = replace(recipe, parent=network_digest(read_as(recipe, recipe.start)))
         images = read_images_of(recipe.data)
         before = frozenset(run.folder.iterdir()) if run.folder.is_dir() else None
         if worker.leads and state is None:

@@ -1,5 +1,6 @@
 """The network of a recipe, and the centres and precision matrices of its heads."""
 
+import hashlib
 import os
 import warnings
 from pathlib import Path
@@ -102,7 +103,51 @@ def fresh_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
             "Lower --width, --heads or --layers.",
         )
     with generators_kept(seed=recipe.seed):
-        return build_network(recipe, images)
+        network = build_network(recipe, images)
+        if recipe.initialisation == "code":
+            draw_as_authors(network)
+        return network
+
+
+@torch.no_grad()
+def draw_as_authors(network: nn.Module) -> None:
+    """Draws the positions of heads anew, as the authors' code does where it differs from the paper.
+
+    Centres have a deviation of 2 instead of a variance of 2; inverse widths and Sigma^{-1/2} have one of 0.01 around 1,
+    instead of none and 0.1; learned tables are drawn from N(0, 1), and the vectors that meet them as torch draws a
+    linear layer.
+    """
+    for layer in attention_layers(network).values():
+        if not (layer.terms.qr or layer.terms.vr):
+            continue
+        for name, values in layer.encoding.named_parameters():
+            match name.partition(".")[0]:
+                case "center":
+                    values.normal_(0, 2)
+                case "alpha":
+                    values.copy_((1 + 0.01 * torch.randn_like(values)).square() / 2)
+                case "root":
+                    values.copy_(torch.eye(values.shape[-1]) + 0.01 * torch.randn_like(values))
+                case "tables":
+                    values.normal_()
+                case "bias":
+                    values.uniform_(-(values.shape[-1] ** -0.5), values.shape[-1] ** -0.5)
+        layer.prepare()
+
+
+def network_digest(network: nn.Module) -> str:
+    """A digest of all numbers outside the attention layers.
+
+    Pruning heads and drawing them anew leave these as they are, and training changes them: so a network that was made
+    from that of a run is found to be of this run, in whatever file it lies.
+    """
+    inside = tuple(f"{name}." for name in attention_layers(network))
+    found = hashlib.sha256()
+    for name, values in network.state_dict().items():
+        if not name.startswith(inside or (" ",)):
+            found.update(f"{name} {values.dtype} {list(values.shape)}".encode())
+            found.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:

@@ -11,6 +11,7 @@ from report.cases import report_of
 from torch import nn
 
 from conv2attn.lab.counting import count_flops, count_parameters, count_weight_flops
+from conv2attn.lab.paper_recipes import ROWS
 from conv2attn.lab.tables import MODELS
 from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
@@ -48,7 +49,14 @@ def tables():
 
 def test_every_number_that_the_paper_prints_is_found_again(tables):
     assert tables.verdict is Verdict.HOLDS
-    assert {row.key for row in tables.rows} == {model.key for model in MODELS}
+    assert {row.key for row in tables.rows} == {model.key for model in MODELS} == {*ROWS}
+
+
+def test_figure_14_has_a_row_of_its_own_counts_and_none_of_the_paper_s(tables):
+    (row,) = [row for row in tables.rows if row.key == "many-heads"]
+    assert (row.parameters, row.paper_accuracy, row.paper_parameters, row.paper_flops) == (18_806_970, None, "", "")
+    plan = next(model.plan for model in MODELS if model.key == "many-heads")
+    assert plan == replace(ClassifierPlan(), heads=ROWS["many-heads"].heads)
 
 
 def test_the_verdict_says_that_it_is_row_by_row(tables):
