@@ -13,11 +13,20 @@ from lab.cases import quiet
 from conv2attn.errors import UsageError
 from conv2attn.files import load, save
 from conv2attn.lab.figures import accuracy_figure
-from conv2attn.lab.paper_recipes import SOURCES, described, recipes, source_of
 from conv2attn.lab.paper_runs import train_paper
 from conv2attn.lab.pruning import prune
-from conv2attn.lab.training import TrainingRecipe, TrainingRun, learning_rate, train
-from conv2attn.lab.training.recipe_networks import fresh_network, network_digest
+from conv2attn.lab.training import (
+    SOURCES,
+    TrainingRecipe,
+    TrainingRun,
+    described,
+    fresh_network,
+    learning_rate,
+    network_digest,
+    recipes,
+    source_of,
+    train,
+)
 
 DATA = ["--data", "digits", "--train-images", "20", "--test-images", "20", "--batch", "10", "--epochs", "2"]
 ROWS = tuple(recipes(TrainingRecipe("quadratic"), Path("runs")))

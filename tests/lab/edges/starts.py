@@ -12,9 +12,22 @@ from lab.cases import quiet
 from scipy.stats import ttest_1samp
 
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.lab.starts import ARMS, START_COLUMNS, Starts, arms, begin, curves, faster, gains, runs, table
+from conv2attn.lab.starts import (
+    ARMS,
+    START_COLUMNS,
+    Gain,
+    Starts,
+    begin,
+    corrected_gains,
+    curves,
+    entropies,
+    faster,
+    log_attention,
+    probability,
+    runs,
+    table,
+)
 from conv2attn.lab.starts import starts_plan as plan
-from conv2attn.lab.starts.gains import probability
 from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
 from conv2attn.report import document
 
@@ -117,7 +130,7 @@ def test_p_is_student_s_and_its_correction_holm_s():
     """By SciPy's test of paired samples, and by the definition: each p times those that are no smaller."""
     draw = np.random.default_rng(0)
     samples = {name: tuple(draw.normal(0.8, 1, size)) for name, size in (("a", 3), ("b", 5), ("c", 10), ("d", 5))}
-    found = gains.corrected_gains({name: gains.Gain(values) for name, values in samples.items()})
+    found = corrected_gains({name: Gain(values) for name, values in samples.items()})
     alone = {name: ttest_1samp(values, 0).pvalue for name, values in samples.items()}
     ordered = sorted(alone, key=alone.get)
     for place, name in enumerate(ordered):
@@ -125,9 +138,9 @@ def test_p_is_student_s_and_its_correction_holm_s():
         stepped = [min(1, alone[other] * (4 - at)) for at, other in enumerate(ordered[: place + 1])]
         assert found[name].corrected == pytest.approx(max(stepped))
         assert found[name].reversed().text.startswith(f"{-np.mean(samples[name]):.2f} +- ")
-    assert gains.Gain((1.0,)).text == "1.00"
-    assert gains.corrected_gains({"one run": gains.Gain((1.0,))})["one run"].corrected is None
-    assert (gains.Gain((0.0, 0.0)).p, gains.Gain((1.0, 1.0)).p) == (1, 0)
+    assert Gain((1.0,)).text == "1.00"
+    assert corrected_gains({"one run": Gain((1.0,))})["one run"].corrected is None
+    assert (Gain((0.0, 0.0)).p, Gain((1.0, 1.0)).p) == (1, 0)
 
 
 @pytest.mark.parametrize(("runs_each", "level"), [(3, 0.05), (5, 0.05)])
@@ -135,8 +148,8 @@ def test_of_starts_that_do_not_differ_one_table_in_twenty_has_a_clear_gain(runs_
     draw, tables = np.random.default_rng(1), 300
     wrong = 0
     for _ in range(tables):
-        made = {number: gains.Gain(tuple(draw.normal(0, 1, runs_each))) for number in range(10)}
-        wrong += any(gain.clear for gain in gains.corrected_gains(made).values())
+        made = {number: Gain(tuple(draw.normal(0, 1, runs_each))) for number in range(10)}
+        wrong += any(gain.clear for gain in corrected_gains(made).values())
     assert wrong / tables < level + 3 * (level * (1 - level) / tables) ** 0.5
 
 
@@ -163,7 +176,7 @@ def test_even_heads_have_the_entropies_of_random_ones_and_the_directions_that_we
     begin(random, "random-2", 0, IMAGES, 7)
     assert begin(even, "even-2", 0, IMAGES, 7) is None
     for at in range(len(even.layers)):
-        wanted, found = (arms.entropies(arms.log_attention(network, IMAGES, at)) for network in (random, even))
+        wanted, found = (entropies(log_attention(network, IMAGES, at)) for network in (random, even))
         assert torch.allclose(wanted, found, atol=1e-4)
         before = drawn.layers[at].self_attn.in_proj_weight.detach()
         after = even.layers[at].self_attn.in_proj_weight.detach()

@@ -11,8 +11,8 @@ from report.cases import report_of
 from torch import nn
 
 from conv2attn.lab.counting import count_flops, count_parameters, count_weight_flops
-from conv2attn.lab.paper_recipes import ROWS
 from conv2attn.lab.tables import MODELS
+from conv2attn.lab.training import ROWS
 from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.verdicts import Verdict

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, final, get_args
 
-from conv2attn.lab.pruning import CONDITION, CONDITION_OF_CODE
 from conv2attn.lab.training_recipe import TrainingRecipe
 
 Source = Literal["published", "code"]
@@ -58,7 +57,7 @@ class PaperRecipe:
     resnet: Mapping[str, Any]
     pruned: Mapping[str, Any] = field(default_factory=lambda: {"learning_rate": 0.01})
     pruned_epochs: int = EPOCHS
-    condition: float = CONDITION
+    condition: float = 1e5
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -90,7 +89,7 @@ RECIPES: Mapping[Source, PaperRecipe] = {
         TABLE_2 | {"schedule": "authors", "initialisation": "code"},
         STEPS,
         pruned_epochs=100,
-        condition=CONDITION_OF_CODE,
+        condition=1e3,
     ),
 }
 MILESTONES = (80, 150, 250)
