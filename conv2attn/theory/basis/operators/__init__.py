@@ -16,7 +16,7 @@ from conv2attn.theory.basis.operators.quadratic import Centered, QuadraticSoftma
 from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
 from conv2attn.theory.basis.operators.shift import Shift, causal_shifts
 from conv2attn.theory.basis.operators.sinusoidal import SinusoidalSoftmax
-from conv2attn.theory.basis.operators.softmax import Positions, cut_softmax
+from conv2attn.theory.basis.operators.softmax import MOST_KEYS, Positions, cut_depth, cut_softmax
 from conv2attn.theory.basis.operators.sparse import Sparse
 
 FAMILIES: dict[str, type[Positions]] = {
@@ -27,6 +27,7 @@ FAMILIES: dict[str, type[Positions]] = {
 
 __all__ = [
     "FAMILIES",
+    "MOST_KEYS",
     "Centered",
     "Chebyshev",
     "Combination",
@@ -51,6 +52,7 @@ __all__ = [
     "as_matrix",
     "causal_shifts",
     "combine",
+    "cut_depth",
     "cut_softmax",
     "entries",
     "inner_products",

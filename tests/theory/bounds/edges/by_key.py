@@ -12,7 +12,7 @@ from licences.softmaxes import bounds_a_soft_mean
 from mpmath import mp, mpf
 
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, arithmetics, score_dtype, score_error
-from conv2attn.theory.basis.operators.softmax import MOST_KEYS
+from conv2attn.theory.basis.operators import MOST_KEYS
 from conv2attn.theory.bounds import Arithmetic, Head, accumulator_of, score_errors, soft_mixing_bound
 from conv2attn.theory.bounds.by_key import errors
 from conv2attn.theory.bounds.row import ONE

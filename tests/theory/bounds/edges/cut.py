@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.theory.basis import cut_softmax
-from conv2attn.theory.basis.operators.softmax import MOST_KEYS, cut_depth
+from conv2attn.theory.basis.operators import MOST_KEYS, cut_depth
 from conv2attn.theory.bounds import cut_mass, softmax_error
 from conv2attn.theory.bounds.softmax_rounding import CUT_BITS
 
