@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import proofs as proofs
     from conv2attn.equality.certify import certify
     from conv2attn.files import load, save
+    from conv2attn.lab.explore import explore
     from conv2attn.layers.attention import MultiHeadSelfAttention, from_gpsa, from_mha, set_engine, to_gpsa, to_mha
     from conv2attn.layers.framework import AttentionConvolution, BasisConvolution, from_torch
     from conv2attn.layers.framework.compare import compare
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from conv2attn.networks.capture import capture
     from conv2attn.networks.starts import start_at_convolution
     from conv2attn.span import check_span, heads
+    from conv2attn.span.distillation import distil
     from conv2attn.span.express import express
     from conv2attn.span.recover import recover
     from conv2attn.testing import assert_equivalent, assert_same
@@ -34,6 +36,8 @@ HOMES = {
     "compare": "layers.framework",
     "conversion_of": "networks",
     "convert": "networks",
+    "distil": "span.distillation",
+    "explore": "lab.explore",
     "express": "span",
     "from_gpsa": "layers.attention",
     "from_mha": "layers.attention",
@@ -66,6 +70,8 @@ __all__ = [
     "compare",
     "conversion_of",
     "convert",
+    "distil",
+    "explore",
     "express",
     "from_gpsa",
     "from_mha",

@@ -20,6 +20,23 @@ class Noisy(nn.Module):
         return self.drop(self.conv(image)) + torch.rand((), device=image.device)
 
 
+class Attending(nn.Module):
+    """Two heads over the pixels of an image."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches, self.qkv = nn.Conv2d(1, 4, 2, 2), nn.Linear(4, 12)
+
+    def forward(self, image):
+        tokens = self.patches(image).flatten(2).mT
+        query, key, value = self.qkv(tokens).unflatten(-1, (3, 2, 2)).permute(2, 0, 3, 1, 4)
+        return ((query @ key.mT).softmax(-1) @ value).transpose(1, 2).flatten(2).mean(1)
+
+
+def images(at):
+    return torch.linspace(0, 1, 288).reshape(6, 1, 6, 8).sin().to(at)
+
+
 def conv():
     return nn.Conv2d(2, 3, 3, padding=1)
 
@@ -49,6 +66,11 @@ CALLS = {
     "compare": (conv, lambda it, at, file: conv2attn.compare(it, it, sides=(4, 5))),
     "conversion_of": (lambda: conv2attn.convert(Noisy()), lambda it, at, file: conv2attn.conversion_of(it)),
     "convert": (Noisy, lambda it, at, file: conv2attn.convert(it, example_input=IMAGE.to(at))),
+    "distil": (
+        Attending,
+        lambda it, at, file: conv2attn.distil(it, images(at), max_loss=10.0, kernel_size=3),
+    ),
+    "explore": (Noisy, lambda it, at, file: conv2attn.explore(it, torch.ones(1, 2, 8, 9).to(at))),
     "express": (layer, lambda it, at, file: conv2attn.express(conv2attn.recover(it).module, it)),
     "from_mha": (lambda: conv2attn.to_mha(layer(), side=8), lambda it, at, file: conv2attn.from_mha(it)),
     "from_torch": (mha, lambda it, at, file: conv2attn.from_torch(it)),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import Patterns, Selection, call_network, check_network, first_weight
 from conv2attn.choices import check_distilling
 from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.generators import devices_of, generators_kept
 from conv2attn.layers.attention.distilled import DistilledAttention, DistilledPlan
 from conv2attn.networks.conversion.network import Network
 from conv2attn.networks.copies import copy_network, evaluating
@@ -102,8 +103,7 @@ def distil(
         UnsupportedError: the copy does not compute what the network computes under the maps of its convolutions
             (C2A122).
     Examples:
-        >>> import torch
-        >>> from conv2attn.span import distil
+        >>> import conv2attn, torch
         >>> class Attention(torch.nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
@@ -119,7 +119,7 @@ def distil(
         ...
         ...     def forward(self, image):
         ...         return self.attention(self.patches(image).flatten(2).mT).mean(1)
-        >>> distillation = distil(Network(), torch.randn(6, 1, 6, 8), max_loss=10.0, kernel_size=3)
+        >>> distillation = conv2attn.distil(Network(), torch.randn(6, 1, 6, 8), max_loss=10.0, kernel_size=3)
         >>> [len(layer.convolved) for layer in distillation.layers]
         [2]
 
@@ -131,21 +131,22 @@ def distil(
     if len(images) < FEWEST_IMAGES:
         reason = f"distilling needs {FEWEST_IMAGES} images, a third of them held out; there are {len(images)}"
         raise UsageError("C2A006", reason, "Pass more images with --inputs.")
-    classes = checked_labels(labels, len(images))
-    held = torch.arange(len(images)) % 3 == 2
-    chosen_by, held_classes = (None if classes is None else classes[each] for each in (~held, held))
-    replacing = Replacing(network, images[~held], "position", heads, chosen_by)
-    reads = reads_of(network, images[~held], only=Selection.of(only, skip))
-    replacing.check(reads)
-    candidates = candidates_of(network, reads, replacing, images[~held], kernel_size)
-    chosen = chosen_groups([each for each in candidates if isinstance(each, Candidate)], replacing.runs, max_loss)
-    layers = tuple(row_of(each, chosen) for each in candidates)
-    if not chosen:
-        return Distillation(network, layers, kernel_size, max_loss, int(held.sum()))
-    distilled = with_layers_distilled(network, chosen)
-    effect = effect_of(changes_held_out(network, distilled, chosen, images[held], held_classes))
-    seconds = median_times((network, distilled), images[held])
-    return Distillation(distilled, layers, kernel_size, max_loss, int(held.sum()), effect, seconds)
+    with generators_kept(devices_of(network, images)):
+        classes = checked_labels(labels, len(images))
+        held = torch.arange(len(images)) % 3 == 2
+        chosen_by, held_classes = (None if classes is None else classes[each] for each in (~held, held))
+        replacing = Replacing(network, images[~held], "position", heads, chosen_by)
+        reads = reads_of(network, images[~held], only=Selection.of(only, skip))
+        replacing.check(reads)
+        candidates = candidates_of(network, reads, replacing, images[~held], kernel_size)
+        chosen = chosen_groups([each for each in candidates if isinstance(each, Candidate)], replacing.runs, max_loss)
+        layers = tuple(row_of(each, chosen) for each in candidates)
+        if not chosen:
+            return Distillation(network, layers, kernel_size, max_loss, int(held.sum()))
+        distilled = with_layers_distilled(network, chosen)
+        effect = effect_of(changes_held_out(network, distilled, chosen, images[held], held_classes))
+        seconds = median_times((network, distilled), images[held])
+        return Distillation(distilled, layers, kernel_size, max_loss, int(held.sum()), effect, seconds)
 
 
 def candidates_of(

@@ -16,6 +16,7 @@ from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.examples import SIDE, example_image
 from conv2attn.files.atomic_files import write_text_atomically
+from conv2attn.generators import devices_of, generators_kept
 from conv2attn.lab.explore.captures import captured_layers
 from conv2attn.lab.explore.explored_layers import IN_WORDS, Explored, Shown, explored_layers
 from conv2attn.lab.explore.packing import Budget
@@ -83,9 +84,8 @@ def explore(
         UsageError: the network does not take the image (C2A009, C2A120), or does not tell its size (C2A120).
         UnsupportedError: no layer can be shown (C2A110).
     Examples:
-        >>> import torch
-        >>> from conv2attn.lab.explore import explore
-        >>> page = explore(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.rand(1, 3, 9, 11))
+        >>> import conv2attn, torch
+        >>> page = conv2attn.explore(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.rand(1, 3, 9, 11))
         >>> page.html.startswith("<!doctype html>"), page.left_out
         (True, ())
     """
@@ -97,7 +97,8 @@ def explore(
         shape = f"has {image.ndim} axes" if isinstance(image, Tensor) else "is no tensor"
         reason = f"example_input {shape}, and the page draws images (count, channels, rows, columns) alone"
         raise UsageError("C2A120", reason, "Pass one tensor of four axes, to a network of images.")
-    views = explore_images(network, image, Selection.of(only, skip))
+    with generators_kept(devices_of(network, image)):
+        views = explore_images(network, image, Selection.of(only, skip))
     name, left_out = title or type(network).__name__, left_out_of(views)
     return Page(explore_page(views, name, described or "the image given"), left_out)
 
