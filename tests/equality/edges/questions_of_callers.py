@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from conv2attn.equality import certify
 from conv2attn.errors import UsageError
-from conv2attn.networks.copies import copy_network
+from conv2attn.networks import copy_network
 from conv2attn.verdicts import Strength, Verdict
 
 
