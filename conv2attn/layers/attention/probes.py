@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,8 +64,9 @@ def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[Any, ...]) -
     The larger one of the convolution's and of the transposed convolution's.
     """
     with torch.inference_mode(False):
-        drawn = torch.randn(16, 16, 3, 3, generator=torch.Generator().manual_seed(0), device="cpu")
-        weight = drawn.to(device, dtype)
+        # Not drawn by torch: a layer may ask while its network is followed, and this would count as the network's draw.
+        drawn = torch.as_tensor(np.random.default_rng(0).standard_normal((16, 16, 3, 3)), device="cpu")
+        weight = drawn.to(device, torch.float32).to(dtype)
     ones: tuple[int, ...] = (1, 1)
 
     def layer(transposed: bool, image: Tensor) -> Tensor:

@@ -117,7 +117,12 @@ def as_one_tensor(values: Sequence[Tensor]) -> Tensor:
         return torch.empty(0)
     if lie_side_by_side(values):
         return values[0].detach().as_strided((sum(value.numel() for value in values),), (1,))
-    return torch.cat([value.detach().reshape(-1) for value in values])
+    return one_after_another(values)
+
+
+def one_after_another(values: Sequence[Tensor]) -> Tensor:
+    """A copy of all values as one tensor."""
+    return torch.cat([value.detach().reshape(-1) for value in values]) if values else torch.empty(0)
 
 
 def lie_side_by_side(values: Sequence[Tensor]) -> bool:
@@ -144,7 +149,7 @@ def read_operators(operators: Operator, image: Tensor) -> OperatorFacts:
     points = None if isinstance(offsets, str) else lattice(offsets)
     taps = taps_of_heads(numbers.centers, numbers.alphas)
     indirect, flags = indirect_convolution(image), backend_flags(image.device.type)
-    together = as_one_tensor(operators.values).clone()
+    together = one_after_another(operators.values)
     return OperatorFacts(image.dtype, snapshot, together, numbers, offsets, points, taps, indirect, flags)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+import conv2attn
 from conv2attn.equality import certify, recheck_certificate
 from conv2attn.verdicts import Strength, Verdict
 
@@ -124,3 +125,23 @@ def test_a_rounded_certificate_is_derived_anew_by_recheck():
     assert recheck_certificate("c", body, (first, second), lambda: report).verdict is Verdict.HOLDS
     body["rounded"]["units"] = 0.0
     assert recheck_certificate("c", body, (first, second), lambda: report).verdict is not Verdict.HOLDS
+
+
+class Scaled(nn.Module):
+    """A convolution times a number."""
+
+    def __init__(self, factor):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv = nn.Conv2d(3, 4, 3)
+        self.factor = factor
+
+    def forward(self, x):
+        return self.conv(x) * self.factor
+
+
+def test_the_place_is_named_in_a_conversion_too():
+    report = certify(Scaled(2.0), conv2attn.convert(Scaled(2.5)), input_size=SIZE)
+    assert report.verdict is Verdict.REFUTED
+    assert "its other is 2.5, not 2.0" in report.place.in_words()
