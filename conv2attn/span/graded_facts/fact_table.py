@@ -213,7 +213,8 @@ FACTS: tuple[Fact, ...] = (
         "like",
         "likeness to a head",
         "share",
-        "the largest <A, A_g> / |A| |A_g| over the other heads g, by all queries, keys and images; none of one head",
+        "the largest <A, A_g> / |A| |A_g| over the other heads g, by all queries, keys and images, leading tokens too; "
+        "none of one head",
         "Cordonnier et al. 2020, Sec. 4.3: redundant heads",
         estimate=likeness,
         columns="head",
@@ -307,7 +308,8 @@ FACTS: tuple[Fact, ...] = (
         "layer, by a 3x3 convolution",
         "share",
         "the share of the map x -> sum_h A_h x (W_out W_val)_h that the nearest zero-padded 3x3 convolution explains, "
-        "in squares, by products of different images; -v and the JSON have K = 1, 3, 5, 7",
+        "in squares, by products of different images; attention to leading tokens is in the map, and no "
+        "convolution explains it; -v and the JSON have K = 1, 3, 5, 7",
         layer_rule=lambda layer: getattr(layer.convolution(3), "share", None),
         columns="layer",
         leaves=None,
