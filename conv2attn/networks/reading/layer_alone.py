@@ -145,6 +145,8 @@ class Layer:
             return
         inputs, behind = self.inputs, set(self.after)
         parts = [self.module, *(each for each in self.module.modules() if each in inputs and each not in behind)]
+        if self.around is not self.module:  # a core takes queries, keys and values, and its tokens are around it
+            parts.append(self.around)
         tried: list[Tensor] = []
         for part in parts:
             for tensor in reversed(inputs.get(part, [])):

@@ -141,14 +141,14 @@ class Core(nn.Module):
 
 
 class WithCore(Layer):
-    """What stands behind its core is not linear."""
+    """What stands behind its core is not linear, or is a linear layer."""
 
-    def __init__(self):
+    def __init__(self, behind=F.hardswish):
         super().__init__()
-        self.core = Core()
+        self.core, self.behind = Core(), self.proj if behind is None else behind
 
     def forward(self, tokens):
-        return F.hardswish(self.core(*self.parts(tokens)).transpose(1, 2).flatten(2))
+        return self.behind(self.core(*self.parts(tokens)).transpose(1, 2).flatten(2))
 
 
 def of_sums(layer, tokens):
@@ -305,3 +305,14 @@ def test_a_wrong_reading_is_seen(monkeypatch):
         STYLES, "planted", (lambda layer, tokens: layer(tokens[:, WINDOWS].flatten(0, 1), ROWS), Layer, "")
     )
     assert verdict("planted") == "wrong"
+
+
+@pytest.mark.parametrize("behind", [None, F.hardswish])
+def test_a_core_of_queries_keys_and_values_has_the_heads_that_lie_at_the_same_tokens(behind):
+    """Planted by taking the core alone: it replays as windows of one head."""
+    torch.manual_seed(1)
+    (read,) = reads_of(Network(PLAIN, WithCore(behind)).eval(), torch.randn(3, 3, 8, 8))
+    assert (read.name, tuple(read.attention.shape)) == ("layer.core", (3, HEADS, CELLS, CELLS))
+    assert (read.weights is None) == (behind is not None)
+    if read.weights is not None:
+        assert (len(read.weights[0]), read.replay < 1e-9) == (HEADS, True)
