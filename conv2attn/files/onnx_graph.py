@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import CheckpointError, UnsupportedError, UsageError, first_line
 from conv2attn.extras import optional
 from conv2attn.files.onnx_operators import OPERATORS, Plain, sized
 
@@ -209,8 +209,16 @@ def tensor_of(array: Plain) -> Tensor:
 
 
 def array_of(tensor: Any) -> Plain:
-    """A stored tensor as an array."""
-    array: Plain = optional("onnx.numpy_helper").to_array(tensor)
+    """A stored tensor as an array.
+
+    Raises:
+        CheckpointError: it does not have the elements that it claims, or their type is none (C2A303).
+    """
+    try:
+        array: Plain = optional("onnx.numpy_helper").to_array(tensor)
+    except (ValueError, TypeError, KeyError) as error:
+        reason = f"the weight {tensor.name[:80]} claims other elements than are stored ({first_line(error)[:80]})"
+        raise CheckpointError("C2A303", reason, "Export the network again.") from error
     return array
 
 
