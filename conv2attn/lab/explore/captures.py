@@ -104,7 +104,7 @@ def photo_of(image: Tensor, budget: Budget) -> PageObject | None:
         return None
     rows, columns = image.shape[2:]
     sides = [min(rows, 224), min(columns, 224)]
-    small = adaptive_avg_pool2d(image[0], (sides[0], sides[1])).double()
+    small = adaptive_avg_pool2d(image[0], (sides[0], sides[1])).cpu().double()
     low, high = small.amin((1, 2), keepdim=True), small.amax((1, 2), keepdim=True)
     packed = budget.pack(((small - low) / (high - low).clamp_min(1e-30) * 255).movedim(0, -1), "u8")
     return None if packed is None else {"sides": sides, "pixels": packed}
@@ -145,5 +145,5 @@ def stored_layer(
         "picture": picture,
         "output": None,
         **weights,
-        "facts": facts_of_heads(name, attention[None].double().numpy(), tuple(sides), extra),
+        "facts": facts_of_heads(name, attention[None].cpu().double().numpy(), tuple(sides), extra),
     }

@@ -13,6 +13,7 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.lab.explore.head_facts import FACTS_SIDE, facts_of_heads
 from conv2attn.lab.explore.packing import Budget, PageObject
 from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.networks.copies import copy_network
 from conv2attn.networks.layers import attention_layers, layer_inputs
 from conv2attn.theory.basis import AttentionGrid, Operator, Sites, isotropic
 
@@ -142,7 +143,7 @@ def layer_object(
         "padding": [*basis.padding.before, *basis.padding.after],
         "extra": 0,
         "converted": converted,
-        "strength": basis.weights.taps().double().flatten(1).norm(dim=1).tolist(),
+        "strength": basis.weights.taps().cpu().double().flatten(1).norm(dim=1).tolist(),
         "picture": picture,
         "output": varying_output(layer, image, padded, budget) if converted else None,
         "facts": position_facts(layer, name, image),
@@ -169,7 +170,7 @@ def attention_of(
 
     None where that does not fit on the page, and a reason where it is not finite.
     """
-    operators = layer.operators()
+    operators = copy_network(layer).cpu().operators()  # some devices have no float64
     centers = None if operators.centers is None else operators.centers.double().tolist()
     if (quadratic := isotropic(operators)) is not None:
         return {"kind": "quadratic", "centers": centers, "alphas": quadratic.alpha.double().tolist()}
@@ -210,7 +211,7 @@ def is_convolution(operators: Operator, grid: AttentionGrid) -> bool:
 def varying_output(layer: MultiHeadSelfAttention, image: Tensor, padded: Tensor, budget: Budget) -> PageObject | None:
     """The input and the weights of the output channel that varies most on the image; None if they do not fit."""
     weights = layer.basis().weights
-    channel = int(layer(image)[0].flatten(1).double().std(1, correction=0).argmax())
+    channel = int(layer(image)[0].flatten(1).cpu().double().std(1, correction=0).argmax())
     width, first = weights.d_in // weights.groups, channel // (weights.d_out // weights.groups)
     entering = budget.pack(padded[first * width : (first + 1) * width], "f32")
     taps = budget.pack(weights.taps()[:, channel], "f32")
@@ -222,6 +223,6 @@ def varying_output(layer: MultiHeadSelfAttention, image: Tensor, padded: Tensor,
 
 def grey(padded: Tensor) -> Tensor:
     """The mean over channels, scaled to 0..255: (rows, columns)."""
-    mean = padded.double().mean(0).nan_to_num()
+    mean = padded.cpu().double().mean(0).nan_to_num()
     low, high = mean.min(), mean.max()
     return ((mean - low) / (high - low).clamp_min(1e-30) * 255).round()

@@ -31,7 +31,7 @@ def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
             f"{name}: only quadratic heads in two axes sharpen in a picture",
             "Choose another layer by --only, or write a page (.html).",
         )
-    centers = heads.center.detach().double()
+    centers = heads.center.detach().cpu().double()
     rows, columns = (sorted(set(axis)) for axis in centers.T.tolist())
     reach = ceil(centers.abs().max().item()) + 1
     side = (2 * reach + 1) * CELL

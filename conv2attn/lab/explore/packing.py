@@ -39,7 +39,7 @@ class Budget:
         A weight of a head is `largest[head] (code / 255)^2`, or `(code / 15)^2`, two codes a byte, the first one low.
         So it is right within 0.4 %, or 7 %, of the head's largest, and closer near 0.
         """
-        levels, attention = 2**bits - 1, attention.double()
+        levels, attention = 2**bits - 1, attention.cpu().double()
         largest = attention.flatten(1).amax(1).clamp_min(1e-30)
         codes = ((attention.flatten(1) / largest[:, None]).sqrt() * levels).round().flatten()
         if bits == 4:

@@ -136,7 +136,7 @@ class ForcedRuns:
             if not fitting or not fitting[0].is_floating_point():
                 reason = "the output has no tensor of one row for each image"
                 raise UsageError("C2A006", reason, "Pass a network with one.")
-            found.append(fitting[0].double().cpu())
+            found.append(fitting[0].cpu().double())
         whole = torch.cat(found)
         return whole if whole.ndim > 1 else whole[:, None]
 

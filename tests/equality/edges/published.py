@@ -80,7 +80,7 @@ def test_commands_end_as_the_page_says(tmp_path, monkeypatch):
     assert len(COMMANDS) == len(re.findall(r"^conv2attn", PAGE, re.M)) >= 8
     for arguments, code in COMMANDS:
         words = shlex.split(arguments)
-        sized = {"recheck", "--inputs", "--input-size"} & {*words}
+        sized = {"recheck", "explain", "--inputs", "--input-size"} & {*words}
         result = call(*words, *([] if sized else SIZE))
         assert result.exit_code == int(code), f"{arguments}\n{result.output}"
 
