@@ -118,7 +118,7 @@ class Specimen:
         def twice(tensor: Tensor) -> Tensor:
             if not tensor.ndim or len(tensor) > 1:
                 return tensor
-            if tensor.ndim == 1 or is_mask(tensor):
+            if tensor.ndim == 1 or (is_mask(tensor) and tensor is not self.main):
                 return torch.cat([tensor, tensor])
             return torch.cat([tensor, tensor.flip(-1) / 2 if tensor.is_floating_point() else tensor.flip(-1)])
 

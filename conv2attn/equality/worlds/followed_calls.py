@@ -93,12 +93,17 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
 
 
 def with_random_numbers(args: Any, kwargs: Any, seed: int, oracles: Oracles) -> tuple[Any, Any]:
-    """Inputs with shadows: numbers become random in each world, ids are marked, masks and other values stay."""
+    """Inputs with shadows: numbers become random in each world, ids are marked, masks and other values stay.
+
+    Where nothing else is there, what looks like a mask is an image of zeros and ones.
+    """
     generator = torch.Generator().manual_seed(seed + 1)
+    tensors = [t for t in tree_leaves((args, dict(kwargs))) if isinstance(t, Tensor)]
+    masks_alone = all(is_mask(t) if is_number(t) else t.dtype == torch.bool for t in tensors)
 
     def with_marks(t: Tensor) -> Tensor:
         t = t.detach().clone()
-        if is_number(t) and not is_mask(t):
+        if is_number(t) and (masks_alone or not is_mask(t)):
             t._shadow = random_input(t, generator, oracles)  # type: ignore[attr-defined]
         elif not is_number(t) and t.dtype != torch.bool:
             t._ids = True  # type: ignore[attr-defined]

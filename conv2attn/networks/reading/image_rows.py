@@ -215,8 +215,13 @@ def answering(pair: Perturbed) -> dict[str, dict[int, Tensor]]:
                 squares.setdefault(answer, []).append((change * change).sum((-1, -2)))
 
             each_call(pair, lambda _, own: own, respond, alone)
-    for (name, call, _), each in squares.items():
-        of_rows = as_rows(torch.stack(each) if len(each) == 2 else torch.zeros(0), leads[name, call])
+    # Axes that an answer lacks could be those of images or of heads: where others have all, it is not asked.
+    by_axes = sorted(squares.items(), key=lambda item: item[1][0].ndim != len(leads[item[0][:2]]))
+    for (name, call, _), each in by_axes:
+        lead = leads[name, call]
+        if each[0].ndim != len(lead) and call in found[name] and bool(found[name][call].any()):
+            continue
+        of_rows = as_rows(torch.stack(each) if len(each) == 2 else torch.zeros(0), lead)
         if of_rows is not None:
             live = of_rows > SILENT * float(of_rows.max())
             found[name][call] = found[name].get(call, torch.zeros_like(live)) | live
