@@ -80,7 +80,8 @@ BLURRED = ["pairs averaged", "a mean added", "a reversed copy added", "attention
 
 @pytest.mark.parametrize("kind", BLURRED)
 def test_tokens_that_are_mixed_without_visible_attention_have_no_wrong_place(kind):
-    first, second = read(kind)
+    first, second, *unseen = read(kind)
+    assert [each.name for each in unseen] == ["(root)"] * (kind == "attention by hand")
     assert first.tokens.sides == (7, 7)
     if second.tokens is not None:  # a leak may leave each centre in its own cell: then it is the right one
         assert kind != "pairs averaged"
