@@ -261,18 +261,27 @@ def test_a_module_that_does_more_than_attend_stays_with_the_reason(images):
 
 
 class Fragile(Fused):
-    """No batch of two in float64."""
+    """No batch of two in float64; or, where it may run in a network, none outside of it."""
+
+    inside = False
 
     def forward(self, tokens):
-        if tokens.dtype == torch.float64 and len(tokens) == 2:
+        if tokens.dtype == torch.float64 and len(tokens) == 2 and not Fragile.inside:
             raise RuntimeError("no such batch")
         return super().forward(tokens)
 
 
-def test_a_module_that_does_not_run_alone_stays_with_the_reason(images):
-    result = distil(network_of(1, Fragile), images, max_loss=100)
+@pytest.mark.parametrize(
+    ("in_networks", "told"),
+    [(False, "two images do not run together in float64"), (True, "it does not run alone on other tokens")],
+)
+def test_a_module_that_does_not_run_so_stays_with_the_reason(in_networks, told, images):
+    network = network_of(1, Fragile)
+    network.register_forward_pre_hook(lambda *_: setattr(Fragile, "inside", in_networks))
+    network.register_forward_hook(lambda *_: setattr(Fragile, "inside", False))
+    result = distil(network, images, max_loss=100)
     assert result.layers[0].convolved == ()
-    assert "does not run alone on other tokens (no such batch)" in result.layers[0].note
+    assert f"{told} (no such batch)" in result.layers[0].note
 
 
 @pytest.mark.parametrize(
