@@ -123,7 +123,10 @@ def rows_of_images(
             # Centres of blurred tokens depend on the image a little: those of another image are asked as of the first.
             other = alone.others_of(inputs, 1, 2)
             second = second if second is not None else {} if other is None else places_of(other)
-            if not same_cells(place, second.get(name, {}).get(role)):
+            theirs = second.get(name, {}).get(role)
+            # Where blur hides the cells of another image, its centres must be those of the first on average.
+            hidden = theirs is None or not theirs.sides
+            if differing(more, first[0], place, rows[name], mean=True) if hidden else not same_cells(place, theirs):
                 reasons[name] = PLACES_DIFFER
     return rows, reasons
 
@@ -298,8 +301,8 @@ def centres_of(together: Perturbed, ramps: set[Ramp]) -> dict[Answer, Centres]:
     return found
 
 
-def differing(parts: Sequence[Centres], first: Centres, place: Places, rows: ImageRows) -> bool:
-    """Whether the tokens of some images or calls do not lie where those of the first do.
+def differing(parts: Sequence[Centres], first: Centres, place: Places, rows: ImageRows, mean: bool = False) -> bool:
+    """Whether the tokens of some images or calls do not lie where those of the first do; each, or their mean.
 
     The noise of all is the same. Tokens of two cells are at least a step apart, so that half a step tells them.
     """
@@ -310,7 +313,8 @@ def differing(parts: Sequence[Centres], first: Centres, place: Places, rows: Ima
             here = of_images(each, centres.lead, rows)
             if here is None or one is None or here.shape[1:] != one.shape[1:]:
                 return True
-            if bool(((here - one).abs() >= step / 2).any()):
+            apart = (here - one).abs()
+            if bool(((apart.mean(-1) if mean else apart) >= step / 2).any()):
                 return True
     return False
 

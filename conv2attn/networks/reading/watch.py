@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.arguments import argument
 from conv2attn.generators import devices_of, generators_kept
@@ -34,6 +33,7 @@ from conv2attn.networks.reading.trails import (
     tensors_in,
     trail_of,
 )
+from conv2attn.torch_internals import TorchDispatchMode
 
 SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax}
 REDUCTIONS = {"sum", "mean", "max", "amax", "min", "amin", "prod", "norm", "std", "var", "logsumexp", "cumsum"}
