@@ -16,7 +16,13 @@ from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
 from conv2attn.networks.fast_path import without_fast_path
 from conv2attn.networks.specimens import Arguments, is_mask, map_tensors
-from conv2attn.torch_internals import key_string, tree_flatten_with_path, tree_leaves
+from conv2attn.torch_internals import (
+    enable_mkldnn,
+    key_string,
+    mkldnn_enabled,
+    tree_flatten_with_path,
+    tree_leaves,
+)
 
 MARKS = {"_shadow", "_made", "_ids"}
 
@@ -69,12 +75,11 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
         path.pop()
 
     buffers = [(b, b.clone()) for b in network.buffers()] if modules else []
-    # `flags` would set TF32 too, and warn where there is none.
-    mkldnn: Any = torch.backends.mkldnn
-    enabled, handles = mkldnn.enabled, []
+    # `flags` would set TF32 too, and warn where there is none; programs may have frozen the attributes of backends.
+    enabled, handles = mkldnn_enabled(), []
     # Hooks on all modules are of the process: nothing stands between them and the `finally` that takes them back.
     try:
-        mkldnn.enabled = onednn
+        enable_mkldnn(onednn)
         handles.append(module_hooks.register_module_forward_pre_hook(enter))
         handles.append(module_hooks.register_module_forward_hook(leave, always_call=True))
         with torch.no_grad(), without_fast_path():
@@ -89,7 +94,7 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
         for t in (*network.parameters(), *network.buffers()) if modules else ():
             for mark in MARKS & set(vars(t)):
                 delattr(t, mark)
-        mkldnn.enabled = enabled
+        enable_mkldnn(enabled)
 
 
 def with_random_numbers(args: Any, kwargs: Any, seed: int, oracles: Oracles) -> tuple[Any, Any]:

@@ -168,3 +168,11 @@ def test_ids_compare_the_whole_table():
     with torch.no_grad():
         networks[1][0].weight[8, 1] += 0.01  # a row that no id names
     assert compare_sections(*networks, ids).equal is False
+
+
+def test_frozen_flags_of_backends_do_not_matter(monkeypatch):
+    """As where a program imports torch.testing's internals: setting `torch.backends.mkldnn.enabled` then raises."""
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", False)
+    before = torch.backends.mkldnn.enabled
+    assert compare_sections(block(), folded(block()), IMAGES).equal
+    assert torch.backends.mkldnn.enabled is before
