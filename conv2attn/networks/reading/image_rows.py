@@ -6,7 +6,7 @@ by more than half a step, the second image is asked alone, as the first was.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from tempfile import SpooledTemporaryFile
@@ -16,23 +16,18 @@ import torch
 from torch import Tensor
 
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import EPSILON, IN_MEMORY, SILENT, Kind, Places
-from conv2attn.networks.reading.responses import ROLES, Stored
+from conv2attn.networks.reading.places import EPSILON, IN_MEMORY, SILENT, Places
+from conv2attn.networks.reading.responses import Stored
 from conv2attn.networks.reading.rounds import places as places_of
-from conv2attn.networks.reading.watch import Attended, Rule, Running, Silence, Watch
+from conv2attn.networks.reading.token_centres import Answer, Centres, Shape, as_rows, centres_of, each_call, ramps_of
+from conv2attn.networks.reading.watch import Attended, Running, Watch
 
-Shape = tuple[int, ...]
-Ramp = tuple[int, int]
-"""An axis of the input, and the number of blocks within which the ramp is constant: 0 for one pixel each."""
 HeadAxis = tuple[int, int]
 """The axis of heads among those in front of the queries and keys of one image, and the number of heads."""
-Answer = tuple[str, int, str]
-"""The name of an attention, the number of a call of it in a run, and a role: one of `ROLES`, or its weights."""
 SEVERAL_IMAGES = "a row of its attention takes in several images"
 NO_IMAGE = "the order of images in the rows of its attention is not known: pass one image at a time"
 PLACES_DIFFER = "its tokens lie elsewhere in another image: pass one image at a time"
 CALLS_DIFFER = "its module is called several times in a run, on tokens that lie elsewhere: use one module for each call"
-WEIGHTS = "weights"
 
 
 @final
@@ -63,31 +58,6 @@ class ImageRows:
         return self.axis == 0 and self.inner == self.lead[0]
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Centres:
-    """Sums of the responses of the tokens of a call: `squares` (..., tokens), and those times each `Ramp`, in float32.
-
-    `lead` is what is in front of the queries and keys of its attention.
-    """
-
-    lead: Shape
-    squares: Tensor
-    along: dict[Ramp, Tensor]
-
-    def numbers(self, place: Places) -> list[Tensor]:
-        """Which tokens respond, and their centres in the sides of the input along the axes of a place."""
-        live = self.squares > SILENT * float(self.squares.max())
-        centres = (self.along[each] / self.squares.clamp_min(1e-37) for each in ramps_of(place))
-        return [live.double(), *(torch.where(live, each, 0) for each in centres)]
-
-
-def ramps_of(place: Places) -> list[Ramp]:
-    """The ramps that tell the cells of a place: constant within the blocks of tokens that are one block each."""
-    exact = bool(((place.kind == Kind.EXACT) | (place.kind == Kind.NONE)).all())
-    return [(axis, side if exact else 0) for axis, side in zip(place.axes, place.sides, strict=False)]
-
-
 def rows_of_images(
     alone: Perturbed, inputs: Any, places: Mapping[str, Mapping[str, Places]]
 ) -> tuple[dict[str, ImageRows], dict[str, str]]:
@@ -110,30 +80,41 @@ def rows_of_images(
         return rows, reasons
     ramps = {each for roles in places.values() for place in roles.values() for each in ramps_of(place)}
     one, two = centres_of(alone, ramps), {} if pair is None else centres_of(pair, ramps)
-    second: Mapping[str, Mapping[str, Places]] | None = None
+    of_second, twice = dict[str, Mapping[str, Places]](), dict[Answer, Centres]()
+    unsure = list[tuple[str, str, Places]]()
     for name, role, place in ((name, role, place) for name, each in places.items() for role, place in each.items()):
-        first, more = (
-            [each for (key, _, part), each in found.items() if (key, part) == (name, role)] for found in (one, two)
-        )
+        first, more = calls_in(one, name, role), calls_in(two, name, role)
         if name not in rows or name in reasons or not place.axes or not first:
             continue
         if differing(first, first[0], place, rows[name]):
             reasons[name] = CALLS_DIFFER
         elif differing(more, first[0], place, rows[name]):
-            # Centres of blurred tokens depend on the image a little: those of another image are asked as of the first.
-            other = alone.others_of(inputs, 1, 2)
-            second = second if second is not None else {} if other is None else places_of(other)
-            theirs = second.get(name, {}).get(role)
-            # Where blur hides the cells of another image, its centres must be those of the first on average.
-            hidden = theirs is None or not theirs.sides
-            if differing(more, first[0], place, rows[name], mean=True) if hidden else not same_cells(place, theirs):
-                reasons[name] = PLACES_DIFFER
+            unsure.append((name, role, place))
+    if pair is not None and unsure:
+        # Centres of blurred tokens depend on the image a little: those of another image are asked as of the first.
+        other = alone.others_of(inputs, 1, 2)
+        of_second, twice = {} if other is None else dict(places_of(other)), centres_of(pair.first_twice(), ramps)
+    for name, role, place in unsure:
+        alone_call, theirs = calls_in(one, name, role)[0], of_second.get(name, {}).get(role)
+        # Alone the second image stands where the first did: by its place in the batch tokens may lie elsewhere.
+        alike = not differing(calls_in(twice, name, role), alone_call, place, rows[name])
+        if theirs is not None and theirs.sides:
+            alike = alike and same_cells(place, theirs)
+        else:  # Blur hides its cells. A few tokens that change places by what an image shows are then not seen.
+            alike = alike and not differing(calls_in(two, name, role), alone_call, place, rows[name], mean=True)
+        if not alike:
+            reasons[name] = PLACES_DIFFER
     return rows, reasons
 
 
-def same_cells(one: Places, other: Places | None) -> bool:
+def calls_in(centres: Mapping[Answer, Centres], name: str, role: str) -> list[Centres]:
+    """The calls of an attention, in their order."""
+    return [each for (key, _, part), each in centres.items() if (key, part) == (name, role)]
+
+
+def same_cells(one: Places, other: Places) -> bool:
     """Whether tokens lie in the same cells."""
-    if other is None or one.sides != other.sides or one.kind.shape != other.kind.shape:
+    if one.sides != other.sides or one.kind.shape != other.kind.shape:
         return False
     return bool((one.kind == other.kind).all() and (one.at == other.at).all())
 
@@ -228,76 +209,6 @@ def answering(pair: Perturbed) -> dict[str, dict[int, Tensor]]:
         if of_rows is not None:
             live = of_rows > SILENT * float(of_rows.max())
             found[name][call] = found[name].get(call, torch.zeros_like(live)) | live
-    return found
-
-
-def as_rows(tensor: Tensor, lead: Shape) -> Tensor | None:
-    """A tensor (..., *lead of a query, key or value) with the axes of the attention; None where these do not fit."""
-    front, own = tensor.shape[:1], tuple(tensor.shape[1:])
-    if prod(own) == prod(lead):
-        return tensor.reshape(*front, *lead)
-    try:
-        return tensor.reshape(*front, *[1] * (len(lead) - len(own)), *own).expand(*front, *lead)
-    except RuntimeError:
-        return None
-
-
-def each_call(
-    perturbed: Perturbed, rule: Rule, use: Callable[[Answer, Tensor, Shape], None], noise: Tensor | None = None
-) -> None:
-    """Passes on the queries, keys, values and weights of each call of each attention, with the axes in front."""
-    calls = Counter[str]()
-
-    def see(attended: Attended, _: Running) -> None:
-        name, lead = attended.name, tuple(attended.attention.shape[:-2])
-        weights = attended.attention.detach().double()
-        keys = torch.arange(1.0, weights.shape[-1] + 1, dtype=torch.float64, device=weights.device).sqrt()
-        use((name, calls[name], WEIGHTS), (weights @ keys)[..., None], lead)
-        for role in ROLES:
-            tensor = getattr(attended, role)
-            if tensor is not None and tensor.is_floating_point():
-                use((name, calls[name], role), tensor.double(), lead)
-        calls[name] += 1
-
-    perturbed.run(Watch(perturbed.network, see, rule), noise)
-
-
-def centres_of(together: Perturbed, ramps: set[Ramp]) -> dict[Answer, Centres]:
-    """The centres of the tokens of each call, with attention silenced."""
-    shape = together.shape
-    if shape is None or not ramps:
-        return {}
-    # All images have the same noise, so that their centres differ by their places alone.
-    generator, of_one = torch.Generator().manual_seed(3), list(shape)
-    of_one[together.batch] = 1
-    noise = torch.randn(of_one, generator=generator, device="cpu", dtype=torch.float64).expand(shape) * EPSILON
-    found = dict[Answer, Centres]()
-    with SpooledTemporaryFile(IN_MEMORY) as file:
-        stored = Stored(file)
-
-        def keep(answer: Answer, tensor: Tensor, _: Shape) -> None:
-            stored.put("base", (f"{answer[0]} {answer[1]}", answer[2]), tensor)
-
-        def move(answer: Answer, tensor: Tensor, lead: Shape) -> None:
-            key = (f"{answer[0]} {answer[1]}", answer[2])
-            change = tensor - stored.get("base", key)
-            stored.put("moved", key, change)
-            found[answer] = Centres(lead, (change * change).sum(-1).float(), {})
-
-        each_call(together, Silence(), keep)
-        each_call(together, Silence(), move, noise)
-        for asked_ramp in sorted(ramps):
-            axis, blocks = asked_ramp
-            count = blocks or shape[axis]
-            ramp = (torch.arange(shape[axis]) * count // shape[axis] + 0.5).double() / count
-            ramp = ramp.reshape([-1 if each == axis else 1 for each in range(len(shape))])
-
-            def along(answer: Answer, tensor: Tensor, _: Shape, key: Ramp = asked_ramp) -> None:
-                of_call = (f"{answer[0]} {answer[1]}", answer[2])
-                change = tensor - stored.get("base", of_call)
-                found[answer].along[key] = (change * stored.get("moved", of_call)).sum(-1).float()
-
-            each_call(together, Silence(), along, noise * ramp)
     return found
 
 

@@ -126,6 +126,19 @@ class Perturbed:
         other = copy(self)
         return other if other.take(inputs, start, stop) >= stop else None
 
+    def first_twice(self) -> "Perturbed":
+        """The first of these images in the place of each."""
+        other = copy(self)
+        images = 0 if self.shape is None else self.shape[self.batch]
+
+        def repeated(tensor: Tensor) -> Tensor:
+            if tensor.ndim <= self.batch + 1 or tensor.shape[self.batch] != images:
+                return tensor
+            return tensor.narrow(self.batch, 0, 1).expand_as(tensor).clone()
+
+        other.take(tree_map_only(Tensor, repeated, self.inputs), 0, None)
+        return other
+
     def take(self, inputs: Any, start: int, stop: int | None) -> int:
         """Takes some images of these inputs, all of them if `stop` is None; the number of images of the inputs."""
         axis, tensors = self.batch, list[Tensor]()

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from conv2attn.errors import UsageError
+from conv2attn.networks.reading import image_rows
 from conv2attn.span import reads_of
 
 CELLS, WIDTH, HEADS = 16, 8, 2
@@ -93,6 +94,20 @@ def axial(layer, tokens):
     """The same layer on the rows of the grid, then on its columns."""
     lines = layer(tokens.reshape(-1, 4, WIDTH), ROWS).view(-1, 4, 4, WIDTH)
     return layer(lines.transpose(1, 2).reshape(-1, 4, WIDTH), ROWS.T)
+
+
+def exchanged_in_the_second(layer, tokens):
+    """Two neighbours change places in the second image, whatever it shows."""
+    orders = torch.arange(CELLS).repeat(len(tokens), 1)
+    orders[1:2, :2] = torch.tensor([1, 0])
+    return layer(tokens.gather(1, orders[..., None].expand_as(tokens)), orders[:, None])
+
+
+def rolled_by_content(layer, tokens):
+    """Tokens roll by one where the first of them has a number above 0."""
+    rolled = (tokens[:, 0, 0] > 0)[:, None]
+    orders = torch.where(rolled, torch.arange(CELLS).roll(1), torch.arange(CELLS))
+    return layer(tokens.gather(1, orders[..., None].expand_as(tokens)), orders[:, None])
 
 
 def rolled_images(layer, tokens):
@@ -230,6 +245,8 @@ STYLES = {
     "heads in front of images on one axis": (heads_first, Layer, ""),
     "images one by one": (lambda layer, tokens: torch.cat([layer(each[None]) for each in tokens]), Layer, ""),
     "tokens of each image": (largest, Layer, "elsewhere in another image"),
+    "two tokens of the second image exchanged": (exchanged_in_the_second, Layer, "elsewhere in another image"),
+    "tokens rolled by what they show": (rolled_by_content, Layer, "elsewhere in another image"),
     "a layer on rows and columns": (axial, Layer, "called several times"),
     "normalised by hand": (PLAIN, partial(Layer, by_hand), ""),
     "its four largest": (PLAIN, partial(Layer, best_four), ""),
@@ -297,6 +314,14 @@ def verdict(name):
 def test_attention_is_read_as_it_is_or_refused(name):
     reason = STYLES[name][-1]
     assert reason in verdict(name) if reason else verdict(name) == "right"
+
+
+@pytest.mark.parametrize("name", ["two tokens of the second image exchanged", "tokens rolled by what they show"])
+def test_tokens_elsewhere_are_refused_where_the_second_image_tells_no_cells(name, monkeypatch):
+    """As where blur hides them; tokens that lie alike are read all the same."""
+    monkeypatch.setattr(image_rows, "places_of", lambda perturbed: {})
+    assert STYLES[name][-1] in verdict(name)
+    assert verdict("plain") == "right"
 
 
 def test_a_wrong_reading_is_seen(monkeypatch):
