@@ -61,6 +61,18 @@ def is_mask(tensor: Tensor) -> bool:
     return not tensor.is_complex() and bool(((tensor == 0) | (tensor == 1) | (tensor < FARTHEST)).all())
 
 
+def masks_among(inputs: Any) -> set[int]:
+    """The ids of the masks among the tensors of a call; none where all that is numbers looks like one.
+
+    Nothing but zeros and ones is then an image.
+    """
+    tensors = [each for each in tree_leaves(inputs) if isinstance(each, Tensor)]
+    numbers = [each for each in tensors if each.is_floating_point() or each.is_complex()]
+    masks = {id(each) for each in numbers if is_mask(each)}
+    ids = any(each.dtype != torch.bool for each in tensors if not (each.is_floating_point() or each.is_complex()))
+    return masks if ids or len(masks) < len(numbers) else set()
+
+
 def is_variable(leaf: Any) -> bool:
     """Whether a claim about formulas is for all numbers of an input; masks, ids and plain values are fixed."""
     return isinstance(leaf, Tensor) and leaf.is_floating_point() and not is_mask(leaf)

@@ -15,7 +15,7 @@ from conv2attn.equality.worlds.shadows import Shadow, cast, is_number
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
 from conv2attn.networks.fast_path import without_fast_path
-from conv2attn.networks.specimens import Arguments, is_mask, map_tensors
+from conv2attn.networks.specimens import Arguments, map_tensors, masks_among
 from conv2attn.torch_internals import (
     enable_mkldnn,
     key_string,
@@ -98,17 +98,13 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
 
 
 def with_random_numbers(args: Any, kwargs: Any, seed: int, oracles: Oracles) -> tuple[Any, Any]:
-    """Inputs with shadows: numbers become random in each world, ids are marked, masks and other values stay.
-
-    Where nothing else is there, what looks like a mask is an image of zeros and ones.
-    """
+    """Inputs with shadows: numbers become random in each world, ids are marked, masks and other values stay."""
     generator = torch.Generator().manual_seed(seed + 1)
-    tensors = [t for t in tree_leaves((args, dict(kwargs))) if isinstance(t, Tensor)]
-    masks_alone = all(is_mask(t) if is_number(t) else t.dtype == torch.bool for t in tensors)
+    masks = masks_among((args, dict(kwargs)))
 
-    def with_marks(t: Tensor) -> Tensor:
-        t = t.detach().clone()
-        if is_number(t) and (masks_alone or not is_mask(t)):
+    def with_marks(given: Tensor) -> Tensor:
+        t = given.detach().clone()
+        if is_number(t) and id(given) not in masks:
             t._shadow = random_input(t, generator, oracles)  # type: ignore[attr-defined]
         elif not is_number(t) and t.dtype != torch.bool:
             t._ids = True  # type: ignore[attr-defined]

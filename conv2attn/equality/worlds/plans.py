@@ -8,7 +8,7 @@ from torch import Tensor
 from conv2attn.equality.worlds.followed_calls import as_before
 from conv2attn.equality.worlds.shadows import Unfollowed, is_number
 from conv2attn.generators import generators_kept
-from conv2attn.networks.specimens import is_mask
+from conv2attn.networks.specimens import masks_among
 from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 
 PLANS = 5  # calls, one on the caller's inputs; two are negatives of others, and the last two large
@@ -76,12 +76,12 @@ def checksum(t: Tensor, most: int = MOST) -> complex:
 def call_plan(network: Any, args: Any, kwargs: Any, other: int, seed: int, outside: bool = False) -> Plan | None:
     """The plan on the caller's inputs (0), or on the `other`th random ones; None if the network refuses these."""
     generator = torch.Generator().manual_seed(seed + (other + 1) // 2)
-    scale = (1 if other % 2 else -1) * (1e3 if other > 2 else 1)
+    scale, masks = (1 if other % 2 else -1) * (1e3 if other > 2 else 1), masks_among((args, kwargs))
 
     def marked(t: Any) -> Any:
         if not isinstance(t, Tensor):
             return t
-        if other and is_number(t) and not is_mask(t):
+        if other and is_number(t) and id(t) not in masks:
             drawn = torch.randn(
                 t.shape, generator=generator, device="cpu", dtype=t.dtype if t.is_complex() else torch.float32
             )

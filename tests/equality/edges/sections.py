@@ -176,3 +176,17 @@ def test_frozen_flags_of_backends_do_not_matter(monkeypatch):
     before = torch.backends.mkldnn.enabled
     assert compare_sections(block(), folded(block()), IMAGES).equal
     assert torch.backends.mkldnn.enabled is before
+
+
+def test_numbers_of_an_image_of_zeros_and_ones_may_not_decide_either():
+    """No mask: in worlds and in the calls that ask whether numbers change what is computed, it has other numbers."""
+
+    class Deciding(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) * 2 if x.detach().numpy().sum() > 5 else super().forward(x)
+
+    torch.manual_seed(0)
+    plain, one_hot = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), torch.zeros(2, 3, 6, 6)
+    one_hot[:, 1, 2, 3] = 1
+    assert compare_sections(plain, plain, (one_hot,)).equal
+    assert compare_sections(plain, Deciding(*plain), (one_hot,)).equal is None
