@@ -234,7 +234,7 @@ class Comparison:
                 sizes,
                 found.mode,
             )
-            # FINGERPRINT has the chance of independent oracles; what two words of a lane add to it has no theorem.
+            # That hashes are independent but for one pair of words is a premise of FINGERPRINT, and no theorem.
             return holds("formula", Strength.IDENTIFIED, licensed_by=("FINGERPRINT", WITHOUT_THEOREM))
         told = found.reason or "they are told apart, which refutes nothing"
         return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from conv2attn.errors import CheckpointError, UnsupportedError, UsageError, first_line
 from conv2attn.extras import optional
-from conv2attn.files.onnx_operators import OPERATORS, Plain, sized
+from conv2attn.files.onnx_operators import OPERATORS
+from conv2attn.files.onnx_table import Plain, sized
 
 OF_NO_TENSOR = ("ConstantOfShape", "Range", "SequenceAt")
 """Operators that are computed by their rows though no operand is a tensor."""
@@ -290,6 +291,8 @@ def check_node(node: Any, attributes: Mapping[str, Any], opset: int, used: Set[s
     entry = OPERATORS[node.op_type]
     if opset < entry.least:
         raise unread(f"{node.op_type} of opset {opset}")
+    if given := [place for place in entry.absent if place < len(node.input) and node.input[place]]:
+        raise unread(f"operand {given[0] + 1} of {node.op_type}")
     if used & {*node.output[entry.outputs :]}:
         raise unread(f"output {entry.outputs + 1} of {node.op_type}")
     for name, value in attributes.items():

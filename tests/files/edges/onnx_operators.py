@@ -283,11 +283,16 @@ def test_sizes_are_numbers_and_masks_of_them_are_constants():
         )
 
 
+RECURRENT = ["x", numbers(1, 12, 5), numbers(1, 12, 3), numbers(1, 24)]
+
+
 @pytest.mark.parametrize(
     ("operator", "operands", "attributes", "match"),
     [
         ("Resize", ["x", "", single([1, 1, 2, 2])], {}, "nearest_mode=round_prefer_floor"),
         ("GRU", ["x", numbers(1, 9, 5), numbers(1, 9, 3)], {"hidden_size": 3}, "linear_before_reset=0"),
+        ("LSTM", [*RECURRENT, whole(3, 2)], {"hidden_size": 3}, "operand 5 of LSTM"),
+        ("LSTM", [*RECURRENT, "", "", "", numbers(1, 9)], {"hidden_size": 3}, "operand 8 of LSTM"),
         ("MaxPool", "x", {"kernel_shape": [2, 2], "outputs": 2}, "output 2 of MaxPool"),
         ("Det", "x", {}, "the operator Det"),
         ("AveragePool", "x", {"kernel_shape": [2, 2], "ceil_mode": 1}, "ceil_mode=1"),
