@@ -15,12 +15,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import EPSILON, IN_MEMORY, SILENT, Places
 from conv2attn.networks.reading.responses import Stored
 from conv2attn.networks.reading.rounds import places as places_of
 from conv2attn.networks.reading.token_centres import Answer, Centres, Shape, as_rows, centres_of, each_call, ramps_of
-from conv2attn.networks.reading.watch import Attended, Running, Watch
+from conv2attn.networks.reading.watch import Watch
 
 HeadAxis = tuple[int, int]
 """The axis of heads among those in front of the queries and keys of one image, and the number of heads."""

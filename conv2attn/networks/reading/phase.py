@@ -15,6 +15,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.capture import Captured, Kept, chosen, joined_calls
 from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.positions.position_rules import Unread, windows_note
+from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, axis_of_heads, rows_of_images
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import Places
@@ -25,7 +26,7 @@ from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
 from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
 from conv2attn.networks.reading.token_grids import Placed, placed
-from conv2attn.networks.reading.watch import Attended, Operators, Running, Watch
+from conv2attn.networks.reading.watch import Operators, Watch
 
 PlacesByName = Mapping[str, dict[str, Places]]
 """The places of the queries, keys and values of each attention."""

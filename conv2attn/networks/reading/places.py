@@ -16,10 +16,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.lattice import apart, lattice, pooled
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.responses import Key, Response, Stored, by_role, each_operand
-from conv2attn.networks.reading.watch import Silence
 
 EPSILON = 1e-5
 """Size of the noise: in float64, far above rounding, and so small that the response is linear."""

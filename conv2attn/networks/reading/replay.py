@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.layer_alone import Call, Layer, Written, forced, fresh
 from conv2attn.networks.reading.orders import NONE, Heads, alike, covers
 from conv2attn.networks.reading.perturbed import Perturbed, held
@@ -28,7 +29,7 @@ from conv2attn.networks.reading.replay_result import (
     Replayed,
 )
 from conv2attn.networks.reading.stopped_runs import run_until
-from conv2attn.networks.reading.watch import Attended, Running, Watch
+from conv2attn.networks.reading.watch import Watch
 
 
 def parent(name: str) -> str:

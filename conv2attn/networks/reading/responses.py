@@ -8,8 +8,9 @@ from typing import IO, Any, final
 import torch
 from torch import Tensor
 
+from conv2attn.networks.reading.attended import Attended, Running, Silence
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.watch import Attended, Running, Silence, Watch
+from conv2attn.networks.reading.watch import Watch
 
 ROLES = ("query", "key", "value")
 Key = tuple[str, str]

@@ -5,9 +5,10 @@ from collections import Counter
 from torch import Tensor
 from torch.nn import functional as F
 
+from conv2attn.networks.reading.attended import Attended, Running, Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import BLURRED, NOTHING, Kind, Places, places_by, standing
-from conv2attn.networks.reading.watch import Attended, Running, Silence, Watch
+from conv2attn.networks.reading.watch import Watch
 
 DRAWS = (1, 8)
 """How many draws of noise: more where one leaves a place unknown, or where queries stand on the keys, behind

@@ -17,11 +17,12 @@ from tempfile import SpooledTemporaryFile
 import torch
 from torch import Tensor
 
+from conv2attn.networks.reading.attended import Attended, Running, Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import EPSILON, IN_MEMORY
 from conv2attn.networks.reading.responses import Stored
 from conv2attn.networks.reading.trails import shares
-from conv2attn.networks.reading.watch import Attended, Running, Silence, Watch
+from conv2attn.networks.reading.watch import Watch
 
 SMALL, LARGE = 1e-6, 1e4
 """Changes of scores: so small that weights answer in proportion, and so large that they vanish."""

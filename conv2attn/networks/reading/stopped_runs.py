@@ -16,7 +16,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.networks.reading.watch import Attended, Running, Watch
+from conv2attn.networks.reading.attended import Attended, Running
+from conv2attn.networks.reading.watch import Watch
 
 CONTAINERS = (dict, OrderedDict, list, set)
 SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import FAILURES
 from conv2attn.errors import first_line
+from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.layer_alone import Call, fresh, replay_residual
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.replay import parent
 from conv2attn.networks.reading.replay_result import MOST_RESIDUAL
-from conv2attn.networks.reading.watch import Attended, Running, Watch
+from conv2attn.networks.reading.watch import Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
 
 SAME_ATTENTION = 1e-6

@@ -10,10 +10,11 @@ from typing import final
 import torch
 from torch import Tensor
 
+from conv2attn.networks.reading.attended import Attended, Rule, Running, Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import EPSILON, IN_MEMORY, SILENT, Kind, Places
 from conv2attn.networks.reading.responses import ROLES, Stored
-from conv2attn.networks.reading.watch import Attended, Rule, Running, Silence, Watch
+from conv2attn.networks.reading.watch import Watch
 
 Shape = tuple[int, ...]
 Ramp = tuple[int, int]

@@ -66,6 +66,28 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
             yield from tensors_in(each)
 
 
+def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, right: Tensor) -> bool | None:
+    """Which of two factors is the attention of the other: the first (False), or the second; None where neither is."""
+    strong = [each is not None and bool(each.softmaxes) for each in (first, second)]
+    if first is not None and second is not None and all(strong):
+        if first.softmaxes == second.softmaxes:
+            return None
+        if second.softmaxes <= first.before:  # values behind an earlier softmax
+            return False
+        if first.softmaxes <= second.before:
+            return True
+        return bool(second.products) if bool(first.products) != bool(second.products) else None
+    if any(strong):
+        weights, other = (second, first) if strong[1] else (first, second)
+        assert weights is not None
+        return None if other is not None and other.every & weights.softmaxes else strong[1]
+    # Weights that are normalised by hand are made of products, and not negative.
+    by_hand = [each is not None and bool(each.products) for each in (first, second)]
+    if by_hand[0] == by_hand[1] or not bool(((right if by_hand[1] else left) >= 0).all()):
+        return None
+    return by_hand[1]
+
+
 def shares(tensor: Tensor) -> bool:
     """Whether the rows of a tensor are shares: not negative, and one in all."""
     if tensor.shape[-1] < 2 or not tensor.numel():

@@ -8,9 +8,8 @@ that with the values, so that neither modules nor shapes decide.
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ from conv2attn.generators import devices_of, generators_kept
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.fused import attention_of_sdpa, watched_flex
+from conv2attn.networks.reading.attended import Attended, Opened, Rule, Running, Scores, Silence, innermost, is_turned
 from conv2attn.networks.reading.trails import (
     MOST_PRODUCTS,
     MatrixProduct,
@@ -32,6 +32,7 @@ from conv2attn.networks.reading.trails import (
     tag,
     tensors_in,
     trail_of,
+    weights_are_right,
 )
 from conv2attn.torch_internals import TorchDispatchMode
 
@@ -44,76 +45,6 @@ GROWTH = 2.5
 LOCK = threading.RLock()
 SEED = 0
 """Networks that draw tokens at random draw the same ones in every run."""
-Rule = Callable[[str, Tensor], Tensor]
-"""The attention to use in a layer, given its name and its own attention."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Silence:
-    """The rule by which whatever is multiplied by attention is zero, but for given attention of some layers."""
-
-    passing: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __call__(self, name: str, attention: Tensor) -> Tensor:
-        """What passes in this layer; zero where nothing of this shape does."""
-        given = self.passing.get(name)
-        return given if given is not None and given.shape == attention.shape else torch.zeros_like(attention)
-
-
-@final
-@dataclass(eq=False)
-class Attended:
-    """One attention of one call of a module: its weights, and what they are made of.
-
-    `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `scores` are the numbers in the
-    run of the products of queries and keys in its scores, and whether these are turned. `multiplies` says whether it
-    was seen to multiply values, and `columns` that it is a softmax over queries that was not. `own` is the attention of
-    the network, whatever the rule gives.
-    """
-
-    name: str
-    attention: Tensor
-    query: Tensor | None = None
-    key: Tensor | None = None
-    value: Tensor | None = None
-    columns: bool = False
-    scores: dict[int, bool] = field(default_factory=dict)
-    multiplies: bool = True
-
-    def __post_init__(self) -> None:
-        self.own = self.attention
-
-
-@final
-@dataclass(eq=False)
-class Running:
-    """A module that runs: how often it has attended in this call, and the first tensor that it was called with."""
-
-    module: nn.Module
-    times: int
-    first: Tensor | None
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A softmax that waits for its product with the values, and the modules that ran then, from the outermost."""
-
-    weights: Tensor
-    running: tuple[Running, ...]
-    columns: bool
-    products: frozenset[int]
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """A product that may be the scores of an attention."""
-
-    query: Tensor
-    key: Tensor
-    shape: tuple[int, ...]
 
 
 class Watch(TorchFunctionMode):
@@ -453,40 +384,3 @@ class Operators(TorchDispatchMode):
         if softmax and self.watch.running and not self.watch.seeing:
             self.watch.unseen[innermost(self.watch.running).module] += 1
         return func(*args, **(kwargs or {}))
-
-
-def innermost(running: Sequence[Running]) -> Running:
-    """The module that attends: the innermost of those that run, and no nn.Softmax."""
-    places = (each for each in reversed(running) if not isinstance(each.module, nn.Softmax))
-    return next(places, running[0])
-
-
-def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, right: Tensor) -> bool | None:
-    """Which of two factors is the attention of the other: the first (False), or the second; None where neither is."""
-    strong = [each is not None and bool(each.softmaxes) for each in (first, second)]
-    if first is not None and second is not None and all(strong):
-        if first.softmaxes == second.softmaxes:
-            return None
-        if second.softmaxes <= first.before:  # values behind an earlier softmax
-            return False
-        if first.softmaxes <= second.before:
-            return True
-        return bool(second.products) if bool(first.products) != bool(second.products) else None
-    if any(strong):
-        weights, other = (second, first) if strong[1] else (first, second)
-        assert weights is not None
-        return None if other is not None and other.every & weights.softmaxes else strong[1]
-    # Weights that are normalised by hand are made of products, and not negative.
-    by_hand = [each is not None and bool(each.products) for each in (first, second)]
-    if by_hand[0] == by_hand[1] or not bool(((right if by_hand[1] else left) >= 0).all()):
-        return None
-    return by_hand[1]
-
-
-def is_turned(attention: Tensor, opened: Opened) -> bool:
-    """Whether attention is the transpose of its softmax over keys."""
-    weights = opened.weights.mT if opened.columns else opened.weights
-    if attention.shape[-1] != attention.shape[-2] or weights.numel() != attention.numel():
-        return attention.shape[-2:] == weights.mT.shape[-2:] != weights.shape[-2:]
-    weights = weights.reshape(attention.shape)
-    return torch.equal(weights.mT, attention) and not torch.equal(weights, attention)

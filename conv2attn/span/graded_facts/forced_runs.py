@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from conv2attn.arguments import call_network, running
 from conv2attn.errors import UsageError
-from conv2attn.networks.reading.watch import Rule, Watch
+from conv2attn.networks.reading.attended import Rule
+from conv2attn.networks.reading.watch import Watch
 from conv2attn.span.graded_facts.effects import Effect
 from conv2attn.torch_internals import tree_map_only
 
