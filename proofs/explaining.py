@@ -38,14 +38,24 @@ def explained_row(document: Mapping[str, Any], row: str, names: Iterable[str], w
     Raises:
         UsageError: it has no such row (C2A004), or names a claim that is not there (C2A002).
     """
-    rows = {each["name"]: each for each in document["rows"]}
-    if row not in rows:
-        listed = ", ".join(map(repr, [*rows][:9])) or "none"
-        raise UsageError("C2A004", f"the certificate has no row {row!r}", f"Its rows are {listed}.")
-    each, names = rows[row], tuple(names)
+    try:
+        rows = {each["name"]: each for each in document["rows"]}
+        if row not in rows:
+            listed = ", ".join(map(repr, [*rows][:9])) or "none"
+            raise UsageError("C2A004", f"the certificate has no row {row!r}", f"Its rows are {listed}.")
+        return "\n".join(lines_of_row(rows[row], document["assumptions"], tuple(names), width))
+    except UsageError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        reason = f"the certificate has not what one of this version has ({type(error).__name__}: {error})"
+        raise UsageError("C2A303", reason, "Write it again: conv2attn verify A B --report FILE.") from error
+
+
+def lines_of_row(each: Mapping[str, Any], assumptions: Iterable[str], names: Iterable[str], width: int) -> list[str]:
+    """The lines on one row of a certificate."""
     licences = each["licensed_by"]
     parts = [(part["part"], part["licensed_by"]) for part in each["findings"] if part["licensed_by"]]
-    lines = [f"{row}: {each['convolution']}, {each['verdict']} ({each['strength']})", ""]
+    lines = [f"{each['name']}: {each['convolution']}, {each['verdict']} ({each['strength']})", ""]
     for number, words in NUMBERS.items():
         if each[number] is not None:
             claims = f" Rests on {', '.join(licences[number])}." if licences.get(number) else ""
@@ -59,9 +69,9 @@ def explained_row(document: Mapping[str, Any], row: str, names: Iterable[str], w
     rests = [load(name, names) for name in named if name != NO_THEOREM]
     for claim in rests:
         lines += ["", f"{claim.name}: {claim.title}", *said(claim, width)]
-    assumed = [fill(each, width, initial_indent="  ", subsequent_indent="  ") for each in document["assumptions"]]
+    assumed = [fill(each, width, initial_indent="  ", subsequent_indent="  ") for each in assumptions]
     lines += ["", "Assumed:", *assumed]
-    return "\n".join([*lines, *axioms(width), *commands([claim.name for claim in rests])])
+    return [*lines, *axioms(width), *commands([claim.name for claim in rests])]
 
 
 def said(claim: Claim, width: int) -> Iterator[str]:
@@ -74,7 +84,7 @@ def said(claim: Claim, width: int) -> Iterator[str]:
     yield from (indented(f"Premise: {each}") for each in claim.conditions)
     sections = {each.name: each for each in formal_claims(Path(__file__).parent / "formal")}
     theorems = [each.name for each in sections[claim.name].theorems] if claim.name in sections else []
-    yield indented(f"Proved in Coq: {claim.formal}" + (f" ({', '.join(theorems)})" if theorems else ""))
+    yield indented(f"In Coq: {claim.formal}" + (f" ({', '.join(theorems)})" if theorems else ""))
     yield indented(f"Source: {claim.source}. Not shown: {claim.not_shown}")
 
 
