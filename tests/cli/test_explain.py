@@ -80,10 +80,10 @@ def test_a_row_is_explained_down_to_the_axioms(folder):
     said = " ".join(proofs.explain_row(document, row["name"]).split())
     assert "Premises that do not hold here: ROW: every target is a key." in said
     assert "FLOAT: Computed attention" not in said
-    with pytest.raises(UsageError, match="^C2A004 the certificate has no row 'layer9'"):
+    with pytest.raises(UsageError, match=r"^C2A004 the certificate has no row 'layer9'"):
         proofs.explain_row(document, "layer9")
     for spoilt in ({**document, "rows": [1]}, {**document, "rows": [{"name": "conv1"}]}, {"rows": [row]}):
-        with pytest.raises(UsageError, match="^C2A303 the certificate has not what one of this version has"):
+        with pytest.raises(UsageError, match=r"^C2A303 the certificate has not what one of this version has"):
             proofs.explain_row(spoilt, row["name"] if row in spoilt["rows"] else "conv1")
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from typing import Any, final
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from conv2attn.arguments import argument, call_network
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.torch_internals import DisableTorchFunctionSubclass, tree_map_only
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
 
 @final
@@ -106,6 +110,17 @@ def double_copy(network: nn.Module, share: bool = True) -> nn.Module:
     for each in twins.values():
         each.__class__ = Widened
     return copied
+
+
+def on_the_cpu(function: Callable[Params, Result]) -> Callable[Params, Result]:
+    """The function where copies run and are computed with: on the CPU, whatever the caller's default device is."""
+
+    @wraps(function)
+    def there(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+        with torch.device("cpu"):
+            return function(*args, **kwargs)
+
+    return there
 
 
 @final

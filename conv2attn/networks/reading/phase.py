@@ -17,7 +17,7 @@ from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.positions.position_rules import Unread, windows_note
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, axis_of_heads, rows_of_images
-from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.perturbed import Perturbed, on_the_cpu
 from conv2attn.networks.reading.places import Places
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
@@ -176,6 +176,7 @@ class ReadingPass:
                     shape, axis = shapes.get(name), axes.get(name)
                     yield record(name, captured.pop(name), replays[name], where, shape, axis, moved)
 
+    @on_the_cpu
     def rows_of_images(
         self, perturbed: Perturbed | None, found: PlacesByName
     ) -> tuple[dict[str, ImageRows], dict[str, str]]:
@@ -188,6 +189,7 @@ class ReadingPass:
         except Exception as error:  # a network may raise its own
             return {}, dict.fromkeys(self.sizes, f"two images do not run together in float64 ({first_line(error)})")
 
+    @on_the_cpu
     def perturbed(self) -> Perturbed | None:
         """One image of the first batch, along its second axis where along the first it has other tokens.
 
@@ -213,6 +215,7 @@ class ReadingPass:
         """Whether a layer is read from its parameters, or not at all."""
         return name in self.unseen or (name in self.layers and not self.layers[name].has_content)
 
+    @on_the_cpu
     def replay(
         self, perturbed: Perturbed | None, name: str, calls: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     ) -> Replayed:
@@ -313,6 +316,7 @@ UNSEEN_CODE = Unread("attention runs in it that is not seen: weights that are no
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
+@on_the_cpu
 def where_tokens_lie(perturbed: Perturbed) -> PlacesByName | str:
     """The places of the tokens of each attention, or why the run does not tell them."""
     try:
@@ -362,6 +366,7 @@ def head_axis(
     return Replayed(replay.residual, why=OTHER_HEADS), told
 
 
+@on_the_cpu
 def record(
     name: str,
     attention: Captured,

@@ -15,7 +15,7 @@ from torch import nn
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.layer_alone import Call, Layer, Written, forced, fresh
 from conv2attn.networks.reading.orders import NONE, Heads, alike, covers
-from conv2attn.networks.reading.perturbed import Perturbed, held
+from conv2attn.networks.reading.perturbed import Perturbed, held, on_the_cpu
 from conv2attn.networks.reading.replay_result import (
     APPENDED,
     CHANNELS,
@@ -37,6 +37,7 @@ def parent(name: str) -> str:
     return name.rpartition(".")[0] or "(root)"
 
 
+@on_the_cpu
 def calls_of(
     perturbed: Perturbed, names: Iterable[str], ends: bool
 ) -> tuple[dict[str, Call], dict[str, tuple[int, ...]]]:

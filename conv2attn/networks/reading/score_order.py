@@ -91,12 +91,12 @@ def unordered(alone: Perturbed) -> dict[str, str]:
 def noise(queries: int, keys: int, size: float = SMALL) -> Tensor:
     """The noise on so many scores."""
     generator = torch.Generator().manual_seed(queries * 10007 + keys)
-    return size * torch.randn((queries, keys), generator=generator, dtype=torch.float64)
+    return size * torch.randn((queries, keys), generator=generator, device="cpu", dtype=torch.float64)
 
 
 def numbers(count: int, seed: int) -> Tensor:
     """A number of each query, or of each key, from 0.5 to 1.5."""
-    return torch.rand(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed), device="cpu", dtype=torch.float64) + 0.5
 
 
 def rows_agree(one: Tensor, other: Tensor, factors: Tensor) -> bool:
@@ -232,7 +232,9 @@ def answering_input(alone: Perturbed) -> set[str]:
             answering.add(call[0])
         first.setdefault(call, sums)
 
-    added = EPSILON * torch.randn(alone.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    added = EPSILON * torch.randn(
+        alone.shape, generator=torch.Generator().manual_seed(5), device="cpu", dtype=torch.float64
+    )
     for moved in (None, added):
         calls.clear()
         alone.run(Watch(alone.network, keep), moved)

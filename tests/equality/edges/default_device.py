@@ -14,6 +14,19 @@ CALLS = {
 }
 
 
+class Attending(nn.Module):
+    """Attention of one's own on patches: it is read by runs of copies."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch, self.qkv, self.out = nn.Conv2d(3, 8, 2, 2), nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, image):
+        tokens = self.patch(image).flatten(2).mT
+        query, key, value = (each.unflatten(2, (2, 4)).transpose(1, 2) for each in self.qkv(tokens).chunk(3, -1))
+        return self.out(((query @ key.mT).softmax(-1) @ value).transpose(1, 2).flatten(2))
+
+
 def default(device="cpu", dtype=torch.float32):
     torch.set_default_device(None if device == "cpu" else device)
     torch.set_default_dtype(dtype)
@@ -62,3 +75,15 @@ def test_a_default_device_of_meta_converts_a_network_that_has_numbers():
     converted = conv2attn.convert(network)
     default()
     assert torch.equal(converted(image), network(image))
+
+
+@pytest.mark.parametrize("place", [DEVICE, "meta"], ids=str)
+def test_attention_of_ones_own_is_read_alike_whatever_the_default_device(place):
+    torch.manual_seed(0)
+    network, images = Attending().eval(), torch.randn(2, 3, 8, 8)
+    expected = conv2attn.heads(network, images)
+    default(place)
+    report = conv2attn.heads(network, images)
+    default()
+    assert expected.layers[0].grid == (4, 4)
+    assert report.to_json() == expected.to_json()
