@@ -99,7 +99,10 @@ TRANSFORMERS = {
         tr.DPTModel(tr.DPTConfig(**SMALL, image_size=224, backbone_out_indices=[0, 1, 1, 1])),
         image(1, 3, 224, 224),
     ),
-    "ViT-MAE": lambda: (tr.ViTMAEModel(tr.ViTMAEConfig(**SMALL)), image(1, 3, 224, 224)),
+    "ViT-MAE": lambda: (
+        tr.ViTMAEModel(tr.ViTMAEConfig(**SMALL)),
+        {"pixel_values": image(1, 3, 224, 224), "noise": image(1, 196)},
+    ),
     "Hiera": lambda: (
         tr.HieraModel(tr.HieraConfig(embed_dim=24, num_heads=[1, 2, 4, 8], depths=[1, 2, 2, 1])),
         image(1, 3, 224, 224),

@@ -1,7 +1,7 @@
 """The one phase in which a network is read: a record for each layer, layer by layer, as it runs on its inputs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import count, product
 from typing import Any
@@ -26,7 +26,7 @@ from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
 from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
 from conv2attn.networks.reading.token_grids import Placed, placed
-from conv2attn.networks.reading.watch import Operators, Watch
+from conv2attn.networks.reading.watch import SEED, Operators, Watch
 
 PlacesByName = Mapping[str, dict[str, Places]]
 """The places of the queries, keys and values of each attention."""
@@ -50,7 +50,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
     batches = [each[0] if isinstance(each, list) else each for each in batches]
     if not batches:
         raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
-    sizes, counts = dict[str, int](), dict[str, tuple[int, ...]]()
+    sizes, counts, marks = dict[str, int](), dict[str, tuple[int, ...]](), defaultdict[str, list[Tensor]](list)
     first = batches[0][:2] if holds_images(batches[0]) else batches[0]
     times = sum(map(len, batches)) / len(first) if all(map(holds_images, batches)) else float(len(batches))
 
@@ -58,6 +58,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
         count = attended.attention.numel() * attended.attention.element_size()
         sizes[attended.name] = sizes.get(attended.name, 0) + int(count * times)
         counts[attended.name] = tuple(attended.attention.shape[-2:])
+        marks[attended.name].append(sums_of_rows(attended.attention))
 
     with running(network, first):
         modules, before = list(network.modules()), versions(network)
@@ -65,9 +66,11 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
         if modules != list(network.modules()):  # some networks replace modules as they first run
             sizes.clear()
             counts.clear()
+            marks.clear()
             before = versions(network)
             beside = first_run(network, see, first)
         writes = any(each._version != version for each, version in before)
+        drawn = changing(network, first, marks)
         own = own_sides(network, first)
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
     batches = [part for batch in batches for part in parts_of(batch, most)]
@@ -78,7 +81,8 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
         name = next(each for at in count(1) if (each := f"{module}#{at}" if at > 1 else module) not in named)
         if selection.wants(name):
             named[name] = unseen[name] = UNSEEN_CODE
-    reading = ReadingPass(network, batches, sizes, counts, own, unseen, ends=not writes and may_end(network))
+    ends = not writes and may_end(network)
+    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, ends)
     return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
 
 
@@ -88,6 +92,27 @@ def first_run(network: nn.Module, see: Callable[[Attended, Running], None], inpu
     with Operators(watch):
         watch.run(lambda: call_network(network, inputs))
     return [watch.names[module] for module, times in watch.unseen.items() if times > 0 and module not in watch.own]
+
+
+def changing(network: nn.Module, inputs: Any, marks: Mapping[str, Sequence[Tensor]]) -> set[str]:
+    """The attention that is another in a second run, which draws other random numbers; `marks` are of the first."""
+    others = defaultdict[str, list[Tensor]](list)
+
+    def see(attended: Attended, _: Running) -> None:
+        others[attended.name].append(sums_of_rows(attended.attention))
+
+    Watch(network, see).run(partial(call_network, network, inputs), seed=SEED + 1)
+    return {name for name in {*marks, *others} if not alike(marks.get(name, []), others.get(name, []))}
+
+
+def alike(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
+    """Whether the calls of two runs give the same sums but for rounding, whose order a device may change."""
+    if [each.shape for each in first] != [each.shape for each in second]:
+        return False
+    return all(
+        bool(torch.isclose(one, other, rtol=torch.finfo(one.dtype).eps ** 0.5, atol=0, equal_nan=True).all())
+        for one, other in zip(first, second, strict=True)
+    )
 
 
 def holds_images(batch: Any) -> bool:
@@ -136,11 +161,17 @@ class ReadingPass:
         counts: Mapping[str, tuple[int, ...]],
         own: Mapping[str, Sequence[int]],
         unseen: Mapping[str, Captured],
+        drawn: Set[str],
         ends: bool,
     ):
-        """Takes what a first run has told; `ends` says that runs may end behind the last layer that is wanted."""
+        """Takes what first runs have told.
+
+        Args:
+            drawn: attention that changes from run to run.
+            ends: whether runs may end behind the last layer that is wanted.
+        """
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
-        self.own, self.unseen, self.ends = own, unseen, ends
+        self.own, self.unseen, self.drawn, self.ends = own, unseen, drawn, ends
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
 
     def records(self, names: Sequence[str]) -> Iterator[Read]:
@@ -150,6 +181,7 @@ class ReadingPass:
         found = ALONE if perturbed is None else where_tokens_lie(perturbed)
         known: PlacesByName = {} if isinstance(found, str) else found
         rows, reasons = self.rows_of_images(perturbed, known)
+        reasons |= dict.fromkeys(self.drawn, DRAWN)
         together = list(groups(names, self.sizes))
         ends = len(together) > 1 and self.ends
         whole = [self.marks(batch) for batch in self.batches] if ends else None
@@ -312,6 +344,7 @@ class ReadingPass:
 
 
 ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"
+DRAWN = "its attention is another in each run: it draws random numbers, or keeps something of the run before"
 UNSEEN_CODE = Unread("attention runs in it that is not seen: weights that are no shares, or a softmax in compiled code")
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
@@ -327,9 +360,14 @@ def where_tokens_lie(perturbed: Perturbed) -> PlacesByName | str:
 
 def mark(attention: Tensor) -> float:
     """A number that tells of a change: a sum whose weights differ from key to key and from row to row."""
-    keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
-    rows = (attention.detach() @ keys).flatten().cpu().double()
+    rows = sums_of_rows(attention).flatten().double()
     return float(rows @ torch.arange(1.0, len(rows) + 1, dtype=torch.float64))
+
+
+def sums_of_rows(attention: Tensor) -> Tensor:
+    """A sum of each row, whose weights differ from key to key."""
+    keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
+    return (attention.detach() @ keys).cpu()
 
 
 def literally(name: str) -> str:

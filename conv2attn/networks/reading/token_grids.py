@@ -17,6 +17,7 @@ Cells = NDArray[np.int64]
 APART = "its queries and keys stand on different parts of the input"
 VALUES_APART = "its keys and values stand on different parts of the input"
 DIFFERENT_ORDERS = "its heads have their tokens in different orders"
+SAME_PLACES = "several rows of one image lie at the same tokens on the axis of windows, and may be views or other heads"
 BETWEEN = "its queries stand between its keys"
 
 
@@ -75,6 +76,8 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
                 return Placed(Tokens(key_sides, leading.pop(), sites=sites), order, orders[1])
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
         return APART
+    if len(np.unique(np.sort(at_keys), axis=0)) < len(at_keys):
+        return SAME_PLACES
     grid = AttentionGrid(key_sides, Sites.everywhere(len(key_sides)))
     return Placed(Tokens(window_sides(at_keys, key_sides), 0, Windows(at_keys, grid)))
 

@@ -44,7 +44,7 @@ GROWTH = 2.5
 """What is larger than so many times what it is made of is no attention any more: weights times each channel, say."""
 LOCK = threading.RLock()
 SEED = 0
-"""Networks that draw tokens at random draw the same ones in every run."""
+"""Networks that draw numbers at random draw the same ones in every run, but in the one that asks whether they do."""
 
 
 class Watch(TorchFunctionMode):
@@ -77,12 +77,12 @@ class Watch(TorchFunctionMode):
         self.opened, self.scores = dict[int, Opened](), dict[int, Scores]()
         self.numbers = 0
 
-    def run(self, call: Callable[[], Any]) -> Any:
+    def run(self, call: Callable[[], Any], seed: int = SEED) -> Any:
         """The result of a call of the network, in evaluation mode, without gradients and with a seed of its own.
 
         Hooks see the calls of all threads, so that threads wait for each other here.
         """
-        with LOCK, generators_kept(devices_of(self.network), seed=SEED):
+        with LOCK, generators_kept(devices_of(self.network), seed=seed):
             handles = []
             for module in self.names:
                 if isinstance(module, torch.jit.ScriptModule):

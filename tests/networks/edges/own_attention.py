@@ -1,5 +1,6 @@
 """Networks that note their own attention, as people write them: each is read as it is, or refused with a reason."""
 
+import random
 from functools import partial
 
 import pytest
@@ -198,6 +199,17 @@ def pairs_exchanged(layer, tokens):
     return layer(tokens.reshape(-1, 2, WIDTH), None)
 
 
+def drawn(layer, tokens):
+    """Scores are scaled by a random number in each run."""
+    query, key, value = layer.parts(tokens)
+    return layer.proj(((query @ key.mT * (1 + random.random())).softmax(-1) @ value).transpose(1, 2).flatten(2))
+
+
+def two_views(layer, tokens):
+    """The patches of an image and the same once more, mirrored, stand behind each other on the batch axis."""
+    return layer(torch.cat([tokens, 2 * tokens.flip(1)]), None)
+
+
 SWAPPED = torch.arange(CELLS)
 SWAPPED[[5, 6]] = SWAPPED[[6, 5]]
 ROLLED = torch.arange(CELLS).roll(1)
@@ -271,6 +283,8 @@ STYLES = {
     "an operator beside it": (beside_an_operator, Layer, "not seen"),
     "sums behind the values": (online, Layer, "not seen"),
     "element by element": (gated, Layer, "no product"),
+    "scores of random numbers": (drawn, Layer, "another in each run"),
+    "two views of an image": (two_views, Layer, "lie at the same tokens"),
     "keys of another image": (rolled_images, Layer, "several images"),
 }
 """What the network does with its layer, the layer, and a part of the reason why it is refused, if it is."""
