@@ -62,24 +62,34 @@ def short(name: str) -> str:
 
 @document.register
 def _(report: ProofReport, verbose: bool = False) -> Document:
-    """A row a claim; then what is not shown, formal and licensed, or the steps of the claims that were named."""
+    """What is claimed for which values, and what failed; with `verbose` a row a claim and the steps of each."""
     header = ("claim", "title", "steps", "mutants", "formal", "verdict")
+    decided = report.claims if verbose or report.detailed else [c for c in report.claims if not proved(c)]
     rows = tuple(
         (c.claim.name, c.claim.title, len(c.steps), len(c.mutants), c.claim.formal.partition(":")[0], c.status)
-        for c in report.claims
+        for c in decided
     )
-    parts: list[Table | Notes] = [Table(header, rows, ("formal", "mutants", "steps"))]
-    if report.detailed or verbose:
-        parts += [Notes(tuple(outline(claim))) for claim in report.claims]
+    parts: list[Table | Notes] = [Table(header, rows, ("formal", "mutants", "steps"))] if rows else []
+    if verbose or report.detailed:
+        parts += [Notes(tuple(outline(claim, verbose))) for claim in report.claims]
     else:
-        parts.append(Notes(("Not shown:", *(f"{c.claim.name}: {c.claim.not_shown}" for c in report.claims))))
-        partly = [c.claim for c in report.claims if c.claim.formal != "whole"]
-        parts.append(Notes(("Not formal:", *(f"{claim.name}: {claim.formal}" for claim in partly))))
-    if report.not_licensed:
+        names = ", ".join(c.claim.name for c in report.claims if proved(c)) or "none"
+        parts.append(Notes((f"proved, each for all values that meet its conditions: {names}",)))
+    if verbose and report.not_licensed:
         parts.append(Notes(("Not licensed, since no claim concerns them:", ", ".join(map(short, report.not_licensed)))))
     if report.formal.rows:
         parts.append(Notes(("Formal layer, checked by Coq:", *map(coq, report.formal.rows))))
+    if not verbose:
+        more = (
+            "each step and mutant" if report.detailed else "a row for each claim, its steps, and what it does not show"
+        )
+        parts.append(Notes((f"with -v: {more}", "what a claim says: `conv2attn explain L1`")))
     return Document((f"{report.verdict.value}: {report.summary}",), tuple(parts), report.verdict)
+
+
+def proved(decided: DecidedClaim) -> bool:
+    """Whether every step holds and every mutant is refuted."""
+    return decided.verdict is Verdict.HOLDS
 
 
 def coq(row: FormalRow) -> str:
@@ -88,13 +98,14 @@ def coq(row: FormalRow) -> str:
     return f"{row.claim}: {', '.join(row.theorems)} {rests}"
 
 
-def outline(decided: DecidedClaim) -> list[str]:
-    """A claim in a text report, with its steps."""
+def outline(decided: DecidedClaim, verbose: bool) -> list[str]:
+    """A claim in a text report: its words, conditions and limits, and its steps where they are asked for or fail."""
     claim = decided.claim
     lines = [f"{claim.name}. {claim.title}: {decided.status}", f"  {claim.words}", f"  Source: {claim.source}."]
     lines += [f"  Condition: {condition}." for condition in claim.conditions]
-    lines += [f"  {n}. [{s.verdict.value}, {s.method}] {s.says}" for n, s in enumerate(decided.steps, 1)]
-    lines += [f"  mutant [{m.verdict.value}, {m.method}] {m.says}" for m in decided.mutants]
+    if verbose or not proved(decided):
+        lines += [f"  {n}. [{s.verdict.value}, {s.method}] {s.says}" for n, s in enumerate(decided.steps, 1)]
+        lines += [f"  mutant [{m.verdict.value}, {m.method}] {m.says}" for m in decided.mutants]
     return [*lines, f"  Not shown: {claim.not_shown}", f"  Formal: {claim.formal}"]
 
 

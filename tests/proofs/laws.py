@@ -139,11 +139,11 @@ def test_forms_of_the_report(whole):
     content = json.loads(whole.to_json())
     assert content["schema"] == "conv2attn.proofs/2"
     assert [(claim["name"], claim["verdict"]) for claim in content["claims"]] == [(name, "holds") for name in NAMES]
-    text, markdown, latex = whole.to_text(80), whole.to_markdown(), whole.to_latex()
+    text, markdown, latex = whole.to_text(80, verbose=True), whole.to_markdown(), whole.to_latex()
     assert max(map(len, text.splitlines())) <= 80
     for claim in CLAIMS:
         assert f"\n{claim.name} " in text
-        assert f"\n{claim.name}: {claim.not_shown.split()[0]}" in text
+        assert f"\n  Not shown: {claim.not_shown.split()[0]}" in text
         assert f"## {claim.name}. {claim.title}" in markdown
         assert all(step.says in markdown for step in (*claim.steps, *claim.mutants))
         assert claim.formula in latex
@@ -175,7 +175,7 @@ def test_the_bounds_that_no_claim_licenses_are_listed(whole):
     functions -= {"conv2attn.theory.bounds.format_of", "conv2attn.theory.bounds.claims_of"}  # these give no number
     assert set(whole.not_licensed) == functions - licensed
     assert set(not_licensed([])) == functions
-    assert all(name.removeprefix("conv2attn.") in whole.to_text() for name in whole.not_licensed)
+    assert all(name.removeprefix("conv2attn.") in whole.to_text(verbose=True) for name in whole.not_licensed)
 
 
 def test_the_page_on_proofs_names_every_claim():

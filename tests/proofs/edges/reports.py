@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -13,6 +14,12 @@ from proofs.decided import FormalLayer
 from proofs.deciding import decide_claim, load
 from proofs.formal.answers import FormalRow
 from proofs.rendering import ProofReport
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The report on all claims."""
+    return report()
 
 
 @pytest.mark.parametrize("claim", ["L9", "", "core", "l1.py"])
@@ -54,3 +61,27 @@ def test_the_formal_layer_is_asked_about_the_claims_that_it_must_hold(holds, sta
 def test_a_failing_claim_outweighs_a_formal_layer_that_was_not_checked():
     broken = decide_claim(dataclasses.replace(load("STR", NAMES), mutants=()))
     assert ProofReport((broken,), FormalLayer("not checked here", Verdict.UNSUPPORTED)).exit_code == 1
+
+
+def test_the_default_report_is_one_screen_and_shows_what_is_not_proved(whole):
+    """All claims by name, what *proved* quantifies over, and what to do next; a claim that fails, with its steps."""
+    for width, most in ((40, 24), (80, 12), (120, 10)):
+        lines = whole.to_text(width).splitlines()
+        assert len(lines) <= most
+        assert "holds: " in lines[0]
+    text = " ".join(whole.to_text(80).split())
+    assert f"proved, each for all values that meet its conditions: {', '.join(NAMES)} with -v" in text
+    (first, *others) = whole.claims
+    broken = dataclasses.replace(first, mutants=())
+    told = dataclasses.replace(whole, claims=(broken, *others)).to_text(80)
+    assert told.startswith("refuted: ")
+    assert re.search(rf"\n{broken.claim.name} .*BROKEN", told)
+    assert f"conditions: {broken.claim.name}," not in " ".join(told.split())
+
+
+def test_a_claim_that_is_named_says_its_conditions_and_with_v_its_steps():
+    plain, full = report(["STR"]).to_text(80), report(["STR"]).to_text(80, verbose=True)
+    for part in ("Condition: ", "Not shown: ", "with -v: each step and mutant"):
+        assert part in plain
+    assert "  1. [holds, " not in plain
+    assert "  1. [holds, " in full
