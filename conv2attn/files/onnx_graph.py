@@ -152,6 +152,7 @@ def graph_of(model: Any) -> OnnxGraph:
         raise unread("sparse weights")
     used = {name for node in model.graph.node for name in node.input} | {each.name for each in model.graph.output}
     parameters, nodes, counts = dict[int, nn.Parameter](), dict[str, OnnxNode](), Counter[str]()
+    unchanged = casts_without_effect(model)
     for number, node in enumerate(model.graph.node):
         if node.op_type == "Constant":
             stored[node.output[0]] = constant(node.attribute[0])
@@ -159,6 +160,9 @@ def graph_of(model: Any) -> OnnxGraph:
         if node.op_type == "Identity" and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
             continue
+        if node.op_type == "Cast" and node.output[0] in unchanged:
+            node.op_type = "Identity"
+            node.ClearField("attribute")
         if node.domain not in DOMAINS or node.op_type not in OPERATORS:
             raise unread(f"the operator {node.op_type}")
         attributes = dict(attributes_of(node, opset))
@@ -182,6 +186,19 @@ def inlined(model: Any) -> Any:
         return inliner.inline_selected_functions(model, [("", name) for name in OPERATORS], True, True)
     except (RuntimeError, ValueError, TypeError) as error:
         raise unread(f"functions that onnx does not inline ({type(error).__name__})") from error
+
+
+def casts_without_effect(model: Any) -> set[str]:
+    """The outputs of casts to the type that their operand has in the file.
+
+    Exporters write one for `x.to(dtype)`. It would hold the rest of a network that was made float64 in float32.
+    """
+    casts = [node for node in model.graph.node if node.op_type == "Cast"]
+    if not casts:
+        return set()
+    graph = optional("onnx.shape_inference").infer_shapes(model).graph
+    types = {each.name: each.type.tensor_type.elem_type for each in (*graph.input, *graph.value_info)}
+    return {node.output[0] for node in casts if types.get(node.input[0]) == node.attribute[0].i}
 
 
 def stored_operands(
