@@ -68,8 +68,9 @@ def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     skipped = len(certificate.rows) - len(certificate.counted)
-    sampled = certificate.verdict is Verdict.REFUTED and certificate.strength is Strength.SAMPLED
-    strength = f" ({certificate.strength.value})" if sampled or certificate.verdict is Verdict.HOLDS else ""
+    strength = (
+        f" ({certificate.strength.value})" if by_calls(certificate) or certificate.verdict is Verdict.HOLDS else ""
+    )
     read = certificate.circumstances.get("read as")
     layers = f"layers: {tally}{f', {skipped} skipped' if skipped else ''}" if certificate.rows else "no layers compared"
     wrong, more = certificate.rows_refuted, len(certificate.rows_refuted) - 1
@@ -83,6 +84,11 @@ def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     return (verdict, *modes, *place, *said)
 
 
+def by_calls(certificate: Certificate) -> bool:
+    """Whether two plain calls of the networks refute it."""
+    return certificate.verdict is Verdict.REFUTED and certificate.strength is Strength.SAMPLED
+
+
 def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
     """A sentence for each part that does not hold, of the rows and between them; one for all that it is said of."""
     remarks = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
@@ -92,6 +98,8 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
         lines += [f"{code} {line}".strip() for line in gathered(sentences, most=None if verbose else 3)]
     above = ("modes", "sections") if certificate.place else ("modes",)  # the place stands beside the verdict
     between = [each for each in certificate.between if each.sentence and each.part not in above]
+    if by_calls(certificate) and not verbose:  # what else is undecided changes nothing then
+        between = [each for each in between if each.verdict is Verdict.REFUTED]
     lines += [f"{each.code} {each.sentence}".strip() for each in between]
     return [*lines, *(f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples)]
 
@@ -120,9 +128,11 @@ def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
         missing = dict.fromkeys(premise for row in certificate.counted for premise in row.licensed_by.missing)
         lines += [f"premises that do not hold: {'; '.join(missing)}"] if missing else []
         return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
-    brief = [re.split(r" \(|[;,:]", line)[0] for line in certificate.assumptions]
+    assumed = () if by_calls(certificate) else certificate.assumptions  # two calls that part assume nothing
+    brief = [re.split(r" \(|[;,:]", line)[0] for line in assumed]
     lines += [f"assumed: {'; '.join(brief)}"] if brief else []
     more = [*(["every layer"] if certificate.rows else []), *(["the assumptions in full"] if brief else [])]
+    more = more or ["what else was found and assumed"] * bool(certificate.assumptions)
     return [*lines, f"with -v: {' and '.join(more)}"] if more else lines
 
 

@@ -26,6 +26,7 @@ from conv2attn.theory.bounds import convolution_bound, leaked_mass_diagonal, mix
 from conv2attn.theory.bounds.directed import up
 
 SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
+SOFTENING_SPARE = ("alpha before", "rounding", "leak")
 ENTERING = Lock()
 SOFT: WeakSet[nn.Module] = WeakSet()
 """The encodings that a block of `softened` holds now."""
@@ -78,7 +79,7 @@ def _(softening: Softening[Any], verbose: bool = False) -> Document:
     summary += f", {sharper} sharpened" if sharper else ""
     width = len(SOFTENING_COLUMNS) - all(row.measured is None for row in softening.layers)
     rows = tuple(astuple(row)[:width] for row in softening.layers)
-    return Document((summary,), (Table(SOFTENING_COLUMNS[:width], rows),))
+    return Document((summary,), (Table(SOFTENING_COLUMNS[:width], rows, SOFTENING_SPARE),))
 
 
 def soften(

@@ -37,7 +37,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 VOID = {"meta"}
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("name", [name for name in REPORTS if name != "span"])  # its distances are roundings
 def test_a_report_is_its_golden_text(name, width):
     assert report_of(name).to_text(width) == (GOLDEN / f"{name}-{width}.txt").read_text()

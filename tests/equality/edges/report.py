@@ -47,9 +47,19 @@ CERTIFICATES = {
         ASSUMED,
         identified=Identified(-54.2, 1000, 2, 76, 4, ((3, 9, 8),), "without gradients, in evaluation mode"),
     ),
+    "parted": Certificate(
+        (),
+        (
+            undecided("structure", "C2A405", "not the same code: norm is in one only"),
+            Finding("numbers", Verdict.REFUTED, Strength.SAMPLED, "C2A410", "on 2 images they differ by 0.5"),
+        ),
+        Outputs("2 images", 2, 0.5, 3.0, gaps=(Gap("output", (1, 2), 3.0, 2.5, 4),)),
+        ASSUMED,
+    ),
     "nothing": Certificate((LEFT,), (SAME,)),
 }
 FORMS = {
+    "40.txt": lambda certificate: certificate.to_text(40),
     "80.txt": lambda certificate: certificate.to_text(80),
     "120.txt": lambda certificate: certificate.to_text(120),
     "verbose.txt": lambda certificate: certificate.to_text(verbose=True),
@@ -92,7 +102,7 @@ def test_the_claim_with_its_quantifier_stands_below_the_verdict():
 
 def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert [bool(each) for each in CERTIFICATES.values()] == [False, True, False, False, True, False]
+    assert [name for name, each in CERTIFICATES.items() if each] == ["holds", "identified"]
     for each in CERTIFICATES.values():
         printed, text = (" ".join(words.split()) for words in (str(each), each.to_text(80)))
         assert "(in full with -v)" not in printed
@@ -102,5 +112,16 @@ def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text(monkey
 
 def test_the_verdict_comes_first():
     for name, certificate in CERTIFICATES.items():
-        verdict = {"identified": "holds"}.get(name, "undecided" if name in ("nothing", "numbers") else name)
+        verdict = {"identified": "holds", "parted": "refuted"}.get(
+            name, "undecided" if name in ("nothing", "numbers") else name
+        )
         assert verdict in certificate.to_text().splitlines()[0]
+
+
+def test_of_two_calls_that_part_the_first_screen_says_no_more_than_where_and_v_the_rest():
+    plain, full = (CERTIFICATES["parted"].to_text(80, verbose=each) for each in (False, True))
+    for part in ("C2A405", "assumed: "):
+        assert part not in plain
+        assert part in full
+    assert "with -v: what else was found and assumed" in plain
+    assert "C2A405" in CERTIFICATES["undecided"].to_text(80)
