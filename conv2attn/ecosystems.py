@@ -84,7 +84,4 @@ def unknown_path(path: str) -> CheckpointError:
     for example in (folder / Path(path).name for folder in EXAMPLE_FOLDERS):
         if path in (example.name, f"examples/{example.name}") and example.is_file():
             return CheckpointError("C2A301", f"{path} does not exist", f"The example of that name is {example}.")
-    if Path(path).parts[:2] == ("examples", "atlas"):
-        remedy = "The folder examples/atlas is in the project's repository, not in the package: run this in a checkout."
-        return CheckpointError("C2A301", f"{path} does not exist", remedy)
     return CheckpointError("C2A301", f"{path or repr(path)} does not exist", "Check the path.")

@@ -34,11 +34,10 @@ from conv2attn.errors import ERROR_RULES
 from conv2attn.files.contents import READERS
 from conv2attn.files.kinds import FOLDER, KINDS
 from conv2attn.files.onnx_operators import OPERATORS
-from conv2attn.lab.starts import Starts
-from conv2attn.lab.starts.curves import digest_of, draw_start_curves
 from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 from conv2attn.span.graded_facts.fact_table import facts_defined
+from studies.starts import Starts, digest_of, draw_start_curves, page_of
 
 ROOT = Path(__file__).parents[1]
 CURVES = ROOT / "docs" / "starts-curves.svg"
@@ -132,10 +131,9 @@ def notebook_of(guide: Path) -> Path:
     return ROOT / "examples" / f"{guide.stem}.ipynb"
 
 
-def table(name: str) -> str:
-    """The table of an experiment, from its rows."""
-    path = ROOT / "docs" / "experiments" / f"{name}.csv"
-    return Starts.read(path).to_markdown(verbose=True)
+def starts() -> str:
+    """The tables of the experiment on starts, from its rows."""
+    return page_of(Starts.read(ROOT / "docs" / "experiments" / "starts.csv"))
 
 
 def filled(page: str, parts: Mapping[str, str]) -> str:
@@ -168,7 +166,7 @@ faster on patches of 4x4; where heads are one-hot, the engines for hard heads on
 
 def tables() -> dict[str, str]:
     """What of the experiments' page follows from committed rows: tables, and sentences with times."""
-    return {"starts": table("starts"), **timed_sentences((ROOT / "benchmarks" / "training.md").read_text())}
+    return {"starts": starts(), **timed_sentences((ROOT / "benchmarks" / "training.md").read_text())}
 
 
 PICTURES = {

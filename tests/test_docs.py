@@ -15,9 +15,6 @@ import pytest
 from PIL import Image
 
 import conv2attn
-from conv2attn.lab.run_rows import read_rows
-from conv2attn.lab.starts import START_COLUMNS, Starts
-from conv2attn.lab.starts.curves import digest_of
 from conv2attn.layers.attention import ENGINES
 from conv2attn.networks.positions import position_rules
 
@@ -191,13 +188,6 @@ def test_the_house_is_the_one_that_stands():
     folders = {each.name for each in package.iterdir() if (each / "__init__.py").exists()}
     assert {*HOUSE.ABOVE, *HOUSE.BESIDE} == folders - {"proofs"}
     assert HOUSE.ABOVE[:0:-1] == conv2attn.DISTRICTS
-
-
-def test_the_figure_of_the_starts_is_of_their_rows():
-    rows = read_rows(DOCS / "experiments" / "starts.csv", START_COLUMNS)
-    assert digest_of(Starts(tuple(rows))) in GENERATE.CURVES.read_text()
-    planted = {**rows[-1], "curve": rows[-1]["curve"].replace("0.", "0.0", 1)}
-    assert digest_of(Starts((*rows[:-1], planted))) not in GENERATE.CURVES.read_text()
 
 
 @pytest.mark.parametrize("name", GENERATE.SCHEMAS)

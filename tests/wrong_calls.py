@@ -60,11 +60,7 @@ CALLS = {
     "convert net.attn.pt": "2 of its layers are attention of conv2attn already",
     "convert linear.pt": "Sequential has no convolution, and calls none. Ask what its attention does",
     "inspect net.pt --max-size 1e-9": "C2A307 net.pt has",
-    "atlas net.pt -o folder": "C2A303 net.pt is no text file",
     "recheck notes.txt": "C2A303 notes.txt is no certificate of two files",
-    "atlas missing.toml -o folder": "C2A301 missing.toml does not exist",
-    "atlas examples/atlas/atlas.toml -o folder": "examples/atlas is in the project's repository, not in the package",
-    "atlas notes.txt -o folder": "C2A303 notes.txt is no TOML file",
     # files to write
     "convert net.pt -o net.pt --force": "C2A004 net.pt is read by this call",
     "convert net.pt -o loop.pt": "C2A305 loop.pt exists",
@@ -245,11 +241,6 @@ CALLS = {
     "reproduce tables --run quadratic": "C2A006 --run 'quadratic' is not MODEL=FOLDER",
     "reproduce tables --run quadratic=nothing": "C2A301 nothing is not a folder. Pass the folder of a run",
     "reproduce tables --run nothing=empty": "C2A002 'nothing' is no model of the tables",
-    "reproduce starts new.csv --data cifar": "C2A002 --data cifar is not one of fashion-mnist, digits,",
-    "reproduce starts notes.txt --show": "C2A303 notes.txt is not a table",
-    "reproduce starts missing.csv --show": "C2A301 missing.csv does not exist",
-    "reproduce starts empty --show": "C2A301 empty is not a file",
-    "reproduce starts no/new.csv": "C2A301 no is not a folder",
 }
 
 

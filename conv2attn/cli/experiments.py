@@ -20,7 +20,6 @@ from conv2attn.cli.options import (
     Parsed,
     Read,
     Showing,
-    check_readable,
     choosing,
     force,
     options,
@@ -250,7 +249,7 @@ def soften(
 
 @main.group()
 def reproduce() -> None:
-    """Compute the tables of the paper, and those of docs/experiments.md, again."""
+    """Compute the tables of the paper again."""
 
 
 def parse_model_run(text: str) -> tuple[str, Path]:
@@ -312,26 +311,3 @@ def experiments(output: str | None, device: str, source: Any, showing: Showing, 
     if tables is None:
         sys.exit(130)
     showing.finish(tables)
-
-
-@reproduce.command(cls=Command, example="conv2attn reproduce starts starts.csv")
-@click.argument("table", type=click.Path())
-@click.option(
-    "--data", metavar="NAME", help="Do only the runs whose column `data` is NAME, such as fashion-mnist/timm."
-)
-@click.option("--show", is_flag=True, help="Only show the rows that are there.")
-@reporting
-def starts(table: str, data: str | None, show: bool, showing: Showing) -> None:
-    """Train the runs of the experiment on starts that TABLE, a CSV file, lacks.
-
-    Each run appends its row as it ends; a restart skips what is there.
-    """
-    import torch
-
-    from conv2attn.lab.starts import Starts, complete_starts
-
-    if show:
-        check_readable(table)
-        showing.finish(Starts.read(Path(table)))
-    torch.set_num_threads(1)
-    showing.finish(complete_starts(Path(table), showing.say, data))

@@ -22,7 +22,7 @@ NEAR = 0.75  # click's own 0.6 offers --force for --tolerance: the dashes count
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
     "Convert and verify": ("demo", "convert", "verify", "symmetric", "recheck"),
-    "See what attention does": ("heads", "explore", "atlas", "check-span", "recover", "distil"),
+    "See what attention does": ("heads", "explore", "check-span", "recover", "distil"),
     "Train, and the paper's experiments": ("soften", "train", "prune", "figures", "reproduce"),
     "Look up": ("inspect", "explain", "prove"),
 }

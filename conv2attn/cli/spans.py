@@ -1,8 +1,6 @@
-"""The commands on attention of any network: check-span, heads, recover, distil, explore, atlas."""
+"""The commands on attention of any network: check-span, heads, recover, distil, explore."""
 
 import shutil
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -300,22 +298,3 @@ def explore(model: str, output: str, **arguments: Any) -> None:
 
     for line in explore_file(model, output, **arguments):
         click.echo(line, err=True)
-
-
-@main.command("atlas", example="conv2attn atlas models.toml -o atlas")
-@click.argument("models", type=Read())
-@output_option("Where to write the page and its tables.")
-def atlas(models: str, output: str) -> None:
-    """Measure the heads of every model in a list, and write a page.
-
-    MODELS is a TOML file like examples/atlas/atlas.toml: for each model its name, kind, source (the file of a network,
-    or `file.py:factory`) and inputs, and the thresholds for all. Each model runs in a process of its own, and a factory
-    once more with the argument seed, for an untrained twin, unless `twin = false`. The folder receives index.md,
-    heads.csv, atlas.json and one JSON file a model. A second run measures only what is new.
-    """
-    from conv2attn.lab.atlas_runs import atlas as measure_models
-
-    command = f"conv2attn atlas {Path(models).name} -o {Path(output).name}"
-    contents = measure_models(Path(models), Path(output), command, lambda line: click.echo(line, err=True))
-    click.echo(f"{len(contents['models'])} measured, {len(contents['failed'])} failed: {Path(output) / 'index.md'}")
-    sys.exit(3 if contents["failed"] else 0)

@@ -12,7 +12,7 @@ from torchvision.models import swin_transformer, vision_transformer
 
 import conv2attn
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.lab.starts import Task, begin, displacements, network_of
+from studies.starts import Task, begin, displacements, network_of
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 IMAGE = {"image_size": 28, "patch_size": 4, "num_channels": 1}

@@ -1,37 +1,21 @@
-"""The experiment on starts: its arms, what it says of heads, and a table that grows.
+"""The experiment on starts: what its arms do to a network, its statistics, and the sentences of its page.
 
 The arms are one published plan: no law predicts it.
 """
 
+import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from lab.cases import quiet
 from scipy.stats import ttest_1samp
 
-from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.lab.starts import (
-    ARMS,
-    START_COLUMNS,
-    Gain,
-    Starts,
-    begin,
-    corrected_gains,
-    curves,
-    entropies,
-    faster,
-    log_attention,
-    probability,
-    runs,
-    table,
-)
-from conv2attn.lab.starts import starts_plan as plan
 from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
-from conv2attn.report import document
+from studies import starts as study
+from studies.starts import ARMS, Gain, RunKey, Starts, begin, corrected_gains, entropies, faster, log_attention
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def fresh(**sizes):
@@ -64,8 +48,6 @@ def test_the_ablation_leaves_the_rows_that_write_as_drawn():
         assert same[0] == (not (read and "weight" in name) and name != "positions")
         assert same[1] == (not (written_to and value.any()) and name != "positions")
     assert len(start.silenced) == 9
-    with pytest.raises(UsageError, match="'nothing' is not one of"):
-        begin(plain, "nothing", 0, IMAGES, 7)
 
 
 def test_controls_read_the_same_waves_with_the_same_norms():
@@ -85,7 +67,7 @@ def test_controls_read_the_same_waves_with_the_same_norms():
                 assert theirs.norm().item() == pytest.approx(mine.norm().item(), rel=1e-4)
                 assert not torch.equal(mine, theirs) or other is far  # keys of far heads are those of shifts
             assert not changed[:128, start.channels :].any()
-    maps = runs.displacements(far, IMAGES)
+    maps = study.displacements(far, IMAGES)
     near = maps[..., 5:8, 5:8].flatten(2)  # displacements within the kernel
     assert (near.amax(-1) < maps.nan_to_num(0).flatten(2).amax(-1)).all()
 
@@ -103,20 +85,20 @@ def test_faster_queries_and_keys_move_by_the_factor():
             expected[:128] = 5.0
         assert torch.allclose(moved, expected, atol=1e-5), name
     assert ARMS["shift-3-2"].factor == 1
-    assert {arm.partition("/")[0] for arm in plan.START_ARMS} == {*ARMS}
+    assert {arm.partition("/")[0] for arm in study.START_ARMS} == {*ARMS}
 
 
 def test_gains_over_each_anchor_are_paired_by_the_seeds_of_the_controls():
-    size = next(size for size in plan.TRAINING_SIZES if size.anchors and size.epochs == 10)
+    size = next(size for size in study.TRAINING_SIZES if size.anchors and size.epochs == 10)
     shares = {"default/torch": 0.5, "mimetic": 0.6, "far-2/torch": 0.75}
     rows = [
-        row(table.RunKey(size.data, size.images, size.epochs, arm, 0.005, seed), share + 0.01 * seed)
+        row(RunKey(size.data, size.images, size.epochs, arm, 0.005, seed), share + 0.01 * seed)
         for arm, share in shares.items()
-        for seed in (*plan.START_SEEDS, *size.seeds)
+        for seed in (*study.START_SEEDS, *size.seeds)
         if (arm, seed) != ("mimetic", size.seeds[0])
     ]
     starts = Starts(tuple(rows))
-    cells = table.control_cells(starts, starts.gains_over_anchors(), size, "far-2/torch")
+    cells = study.control_cells(starts, starts.gains_over_anchors(), size, "far-2/torch")
     assert cells[1:] == (
         "far-2/torch",
         "5 of 5",
@@ -137,7 +119,7 @@ def test_p_is_student_s_and_its_correction_holm_s():
         assert found[name].p == pytest.approx(alone[name])
         stepped = [min(1, alone[other] * (4 - at)) for at, other in enumerate(ordered[: place + 1])]
         assert found[name].corrected == pytest.approx(max(stepped))
-        assert found[name].reversed().text.startswith(f"{-np.mean(samples[name]):.2f} +- ")
+        assert found[name].text.startswith(f"{np.mean(samples[name]):.2f} +- ")
     assert Gain((1.0,)).text == "1.00"
     assert corrected_gains({"one run": Gain((1.0,))})["one run"].corrected is None
     assert (Gain((0.0, 0.0)).p, Gain((1.0, 1.0)).p) == (1, 0)
@@ -156,11 +138,11 @@ def test_of_starts_that_do_not_differ_one_table_in_twenty_has_a_clear_gain(runs_
 def test_a_comparison_that_was_made_twice_is_pooled():
     """Ten seeds: those of the first table, and those of the controls."""
     (first, second) = (
-        next(size for size in plan.TRAINING_SIZES if size.text == "fashion-mnist 2000 x 10" and size.seeds == seeds)
-        for seeds in (plan.START_SEEDS, plan.CONTROL_SEEDS)
+        next(size for size in study.TRAINING_SIZES if size.text == "fashion-mnist 2000 x 10" and size.seeds == seeds)
+        for seeds in (study.START_SEEDS, study.CONTROL_SEEDS)
     )
     keys = [
-        (table.RunKey("fashion-mnist", 2000, 10, arm, 0.005, seed), 0.5 + better * 0.01 * (1 + seed % 3))
+        (RunKey("fashion-mnist", 2000, 10, arm, 0.005, seed), 0.5 + better * 0.01 * (1 + seed % 3))
         for arm, better in (("default/torch", 0), ("shift-3-2/torch", 1))
         for seed in (*first.seeds, *second.seeds)
     ]
@@ -168,7 +150,7 @@ def test_a_comparison_that_was_made_twice_is_pooled():
     ((_, gain),) = [each for each in starts.pooled_gains().items() if each[1].values]
     assert gain.values == pytest.approx([1 + seed % 3 for seed in range(10)])
     assert gain.corrected == gain.p == pytest.approx(ttest_1samp(gain.values, 0).pvalue)
-    assert "10 | 1.90 +- 0.28" in starts.to_markdown()
+    assert "10 | 1.90 +- 0.28" in study.page_of(starts)
 
 
 def test_even_heads_have_the_entropies_of_random_ones_and_the_directions_that_were_drawn():
@@ -186,28 +168,28 @@ def test_even_heads_have_the_entropies_of_random_ones_and_the_directions_that_we
 
 
 def test_curves_are_means_over_seeds():
-    keys = [table.RunKey("digits", 500, 60, "default", 0.01, seed) for seed in (0, 1)]
+    keys = [RunKey("digits", 500, 60, "default", 0.01, seed) for seed in (0, 1)]
     shares = (0.25, 0.75)
     rows = [
-        dict(zip(START_COLUMNS, key.text, strict=False)) | {"curve": " ".join(60 * [str(share)])}
+        dict(zip(study.MEANINGS, key.text, strict=False)) | {"curve": " ".join(60 * [str(share)])}
         for key, share in zip(keys, shares, strict=True)
     ]
-    found, size = Starts(tuple(rows)), next(size for size in plan.TRAINING_SIZES if size.data == "digits")
-    assert curves.mean_curves(found, size) == {"default": 60 * [50.0]}
-    (line,) = curves.draw_start_curves(found).axes[0].lines[:1]
+    found, size = Starts(tuple(rows)), next(size for size in study.TRAINING_SIZES if size.data == "digits")
+    assert study.mean_curves(found, size) == {"default": 60 * [50.0]}
+    (line,) = study.draw_start_curves(found).axes[0].lines[:1]
     assert line.get_label() == "default"
 
 
 def test_displacements_are_means_over_queries_whose_key_is_there():
     network = fresh(layers=1)
     start = begin(network, "shift-3-4", 0, IMAGES, 7)
-    maps = runs.displacements(network, IMAGES)
+    maps = study.displacements(network, IMAGES)
     assert maps.shape == (1, 8, 13, 13)
     for head in start.heads:
         down, right = head.offset
         assert maps[0, head.head].argmax() == (down + 6) * 13 + right + 6
         assert maps[0, head.head, down + 6, right + 6] == pytest.approx(head.mass, abs=0.1)
-    became = runs.head_changes(start, maps, torch.ones_like(maps) / 49)
+    became = study.head_changes(start, maps, torch.ones_like(maps) / 49)
     assert (became["heads"], became["shifts_before"], became["shifts_after"]) == (8, 8, 0)
     assert became["mass_before"] > 0.5
     assert became["kept"] == sum(head.offset == (-2, -2) for head in start.heads)
@@ -215,49 +197,55 @@ def test_displacements_are_means_over_queries_whose_key_is_there():
 
 def row(key, accuracy):
     return {
-        **dict.fromkeys(START_COLUMNS, "0"),
-        **dict(zip(START_COLUMNS, key.text, strict=False)),
+        **dict.fromkeys(study.MEANINGS, "0"),
+        **dict(zip(study.MEANINGS, key.text, strict=False)),
         "accuracy": accuracy,
     }
 
 
 def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, "TRAINING_SIZES", (plan.TrainingSize("digits", 500, 10, ("default", "mimetic")),))
+    monkeypatch.setattr(study, "TRAINING_SIZES", (study.TrainingSize("digits", 500, 10, ("default", "mimetic")),))
     done = []
 
     def run(key):
         done.append(key)
         best = {"default": 0.01, "mimetic": 0.005}[key.arm]
-        return row(
-            key, 0.6 + 0.01 * key.seed + (0.2 if key.rate == best else 0) + (0.05 if key.arm != "default" else 0)
-        )
+        share = 0.6 + 0.01 * key.seed + (0.2 if key.rate == best else 0) + (0.05 if key.arm != "default" else 0)
+        return row(key, share)
 
-    monkeypatch.setattr(table, "run_start", run)
+    monkeypatch.setattr(study, "run_start", run)
     path = tmp_path / "rows.csv"
-    report = table.complete_starts(path, quiet)
-    assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
+    page = study.page_of(study.train_missing(path))
+    assert len(done) == 2 * (len(study.START_RATES) + len(study.START_SEEDS))
     assert {key.rate for key in done if key.arm == "default" and not key.held_out} == {0.01}
-    assert all(key.held_out for key in done if key.seed == plan.RATE_SEED)
-    (default, mimetic), *_ = [document(report).tables[0].rows]
-    assert default[3:6] == ("5 of 5", "82.00 +- 0.71", "-")
-    assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00 (p <.001, <.001)")
-    table.complete_starts(path, quiet)
-    assert len(done) == 2 * (len(plan.START_RATES) + len(plan.START_SEEDS))
-    assert not list(table.missing_runs((), data="fashion-mnist"))  # the plan here has digits alone
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(CheckpointError, match="C2A303"):
-        table.complete_starts(path, quiet)
+    assert all(key.held_out for key in done if key.seed == study.RATE_SEED)
+    assert "| digits 500 x 10 | default | 0.01  | 5 of 5 | 82.00 +- 0.71 | - |" in page
+    assert "| 0.005  | 5 of 5 | 87.00 +- 0.71 | 5.00 +- 0.00 (p <.001, <.001) |" in page
+    study.train_missing(path)
+    assert len(done) == 2 * (len(study.START_RATES) + len(study.START_SEEDS))
+
+
+def test_the_program_prints_the_tables_of_the_page(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["starts.py", str(DOCS / "experiments" / "starts.csv"), "--show"])
+    runpy.run_path(study.__file__, run_name="__main__")
+    assert capsys.readouterr().out.strip() in (DOCS / "experiments.md").read_text()
+
+
+def test_the_figure_is_of_the_rows():
+    starts, figure = Starts.read(DOCS / "experiments" / "starts.csv"), (DOCS / "starts-curves.svg").read_text()
+    assert study.digest_of(starts) in figure
+    planted = {**starts.rows[-1], "curve": starts.rows[-1]["curve"].replace("0.", "0.0", 1)}
+    assert study.digest_of(Starts((*starts.rows[:-1], planted))) not in figure
 
 
 @pytest.mark.parametrize("arm", ["shift-3-2/torch", "image-2/torch", "faster-5/torch"])
 def test_one_run_is_one_row(arm):
-    key = runs.RunKey("digits", 100, 1, arm, 0.005, 0)
-    found = runs.run_start(key)
+    key = RunKey("digits", 100, 1, arm, 0.005, 0)
+    found = study.run_start(key)
     planted = {"mass_before", "mass_after", "kept"} if arm.startswith("shift") else set()
-    assert set(found) == set(START_COLUMNS) - {"mass_before", "mass_after", "kept"} | planted
+    assert set(found) == set(study.MEANINGS) - {"mass_before", "mass_after", "kept"} | planted
     assert 0 <= found["accuracy"] <= 1
-    assert runs.run_start(key)["accuracy"] == found["accuracy"]
-    assert len(Starts((found,)).to_dict()["rows"]) == 1
+    assert study.run_start(key)["accuracy"] == found["accuracy"]
 
 
 def test_gains_in_the_text_are_those_of_the_rows():
@@ -294,7 +282,7 @@ def test_gains_in_the_text_are_those_of_the_rows():
     assert f"torch's draw of {left} points are left of {had}" in text
     assert max(each.p for each in later) < 0.04
     assert not any(each.clear for each in later)
-    far, random, image = (probability(gain("fashion-mnist/timm-small 500 x 20", arm).p) for arm in controls)
+    far, random, image = (study.in_short(gain("fashion-mnist/timm-small 500 x 20", arm).p) for arm in controls)
     assert f"is {far}, {random} and {image} for" in text
     assert f"and {gain('fashion-mnist/timm-small 500 x 20', shifts).p:.2f} for shifts".replace("0.", ".") in text
     timm = [
