@@ -1,15 +1,13 @@
 """The kinds of arguments of public names: a wrong one is refused in a sentence, whatever would fail on it later."""
 
 import os
-import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import wraps
 from inspect import isfunction, signature
-from typing import Any, TypeVar, cast, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,6 @@ from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError, first
 from conv2attn.generators import devices_of, generators_kept
 from conv2attn.torch_internals import tree_leaves
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 LISTED = 12
 """The most names that an error lists."""
 FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError)
@@ -268,21 +265,3 @@ def without_batch(inputs: Any) -> str:
     """Advice to leave a batch of one out of the size of an image; empty where no image has one."""
     sizes = ("x".join(map(str, each.shape[2:])) for each in tensors_in(inputs) if each.ndim > 4 and each.shape[1] == 1)
     return next((f"If the leading 1 is the batch, leave it out: --input-size {size}." for size in sizes), "")
-
-
-def renamed(**names: str) -> Callable[[Function], Function]:
-    """Takes arguments by their names of the release before as well, with a warning that says the name of today."""
-
-    def decorate(function: Function) -> Function:
-        @wraps(function)
-        def called(*args: Any, **options: Any) -> Any:
-            for old, new in names.items():
-                if old in options:
-                    warning = f"{function.__name__}: {old} is {new} now, and the name {old} goes with the next release"
-                    warnings.warn(warning, DeprecationWarning, stacklevel=2)
-                    options[new] = options.pop(old)
-            return function(*args, **options)
-
-        return cast(Function, called)
-
-    return decorate

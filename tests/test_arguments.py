@@ -112,12 +112,6 @@ def test_an_example_input_is_a_tensor_or_a_size(name):
         run((0, *shape[2:]))
 
 
-def test_the_old_name_of_an_argument_works_with_a_warning_of_the_new_one():
-    with pytest.warns(DeprecationWarning, match="inputs is example_input now"):
-        old = conv2attn.capture(ENCODER, inputs=torch.ones(1, 4, 8))
-    assert old.keys() == conv2attn.capture(ENCODER, example_input=torch.ones(1, 4, 8)).keys()
-
-
 def test_attention_comes_as_a_list_a_loader_or_of_a_whole_network():
     even = np.full((9, 25, 25), 1 / 25)
     assert len(conv2attn.check_span([even, even], grid=(5, 5)).rows) == 2

@@ -27,8 +27,6 @@ SECTIONS = {
     "Look up": ("inspect", "explain", "prove"),
 }
 HEADINGS = ("Options", FILES, RUNS, "Replace heads", "Network", "Data", "Optimisation", "Report")
-OLD_NAMES = {"--images": ("--train-images", "--inputs"), "--image": ("--inputs",)}
-"""Options as release 0.2.0 named them, each with its names of today; a command has one of these at most."""
 
 
 class Command(click.Command):
@@ -40,16 +38,9 @@ class Command(click.Command):
         self.example, self.check = example, check
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Takes options by their names of the release before as well, with a warning that says the name of today."""
-        words = list(args)
-        for place, word in enumerate(words):
-            name, mark, value = word.partition("=")
-            today = next((new for new in OLD_NAMES.get(name, ()) if new in options_of(self)), None)
-            if today is not None:
-                click.echo(f"{name} is {today} now, and the name {name} goes with the next release", err=True)
-                words[place] = f"{today}{mark}{value}"
+        """Parses the options; a name that no option has is refused beside the options of nearly that name."""
         try:
-            return super().parse_args(context, words)
+            return super().parse_args(context, args)
         except click.NoSuchOption as error:
             near = get_close_matches(error.option_name, error.possibilities or (), cutoff=NEAR)
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx or context) from error

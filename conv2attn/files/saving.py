@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_has_numbers, check_kind, first_weight, is_size, renamed
+from conv2attn.arguments import check_has_numbers, check_kind, first_weight, is_size
 from conv2attn.equality.bits import same_bits
 from conv2attn.equality.twins import Lockstep
 from conv2attn.errors import CheckpointError, UsageError
@@ -45,7 +45,6 @@ NOTES_OF_CONFIGURATIONS = ("architectures", "model_type", "transformers_version"
 IN_PYTHON = "Save network.state_dict() with torch.save, and rebuild the network in Python."
 
 
-@renamed(input_size="example_input")
 def save(
     network: nn.Module,
     path: str | PathLike[str],

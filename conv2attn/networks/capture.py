@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, renamed, running
+from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, running
 from conv2attn.errors import UsageError
 from conv2attn.networks.positions.position_attention import ATTENDS
 from conv2attn.networks.positions.position_rules import Unread
@@ -20,7 +20,6 @@ from conv2attn.networks.values import head_count
 Captured = Tensor | Unread
 
 
-@renamed(inputs="example_input")
 def capture(
     network: nn.Module,
     example_input: Tensor | tuple[Any, ...] | Mapping[str, Any],

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 from torch import nn
 
-from conv2attn.arguments import Patterns, Selection, renamed
+from conv2attn.arguments import Patterns, Selection
 from conv2attn.errors import UsageError, real_number
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import Convolution, as_convolution
@@ -30,7 +30,6 @@ from conv2attn.verdicts import Strength, Verdict
 CONDITIONS: tuple[ConditionName, ...] = get_args(ConditionName)
 
 
-@renamed(inputs="example_input")
 def check_span(
     attention: Any,
     kernel_size: int | Sequence[int] = 3,

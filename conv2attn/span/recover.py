@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_has_numbers, renamed
+from conv2attn.arguments import check_has_numbers
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.layers.attention.hardness import within_margins
@@ -44,7 +44,6 @@ class Recovered:
     residual: float | None
 
 
-@renamed(inputs="example_input")
 def recover(
     layer: nn.Module,
     *,

@@ -239,19 +239,6 @@ def test_options_mean_the_same_in_every_command():
     assert not any({"--images", "--image"} & own for own in OPTIONS.values())
 
 
-@pytest.mark.parametrize(("name", "old"), [("convert", "--images"), ("verify", "--images"), ("explore", "--image")])
-def test_the_old_name_of_an_option_works_with_a_warning_of_the_new_one(folder, name, old):
-    files = {"verify": ["net.pt", "net.pt"], "explore": ["net.pt", "-o", "page.html"]}.get(name, ["net.pt"])
-    for said in ([old, "missing.npy"], [f"{old}=missing.npy"]):
-        result = call(name, *files, *said)
-        assert result.exit_code == 2
-        warned, refusal = result.stderr.splitlines()
-        assert warned == f"{old} is --inputs now, and the name {old} goes with the next release"
-        assert "C2A301 missing.npy does not exist" in refusal
-    with main.commands["train"].make_context("train", ["quadratic", "--images", "7"]) as context:
-        assert context.params["images"] == 7
-
-
 SENTENCES = [
     (path, text)
     for path in sorted(Path(conv2attn.__file__).parent.rglob("*.py"))

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, renamed
+from conv2attn.arguments import Patterns, Selection
 from conv2attn.errors import UsageError
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.records import Windows
@@ -47,7 +47,6 @@ from conv2attn.span.questions import profiles_of
 from conv2attn.span.reading import rows_of_read
 
 
-@renamed(inputs="example_input")
 def heads(
     model: Any,
     example_input: Any = None,
