@@ -206,7 +206,8 @@ ERROR_RULES: dict[str, ErrorRule] = {
     "C2A106": ErrorRule(
         "forward of its own",
         "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes; "
-        "and what has a name that attention needs, or computes a weight that would have to go, stays a convolution.",
+        "and what has a name that attention needs, or computes a weight that would have to go, stays a convolution. "
+        "Only copies are converted and run, so a network that holds what Python cannot copy is refused.",
         (
             '>>> scaled = type("Scaled", (nn.Conv2d,), {"forward": lambda self, x: 2 * x}); '
             "conv2attn.convert(scaled(3, 4, 3))"

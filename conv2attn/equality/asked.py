@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import check_has_numbers, first_weight
 from conv2attn.equality.calls import MODES
 from conv2attn.equality.failures import a_kind
-from conv2attn.equality.outputs import is_dense, output_parts
+from conv2attn.equality.outputs import is_dense, output_parts, plainly
 from conv2attn.equality.results import CallInput
 from conv2attn.errors import UsageError
 from conv2attn.networks.specimens import (
@@ -152,7 +152,7 @@ def inputs_in(inputs: Inputs) -> Iterator[CallInput]:
             if isinstance(leaf, Tensor):
                 yield CallInput(path, tuple(leaf.shape), str(leaf.dtype).removeprefix("torch."), sha256_of(leaf))
             else:
-                yield CallInput(path, (), "", hashlib.sha256(repr(leaf).encode()).hexdigest())
+                yield CallInput(path, (), "", hashlib.sha256(plainly(leaf).encode()).hexdigest())
 
 
 def sha256_of(tensor: Tensor) -> str:

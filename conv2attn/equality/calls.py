@@ -17,7 +17,7 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.generators import generators_kept
 from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Inputs, arguments, map_tensors
-from conv2attn.torch_internals import tree_map_only
+from conv2attn.torch_internals import TorchDispatchMode, tree_map_only
 
 LOCK = threading.RLock()
 """Held while both networks run: torch's generators are one for the process."""
@@ -45,6 +45,8 @@ def copied(network: nn.Module, which: str) -> nn.Module:
     try:
         copy = copy_network(network)
         difference = Lockstep(network, copy).difference if copy is not network else "it is returned itself"
+    except UnsupportedError as error:
+        raise UnsupportedError(error.code, f"of the {which}, {error.found}", error.remedy) from error
     except Exception as error:  # the code of a network may raise anything
         if without_memory(error):
             raise
@@ -75,7 +77,7 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
         with seeded(images, seed), MODES[mode]():
             positional, named = arguments(given)
             output = network(*positional, **named)
-    except Exception as error:  # the code of a network may raise anything
+    except (Exception, SystemExit) as error:  # the code of a network may raise anything
         if without_memory(error):
             sentence = "the networks need more memory than there is"
             raise UsageError("C2A202", sentence, "Pass smaller images.") from error
@@ -85,6 +87,36 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
     return Returned(output, given)
 
 
+class Named(TorchDispatchMode):
+    """Writes down the names of the operators that run."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = list[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def operators_called(network: nn.Module, inputs: Inputs) -> list[str] | None:
+    """The names of the operators that a copy of a network calls, in their order; None where it does not run."""
+    # torch.cond compiles its branches at each call; what it compiled under a mode would be served to the caller later.
+    with Named() as operators, torch.compiler.set_stance("force_eager"):
+        failed = call(copy_network(network), inputs).failure
+    return None if failed else operators.names
+
+
 def numbers_of(returned: Returned) -> Returned:
     """What was returned, without what gradients need."""
-    return replace(returned, output=tree_map_only(Tensor, Tensor.detach, returned.output), image=None)
+    return replace(returned, output=tree_map_only(Tensor, detached, returned.output), image=None)
+
+
+def detached(tensor: Tensor) -> Tensor:
+    """A tensor without what gradients need; one whose class allows no such call stays as it is."""
+    try:
+        return tensor.detach()
+    except Exception:  # a subclass may raise anything
+        return tensor

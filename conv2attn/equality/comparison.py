@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.equality.asked import inputs_in
-from conv2attn.equality.calls import call
+from conv2attn.equality.calls import call, operators_called
 from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings, of_numbers
 from conv2attn.equality.exchanged import has_attention, with_layers_of_the_first
 from conv2attn.equality.fingerprint.field import Progress
+from conv2attn.equality.fingerprint.ring import Undecided
+from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.equality.layer_pairs import Pairs, conversions
 from conv2attn.equality.one_formula import one_formula
 from conv2attn.equality.outputs import (
@@ -87,6 +89,7 @@ class Comparison:
         self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
         self.labels, self.input_range, self.progress = labels, input_range, progress
         self.difference, self.refused = pairs.difference, pairs.refused
+        self.enclosed = self.enclosed_now()  # before the first call, which may fill what is kept by shape
         runs: Runs = run_both(self.networks, pairs, self.inputs, self.described, modes)
         self.packed = runs.first, runs.second.output
         self.matching = Matching() if runs.second.failure else match_outputs(*self.packed, match)
@@ -212,8 +215,11 @@ class Comparison:
             return undecided(
                 "formula", "C2A409", f"they are compared as formulas without gradients: {self.runs.elsewhere}"
             )
+        if not alike(self.enclosed, self.enclosed_now()):
+            sentence = "what functions of a network enclose, or name, changed at its first call"
+            return undecided("formula", "C2A409", f"as formulas they are not compared: {sentence}")
         numbers = self.images.is_floating_point()
-        made = (of_numbers if numbers else of_embeddings)(self.picked, self.two_images)
+        made = (of_numbers if numbers else of_embeddings)(self.picked, self.few_images)
         if isinstance(made, str):
             return undecided("formula", "C2A409", f"as formulas they are not compared: {made}")
         networks, one, sizes = made
@@ -239,6 +245,13 @@ class Comparison:
         told = found.reason or "they are told apart, which refutes nothing"
         return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")
 
+    def enclosed_now(self) -> list[Any]:
+        """What the functions of both networks enclose and name at this moment; nothing of compiled code."""
+        try:
+            return [network_state(each, FunctionType) for each in self.networks]
+        except Undecided:
+            return []
+
     def compared_sections(self) -> Finding:
         """Whether both agree section by section, within rounding; else the place where they part.
 
@@ -246,7 +259,7 @@ class Comparison:
         """
         if self.runs.elsewhere:
             return undecided("sections", "C2A411", f"sections are compared without gradients: {self.runs.elsewhere}")
-        inputs = map_tensors(Tensor.cpu, self.two_images.inputs)
+        inputs = map_tensors(Tensor.cpu, self.few_images.inputs)
         args, kwargs = arguments(inputs)
         first, second = (move_network(copy_network(each), torch.device("cpu")) for each in self.picked)
         sections = compare_sections(first, second, args, kwargs)
@@ -284,14 +297,17 @@ class Comparison:
         return first, second
 
     @cached_property
-    def two_images(self) -> Specimen:
+    def few_images(self) -> Specimen:
         """The inputs with a batch of two, so that a formula that couples images is seen; as they are where this fails.
 
+        With three where the code of a network does something else of two, as one that takes two for a pair does.
         Networks may take no two images, or have the batch in another place.
         """
-        two = self.specimen.two_images()
-        runs = (call(copy_network(network), two.inputs) for network in self.networks)
-        if not any(each.failure for each in runs):
+        two, three = (self.specimen.several_images(count) for count in (2, 3))
+        of_two, of_three = ([operators_called(each, few.inputs) for each in self.networks] for few in (two, three))
+        if None not in of_three and of_two != of_three:
+            return three
+        if None not in of_two:
             return two
         one = self.inputs[:1] if isinstance(self.inputs, Tensor) else self.inputs
         return dataclasses.replace(self.specimen, inputs=one)

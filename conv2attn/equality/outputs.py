@@ -14,6 +14,7 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
+MOST_BITS = 1 << 10  # of a whole number that is shown in decimals
 NUMBERS_AT_A_TIME = 1 << 22  # numbers compared at a time, so that float64 copies stay small
 PLAIN_KINDS = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
 DEEPEST = 64  # tuples, lists and mappings around a tensor; torch's own walk of a tree takes some hundred
@@ -95,7 +96,7 @@ class Matching:
         """The compared tensors of the output of the first (side 0) or second network, both in one packaging."""
         if self.pairs is None:
             return output
-        tensors = dict(dense_parts(output))
+        tensors = dict(output_parts(output))  # by their paths: in a run over a field no number can be read
         chosen = [tensors[pair[side]] for pair in self.pairs]
         return chosen[0] if len(chosen) == 1 else tuple(chosen)
 
@@ -253,11 +254,11 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
 
 def is_dense(thing: object) -> bool:
     """Whether something is a tensor whose numbers can be read one by one: not sparse, quantised, nested or on meta."""
-    if not isinstance(thing, Tensor) or thing.is_nested:
+    if not isinstance(thing, Tensor):
         return False
-    if thing.layout != torch.strided or thing.is_quantized or thing.is_meta:
-        return False
-    try:  # of a fake tensor, and of other subclasses, torch has no numbers
+    try:  # of a fake tensor, and of other subclasses, torch has no numbers; a class may raise anything
+        if thing.is_nested or thing.layout != torch.strided or thing.is_quantized or thing.is_meta:
+            return False
         return len(thing.detach().reshape(-1)[:1].tolist()) == min(thing.numel(), 1)
     except Exception:
         return False
@@ -280,10 +281,16 @@ def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str,
         if not isinstance(thing, (*PLAIN_KINDS, Mapping, list, tuple)):
             return f"{where} is of the kind {type(thing).__name__}, and {ONLY_COMPARED}"
     if len(sides) == 1:
-        return f"{where} is {sides[0]!r} in one of the two, and another kind of thing or nothing in the other"
-    if type(sides[0]) is not type(sides[1]) or repr(sides[0]) != repr(sides[1]):
-        return f"{where} is {sides[1]!r}, not {sides[0]!r}, and {ONLY_COMPARED}"
+        return f"{where} is {plainly(sides[0])} in one of the two, and another kind of thing or nothing in the other"
+    words = [plainly(thing) for thing in sides]
+    if type(sides[0]) is not type(sides[1]) or words[0] != words[1]:
+        return f"{where} is {words[1]}, not {words[0]}, and {ONLY_COMPARED}"
     return ""
+
+
+def plainly(value: Any) -> str:
+    """A plain value in words; Python refuses decimals of thousands of digits."""
+    return hex(value) if type(value) is int and value.bit_length() > MOST_BITS else repr(value)
 
 
 def in_axes(place: Sequence[int]) -> str:

@@ -381,10 +381,13 @@ class Certificate(Result, frozen=True, eq=False):
 
     @property
     def strength(self) -> Strength:
-        """That of the finding that refutes; else the weakest of the rows that count and of what stands between them."""
-        for finding in self.between:
-            if finding.verdict is Verdict.REFUTED:
-                return finding.strength
+        """That of the finding that decides: what refutes, or else the weakest of all that holds; where nothing decides,
+        no more than that these inputs were run."""
+        if self.verdict is Verdict.REFUTED:
+            findings = [*self.between, *(finding for row in self.counted for finding in row.findings)]
+            return next(finding.strength for finding in findings if finding.verdict is Verdict.REFUTED)
+        if self.verdict is not Verdict.HOLDS:
+            return Strength.SAMPLED
         between = [each.strength for each in self.between if each.part in ("structure", "formula", "sections")]
         return weakest_strength([*between, *(row.strength for row in self.counted if row.strength is not None)])
 

@@ -6,7 +6,7 @@ premise of every certificate.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -22,7 +22,6 @@ from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Inputs
-from conv2attn.torch_internals import tree_map_only
 
 WHICH = ("first", "second")
 FEW = 2  # images on which other modes of gradients are tried, as many as batch normalisation in training mode needs
@@ -87,9 +86,7 @@ def run_both(
         seen = next((f"{in_mode(mode)}, {found}" for mode, found in changed if found), "")
     if (seen or not twins) and not theirs.failure:
         tried, elsewhere = asked, changes_with_modes(networks, few, asked)
-    output = tree_map_only(Tensor, Tensor.detach, ours.output)
-    theirs = replace(theirs, output=tree_map_only(Tensor, Tensor.detach, theirs.output))
-    return Runs(pairs, output, theirs, seen, elsewhere, ("no gradients", *tried))
+    return Runs(pairs, numbers_of(ours).output, numbers_of(theirs), seen, elsewhere, ("no gradients", *tried))
 
 
 def check_batch(network: nn.Module, inputs: Inputs) -> None:

@@ -34,10 +34,11 @@ from conv2attn.equality.walked_modules import (
 )
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion.redirection import CHILD, AttendedForward, AttendingCalls
+from conv2attn.networks.copies import SHARED
 
 ATOMS = (
     int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range, torch.Size, torch.dtype,
-    torch.device, torch.layout, torch.memory_format, types.ModuleType, types.CodeType,
+    torch.device, torch.layout, torch.memory_format, types.CodeType,
 )  # fmt: skip
 TYPES = (type, types.GenericAlias, types.UnionType)
 BUILT_IN = (
@@ -262,6 +263,9 @@ class Lockstep:
         elif kind in (set, frozenset):
             words = all(isinstance(each, str) for each in (*first, *second))  # whose order is that of their hashes
             self.parts(sorted(first) if words else [*first], sorted(second) if words else [*second])
+        elif isinstance(first, SHARED):
+            if first is not second:
+                raise Different(f"another {kind.__name__}")
         elif kind is torch.Generator:
             if not torch.equal(first.get_state(), second.get_state()):
                 raise Different("the state of a generator")

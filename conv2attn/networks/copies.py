@@ -1,6 +1,10 @@
 """Copies of networks, moved and put into evaluation mode, that keep what torch's own leave behind."""
 
 import copy
+import gc
+import io
+import threading
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,11 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer
 
+from conv2attn.errors import UnsupportedError, first_line
+
 HOOKS_OF_GRAPHS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
 )  # fmt: skip
 """The hooks that a deep copy of an fx graph leaves behind; attributes of its own it drops too."""
+LOCKS = {type(threading.Lock()): threading.Lock, type(threading.RLock()): threading.RLock}
+"""Objects that Python copies not at all, by what makes another one: nothing but who waits tells two apart."""
+SHARED = (types.ModuleType, io.IOBase)
+"""Objects of the process, which a copy has too."""
+NOT_ENTERED = (type, Tensor, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+"""What a deep copy leaves as it is, or copies without asking what it holds."""
 
 
 @contextmanager
@@ -43,7 +55,16 @@ def copy_network(network: nn.Module) -> Any:
     for parameter in filter(has_storage, network.parameters()):
         detached[id(parameter)] = nn.Parameter(laid_out(parameter.data, memo), parameter.requires_grad)
     memo |= detached
-    copied = copy.deepcopy(network, memo)
+    try:
+        copied = copy.deepcopy(network, made := dict(memo))
+    except Exception:  # what Python does not copy is looked for where that is needed: it takes as long as a copy
+        detached |= in_place_of_copies(network)
+        made = memo | detached
+        try:
+            copied = copy.deepcopy(network, made)
+        except Exception as error:
+            raise why_not_copied(network, memo | detached, error) from error
+    memo = made
     for module in network.modules():  # einops' layers are unpickled by __init__, in training mode
         if isinstance(twin := memo.get(id(module)), nn.Module) and twin.training != module.training:
             twin.training = module.training
@@ -63,6 +84,37 @@ def copy_network(network: nn.Module) -> Any:
     for module, empty in emptied.items():
         vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
     return copy.deepcopy(network, memo)
+
+
+def in_place_of_copies(network: nn.Module) -> dict[int, Any]:
+    """What stands in a copy for the objects of a network that Python does not copy, by their ids."""
+    waiting: list[Any] = [network]
+    found, entered = dict[int, Any](), dict[int, Any]()  # with the objects, so that no id is used twice
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in entered:
+            continue
+        entered[id(thing)] = thing
+        if type(thing) in LOCKS:
+            found[id(thing)] = LOCKS[type(thing)]()
+        elif isinstance(thing, SHARED):
+            found[id(thing)] = thing
+        elif not isinstance(thing, NOT_ENTERED):
+            waiting += gc.get_referents(thing)
+    return found
+
+
+def why_not_copied(network: nn.Module, memo: dict[Any, Any], error: Exception) -> Exception:
+    """The error on a network that cannot be copied, which names the attribute that is why; `error` if none alone is."""
+    memo = memo | {id(module): module for module in network.modules()}
+    for name, module in network.named_modules():
+        for key, value in vars(module).items():
+            try:
+                copy.deepcopy(value, dict(memo))
+            except Exception as failure:
+                sentence = f"{name + '.' if name else ''}{key} cannot be copied ({first_line(failure)[:80]})"
+                return UnsupportedError("C2A106", sentence, "Take it off the network: a copy is what runs.")
+    return error
 
 
 def has_storage(parameter: nn.Parameter) -> bool:

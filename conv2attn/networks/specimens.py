@@ -117,24 +117,28 @@ class Specimen:
             tensors = any(isinstance(leaf, Tensor) for leaf in leaves)
             yield name if tensors else f"{name}={value!r}"
 
-    def two_images(self) -> "Specimen":
-        """The same inputs with a batch of two, so that what couples the images of a batch is seen.
+    def several_images(self, count: int) -> "Specimen":
+        """The same inputs with a batch of two or three, so that what couples the images of a batch is seen.
 
-        The second image is another one than the first, as code may ask whether two are the same; masks are repeated.
+        Each image is another one than the first, as code may ask whether two are the same; masks are repeated.
         """
-        if isinstance(self.inputs, Tensor) and len(self.main) > 1:
-            return replace(self, inputs=self.main[:2])
-        if len(self.main) > 1:
+        if isinstance(self.inputs, Tensor) and len(self.main) >= count:
+            return replace(self, inputs=self.main[:count])
+        if len(self.main) > 1 and not isinstance(self.inputs, Tensor):
             return self
 
-        def twice(tensor: Tensor) -> Tensor:
-            if not tensor.ndim or len(tensor) > 1:
+        def several(tensor: Tensor) -> Tensor:
+            if not tensor.ndim or (len(tensor) > 1 and tensor is not self.main):
                 return tensor
             if tensor.ndim == 1 or (is_mask(tensor) and tensor is not self.main):
-                return torch.cat([tensor, tensor])
-            return torch.cat([tensor, tensor.flip(-1) / 2 if tensor.is_floating_point() else tensor.flip(-1)])
+                return torch.cat([tensor[:1]] * count)
+            one = tensor[:1]
+            others = (
+                (one.flip(-1) / 2, one.roll(1, -1) / 4) if one.is_floating_point() else (one.flip(-1), one.roll(1, -1))
+            )
+            return torch.cat([tensor, *others[: count - len(tensor)]])
 
-        return replace(self, inputs=map_tensors(twice, self.inputs))
+        return replace(self, inputs=map_tensors(several, self.inputs))
 
 
 def main_input(network: nn.Module) -> str:

@@ -70,6 +70,7 @@ def reachable(network: Any, found: dict[int, Any] | None = None, depth: int = 0)
     if isinstance(network, nn.Module):
         for module in network.modules():
             found[id(module)] = module
+            found |= {id(method): method for method in methods_of(type(module))}
             for value in vars(module).values():
                 if isinstance(value, FunctionType | Tensor | torch.jit.ScriptFunction):
                     reachable(value, found, depth + 1)
@@ -86,6 +87,12 @@ def reachable(network: Any, found: dict[int, Any] | None = None, depth: int = 0)
     return found
 
 
+def methods_of(kind: type) -> list[FunctionType]:
+    """The methods of a class and of its bases but torch's own: what they enclose and name may change at a call."""
+    own = (base for base in kind.__mro__ if not base.__module__.startswith("torch."))
+    return [method for base in own for method in vars(base).values() if isinstance(method, FunctionType)]
+
+
 def globals_of(function: FunctionType) -> list[Any]:
     """The values of the global names in a function's code."""
     names = [name for name in function.__code__.co_names if name in function.__globals__]
@@ -97,8 +104,12 @@ def cells_of(function: FunctionType) -> list[Any]:
     return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
 
 
-def network_state(network: Any) -> dict[int, Any]:
+def network_state(network: Any, kinds: type | tuple[type, ...] = object) -> dict[int, Any]:
     """Bits of the tensors, and what the attributes are, as far as they can be followed.
+
+    Args:
+        kinds: of the parts that are looked at. Functions are no copies in a copy of a network: what they enclose is
+            changed by a call of either.
 
     Raises:
         Undecided: a part is compiled.
@@ -129,6 +140,8 @@ def network_state(network: Any) -> dict[int, Any]:
 
     held: dict[int, Any] = {}
     for key, part in reachable(network).items():
+        if not isinstance(part, kinds):
+            continue
         if isinstance(part, nn.Module):
             if isinstance(part, torch.jit.ScriptModule) or getattr(part, "_compiled_call_impl", None) is not None:
                 raise Undecided("compiled code, whose operators cannot be seen")

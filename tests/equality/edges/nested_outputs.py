@@ -85,6 +85,14 @@ class Kind(torch.Tensor):
     """A subclass."""
 
 
+class Raising(torch.Tensor):
+    """A subclass that allows no function."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        raise ValueError("no function")
+
+
 class Number(enum.Enum):
     ONE = 1
 
@@ -162,6 +170,8 @@ STRANGE = {
     "a conjugate": lambda y: torch.complex(y, y).conj(),
     "a negative": lambda y: torch.complex(y, y).conj().imag,
     "a subclass": lambda y: y.as_subclass(Kind),
+    "a subclass without functions": lambda y: y.as_subclass(Raising),
+    "a number of 5000 digits": lambda y: (y, 10**5000),
     "meta": lambda y: y.to("meta"),
     "meta beside a tensor": lambda y: (y, y.to("meta")),
     "a fake tensor": lambda y: (y, fake(y)),

@@ -123,6 +123,7 @@ def test_packaging_never_changes_a_verdict(one, other):
     first, second, wrong = Packed(PACKINGS[one]), Packed(PACKINGS[other]), Packed(PACKINGS[other], 0.1)
     certificate = certify(first.eval(), second.eval(), input_size=(3, 6, 7))
     assert certificate, certificate.to_text()
+    assert certificate.strength is (Strength.PROVED if one == other else Strength.IDENTIFIED)
     assert certify(first, wrong.eval(), input_size=(3, 6, 7)).verdict is not Verdict.HOLDS
 
 
@@ -156,6 +157,14 @@ def test_tensors_that_order_alone_pairs_may_hold_and_refute_nothing():
 COUPLED = {
     "statistics of the batch": (nn.BatchNorm2d(3, track_running_stats=False), nn.InstanceNorm2d(3)),
     "sums over images": (lambda x: x * x.sum(), lambda x: x * x.sum((1, 2, 3), keepdim=True)),
+    "sums over three images": (
+        lambda x: x * (x.sum() if len(x) > 2 else x.sum((1, 2, 3), keepdim=True)),
+        lambda x: x * x.sum((1, 2, 3), keepdim=True),
+    ),
+    "two images as a pair": (
+        lambda x: x * (x.amax((1, 2, 3), keepdim=True) if len(x) == 2 else x.sum()),
+        lambda x: x * (x.amax((1, 2, 3), keepdim=True) if len(x) == 2 else x.sum((1, 2, 3), keepdim=True)),
+    ),
     "means over images": (lambda x: x - x.mean((0, 2, 3), keepdim=True), lambda x: x - x.mean((2, 3), keepdim=True)),
 }
 

@@ -1,5 +1,9 @@
 """Attributes of a convolution that hooks and networks read stay, and what is frozen stays frozen."""
 
+import math
+import sys
+import threading
+from contextlib import nullcontext
 from itertools import product
 
 import pytest
@@ -7,7 +11,9 @@ import torch
 from torch import nn
 from whole import assert_equal, image_of, whole
 
-from conv2attn import conversion_of, convert
+from conv2attn import certify, conversion_of, convert
+from conv2attn.errors import UnsupportedError
+from conv2attn.verdicts import Verdict
 
 IMAGE = image_of(2, 3, 9, 8)
 
@@ -55,6 +61,37 @@ def test_a_convolution_with_an_attribute_of_attention_is_not_converted(name):
         assert (row.name, f"Conv2d has a {name} of its own" in row.reason) == ("0", True)
         assert_equal(model, network, IMAGE)
         assert dict(network.state_dict()).keys() == dict(model.state_dict()).keys()
+
+
+class Remembering(nn.Module):
+    """A convolution beside an object that Python does not copy."""
+
+    def __init__(self, attribute):
+        super().__init__()
+        self.conv, self.attribute = nn.Conv2d(3, 4, 3), attribute
+
+    def forward(self, x):
+        with self.attribute if hasattr(self.attribute, "acquire") else nullcontext():
+            return self.conv(x)
+
+
+@pytest.mark.parametrize("attribute", [threading.Lock(), threading.RLock(), [threading.Lock()], math, sys.stderr])
+def test_a_network_with_a_lock_a_module_or_an_open_file_is_converted(attribute):
+    model = whole(Remembering(attribute))
+    network = convert(model)
+    assert_equal(model, network, IMAGE)
+    assert certify(model, network, images=IMAGE)
+    assert (network.attribute is attribute) == (not isinstance(attribute, list) and not hasattr(attribute, "acquire"))
+
+
+@pytest.mark.parametrize("attribute", [(part for part in "ab"), memoryview(b"ab"), [lambda: 1, threading.local()]])
+def test_what_cannot_be_copied_is_named(attribute):
+    model = whole(nn.Sequential(nn.ReLU(), Remembering(attribute)))
+    with pytest.raises(UnsupportedError, match=r"C2A106 1\.attribute cannot be copied \(cannot pickle"):
+        convert(model)
+    certificate = certify(model, model, images=IMAGE)
+    assert certificate.verdict is Verdict.UNSUPPORTED
+    assert "1.attribute cannot be copied" in certificate.to_text(200)
 
 
 class Slotted(nn.Conv2d):
