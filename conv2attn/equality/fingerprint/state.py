@@ -104,7 +104,7 @@ def cells_of(function: FunctionType) -> list[Any]:
     return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
 
 
-def network_state(network: Any, kinds: type | tuple[type, ...] = object) -> dict[int, Any]:
+def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
     """Bits of the tensors, and what the attributes are, as far as they can be followed.
 
     Args:
