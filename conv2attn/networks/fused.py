@@ -20,11 +20,13 @@ def attention_of_sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    products: Tensor | None = None,
 ) -> Tensor:
-    """The softmax inside scaled_dot_product_attention, in float64 or float32."""
+    """The softmax inside scaled_dot_product_attention, in float64 or float32; of other `products` where there are."""
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-    scores = scaled_products(query, key, scale)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = scaled_products(query, key, scale) if products is None else products * scale
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:

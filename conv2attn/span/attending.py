@@ -14,8 +14,9 @@ from conv2attn.arguments import FAILURES, Patterns, Selection, check_has_numbers
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
-from conv2attn.networks.positions import PositionAttention, position_attention
-from conv2attn.networks.positions.position_attention import ATTENDS, LayerAttention
+from conv2attn.networks.positions import PositionAttention, Unread, position_attention
+from conv2attn.networks.positions.position_attention import ATTENDS, NO_RULE, LayerAttention
+from conv2attn.networks.reading.by_position import attention_by_run
 from conv2attn.networks.reading.phase import own_sides, read_network
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.specimens import wanted_inputs
@@ -88,7 +89,7 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
 
 def attention_by_position(
     network: nn.Module, grid: Sequence[int] | int | None
-) -> tuple[Mapping[str, LayerAttention], Mapping[str, Sides]]:
+) -> tuple[Mapping[str, LayerAttention | Read], Mapping[str, Sides]]:
     """What attends in a network by position alone, as its parameters say, and the sides that reach its own layers.
 
     Layers of this project whose sides are known come last.
@@ -97,8 +98,15 @@ def attention_by_position(
     alone = own_alone(network)
     asked = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
     sides = {name: each for name, each in asked.items() if each} or sides_without_inputs(network, own)
-    others = {} if sides and alone else position_attention(network, as_sides(grid, 2))
+    others = {} if sides and alone else others_by_position(network, as_sides(grid, 2))
     return {name: each for name, each in others.items() if name not in sides} | {n: own[n] for n in sides}, sides
+
+
+def others_by_position(network: nn.Module, sides: Sides | None) -> dict[str, LayerAttention | Read]:
+    """Attention by position alone of each layer, by rules, and on a grid by a run where no rule names its class."""
+    found = dict[str, LayerAttention | Read](position_attention(network, sides))
+    unnamed = [name for name, each in found.items() if isinstance(each, Unread) and each.reason.startswith(NO_RULE)]
+    return found | (attention_by_run(network, unnamed, sides) if unnamed and sides else {})
 
 
 def own_alone(model: nn.Module) -> bool:
@@ -164,6 +172,9 @@ def as_reads(attention: Any, sides: Mapping[str, Sides]) -> Reads:
     reads = list[Read]()
     for name, layer in (attention if isinstance(attention, Mapping) else {"attention": attention}).items():
         tokens = Tokens(sides[name]) if name in sides else None
+        if isinstance(layer, Read):
+            reads.append(layer)
+            continue
         ours = isinstance(layer, MultiHeadSelfAttention)
         reads.append(Read.of_layer(str(name), layer, layer, tokens) if ours else Read(str(name), layer, tokens))
     return Reads.of(reads)

@@ -24,6 +24,7 @@ from conv2attn.theory.basis import AttentionGrid, moved_to
 LayerAttention = MultiHeadSelfAttention | PositionAttention | Unread
 ATTENDS = re.compile("Attention|MHSA|SelfAttn|GPSA")
 """Names of the classes of layers that attend, as a rule."""
+NO_RULE = "no rule reads positions alone"
 AFTER_FIRST = "content reaches it: only the first layer sees positions alone"
 
 
@@ -124,5 +125,5 @@ def undetermined_layers(
             reason = next((reasons[each] for each in around if each in reasons), None)
             yield (
                 place.name,
-                Unread(reason or f"no rule reads positions alone from a {forward_kind(place.module)}"),
+                Unread(reason or f"{NO_RULE} from a {forward_kind(place.module)}"),
             )

@@ -26,7 +26,7 @@ from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
 from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
 from conv2attn.networks.reading.token_grids import Placed, placed
-from conv2attn.networks.reading.watch import SEED, Operators, Watch
+from conv2attn.networks.reading.watch import SEED, Marked, Operators, Watch
 
 PlacesByName = Mapping[str, dict[str, Places]]
 """The places of the queries, keys and values of each attention."""
@@ -37,10 +37,11 @@ Layers are captured in as few runs as that allows, one layer and two images at l
 """
 
 
-def read_network(network: nn.Module, example_input: Any, selection: Selection) -> Reads:
+def read_network(network: nn.Module, example_input: Any, selection: Selection, marked: Marked | None = None) -> Reads:
     """The layers of a network that attend on inputs, or on all batches of a loader.
 
-    Layers of this project that read no content are read from their parameters, on the grids of the run.
+    Layers of this project that read no content are read from their parameters, on the grids of the run. Attention is
+    that of runs whose products are what `marked` makes of them.
 
     Raises:
         UsageError: nothing attended (C2A501), nothing of such a name (C2A008), or it does not run (C2A009).
@@ -82,7 +83,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
         if selection.wants(name):
             named[name] = unseen[name] = UNSEEN_CODE
     ends = not writes and may_end(network)
-    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, ends)
+    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, ends, marked)
     return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
 
 
@@ -102,10 +103,10 @@ def changing(network: nn.Module, inputs: Any, marks: Mapping[str, Sequence[Tenso
         others[attended.name].append(sums_of_rows(attended.attention))
 
     Watch(network, see).run(partial(call_network, network, inputs), seed=SEED + 1)
-    return {name for name in {*marks, *others} if not alike(marks.get(name, []), others.get(name, []))}
+    return {name for name in {*marks, *others} if not equal_sums(marks.get(name, []), others.get(name, []))}
 
 
-def alike(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
+def equal_sums(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
     """Whether the calls of two runs give the same sums but for rounding, whose order a device may change."""
     if [each.shape for each in first] != [each.shape for each in second]:
         return False
@@ -163,15 +164,17 @@ class ReadingPass:
         unseen: Mapping[str, Captured],
         drawn: Set[str],
         ends: bool,
+        marked: Marked | None,
     ):
         """Takes what first runs have told.
 
         Args:
             drawn: attention that changes from run to run.
             ends: whether runs may end behind the last layer that is wanted.
+            marked: what a product is to be in the runs whose attention is kept.
         """
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
-        self.own, self.unseen, self.drawn, self.ends = own, unseen, drawn, ends
+        self.own, self.unseen, self.drawn, self.ends, self.marked = own, unseen, drawn, ends, marked
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
 
     def records(self, names: Sequence[str]) -> Iterator[Read]:
@@ -330,7 +333,8 @@ class ReadingPass:
             return wanted is not None and all(len(marks[name]) >= len(each) for name, each in wanted.items())
 
         with running(self.network, batch):
-            run_until(enough, self.network, see, partial(Watch.run, call=partial(call_network, self.network, batch)))
+            call = partial(Watch.run, call=partial(call_network, self.network, batch))
+            run_until(enough, self.network, see, call, self.marked)
         return kept, moved, marks
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:

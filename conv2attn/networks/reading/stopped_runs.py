@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.networks.reading.attended import Attended, Running
-from conv2attn.networks.reading.watch import Watch
+from conv2attn.networks.reading.watch import Marked, Watch
 
 CONTAINERS = (dict, OrderedDict, list, set)
 SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
@@ -63,6 +63,7 @@ def run_until(
     network: nn.Module,
     see: Callable[[Attended, Running], None],
     run: Callable[[Watch], Any],
+    marked: Marked | None = None,
 ) -> None:
     """Passes each attention of a run to `see`; the run ends as soon as that is `enough`."""
     own, ended, ends = threading.get_ident(), False, may_end(network)
@@ -78,7 +79,7 @@ def run_until(
 
     with attributes_kept(network, lambda: ended), settings_kept(lambda: ended):
         try:
-            run(Watch(network, see_until))
+            run(Watch(network, see_until, marked=marked))
         except (Enough, Exception):  # a network may catch what ends the run, and raise an error of its own
             if not ended:
                 raise

@@ -42,6 +42,8 @@ WRITERS = {"scatter", "scatter_", "scatter_add", "scatter_add_", "__setitem__", 
 """Functions whose results hold what they are given among much else."""
 GROWTH = 2.5
 """What is larger than so many times what it is made of is no attention any more: weights times each channel, say."""
+Marked = Callable[[int, Tensor], Tensor]
+"""What a product of a run is to be, given its number in the run and itself."""
 LOCK = threading.RLock()
 SEED = 0
 """Networks that draw numbers at random draw the same ones in every run, but in the one that asks whether they do."""
@@ -59,7 +61,7 @@ class Watch(TorchFunctionMode):
         see: Callable[[Attended, Running], None] | None = None,
         rule: Rule | None = None,
         blind: Callable[[str], bool] = lambda name: False,
-        marked: Callable[[int, Tensor], Tensor] | None = None,
+        marked: Marked | None = None,
     ):
         """Takes what to do; `blind` says which layers of this project are seen without content, and forced.
 
@@ -222,7 +224,9 @@ class Watch(TorchFunctionMode):
         grouped = kwargs.get("enable_gqa", False)
         repeats = query.shape[-3] // key.shape[-3] if grouped else 1
         key, value = (each.repeat_interleave(repeats, -3) if repeats > 1 else each for each in (key, value))
-        own = attention_of_sdpa(*args, **kwargs)
+        self.numbers += 1
+        products = None if self.marked is None else self.marked(self.numbers, query @ key.mT)
+        own = attention_of_sdpa(*args, **(kwargs | {"products": products}))
         if self.rule is None:
             self.seen_here(own, query=query, key=key, value=value)
             return F.scaled_dot_product_attention(*args, **kwargs)
