@@ -32,7 +32,7 @@ EXPORTS = {
 TENSOR_SUFFIXES = (".pt", ".pth")
 NETWORK_SUFFIXES = (*TENSOR_SUFFIXES, ".safetensors", *EXPORTS)
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
-PAGE_SUFFIXES = (".html", ".svg")
+PAGE_SUFFIXES = (".html", ".svg", ".png")
 REPORT_SUFFIXES = {
     ".json": "json",
     ".md": "markdown",

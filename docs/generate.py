@@ -9,17 +9,20 @@
 - the kinds of files that are refused and the operators of ONNX, in `docs/files.md`, from `conv2attn/files`;
 - the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
 - its sentences with times, from the rows in `benchmarks/training.md`;
-- `docs/heads.png` and `docs/certificate.png`, by the commands of the README and the gallery;
+- `docs/heads.png`, `docs/certificate.png` and `docs/photo.png`, by the commands of the README and the gallery;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
 """
 
 import ast
 import base64
 import contextlib
+import importlib.util
 import io
 import json
 import re
+import shlex
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -172,18 +175,33 @@ def tables() -> dict[str, str]:
 PICTURES = {
     "heads.png": "heads examples/attention-learned.pt --grid 4x4 --plot",
     "certificate.png": "demo --plot",
+    "photo.png": "explore dinov2-small --inputs examples/cat.jpg --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 "
+    "--only '*.3.*' --only '*.10.*' -o",
 }
 """Pictures of the pages and the command of conv2attn that draws each."""
 
 
 def draw_picture(name: str, folder: Path) -> Path:
     """The picture of this name as its command draws it, in `folder`."""
-    path = folder / name
-    with contextlib.chdir(ROOT):
-        run = CliRunner().invoke(command_line, [*PICTURES[name].split(), str(path), "--force"])
+    path, words = folder.resolve() / name, shlex.split(PICTURES[name])
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        Path("examples").symlink_to(ROOT / "examples")
+        if "dinov2-small" in words:
+            write_dinov2(Path("dinov2-small"))
+        run = CliRunner().invoke(command_line, [*words, str(path), "--force"])
     if run.exit_code:
         raise SystemExit(run.output)
     return path
+
+
+def write_dinov2(folder: Path) -> None:
+    """Writes DINOv2-small, whose weights a package of tests/requirements-real.txt has, as transformers' folder."""
+    spec = importlib.util.spec_from_file_location("atlas_models", ROOT / "examples" / "atlas" / "models.py")
+    assert spec
+    assert spec.loader
+    models = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(models)
+    models.dinov2().save_pretrained(folder)
 
 
 def onnx_operators() -> str:

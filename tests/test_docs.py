@@ -117,7 +117,9 @@ def pixels_apart(first: Path, second: Path) -> float:
     return float((np.abs(pictures[0] - pictures[1]).max(-1) > VISIBLE).mean())
 
 
-@pytest.mark.parametrize("name", GENERATE.PICTURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "photo.png")) for name in GENERATE.PICTURES]
+)
 def test_a_picture_of_the_pages_is_what_its_command_draws(name, tmp_path):
     """Measured errors move the dots of a certificate from one processor to another; a panel is many pixels more."""
     drawn = GENERATE.draw_picture(name, tmp_path)

@@ -19,7 +19,7 @@ from conv2attn.files.atomic_files import write_atomically, write_text_atomically
 from conv2attn.files.image_labels import read_labels
 from conv2attn.files.inspection import RECOVERED
 from conv2attn.files.reading_options import Reading
-from conv2attn.lab.explore import explore, moving_picture
+from conv2attn.lab.explore import explore, explored_photo, moving_picture
 from conv2attn.lab.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
@@ -331,7 +331,8 @@ def explore_file(
     reading: Reading,
     force: bool,
 ) -> list[str]:
-    """Writes the page of the network in a file, or as .svg a moving picture of its first layer of such a name.
+    """Writes the page of the network in a file; as .svg a moving picture of its first layer of such a name, and as .png
+    the photo with what all of them attend to.
 
     Returns:
         Lines on layers that are not shown, and on the file.
@@ -363,6 +364,10 @@ def explore_file(
         if not input_size and max(image.shape[1:]) > max(size):
             image, words = reading.images(inputs, network, None, size)
         image = image if image.ndim == 4 else image[None]
+    if Path(output).suffix == ".png":
+        picture, left_out = explored_photo(network, image[:1].to(next(network.parameters())), only)
+        plots.write(picture, output, force)
+        return [*(f"not shown: {reason}" for reason in left_out), f"wrote {output}"]
     by_default = captured and not input_size and tuple(image.shape[1:]) == size
     default_size = [f"{'x'.join(map(str, size))}{published_size(network)}"] if by_default else []
     assumed = list(filter(None, [assumed_of(network)]))

@@ -278,7 +278,7 @@ def distil(model: str, output: str, showing: Showing, **arguments: Any) -> None:
 
 @main.command(example="conv2attn explore resnet18.pt -o page.html")
 @click.argument("model", type=Read())
-@output_option("Where to write the page (.html) or the picture (.svg).", PAGE_SUFFIXES)
+@output_option("Where to write the page (.html) or a picture (.svg, .png).", PAGE_SUFFIXES)
 @choosing("Show")
 @options(INPUTS, INPUT_SIZE, heading=RUNS)
 @reading_images
@@ -292,7 +292,8 @@ def explore(model: str, output: str, **arguments: Any) -> None:
     mean can be chosen on the page.
 
     With -o FILE.svg, the command writes a moving picture instead: the heads of the first layer that --only names, as
-    they sharpen.
+    they sharpen. With -o FILE.png, it writes the photo as the heads of those layers see it, from the token in its
+    middle; of several images the first.
     """
     from conv2attn.cli.attention_files import explore_file
 

@@ -5,7 +5,9 @@ the architecture, initialised anew from a seed; of the recogniser of text, whose
 ONNX, every matrix is drawn anew with its own mean and deviation.
 """
 
+import importlib
 import struct
+import sys
 from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,10 +18,15 @@ from torch import nn
 
 HERE = Path(__file__).parent
 VISION = torch.library.Library("torchvision", "FRAGMENT")
-"""Lets a torchvision that was built for another torch be imported, which transformers does where it is there."""
+"""Two operators, with which a torchvision that was built for another torch can be imported, as transformers does."""
 if find_spec("torchvision") is not None:
-    for name in ("nms", "qnms"):
-        VISION.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        for name in ("nms", "qnms"):
+            VISION.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

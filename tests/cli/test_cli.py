@@ -281,7 +281,7 @@ WRITING = [
 
 @pytest.mark.parametrize(("name", "option"), WRITING, ids=lambda each: each if isinstance(each, str) else each.name)
 def test_every_file_that_is_written_has_a_suffix_of_its_option(folder, name, option):
-    """Also where it begins with a suffix of another kind: `explore -o page.png` wrote HTML."""
+    """Also where it begins with a suffix of another kind: `explore -o page.doc` wrote HTML."""
     asked = [*shlex.split(main.commands[name].example)[2:], option.opts[0], "made.doc"]
     for word in asked:
         if word.endswith((".pt", ".json", ".toml")) and not (folder / word).exists():
@@ -296,7 +296,7 @@ def test_files_and_options_are_checked_before_torch_is_imported(folder):
     for asked in (
         "convert missing.pt",
         "verify net.pt missing.pt",
-        "explore net.pt -o page.png",
+        "explore net.pt -o page.gif",
         "symmetric net.pt",
         "train quadratic --data digits -o run",
         "distil net.pt -o out.pt --max-loss 0",

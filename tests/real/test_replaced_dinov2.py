@@ -23,15 +23,10 @@ NAMED = {0: [0, 5], 6: [2]}
 
 @pytest.fixture(scope="module")
 def network():
-    """The trained network; its file declares operators that tests/real/conftest.py has declared."""
-    own = importlib.util.find_spec
+    """The trained network."""
     spec = importlib.util.spec_from_file_location("atlas_models", MODELS)
     module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            importlib.util, "find_spec", lambda name, *rest: None if name == "torchvision" else own(name, *rest)
-        )
-        spec.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module.dinov2()
 
 

@@ -4,5 +4,15 @@ from conv2attn.lab.explore.captures import captured_layers
 from conv2attn.lab.explore.explored_layers import Explored, explored_layers
 from conv2attn.lab.explore.exploring import Page, explore, explore_page
 from conv2attn.lab.explore.moving import moving_picture
+from conv2attn.lab.explore.photo_picture import explored_photo
 
-__all__ = ["Explored", "Page", "captured_layers", "explore", "explore_page", "explored_layers", "moving_picture"]
+__all__ = [
+    "Explored",
+    "Page",
+    "captured_layers",
+    "explore",
+    "explore_page",
+    "explored_layers",
+    "explored_photo",
+    "moving_picture",
+]

@@ -36,13 +36,7 @@ def captured_layers(
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
     """
-    own_layers, selection = attention_layers(network), Selection.of(only)
-    own_alone = [name or "(root)" for name, layer in own_layers.items() if not layer.has_content]
-    others = replace(selection, skip=(*selection.skip, *own_alone))
-    image = images.mean(0, keepdim=True)
-    with refusing_image(images):
-        reads = read_network(network, images, others)
-        maps = {read.name: attention_on_grid(read, len(images)) for read in reads if read.name not in own_layers}
+    image, maps = images.mean(0, keepdim=True), attention_maps(network, images, only)
     size = sum(each[0].numel() for each in maps.values() if not isinstance(each, str))
     budget, bits = budget or Budget(), 8 if views * size <= BUDGET * 0.9 else 4
     objects = [
@@ -56,6 +50,22 @@ def captured_layers(
     convolutions = [name for name, each in network.named_modules() if isinstance(each, nn.Conv2d)]
     left_out += tuple(f"{name}: a convolution, shown only where nothing attends" for name in convolutions[:3])
     return Explored(layers, left_out, "averaged over the square of each token", photo_of(image, budget))
+
+
+def attention_maps(network: nn.Module, images: Tensor, only: Patterns = ()) -> dict[str, tuple[Tensor, Tokens] | str]:
+    """By the name of a layer, the mean attention over images and its tokens on them; or why it is not shown.
+
+    Layers of this project that read no content are left out.
+
+    Raises:
+        UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
+    """
+    own_layers, selection = attention_layers(network), Selection.of(only)
+    own_alone = [name or "(root)" for name, layer in own_layers.items() if not layer.has_content]
+    others = replace(selection, skip=(*selection.skip, *own_alone))
+    with refusing_image(images):
+        reads = read_network(network, images, others)
+        return {read.name: attention_on_grid(read, len(images)) for read in reads if read.name not in own_layers}
 
 
 def attention_on_grid(read: Read, images: int) -> tuple[Tensor, Tokens] | str:
