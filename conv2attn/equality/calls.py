@@ -44,7 +44,7 @@ def copied(network: nn.Module, which: str) -> nn.Module:
     """
     try:
         copy = copy_network(network)
-        difference = Lockstep(network, copy).difference if copy is not network else "it is returned itself"
+        difference = Lockstep(network, copy, copied=True).difference if copy is not network else "it is returned itself"
     except UnsupportedError as error:
         raise UnsupportedError(error.code, f"of the {which}, {error.found}", error.remedy) from error
     except Exception as error:  # the code of a network may raise anything

@@ -193,12 +193,13 @@ class Comparison:
 
     @property
     def foreign(self) -> Finding | None:
-        """The finding on networks of which one is computed by others than torch, as some ONNX models are.
+        """The finding on networks of which one is computed by others than torch, as some ONNX models are, or scripted.
 
         Their operators are not followed, so plain calls alone are compared.
         """
         modules = [each for network in self.networks for each in network.modules()]
         others = {name: each for each in modules if isinstance(name := getattr(each, "operators_of", None), str)}
+        others |= {"TorchScript": each for each in modules if isinstance(each, torch.jit.ScriptModule)}
         if not others:
             return None
         unread = "; ".join(filter(None, (getattr(each, "unread", "") for each in others.values())))

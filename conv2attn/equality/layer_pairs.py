@@ -78,8 +78,7 @@ def check_readable(network: nn.Module, which: str) -> None:
     for name, module in network.named_modules():
         of_which = f"{name or 'the network'} of the {which}"
         dynamo = type(module).__module__ == COMPILED
-        wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
-        if wrapped or vars(module).get("_compiled_call_impl") is not None:
+        if dynamo or vars(module).get("_compiled_call_impl") is not None:
             sentence = f"{of_which} runs as compiled code, which cannot be read: pass it uncompiled"
             raise UnsupportedError("C2A106", sentence, "Compile it afterwards.")
         if any(is_lazy(each) for each in module._parameters.values()):

@@ -58,6 +58,7 @@ class Lockstep:
 
     Args:
         numbers: whether tensors are compared by their bits, strides and devices too, and not by shape and dtype alone.
+        copied: whether the second is a copy of the first.
 
     Attributes:
         difference: the first difference, as `path: reason`; empty for twins.
@@ -66,8 +67,8 @@ class Lockstep:
             and of the second.
     """
 
-    def __init__(self, first: nn.Module, second: nn.Module, *, numbers: bool = True):
-        self.networks, self.numbers = (first, second), numbers
+    def __init__(self, first: nn.Module, second: nn.Module, *, numbers: bool = True, copied: bool = False):
+        self.networks, self.numbers, self.copied = (first, second), numbers, copied
         self.there, self.back = dict[int, Any](), dict[int, Any]()
         self.alive: list[Any] = []  # so that no identity is used twice
         self.storages: tuple[dict[int, int], dict[int, int]] = {}, {}
@@ -245,7 +246,9 @@ class Lockstep:
     def contents(self, first: Any, second: Any) -> None:
         """Compares what two objects hold."""
         kind = type(first)
-        if isinstance(first, nn.Module):
+        if isinstance(first, torch.jit.ScriptModule):
+            self.scripted(first, second)
+        elif isinstance(first, nn.Module):
             self.attributes(first, second)
         elif kind is types.FunctionType:
             if first.__globals__ is not second.__globals__ or first.__code__ != second.__code__:
@@ -314,6 +317,15 @@ class Lockstep:
         for mine, other in zip(*nodes, strict=True):
             if mine.op != other.op or not (mine.target is other.target or mine.target == other.target):
                 raise Different(f"{mine} of a network that torch.fx traced")
+
+    def scripted(self, first: torch.jit.ScriptModule, second: torch.jit.ScriptModule) -> None:
+        """Compares two modules of TorchScript: of a copy, whose code is that of the original, the numbers."""
+        if first is not second and not self.copied:
+            raise Different("code of TorchScript, which is not read")
+        ours, theirs = ({**dict(side.named_parameters()), **dict(side.named_buffers())} for side in (first, second))
+        for name, tensor in ours.items():  # in a copy parameters are plain tensors
+            if name not in theirs or not same_bits(tensor, theirs[name]):
+                raise Different(f"numbers of {name}")
 
     def rebuilt(self, first: Any, second: Any) -> None:
         """Compares two objects by what a copy of them is rebuilt from."""

@@ -37,7 +37,7 @@ def is_layer(module: object) -> bool:
 
 def attending(module: nn.Module | None) -> AttendingCalls | None:
     """The attention in place of the functional convolutions of a module."""
-    calls = None if module is None else module._modules.get(CHILD)
+    calls = module._modules[CHILD] if module is not None and CHILD in module._modules else None
     return calls if isinstance(calls, AttendingCalls) else None
 
 

@@ -1,5 +1,6 @@
 """Code between the layers that looks at them, compiled code, hooks, autocast: what bits alone do not show."""
 
+import copy
 import warnings
 
 import pytest
@@ -120,11 +121,22 @@ def test_compiled_code_is_not_read(side, where):
     assert report.verdict is Verdict.UNSUPPORTED
     told = f"{where or 'the network'} of the {['first', 'second'][side]} runs as compiled code"
     assert told in report.between[0].sentence
-    with warnings.catch_warnings(action="ignore"):  # torch deprecates scripts
-        scripted = torch.jit.script(original)
-    assert certify(original, scripted, input_size=SIZE).verdict is Verdict.UNSUPPORTED
     wrapped = [original, torch.compile(conv2attn.convert(original), backend="eager")]
     assert certify(*wrapped, input_size=SIZE).verdict is Verdict.UNSUPPORTED
+
+
+@pytest.mark.parametrize("compiled", [torch.jit.script, lambda network: torch.jit.trace(network, torch.rand(1, *SIZE))])
+def test_a_network_of_torchscript_is_compared_by_plain_calls_alone(compiled):
+    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    other = copy.deepcopy(original)
+    other[0].bias.data += 0.1
+    with warnings.catch_warnings(action="ignore"):  # torch deprecates scripts
+        scripted, wrong = compiled(original), compiled(other)
+    report = certify(original, scripted, input_size=SIZE)
+    assert report.verdict is Verdict.UNDECIDED
+    assert any("the operators of one are TorchScript's" in finding.sentence for finding in report.between)
+    assert certify(scripted, scripted, input_size=SIZE)
+    assert certify(scripted, wrong, input_size=SIZE).verdict is Verdict.REFUTED
 
 
 def test_hooks_before_a_layer_act_once_and_those_behind_it_do_not_change_its_rounding():
