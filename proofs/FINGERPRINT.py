@@ -9,6 +9,9 @@ from .core import finite, identity, sign
 
 D, k, p, r, h, b, m, N, i, M, first, second = symbols("D k p r h b m N i M S_1 S_2", real=True)
 q = symbols("q", real=True)
+e, f, t = symbols("e f t", real=True)
+POOLS = [((1, 0), (2, 0), (2, 1), (3, 0), (3, 1))] * 2
+"""Widths and paddings of windows, each twice."""
 PRIMES = (5, 7, 11)
 BITS, WORD = 3, 6
 DIFFERENCES = tuple(each for each in range(1 - (1 << BITS), 1 << BITS) if each)
@@ -25,6 +28,23 @@ def factors_of_zero(difference):
     return sum(difference * factor % (1 << WORD) == 0 for factor in range(1 << WORD))
 
 
+def window(place, wide, padded, side):
+    """The places within a side that a window reads, with so many in front of its first place."""
+    return set(range(place - padded, place - padded + wide)) & set(range(side))
+
+
+def one_window(sizes, inner=1):
+    """Whether windows of windows, the inner ones at this stride, are the windows of both widths and paddings."""
+    side, wide, padded, outer, around, stride = sizes
+    count = (side + 2 * padded - wide) // inner + 1
+    for place in range((count + 2 * around - outer) // stride + 1):
+        read = window(place * stride, outer, around, count)
+        union = {at for each in read for at in window(each * inner, wide, padded, side)}
+        if union != window(place * stride * inner, wide + inner * (outer - 1), padded + inner * around, side):
+            return False
+    return True
+
+
 CLAIM = Claim(
     name="FINGERPRINT",
     title="Equal fingerprints of different formulas, in part",
@@ -35,7 +55,9 @@ CLAIM = Claim(
     "arguments with chance at most 2^(b-64), and at most D such pairs make a difference vanish. Then a pair of "
     "different values agrees with chance at most (D / 2^(b-1) + h / ((b-1) N) + D 2^(b-64))^k, and any of M values "
     "with at most M^2 / 2 times that. Equal fingerprints make two networks one formula but "
-    "for this chance; unequal ones refute nothing.",
+    "for this chance; unequal ones refute nothing. Formulas are rewritten before by laws of real functions: "
+    "exp(z - m) = exp(z) / exp(m), exp(log w) = w, (e t) / (f t) = e / f; a maximum over windows of maxima is one over "
+    "their union. That changes no function, and the chance is that of the formulas as rewritten.",
     formula=r"P \le \tfrac{M^2}{2}\Bigl(\tfrac{D}{2^{b-1}} + \tfrac{h}{(b-1)N} + D\,2^{b-64}\Bigr)^k",
     conditions=(
         "primes are at least 2^(b-1), all different, and drawn after the pair is fixed; inputs are uniform residues",
@@ -113,6 +135,20 @@ CLAIM = Claim(
             ((D - m, r),),
             given=(D - m, r),
         ),
+        step(
+            "A softmax of numbers less m is that of the numbers: of e = exp(z), f = exp(y) and t = 1 / exp(m).",
+            identity,
+            e * t / (e * t + f * t),
+            e / (e + f),
+        ),
+        step(
+            "Windows of up to 3, padded by up to half, at stride 1, then such windows at a stride of 1 or 2: the union "
+            "is the window that is as wide and as padded as both, on sides of 3 to 7.",
+            finite,
+            tuple(product(range(3, 8), *POOLS, (1, 2))),
+            lambda sizes: one_window((sizes[0], *sizes[1], *sizes[2], sizes[3])),
+            5 * 5 * 5 * 2,
+        ),
         refutation(
             "Fixed primes have no such chance: a difference that is their product vanishes modulo each of them.",
             finite,
@@ -173,6 +209,14 @@ CLAIM = Claim(
             given=(M,),
             witness={M: 3},
         ),
+        step(
+            "Windows of one number at a stride of two, then of two: their union leaves out a number.",
+            finite,
+            (6,),
+            lambda side: one_window((side, 1, 0, 2, 0, 1), inner=2),
+            1,
+        ),
+        step("A sum in front is a factor.", identity, (e + t) / (f + t), e / f),
         step(
             "A polynomial of degree 3 has at most 2 q zeros over a field of q elements.",
             finite,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.answers import Answers
+from conv2attn.equality.fingerprint.origins import Origins
 from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
 from conv2attn.equality.fingerprint.ring import Undecided, bilinear, blocks, draw_primes, pick
 from conv2attn.equality.fingerprint.tensors import digest
@@ -44,7 +45,7 @@ class Field:
         self.powers: dict[torch.dtype, list[Tensor]] = {}
         self.kept: dict[tuple[str, torch.dtype], Residues] = {}
         self.kept_numbers = 0
-        self.answers = Answers()
+        self.answers, self.origins = Answers(), Origins()
         self.digests: dict[tuple[Any, ...], tuple[Tensor, str]] = {}
         self.oracle_values, self.degree = 0, 0
         self.masked = False  # whether the least float was read as -inf; see `Numbers.masking`

@@ -81,8 +81,9 @@ def neg(field: Field, a: Residues) -> Residues:
 
 
 def sub(field: Field, a: Residues, b: Residues) -> Residues:
-    """`a - b`."""
-    return add(field, a, neg(field, b))
+    """`a - b`; noted where b is one number for several of a."""
+    apart = add(field, a, neg(field, b))
+    return apart if a.shape == b.shape else field.origins.note(apart, "difference", a, b)
 
 
 def times(field: Field, a: Residues, numerator: int, denominator: int = 1) -> Residues:
@@ -102,7 +103,13 @@ def total(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) ->
     sums = a.values.sum(along, keep)
     values = torch.stack([each % prime for each, prime in zip(sums, field.primes, strict=True)])
     size_bits = a.size_bits + math.log2(max(1, terms))
-    return a.but(values=values, size_bits=size_bits, sign=a.sign if terms else ANY_SIGN)
+    summed = a.but(values=values, size_bits=size_bits, sign=a.sign if terms else ANY_SIGN)
+    if scaled := field.origins.of("scaled", a):
+        numbers, share = (each.with_axes(len(a.shape)) for each in scaled)
+        if all(share.shape[axis] == 1 for axis in along):  # one factor for all that are summed
+            share = share.but(values=share.values.sum(along, keep))
+            field.origins.note(summed, "scaled", total(field, numbers, axes, keep), share)
+    return summed
 
 
 def mean(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) -> Residues:
@@ -201,6 +208,30 @@ def hashes_of_all(field: Field, name: str, a: Residues, axes: Sequence[int], kee
     return Residues(hashes.sum(along, keep) if along else hashes)
 
 
+def logarithm(field: Field, operand: Residues, finite: bool) -> Residues:
+    """`log`."""
+    return field.origins.note(oracle(field, "log", operand, finite=finite), "log", operand)
+
+
+def exponential(field: Field, operand: Residues) -> Residues:
+    """`exp`: of a logarithm what that is of, and of a difference a quotient."""
+    if (power := field.origins.of("log", operand)) and power[0].sign == POSITIVE:
+        return power[0]
+    difference = field.origins.of("difference", operand)
+    if difference is None:
+        return oracle(field, "exp", operand, finite=True, sign=POSITIVE)
+    numbers, share = exponential(field, difference[0]), inverse(field, exponential(field, difference[1]))
+    return field.origins.note(mul(field, numbers, share), "scaled", numbers, share)
+
+
+def quotient(field: Field, a: Residues, b: Residues, constant: Tensor | None = None) -> Residues:
+    """`a / b`, without a factor that both have; see `inverse` for the constant b."""
+    ours, theirs = (field.origins.of("scaled", each) for each in (a, b))
+    if ours and theirs and torch.equal(ours[1].values, theirs[1].values):
+        a, b = ours[0], theirs[0]
+    return mul(field, a, inverse(field, b, constant))
+
+
 def inverse(field: Field, operand: Residues, constant: Tensor | None = None) -> Residues:
     """`1 / operand`: exactly for one constant, and else an oracle where the operand is known to be positive.
 
@@ -243,7 +274,7 @@ def exponentials(field: Field, operand: Residues, axes: Sequence[int], keep: boo
     """
     if not operand.finite or (operand.mark is not None and bool((operand.mark == UNUSABLE).any())):
         raise Undecided("exponentials of numbers not known to be finite")
-    weights = oracle(field, "exp", operand.but(mark=None), finite=True, sign=POSITIVE)
+    weights = exponential(field, operand.but(mark=None) if operand.mark is not None else operand)
     if operand.mark is not None:
         if bool((operand.mark == MINUS_INFINITY).all(tuple(axes)).any()):
             raise Undecided("exponentials of a row of -inf")
@@ -260,5 +291,10 @@ def softmax(field: Field, operand: Residues, axis: int) -> Residues:
     if not operand.shape:
         field.usable(operand, "softmax")
         return Residues(torch.ones(field.count, dtype=torch.int64), degree=0)
+    if (difference := field.origins.of("difference", operand)) and difference[1].with_axes(len(operand.shape)).shape[
+        axis
+    ] == 1:
+        operand = difference[0]  # what is taken off a whole row is in no share of it
     weights, weight = exponentials(field, operand, [axis], True)
-    return mul(field, weights, inverse(field, weight))
+    share = inverse(field, weight)
+    return field.origins.note(mul(field, weights, share), "scaled", weights, share)

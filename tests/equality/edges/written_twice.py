@@ -1,4 +1,4 @@
-"""53 layers and networks, each in two ways in which people write it: 47 hold, 6 are undecided, and none is refuted."""
+"""53 layers and networks, each in two ways in which people write it: 48 are one formula, 5 equal but for rounding."""
 
 import pytest
 from equality.written.attention import ATTENTION
@@ -13,14 +13,13 @@ from conv2attn.verdicts import Strength, Verdict
 
 PAIRS = {**ATTENTION, **GATES, **NORMS, **CONVOLUTIONS}
 ROUNDED = {
-    "softmax less the maximum",
     *("GEGLU by one product, by two", "mish", "batch norm by hand", "batch norm folded", "a low rank merged"),
 }
 
 
 def test_so_many_pairs_hold():
     assert len(PAIRS) == 53
-    assert len(PAIRS.keys() - ROUNDED) == 47
+    assert len(PAIRS.keys() - ROUNDED) == 48
     assert PAIRS.keys() >= ROUNDED
 
 

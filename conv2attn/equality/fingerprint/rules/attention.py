@@ -5,8 +5,18 @@ from typing import Any
 
 import torch
 
-from conv2attn.equality.fingerprint.formulas import add, exponentials, matmul, mul, oracle, softmax, sub, total
-from conv2attn.equality.fingerprint.residues import POSITIVE, Residues
+from conv2attn.equality.fingerprint.formulas import (
+    add,
+    exponential,
+    exponentials,
+    logarithm,
+    matmul,
+    mul,
+    softmax,
+    sub,
+    total,
+)
+from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, axes_of, rule
 
@@ -27,8 +37,8 @@ def _(c: Call, self: Any, dim: int, half_to_float: bool) -> Residues:
     c.field.usable(numbers, "log softmax")
     if not numbers.shape:
         return c.operand(0)
-    weights = oracle(c.field, "exp", numbers, finite=True, sign=POSITIVE)
-    return sub(c.field, numbers, oracle(c.field, "log", total(c.field, weights, [dim], True), finite=True))
+    weights = exponential(c.field, numbers)
+    return sub(c.field, numbers, logarithm(c.field, total(c.field, weights, [dim], True), finite=True))
 
 
 @rule("logsumexp")
@@ -36,7 +46,7 @@ def _(c: Call, self: Any, dim: Any, keepdim: bool = False) -> Residues:
     numbers = c.operand(self)
     if 0 in numbers.shape:
         raise Undecided("the logarithm of an empty sum")
-    return oracle(c.field, "log", exponentials(c.field, numbers, axes_of(numbers, dim), keepdim)[1], finite=True)
+    return logarithm(c.field, exponentials(c.field, numbers, axes_of(numbers, dim), keepdim)[1], finite=True)
 
 
 def shared(numbers: Residues, queries: Residues) -> Residues:

@@ -6,7 +6,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.formulas import inverse, mul
+from conv2attn.equality.fingerprint.formulas import quotient
 from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.tensors import FieldTensor
 
@@ -55,7 +55,7 @@ class Call:
 
     def quotient(self, numerator: Residues, denominator: Any) -> Residues:
         """A numerator over an operand."""
-        return mul(self.field, numerator, inverse(self.field, self.operand(denominator), self.constant(denominator)))
+        return quotient(self.field, numerator, self.operand(denominator), self.constant(denominator))
 
 
 def axes_of(numbers: Residues, dim: Any) -> list[int]:

@@ -7,8 +7,10 @@ import torch
 
 from conv2attn.equality.fingerprint.formulas import (
     add,
+    exponential,
     inverse,
     inverse_root,
+    logarithm,
     mul,
     neg,
     oracle,
@@ -121,7 +123,7 @@ def _(c: Call, self: Any) -> Residues:
 @rule("log")
 def _(c: Call, self: Any) -> Residues:
     operand = c.operand(self)
-    return oracle(c.field, "log", operand, finite=operand.sign == POSITIVE)
+    return logarithm(c.field, operand, finite=operand.sign == POSITIVE)
 
 
 @rule("log1p")
@@ -130,7 +132,12 @@ def _(c: Call, self: Any) -> Residues:
     return oracle(c.field, "log1p", operand, finite=operand.sign >= NOT_NEGATIVE)
 
 
-@rule("exp", "sigmoid")
+@rule("exp")
+def _(c: Call, self: Any) -> Residues:
+    return exponential(c.field, c.operand(self))
+
+
+@rule("sigmoid")
 def _(c: Call, self: Any) -> Residues:
     return oracle(c.field, c.base, c.operand(self), finite=True, sign=POSITIVE)
 
@@ -195,7 +202,8 @@ def at_least(c: Call, numbers: Residues, bound: Any) -> Residues:
     if real is not None and not bool(real.any()) and numbers.sign:
         return numbers
     sign = ANY_SIGN if real is None else low.sign
-    return oracle(c.field, "at least", numbers, low, finite=True, sign=max(numbers.sign, sign))
+    larger = oracle(c.field, "at least", numbers, low, finite=True, sign=max(numbers.sign, sign))
+    return c.field.origins.note(larger, "at least", numbers, low) if low.values[0].numel() == 1 else larger
 
 
 def at_most(c: Call, numbers: Residues, high: Residues) -> Residues:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.formulas import hashes_as_residues, keyed_hashes, mul, times, total
+from conv2attn.equality.fingerprint.formulas import hashes_as_residues, keyed_hashes, mul, oracle, times, total
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, POSITIVE, Residues, knowledge
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule
@@ -56,18 +56,41 @@ def _(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[Residues, None]:
-    numbers, axes = c.operand(self), axes_of_pool(c)
-    if numbers.mark is not None:
-        raise Undecided("a number that is not finite in a pool")
+    axes = axes_of_pool(c)
     kernel = each_axis(kernel_size, axes)
     steps, around, apart = (each_axis(each, axes) for each in (stride or kernel, padding, dilation))
+    return largest(c, c.operand(self), kernel, steps, around, apart), None
+
+
+def largest(c: Call, numbers: Residues, kernel: Sides, steps: Sides, around: Sides, apart: Sides) -> Residues:
+    """The maximum over each window.
+
+    A bound from below, as of relu, is put behind the pool. Maxima over windows of maxima over adjacent windows are
+    maxima over windows as wide as both: beyond the border each of both ends at the last number.
+    """
+    origins, adjacent = c.field.origins, all(each == 1 for each in apart)
+    if bounded := origins.of("at least", numbers):
+        low = bounded[1]
+        inner = largest(c, bounded[0], kernel, steps, around, apart)
+        larger = oracle(c.field, "at least", inner, low, finite=True, sign=max(inner.sign, low.sign))
+        return origins.note(larger, "at least", inner, low)
+    if adjacent and (pooled := origins.of("pool", numbers)):
+        numbers, wide, off = pooled
+        kernel = [a + b - 1 for a, b in zip(kernel, wide, strict=True)]
+        around = [a + b for a, b in zip(around, off, strict=True)]
+    if numbers.mark is not None:
+        raise Undecided("a number that is not finite in a pool")
+    axes = len(kernel)
     where = (kernel, steps, around, apart, tuple(c.outs[0].shape[-axes:]))
     inside = windows(torch.ones(1, *numbers.shape[-axes:], dtype=torch.int64), *where)
     if bool((inside == 0).any()):
         raise Undecided("a pool over nothing but padding")
     hashes = windows(keyed_hashes(c.field, "max of", numbers), *where)
     values = hashes_as_residues(c.field, keyed_hashes(c.field, "max", Residues(hashes)))
-    return Residues(values, None, numbers.finite, numbers.sign), None
+    found = Residues(values, None, numbers.finite, numbers.sign)
+    if adjacent and all(step == 1 for step in steps):
+        origins.note(found, "pool", numbers, kernel, around)
+    return found
 
 
 @rule("avg_pool2d", "avg_pool3d")
