@@ -291,10 +291,10 @@ def softmax(field: Field, operand: Residues, axis: int) -> Residues:
     if not operand.shape:
         field.usable(operand, "softmax")
         return Residues(torch.ones(field.count, dtype=torch.int64), degree=0)
-    if (difference := field.origins.of("difference", operand)) and difference[1].with_axes(len(operand.shape)).shape[
-        axis
-    ] == 1:
-        operand = difference[0]  # what is taken off a whole row is in no share of it
+    if difference := field.origins.of("difference", operand):
+        whole, taken = difference[0], difference[1].with_axes(len(operand.shape))
+        if whole.shape == operand.shape and taken.shape[axis] == 1:
+            operand = whole  # what is taken off a whole row is in no share of it
     weights, weight = exponentials(field, operand, [axis], True)
     share = inverse(field, weight)
     return field.origins.note(mul(field, weights, share), "scaled", weights, share)

@@ -26,8 +26,8 @@ class Origins:
         self.noted: OrderedDict[tuple[str, int], tuple[Residues, tuple[Any, ...]]] = OrderedDict()
 
     def note(self, made: Residues, kind: str, *parts: Any) -> Residues:
-        """Notes of what numbers were made, unless some are not finite; returns them."""
-        if made.finite and made.mark is None:
+        """Notes of what numbers were made, unless some are not finite or they lie in another order; returns them."""
+        if made.finite and made.mark is None and made.values.is_contiguous():
             self.noted[kind, made.values.data_ptr()] = made, parts
             if len(self.noted) > MOST_NOTED:
                 self.noted.popitem(last=False)

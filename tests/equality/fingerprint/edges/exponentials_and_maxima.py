@@ -84,6 +84,14 @@ def test_a_softmax_is_exp_over_a_sum(name):
     assert found.log2_chance < -40
 
 
+def test_a_softmax_of_a_wider_difference_is_as_wide():
+    def apart(z):
+        return (z[..., :1] - z[..., :1, :]).softmax(-2)
+
+    assert identify(apart, lambda z: z[..., :1].softmax(-2).expand_as(z), SCORES).reason == ""
+    assert identify(apart, apart, SCORES).equal
+
+
 @pytest.mark.parametrize("name", NO_SOFTMAXES)
 def test_no_such_function_is_a_softmax(name):
     assert identify(lambda z: z.softmax(-1), NO_SOFTMAXES[name], SCORES).equal is False
