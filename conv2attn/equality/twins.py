@@ -266,13 +266,10 @@ class Lockstep:
         elif kind in (set, frozenset):
             words = all(isinstance(each, str) for each in (*first, *second))  # whose order is that of their hashes
             self.parts(sorted(first) if words else [*first], sorted(second) if words else [*second])
-        elif isinstance(first, SHARED):
-            if first is not second:
-                raise Different(f"another {kind.__name__}")
         elif kind is torch.Generator:
             if not torch.equal(first.get_state(), second.get_state()):
                 raise Different("the state of a generator")
-        elif kind.__name__ not in WITHOUT_STATE:
+        elif kind.__name__ not in WITHOUT_STATE and not (first is second and isinstance(first, SHARED)):
             self.rebuilt(first, second)
 
     def state(self, first: Mapping[Any, Any], second: Mapping[Any, Any]) -> None:
@@ -328,8 +325,15 @@ class Lockstep:
                 raise Different(f"numbers of {name}")
 
     def rebuilt(self, first: Any, second: Any) -> None:
-        """Compares two objects by what a copy of them is rebuilt from."""
+        """Compares two objects by their attributes, and by what a copy of them is rebuilt from.
+
+        The second alone is not enough: a class may leave out of it what its methods read.
+        """
         kind = type(first)
+        if first is not second and not kind.__module__.startswith("torch"):
+            ours, theirs = ({key: getattr(side, key) for key in own_attributes(side)} for side in (first, second))
+            self.alive += [ours, theirs]
+            self.state(ours, theirs)
         rule = copyreg.dispatch_table.get(kind)
         ours, theirs = (rule(each) if rule else each.__reduce_ex__(4) for each in (first, second))
         if isinstance(ours, str):
@@ -359,3 +363,13 @@ class Lockstep:
             self.state(first, second)
         else:
             self.same(first, second)
+
+
+def own_attributes(thing: object) -> Iterator[str]:
+    """The names of the attributes and filled slots of an object; Python's own and those of foreign memory have none."""
+    yield from getattr(thing, "__dict__", ())
+    slots = (vars(base).get("__slots__", ()) for base in type(thing).__mro__)
+    for names in slots:
+        for name in (names,) if isinstance(names, str) else names:
+            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
+                yield name

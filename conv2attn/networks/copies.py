@@ -22,7 +22,7 @@ HOOKS_OF_GRAPHS = (
 """The hooks that a deep copy of an fx graph leaves behind; attributes of its own it drops too."""
 LOCKS = {type(threading.Lock()): threading.Lock, type(threading.RLock()): threading.RLock}
 """Objects that Python copies not at all, by what makes another one: nothing but who waits tells two apart."""
-SHARED = (types.ModuleType, io.IOBase)
+SHARED = (types.ModuleType, io.TextIOWrapper, io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
 """Objects of the process, which a copy has too."""
 NOT_ENTERED = (type, Tensor, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
 """What a deep copy leaves as it is, or copies without asking what it holds."""

@@ -170,3 +170,45 @@ def test_that_copies_compute_what_the_networks_do_is_a_premise():
     assert any(
         "in a copy, which code that compares objects by identity may notice" in line for line in report.assumptions
     )
+
+
+class Scale:
+    """A factor that is left out of its pickle, and so of a copy."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __getstate__(self):
+        return {}
+
+    def __setstate__(self, state):
+        self.factor = 1
+
+
+class SlottedScale(Scale):
+    __slots__ = ("factor",)
+
+
+class ReducedScale(Scale):
+    def __reduce__(self):
+        return type(self), (1,)
+
+
+class Scaling(nn.Module):
+    """Code that reads an object on inputs that are not run."""
+
+    def __init__(self, scale):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.scale = nn.Conv2d(3, 4, 3), scale
+
+    def forward(self, image):
+        return self.conv(image) * (self.scale.factor if image.mean() > 100 else 1)
+
+
+@pytest.mark.parametrize("kind", [Scale, SlottedScale, ReducedScale])
+def test_what_an_object_leaves_out_of_its_pickle_is_compared(kind):
+    original = Scaling(kind(2)).eval()
+    for other in (Scaling(kind(1)).eval(), conv2attn.convert(original)):
+        assert certify(original, other, input_size=SIZE).verdict is not Verdict.HOLDS
+    assert certify(Scaling(kind(1)).eval(), Scaling(kind(1)).eval(), input_size=SIZE).strength is Strength.PROVED
