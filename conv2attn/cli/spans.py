@@ -87,6 +87,11 @@ def check_taps(context: click.Context) -> None:
     "--max-phi", type=float, help="Largest norm of the mixing matrix; by default 1e6 in float64, 1e3 in float32."
 )
 @click.option(
+    "--tight",
+    is_flag=True,
+    help="Ask a linear programme what least squares leaves undecided; --eps and --max-phi ask it too.",
+)
+@click.option(
     "--memory-limit",
     type=click.IntRange(1),
     default=512,

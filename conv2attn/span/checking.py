@@ -41,6 +41,7 @@ def check_span(
     condition: ConditionName | Sequence[ConditionName] = "interior",
     eps: float | None = None,
     max_phi: float | None = None,
+    tight: bool = False,
     convolution: nn.Module | Convolution | None = None,
     extra_tokens: int | Mapping[str, int] | None = None,
     memory_limit: int = MEMORY_LIMIT,
@@ -73,6 +74,8 @@ def check_span(
         condition: the one that decides the verdict, or several, of which the first does.
         eps: the residual that counts as none; by default what the rounding of the attention lets through.
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
+        tight: ask a linear programme about targets that least squares leaves undecided, which are near what rounding
+            explains; it is asked too where `eps` or `max_phi` is given.
         convolution: whose combinations the kernel condition asks for, and whose offsets all do.
         extra_tokens: leading tokens that are not pixels, of all layers or by name: keys of which targets ask nothing.
         memory_limit: bytes of the chunks of attention that are read at once.
@@ -116,6 +119,7 @@ def check_span(
                 "Pass one of these.",
             )
     check_numbers(eps, max_phi, memory_limit)
+    tight = tight or eps is not None or max_phi is not None
     if isinstance(attention, nn.Module) and example_input is None and not position_only:
         needs_inputs(attention)
     reads = reads_of(attention, example_input, grid, Selection.of(only, skip), position_only)
@@ -150,8 +154,8 @@ def check_span(
 
         def check_condition(each: ConditionName) -> Condition:
             if each == "kernel" and kernel is not None:
-                return check_kernel(rows, kernel, limits)
-            condition = check(each, rows, targets, limits)
+                return check_kernel(rows, kernel, limits, tight)
+            condition = check(each, rows, targets, limits, tight)
             return msgspec.structs.replace(condition, ends=ends_of(condition, rows, targets, kernel))
 
         conditions = tuple(map(check_condition, dict.fromkeys(names)))

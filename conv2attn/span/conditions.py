@@ -12,7 +12,7 @@ from conv2attn.report import counted
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, kernel_targets, portions, widest
 from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
-from conv2attn.span.planes import CANDIDATES, rounded_up
+from conv2attn.span.residuals import CANDIDATES, rounded_up
 from conv2attn.span.solver import NEAR_INTEGERS, Decision, decide_targets
 from conv2attn.span.span_report import Condition, ConditionName, Counting, Evidence, Target
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -38,13 +38,15 @@ def groups_of(name: ConditionName, attention: AttentionRows, targets: Targets) -
             return [np.concatenate(images)] if len(chosen) else []
 
 
-def check(name: ConditionName, attention: AttentionRows, targets: Targets, limits: Limits) -> Condition:
+def check(
+    name: ConditionName, attention: AttentionRows, targets: Targets, limits: Limits, tight: bool = True
+) -> Condition:
     """Whether each group of a condition has a Phi of its own that serves all targets.
 
     *holds*: a Phi within the norm was found whose residual, with all rounding, counts as none. *refuted*: exactly for
     these numbers, every Phi within the norm leaves more, or there are fewer heads than shifts, which is asked before
     anything is solved; what each tap leaves is then still found. *undecided*: neither was shown, and `floor` and
-    `residual` are the ends of what is open.
+    `residual` are the ends of what is open. Where it is not `tight`, targets that least squares leaves open stay so.
     """
     groups = groups_of(name, attention, targets)
     if not groups or not len(targets):
@@ -59,13 +61,13 @@ def check(name: ConditionName, attention: AttentionRows, targets: Targets, limit
     ranked: Ranked = (None, (None, None), None)
     if len(groups) == 1:
         (group,) = groups
-        decided, factors = decide_targets(attention, targets, group, limits, range(len(targets)))
+        decided, factors = decide_targets(attention, targets, group, limits, range(len(targets)), tight)
         results = [over_groups(targets, j, groups, [decided[j]], factors) for j in range(len(targets))]
         above, below = factors.singular[factors.kept], factors.singular[~factors.kept]
         around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
         ranked = (int(factors.kept.sum()), around, factors.threshold)
     else:
-        results = in_groups(attention, targets, groups, limits)
+        results = in_groups(attention, targets, groups, limits, tight)
     verdict = Verdict.REFUTED if counting else worst_verdict(target.verdict for target in results)
     strength = strength_of(verdict, results, counting, attention.sampled)
     return Condition(
@@ -76,20 +78,20 @@ def check(name: ConditionName, attention: AttentionRows, targets: Targets, limit
         sum(map(len, groups)),
         *ranked,
         counting,
-        sentence_of(results, counting, limits, factors),
+        sentence_of(results, counting, limits, factors, tight),
         attention.sampled,
         None if factors is None else factors.explained,
     )
 
 
-def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Limits) -> Condition:
+def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Limits, tight: bool = True) -> Condition:
     """Whether one Phi serves this convolution at its interior queries, in heads of the width that they have.
 
     Where the Phi that was found needs wider heads another might not, hence undecided (E7 of docs/errata.md).
     """
     roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
     targets = kernel_targets(attention, convolution, roundoff)
-    condition = check("kernel", attention, targets, limits)
+    condition = check("kernel", attention, targets, limits, tight)
     if condition.verdict is not Verdict.HOLDS or attention.d_head is None:
         return condition
     mixing = np.array([[float(Fraction(w)) for w in target.weights] for target in condition.targets])
@@ -130,7 +132,9 @@ def over_groups(
     )
 
 
-def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits) -> list[Target]:
+def in_groups(
+    attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits, tight: bool
+) -> list[Target]:
     """Each target over several groups: least squares serves most, the others are decided one by one, worst first."""
     trusted = not attention.exact or attention.one_hot
     single = all(len(group) == 1 for group in groups)
@@ -161,7 +165,7 @@ def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole
         stay_open: list[Decision] = []
         refuted: list[Decision] = []
         for g in sorted(np.flatnonzero(~serves[:, j]).tolist(), key=lambda g: -residuals[g, j])[:AFFORDABLE]:
-            by_group[g] = decide_targets(attention, targets, groups[g], limits, [j])[0][j]
+            by_group[g] = decide_targets(attention, targets, groups[g], limits, [j], tight)[0][j]
             tried.append(by_group[g])
             stay_open += [by_group[g]] if by_group[g].verdict is Verdict.UNDECIDED else []
             refuted += [by_group[g]] if by_group[g].verdict is Verdict.REFUTED else []
@@ -228,7 +232,9 @@ def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -
     return Counting(attention.heads, len(targets), int(seeing[0])) if len(seeing) else None
 
 
-def sentence_of(results: Sequence[Target], counting: Counting | None, limits: Limits, factors: Factors | None) -> str:
+def sentence_of(
+    results: Sequence[Target], counting: Counting | None, limits: Limits, factors: Factors | None, tight: bool
+) -> str:
     """Notes beyond the figures: counting, large norms, and the first undecided target."""
     parts = []
     if counting:
@@ -244,7 +250,7 @@ def sentence_of(results: Sequence[Target], counting: Counting | None, limits: Li
         parts.append(f"query {worst.dual_rows[0]} does not reach {worst.label}")
     for target in results:
         if target.verdict is Verdict.UNDECIDED:
-            parts.append(why_open(target, limits))
+            parts.append(why_open(target, limits) + ("" if tight else "; --tight asks a linear programme"))
             break
     return "; ".join(parts)
 

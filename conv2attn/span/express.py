@@ -22,8 +22,8 @@ from conv2attn.span.equations import Targets, head_taps, kernel_targets, portion
 from conv2attn.span.grids import as_sides
 from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.least_squares import factors_of
-from conv2attn.span.planes import residuals_of
 from conv2attn.span.reading import rows_of
+from conv2attn.span.residuals import residuals_of
 from conv2attn.span.span_report import Condition
 from conv2attn.theory.basis import Weights
 from conv2attn.theory.bounds import Claimed

@@ -1,7 +1,9 @@
 """The one solver: whether one Phi serves a group of rows, target by target.
 
-For a target e the question is `min over |phi| <= B of max_q |e_q - phi A_q|`. Least squares starts, cutting planes go
-on, several targets in one pass over the rows, and HiGHS proposes; then integers decide. *Holds* rests on a residual
+For a target e the question is `min over |phi| <= B of max_q |e_q - phi A_q|`, a linear programme. What decides it as a
+rule costs no programme: the phi of least squares leaves little at every row, or what it leaves is itself a dual that
+refutes every phi. Where the answer depends on less than a factor, as near an `eps` of the user's, one call of HiGHS on
+the worst rows proposes a better phi and a better dual. Whoever proposes, integers decide: *holds* rests on a residual
 rounded up, *refuted* on the weight of a dual in integers. Rows that are exact are first projected exactly.
 """
 
@@ -15,7 +17,7 @@ import numpy as np
 from conv2attn.span.attention_rows import Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, portions
 from conv2attn.span.least_squares import Factors, factors_of
-from conv2attn.span.planes import Plane, Programme, residuals_of, solve
+from conv2attn.span.residuals import left_by, residuals_of
 from conv2attn.span.weighing import (
     Coefficients,
     Dual,
@@ -32,20 +34,20 @@ from conv2attn.span.weighing import (
 from conv2attn.theory.bounds import down, up
 from conv2attn.verdicts import Verdict
 
-STEPS = 60
-"""Passes after which an interval stays open; 10 to 20 close it as a rule."""
 GUESS_ROWS = (1, 4, 16)
-"""Numbers of rows from which a dual is guessed; the last guess takes three rows more than there are heads."""
+"""Numbers of the worst rows on which what least squares leaves is tried as a dual; the last guess takes all of them."""
 GUESS_NOISE = 1e-9
 """A guessed dual with no more than this left across the heads is rounding."""
-NEAR = 0.999
-"""A search ends where a dual as near as this to the upper end does not refute."""
+WORST_ENTRIES = 2**14
+"""Entries of a head at the worst rows, which are three more than there are heads at least: so many bound all of Phi."""
 KEPT_ENTRIES = 2**22
 """Entries of attention that are kept between the passes, rather than read again."""
-PLANES = 6
-"""Rows that a pass adds for a mixing; the first adds three more than there are heads, so as to bound all of them."""
+NOISE = 256
+"""A residual of at most this many times what counts as none may be rounding of least squares, which is then refined."""
 NEAR_INTEGERS = 1e-9
 """Distance from the integers within which the rounded mixing is tried too."""
+LARGEST = 1e3
+"""Bounds on the norm this much above that of the start bind nobody, and variables of the programme end there."""
 
 
 @final
@@ -72,9 +74,12 @@ class Decision:
 
 
 def decide_targets(
-    attention: AttentionRows, targets: Targets, group: Whole, limits: Limits, wanted: Sequence[int]
+    attention: AttentionRows, targets: Targets, group: Whole, limits: Limits, wanted: Sequence[int], tight: bool
 ) -> tuple[dict[int, Decision], Factors]:
-    """The wanted targets on a group of rows, `image * queries + query`, and the least squares of all targets."""
+    """The wanted targets on a group of rows, `image * queries + query`, and the least squares of all targets.
+
+    Where it is `tight`, a linear programme is asked about targets that least squares leaves open.
+    """
     entries = attention.heads * len(group) * attention.width
     kept = list(portions(attention, targets, group)) if entries <= KEPT_ENTRIES or attention.hot is not None else None
 
@@ -91,8 +96,8 @@ def decide_targets(
             settled = exactly(attention, rows, coefficients, j, limits, factors.bounded[j], float(by_squares[j]))
             decided |= {} if settled is None else {j: settled}
     left = [j for j in wanted if j not in decided]
-    for j, search in search_targets(attention, targets, read, len(group), limits, factors, left).items():
-        decided[j] = judged(search, attention, rows, targets, limits)
+    for search in search_targets(attention, targets, read, limits, factors, left, tight):
+        decided[search.target] = judged(search, attention, rows, targets, limits)
     return decided, factors
 
 
@@ -127,107 +132,44 @@ def exactly(
 @final
 @dataclass(eq=False)
 class Search:
-    """One target: the best mixing so far, 0 at first, what it leaves, and what refutes the target, if anything does."""
+    """One target: the best mixing so far, 0 at first, what it leaves, and the dual that proves the highest floor."""
 
     target: int
-    programme: Programme
     limits: Limits
     mixing: Array
     residual: float
-    lower: float = 0.0
-    weights: Array | None = None
-    floor: Fraction = Fraction(0)
-    dual: Dual | None = None
+    holds: bool
     rows: dict[int, ExactRow] = field(default_factory=dict)
-    holds: bool = False
-    refuted: bool = False
-    weighings: int = 0
-    points: list[Array] = field(default_factory=list)
+    dual: Dual | None = None
+    floor: Fraction = Fraction(0)
 
-    def saw(self, mixing: Array, residual: float, planes: list[Plane]) -> None:
-        """Records the residual and the planes of a mixing."""
+    @property
+    def refuted(self) -> bool:
+        """Whether the floor is above what counts as none at the largest norm."""
+        norm = Fraction(self.limits.max_phi)
+        return self.floor > Fraction(self.limits.eps) + Fraction(self.limits.per_norm) * norm
+
+    def offer(self, mixing: Array, residual: float) -> None:
+        """Takes a mixing with its residual if it is better: within the norm, and it holds or leaves less."""
         norm = float(np.abs(mixing).sum())
         if norm <= self.limits.max_phi:
             fits = residual <= self.limits.allowed(norm)
             if fits > self.holds or (fits == self.holds and residual < self.residual):
                 self.mixing, self.residual, self.holds = mixing, residual, fits
-        self.programme.add(planes, mixing)
 
-    def next(self, solution: tuple[Array, float, Array] | None) -> None:
-        """Chooses the next mixings to try from the solution of the programme over the planes."""
-        self.points = []
-        if solution is None:
-            return
-        mixing, lower, weights = solution
-        self.weights, self.lower = weights, max(self.lower, lower)
-        self.points = [0.4 * mixing + 0.6 * self.mixing, *with_integers(mixing)]
-
-    @property
-    def closed(self) -> bool:
-        """Whether the search is over."""
-        spent = self.weighings > 0 and self.lower >= NEAR * self.residual
-        return self.holds or self.refuted or not self.points or spent or self.lower >= self.residual * (1 - 1e-9)
-
-    def wants_weighing(self, step: int) -> bool:
-        """Whether its dual is weighed now: the first, those that are near, and the last."""
-        if self.weights is None or self.closed or step == STEPS - 1:
-            return self.weights is not None
-        near = not self.weighings or self.lower >= NEAR * self.residual
-        return self.lower > self.limits.allowed(0.0) and near
-
-    def direction(self, width: int) -> dict[int, Array]:
-        """The dual y of the programme, at the rows where it is not zero."""
-        assert self.weights is not None
-        direction: dict[int, Array] = {}
-        for weight, plane in zip(self.weights, self.programme.planes, strict=False):
-            if weight > 1e-9:
-                direction[plane.row] = direction.get(plane.row, np.zeros(width)) + weight * plane.spread(width)
-        return direction
-
-    def guess(self, attention: AttentionRows, targets: Targets) -> bool:
-        """Whether the signs of what is left at the worst rows of the start, at few or at many, less their part along
-        the heads, are a dual that is worth twice what counts as none."""
-        for count in (*GUESS_ROWS, attention.heads + 3):
-            self.weights = np.ones(count)
-            direction = self.direction(attention.width)
-            places = [divmod(row, targets.places.shape[1]) for row in direction]
-            heads = np.concatenate([attention.read(image, np.array([query]))[:, 0] for image, query in places], 1)
-            along = np.concatenate(list(direction.values()))
-            across = (along - heads.T @ np.linalg.lstsq(heads.T, along, rcond=None)[0]).reshape(len(places), -1)
-            target_rows = targets.block(np.array([query for _, query in places]), attention.width)[self.target]
-            peak = float(np.abs(across).max(-1).sum())
-            floor = float((across * target_rows).sum()) / peak if peak > GUESS_NOISE * count else 0.0
-            if floor > 2 * self.limits.allowed(self.limits.max_phi):
-                return True
-        self.weights = None
-        return False
-
-    def weigh(
-        self,
-        attention: AttentionRows,
-        targets: Targets,
-        coefficients: Coefficients,
-        exact: dict[int, ExactRow],
-    ) -> None:
-        """Weighs the duals near the programme's, until one refutes."""
-        self.weighings += 1
-        direction = self.direction(attention.width)
-        if not direction:
-            return
-        order = sorted(direction)
-        if attention.heads * attention.width * len(exact) > KEPT_ENTRIES:
-            exact.clear()
-        exact |= exact_rows(attention, targets, [row for row in order if row not in exact])
-        self.rows = {row: exact[row] for row in order}
-        eps, norm = Fraction(self.limits.eps), Fraction(self.limits.max_phi)
-        allowed = eps + Fraction(self.limits.per_norm) * norm
-        for place, values in enumerate(duals_near(self.rows, order, np.concatenate([direction[r] for r in order]))):
-            dual = weighed(self.rows, coefficients, self.target, values)
-            floor = dual.floor(norm)
-            self.refuted = floor > allowed
+    def weigh(self, attention: AttentionRows, targets: Targets, order: Whole, y: Array) -> None:
+        """Weighs the duals near y (rows * keys) in integers, until one refutes."""
+        # The rows are sorted, since a dual names them in this order in a certificate.
+        sorted_order = np.sort(order)
+        y = y.reshape(len(order), -1)[np.argsort(order)].ravel()
+        rows = exact_rows(attention, targets, sorted_order.tolist())
+        coefficients = Coefficients.exactly(targets.coefficients)
+        for values in duals_near(rows, sorted_order.tolist(), y):
+            dual = weighed(rows, coefficients, self.target, values)
+            floor = dual.floor(Fraction(self.limits.max_phi))
             if floor > self.floor or self.dual is None:
-                self.floor, self.dual = max(floor, self.floor), dual
-            if self.refuted or (place == 1 and self.lower <= self.limits.allowed(float(np.abs(self.mixing).sum()))):
+                self.floor, self.dual, self.rows = max(floor, self.floor), dual, rows
+            if self.refuted:
                 return
 
 
@@ -237,55 +179,199 @@ def with_integers(mixing: Array) -> list[Array]:
     return [mixing, near] if 0 < np.abs(near - mixing).max() <= NEAR_INTEGERS else [mixing]
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class WorstRows:
+    """The rows where the mixing of least squares leaves most of one target, worst first.
+
+    `order` (rows), `heads` (heads, rows, keys), what the target asks for and what is left of it (rows, keys).
+    """
+
+    order: Whole
+    heads: Array
+    asked: Array
+    left: Array
+
+    @staticmethod
+    def of(attention: AttentionRows, targets: Targets, target: int, order: Whole, mixing: Array) -> "WorstRows":
+        """Reads the rows `image * queries + query`."""
+        images, queries = np.divmod(order, targets.places.shape[1])
+        heads = np.empty((attention.heads, len(order), attention.width))
+        for image in np.unique(images):
+            chosen = np.flatnonzero(images == image)
+            chosen = chosen[np.argsort(queries[chosen])]  # readers take a range of queries as a slice
+            for start in range(0, len(chosen), attention.step):
+                few = chosen[start : start + attention.step]
+                heads[:, few] = attention.read(int(image), queries[few])
+        asked = targets.block(queries, attention.width)[target]
+        return WorstRows(order, heads, asked, asked - np.tensordot(mixing, heads, 1))
+
+    def first(self, count: int) -> "WorstRows":
+        """The `count` rows with the most left."""
+        return WorstRows(self.order[:count], self.heads[:, :count], self.asked[:count], self.left[:count])
+
+    def own_dual(self, max_phi: float) -> tuple[float, Array]:
+        """What is left here as a dual y (rows * keys), as it is or by its signs, and the floor that it promises.
+
+        Over all rows, what least squares leaves is orthogonal to the heads, so that it meets no phi at all. On the
+        worst rows alone it is projected once again, or kept: where heads nearly depend on each other, the projection
+        takes what no phi within the norm can reach. Signs are better where rows have much left at few keys.
+        """
+        heads, asked, left = self.heads.reshape(len(self.heads), -1), self.asked.ravel(), self.left.ravel()
+        best, floor = left, -np.inf
+        for y in (np.sign(left), left / (np.abs(left).max(initial=0.0) or 1.0)):
+            across = y - heads.T @ np.linalg.lstsq(heads.T, y, rcond=None)[0]
+            # The projection is made to more digits later: what it meets in float64 is rounding.
+            for part, meets in ((across, 0.0), (y, float(np.abs(heads @ y).max()))):
+                peak = float(np.abs(part).reshape(len(self.order), -1).max(-1).sum())
+                promised = (float(part @ asked) - max_phi * meets) / peak if peak > GUESS_NOISE * len(self.order) else 0
+                if promised > floor:
+                    best, floor = y, promised
+        return floor, best
+
+
 def search_targets(
     attention: AttentionRows,
     targets: Targets,
     read: Callable[[], Iterable[Portion]],
-    rows: int,
     limits: Limits,
     factors: Factors,
     wanted: Sequence[int],
-) -> dict[int, Search]:
-    """The search for each wanted target on so many rows, run to its end."""
-    if not wanted:
+    tight: bool,
+) -> list[Search]:
+    """The search for each wanted target, run to its end."""
+    searches = [
+        Search(j, limits, np.zeros(attention.heads), float(targets.largest[j]), targets.largest[j] <= limits.allowed(0))
+        for j in wanted
+    ]
+    most = max(attention.heads + 3, WORST_ENTRIES // attention.width)
+    starts = [(each, mixing) for each in searches for mixing in with_integers(factors.bounded[each.target])]
+    worst = offered(starts, attention, targets, read, most)
+    near = [each for each in searches if not each.holds and each.residual <= NOISE * limits.allowed(0)]
+    offered(refined_squares(near, targets, read, factors), attention, targets, read, 0)
+    open_still = [each for each in searches if not each.holds]
+    better: list[tuple[Search, Array]] = []
+    for each in open_still:
+        start = factors.bounded[each.target]
+        rows = WorstRows.of(attention, targets, each.target, worst[each.target], start)
+        refute_by_squares(each, attention, targets, rows)
+        # Where the norm binds, the mixing of least squares is no longer the nearest, and says less of the others.
+        binds = float(np.abs(factors.plain[each.target]).sum()) > limits.max_phi
+        if (tight or binds) and not each.refuted:
+            answer = programme(rows, start, factors, limits.max_phi)
+            if answer is not None:
+                mixing, y = answer
+                better += [(each, near) for near in with_integers(mixing)]
+                each.weigh(attention, targets, rows.order, y)
+    offered([(each, mixing) for each, mixing in better if not each.refuted], attention, targets, read, 0)
+    return searches
+
+
+def refined_squares(
+    searches: Sequence[Search], targets: Targets, read: Callable[[], Iterable[Portion]], factors: Factors
+) -> list[tuple[Search, Array]]:
+    """The mixings of some searches after one step of iterative refinement (Bjorck 1967).
+
+    The factors lose some digits in products of columns; what is left of a target that holds is rounding of them.
+    """
+    if not searches:
+        return []
+    places, mixings = np.array([each.target for each in searches]), np.array([each.mixing for each in searches])
+    met = np.zeros_like(mixings)
+    for portion in read():
+        left = left_by(portion, targets.coefficients[places], mixings) * portion.times[:, None]
+        met += np.tensordot(left, portion.attention, ((1, 2), (1, 2)))
+    directions = factors.directions[factors.kept]
+    steps = met @ directions.T / factors.singular[factors.kept] ** 2 @ directions
+    return list(zip(searches, mixings + steps, strict=True))
+
+
+def offered(
+    candidates: Sequence[tuple[Search, Array]],
+    attention: AttentionRows,
+    targets: Targets,
+    read: Callable[[], Iterable[Portion]],
+    most: int,
+) -> dict[int, Whole]:
+    """Offers mixings to their searches, in one pass over the rows; the `most` worst rows of each target's first one."""
+    if not candidates:
         return {}
-    wide = np.sqrt(rows) / factors.singular[factors.kept]
-    lengths = np.minimum(wide, limits.max_phi)
-    frame = (factors.directions[factors.kept] * lengths[:, None]).T
-    idle = factors.directions[~factors.kept].T
-    searches = []
-    for j in wanted:
-        programme = Programme(factors.bounded[j], frame, 1.0, limits.max_phi, wide / lengths, idle)
-        largest = float(targets.largest[j])
-        start = Search(j, programme, limits, np.zeros(attention.heads), largest, holds=largest <= limits.allowed(0.0))
-        start.points = with_integers(factors.bounded[j])
-        searches.append(start)
-    coefficients = Coefficients.exactly(targets.coefficients)
-    exact: dict[int, ExactRow] = {}
-    open_still = list(searches)
-    for step in range(STEPS):
-        points = [(each, point) for each in open_still for point in each.points]
-        if not points:
+    wanted, mixings = np.array([each.target for each, _ in candidates]), np.array([mixing for _, mixing in candidates])
+    residuals, worst = residuals_of(read(), targets, attention.width, mixings, wanted, most)
+    for (each, mixing), residual in zip(candidates, residuals, strict=True):
+        each.offer(mixing, float(residual))
+    return dict(reversed(list(zip(wanted.tolist(), worst, strict=True))))
+
+
+def refute_by_squares(search: Search, attention: AttentionRows, targets: Targets, rows: WorstRows) -> None:
+    """Weighs what least squares leaves at few of the worst rows, and at more, until it refutes."""
+    allowed = search.limits.allowed(search.limits.max_phi)
+    best: tuple[float, Whole, Array] | None = None
+    for count in (*GUESS_ROWS, len(rows.order)):
+        few = rows.first(count)
+        floor, y = few.own_dual(search.limits.max_phi)
+        # A floor of twice what counts as none leaves no doubt, save where the projection took all but rounding.
+        if floor > 2 * allowed:
+            search.weigh(attention, targets, few.order, y)
+            if search.refuted:
+                return
+        elif best is None or floor > best[0]:
+            best = floor, few.order, y
+        if count >= len(rows.order):
             break
-        places, mixings = np.array([each.target for each, _ in points]), np.array([point for _, point in points])
-        most = PLANES if step else attention.heads + 3
-        residuals, planes = residuals_of(read(), targets, attention.width, mixings, places, most)
-        for (each, point), residual, found_planes in zip(points, residuals, planes, strict=True):
-            each.saw(point, float(residual), found_planes)
-        if not step:
-            for each in open_still:
-                each.programme.scale(each.residual or 1.0)
-                if not each.holds and each.guess(attention, targets):
-                    each.weigh(attention, targets, coefficients, exact)
-                    each.weighings = 0
-        open_still = [each for each in open_still if not each.holds and not each.refuted]
-        for each, answer in zip(open_still, solve([each.programme for each in open_still]), strict=True):
-            each.next(answer)
-        for each in open_still:
-            if each.wants_weighing(step):
-                each.weigh(attention, targets, coefficients, exact)
-        open_still = [each for each in open_still if not each.closed]
-    return {each.target: each for each in searches}
+    if best is not None:
+        search.weigh(attention, targets, *best[1:])
+
+
+def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -> tuple[Array, Array] | None:
+    """The mixing that is best at these rows alone, and the dual y (rows * keys) that says so; None where HiGHS fails.
+
+    Minimise t over x, s, t with `|left - A frame x| <= s` at each key and `sum of s <= t` at each row, the mixing being
+    `start + frame x + idle z`. Nothing rests on the answer but which mixing and which dual to look at.
+
+    Source: Huangfu and Hall 2018 (HiGHS).
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import bmat, csr_array, eye_array, kron
+
+    heads, count = len(start), rows.left.size
+    unit = float(np.abs(rows.left).sum(-1).max()) or 1.0
+    # HiGHS meets constraints to 1e-10 at best. So a step of one variable moves the rows by about what is left of them,
+    # along the singular directions of the attention: heads that nearly depend on each other differ by very little.
+    lengths = np.minimum(np.sqrt(len(rows.order)) / factors.singular[factors.kept], max_phi / unit)
+    frame = (factors.directions[factors.kept] * lengths[:, None]).T * unit
+    idle = factors.directions[~factors.kept].T * max_phi
+    moved = csr_array(rows.heads.reshape(heads, -1).T @ frame / unit)
+    left, eye = rows.left.ravel() / unit, eye_array(count)
+    of_rows = kron(eye_array(len(rows.order)), np.ones((1, rows.left.shape[1])))
+    column = csr_array(np.ones((len(rows.order), 1)))
+    blocks = [[-moved, -eye, None], [moved, -eye, None], [None, of_rows, -column]]
+    side, costs = np.concatenate([-left, left, np.zeros(len(rows.order))]), np.zeros(moved.shape[1] + count + 1)
+    costs[-1] = 1
+    bounds: list[tuple[float, float | None]] = [(-LARGEST, LARGEST)] * moved.shape[1] + [(0, None)] * (count + 1)
+    if max_phi < LARGEST * max(1.0, float(np.abs(start).sum())):
+        # The norm may bind: |start + frame x + idle z| <= w, and the sum of w is at most the bound, all in its unit.
+        along, across = csr_array(frame / max_phi), csr_array(idle / max_phi)
+        blocks = [[*row, None, None] for row in blocks]
+        blocks += [
+            [along, None, None, across, -eye_array(heads)],
+            [-along, None, None, -across, -eye_array(heads)],
+            [None, None, None, None, csr_array(np.ones((1, heads)))],
+        ]
+        side = np.concatenate([side, -start / max_phi, start / max_phi, [1.0]])
+        costs = np.concatenate([costs, np.zeros(idle.shape[1] + heads)])
+        bounds += [(-2.0, 2.0)] * idle.shape[1] + [(0, None)] * heads
+    near = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # the least that HiGHS takes
+    answer = linprog(costs, bmat(blocks, format="csr"), side, bounds=bounds, method="highs", options=near)
+    if answer.status != 0:
+        return None
+    steps, rest = answer.x[: moved.shape[1]], answer.x[moved.shape[1] + count + 1 :]
+    mixing: Array = start + frame @ steps + idle @ rest[: idle.shape[1]] if len(rest) else start + frame @ steps
+    size = float(np.abs(mixing).sum())
+    if size > max_phi:
+        mixing = mixing * (max_phi * (1 - 1e-15) / size)
+    weights = answer.ineqlin.marginals
+    return mixing, np.asarray(weights[count : 2 * count] - weights[:count])
 
 
 def judged(
