@@ -186,7 +186,7 @@ def calls(device: torch.device, quick: bool) -> Iterator[tuple[str, ...]]:
     image = torch.randn(2, 8, *([8, 9] if quick else [28, 30])).to(device)
     conv = nn.Conv2d(8, 8, 3, padding=1).to(device)
     layers: dict[str, Callable[[], nn.Module]] = {"the convolution": lambda: conv}
-    layers |= {f"one-hot, {name}": lambda name=name: attention_of(conv, name) for name in ENGINES if name != "measured"}
+    layers |= {f"one-hot, {name}": lambda name=name: attention_of(conv, name) for name in ENGINES}
     for engine in ("separable", "dense"):
         layers[f"alpha 5, {engine}"] = lambda engine=engine: attention_of(conv, engine, ALPHA)
     layers["trained centres, auto"] = lambda: attention_of(conv, "auto", ALPHA, OFF_PIXEL, trainable=True)

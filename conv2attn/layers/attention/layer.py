@@ -468,11 +468,9 @@ class MultiHeadSelfAttention(nn.Module):
         return checked
 
     def which_engine(self, image: Tensor) -> str:
-        """The engine that `auto` takes for `image`; of a layer set to `measured`, the fastest one that was timed."""
-        image, basis = self.batched(image), self.basis()
-        if self.engine == "measured" and readable(image):
-            return self.recipe(basis, image).engine
-        return choose_engine(self.question(basis, image))
+        """The engine that `auto` takes for `image`."""
+        image = self.batched(image)
+        return choose_engine(self.question(self.basis(), image))
 
     def why_engine(self, image: Tensor) -> dict[str, str]:
         """For each engine, cheapest first: "exact", or why it is not for `image` and the present parameters."""

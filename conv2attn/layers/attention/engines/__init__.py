@@ -8,11 +8,10 @@ from torch import Tensor
 
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention.engines import compiled, dense, gather, sdpa, separable
-from conv2attn.layers.attention.engines.cost import cheapest, dense_may_win
-from conv2attn.layers.attention.engines.timing import fastest, may_be_timed
+from conv2attn.layers.attention.engines.cost import cheapest
 from conv2attn.layers.attention.recipe import Evaluation, Question, Recipe
 
-EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense", "measured"]
+EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense"]
 Rounding = Literal["separable", "sdpa", "dense"]
 """The engines whose rounding of soft heads has a bound of its own."""
 
@@ -27,7 +26,6 @@ class Engine:
         decide: the recipe for a question, or why the engine is not exact for it; None of a rule.
         choose: the name of the engine that a rule takes for a question and an image.
         exports: whether a network may be exported with it by name.
-        timed: whether `measured` times it.
         refuses_sizes: whether it may refuse inputs of some sizes, whatever the layer is.
         refuses_strays: whether it refuses inputs of some sizes where a head may have its target off the grid.
     """
@@ -36,7 +34,6 @@ class Engine:
     decide: Callable[[Question], Evaluation | str] | None = None
     choose: Callable[[Question, Tensor], str] | None = None
     exports: bool = True
-    timed: bool = True
     refuses_sizes: bool = False
     refuses_strays: bool = False
 
@@ -51,8 +48,7 @@ def choose_engine(question: Question) -> str:
     """`conv` wherever it is exact, otherwise the cheapest engine that equals `dense` within rounding.
 
     `conv` makes the call that the convolution makes, and so computes the same numbers by whatever algorithm the device
-    chooses, as long as it chooses alike for both. The costs of others are a model, measured in benchmarks/; `measured`
-    times the engines instead.
+    chooses, as long as it chooses alike for both. The costs of others are a model, measured in benchmarks/.
     """
     if not isinstance(compiled.decide(question), str):
         return "conv"
@@ -65,21 +61,8 @@ def choose_engine(question: Question) -> str:
     return "dense" if dense.fits(question) or isinstance(sdpa.decide(question), str) else "sdpa"
 
 
-def measure_engines(question: Question, image: Tensor) -> str:
-    """The fastest on `image` of the engines that `auto` chooses from; its choice where nothing can be timed."""
-    chosen = choose_engine(question)
-    if not may_be_timed(question):
-        return chosen
-    slow = set[str]()
-    if chosen != "dense" and not dense_may_win(question):
-        slow.add("dense")
-    names = [chosen, *(name for name, engine in ENGINES.items() if engine.timed and name not in {chosen, *slow})]
-    decided = {name: decide(question) for name in names if (decide := ENGINES[name].decide) is not None}
-    return fastest({name: run for name, run in decided.items() if not isinstance(run, str)}, question.basis, image)
-
-
 def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
-    """How the engine `name`, or the one that is chosen for "auto" and "measured", evaluates the layer on `image`.
+    """How the engine `name`, or the one that is chosen for "auto", evaluates the layer on `image`.
 
     Raises:
         EngineError: the engine is not exact for this layer as it is now (C2A201).
@@ -103,12 +86,11 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
 CHOSEN: tuple[Rounding, ...] = ("separable", "dense")
 """The engines that "auto" takes for heads that are not one-hot."""
 ENGINES: dict[str, Engine] = {
-    "auto": Engine(CHOSEN, choose=lambda question, image: choose_engine(question), exports=False, timed=False),
+    "auto": Engine(CHOSEN, choose=lambda question, image: choose_engine(question), exports=False),
     "conv": Engine(CHOSEN, compiled.decide, refuses_strays=True),
     "gather": Engine(CHOSEN, gather.decide),
     "separable": Engine(("separable",), separable.decide),
-    "sdpa": Engine(("sdpa",), sdpa.decide, exports=False, timed=False, refuses_sizes=True),
+    "sdpa": Engine(("sdpa",), sdpa.decide, exports=False, refuses_sizes=True),
     "dense": Engine(("dense",), dense.decide, refuses_sizes=True),
-    "measured": Engine(CHOSEN, choose=measure_engines, exports=False, timed=False),
 }
 """All engines, those that are exact for fewer layers first."""

@@ -12,12 +12,6 @@ def cheapest(question: Question) -> str:
     return "dense" if dense_cost(question) < separable_cost(question) else "separable"
 
 
-def dense_may_win(question: Question) -> bool:
-    """Whether all pairs are few enough to be timed beside other engines."""
-    return dense_cost(question) < FAR * separable_cost(question)
-
-
-FAR = 16.0  # chosen: in our benchmarks the model was never off by more than this factor
 DENSE_PASSES = 12.0  # per attention weight: its scores, exponentials and casts, in multiply-adds of a large product
 SEPARABLE_PASSES = 64.0  # per mixed number: small products and copies, in multiply-adds of a large product
 

@@ -1,13 +1,13 @@
-"""Which engine serves one-hot heads: what `auto` takes, and what `measured` finds and keeps."""
+"""Which engine serves one-hot heads: what `auto` takes."""
 
 import pytest
 import torch
-from oracles import convolve, rounding_allowed
+from oracles import convolve
 from torch import nn
 
 from conv2attn import convert
-from conv2attn.layers.attention import ENGINES, Encoding, MultiHeadSelfAttention, recipe, set_engine
-from conv2attn.layers.attention.engines import compiled, cost, timing
+from conv2attn.layers.attention import recipe, set_engine
+from conv2attn.layers.attention.engines import compiled, cost
 from conv2attn.testing import assert_same_output
 
 TRANSPOSED = {
@@ -77,96 +77,6 @@ def test_auto_makes_the_convolution_s_call_whatever_algorithm_the_device_chooses
     assert torch.equal(call[0], padded)
     assert call[1] is layer.weight
     assert call[3:] == ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
-
-
-@pytest.fixture
-def timed(monkeypatch):
-    """Makes one engine the fastest by a clock of its own, and lists the engines that were run."""
-    ran = []
-
-    def favour(name):
-        def seconds(run, basis, image):
-            ran.append(run.func.__module__.rpartition(".")[2])
-            return 1.0 if ran[-1] == name else 2.0
-
-        monkeypatch.setattr(timing, "seconds", seconds)
-        return ran
-
-    return favour
-
-
-@pytest.mark.parametrize("winner", ["compiled", "gather", "smoothed"])
-def test_measured_keeps_the_winner_as_long_as_its_recipe(winner, timed):
-    """Timed once for each shape, and again after the heads changed: a soft head is never left to a hard engine."""
-    conv = nn.Conv2d(2, 3, 3, padding=1).requires_grad_(False)
-    layer, image, ran = set_engine(convert(conv), "measured"), torch.randn(2, 2, 9, 8), timed(winner)
-    assert layer.which_engine(image) == {"compiled": "conv", "smoothed": "separable"}.get(winner, winner)
-    before = len(ran)
-    assert {"compiled", "gather", "smoothed"} <= set(ran)
-    assert_same_output(layer(image).double(), convolve(conv, image), rounding_allowed(conv, image))
-    assert len(ran) == before
-    layer(torch.randn(2, 2, 7, 8))
-    assert len(ran) > before
-    layer.encoding.alpha.fill_(1.0)
-    expected = set_engine(layer, "dense")(image)
-    assert set_engine(layer, "measured").which_engine(image) in ("separable", "dense")
-    assert_same_output(layer(image), expected, 1e-5)
-
-
-def test_a_winner_that_outlives_its_recipe_is_found(timed, monkeypatch):
-    """Planted: the values that a recipe was decided for are not compared."""
-    layer, image = set_engine(convert(nn.Conv2d(2, 3, 3).requires_grad_(False)), "measured"), torch.randn(1, 2, 9, 8)
-    timed("gather")
-    layer(image)
-    layer.encoding.alpha.fill_(1.0)
-    monkeypatch.setattr("conv2attn.layers.attention.recipe.OperatorFacts.is_current", lambda self, operators: True)
-    kept = layer(image)
-    with pytest.raises(AssertionError):
-        assert_same_output(kept, set_engine(layer, "dense")(image), 1e-5)
-
-
-def test_measured_times_forward_and_backward_without_a_trace():
-    """No gradient is added up, no hook of the user runs."""
-    conv = nn.Conv2d(2, 3, 3, padding=1)
-    layer, image = (
-        set_engine(convert(conv, trainable=True, alpha=5.0), "measured"),
-        torch.randn(2, 2, 9, 8, requires_grad=True),
-    )
-    called = []
-    for parameter in layer.parameters():
-        parameter.register_hook(called.append)
-    assert layer.which_engine(image) in ENGINES
-    assert not called
-    assert image.grad is None
-    assert all(parameter.grad is None for parameter in layer.parameters())
-    layer(image).sum().backward()
-    assert len(called) == len(list(layer.parameters()))
-
-
-def test_measured_takes_the_choice_of_auto_where_nothing_can_be_timed(monkeypatch):
-    """Compiled, on the meta device, in a function transform; and all pairs of a large grid are not timed at all."""
-    monkeypatch.setattr(timing, "seconds", lambda *_: pytest.fail("timed"))
-    layer = set_engine(convert(nn.Conv2d(2, 3, 3, padding=1).requires_grad_(False)), "measured")
-    image = torch.randn(2, 2, 9, 8)
-    expected = set_engine(layer, "conv")(image)
-    set_engine(layer, "measured")
-    torch.compiler.reset()
-    assert_same_output(torch.compile(layer, backend="eager", fullgraph=True)(image), expected)
-    assert_same_output(torch.vmap(layer)(image[:, None])[:, 0], expected)
-    assert layer.to("meta")(image.to("meta")).shape == expected.shape
-
-
-def test_measured_does_not_time_all_pairs_of_a_large_grid(timed):
-    layer = set_engine(
-        MultiHeadSelfAttention(4, 4, Encoding.of("quadratic", [[0.3, 0.0], [0.0, 0.0]], 1.0)), "measured"
-    )
-    ran = timed("dense")
-    with torch.no_grad():
-        layer(torch.randn(1, 4, 6, 6))
-        assert "dense" in ran
-        ran.clear()
-        layer(torch.randn(1, 4, 150, 150))
-    assert "dense" not in ran
 
 
 FASTER = {(256, 4, 1): "dense", (256, 7, 8): "dense", (256, 10, 1): "dense", (64, 14, 1): "separable"}

@@ -43,7 +43,7 @@ def test_chunks_draw_their_masks_again_in_the_backward_pass():
 
 def test_engines_that_form_no_weights_refuse():
     layer = layer_with(dropout=0.5).train()
-    for engine in set(ENGINES) - {"auto", "dense", "measured"}:
+    for engine in set(ENGINES) - {"auto", "dense"}:
         with pytest.raises(EngineError, match="it drops weights of its attention in training, each for itself"):
             set_engine(layer, engine)(IMAGE)
 

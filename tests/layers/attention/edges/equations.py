@@ -44,7 +44,7 @@ def test_content_is_left_to_the_dense_and_the_fused_engine(terms):
     layer = layer_with(terms=terms)
     image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
     assert layer.which_engine(image) == "sdpa"
-    for engine in set(ENGINES) - {"auto", "dense", "measured", "sdpa"}:
+    for engine in set(ENGINES) - {"auto", "dense", "sdpa"}:
         with pytest.raises(EngineError, match=f"engine '{engine}' is not exact here: its attention depends on the con"):
             set_engine(layer, engine)(image)
     with pytest.raises(UsageError, match="C2A004 attention: pass an image, or sides where attention is position-only"):

@@ -145,7 +145,7 @@ def test_the_engine_that_is_chosen_is_exact_and_a_hard_one_where_one_is(data, ce
     question = layer.question(layer.basis(), image)
     reasons, chosen = explain_engines(question), choose_engine(question)
     assert reasons == layer.why_engine(image)
-    assert list(reasons) == [name for name in ENGINES if name not in ("auto", "measured")]
+    assert list(reasons) == [name for name in ENGINES if name != "auto"]
     assert chosen == layer.which_engine(image)
     hard = [name for name in HARD_ENGINES if reasons[name] == "exact"]
     assert chosen == hard[0] if hard else chosen == cheapest(question)

@@ -153,7 +153,7 @@ def test_auto_is_the_same_call_and_the_same_numbers(device):
     check()
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in ("auto", "measured")])
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "auto"])
 def test_hard_attention_is_the_convolution_within_its_rounding(engine, device):
     """On numbers of very different sizes: `|y1 - y2| <= (gamma_n1 + gamma_n2) (|W| * |X| + |b|)` (NUMERICS.md)."""
 
