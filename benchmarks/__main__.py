@@ -24,6 +24,7 @@ PAGES = {
     "tightness": "Bounds beside the worst differences found",
     "graphs": "Graph layers beside torch_geometric, and the order that `auto` takes",
     "certificates": "Certificates of networks: time and memory",
+    "folds": "Folded networks, equal but for rounding: forwards and memory",
 }
 """The title of each page."""
 

@@ -11,7 +11,7 @@ import torch
 from click.testing import CliRunner
 
 import benchmarks.__main__ as everything
-from benchmarks import certificates, content, engines, spans, training
+from benchmarks import certificates, content, engines, folds, spans, training
 from benchmarks.processes import MIB, apart
 from benchmarks.timing import interleave
 
@@ -118,3 +118,26 @@ def test_training_steps_are_measured(monkeypatch):
     done = CliRunner().invoke(training.main, ["--quick"], catch_exceptions=False)
     assert len(tables_in(done.stdout)) == 4
     assert asked == ["quadratic", "generalised"]
+
+
+def test_a_fold_is_the_network_without_its_norms():
+    """Convolutions take them in; norms of tokens keep no scale."""
+    first = folds.drawn("resnet18")
+    second, images = folds.folded(first), torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(second(images), first(images))
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in second.modules())
+    norm, product = torch.nn.LayerNorm(3), torch.nn.Linear(3, 2)
+    torch.nn.init.normal_(norm.bias)
+    torch.nn.init.normal_(norm.weight)
+    tokens = torch.randn(4, 3)
+    before = product(norm(tokens))
+    folds.move_norm(norm, product.weight, product.bias)
+    torch.testing.assert_close(product(norm(tokens)), before)
+    assert torch.equal(norm.weight, torch.ones(3))
+
+
+def test_folds_are_shown_beside_what_is_wanted():
+    row = {"forwards": 44.6, "gibibytes": 0.25, "units": 3.04, "whole": 200, "more": 0.5}
+    (table,) = tables_in(folds.table([{"network": name, **row} for name in folds.WANTED]))
+    assert "| resnet18 | 45 | 45 | 0.25 | 0.3 | 3.0 | 200 | 0.50 |" in table

@@ -24,14 +24,13 @@ def maximum(step: Step) -> Any:
             if is_single(bound) and bound.of(0).dim() <= x.of(0).dim():
                 limit = float(bound.of(0))
                 return clamped(step, x, *((limit, None) if step.name == "maximum" else (None, limit)))
-    result = step.across(wide(step.func), *map(exchanged, step.args), **step.kwargs)
-    values, rest = (result[0], result[1:]) if isinstance(result, list) else (result, None)
-    values = exchanged(values, back=True)
+    result = exchanged(step)
+    values = result[0] if isinstance(result, list) else result
     axis = step.bound.get("dim")
     axes = axis if isinstance(axis, list) else [axis]
     if step.bound.get("keepdim") and step.name in ("amax", "max") and len(axes) == 1:
         values.centre(step.x, axes[0], step.plain[0], step.out if isinstance(step.out, Tensor) else step.out[0])
-    return values if rest is None else [values, *rest]
+    return result
 
 
 @shadow_rule("scatter_reduce", "index_reduce")
@@ -39,21 +38,29 @@ def reduced_by_groups(step: Step) -> Any:
     """Sums, means and products of groups are computed; maxima and minima as those of an axis are."""
     if step.bound["reduce"] not in ("amax", "amin"):
         return step.computed()
-    return exchanged(step.across(wide(step.func), *map(exchanged, step.args), **step.kwargs), back=True)
+    return exchanged(step)
 
 
-def exchanged(t: Any, back: bool = False) -> Any:
-    """The numbers of some worlds negated; minus infinity stays what never wins."""
-    if not isinstance(t, Shadow) or not is_number(t.of(0)):
-        return t
+def exchanged(step: Step) -> Any:
+    """The operator, on negated numbers in some worlds; minus infinity stays what never wins.
 
-    def turned(copy: Tensor) -> Tensor:
-        if back:
-            return torch.where(copy == -math.inf, copy, -copy)
-        return torch.where(copy < LEAST, -math.inf, -copy)
+    One copy is negated at a time: a maximum has the largest tensors of many networks.
+    """
 
-    count = max(len(t.copies), (EXCHANGED[-1] + 1) * COPIES)
-    return Shadow(turned(t.of(i)) if i // COPIES in EXCHANGED else t.of(i) for i in range(count))
+    def turned(t: Any) -> Any:
+        return torch.where(t < LEAST, -math.inf, -t) if is_number(t) else t
+
+    def largest(sign: float, *args: Any, **kwargs: Any) -> Any:
+        if sign > 0:
+            return wide(step.func)(*args, **kwargs)
+        result = wide(step.func)(*map(turned, args), **kwargs)
+        values, *places = [result] if isinstance(result, Tensor) else result
+        values = torch.where(values == -math.inf, values, -values)
+        return values if isinstance(result, Tensor) else [values, *places]
+
+    count = max(len(step.watch.oracles.copies), (EXCHANGED[-1] + 1) * COPIES)
+    signs = Shadow(torch.tensor(-1.0 if i // COPIES in EXCHANGED else 1.0) for i in range(count))
+    return step.across(largest, signs, *step.args, **step.kwargs)
 
 
 def clamped(step: Step, x: Shadow, low: float | None, high: float | None) -> Shadow:

@@ -11,7 +11,8 @@ from conv2attn.generators import generators_kept
 from conv2attn.networks.specimens import masks_among
 from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 
-PLANS = 5  # calls, one on the caller's inputs; two are negatives of others, and the last two large
+OTHERS = 1.0, -1e3, 1e3
+"""Factors of the same random numbers: the last two differ in every sign, and the first from them in size."""
 MOST = 10**5  # numbers of a tensor that enter its sum
 FEWER = 10**4  # the same for results of operators
 ROOTS = torch.arange(1, MOST + 1, dtype=torch.float64).sqrt()
@@ -24,12 +25,17 @@ def check_plans(network: Any, args: Any, kwargs: Any, seed: int) -> None:
     Raises:
         Unfollowed: it does not.
     """
-    call_plan(network, args, kwargs, 0, seed, outside=True)  # a first call may fill caches
-    plan = call_plan(network, args, kwargs, 0, seed)
-    for other in range(1, PLANS):
-        # A network may refuse such numbers: then this call says nothing.
-        if plan != (call_plan(network, args, kwargs, other, seed, other == 3) or plan):
+    plan = call_plan(network, args, kwargs, 0, seed, outside=True)
+    compared = False
+    for factor in OTHERS:
+        again = call_plan(network, args, kwargs, factor, seed, factor == OTHERS[-1])
+        if again is None:  # the network refuses such numbers, which says nothing
+            continue
+        if again != plan and not compared:  # the first call may have filled caches
+            plan = call_plan(network, args, kwargs, 0, seed)
+        if again != plan:
             raise Unfollowed("the operators or constants of a call depend on the numbers of its input")
+        compared = True
 
 
 class Planning(TorchDispatchMode):
@@ -73,19 +79,18 @@ def checksum(t: Tensor, most: int = MOST) -> complex:
     return complex((t.nan_to_num(0.0, 0.0, 0.0) * ROOTS[: len(t)]).sum())
 
 
-def call_plan(network: Any, args: Any, kwargs: Any, other: int, seed: int, outside: bool = False) -> Plan | None:
-    """The plan on the caller's inputs (0), or on the `other`th random ones; None if the network refuses these."""
-    generator = torch.Generator().manual_seed(seed + (other + 1) // 2)
-    scale, masks = (1 if other % 2 else -1) * (1e3 if other > 2 else 1), masks_among((args, kwargs))
+def call_plan(network: Any, args: Any, kwargs: Any, factor: float, seed: int, outside: bool = False) -> Plan | None:
+    """The plan on the caller's inputs (0), or on random ones times a factor; None if the network refuses these."""
+    generator, masks = torch.Generator().manual_seed(seed + 1), masks_among((args, kwargs))
 
     def marked(t: Any) -> Any:
         if not isinstance(t, Tensor):
             return t
-        if other and is_number(t) and id(t) not in masks:
+        if factor and is_number(t) and id(t) not in masks:
             drawn = torch.randn(
                 t.shape, generator=generator, device="cpu", dtype=t.dtype if t.is_complex() else torch.float32
             )
-            t = scale * drawn.to(t)
+            t = factor * drawn.to(t)
         else:
             t = t.detach().clone()
         t._made = True
@@ -96,7 +101,7 @@ def call_plan(network: Any, args: Any, kwargs: Any, other: int, seed: int, outsi
         try:
             network(*args, **kwargs)
         except Exception as error:
-            if not other or isinstance(error, Unfollowed):
+            if not factor or isinstance(error, Unfollowed):
                 raise
             return None
     return planning.plan

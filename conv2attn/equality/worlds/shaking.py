@@ -12,6 +12,7 @@ from conv2attn.equality.worlds.shadows import GAIN, MASKED, SHAKES, cast
 HADAMARD = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
 UNITS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 HALF = 2.0**-20  # units above it are those of half precision
+TILE = 100_003  # moves drawn for one tensor, which repeat in a larger one; a prime, so each row of a weight has others
 
 
 def unit_of(dtype: torch.dtype) -> float | None:
@@ -46,20 +47,21 @@ def shaken_again(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.
     exact = are_exact(copies[1] if stored else copies[0], unit)
     generator, count = torch.Generator().manual_seed(seed), exact.numel()
 
-    def drawn() -> Tensor:
-        return torch.rand(count // 4 + 1, 4, generator=generator, device="cpu")
+    tile = max(1, min(count, TILE))
 
-    def placed(t: Tensor) -> Tensor:
-        return t.flatten()[:count].view(exact.shape)
+    def drawn() -> Tensor:
+        return torch.rand(tile // 4 + 1, 4, generator=generator, device="cpu")
+
+    def repeated(t: Tensor) -> Tensor:
+        return t.flatten()[:tile].repeat(-(-count // tile))[:count].view(exact.shape)
 
     signs = drawn().sub_(0.5).sign_().mul_(unit * GAIN[dtype])
-    loose = placed(signs).masked_fill_(exact, 0.0)
     out, move = [copies[0]], torch.empty(0)
     for i, copy in enumerate(copies[1:]):
         # Moves come in pairs around one unit, m and 2 - m: their mean is the same for every number.
         move = 2 - move if i % 2 else drawn().add_(0.5)
         if i == 0 or copy is not copies[i]:
             rest = copy.to(dtype)
-            scaled = rest.masked_fill(exact, 0.0).mul_(loose)
-        out.append(torch.addcmul(rest, scaled, placed(move * HADAMARD[i].roll(seed)).to(dtype)))
+            loose = rest.masked_fill(exact, 0.0)
+        out.append(torch.addcmul(rest, loose, repeated(signs * move * HADAMARD[i].roll(seed)).to(dtype)))
     return out

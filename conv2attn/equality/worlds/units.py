@@ -19,8 +19,10 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     out = []
     for group in groups_of(copies):
         true = group[0].to(dtype)
-        squares = torch.stack([(t - true).square_() for t in group[1:]]).sum(0)
-        total = squares / (SHAKES * GAIN[dtype] ** 2)
+        total = torch.zeros_like(true)
+        for t in group[1:]:
+            move = t - true
+            total.addcmul_(move, move, value=1 / (SHAKES * GAIN[dtype] ** 2))
         # The product of the means along all axes: what the image, channel, row and column have in common.
         alike = mean = total.mean()
         for d in range(total.dim()):
@@ -29,9 +31,8 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         # At most 256 times its own square: what is exact stays exact.
         alike = torch.minimum(alike.nan_to_num(0.0).expand_as(total), 256 * total)
         total = total.lerp(alike, SHARE)
-        if (
-            GAIN[dtype] > 1
-        ):  # less what storing the shaken number itself makes, else small differences would be forgiven
+        if GAIN[dtype] > 1:
+            # Less what storing the shaken number itself makes, else small differences would be forgiven.
             total = total.sub_(true.mul_(2.0**-24 / GAIN[dtype]).square_()).clamp_(min=0.0)
         out.append(total.reshape(-1))
     return torch.stack(out)
