@@ -54,7 +54,7 @@ def to_copy(step: Step) -> Any:
     if is_number(step.plain[0]) and not is_number(step.out):
         raise Unfollowed(f"numbers of the input are cast to {step.out.dtype}")
     if step.out.dtype.itemsize < 4:
-        return step.watch.rounded(step.x, step.out.dtype)
+        return step.watch.numbers.rounded(step.x, step.out.dtype)
     if is_number(step.out) and step.out.is_complex():
         return step.across(lambda t: t.to(t.dtype.to_complex()), step.x)
     return step.across(lambda t: t.clone(), step.x)

@@ -30,7 +30,7 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
         step.watch.keep(step.out, random_rows(step, axis, ids[0]))
         return
     watch, dtype = step.watch, step.watch.oracles.dtype
-    unit, seed = max(UNITS.get(t.dtype, UNITS[torch.float32]) for t in floats), watch.seed()
+    unit, seed = max(UNITS.get(t.dtype, UNITS[torch.float32]) for t in floats), watch.numbers.seed()
     shadows = [t for t in tree_leaves((step.args, step.kwargs), is_leaf=is_shadow) if isinstance(t, Shadow)]
     if step.func._schema.is_mutable and isinstance(step.x, Shadow):
         new = Shadow(shaken_again(step.computed().copies[:COPIES], unit, seed, dtype), True)

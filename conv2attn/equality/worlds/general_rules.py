@@ -11,9 +11,9 @@ from conv2attn.equality.worlds import largest as largest
 from conv2attn.equality.worlds import layouts as layouts
 from conv2attn.equality.worlds import orders as orders
 from conv2attn.equality.worlds import softmaxes as softmaxes
-from conv2attn.equality.worlds.largest import LARGEST
-from conv2attn.equality.worlds.shadows import LEAST, Shadow, is_number, is_shadow
-from conv2attn.equality.worlds.steps import RULES, Step, has_large_numbers, unfollowed
+from conv2attn.equality.worlds.refusals import refuse_few
+from conv2attn.equality.worlds.shadows import LEAST, Shadow, Unfollowed, is_number, is_shadow
+from conv2attn.equality.worlds.steps import RULES, Step
 from conv2attn.torch_internals import tree_leaves
 
 # Computed in every copy: linear in each argument, rational, a root, a norm, or a matter of places.
@@ -37,8 +37,6 @@ COMPUTED = {
     *("slice_scatter", "select_scatter", "masked_fill", "tril", "triu", "scatter", "copy", "movedim"),
     *("index_put", "_index_put_impl", "fill", "zero", "_unsafe_index", "contiguous", "resolve_conj"),
 }
-ROOTS = {"sqrt", "rsqrt", "pow", "linalg_vector_norm", "norm"}
-FEW = 8  # numbers, below which two worlds may agree by chance in their signs or order
 
 
 def result_of(step: Step) -> Any:
@@ -57,24 +55,12 @@ def result_of(step: Step) -> Any:
     return pointwise(step)
 
 
-def refuse_few(step: Step) -> None:
-    """Leaves to the full run what two worlds of float32 might not show."""
-    count = tree_leaves(step.out)[0].numel()
-    few = count < FEW and (step.name in LARGEST or step.name in ROOTS)
-    if "norm" in step.name:
-        few = few and count == step.plain[0].numel()
-    if few or step.name == "grid_sampler_2d":
-        step.watch.refuse_quick(f"{step.name}: signs or order of few numbers")
-    if step.name in ("add", "sub", "rsub") and any(map(has_large_numbers, step.args)):
-        step.watch.refuse_quick("exact numbers so large that float32 loses others beside them")
-
-
 def pointwise(step: Step) -> Any:
     """Any other function of one number is an oracle under its name and its Python numbers."""
     leaves = tree_leaves(step.args, is_leaf=is_shadow)
     tensors = [t for t in leaves if isinstance(t, (Shadow, Tensor))]
     if torch.Tag.pointwise not in step.func.tags or len(tensors) != 1 or not is_number(step.out):
-        return unfollowed(step)
+        raise Unfollowed(f"no rule for {step.name}")
     rest = {name: value for name, value in step.bound.items() if name not in ("self", "input") and value is not None}
     written = {name: float(value) if isinstance(value, (int, float)) else value for name, value in rest.items()}
     name = " ".join([step.name, *(f"{key}={value}" for key, value in written.items())])

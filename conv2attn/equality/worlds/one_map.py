@@ -111,7 +111,7 @@ def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles:
     slopes = [{float(torch.tensor(v, dtype=torch.float32)) for v in call.watch.slopes} for call in calls]
     if slopes[0] != slopes[1]:
         return Sections(False, math.inf, reason=f"slopes are {sorted(slopes[1])}, not {sorted(slopes[0])}")
-    unit = max(call.watch.coarsest for call in calls) or UNITS[torch.float32]
+    unit = max(call.watch.numbers.coarsest for call in calls) or UNITS[torch.float32]
     return Sections(True, max(oracles.worst, worst), unit, arguments=oracles.arguments)
 
 

@@ -23,7 +23,7 @@ def centring(step: Step, axis: int) -> Callable[[Tensor], Tensor]:
     def centred(x: Tensor) -> Tensor:
         top = x.amax(axis, keepdim=True)
         if bool(((top < MASKED / 2) & top.isfinite()).any()):
-            step.watch.refuse_quick("a row of scores that is masked from end to end")
+            step.watch.oracles.refuse_quick("a row of scores that is masked from end to end")
         visible = x >= top + MASKED
         return x - torch.where(visible, x, 0.0).sum(axis, keepdim=True) / visible.sum(axis, keepdim=True)
 

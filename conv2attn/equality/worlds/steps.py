@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import MASKED, Shadow, Unfollowed, is_number, is_shadow, scale_of
-from conv2attn.torch_internals import tree_leaves
+from conv2attn.equality.worlds.shadows import COPIES, MASKED, Shadow, is_number, is_shadow, scale_of
+from conv2attn.torch_internals import tree_flatten, tree_leaves, tree_unflatten
 
 if TYPE_CHECKING:
     from conv2attn.equality.worlds.watch import Watch
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 Rule = Callable[["Step"], Any]
 RULES: dict[str, Rule] = {}
 """By the operator's name. A rule that returns NotImplemented leaves the operator to the next general rule."""
-SMALL, TINY = (
-    2e-4,
-    3e-8,
-)  # numbers below count as epsilons; in some worlds they are multiplied by 2^17, tiny ones by 2^31
+# Numbers below SMALL count as epsilons: in some worlds they are multiplied by 2^17, below TINY by 2^31.
+SMALL, TINY = 2e-4, 3e-8
 
 
 def shadow_rule(*names: str) -> Callable[[Rule], Rule]:
@@ -55,11 +53,22 @@ class Step:
 
     def computed(self) -> Any:
         """The operator itself, in all copies."""
-        return self.watch.across(wide(self.func), *self.args, **self.kwargs)
+        return self.across(wide(self.func), *self.args, **self.kwargs)
 
     def across(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A function in all copies."""
-        return self.watch.across(function, *args, **kwargs)
+        """A function in all copies: of constants once per constant copy, else in every world."""
+        leaves, spec = tree_flatten((args, kwargs), is_leaf=is_shadow)
+        shadows, outs = [t for t in leaves if isinstance(t, Shadow)], []
+        constant = all(s.constant for s in shadows)
+        # A maximum has more worlds than its neighbours, up to the next oracle.
+        most = max([len(self.watch.oracles.copies), *(len(s.copies) for s in shadows)])
+        for i in range(COPIES if constant else most):
+            a, k = tree_unflatten([t.of(i) if isinstance(t, Shadow) else t for t in leaves], spec)
+            outs.append(function(*a, **k))
+        if not isinstance(outs[0], (tuple, list)):
+            return Shadow(outs, constant)
+        parts = zip(*outs, strict=True)
+        return [Shadow(part, constant) if isinstance(part[0], Tensor) else None for part in parts]
 
     def oracle(self, name: str, shadow: Shadow, positive: float | None = None) -> Shadow:
         """A random function that both networks share."""
@@ -67,7 +76,7 @@ class Step:
 
     def shadow(self, value: Any) -> Any:
         """A Python number with its shaken copies; anything else as it is."""
-        return self.watch.scalar(value) if isinstance(value, (int, float)) else value
+        return self.watch.numbers.scalar(value) if isinstance(value, (int, float)) else value
 
     def loud(self, value: Any) -> Any:
         """An epsilon, in some worlds multiplied so that large numbers do not hide it; anything else as it is."""
@@ -122,8 +131,3 @@ def viewed(t: Tensor, size: Any) -> Tensor:
         return t.view(size)
     except RuntimeError:
         return t.reshape(size)
-
-
-def unfollowed(step: Step) -> Any:
-    """The operator has no rule."""
-    raise Unfollowed(f"no rule for {step.name}")

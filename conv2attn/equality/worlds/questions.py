@@ -1,0 +1,105 @@
+"""What an operator asks an oracle, and the same tensor among those that the first network asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.units import LIMIT, deviations, nearest
+
+MATCHED = 0.9  # of a tensor's numbers, above which the rest is looked up number by number
+SAMPLE = 999  # numbers that tell most tensors apart, at a hundredth of the cost
+
+
+@final
+@dataclass(frozen=True)
+class Question:
+    """The arguments of an operator, at a place in one of the networks; without a place only one network may ask.
+
+    `keys` and `squares` are (worlds, n): the numbers and the mean squares of what shaking changes in them. The results
+    of exp are positive, and zero for arguments down at the number `positive`.
+    """
+
+    operator: str
+    place: str
+    second: bool
+    keys: Tensor
+    squares: Tensor
+    positive: float | None = None
+
+    @property
+    def masked(self) -> Tensor | None:
+        """(worlds, n) the arguments whose result is zero."""
+        return self.keys == self.positive if self.positive else None
+
+    @property
+    def lively(self) -> Tensor:
+        """(n,) the numbers that are not masked in every world."""
+        masked = self.masked
+        return torch.ones(self.keys.shape[1], dtype=torch.bool) if masked is None else ~masked.all(0)
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """A tensor that the first network asked, and what is kept of its results."""
+
+    keys: Tensor
+    squares: Tensor
+    results: Any
+
+
+@final
+@dataclass(frozen=True)
+class Match:
+    """The number of a tensor of the first network, and how far each number is apart in units.
+
+    `order` are the places of the second network's numbers in it, where they stand in another order.
+    """
+
+    number: int
+    units: Tensor
+    order: Tensor | None = None
+
+
+def match_in_order(question: Question, tensors: Sequence[Asked], turn: int, whole: bool) -> Match | None:
+    """The first tensor, from the turn on, whose numbers are the question's place by place: all of them, or most."""
+    k, q = question.keys, question.squares
+    for number in (*range(turn, len(tensors)), *range(turn)):
+        keys, squares = tensors[number].keys, tensors[number].squares
+        if keys.shape != k.shape:
+            continue
+        few = (t[:, :SAMPLE] for t in (keys, squares, k, q))
+        if not deviations(*few).median() <= LIMIT:
+            continue
+        units = deviations(keys, squares, k, q)
+        hit, lively = units <= LIMIT, question.lively
+        if bool(hit.all()) if whole else int((hit & lively).sum()) > MATCHED * int(lively.sum()):
+            return Match(number, units)
+    return None
+
+
+def match_in_another_order(question: Question, tensors: Sequence[Asked]) -> Match | None:
+    """The first tensor that has the question's numbers one to one, in any order, such as channels last for first.
+
+    Each number is looked up by itself. Equal numbers are refused: which is which could not be told, and one of the
+    first network's that nobody asks again would not be noticed.
+    """
+    k, q, here = question.keys, question.squares.double(), torch.nonzero(question.lively).flatten()
+    for number, asked in enumerate(tensors):
+        keys, squares = asked.keys, asked.squares.double()
+        # The sums differ by less than the sum of what rounding makes, unless the numbers are others.
+        if keys.shape != k.shape or bool(((keys - k).sum(1).abs() > LIMIT * (squares + q).sqrt().sum(1)).any()):
+            continue
+        there = torch.argsort(keys.sum(0))
+        if question.positive:
+            there = there[(keys[:, there] != question.positive).any(0)]
+        chunk = keys.T[there], squares.T[there], keys.T
+        pick, units = nearest(chunk, k.T[here].contiguous(), q.T[here].contiguous()) if len(there) else (there, here)
+        if len(there) == len(here) == len(pick.unique()) and bool((units <= LIMIT).all()):
+            order, every = torch.zeros(len(k[0]), dtype=torch.long), torch.zeros(len(k[0]), dtype=torch.float64)
+            order[here], every[here] = there[pick], units.double()
+            return Match(number, every, order)
+    return None

@@ -1,0 +1,72 @@
+"""Shadows of the numbers that a network stores or writes in its code: these are shaken."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed
+from conv2attn.equality.worlds.shaking import HALF, UNITS, are_exact, shaken, shaken_again, unit_of
+from conv2attn.equality.worlds.steps import has_large_numbers
+
+KEPT = 10**5  # numbers of a constant, up to which its copies are kept and not drawn again at each use
+SECOND = 10**6  # added to seeds of the second network: its constants move by themselves
+
+
+@final
+class StoredNumbers:
+    """Of one network. `coarsest` is the largest unit of rounding among the numbers so far."""
+
+    def __init__(self, oracles: Oracles, second: bool):
+        self.oracles, self.seeds, self.coarsest = oracles, SECOND * second, 0.0
+        # By identity; the tensor itself is kept, so that no other gets its identity.
+        self.tensors: dict[int, tuple[Tensor, int, Shadow | None, int]] = {}
+        self.scalars: dict[float, Shadow] = {}
+
+    def seed(self) -> int:
+        """A seed for the moves of one more constant."""
+        self.seeds += 1
+        return self.seeds
+
+    def shadow(self, t: Tensor) -> Shadow:
+        """The shadow of a tensor that no operator made."""
+        if t.layout is not torch.strided:
+            raise Unfollowed(f"numbers of layout {t.layout}")
+        if id(t) not in self.tensors or self.tensors[id(t)][3] != t.data_ptr():  # new, or replaced through .data
+            self.tensors[id(t)] = (t, self.seed(), None, t.data_ptr())
+        _, seed, shadow, _ = self.tensors[id(t)]
+        if shadow is not None:
+            return shadow
+        unit = unit_of(t.dtype)
+        if unit is None:
+            raise Unfollowed(f"numbers of type {t.dtype}")
+        self.coarsest = max(self.coarsest, unit)
+        if unit > HALF or (self.oracles.dtype == torch.float32 and unit < UNITS[torch.float32]):
+            self.oracles.refuse_quick(f"numbers of type {t.dtype}")
+        if has_large_numbers(t.detach()):
+            self.oracles.refuse_quick("large numbers that may be exact")
+        shadow = Shadow(shaken(t, unit, seed, self.oracles.dtype), constant=True)
+        if t.numel() < KEPT:
+            self.tensors[id(t)] = (t, seed, shadow, t.data_ptr())
+        return shadow
+
+    def scalar(self, value: float) -> Shadow:
+        """A Python number with shaken copies, as exported files store it: in float32."""
+        value = float(value)
+        if value not in self.scalars:
+            number, unit = torch.tensor(value, dtype=torch.float64), UNITS[torch.float32]
+            if not bool(are_exact(number, 0.0)):
+                self.coarsest = max(self.coarsest, unit)
+            self.scalars[value] = Shadow(shaken(number, unit, self.seed(), self.oracles.dtype), constant=True)
+        return self.scalars[value]
+
+    def rounded(self, shadow: Shadow, dtype: torch.dtype) -> Shadow:
+        """Numbers of the input stored in fewer bits: the shaken copies move by a unit of theirs."""
+        self.oracles.refuse_quick("numbers of half precision")
+        unit, seed, out = UNITS[dtype], self.seed(), list[Tensor]()
+        self.coarsest = max(self.coarsest, unit)
+        for w in range(self.oracles.worlds):
+            copies = [shadow.of(w * COPIES + i).clone() for i in range(COPIES)]
+            out += shaken_again(copies, unit, seed + 10**5 * w, self.oracles.dtype)
+        return Shadow(out)
