@@ -48,11 +48,17 @@ def gated_linear_unit(step: Step) -> Any:
 def gelu(step: Step) -> Any:
     """x (1 + erf(x / sqrt 2)) / 2, or its approximation by tanh."""
     if step.bound["approximate"] == "none":
-        inner = step.across(torch.mul, step.x, step.shadow(math.sqrt(0.5)))
-        return step.across(lambda t, e: t * 0.5 * (1 + e), step.x, step.oracle("erf", inner))
+        # Without a name, so that the argument is freed before the product is made.
+        erf = step.oracle("erf", step.across(torch.mul, step.x, step.shadow(math.sqrt(0.5))))
+        return step.across(halved_sum, step.x, erf)
     factors = step.shadow(0.044715), step.shadow(math.sqrt(2 / math.pi))
     inner = step.across(lambda t, c, r: r * (t + c * t**3), step.x, *factors)
-    return step.across(lambda t, e: t * 0.5 * (1 + e), step.x, step.oracle("tanh", inner))
+    return step.across(halved_sum, step.x, step.oracle("tanh", inner))
+
+
+def halved_sum(t: Tensor, e: Tensor) -> Tensor:
+    """t (1 + e) / 2."""
+    return torch.addcmul(t, t, e).mul_(0.5)
 
 
 @shadow_rule("leaky_relu", "_prelu_kernel", "abs")

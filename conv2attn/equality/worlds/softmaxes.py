@@ -14,7 +14,7 @@ from conv2attn.equality.worlds.steps import Step, shadow_rule
 def softmax_of(step: Step, scores: Shadow, axis: int) -> Any:
     """The softmax of scores less the mean of their row, which it does not see."""
     exponentials = step.oracle("exp", step.across(centring(step, axis), scores), MASKED)
-    return step.across(lambda e: e / e.sum(axis, keepdim=True), exponentials)
+    return step.across(lambda e: e.div_(e.sum(axis, keepdim=True)), exponentials)  # nobody else has these copies
 
 
 def centring(step: Step, axis: int) -> Callable[[Tensor], Tensor]:
@@ -22,6 +22,8 @@ def centring(step: Step, axis: int) -> Callable[[Tensor], Tensor]:
 
     def centred(x: Tensor) -> Tensor:
         top = x.amax(axis, keepdim=True)
+        if bool((x.amin(axis, keepdim=True) >= top + MASKED).all()):  # nothing is masked
+            return x - x.mean(axis, keepdim=True)
         if bool(((top < MASKED / 2) & top.isfinite()).any()):
             step.watch.oracles.refuse_quick("a row of scores that is masked from end to end")
         visible = x >= top + MASKED
@@ -93,7 +95,7 @@ def attention(step: Step) -> Any:
     groups = shape[-3] // k.of(0).shape[-3] if len(shape) > 3 else 1
     if groups > 1:  # several queries share a head of keys and values
         k, v = (step.across(lambda t: t.repeat_interleave(groups, -3), t) for t in (k, v))
-    scores = step.across(lambda q, k, c: q @ k.mT * c, q, k, scale)
+    scores = step.across(lambda q, k, c: (q @ k.mT).mul_(c), q, k, scale)
     mask = step.bound.get("attn_mask")
     if step.bound.get("is_causal"):
         mask = torch.ones(scores.of(0).shape[-2:], dtype=torch.bool).tril()

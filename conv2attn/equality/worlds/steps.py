@@ -1,6 +1,6 @@
 """One operator of a network beside its shadows, and the table of rules by its name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.shadows import COPIES, MASKED, Shadow, is_number, is_shadow, scale_of
-from conv2attn.torch_internals import tree_flatten, tree_leaves, tree_unflatten
+from conv2attn.torch_internals import tree_leaves
 
 if TYPE_CHECKING:
     from conv2attn.equality.worlds.watch import Watch
@@ -57,14 +57,13 @@ class Step:
 
     def across(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A function in all copies: of constants once per constant copy, else in every world."""
-        leaves, spec = tree_flatten((args, kwargs), is_leaf=is_shadow)
-        shadows, outs = [t for t in leaves if isinstance(t, Shadow)], []
+        shadows = [*shadows_in((args, [*kwargs.values()]))]
         constant = all(s.constant for s in shadows)
         # A maximum has more worlds than its neighbours, up to the next oracle.
         most = max([len(self.watch.oracles.copies), *(len(s.copies) for s in shadows)])
+        outs = []
         for i in range(COPIES if constant else most):
-            a, k = tree_unflatten([t.of(i) if isinstance(t, Shadow) else t for t in leaves], spec)
-            outs.append(function(*a, **k))
+            outs.append(function(*in_copy(args, i), **{name: in_copy(value, i) for name, value in kwargs.items()}))
         if not isinstance(outs[0], (tuple, list)):
             return Shadow(outs, constant)
         parts = zip(*outs, strict=True)
@@ -87,6 +86,22 @@ class Step:
         number, factor = self.shadow(value), 2.0**17 if size > TINY else 2.0**31
         copies = self.watch.oracles.copies
         return Shadow(number.of(i) * (factor if scale_of(w) == 1 else 1.0) for w, i in copies)
+
+
+def shadows_in(value: Any) -> Iterator[Shadow]:
+    """The shadows among arguments. Written out, as pytree takes longer than many operators."""
+    if isinstance(value, Shadow):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from shadows_in(part)
+
+
+def in_copy(value: Any, i: int) -> Any:
+    """Arguments, with copy i in place of each shadow."""
+    if isinstance(value, Shadow):
+        return value.of(i)
+    return [in_copy(part, i) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def is_single(value: Any) -> bool:
