@@ -26,6 +26,7 @@ from conv2attn.networks import attention_layers
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.provenance import assumed_of, published_size
 from conv2attn.networks.reading.records import Read, Reads
+from conv2attn.networks.run_header import run_header
 from conv2attn.networks.specimens import Inputs, Specimen, wanted_inputs, with_others
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span, recover
@@ -126,7 +127,11 @@ def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns 
         reads = reads_of(attending, images, tokens.grid, only, position_only)
     if tokens.grid is None and isinstance(attending, MultiHeadSelfAttention) and images is None:
         raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
-    return reads, attending, "" if specimen is None else specimen.described
+    return (
+        reads,
+        attending,
+        "" if specimen is None else "; ".join(filter(None, (specimen.described, run_header(attending, images)))),
+    )
 
 
 def check_file(
@@ -162,7 +167,7 @@ def check_file(
             plots.heads_around(name, read.attention, picture_sides(read, tokens.grid) or each.grid.keys, each.extra)
             for name, (read, each) in rows.items()
         ]
-        plots.write(plots.draw_heads(pictures), plot, force)
+        plots.write(plots.draw_heads(pictures, inputs), plot, force)
     if certificate:
         of_rows = {name: each for name, (_, each) in rows.items()}
         write_text_atomically(certificate, certificates(report, of_rows, question["eps"], question["max_phi"]), force)
@@ -265,8 +270,8 @@ def facts_of_file(
     if not isinstance(attending, nn.Module):
         return report, attending
     needed = f"--inputs {wanted_inputs(attending)[1]}" if report.needed else ""
-    described = "" if specimen is None else specimen.described
-    return replace(report, read_as=assumed_of(attending), needed=needed, inputs=described), attending
+    ran_on = "; ".join(filter(None, ("" if specimen is None else specimen.described, report.inputs)))
+    return replace(report, read_as=assumed_of(attending), needed=needed, inputs=ran_on), attending
 
 
 def compared_in(

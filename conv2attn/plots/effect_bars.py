@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from conv2attn.errors import UsageError
 from conv2attn.extras import optional
+from conv2attn.plots.heads import say_inputs
 from conv2attn.span.graded_facts.effects import Effect
 from conv2attn.span.graded_facts.facts import HeadsReport
 
@@ -58,6 +59,7 @@ def draw_effects(report: HeadsReport) -> "Figure":
     names.tick_params(length=0)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7)
     figure.suptitle("What does replacing a head change?", fontsize=10)
+    say_inputs(figure, report.inputs)
     return figure
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.extras import optional
-from conv2attn.plots.heads import INCHES, MARGIN, plane_of
+from conv2attn.plots.heads import INCHES, LETTERS, MARGIN, plane_of, say_inputs
 from conv2attn.span.graded_facts.fact_table import facts_drawn
 from conv2attn.span.graded_facts.facts import HeadsReport
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-LETTERS = 12  # of a title, in an inch
 SHOWN_SHARE = 0.9
 """Share of a head's attention to pixels that its panel shows, in a square around displacement 0."""
 LEAST = 3
@@ -59,6 +58,7 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
         between = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
         title += f" One explains {between} of each layer's map."
     figure.suptitle(fill(title, int(LETTERS * size[0])), fontsize=9)
+    say_inputs(figure, report.inputs)
     return figure
 
 
@@ -115,4 +115,5 @@ def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
     figure.legend(loc="outside lower center", ncols=3, fontsize=7)
     many = f" ({len(reports)} checkpoints, the first solid)" if len(reports) > 1 else ""
     figure.suptitle(f"What do the heads do, layer by layer?{many}", fontsize=10)
+    say_inputs(figure, reports[0].inputs)
     return figure

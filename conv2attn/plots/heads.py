@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CIRCLES = {0.5: "solid", 0.9: "dotted"}
 """Shares of a Gaussian head within its circles, as in the paper's Figs. 3 and 4."""
+LETTERS = 12  # of a title, in an inch
 INCHES, MARGIN = 1.2, 0.7
 
 
@@ -68,11 +70,12 @@ def radius(alpha: float, share: float) -> float:
     return math.sqrt(-math.log1p(-share) / alpha)
 
 
-def draw_heads(layers: Sequence[HeadsAround]) -> "Figure":
+def draw_heads(layers: Sequence[HeadsAround], inputs: str = "") -> "Figure":
     """A panel for each layer (row) and head (column), white for no attention and black for the most in that panel.
 
     Axes are offsets (key - query) in pixels; a cross marks the query. A line is drawn as a strip; of a volume, the sum
-    over its first axis. Quadratic heads of a plane or volume carry their centre and its circles.
+    over its first axis. Quadratic heads of a plane or volume carry their centre and its circles. Below stands what
+    the network ran on, in words.
     """
     columns = max(len(layer.attention) for layer in layers)
     size = (MARGIN + INCHES * columns, MARGIN + (INCHES + 0.2) * len(layers))
@@ -84,7 +87,14 @@ def draw_heads(layers: Sequence[HeadsAround]) -> "Figure":
         line[0].set_ylabel(layer.name, fontsize=6)
         for head, panel in enumerate(line[: len(layer.attention)]):
             draw_head(panel, layer, head)
+    say_inputs(figure, inputs)
     return figure
+
+
+def say_inputs(figure: "Figure", inputs: str) -> None:
+    """Writes below a figure what its network ran on; nothing where that is not known."""
+    if inputs:
+        figure.supxlabel(fill(f"inputs: {inputs}", int(2 * LETTERS * figure.get_figwidth())), fontsize=5)
 
 
 def plane_of(numbers: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import Convolution, as_convolution
 from conv2attn.networks.positions import PositionAttention, Unread
 from conv2attn.networks.reading.records import Read
+from conv2attn.networks.run_header import run_header
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attending import needs_inputs, reads_of
 from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
@@ -124,6 +125,8 @@ def check_span(
         needs_inputs(attention)
     reads = reads_of(attention, example_input, grid, Selection.of(only, skip), position_only)
     sampled = (reads.sampled or None) if sampled is None else sampled
+    ran = isinstance(attention, nn.Module) and example_input is not None
+    inputs = run_header(attention, example_input) if ran else ""
 
     def check_layer(read: Read) -> SpanRow:
         name, layer, tokens = read.name, read.attention, read.tokens
@@ -169,10 +172,12 @@ def check_span(
         del read
     rows = tuple(found)
     if structure is not None:
-        return SpanReport(rows, f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them")
+        question = f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them"
+        return SpanReport(rows, question, inputs)
     asked = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
     words = sorted(" ".join(f"({','.join(map(str, offset))})" for offset in each) for each in asked)
-    return SpanReport(rows, f"asked: offsets {'; '.join(words)}" if words else "asked: nothing, since no layer is read")
+    question = f"asked: offsets {'; '.join(words)}" if words else "asked: nothing, since no layer is read"
+    return SpanReport(rows, question, inputs)
 
 
 def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -> None:

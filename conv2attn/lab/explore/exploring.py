@@ -23,6 +23,7 @@ from conv2attn.lab.explore.packing import Budget
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers, convert
 from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks.run_header import run_header
 from conv2attn.networks.zoo import AttentionClassifier
 
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
@@ -100,7 +101,8 @@ def explore(
     with generators_kept(devices_of(network, image)):
         views = explore_images(network, image, Selection.of(only, skip))
     name, left_out = title or type(network).__name__, left_out_of(views)
-    return Page(explore_page(views, name, described or "the image given"), left_out)
+    ran_on = f"{described or 'the image given'}; {run_header(network, image)}"
+    return Page(explore_page(views, name, ran_on), left_out)
 
 
 def explore_images(network: nn.Module, images: Tensor, only: Selection) -> dict[str, Explored]:

@@ -12,6 +12,7 @@ from conv2attn.arguments import Patterns, Selection
 from conv2attn.errors import UsageError
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading.records import Windows
+from conv2attn.networks.run_header import run_header
 from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attending import check_images, reads_of
@@ -130,6 +131,7 @@ def heads(
     return HeadsReport(
         tuple(facts),
         needed=f"example_input={wanted_inputs(model)[0]}" if without else "",
+        inputs=run_header(model, example_input) if isinstance(model, nn.Module) and example_input is not None else "",
         together=None if replacing is None else replacing.together(),
     )
 
