@@ -11,6 +11,7 @@ from conv2attn.errors import UsageError, whole_number
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.positions import PositionAttention, Unread
 from conv2attn.networks.reading.records import Read
+from conv2attn.networks.reading.token_grids import WHERE_UNKNOWN
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, AttentionRows
 from conv2attn.span.grids import as_sides, axes_named, sides_among
@@ -21,6 +22,7 @@ TAKEN_FOR = "tokens are taken for"
 """In the note of a layer whose class token and grid were guessed from the number of its tokens."""
 ON_PIXELS = (PositionAttention, MultiHeadSelfAttention)
 """Kinds of layers whose tokens are all pixels: parameters determine their attention."""
+ROW_BY_ROW = "; if they are a grid row by row, pass it: --grid 14x14"
 UNDERFLOW = 746.0
 """Scores so far below the largest have a weight of exactly zero in float64."""
 
@@ -192,7 +194,7 @@ def rows_of_read(
     if isinstance(layer, Unread):
         return layer
     if read.unplaced and grid is None and not of_parameters:
-        return Unread(read.unplaced)
+        return Unread(read.unplaced + (ROW_BY_ROW if WHERE_UNKNOWN in read.unplaced else ""))
     place = place_of(read, grid, extra_tokens, counts, dimensions)
     try:
         rows = rows_of(

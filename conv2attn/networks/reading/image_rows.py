@@ -245,6 +245,8 @@ def by_head(attention: Tensor, axis: int, heads: int) -> Tensor:
     tokens = attention.shape[-2:]
     if attention.ndim == 4:  # heads share the axis with windows
         attention = attention.unflatten(1, (-1, heads) if axis == 1 else (heads, -1))
+    while attention.shape[1 + axis] < heads:  # groups of heads have an axis of their own
+        attention = attention.flatten(1 + axis, 2 + axis)
     return attention.movedim(1 + axis, -3).reshape(-1, heads, *tokens)
 
 
@@ -264,8 +266,11 @@ def axis_of_heads(places: Mapping[str, Places], lead: Shape) -> HeadAxis | None:
             for axis, shape in ((1, (-1, heads)), (0, (heads, -1))):
                 if constant(at.unflatten(1, shape), 1 + axis):
                     return axis, heads
-    wide = [axis for axis, count in enumerate(lead) if count > 1 and constant(at, 1 + axis)]
-    return (wide[0], lead[wide[0]]) if len(wide) == 1 else None
+    several = [axis for axis, count in enumerate(lead) if count > 1]
+    wide = [axis for axis in several if constant(at, 1 + axis)]
+    # Groups of heads and heads of a group: all that is behind the axis of one image.
+    grouped = lead[0] == 1 and wide == several == list(range(wide[0], len(lead))) if len(wide) > 1 else False
+    return (wide[0], prod(lead[wide[0] :]) if grouped else lead[wide[0]]) if len(wide) == 1 or grouped else None
 
 
 def constant(tensor: Tensor, axis: int) -> bool:

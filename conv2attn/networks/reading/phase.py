@@ -76,7 +76,9 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, m
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
     batches = [part for batch in batches for part in parts_of(batch, most)]
     every = dict.fromkeys([*sizes, *own])
-    named = chosen(network, {name: Unread("") for name in every if selection.wants(name)}, every, selection)
+    named = dict[str, Captured]()
+    if every or not beside:  # a network whose attention is all unseen attends all the same
+        named = chosen(network, {name: Unread("") for name in every if selection.wants(name)}, every, selection)
     unseen = {name: each for name, each in named.items() if name not in every}
     for module in beside:
         name = next(each for at in count(1) if (each := f"{module}#{at}" if at > 1 else module) not in named)
@@ -349,7 +351,10 @@ class ReadingPass:
 
 ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"
 DRAWN = "its attention is another in each run: it draws random numbers, or keeps something of the run before"
-UNSEEN_CODE = Unread("attention runs in it that is not seen: weights that are no shares, or a softmax in compiled code")
+UNSEEN_CODE = Unread(
+    "attention runs in it that is not seen: weights that are no shares, or a softmax in compiled code; "
+    "make shares of them in front of the values, or pass the attention as an array"
+)
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 

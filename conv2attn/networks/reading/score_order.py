@@ -32,9 +32,15 @@ OFF = 1e-3
 """What is explained up to this share of the largest is explained."""
 OTHER_ROWS = "a row of its weights is not of the query of its number alone"
 OTHER_COLUMNS = "its columns of weights are not in the order of its keys"
-UNSEEN_SCORES = "its queries and keys were not seen, so that nothing tells of which its weights are"
+UNSEEN_SCORES = (
+    "its queries and keys were not seen, so that nothing tells of which its weights are: "
+    "compute scores as a product of matrices"
+)
 NO_ANSWER = "its weights do not answer a change of its scores, so that nothing tells of which keys they are"
-NO_VALUES = "no product of its softmax with values was seen, so that nothing tells what it weighs"
+NO_VALUES = (
+    "no product of its softmax with values was seen, so that nothing tells what it weighs: "
+    "multiply values by matmul, einsum or fused attention"
+)
 
 Call = tuple[str, int]
 """The name of an attention, and the number of its call."""

@@ -14,6 +14,7 @@ from conv2attn.networks.reading.records import Tokens, Windows
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 Cells = NDArray[np.int64]
+WHERE_UNKNOWN = "lie is not known"
 APART = "its queries and keys stand on different parts of the input"
 VALUES_APART = "its keys and values stand on different parts of the input"
 DIFFERENT_ORDERS = "its heads have their tokens in different orders"
@@ -45,7 +46,7 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
     for role, each, count in (("queries", queries, shape[-2]), ("keys", keys, shape[-1])):
         cells = cells_of(each, shape[:-2], axis, heads, count)
         if isinstance(cells, str):
-            return cells if cells.startswith("it ") else f"where its {role} lie is not known: {cells}"
+            return cells if cells.startswith("it ") else f"where its {role} {WHERE_UNKNOWN}: {cells}"
         found.append((cells, each.sides))
     (at_queries, query_sides), (at_keys, key_sides) = found
     values = roles.get("value", keys)

@@ -59,8 +59,11 @@ class Transformer(nn.Module):
         return torch.cat([self.extra, 3 * self.embed(given).flatten(2).mT], 1)
 
     def forward(self, given: Tensor) -> Tensor:
-        """The tokens after the attention, in as many images as there are windows."""
-        tokens = self.tokens(given).expand(self.windows, -1, -1)
+        """The tokens after the attention; in several windows each has the extra tokens."""
+        tokens = self.tokens(given)
+        if self.windows > 1:
+            extra, pixels = tokens[0].tensor_split([self.extra.shape[1]])
+            tokens = torch.cat([extra.expand(self.windows, -1, -1), pixels.unflatten(0, (self.windows, -1))], 1)
         return self.attention(tokens, tokens, tokens)[0]
 
     def attention_of(self, given: Tensor) -> Tensor:
