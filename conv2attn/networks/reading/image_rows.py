@@ -273,6 +273,18 @@ def axis_of_heads(places: Mapping[str, Places], lead: Shape) -> HeadAxis | None:
     return (wide[0], prod(lead[wide[0] :]) if grouped else lead[wide[0]]) if len(wide) == 1 or grouped else None
 
 
+def on_two_sides(rows: ImageRows, heads: HeadAxis) -> bool:
+    """Whether rows of one image that lie at the same tokens stand around those of other images, on the axis of these.
+
+    Two views of an image on the batch axis do, beside the heads of each.
+    """
+    axis, count = heads
+    length = rows.lead[rows.axis]
+    if len(rows.lead) == 1:
+        return count == length and 1 < rows.inner < length
+    return rows.axis == axis and count > 1 and rows.inner < length
+
+
 def constant(tensor: Tensor, axis: int) -> bool:
     """Whether numbers do not change along an axis."""
     return bool((tensor == tensor.narrow(axis, 0, 1)).all())

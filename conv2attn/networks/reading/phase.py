@@ -16,7 +16,7 @@ from conv2attn.networks.capture import Captured, Kept, chosen, joined_calls
 from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.positions.position_rules import Unread, windows_note
 from conv2attn.networks.reading.attended import Attended, Running
-from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, axis_of_heads, rows_of_images
+from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, axis_of_heads, on_two_sides, rows_of_images
 from conv2attn.networks.reading.perturbed import Perturbed, on_the_cpu
 from conv2attn.networks.reading.places import Places
 from conv2attn.networks.reading.records import Read, Reads, Tokens
@@ -25,7 +25,7 @@ from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, OTH
 from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
 from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
-from conv2attn.networks.reading.token_grids import Placed, placed
+from conv2attn.networks.reading.token_grids import SAME_PLACES, Placed, placed
 from conv2attn.networks.reading.watch import SEED, Marked, Operators, Watch
 
 PlacesByName = Mapping[str, dict[str, Places]]
@@ -199,6 +199,8 @@ class ReadingPass:
                 replays[name], axis = head_axis(each, known.get(name, {}), shapes.get(name, ()))
                 if axis is not None:
                     axes[name] = axis
+                    if name in rows and on_two_sides(rows[name], axis):
+                        reasons.setdefault(name, SAME_PLACES)
             del calls
             captured, centers = self.captured([name for name in group if not self.ideal(name)], rows, axes, whole)
             for name in group:

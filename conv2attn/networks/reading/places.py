@@ -34,8 +34,6 @@ NEARER = 0.5
 IN_MEMORY = 2**24
 """Bytes of queries, keys and values that are kept in memory while places are asked."""
 NOTHING = "nothing of the input arrives here without attention"
-APART_BY = 1.6
-"""Centres of n blocks lie `sqrt(n^2 - 1)` times as far from their mean as each block spreads: 1.73 times for two."""
 BLURRED = "the centres of its tokens do not fall into separate rows and columns"
 
 
@@ -158,7 +156,7 @@ def tells(response: Response, axis: int, live: Tensor) -> bool:
     centre, count = response.centre(axis), live.sum(-1, keepdim=True).clamp_min(1)
     mean = torch.where(live, centre, 0).sum(-1, keepdim=True) / count
     apart_by = float((centre - mean)[live].pow(2).mean().sqrt())
-    return apart_by > APART_BY * float(response.spread(axis)[live].median()) + 1e-6
+    return apart_by > 2 * float(response.spread(axis)[live].median()) + 1e-6
 
 
 def blocks_of(response: Response, axis: int, side: int, live: Tensor) -> set[int]:

@@ -18,7 +18,7 @@ WHERE_UNKNOWN = "lie is not known"
 APART = "its queries and keys stand on different parts of the input"
 VALUES_APART = "its keys and values stand on different parts of the input"
 DIFFERENT_ORDERS = "its heads have their tokens in different orders"
-SAME_PLACES = "several rows of one image lie at the same tokens on the axis of windows, and may be views or other heads"
+SAME_PLACES = "rows of one image lie at the same tokens on two axes, and nothing tells which are its heads"
 BETWEEN = "its queries stand between its keys"
 
 

@@ -272,7 +272,9 @@ class Watch(TorchFunctionMode):
         output = F.linear(
             (weights @ value).permute(2, 0, 1, 3).flatten(2), named["out_proj_weight"], named["out_proj_bias"]
         )
-        return (output if batched else output[:, 0]), None
+        shown = weights.mean(1) if named["average_attn_weights"] else weights
+        shown = shown if batched else shown[0]
+        return (output if batched else output[:, 0]), shown if named["need_weights"] else None
 
     def softened(self, result: Tensor, axis: Any, below: Sequence[Tensor]) -> Tensor:
         """A softmax over keys, which waits for its values: over the last axis, or over the columns of squares.

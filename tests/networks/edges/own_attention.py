@@ -210,6 +210,22 @@ def two_views(layer, tokens):
     return layer(torch.cat([tokens, 2 * tokens.flip(1)]), None)
 
 
+def views_and_heads(layer, tokens):
+    """Two views of each image, whose heads share one axis with them."""
+    query, key, value = (each.flatten(0, 1) for each in layer.parts(torch.cat([tokens, -tokens])))
+    return layer.proj(
+        torch.bmm(torch.bmm(query, key.mT).softmax(-1), value).unflatten(0, (-1, HEADS)).sum(1).repeat(1, 1, 2)
+    )
+
+
+def in_groups(layer, tokens):
+    """Groups of heads and the heads of a group have an axis each."""
+    query, key, value = (each.unflatten(1, (HEADS, 1)) for each in layer.parts(tokens))
+    weights = (query @ key.mT).softmax(-1).expand(-1, -1, 1, -1, -1)
+    note(weights.flatten(1, 2)[:, None], WHOLE)
+    return layer.proj((weights @ value).flatten(1, 2).transpose(1, 2).flatten(2))
+
+
 SWAPPED = torch.arange(CELLS)
 SWAPPED[[5, 6]] = SWAPPED[[6, 5]]
 ROLLED = torch.arange(CELLS).roll(1)
@@ -285,6 +301,8 @@ STYLES = {
     "element by element": (gated, Layer, "no product"),
     "scores of random numbers": (drawn, Layer, "another in each run"),
     "two views of an image": (two_views, Layer, "lie at the same tokens"),
+    "views and heads on one axis": (views_and_heads, Layer, "lie at the same tokens"),
+    "heads in groups": (in_groups, Layer, ""),
     "keys of another image": (rolled_images, Layer, "several images"),
 }
 """What the network does with its layer, the layer, and a part of the reason why it is refused, if it is."""
