@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
+from conv2attn.equality.worlds.all_copies import wide
 from conv2attn.equality.worlds.shadows import CENTRES, Shadow, Unfollowed, is_number
-from conv2attn.equality.worlds.steps import Step, shadow_rule, wide
+from conv2attn.equality.worlds.steps import Step, shadow_rule
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "mul": torch.mul,

@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conv2attn.equality.worlds.all_copies import wide
 from conv2attn.equality.worlds.shadows import COPIES, Shadow, cast, is_number, is_shadow, scale_of
 from conv2attn.equality.worlds.shaking import UNITS, shaken, shaken_again
-from conv2attn.equality.worlds.steps import Step, wide
+from conv2attn.equality.worlds.steps import Step
 from conv2attn.torch_internals import tree_leaves
 
 MADE = {

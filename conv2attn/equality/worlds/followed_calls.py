@@ -9,20 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 
+from conv2attn.equality.worlds.drawn_inputs import with_random_numbers
 from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.output_shadows import output_tensors
 from conv2attn.equality.worlds.records import Record
-from conv2attn.equality.worlds.shadows import Shadow, cast, is_number
+from conv2attn.equality.worlds.shadows import Shadow
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
 from conv2attn.networks.fast_path import without_fast_path
-from conv2attn.networks.specimens import Arguments, map_tensors, masks_among
-from conv2attn.torch_internals import (
-    enable_mkldnn,
-    key_string,
-    mkldnn_enabled,
-    tree_flatten_with_path,
-    tree_leaves,
-)
+from conv2attn.torch_internals import enable_mkldnn, mkldnn_enabled, tree_leaves
 
 MARKS = {"_shadow", "_made", "_ids"}
 
@@ -95,38 +90,3 @@ def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[Non
             for mark in MARKS & set(vars(t)):
                 delattr(t, mark)
         enable_mkldnn(enabled)
-
-
-def with_random_numbers(args: Any, kwargs: Any, seed: int, oracles: Oracles) -> tuple[Any, Any]:
-    """Inputs with shadows: numbers become random in each world, ids are marked, masks and other values stay."""
-    generator = torch.Generator().manual_seed(seed + 1)
-    masks = masks_among((args, dict(kwargs)))
-
-    def with_marks(given: Tensor) -> Tensor:
-        t = given.detach().clone()
-        if is_number(t) and id(given) not in masks:
-            t._shadow = random_input(t, generator, oracles)  # type: ignore[attr-defined]
-        elif not is_number(t) and t.dtype != torch.bool:
-            t._ids = True  # type: ignore[attr-defined]
-        return t
-
-    mended: tuple[Any, Any] = map_tensors(with_marks, Arguments(tuple(args), dict(kwargs)))
-    return mended
-
-
-def random_input(t: Tensor, generator: torch.Generator, oracles: Oracles) -> Shadow:
-    """Random numbers of the size of the input's, exact in float32."""
-    size = t.abs().double().nan_to_num(1.0, 1.0).clamp(min=1.0)
-    dtype = torch.complex128 if t.is_complex() else torch.float64
-    stored = torch.complex64 if t.is_complex() else torch.float32
-    drawn = [s * size * torch.randn(t.shape, generator=generator, device="cpu", dtype=dtype) for s in oracles.scales]
-    worlds = [world.to(stored) for world in drawn]
-    return Shadow(cast(worlds[w], i, oracles.dtype) for w, i in oracles.copies)
-
-
-def output_tensors(output: Any) -> dict[str, Tensor]:
-    """The tensors of an output by name."""
-    output = dict(output) if hasattr(output, "items") else output
-    if hasattr(output, "__dataclass_fields__"):
-        output = {name: getattr(output, name) for name in output.__dataclass_fields__}
-    return {key_string(path): t for path, t in tree_flatten_with_path(output)[0] if isinstance(t, Tensor)}

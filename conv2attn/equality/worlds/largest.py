@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conv2attn.equality.worlds.all_copies import wide
 from conv2attn.equality.worlds.shadows import COPIES, LEAST, Shadow, Unfollowed, is_number
-from conv2attn.equality.worlds.steps import Step, is_single, shadow_rule, wide
+from conv2attn.equality.worlds.steps import Step, is_single, shadow_rule
 
 LARGEST = (
     *("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conv2attn.equality.worlds.all_copies import viewed
 from conv2attn.equality.worlds.constants import MADE
 from conv2attn.equality.worlds.shadows import CENTRES, MASKED, Shadow, Unfollowed, cast
-from conv2attn.equality.worlds.steps import Step, shadow_rule, viewed
+from conv2attn.equality.worlds.steps import Step, shadow_rule
 
 
 @shadow_rule("view", "_unsafe_view", "_reshape_alias")

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from conv2attn.equality.worlds.followed_calls import FollowedCall, followed_call
 from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.output_shadows import comparable, is_blind, outputs_apart, unchanged
 from conv2attn.equality.worlds.places import PartingPlace, find_place
 from conv2attn.equality.worlds.plans import check_plans
-from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_number
+from conv2attn.equality.worlds.shadows import Unfollowed, is_number
 from conv2attn.equality.worlds.shaking import UNITS
-from conv2attn.equality.worlds.units import LIMIT, deviations, mean_squares
+from conv2attn.equality.worlds.units import LIMIT
 from conv2attn.torch_internals import tree_leaves
 
 
@@ -135,45 +136,3 @@ def parting_in_words(oracles: Oracles, worst: float) -> str:
     if (parting := oracles.parting) is None:
         return f"after the last function the outputs are {worst:.3g} units of rounding apart"
     return f"{parting.new} of {parting.total} arguments of {parting.operator} are {parting.units:.3g} units apart"
-
-
-def comparable(ours: list[Shadow | None], theirs: list[Shadow | None]) -> bool:
-    """Whether there are outputs, as many, all with shadows of the same shapes."""
-    if len(ours) != len(theirs) or not ours:
-        return False
-    pairs = zip(ours, theirs, strict=True)
-    return all(p is not None and q is not None and p.of(0).shape == q.of(0).shape for p, q in pairs)
-
-
-def unchanged(ours: list[list[Shadow | None]], theirs: list[list[Shadow | None]], oracles: Oracles) -> bool:
-    """Whether no bit of the outputs changed in any world."""
-    pairs = [(p, q) for one, two in zip(ours, theirs, strict=True) for p, q in zip(one, two, strict=True)]
-    worlds = [i for _, i in oracles.copies[::COPIES]]
-    return all(p and q and torch.equal(p.of(i).nan_to_num(), q.of(i).nan_to_num()) for p, q in pairs for i in worlds)
-
-
-def is_blind(plain: Tensor, shadow: Shadow) -> bool:
-    """Whether a number that is finite in the network is infinite or NaN in every world."""
-    visible = torch.stack([t.isfinite().expand(plain.shape) for t in shadow.copies[::COPIES]]).any(0)
-    return bool((plain.isfinite() & ~visible).any())
-
-
-def outputs_apart(p: Shadow, q: Shadow, oracles: Oracles) -> float:
-    """How far two outputs are apart, in units; the same infinity and NaN are equal."""
-    count = max(len(oracles.copies), len(p.copies), len(q.copies))
-    sides, squares = [], []
-    for shadow in (p, q):
-        copies = [shadow.of(i) for i in range(count)]
-        copies = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in copies]
-        sides.append(torch.stack([t.reshape(-1) for t in copies[::COPIES]]))
-        # What is not finite in a shaken copy is taken as in the true one: it says nothing of rounding.
-        true = [t.nan_to_num(0.0, 0.0, 0.0) for t in copies[::COPIES] for _ in range(COPIES)]
-        finite = [
-            torch.where(t.isfinite(), t, u.to(t.dtype)) if n % COPIES else u
-            for n, (t, u) in enumerate(zip(copies, true, strict=True))
-        ]
-        squares.append(mean_squares(finite, oracles.dtype))
-    same = (sides[0] == sides[1]) | (sides[0].isnan() & sides[1].isnan())
-    one, two = (side.masked_fill(same, 0.0) for side in sides)
-    units = deviations(one, squares[0], two, squares[1]).nan_to_num(math.inf)
-    return float(units.max()) if len(units) else 0.0

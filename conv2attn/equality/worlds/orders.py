@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from conv2attn.equality.worlds.all_copies import wide
 from conv2attn.equality.worlds.shadows import Shadow
-from conv2attn.equality.worlds.steps import Step, shadow_rule, wide
+from conv2attn.equality.worlds.steps import Step, shadow_rule
 
 
 @shadow_rule("sort", "topk", "argmax", "argmin")

@@ -5,19 +5,14 @@ network; tensors that the first computes too are where they still agree, and the
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
 from typing import Any, final
-
-import torch
-from torch import Tensor
 
 from conv2attn.equality.worlds.followed_calls import followed_call
 from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.parting_words import difference_of
+from conv2attn.equality.worlds.record_twins import Twins, beside_of, suspects_behind
 from conv2attn.equality.worlds.records import Parted, Record
 from conv2attn.report.result import Number, Part
-
-INDICES = "output channel", "input"
 
 
 @final
@@ -81,87 +76,7 @@ def find_place(first: Any, second: Any, args: Any, kwargs: Any, seed: int, units
     return placed(beside_of(suspect, ours, theirs, twins), suspect, units)
 
 
-class Twins:
-    """For each tensor of the second network the same tensor in the first, the latest of them."""
-
-    def __init__(self, ours: Sequence[Record], theirs: Sequence[Record]):
-        self.ours, self.theirs = ours, theirs
-        self.numbers: dict[int, int | None] = {}
-        self.sizes: dict[int, list[int]] = defaultdict(list)
-        for number, record in enumerate(ours):
-            self.sizes[record.count].append(number)
-
-    def of(self, number: int) -> int | None:
-        """The number of the twin, or None."""
-        if number not in self.numbers:
-            mine = self.theirs[number]
-            candidates = reversed(self.sizes[mine.count])
-            self.numbers[number] = next((n for n in candidates if mine.agrees(self.ours[n])), None)
-        return self.numbers[number]
-
-    def in_order(self, number: int) -> bool:
-        """Whether a tensor of the first has the same numbers in the same order."""
-        mine = self.theirs[number]
-        return any(mine.agrees(self.ours[n], 4) for n in self.sizes[mine.count])
-
-
-def suspects_behind(records: Sequence[Record], ends: Sequence[int], same: Callable[[int], bool]) -> set[int]:
-    """The tensors on the way back from the ends that differ although all that went into them does not."""
-    suspects, stack, visited = set[int](), list(ends), set[int]()
-    while stack:
-        number = stack.pop()
-        if number in visited or same(number):
-            continue
-        visited.add(number)
-        inputs = records[number].inputs
-        stack += inputs
-        if all(map(same, inputs)):
-            suspects.add(number)
-    return suspects
-
-
-def beside_of(suspect: Record, ours: Sequence[Record], theirs: Sequence[Record], twins: Twins) -> Record | None:
-    """What the first network computes from the same tensors and the second does not; first the same operator."""
-    reached = {twins.of(n) for n in suspect.inputs} - {None}
-    matched = set(twins.numbers.values())
-    here = [record for n, record in enumerate(ours) if reached & set(record.inputs) and n not in matched]
-    here = [record for record in here if not any(record.agrees(t) for t in theirs)]
-    return next((r for r in here if r.operator == suspect.operator), here[0] if here else None)
-
-
 def placed(first: Record | None, second: Record, units: float, what: str = "") -> PartingPlace:
     """The place of two records, and what it is."""
     what = what or difference_of(first, second)
     return PartingPlace(first.place if first else "", second.place, second.operator.strip("_"), units, what)
-
-
-def difference_of(first: Record | None, second: Record) -> str:
-    """What differs between two operators on the same tensors, in words; empty if it is not known."""
-    if first is None:
-        return ""
-    if first.operator != second.operator:
-        return f"{second.operator.strip('_')}, where the first network has {first.operator.strip('_')}"
-    for name, value in second.numbers.items():
-        if name in first.numbers and value != first.numbers[name]:
-            return f"its {name} is {value}, not {first.numbers[name]}"
-    pairs = [(name, first.constants[name], t) for name, t in second.constants.items() if name in first.constants]
-    gaps = {name: furthest(one, two) for name, one, two in pairs if one.shape == two.shape and one.numel()}
-    gaps = {name: gap for name, gap in gaps.items() if gap[0] > 0}
-    if not gaps:
-        return ""
-    name = max(gaps, key=lambda name: gaps[name][0])
-    return f"its {name} differs most at {indices_in_words(gaps[name][1])}"
-
-
-def furthest(one: Tensor, two: Tensor) -> tuple[float, tuple[int, ...]]:
-    """The largest difference of two tensors, relative to the largest number, and its index."""
-    gap = (one.cpu().double() - two.cpu().double()).abs().nan_to_num(torch.inf)
-    index = torch.unravel_index(gap.argmax(), gap.shape)
-    scale = float(one.abs().max()) or 1.0
-    return float(gap.max()) / scale, tuple(int(i) for i in index)
-
-
-def indices_in_words(index: Sequence[int]) -> str:
-    """The index of a weight; the axes of a kernel follow those of channels."""
-    named = [f"{name} {i}" for name, i in zip(INDICES, index, strict=False)]
-    return ", ".join([*named, *([f"tap {tuple(index[2:])}"] if len(index) > 2 else [])]) or "its only number"

@@ -1,14 +1,13 @@
 """One operator of a network beside its shadows, and the table of rules by its name."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import COPIES, MASKED, Shadow, is_number, is_shadow, scale_of
-from conv2attn.torch_internals import tree_leaves
+from conv2attn.equality.worlds.all_copies import in_all_copies, wide
+from conv2attn.equality.worlds.shadows import MASKED, Shadow, is_shadow, scale_of
 
 if TYPE_CHECKING:
     from conv2attn.equality.worlds.watch import Watch
@@ -56,18 +55,8 @@ class Step:
         return self.across(wide(self.func), *self.args, **self.kwargs)
 
     def across(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A function in all copies: of constants once per constant copy, else in every world."""
-        shadows = [*shadows_in((args, [*kwargs.values()]))]
-        constant = all(s.constant for s in shadows)
-        # A maximum has more worlds than its neighbours, up to the next oracle.
-        most = max([len(self.watch.oracles.copies), *(len(s.copies) for s in shadows)])
-        outs = []
-        for i in range(COPIES if constant else most):
-            outs.append(function(*in_copy(args, i), **{name: in_copy(value, i) for name, value in kwargs.items()}))
-        if not isinstance(outs[0], (tuple, list)):
-            return Shadow(outs, constant)
-        parts = zip(*outs, strict=True)
-        return [Shadow(part, constant) if isinstance(part[0], Tensor) else None for part in parts]
+        """A function in all copies of its arguments."""
+        return in_all_copies(len(self.watch.oracles.copies), function, *args, **kwargs)
 
     def oracle(self, name: str, shadow: Shadow, positive: float | None = None) -> Shadow:
         """A random function that both networks share."""
@@ -88,22 +77,6 @@ class Step:
         return Shadow(number.of(i) * (factor if scale_of(w) == 1 else 1.0) for w, i in copies)
 
 
-def shadows_in(value: Any) -> Iterator[Shadow]:
-    """The shadows among arguments. Written out, as pytree takes longer than many operators."""
-    if isinstance(value, Shadow):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from shadows_in(part)
-
-
-def in_copy(value: Any, i: int) -> Any:
-    """Arguments, with copy i in place of each shadow."""
-    if isinstance(value, Shadow):
-        return value.of(i)
-    return [in_copy(part, i) for part in value] if isinstance(value, (list, tuple)) else value
-
-
 def is_single(value: Any) -> bool:
     """Whether it is one number that no input changes."""
     if isinstance(value, Shadow):
@@ -119,30 +92,3 @@ def has_large_numbers(value: Any) -> bool:
             return False
         return bool(((value > 128) | ((value < -128) & (value >= MASKED))).any())
     return isinstance(value, (int, float, complex)) and abs(value) > 128
-
-
-def wide(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator on copies: a dtype among its arguments becomes that of the copy."""
-
-    def widened(*args: Any, **kwargs: Any) -> Any:
-        if not any(isinstance(t, torch.dtype) for t in (*args, *kwargs.values())):
-            return func(*args, **kwargs)
-        numbers = (t.dtype for t in tree_leaves((args, kwargs)) if is_number(t))
-        real = next(numbers, torch.float64).to_real()
-
-        def swapped(t: Any) -> Any:
-            if not isinstance(t, torch.dtype):
-                return t
-            return real.to_complex() if t.is_complex else real if t.is_floating_point else t
-
-        return func(*map(swapped, args), **{name: swapped(value) for name, value in kwargs.items()})
-
-    return widened
-
-
-def viewed(t: Tensor, size: Any) -> Tensor:
-    """A view, or a copy where the strides of the copy differ from the plain tensor's."""
-    try:
-        return t.view(size)
-    except RuntimeError:
-        return t.reshape(size)

@@ -1,0 +1,68 @@
+"""A function in all copies of its arguments."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, is_number
+from conv2attn.torch_internals import tree_leaves
+
+
+def in_all_copies(least: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function returns: of constants once per constant copy, otherwise in `least` copies or more."""
+    shadows = [*shadows_in((args, [*kwargs.values()]))]
+    constant = all(s.constant for s in shadows)
+    # A maximum has more worlds than its neighbours, up to the next oracle.
+    most = max([least, *(len(s.copies) for s in shadows)])
+    outs = []
+    for i in range(COPIES if constant else most):
+        outs.append(function(*in_copy(args, i), **{name: in_copy(value, i) for name, value in kwargs.items()}))
+    if not isinstance(outs[0], (tuple, list)):
+        return Shadow(outs, constant)
+    parts = zip(*outs, strict=True)
+    return [Shadow(part, constant) if isinstance(part[0], Tensor) else None for part in parts]
+
+
+def shadows_in(value: Any) -> Iterator[Shadow]:
+    """The shadows among arguments. Written out, as pytree takes longer than many operators."""
+    if isinstance(value, Shadow):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from shadows_in(part)
+
+
+def in_copy(value: Any, i: int) -> Any:
+    """Arguments, with copy i in place of each shadow."""
+    if isinstance(value, Shadow):
+        return value.of(i)
+    return [in_copy(part, i) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def wide(func: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator on copies: a dtype among its arguments becomes that of the copy."""
+
+    def widened(*args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(t, torch.dtype) for t in (*args, *kwargs.values())):
+            return func(*args, **kwargs)
+        numbers = (t.dtype for t in tree_leaves((args, kwargs)) if is_number(t))
+        real = next(numbers, torch.float64).to_real()
+
+        def swapped(t: Any) -> Any:
+            if not isinstance(t, torch.dtype):
+                return t
+            return real.to_complex() if t.is_complex else real if t.is_floating_point else t
+
+        return func(*map(swapped, args), **{name: swapped(value) for name, value in kwargs.items()})
+
+    return widened
+
+
+def viewed(t: Tensor, size: Any) -> Tensor:
+    """A view, or a copy where the strides of the copy differ from the plain tensor's."""
+    try:
+        return t.view(size)
+    except RuntimeError:
+        return t.reshape(size)

@@ -1,0 +1,62 @@
+"""The outputs of two followed calls beside each other."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.shadows import COPIES, Shadow
+from conv2attn.equality.worlds.units import deviations, mean_squares
+from conv2attn.torch_internals import key_string, tree_flatten_with_path
+
+
+def output_tensors(output: Any) -> dict[str, Tensor]:
+    """The tensors of an output by name."""
+    output = dict(output) if hasattr(output, "items") else output
+    if hasattr(output, "__dataclass_fields__"):
+        output = {name: getattr(output, name) for name in output.__dataclass_fields__}
+    return {key_string(path): t for path, t in tree_flatten_with_path(output)[0] if isinstance(t, Tensor)}
+
+
+def comparable(ours: list[Shadow | None], theirs: list[Shadow | None]) -> bool:
+    """Whether there are outputs, as many, all with shadows of the same shapes."""
+    if len(ours) != len(theirs) or not ours:
+        return False
+    pairs = zip(ours, theirs, strict=True)
+    return all(p is not None and q is not None and p.of(0).shape == q.of(0).shape for p, q in pairs)
+
+
+def unchanged(ours: list[list[Shadow | None]], theirs: list[list[Shadow | None]], oracles: Oracles) -> bool:
+    """Whether no bit of the outputs changed in any world."""
+    pairs = [(p, q) for one, two in zip(ours, theirs, strict=True) for p, q in zip(one, two, strict=True)]
+    worlds = [i for _, i in oracles.copies[::COPIES]]
+    return all(p and q and torch.equal(p.of(i).nan_to_num(), q.of(i).nan_to_num()) for p, q in pairs for i in worlds)
+
+
+def is_blind(plain: Tensor, shadow: Shadow) -> bool:
+    """Whether a number that is finite in the network is infinite or NaN in every world."""
+    visible = torch.stack([t.isfinite().expand(plain.shape) for t in shadow.copies[::COPIES]]).any(0)
+    return bool((plain.isfinite() & ~visible).any())
+
+
+def outputs_apart(p: Shadow, q: Shadow, oracles: Oracles) -> float:
+    """How far two outputs are apart, in units; the same infinity and NaN are equal."""
+    count = max(len(oracles.copies), len(p.copies), len(q.copies))
+    sides, squares = [], []
+    for shadow in (p, q):
+        copies = [shadow.of(i) for i in range(count)]
+        copies = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in copies]
+        sides.append(torch.stack([t.reshape(-1) for t in copies[::COPIES]]))
+        # What is not finite in a shaken copy is taken as in the true one: it says nothing of rounding.
+        true = [t.nan_to_num(0.0, 0.0, 0.0) for t in copies[::COPIES] for _ in range(COPIES)]
+        finite = [
+            torch.where(t.isfinite(), t, u.to(t.dtype)) if n % COPIES else u
+            for n, (t, u) in enumerate(zip(copies, true, strict=True))
+        ]
+        squares.append(mean_squares(finite, oracles.dtype))
+    same = (sides[0] == sides[1]) | (sides[0].isnan() & sides[1].isnan())
+    one, two = (side.masked_fill(same, 0.0) for side in sides)
+    units = deviations(one, squares[0], two, squares[1]).nan_to_num(math.inf)
+    return float(units.max()) if len(units) else 0.0

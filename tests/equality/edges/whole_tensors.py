@@ -1,0 +1,93 @@
+"""Whole tensors are found in another order of their numbers only where every number is there once."""
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.equality.worlds import compare_sections, one_map
+from conv2attn.equality.worlds.questions import Asked, Question, match_in_another_order
+from conv2attn.equality.worlds.shaking import TILE, UNITS, shaken
+
+COUNT = 60
+
+
+def arguments(seed=0):
+    """Two worlds of numbers, and what shaking changes in them."""
+    keys = torch.randn(2, COUNT, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return keys, torch.full_like(keys, 1e-14)
+
+
+def matched(change, positive=None):
+    keys, squares = arguments()
+    if positive:
+        keys[:, ::4] = positive
+    first = Asked(keys, squares, 1)
+    return match_in_another_order(Question("relu", "here", True, change(keys.clone()), squares, positive), [first])
+
+
+ORDER = torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("positive", [None, -5e3])
+def test_every_number_has_its_place(positive):
+    match = matched(lambda keys: (keys + 1e-8 * (keys > -100))[:, ORDER], positive)
+    lively = torch.ones(COUNT, dtype=torch.bool) if positive is None else ORDER % 4 != 0
+    assert torch.equal(match.order[lively], ORDER[lively])
+    assert float(match.units.max()) <= 8
+
+
+def changed(keys, world, number, value):
+    keys[world, number] += value
+    return keys[:, ORDER]
+
+
+def repeated(keys):
+    keys[:, 3] = keys[:, 4]  # the first network's number 3 is asked no more
+    return keys[:, ORDER]
+
+
+def exchanged_sums(keys):
+    """Other numbers with the same sums in each world."""
+    return changed(changed(keys, 1, 5, 1e-3), 1, 6, -1e-3)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda keys: changed(keys, 1, 5, 1e-4), repeated, exchanged_sums, lambda keys: arguments(seed=4)[0]]
+)
+def test_other_numbers_are_no_match(change):
+    assert matched(change) is None
+
+
+def test_channels_last_needs_no_full_run(monkeypatch):
+    """Which would answer as well, at ten times the cost."""
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.GELU(), nn.Conv2d(4, 2, 1))
+    oracles, runs = one_map.Oracles, list[int]()
+    monkeypatch.setattr(one_map, "Oracles", lambda *args, **kw: runs.append(1) or oracles(*args, **kw))
+
+    class Last(nn.Module):
+        def __init__(self, wrong=0.0):
+            super().__init__()
+            self.parts, self.wrong = first, wrong
+
+        def forward(self, x):
+            x = x.permute(0, 2, 3, 1)
+            for part in self.parts:
+                linear = isinstance(part, nn.Conv2d)
+                x = nn.functional.linear(x, part.weight[..., 0, 0], part.bias) if linear else part(x)
+            return (x + self.wrong * x.flip(1)).permute(0, 3, 1, 2)
+
+    images = (torch.randn(2, 3, 6, 5),)
+    assert compare_sections(first, Last(), images).equal
+    assert len(runs) == 1
+    assert compare_sections(first, Last(wrong=1e-5), images).equal is False
+
+
+def test_moves_of_a_large_weight_repeat_in_no_row():
+    weight = torch.full((300, 1000), 1 / 3)
+    copies = shaken(weight, UNITS[torch.float32], 5, torch.float64)
+    moves = [(copy - copies[0]) / (copies[0] * UNITS[torch.float32]) for copy in copies[1:]]
+    for move in moves:
+        assert bool(((move.abs() > 0.49) & (move.abs() < 1.51)).all())
+        assert len({tuple(row.sign().int().tolist()) for row in move}) == len(weight)
+        assert torch.equal(move.flatten()[:1000], move.flatten()[TILE : TILE + 1000])
