@@ -10,6 +10,8 @@ from conv2attn.equality.worlds.largest import clamped
 from conv2attn.equality.worlds.shadows import Shadow
 from conv2attn.equality.worlds.steps import Step, shadow_rule
 
+SOFTPLUS = "softplus beta=1.0 threshold=20.0"
+
 
 @shadow_rule("silu")
 def silu(step: Step) -> Any:
@@ -20,8 +22,13 @@ def silu(step: Step) -> Any:
 @shadow_rule("mish")
 def mish(step: Step) -> Any:
     """x tanh(softplus(x))."""
-    softplus = step.oracle("softplus beta=1.0 threshold=20.0", step.x)
-    return step.across(torch.mul, step.x, step.oracle("tanh", softplus))
+    return step.across(torch.mul, step.x, step.oracle("tanh", step.oracle(SOFTPLUS, step.x)))
+
+
+@shadow_rule("log_sigmoid_forward")
+def log_of_sigmoid(step: Step) -> Any:
+    """-softplus(-x)."""
+    return [step.across(torch.neg, step.oracle(SOFTPLUS, step.across(torch.neg, step.x))), None]
 
 
 @shadow_rule("hardsigmoid")

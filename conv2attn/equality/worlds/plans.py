@@ -34,7 +34,7 @@ def check_plans(network: Any, args: Any, kwargs: Any, seed: int) -> None:
         if again != plan and not compared:  # the first call may have filled caches
             plan = call_plan(network, args, kwargs, 0, seed)
         if again != plan:
-            raise Unfollowed("the operators or constants of a call depend on the numbers of its input")
+            raise Unfollowed("the operators or constants of a call depend on the numbers of its input, or are drawn")
         compared = True
 
 
@@ -99,7 +99,8 @@ def call_plan(network: Any, args: Any, kwargs: Any, factor: float, seed: int, ou
         return t
 
     args, kwargs = tree_map(marked, (args, kwargs))
-    with as_before(network, []), generators_kept(seed=seed), Planning(outside) as planning:
+    # Other seeds: numbers that the code draws itself, with NumPy or Python, differ between calls and so refuse.
+    with as_before(network, []), generators_kept(seed=seed + abs(round(factor))), Planning(outside) as planning:
         try:
             network(*args, **kwargs)
         except Exception as error:

@@ -2,7 +2,9 @@
 
 import copy
 import math
+import random
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -86,6 +88,12 @@ def test_harmless_rewrites_and_folds_agree_within_rounding(name):
     assert answer.units <= LIMIT
     assert answer.unit == 2.0**-24
     assert answer.arguments > 0
+
+
+def test_the_logarithm_of_a_sigmoid_is_a_softplus():
+    first, second = block(activation=F.logsigmoid), block(activation=lambda x: -F.softplus(-x))
+    assert compare_sections(first, second, IMAGES).equal
+    assert compare_sections(first, block(activation=lambda x: -F.softplus(x)), IMAGES).equal is False
 
 
 DIFFERENT = {
@@ -190,3 +198,16 @@ def test_numbers_of_an_image_of_zeros_and_ones_may_not_decide_either():
     one_hot[:, 1, 2, 3] = 1
     assert compare_sections(plain, plain, (one_hot,)).equal
     assert compare_sections(plain, Deciding(*plain), (one_hot,)).equal is None
+
+
+@pytest.mark.parametrize("drawn", [random.random, lambda: float(numpy.random.rand())])
+def test_what_code_draws_itself_refuses(drawn):
+    """With one seed both had the same number, whatever else they drew before."""
+
+    class Drawing(nn.Module):
+        def forward(self, x):
+            return x.tanh() * drawn()
+
+    answer = compare_sections(Drawing(), Drawing(), IMAGES)
+    assert answer.equal is None
+    assert "drawn" in answer.reason
