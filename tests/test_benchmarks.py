@@ -139,5 +139,7 @@ def test_a_fold_is_the_network_without_its_norms():
 
 def test_folds_are_shown_beside_what_is_wanted():
     row = {"forwards": 44.6, "gibibytes": 0.25, "units": 3.04, "whole": 200, "more": 0.5}
-    (table,) = tables_in(folds.table([{"network": name, **row} for name in folds.WANTED]))
-    assert "| resnet18 | 45 | 45 | 0.25 | 0.3 | 3.0 | 200 | 0.50 |" in table
+    text = folds.page([{"network": name, **row} for name in folds.WANTED])
+    (table,) = tables_in(text)
+    assert "| resnet18 | 45 | 45 | 0.25 | 0.3 | 3.0 |" in table
+    assert "takes 200 forwards of resnet18 and 0.50 GiB" in text
