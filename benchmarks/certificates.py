@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +21,7 @@ from torch import nn
 
 import conv2attn
 from benchmarks.processes import MIB, apart, peak_bytes
+from conv2attn.equality import differing_calls
 from conv2attn.equality.fingerprint import identify
 from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
 from conv2attn.report.markup import markdown_table
@@ -44,6 +45,21 @@ FORMULAS = {"a copy": 100, "a copy with one weight changed": 25}
 """What a network is compared with as formulas, and how many plain calls that may cost."""
 ABOUT_FORMULAS = """Two networks as formulas over secret primes: a copy is the same formula, a copy with one weight
 changed is told apart. The cost is that of so many calls of the network, on one thread, in one process."""
+
+
+class Written(nn.Module):
+    """A ResNet with its last layer in other words; another network if `change` is not 0."""
+
+    def __init__(self, network: ResNet, change: float = 0.0):
+        super().__init__()
+        self.network, self.change = copy.deepcopy(network), change
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """The classes."""
+        layers = [*self.network.children()]
+        for layer in layers[:-1]:
+            image = layer(image)
+        return image.flatten(1) @ layers[-1].weight.T + layers[-1].bias + self.change
 
 
 @contextmanager
@@ -104,6 +120,41 @@ def measure_formulas(name: str, side: int, repeats: int = 3) -> str:
     return markdown_table(("networks", "side", "whole, s", "plain calls", "wanted"), cells)
 
 
+ANSWERS: dict[str, tuple[str, bool, Callable[[ResNet], nn.Module], int]] = {
+    "a conversion": ("resnet18", False, conv2attn.convert, 12),
+    "a small conversion": ("small", True, conv2attn.convert, 60),
+    "a small network in other words": ("small", True, Written, 300),
+    "the same with another bias": ("small", True, partial(Written, change=0.1), 60),
+}
+ABOUT_ANSWERS = """Whole questions, and what it takes to tell rounding from a difference where two plain calls are not
+equal bit for bit. The unit is one call of the first network on the same input; small networks at side 32."""
+
+
+def measure_answers(side: int, repeats: int = 3) -> str:
+    """Measures whole questions here, in calls of the first network on the same input, as Markdown."""
+    cells = list[list[str]]()
+    for question, (name, small, make, wanted) in ANSWERS.items():
+        torch.manual_seed(0)
+        original = ResNet(PLANS[name]).eval()
+        image, second = torch.rand(1, 3, *[32 if small else side] * 2), make(original).eval()
+        call = min(seconds_of(torch.no_grad()(original), image)[0] for _ in range(10))
+        runs = [seconds_of(partial(conv2attn.certify, original, second), image) for _ in range(repeats)]
+        seconds, found = min(runs, key=lambda run: run[0])
+        answer = f"{found.verdict.value}, {found.strength.value}"
+        cells.append([question, str(image.shape[-1]), answer, f"{seconds:.2f}", f"{seconds / call:.0f}", str(wanted)])
+    for name, small, wanted in (("resnet18", False, "40"), ("small", True, "0.5 s")):
+        torch.manual_seed(0)
+        original = ResNet(PLANS[name]).eval()
+        image, second = torch.rand(1, 3, *[32 if small else side] * 2), Written(original, 0.1).eval()
+        call = min(seconds_of(torch.no_grad()(original), image)[0] for _ in range(10))
+        with torch.no_grad():
+            both = original(image), second(image)
+        seconds = min(seconds_of(differing_calls, (original, second), image, both)[0] for _ in range(repeats))
+        cost = f"{seconds:.2f}", f"{seconds / call:.0f}", wanted
+        cells.append([f"plain calls alone, {name}, its classes moved", str(image.shape[-1]), "", *cost])
+    return markdown_table(("question", "side", "answer", "whole, s", "calls", "wanted"), cells)
+
+
 def seconds_of(function: Callable[..., Any], *args: Any) -> tuple[float, Any]:
     """The seconds of processor of a call, and what it returns."""
     began = time.process_time()
@@ -134,4 +185,5 @@ if __name__ == "__main__":
     else:
         names, side = ([*PLANS][:1], 32) if "--quick" in sys.argv else ([*WANTED], 224)
         print(f"{HEAD}\n\n{table([apart('certificates', name, side) for name in names])}\n")
-        print(f"{ABOUT_FORMULAS}\n\n{measure_formulas(names[-2:][0], side)}")
+        print(f"{ABOUT_FORMULAS}\n\n{measure_formulas(names[-2:][0], side)}\n")
+        print(f"{ABOUT_ANSWERS}\n\n{measure_answers(side)}")

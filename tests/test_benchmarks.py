@@ -96,6 +96,9 @@ def test_the_parts_of_a_certificate_are_measured_apart():
     assert 0 < sum(row[part] for part in certificates.PARTS) <= row["whole"]
     assert min(row[part] for part in certificates.PARTS) > 0
     assert len(tables_in(certificates.table([row]))) == 1
+    (answers,) = tables_in(certificates.measure_answers(32, repeats=1))
+    verdicts = ["holds, proved", "holds, proved", "holds, identified", "refuted, sampled"]
+    assert [verdict for verdict in verdicts if verdict in answers] == verdicts
 
 
 def tables_in(text):

@@ -14,7 +14,7 @@ from typing import Any, final
 
 from conv2attn.equality.fingerprint.residues import Residues
 
-MOST_NOTED = 16
+MOST_NOTED = 8
 """The last numbers that are kept: the laws are about operators that follow one another."""
 
 
