@@ -4,6 +4,8 @@ import gc
 import os
 import secrets
 import shutil
+import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,16 @@ def absent_packages() -> dict[str, str]:
     }
 
 
+SHARES = 4
+"""Of tests marked `rotated` a quarter runs each day: cases of one kind, of which none is more telling than another."""
+TODAY = datetime.now(UTC).toordinal()
+
+
+def is_run(name, day):
+    """Whether a rotated test of this name runs on a day; each runs on one of `SHARES` days that follow each other."""
+    return (zlib.crc32(name.encode()) + day) % SHARES == 0
+
+
 def pytest_addoption(parser):
     parser.addoption("--device", help="the one device on which tests compute; one that is missing is an error")
 
@@ -62,20 +74,28 @@ def pytest_report_header(config):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "float64: computes in float64 on its device, of which some have none")
+    config.addinivalue_line("markers", "rotated: a quarter of these tests runs each day, and all with CONV2ATTN_ALL=1")
     config.addinivalue_line("markers", f"needs(name): runs where a system package is, one of {[*SYSTEM_PACKAGES]}")
 
 
 def pytest_collection_modifyitems(config, items):
     """Run slow tests first, so that no worker ends alone with one, and deselect tests marked `needs` whose system
-    package is absent; the summary names them."""
+    package is absent, and rotated ones of another day; the summary names them."""
     needs = {item: {mark.args[0] for mark in item.iter_markers("needs")} for item in items}
     if unknown := set().union(*needs.values()) - SYSTEM_PACKAGES.keys():
         raise pytest.UsageError(f"tests need {unknown}, which .ci/packages.txt does not name")
     absent = absent_packages().keys()
-    config.hook.pytest_deselected(items=[item for item in items if needs[item] & absent])
+    # Tests that are named one by one are run, whatever day it is.
+    whole = "CONV2ATTN_ALL" in os.environ or any("::" in argument for argument in config.args)
+    waiting = {
+        item for item in items if not whole and item.get_closest_marker("rotated") and not is_run(item.nodeid, TODAY)
+    }
+    left_out = [item for item in items if needs[item] & absent or item in waiting]
+    config.hook.pytest_deselected(items=left_out)
     items[:] = sorted(
-        (item for item in items if not needs[item] & absent), key=lambda item: item.get_closest_marker("slow") is None
+        (item for item in items if item not in {*left_out}), key=lambda item: item.get_closest_marker("slow") is None
     )
+    config.stash[WAITING] = len(waiting)
 
 
 def pytest_collection_finish():
@@ -83,7 +103,13 @@ def pytest_collection_finish():
     gc.enable()
 
 
+WAITING = pytest.StashKey[int]()
+"""How many rotated tests have another day."""
+
+
 def pytest_terminal_summary(terminalreporter):
+    if waiting := terminalreporter.config.stash.get(WAITING, 0):
+        terminalreporter.write_line(f"not run: {waiting} rotated tests, which have another day; all by make attack")
     for need, how in absent_packages().items():
         terminalreporter.write_line(f"not run: what needs {need}, which is not here; {how}")
 

@@ -1,10 +1,12 @@
 """Every domain mutant is killed by the test named for it, which the suite runs on the package as it is."""
 
 import pytest
+from conftest import SHARES, is_run
 from mutants import MUTANTS, outcome
 
 
 @pytest.mark.slow
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_killed(name):
     assert outcome(MUTANTS[name]) == 1
@@ -14,6 +16,14 @@ def test_an_error_that_is_none_kills_nothing():
     """So a test fails by the error, and not by how it is run."""
     mutant = MUTANTS["a bit less of a float"]
     assert outcome(mutant._replace(new=mutant.old)) == 0
+
+
+@pytest.mark.parametrize("first", [739_000, 739_001])
+def test_a_rotated_test_runs_on_one_day_of_four(first):
+    """The planted error, days that are not counted, runs some never."""
+    days = [{name for name in MUTANTS if is_run(name, day)} for day in range(first, first + SHARES)]
+    assert sorted(name for each in days for name in each) == sorted(MUTANTS)
+    assert all(len(MUTANTS) / 8 < len(each) < len(MUTANTS) / 2 for each in days)
 
 
 def test_there_are_enough_mutants_and_all_are_different():

@@ -133,6 +133,7 @@ if "CONV2ATTN_MUTANTS" in os.environ:  # make mutants
         assert len(missed) <= 5, missed
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("planted", MUTANTS, ids=":".join)
 def test_a_wrong_function_is_seen(planted):
     *claimed, mutant = planted

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
 
 from conv2attn import capture
@@ -60,14 +61,21 @@ def test_frames_of_a_video_are_an_axis():
     assert np.array_equal(space.tokens.windows.places[:, 1:], np.arange(64).reshape(4, 16))
 
 
+def small_levit():
+    """LeViT of three layers on an image of half the size: 7x7 tokens, then 4x4, then 2x2."""
+    torch.manual_seed(0)
+    config = transformers.LevitConfig(depths=[1, 1, 1], image_size=112)
+    return transformers.LevitModel(config).eval(), torch.rand(1, 3, 112, 112)
+
+
 def test_tokens_of_levit_have_the_places_of_its_subsampled_queries():
-    network, images = built("LeViT")
-    order = torch.randperm(49, generator=torch.Generator().manual_seed(3))
+    network, images = small_levit()
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(3))
     network.encoder.stages[0].layers[2].register_forward_hook(lambda *of_layer: of_layer[-1][:, order])
     behind = "encoder.stages.1.layers.0.module"
     torch.nn.init.normal_(network.get_submodule(behind).attention_biases)
-    read = next(each for each in reads_of(network, images) if each.name == behind)
-    assert (read.tokens.sides, read.tokens.leading, read.tokens.windows) == ((7, 7), 0, None)
+    (read,) = reads_of(network, images, only=behind)
+    assert (read.tokens.sides, read.tokens.leading, read.tokens.windows) == ((4, 4), 0, None)
     row_by_row = order.argsort()
     captured = capture(network, images)[behind]
     assert torch.equal(read.attention, captured[..., row_by_row, :][..., row_by_row])
@@ -75,10 +83,13 @@ def test_tokens_of_levit_have_the_places_of_its_subsampled_queries():
 
 
 def test_queries_of_levit_stand_on_every_second_key():
-    network, images = built("LeViT")
-    sites = {read.name: (read.tokens.sides, read.tokens.sites) for read in reads_of(network, images)}
-    assert sites["encoder.stages.0.layers.2"] == ((14, 14), Sites((2, 2), (0, 0), (1, 1)))
-    assert sites["encoder.stages.1.layers.2"] == ((7, 7), Sites((2, 2), (0, 0), (0, 0)))
+    network, images = small_levit()
+    halved = {
+        "encoder.stages.0.layers.2": ((7, 7), Sites((2, 2), (0, 0), (0, 0))),
+        "encoder.stages.1.layers.2": ((4, 4), Sites((2, 2), (0, 0), (1, 1))),
+    }
+    reads = reads_of(network, images, only=[*halved])
+    assert {read.name: (read.tokens.sides, read.tokens.sites) for read in reads} == halved
 
 
 def test_the_network_and_the_generator_are_left_as_they_were():
