@@ -56,6 +56,7 @@ def check(
             else "no taps"
         )
         return Condition(name, Verdict.UNDECIDED, Strength.PROVED, sentence=why)
+    # Asked first, since it needs no attention: with fewer heads than shifts no mixing serves, whatever the heads are.
     counting = count(attention, targets, groups)
     factors: Factors | None = None
     ranked: Ranked = (None, (None, None), None)
@@ -95,6 +96,7 @@ def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Lim
     if condition.verdict is not Verdict.HOLDS or attention.d_head is None:
         return condition
     mixing = np.array([[float(Fraction(w)) for w in target.weights] for target in condition.targets])
+    # The lemma lets a head have any channel matrix. A layer that is there has heads of so many numbers.
     width = widest(convolution, targets, mixing, roundoff)
     allowed = attention.d_head // convolution.groups
     if width <= allowed:
@@ -136,6 +138,7 @@ def in_groups(
     attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits, tight: bool
 ) -> list[Target]:
     """Each target over several groups: least squares serves most, the others are decided one by one, worst first."""
+    # Floats of rows that are declared exact are rounded already, and decide nothing about the fractions.
     trusted = not attention.exact or attention.one_hot
     single = all(len(group) == 1 for group in groups)
     mixings = np.zeros((len(groups), len(targets), attention.heads))
@@ -164,6 +167,7 @@ def in_groups(
         tried: list[Decision] = []
         stay_open: list[Decision] = []
         refuted: list[Decision] = []
+        # Worst first: one refuted group refutes the condition, and groups are many (one a query).
         for g in sorted(np.flatnonzero(~serves[:, j]).tolist(), key=lambda g: -residuals[g, j])[:AFFORDABLE]:
             by_group[g] = decide_targets(attention, targets, groups[g], limits, [j], tight)[0][j]
             tried.append(by_group[g])
@@ -181,6 +185,7 @@ def in_groups(
         decisions = [by_group[g] for g in sorted(by_group)]
         if refuted:
             decisions.append(max(refuted, key=lambda each: each.residual))
+        # A group that was not looked at may be refuted: nothing is said of the condition.
         elif stay_open or len(by_group) < len(groups):
             worst = max(stay_open or tried, key=lambda each: each.residual)
             decisions.append(replace(worst, verdict=Verdict.UNDECIDED, dual=None, stability=None))
@@ -194,6 +199,7 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
     rest, asked_columns = split(portion, targets.coefficients)
     factor = triangular(np.concatenate([widened(triangular(rest.transpose(1, 2, 0)), len(targets)), asked_columns], 1))
     mixings = factored(factor, heads, limits.max_phi).bounded
+    # One-hot heads have mixings of 0 and 1. With these the residual is exactly 0, and not a rounding of it.
     near = np.round(mixings)
     mixings = np.where(np.abs(near - mixings).max(-1, keepdims=True) <= NEAR_INTEGERS, near, mixings)
     left = -mixings @ portion.attention.swapaxes(0, 1)
@@ -204,6 +210,7 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
     sizes = np.abs(left, out=left).sum(-1)
     asked_for = (np.abs(targets.coefficients) @ (portion.places >= 0)).T
     mixings = np.where((sizes < asked_for)[..., None], mixings, 0.0)
+    # The mixing 0 leaves what is asked for, and is within every norm.
     sizes = np.minimum(sizes, asked_for)
     width = portion.attention.shape[2]
     return mixings, rounded_up(sizes, mixings, targets.coefficients, targets.largest, row_sum, width)

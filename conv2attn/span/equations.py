@@ -96,6 +96,7 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
     query, key = np.nonzero(matrices.any(0))
     kinds, kind = np.unique(matrices[:, query, key].T, axis=0, return_inverse=True)
     pairs = np.stack([kind.reshape(-1), query])
+    # A tap asks for one key a query, so a second entry of one kind in a row gets a tap of its own.
     order = np.lexsort(pairs[::-1])
     new = np.concatenate([[True], (np.diff(pairs[:, order]) != 0).any(0)])[: len(order)]
     slot = np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
@@ -188,6 +189,7 @@ def portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
     for portion in read_portions(attention, targets, group):
         count += len(portion.members)
         yield portion
+    # A verdict about all queries is one about each: a row that was skipped would make it about some.
     if count != len(group):
         raise RuntimeError(f"{attention.name}: of {len(group)} rows, {count} were looked at")
 
@@ -211,10 +213,13 @@ def read_portions(attention: AttentionRows, targets: Targets, group: Whole) -> I
 def patterns(first: int, asking: Whole, hot: Whole, places: Whole) -> Iterator[Portion]:
     """One-hot rows that read the keys `hot` (heads, queries), each pattern of equal and different keys once."""
     heads, keys = len(hot), np.concatenate([hot, places])
+    # Which key is which does not matter to the equations, only which are the same: a key is named by the first that
+    # reads or asks for it. Three heads that read 7, 9, 7 and a tap at 9 are 0, 1, 0, 1.
     labels = first_places(keys)
     kinds, chosen, kind = np.unique(labels, axis=1, return_index=True, return_inverse=True)
     used, kind = np.unique(kinds[kinds >= 0]), kind.reshape(-1)
     local = np.where(kinds >= 0, np.searchsorted(used, kinds), -1)
+    # All patterns at once would be dense where a few of them need most of the keys.
     step = max(1, PATTERN_ENTRIES // max(1, len(used)))
     for start in range(0, kinds.shape[1], step):
         part = slice(start, start + step)

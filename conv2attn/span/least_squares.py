@@ -55,6 +55,7 @@ def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -
     factor = triangle(portions, coefficients)
     heads = factor.shape[1] - len(coefficients)
     attention_part, target_part = factor[:, :heads], factor[:, heads:]
+    # The other way round: how much of the heads the targets explain, for which the targets' span is projected on.
     basis, singular, _ = np.linalg.svd(target_part, full_matrices=False)
     along = basis[:, singular > NEGLIGIBLE * singular[:1]].T @ attention_part
     explained = float((along**2).sum() / (attention_part**2).sum())
@@ -63,16 +64,20 @@ def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -
 
 def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
     """The factors from R (..., rows, heads + targets), of one group of rows or of several."""
+    # R has the singular values of the whole system, and a few rows: the attention itself is never held at once.
     left, singular, right = np.linalg.svd(triangular_factor[..., :heads], full_matrices=False)
     components = np.swapaxes(left, -1, -2) @ triangular_factor[..., heads:]
     squares = (triangular_factor[..., heads:] ** 2).sum(-2)
     kept = singular > NEGLIGIBLE * singular[..., :1]
+    # Directions that float64 cannot tell from 0 get no weight: 1 / singular would be noise times 1e16.
     cut = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)[..., None]
     beyond = ((triangular_factor[..., heads:] - left @ (components * kept[..., None])) ** 2).sum(-2)
     distance = np.sqrt(np.divide(beyond, squares, out=np.zeros_like(squares), where=squares > 0))
     plain = mixings_along(right, components * cut)
     best = np.zeros_like(plain)
     norms = np.abs(plain).sum(-1, keepdims=True)
+    # Of the mixings within the norm the one with the least damping leaves least. From the strongest damping downwards,
+    # each that still fits replaces the one before, target by target.
     for ridge in RIDGES[::-1] if (norms > bound).any() else ():
         damped = singular / (singular**2 + ridge * singular[..., :1] ** 2 + (ridge == 0) * ~kept)
         shrunk = mixings_along(right, components * damped[..., None])
@@ -91,7 +96,9 @@ def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
     for portion in portions:
         heads = len(portion.attention)
         before = np.zeros((0, heads + len(coefficients))) if factor is None else factor
+        # No target asks for most keys. Their columns need the factor of the heads alone, which is narrower.
         rest, asked_columns = split(portion, coefficients)
+        # A row that stands for n equal ones counts n times in a sum of squares: sqrt(n) in the factor.
         roots = np.sqrt(portion.times)[:, None]
         columns = (rest if (roots == 1).all() else rest * roots).reshape(1, heads, -1)
         asked_columns = (asked_columns * roots[..., None]).reshape(-1, heads + len(coefficients))
@@ -130,6 +137,8 @@ def triangles(columns: Array) -> Array:
     Columns of which some combination vanishes, or nearly, are never among them.
     """
     products = columns @ columns.swapaxes(1, 2)
+    # Products of columns square the condition number. Their Cholesky factor is cheaper than a QR, and as good, while
+    # the eigenvalues are this close together.
     values = np.linalg.eigvalsh(products)
     if (values[:, 0] > WELL * values[:, -1]).all():
         return np.asarray(np.linalg.cholesky(products)).swapaxes(1, 2)

@@ -23,6 +23,7 @@ def rounded_up(left: Array, mixings: Array, coefficients: Array, asked: Array, r
     reach = asked + np.abs(mixings).sum(-1) * row_sum
     powers = ((np.frexp(np.abs(mixings))[0] == 0.5) | (mixings == 0)).all(-1)
     selects = ((mixings != 0).sum(-1) <= 1) & powers & ((coefficients != 0).sum(-1) <= 1)
+    # Selecting one head and comparing it with a single one loses nothing; all other products round (Higham 2002, 3.5).
     drift = np.where(selects, 0.0, gamma(steps, ROUNDOFF["float64"]) * reach)
     return np.asarray((left + drift) * (1 + 2 * gamma(width + 4, ROUNDOFF["float64"])))
 
@@ -48,6 +49,7 @@ def residuals_of(
     sizes_kept: Array = np.zeros((len(mixings), 0))
     rows_kept: Whole = np.zeros((len(mixings), 0), dtype=np.int64)
     for portion in portions if len(mixings) else ():
+        # Rows of attention sum to 1 only up to rounding, so the largest sum bounds what a mixing moves.
         row_sum, width = max(row_sum, float(portion.attention.sum(-1).max())), max(width, portion.attention.shape[2])
         step = CANDIDATES * mixings.shape[-1]
         parts = [slice(start, start + step) for start in range(0, len(mixings), step)]
@@ -58,6 +60,7 @@ def residuals_of(
         if most:
             sizes_kept = np.concatenate([sizes_kept, sizes], 1)
             rows_kept = np.concatenate([rows_kept, np.broadcast_to(portion.rows, sizes.shape)], 1)
+            # The worst rows of all portions so far: sorting few beside few is cheaper than keeping all sizes.
             order = np.argsort(-sizes_kept, axis=1, kind="stable")[:, :most]
             sizes_kept = np.take_along_axis(sizes_kept, order, 1)
             rows_kept = np.take_along_axis(rows_kept, order, 1)

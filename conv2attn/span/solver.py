@@ -80,6 +80,8 @@ def decide_targets(
 
     Where it is `tight`, a linear programme is asked about targets that least squares leaves open.
     """
+    # Small groups are read once and kept. Large ones are read again in each pass, since attention is computed from
+    # positions in chunks, and would not fit.
     entries = attention.heads * len(group) * attention.width
     kept = list(portions(attention, targets, group)) if entries <= KEPT_ENTRIES or attention.hot is not None else None
 
@@ -244,6 +246,7 @@ def search_targets(
         Search(j, limits, np.zeros(attention.heads), float(targets.largest[j]), targets.largest[j] <= limits.allowed(0))
         for j in wanted
     ]
+    # The dual of the programme lives on at most heads + 1 rows (Caratheodory), so that the worst rows alone can refute.
     most = max(attention.heads + 3, WORST_ENTRIES // attention.width)
     starts = [(each, mixing) for each in searches for mixing in with_integers(factors.bounded[each.target])]
     worst = offered(starts, attention, targets, read, most)
@@ -251,6 +254,7 @@ def search_targets(
     offered(refined_squares(near, targets, read, factors), attention, targets, read, 0)
     open_still = [each for each in searches if not each.holds]
     better: list[tuple[Search, Array]] = []
+    # Each target has worst rows of its own, and most are refuted by few of them.
     for each in open_still:
         start = factors.bounded[each.target]
         rows = WorstRows.of(attention, targets, each.target, worst[each.target], start)
@@ -281,6 +285,7 @@ def refined_squares(
     for portion in read():
         left = left_by(portion, targets.coefficients[places], mixings) * portion.times[:, None]
         met += np.tensordot(left, portion.attention, ((1, 2), (1, 2)))
+    # Along directions that are rounding a step would be noise over noise.
     directions = factors.directions[factors.kept]
     steps = met @ directions.T / factors.singular[factors.kept] ** 2 @ directions
     return list(zip(searches, mixings + steps, strict=True))
@@ -384,6 +389,7 @@ def judged(
         def left(mixing: Array) -> Fraction:
             return max(row_left(row, coefficients, search.target, mixing.tolist()) for row in rows.values())
 
+        # The residual of floats has a margin for rounding. Exact rows have none: theirs is counted in fractions.
         exactly_left, near = left(search.mixing), np.round(search.mixing)
         if exactly_left and np.abs(near - search.mixing).max() <= NEAR_INTEGERS and not left(near):
             exactly_left, search.mixing = Fraction(0), near
@@ -406,5 +412,7 @@ def judged(
 def stability(dual: Dual, limits: Limits) -> float:
     """How far every entry may move, as a share of itself, before the dual that refutes fails."""
     norm = Fraction(limits.max_phi)
+    # If every entry moves by a share s, <A, y> moves by s <A, |y|> at most: the dual refutes up to where that is
+    # the spare.
     spare = dual.gain - norm * dual.attended - (Fraction(limits.eps) + Fraction(limits.per_norm) * norm) * dual.peak
     return down(spare / (norm * dual.weight)) if dual.weight else 0.0

@@ -83,6 +83,7 @@ def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]
         if attention.exact:
             assert attention.rational is not None
             rows = [attention.rational(head, row) for head in range(attention.heads)]
+            # One unit for the whole row keeps its numbers integers, which FLINT multiplies as matrices.
             unit = math.lcm(*(x.denominator for each in rows for x in each))
             integers = [[x.numerator * (unit // x.denominator) for x in each] for each in rows]
         else:
@@ -132,8 +133,11 @@ def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: in
     gain = peak = 0
     for row, numbers in values.items():
         exact, y = rows[row], np.array(numbers, dtype=object)
+        # The target is sparse, so that <y, e> reads the keys that are asked for alone.
         gain += sum(number * numbers[key] for key, number in coefficients.of(target, exact).items())
+        # By Hoelder <y_q, r_q> is at most the largest entry of y_q times the 1-norm of what is left there.
         peak += max(map(abs, numbers))
+        # A y that meets the heads loses up to |phi| times what it meets, whichever mixing is tried.
         along_heads = along_heads + exact.numbers @ y * (unit // exact.unit)
         weight = weight + exact.numbers @ np.abs(y) * (unit // exact.unit)
     gained, across, absolute = Fraction(gain, 1 << coefficients.bits), np.abs(along_heads).max(), weight.max()
@@ -148,6 +152,7 @@ def duals_near(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> 
     """
     attention = np.concatenate([rows[row].floats for row in order], axis=1)
     across = y
+    # One projection leaves rounding along the heads, which a norm of 1e6 makes large. Each more gains digits.
     for _ in range(3):
         across = across - attention.T @ np.linalg.lstsq(attention.T, across, rcond=None)[0]
     yield in_integers(across, order)
@@ -157,6 +162,7 @@ def duals_near(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> 
 
 def in_integers(y: Array, order: Sequence[int]) -> Dyadic:
     """y (rows * keys) as integers of at most 2^52, by row: it is a direction, and float64 tells no more of it."""
+    # float64 has 53 bits: more than 2^52 would only write down its rounding.
     integers = np.rint(y * (2.0**52 / (np.abs(y).max(initial=0.0) or 1.0))).astype(np.int64).reshape(len(order), -1)
     return dict(zip(order, integers.tolist(), strict=True))
 
@@ -165,6 +171,7 @@ def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array
     """y less its part along the heads that float64 tells apart, to more digits than float64 has, in integers."""
     directions, singular, _ = np.linalg.svd(attention, full_matrices=False)
     kept = singular > NEGLIGIBLE * singular[0]
+    # The inverse is of float64, and only proposes a step: what is left is counted in integers after each of them.
     inverse = (directions[:, kept] / singular[kept] ** 2) @ directions[:, kept].T
     integers = {row: [y << FINE for y in values[row]] for row in order}
     for _ in range(ROUNDS):
@@ -172,6 +179,7 @@ def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array
         for row in order:
             along = (rows[row].heads * flint.fmpz_mat([[y] for y in integers[row]])).entries()
             along_heads = [m + Fraction(int(x), rows[row].unit) for m, x in zip(along_heads, along, strict=True)]
+        # Iterative refinement (Wilkinson 1963): the residual exactly, the correction roughly.
         weights = flint.fmpz_mat([[int(x) for x in inverse @ np.array(along_heads, dtype=np.float64)]])
         for row in order:
             moved = (weights * rows[row].heads).entries()
@@ -189,10 +197,12 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
     matrices = {row: rows[row].heads * (unit // rows[row].unit) for row in order}
     columns = {row: flint.fmpz_mat([[y] for y in values[row]]) for row in order}
     heads = matrices[order[0]].nrows()
+    # Normal equations are exact in integers. In floats they would lose half of the digits.
     gram, along = flint.fmpz_mat(heads, heads), flint.fmpz_mat(heads, 1)
     for row in order:
         gram += matrices[row] * matrices[row].transpose() * rows[row].times
         along += matrices[row] * columns[row] * rows[row].times
+    # Heads may depend on each other exactly: a basis of them has the same span, and its Gram matrix an inverse.
     weights, basis = flint.fmpz_mat(heads, 1), pivots(gram)
     square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
     above, below = square.solve(flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis]))).numer_denom()
@@ -200,6 +210,7 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
         weights[h, 0] = above[place, 0]
     left = {row: columns[row] * below - matrices[row].transpose() * weights for row in order}
     numbers = {row: [int(x) * rows[row].times for x in left[row].entries()] for row in order}
+    # The direction alone counts, so common factors of thousands of digits are dropped.
     shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1
     phi = [Fraction(int(weights[h, 0]) * unit, int(below)) for h in range(heads)]
     return phi, {row: [x // shared for x in part] for row, part in numbers.items() if any(part)}
@@ -225,6 +236,7 @@ def spanned_exactly(
         target_rows[row] = [0] * exact.numbers.shape[1]
         for key, number in coefficients.of(target, exact).items():
             target_rows[row][key] = number
+    # Nothing is asked for at these rows, and no head is needed for it.
     if not any(map(any, target_rows.values())):
         return (Fraction(0),) * len(next(iter(rows.values())).numbers), None
     phi, left = projected(rows, target_rows)

@@ -122,6 +122,7 @@ def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float,
         AlphaError: `alpha` is not positive and finite.  UsageError: a shift is above 1/2, or `distance` below theirs.
     Source: Higham 2002, Lemma 3.1, for gamma; Cordonnier et al. 2020, Eq. 9, for the score.
     """
+    # The axis with the largest shift decides: 1 - 2 f is least there.
     off = max(map(abs, shifts))
     if not (off <= 0.5 and distance >= 0):
         raise UsageError(
@@ -134,10 +135,12 @@ def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float,
         return alpha
     inner = accumulator_of(format_name)
     u = inner.unit_roundoff
+    # The nearest key's own score may overflow, and infinity minus infinity is no number.
     if not alpha * distance * 2 <= inner.largest:
         return 0.0
     with ctx.workprec(BALL_PRECISION):
         relative = arb(gamma(CENTRED_ROUNDINGS + len(shifts), u))
+        # The gap loses c of what it is, and twice c of the nearest key's own score, whose error every difference has.
         kept = (1 - 2 * arb(off)) * (1 - relative) - 2 * relative * arb(distance)
         return max(0.0, down(positive_ball(alpha) * (1 - arb(u)) * kept))
 
@@ -209,10 +212,12 @@ def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, scor
     alpha = Fraction(head.alpha) * (1 - 2 * Fraction(max(head.shifts)))
     if not alpha >= LEAST_ALPHA:
         return None
+    # Over a box the softmax is one an axis: fewer keys are summed at once, and the errors of the axes add up.
     apart = arithmetic.by_axis and head.box
     longest, together = (max(keys), 1) if apart else (math.prod(keys), head.axes)
     score, score_lost, ulps, exp_lost, stored = errors(head, alpha, longest, together, arithmetic, score_error)
     numbers = longest, score, score_lost, ulps, exp_lost, stored
+    # More near keys count more roundings, fewer leave more to the far keys: the best reach is found by trying some.
     tried = reaches(alpha, arithmetic, max(keys) - 1 if head.box else None, score, score_lost, ulps)
     found = (
         SoftHeads(
@@ -220,6 +225,7 @@ def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, scor
         )
         for softmax, mean, reach in settings(tried, longest, together, arithmetic)
     )
+    # Every reach gives a valid bound, so the least of them is one too.
     return min((heads for heads in found if heads.fits), key=lambda heads: heads.mixing(ONE), default=None)
 
 
@@ -235,6 +241,7 @@ def reaches(
     """
     inner, storage = accumulator_of(arithmetic.format), storage_of(arithmetic.format)
     first, last = int(math.sqrt(NEAREST / alpha)), math.ceil(math.sqrt(FARTHEST / alpha)) + 2
+    # Rounding to nearest moves a sum by no more than a far key weighs. Truncation moves it by a whole unit.
     if not (arithmetic.truncates or format_of(arithmetic.format).cuts):
         return range(first, last, max(1, (last - first) // CHOICES))
     with ctx.workprec(BALL_PRECISION):
@@ -276,11 +283,14 @@ def errors(
         u, tiny = arb(inner.unit_roundoff), arb(inner.smallest_normal)
         relative, constant, exact = score_errors(head, together, arithmetic, score_error)
         d = 2 * arb(arithmetic.exp_ulps) * u
+        # A fused kernel rescales its sums where a block of keys raises the maximum: an exponential and a product.
         if arithmetic.fused:
             d = (1 + d) * ((1 + d) * (1 + u)) ** math.ceil(keys / BLOCK) - 1
+        # Below e^-depth an exponential is cut to 0. A score that is off may bring one there that is not so far down.
         depth, sharp = -tiny.log(), positive_ball(head.alpha)
         cut = tiny * 2**CUT_BITS * (relative * depth + constant + 4 * u * (depth + sharp * head.distance)).exp()
         lost = (arb(arithmetic.exp_ulps) + 1) * tiny + cut
+        # On a pixel distances are exact while they fit the significand, and farther keys weigh next to nothing.
         if exact:
             lost += (1 + d) * (-arb(alpha.numerator) / alpha.denominator * 2**inner.precision * (1 - relative)).exp()
         score, score_lost, ulps, exp_lost, stored = (

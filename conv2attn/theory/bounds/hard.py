@@ -33,6 +33,7 @@ def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
     Source: IEEE 754-2019, 4.3.1 and 7.5; Cordonnier et al. 2020, remark after Lemma 2 (46, which is not enough: E1).
     """
     storage, inner = storage_of(format_name), accumulator_of(format_name)
+    # A number rounds to 0 up to half of the smallest subnormal, a tie included: that is one halving more.
     halvings = 1 - storage.smallest_subnormal_exponent
     if flush_to_zero:
         halvings = min(halvings, -inner.smallest_normal_exponent)
@@ -46,6 +47,7 @@ def auto_alpha(format_name: str) -> float:
     A power of two, because alpha times an integer is then exact. 1024, 128, 128, 64 for float64, float32, bfloat16,
     float16.
     """
+    # By doubling and not by a logarithm: a power of two is exact, and log2 is rounded.
     needed = max(SMALLEST_AUTO_ALPHA, one_hot_threshold(format_name))
     alpha = 1.0
     while alpha < needed:
@@ -88,6 +90,7 @@ def target_rounds_to_one_threshold(format_name: str, dimensions: int, exp_ulps: 
     with ctx.workprec(BALL_PRECISION):
         while not _target_is_one(high, dimensions, format_name, exp_ulps):
             low, high = high, 2 * high
+        # Bisection needs no derivative, and stops above the threshold: `high` always satisfies the condition.
         while high - low > high * 2.0**-50:
             middle = (low + high) / 2
             low, high = (low, middle) if _target_is_one(middle, dimensions, format_name, exp_ulps) else (middle, high)
@@ -129,9 +132,11 @@ def hard_mixing_bound(
         return RoundingBound(0.0, 0.0, frozenset({"SOFT", "A46"}))
     claims = frozenset({"SOFT", WITHOUT_THEOREM} if stores and storage != inner else {"SOFT"})
     with ctx.workprec(BALL_PRECISION):
+        # Only weights that are not 0 count, so the bound is the same on every grid, however large.
         mass, others = _stored_off_target(alpha, dimensions, format_name, exp_ulps)
         rounding = arb(convolution_bound(others + 1, format_name, bias=False).factor)
         lost = (1 + rounding) * (2 * (others + 1) * arb(inner.smallest_normal))
+        # Where partial sums are stored, each addition rounds twice, by `u` of the sum and by `u` of the storage.
         if stores and storage != inner:
             step = (1 + arb(inner.unit_roundoff)) * (1 + arb(storage.unit_roundoff)) - 1
             if not (others + 1) * step < 1:
@@ -142,6 +147,7 @@ def hard_mixing_bound(
             lost += (1 + rounding) * (arb(inner.smallest_normal) + storage.smallest_subnormal)
         if cuts:
             return RoundingBound(up(mass + rounding * (1 + mass)), up(lost), claims | {WITHOUT_THEOREM})
+        # Rounding a running sum errs by at most what was added to it, which counts once more; a cast doubles that.
         doubled = 2 if storage == inner else 4
         return RoundingBound(up(doubled * (1 + rounding) * mass), up(doubled * lost), claims)
 
@@ -149,6 +155,7 @@ def hard_mixing_bound(
 def _target_is_one(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> bool:
     """Whether the target's weight is proved to be 1, by either condition."""
     inner, storage = accumulator_of(format_name), storage_of(format_name)
+    # Scores are off by 3 u at most, so a head of this smaller alpha leaks no less than the computed one.
     lower, u = positive_ball(alpha) * (1 - 3 * arb(inner.unit_roundoff)), arb(inner.unit_roundoff)
     others = _lattice_points(lower, dimensions, inner, inner)
     if not (others + 1) * inner.unit_roundoff < 1:
@@ -158,6 +165,7 @@ def _target_is_one(alpha: float, dimensions: int, format_name: str, exp_ulps: fl
     )
     if (1 + arb(gamma(others, inner.unit_roundoff))) * rest <= u:
         return True
+    # The weight may be below 1 before it is stored: it rounds to 1 where it is nearer to it than to its neighbour.
     total = (1 + arb(gamma(others + 1, inner.unit_roundoff))) * (1 + rest)
     return bool((1 - arb(storage.unit_roundoff) / 2) * total <= 1 - u)
 

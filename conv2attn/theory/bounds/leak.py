@@ -60,6 +60,7 @@ def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None
         )
     with ctx.workprec(BALL_PRECISION):
         rivals = [
+            # The nearest integer, and not the given offset, is the target: beyond 1/2 another key is nearer.
             _rivals(positive_ball(alpha), abs(c - round(c)))  # exact: a float and its nearest integer
             for alpha, c in zip(alphas, centre, strict=True)
         ]
@@ -100,6 +101,7 @@ def _odds(rivals: Sequence[arb]) -> arb:
 
 def _leak(rivals: Sequence[arb]) -> arb:
     """1 - product of 1 / (1 + r), with no subtraction."""
+    # 1 - 1 / (1 + odds) cancels to exactly 0 in float64 where alpha is large, which would be a false certificate.
     odds = _odds(rivals)
     return odds / (1 + odds)
 
@@ -107,9 +109,12 @@ def _leak(rivals: Sequence[arb]) -> arb:
 def _rivals(alpha: arb, shift: float) -> arb:
     """Ball around the sum over n != 0 of exp(-alpha (n^2 - 2 n shift)), for 0 <= shift <= 1/2."""
     indices = range(1, SERIES_TERMS + 1)
+    # The direct sum needs about 1 / sqrt(alpha) terms. Poisson's formula makes it a sum over the dual lattice, whose
+    # exponents have alpha in the denominator, so that eight terms of either sum do on their side of 3 (about pi).
     if alpha < 3:
         dual = arb.pi() * arb.pi() / alpha
         waves = sum((2 * (-dual * (m * m)).exp() * arb(2 * m * shift).cos_pi() for m in indices), arb(1))
+        # The terms left out have signs that the cosines choose: their sum is in a ball around 0, and not above 0 alone.
         tail = 2 * (-dual * (SERIES_TERMS + 1) ** 2).exp() / (1 - (-dual).exp())
         return (arb.pi() / alpha).sqrt() * (alpha * arb(shift) * arb(shift)).exp() * (waves + (-tail).union(tail)) - 1
     pairs = sum(
