@@ -1,56 +1,24 @@
 """Files and folders of other libraries that are recognised by a marker, and the next command for each."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import final
 
 from conv2attn.errors import CheckpointError
 
-
-@final
-@dataclass(frozen=True)
-class Ecosystem:
-    """A library's way of storing networks.
-
-    Args:
-        marker: a file, or a pattern of files, by which a folder of it is known.
-        name: what such a folder is.
-        following: what to do about one; PATH stands for it.
-    """
-
-    marker: str
-    name: str
-    following: str
-
-
-ECOSYSTEMS = (
-    Ecosystem("model_index.json", "a pipeline of diffusers", "Pass the folder of one of its networks: PATH/unet, say."),
-    Ecosystem(
-        ".metadata",
-        "a checkpoint of torch.distributed",
-        "Join it first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch PATH weights.pt.",
-    ),
-    Ecosystem(
-        "adapter_config.json",
-        "an adapter of PEFT",
-        "Merge it into its network in Python, merge_and_unload(), and save that network.",
-    ),
-    Ecosystem("saved_model.pb", "a SavedModel of TensorFlow", "Convert its weights to a PyTorch state dict first."),
-    Ecosystem(
-        "random_states_*.pkl",
-        "a checkpoint of accelerate",
-        "Pass the file of weights in it, PATH/model.safetensors, with --arch.",
-    ),
-    Ecosystem(
-        "*.safetensors.index.json",
-        "a list of shards without a config.json",
-        "Put the config.json of its network beside it, and pass the folder.",
-    ),
-    Ecosystem("network.pt", "a training run", "Pass the network in it: PATH/network.pt."),
-    Ecosystem("*.safetensors", "a folder of weights", "Pass the file of weights in it, with --arch."),
-    Ecosystem("*.pt", "a folder of weights", "Pass the file of weights in it, with --arch."),
-)
-"""The first whose marker is in a folder says what it is."""
+FOLDERS = """\
+model_index.json | a pipeline of diffusers | Pass the folder of one of its networks: PATH/unet, say.
+.metadata | a checkpoint of torch.distributed | Join it first: python -m torch.distributed.checkpoint.format_utils \
+dcp_to_torch PATH weights.pt.
+adapter_config.json | an adapter of PEFT | Merge it into its network in Python, merge_and_unload(), and save that \
+network.
+saved_model.pb | a SavedModel of TensorFlow | Convert its weights to a PyTorch state dict first.
+random_states_*.pkl | a checkpoint of accelerate | Pass the file of weights in it, PATH/model.safetensors, with --arch.
+*.safetensors.index.json | a list of shards without a config.json | Put the config.json of its network beside it, and \
+pass the folder.
+network.pt | a training run | Pass the network in it: PATH/network.pt.
+*.safetensors | a folder of weights | Pass the file of weights in it, with --arch.
+*.pt | a folder of weights | Pass the file of weights in it, with --arch.
+"""
+"""The file by which a folder is known, what it is then, and what to do: the first line decides, PATH is the folder."""
 
 EXAMPLE_FOLDERS = (Path(__file__).parent / "examples", Path(__file__).parents[1] / "examples")
 """Where an installed wheel and a checkout have the example networks."""
@@ -58,10 +26,10 @@ EXAMPLE_FOLDERS = (Path(__file__).parent / "examples", Path(__file__).parents[1]
 
 def unknown_folder(folder: Path) -> CheckpointError:
     """Why a folder without a config.json is not read, and what to do (C2A301)."""
-    for each in ECOSYSTEMS:
-        if next(folder.glob(each.marker), None):
-            following = each.following.replace("PATH", str(folder))
-            return CheckpointError("C2A301", f"{folder} is {each.name}", following)
+    for line in FOLDERS.splitlines():
+        marker, name, following = line.split(" | ")
+        if next(folder.glob(marker), None):
+            return CheckpointError("C2A301", f"{folder} is {name}", following.replace("PATH", str(folder)))
     reason = f"{folder} is a directory without a config.json"
     return CheckpointError("C2A301", reason, "Pass the file of weights in it, or a Hugging Face folder.")
 
