@@ -317,6 +317,18 @@ FACTS: tuple[Fact, ...] = (
         compared=True,
     ),
     Fact(
+        "chance",
+        "chance",
+        "the same of uniform attention",
+        "share",
+        "conv 3 where every head attends alike to each key that a query may read: sum_d pairs(d)^2 / queries(d) over "
+        "sum_q keys(q), where pairs(d) of queries(d) may read the key at d. R2 3x3 is then the mean of these terms "
+        "over the shifts, and rel has no value; none where queries may read different numbers of keys",
+        layer_rule=lambda layer: getattr(layer.convolution(3), "chance", None),
+        columns="layer",
+        leaves=4,
+    ),
+    Fact(
         "coverage",
         "cover",
         "displacements covered",

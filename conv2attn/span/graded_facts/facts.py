@@ -132,7 +132,10 @@ class HeadFacts(Part, frozen=True):
 
 
 class SpanFact(Part, frozen=True):
-    """R^2 of the heads' span over the offsets of a kernel: of its centre, their mean and the best one."""
+    """R^2 of the heads' span over the offsets of a kernel: of its centre, their mean and the best one.
+
+    `chance` is the mean for heads of uniform attention; None where queries may read different numbers of keys.
+    """
 
     kernel_size: int
     dilation: int
@@ -140,6 +143,7 @@ class SpanFact(Part, frozen=True):
     mean: float
     best: float
     error: float | None = None
+    chance: float | None = None
 
 
 class ConvolutionFact(Part, frozen=True, eq=False):
@@ -148,7 +152,8 @@ class ConvolutionFact(Part, frozen=True, eq=False):
     `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`, estimated
     without bias, and `share_error` its standard error. `error` is `max_q sum_k |L_qk - C_qk|`, with the Frobenius norm
     of a key's matrix, and `norm` the same of the layer: where no token is longer than r, an output of the layer is no
-    longer than `norm r`, and that of the convolution no farther from it than `error r`. The document has no taps: they
+    longer than `norm r`, and that of the convolution no farther from it than `error r`. `chance` is the share for heads
+    of uniform attention; None where queries may read different numbers of keys. The document has no taps: they
     are the sums over heads of `combination` (heads, offsets) times `matrices` (heads, d_out, d_in).
     """
 
@@ -159,6 +164,7 @@ class ConvolutionFact(Part, frozen=True, eq=False):
     norm: float | None
     combination: Array
     packed: HeadMatrices = msgspec.field(name="matrices")
+    chance: float | None = None
 
     @property
     def matrices(self) -> Array:

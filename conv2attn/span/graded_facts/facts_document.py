@@ -15,15 +15,20 @@ from conv2attn.span.graded_facts.facts import (
 )
 from conv2attn.span.reading import TAKEN_FOR
 
-HEADS_LEGEND = (
-    "rel, abs, cont: shares of displacement, other position, content; se: error of rel",
-    "R2 3x3: reach of 9 shifts; conv 3: a 3x3 convolution; -: not known",
+SHARES = "rel, abs, cont: shares of displacement, other position, content; se: error of rel"
+REACHES = "R2 3x3: reach of 9 shifts; conv 3: a 3x3 convolution"
+REACHES_OF_OTHER_AXES = (
+    "R2 3x3: reach of the shifts by at most 1 along each axis; conv 3: of a convolution of 3 taps along each"
 )
-HEADS_LEGEND_OF_OTHER_AXES = (
-    HEADS_LEGEND[0],
-    "R2 3x3: reach of the shifts by at most 1 along each axis; conv 3: of a convolution of 3 taps along each; "
-    "-: not known",
-)
+
+
+def legend_of(layers: Sequence[LayerFacts]) -> tuple[str, str]:
+    """What the columns of layers are, and what conv 3 is for uniform attention on these grids, at every width."""
+    reaches = REACHES if all(len(layer.grid) == 2 for layer in layers) else REACHES_OF_OTHER_AXES
+    of_uniform = [fact.chance for each in layers if (fact := each.convolution(3)) and fact.chance is not None]
+    ends = dict.fromkeys(f"{share:.0%}" for share in (min(of_uniform), max(of_uniform))) if of_uniform else ()
+    chance = f" (chance, of uniform attention: {' to '.join(ends)})" if ends else ""
+    return SHARES, f"{reaches}{chance}; -: not known"
 
 
 def kinds_of(layer: LayerFacts) -> str:
@@ -68,7 +73,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     cells = tuple(tuple(layer_cells(layer)) for layer in report.layers)
     parts: list[DocumentPart] = [
         Table(of_layers, cells, (*leaving("layer"), "kinds")).without(absent),
-        Notes(HEADS_LEGEND if all(len(layer.grid) == 2 for layer in read) else HEADS_LEGEND_OF_OTHER_AXES),
+        Notes(legend_of(read)),
     ]
     parts += effect_parts(report, verbose)
     if not verbose:
@@ -97,6 +102,7 @@ def layer_remarks(layer: LayerFacts) -> list[str]:
     for fact in layer.convolutions:
         sentence = f"the nearest convolution of K = {fact.kernel_size} explains {fact.share:.1%}"
         sentence += f" (error {fact.share_error:.1%})" if fact.share_error is not None else ""
+        sentence += f", and {fact.chance:.1%} of uniform attention" if fact.chance is not None else ""
         if fact.error is not None and fact.norm:
             sentence += f"; |layer - conv| is {fact.error / fact.norm:.0%} of |layer|, {fact.norm:.3g}"
         lines.append(f"{layer.name}: {sentence}")

@@ -125,6 +125,22 @@ def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
     return without
 
 
+def explained_of_uniform(sums: Sums, offsets: tuple[Offset, ...]) -> Array | None:
+    """What one tap at each offset explains of uniform attention: what a number is worth by chance on this grid.
+
+    Uniform attention is 1 / w at each of the w keys that a query may read. A tap is the mean of that over the queries
+    that have its offset, of which `pairs` may read it: it explains `pairs^2 / having` of the `queries w`, all over w^2.
+    The same is R^2 of the span of uniform heads for the shift. None where queries may read different numbers of keys.
+    """
+    readable = sums.readers.sum() / sums.images
+    # The mean of w over queries is its geometric mean if and only if all are equal.
+    if not np.isclose(readable / sums.queries, np.exp(sums.room / sums.queries), rtol=1e-9):
+        return None
+    pairs, having = (sums.numbers_at(each, offsets) for each in (sums.pairs, sums.having))
+    explained: Array = np.divide(pairs**2, having, out=np.zeros_like(pairs), where=having > 0) / readable
+    return explained
+
+
 def number(value: Array | None) -> float | None:
     """A single number as Python's, or None for none."""
     return None if value is None or not np.isfinite(value) else float(value)

@@ -34,6 +34,7 @@ from conv2attn.span.graded_facts.measures import (
     Estimate,
     error_of,
     estimated,
+    explained_of_uniform,
     mean_of,
     number,
     shares,
@@ -196,11 +197,13 @@ def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
     sizes = [(size, step) for size, step in sizes if all(step * (size // 2) <= side // 2 for side in shape)]
     kernels = [kernel(size, step, len(shape)) for size, step in sizes]
     reached = estimated(parts, lambda sums: spanned(sums, kernels))
-    facts, start = [], 0
+    facts, start, total = [], 0, reduce(Sums.__add__, parts)
     for (size, step), offsets in zip(sizes, kernels, strict=True):
         replicates = reached[:, start : start + len(offsets)]
         start += len(offsets)
         center = float(replicates[0, offsets.index((0,) * len(shape))])
         error = error_number(replicates.mean(-1))
-        facts.append(SpanFact(size, step, center, float(replicates[0].mean()), float(replicates[0].max()), error))
+        even = explained_of_uniform(total, offsets)
+        chance, (mean, best) = None if even is None else float(even.mean()), (replicates[0].mean(), replicates[0].max())
+        facts.append(SpanFact(size, step, center, float(mean), float(best), error, chance))
     return tuple(facts)

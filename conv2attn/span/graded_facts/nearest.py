@@ -13,7 +13,16 @@ from conv2attn.span.arrays import CHUNK
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.equations import portions, shift_targets
 from conv2attn.span.graded_facts.facts import ConvolutionFact
-from conv2attn.span.graded_facts.measures import KERNELS, Estimate, crossed, error_of, estimated, mean_of, number
+from conv2attn.span.graded_facts.measures import (
+    KERNELS,
+    Estimate,
+    crossed,
+    error_of,
+    estimated,
+    explained_of_uniform,
+    mean_of,
+    number,
+)
 from conv2attn.span.graded_facts.sums import Sums, coordinates, kernel, list_of_pieces
 from conv2attn.span.least_squares import NEGLIGIBLE, triangular
 from conv2attn.theory.basis import Offset
@@ -58,17 +67,20 @@ def nearest_convolutions(
     grid = rows.grid if windows is None else windows.grid
     fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
     root = root_of(matrices.reshape(rows.heads, -1).T)
-    total, solutions, packed = reduce(Sums.__add__, parts), [], HeadMatrices(torch.from_numpy(matrices)).packed()
+    total, packed = reduce(Sums.__add__, parts), HeadMatrices(torch.from_numpy(matrices)).packed()
+    solutions, chances = [], list[float | None]()
     for size in fitting:
         offsets = kernel(size, 1, len(grid.keys))
         mass, count = total.at(offsets)
         weights = np.divide(mass.mean(0), count, out=np.zeros_like(mass[0]), where=count > 0)
         share = estimated(parts, partial(share_explained, root=root, size=size))
         solutions.append((size, offsets, weights, share))
+        even = explained_of_uniform(total, offsets)
+        chances.append(None if even is None else float(even.sum()))
     norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in solutions], root)
     return tuple(
-        ConvolutionFact(size, float(share[0]), number(error_of(share)), error, norm, weights, packed)
-        for (size, _, weights, share), error in zip(solutions, errors, strict=True)
+        ConvolutionFact(size, float(share[0]), number(error_of(share)), error, norm, weights, packed, chance)
+        for (size, _, weights, share), error, chance in zip(solutions, errors, chances, strict=True)
     )
 
 

@@ -80,11 +80,15 @@ class Sums:
 
     def at(self, offsets: tuple[Offset, ...]) -> tuple[Array, Array]:
         """`mass` at some offsets (images, heads, offsets) and how many queries have each; 0 beyond the grid."""
+        return self.numbers_at(self.mass, offsets), self.numbers_at(self.having, offsets)
+
+    def numbers_at(self, numbers: Array, offsets: tuple[Offset, ...]) -> Array:
+        """Numbers (..., displacements) at some offsets (..., offsets); 0 beyond the grid."""
         shape, middle = self.having.shape, np.array(self.having.shape) // 2
         places = np.array(offsets).reshape(len(offsets), len(shape)) + middle
         inside = ((places >= 0) & (places < np.array(shape))).all(-1)
-        at = tuple(np.where(inside[:, None], places, 0).T)
-        return self.mass[:, :, *at] * inside, self.having[at] * inside
+        found: Array = numbers[(..., *np.where(inside[:, None], places, 0).T)] * inside
+        return found
 
 
 def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
