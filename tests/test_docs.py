@@ -3,15 +3,18 @@
 import importlib.util
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
 import griffe
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 import conv2attn
@@ -210,6 +213,22 @@ def test_a_guide_runs_and_its_notebook_has_its_outputs(guide):
     assert all(
         cell["outputs"] for cell in body["cells"] if cell["cell_type"] == "code" and "print" in "".join(cell["source"])
     )
+
+
+def test_the_run_of_the_lesson_draws_the_figures_that_it_names(tmp_path):
+    """One epoch of it, in a folder of its own."""
+    page = (DOCS / "guides" / "teaching.md").read_text()
+    (block,) = re.findall(r"```sh\n(.*?)```", page, re.S)
+    runner, lines = CliRunner(), block.replace("\\\n", "").splitlines()
+    with chdir(tmp_path):
+        for line in lines:
+            program, *words = shlex.split(line.replace("--epochs 10", "--epochs 1"))
+            assert program == "conv2attn"
+            done = runner.invoke(GENERATE.command_line, words)
+            assert done.exit_code == 0, done.output
+        named = re.findall(r"`(figures/\S+\.png)`", page)
+        assert named
+        assert [name for name in named if not Path(name).is_file()] == []
 
 
 @pytest.mark.slow
