@@ -331,9 +331,9 @@ class Lockstep:
         """
         kind = type(first)
         if first is not second and not kind.__module__.startswith("torch"):
-            ours, theirs = ({key: getattr(side, key) for key in own_attributes(side)} for side in (first, second))
-            self.alive += [ours, theirs]
-            self.state(ours, theirs)
+            own, others = ({key: getattr(side, key) for key in own_attributes(side)} for side in (first, second))
+            self.alive += [own, others]
+            self.state(own, others)
         rule = copyreg.dispatch_table.get(kind)
         ours, theirs = (rule(each) if rule else each.__reduce_ex__(4) for each in (first, second))
         if isinstance(ours, str):
