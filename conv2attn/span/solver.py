@@ -97,8 +97,8 @@ def decide_targets(
         for j in wanted:
             settled = exactly(attention, rows, coefficients, j, limits, factors.bounded[j], float(by_squares[j]))
             decided |= {} if settled is None else {j: settled}
-    left = [j for j in wanted if j not in decided]
-    for search in search_targets(attention, targets, read, limits, factors, left, tight):
+    undecided = [j for j in wanted if j not in decided]
+    for search in search_targets(attention, targets, read, limits, factors, undecided, tight):
         decided[search.target] = judged(search, attention, rows, targets, limits)
     return decided, factors
 
@@ -186,13 +186,13 @@ def with_integers(mixing: Array) -> list[Array]:
 class WorstRows:
     """The rows where the mixing of least squares leaves most of one target, worst first.
 
-    `order` (rows), `heads` (heads, rows, keys), what the target asks for and what is left of it (rows, keys).
+    `order` (rows), `heads` (heads, rows, keys), the target and its remainder `e - phi A` (rows, keys).
     """
 
     order: Whole
     heads: Array
-    asked: Array
-    left: Array
+    target_rows: Array
+    remainder: Array
 
     @staticmethod
     def of(attention: AttentionRows, targets: Targets, target: int, order: Whole, mixing: Array) -> "WorstRows":
@@ -205,12 +205,12 @@ class WorstRows:
             for start in range(0, len(chosen), attention.step):
                 few = chosen[start : start + attention.step]
                 heads[:, few] = attention.read(int(image), queries[few])
-        asked = targets.block(queries, attention.width)[target]
-        return WorstRows(order, heads, asked, asked - np.tensordot(mixing, heads, 1))
+        target_rows = targets.block(queries, attention.width)[target]
+        return WorstRows(order, heads, target_rows, target_rows - np.tensordot(mixing, heads, 1))
 
     def first(self, count: int) -> "WorstRows":
         """The `count` rows with the most left."""
-        return WorstRows(self.order[:count], self.heads[:, :count], self.asked[:count], self.left[:count])
+        return WorstRows(self.order[:count], self.heads[:, :count], self.target_rows[:count], self.remainder[:count])
 
     def own_dual(self, max_phi: float) -> tuple[float, Array]:
         """What is left here as a dual y (rows * keys), as it is or by its signs, and the floor that it promises.
@@ -219,14 +219,17 @@ class WorstRows:
         worst rows alone it is projected once again, or kept: where heads nearly depend on each other, the projection
         takes what no phi within the norm can reach. Signs are better where rows have much left at few keys.
         """
-        heads, asked, left = self.heads.reshape(len(self.heads), -1), self.asked.ravel(), self.left.ravel()
-        best, floor = left, -np.inf
-        for y in (np.sign(left), left / (np.abs(left).max(initial=0.0) or 1.0)):
+        heads = self.heads.reshape(len(self.heads), -1)
+        target, remainder = self.target_rows.ravel(), self.remainder.ravel()
+        best, floor = remainder, -np.inf
+        for y in (np.sign(remainder), remainder / (np.abs(remainder).max(initial=0.0) or 1.0)):
             across = y - heads.T @ np.linalg.lstsq(heads.T, y, rcond=None)[0]
             # The projection is made to more digits later: what it meets in float64 is rounding.
             for part, meets in ((across, 0.0), (y, float(np.abs(heads @ y).max()))):
                 peak = float(np.abs(part).reshape(len(self.order), -1).max(-1).sum())
-                promised = (float(part @ asked) - max_phi * meets) / peak if peak > GUESS_NOISE * len(self.order) else 0
+                if peak <= GUESS_NOISE * len(self.order):
+                    continue
+                promised = (float(part @ target) - max_phi * meets) / peak
                 if promised > floor:
                     best, floor = y, promised
         return floor, best
@@ -283,8 +286,8 @@ def refined_squares(
     places, mixings = np.array([each.target for each in searches]), np.array([each.mixing for each in searches])
     met = np.zeros_like(mixings)
     for portion in read():
-        left = left_by(portion, targets.coefficients[places], mixings) * portion.times[:, None]
-        met += np.tensordot(left, portion.attention, ((1, 2), (1, 2)))
+        remainder = left_by(portion, targets.coefficients[places], mixings) * portion.times[:, None]
+        met += np.tensordot(remainder, portion.attention, ((1, 2), (1, 2)))
     # Along directions that are rounding a step would be noise over noise.
     directions = factors.directions[factors.kept]
     steps = met @ directions.T / factors.singular[factors.kept] ** 2 @ directions
@@ -331,27 +334,30 @@ def refute_by_squares(search: Search, attention: AttentionRows, targets: Targets
 def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -> tuple[Array, Array] | None:
     """The mixing that is best at these rows alone, and the dual y (rows * keys) that says so; None where HiGHS fails.
 
-    Minimise t over x, s, t with `|left - A frame x| <= s` at each key and `sum of s <= t` at each row, the mixing being
-    `start + frame x + idle z`. Nothing rests on the answer but which mixing and which dual to look at.
+    Minimise t over x, s, t with `|remainder - A frame x| <= s` at each key and `sum of s <= t` at each row, where the
+    mixing is `start + frame x + idle z`. Nothing rests on the answer but which mixing and which dual to look at.
 
     Source: Huangfu and Hall 2018 (HiGHS).
     """
     from scipy.optimize import linprog
     from scipy.sparse import bmat, csr_array, eye_array, kron
 
-    heads, count = len(start), rows.left.size
-    unit = float(np.abs(rows.left).sum(-1).max()) or 1.0
+    heads, count = len(start), rows.remainder.size
+    unit = float(np.abs(rows.remainder).sum(-1).max()) or 1.0
     # HiGHS meets constraints to 1e-10 at best. So a step of one variable moves the rows by about what is left of them,
     # along the singular directions of the attention: heads that nearly depend on each other differ by very little.
     lengths = np.minimum(np.sqrt(len(rows.order)) / factors.singular[factors.kept], max_phi / unit)
     frame = (factors.directions[factors.kept] * lengths[:, None]).T * unit
     idle = factors.directions[~factors.kept].T * max_phi
     moved = csr_array(rows.heads.reshape(heads, -1).T @ frame / unit)
-    left, eye = rows.left.ravel() / unit, eye_array(count)
-    of_rows = kron(eye_array(len(rows.order)), np.ones((1, rows.left.shape[1])))
+    remainder, eye = rows.remainder.ravel() / unit, eye_array(count)
+    of_rows = kron(eye_array(len(rows.order)), np.ones((1, rows.remainder.shape[1])))
     column = csr_array(np.ones((len(rows.order), 1)))
     blocks = [[-moved, -eye, None], [moved, -eye, None], [None, of_rows, -column]]
-    side, costs = np.concatenate([-left, left, np.zeros(len(rows.order))]), np.zeros(moved.shape[1] + count + 1)
+    side, costs = (
+        np.concatenate([-remainder, remainder, np.zeros(len(rows.order))]),
+        np.zeros(moved.shape[1] + count + 1),
+    )
     costs[-1] = 1
     bounds: list[tuple[float, float | None]] = [(-LARGEST, LARGEST)] * moved.shape[1] + [(0, None)] * (count + 1)
     if max_phi < LARGEST * max(1.0, float(np.abs(start).sum())):
