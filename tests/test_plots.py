@@ -182,3 +182,14 @@ def test_verify_draws_its_certificate(tmp_path):
         plot = ["--input-size", "3x32x40", "--plot", tmp_path / file]
         assert call("verify", network, network, *plot).exit_code == code
     assert (tmp_path / "errors.pdf").read_bytes().startswith(STARTS["pdf"])
+
+
+@pytest.mark.parametrize(("alpha", "shown"), [(46.0, 3.5), (0.5, 1 + math.sqrt(math.log(10) / 0.5) + 0.5)])
+def test_panels_of_quadratic_heads_end_beyond_their_kernel_and_circles_and_at_the_grid(alpha, shown):
+    """A kernel of three on 28 pixels was a dot in a white panel."""
+    layer = conv2attn.convert(torch.nn.Conv2d(1, 1, 3, padding=1), alpha=alpha)
+    shown = max(shown, 3.5)
+    for panel in plots.draw_heads([plots.heads_around("layer", layer, (20, 28))]).axes:
+        assert (panel.get_xlim(), panel.get_ylim()) == (pytest.approx((-shown, shown)), pytest.approx((shown, -shown)))
+    small = plots.draw_heads([plots.heads_around("layer", layer, (3, 28))]).axes[0]
+    assert small.get_ylim() == (2.5, -2.5)  # padded by one pixel on each side

@@ -22,6 +22,8 @@ CIRCLES = {0.5: "solid", 0.9: "dotted"}
 """Shares of a Gaussian head within its circles, as in the paper's Figs. 3 and 4."""
 LETTERS = 12  # of a title, in an inch
 INCHES, MARGIN = 1.2, 0.7
+BESIDE_CENTERS = 2
+"""Pixels that a panel of quadratic heads shows beyond the farthest centre of its layer."""
 
 
 @final
@@ -97,6 +99,15 @@ def say_inputs(figure: "Figure", inputs: str) -> None:
         figure.supxlabel(fill(f"inputs: {inputs}", int(2 * LETTERS * figure.get_figwidth())), fontsize=5)
 
 
+def reach_of_centers(layer: HeadsAround) -> float:
+    """How far from the query the panels of a layer show: all of the grid, where its heads have no centres."""
+    if layer.centers is None or layer.alpha is None or layer.attention.ndim == 2:
+        return math.inf
+    centers = np.abs(layer.centers[:, -2:]).max(1)
+    wide = [radius(alpha, max(CIRCLES)) if alpha > 0 else math.inf for alpha in layer.alpha]
+    return float(np.maximum(np.ceil(centers) + BESIDE_CENTERS, centers + wide).max()) + 0.5
+
+
 def plane_of(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Numbers on a grid as a plane: a line is a strip, a volume the sum over its first axis."""
     return numbers[None] if numbers.ndim == 1 else numbers.reshape(-1, *numbers.shape[-2:]).sum(0)
@@ -119,5 +130,6 @@ def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
                     (right, down), radius(layer.alpha[head], share), fill=False, ls=style, ec="tab:red"
                 )
                 panel.add_patch(circle)
-    panel.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
+    shown = reach_of_centers(layer)
+    panel.set(xlim=np.clip(extent[:2], -shown, shown), ylim=np.clip(extent[2:], -shown, shown), xticks=[], yticks=[])
     panel.set_title(f"head {head}: max {plane.max():.2f}", fontsize=6)
