@@ -40,6 +40,7 @@ from conv2attn.files.onnx_operators import OPERATORS
 from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 from conv2attn.span.graded_facts.fact_table import facts_defined
+from conv2attn.span.graded_facts.facts import KIND_RULES
 from studies.starts import Starts, digest_of, draw_start_curves, page_of
 
 ROOT = Path(__file__).parents[1]
@@ -218,16 +219,25 @@ def refused_files() -> str:
 
 
 def head_numbers() -> str:
-    """The table of facts: the column of each, its field, where it is drawn or explored, its meaning and source."""
-    lines = ["| column | field | unit | curve | explore | meaning |", "| --- | --- | --- | --- | --- | --- |"]
+    """A list of the facts: the column of each, its field and unit, where else it is shown, its meaning and source.
+
+    A table of them has a column of sentences, which is narrow on a screen and unreadable on a telephone.
+    """
+    lines = []
     for fact in facts_defined():
         meaning = f"{fact.meaning} ({fact.source})" if fact.source else fact.meaning
-        title = fact.title if fact.columns != "none" or fact.rule is None else "-"
+        if fact.name == "kind":
+            meaning = "the first of these that fits; kinds need at least two queries"
         of_heads = (fact.rule, fact.estimate) != (None, None) or fact.name == "kind"
-        field = f"`{fact.name}`" if of_heads else "-"
-        marks = ("yes" if each else "-" for each in (fact.curve, fact.explored))
-        cells = (title, field, fact.unit, *marks, meaning)
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|').replace('<', '&lt;') for cell in cells)} |")
+        field = [f"`{fact.name}`"] if of_heads else []
+        places = [each for each, there in (("curves", fact.curve), ("page", fact.explored)) if there]
+        title = fact.title if fact.columns != "none" or fact.rule is None else fact.words
+        lines.append(f"- **{title}** ({', '.join([*field, fact.unit, *places])}): {meaning.replace('<', '&lt;')}.")
+        if fact.name == "kind":
+            lines += [
+                f"    - *{each.kind}*: {each.meaning} (`{each.number}` >= {each.threshold:g})" for each in KIND_RULES
+            ]
+            lines.append("    - *mixed*: none of these")
     return "\n".join(lines)
 
 
