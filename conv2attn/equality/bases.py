@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.equality.monkeypatches import monkeypatch_of
 from conv2attn.errors import AlphaError, UnsupportedError
-from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.attention import ENGINES, MultiHeadSelfAttention
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.layers.attention.measured_arithmetic import thread_flushes
 from conv2attn.layers.attention.recipe import score_dtype
@@ -167,13 +167,13 @@ class Pair:
     """Two layers to compare.
 
     `scattered` says which of them torch computes as a transposed convolution: by adding up the taps of an output in the
-    format in which it is stored; `engines` which engine is set of each that is an attention.
+    format in which it is stored; `engines` which engines may compute each.
     """
 
     original: Basis
     converted: Basis
     scattered: tuple[bool, bool]
-    engines: tuple[str, str]
+    engines: tuple[tuple[str, ...], tuple[str, ...]]
 
     @cached_property
     def magnitudes(self) -> tuple[Tensor, Tensor]:
@@ -192,9 +192,12 @@ class Pair:
         return plain and theirs is not None and torch.equal(ours, theirs)  # type: ignore[arg-type]
 
 
-def engine_of(layer: nn.Module | None) -> str:
-    """The engine set; "auto" for a convolution."""
-    return layer.engine if isinstance(layer, MultiHeadSelfAttention) else "auto"
+def engines_of(layer: nn.Module | None) -> tuple[str, ...]:
+    """The engine set, "auto" for a convolution; for content terms, silent or not, a rule takes one of two others."""
+    if not isinstance(layer, MultiHeadSelfAttention):
+        return ("auto",)
+    chosen = ENGINES[layer.engine].choose is not None
+    return ("dense", "sdpa") if layer.has_content and chosen else (layer.engine,)
 
 
 @singledispatch
@@ -229,7 +232,7 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
             f"{layer.name}: {reason}, so what it computes is not known",
             "Remove the hooks and parametrisations of that layer, or compare another copy.",
         )
-    if layer.has_content:
+    if layer.has_content and not layer.has_silent_content:
         raise UnsupportedError(
             "C2A101",
             f"{layer.name}: attention that depends on the content is no convolution",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -48,7 +49,10 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
     with gradual_underflow() as flushing:
         original, converted = bases = pair.original, pair.converted
         like = converted.weights.stored
-        settings = [arithmetics(engine, like.dtype, like.device.type) for engine in pair.engines]
+        settings = [
+            tuple(chain.from_iterable(arithmetics(engine, like.dtype, like.device.type) for engine in engines))
+            for engines in pair.engines
+        ]
         kind = settings[0][0].format
         counts = [len(side.weights.stored) for side in bases]
         fan_in = original.weights.d_in // original.weights.groups, converted.weights.d_in // converted.weights.groups

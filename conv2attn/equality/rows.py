@@ -10,7 +10,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from conv2attn.equality.bases import Pair, comparable_basis, engine_of, gradual_underflow, heads_out_of_bounds
+from conv2attn.equality.bases import Pair, comparable_basis, engines_of, gradual_underflow, heads_out_of_bounds
 from conv2attn.equality.counterexamples import find_counterexample
 from conv2attn.equality.failures import reason, without_memory
 from conv2attn.equality.layers import Layer, own, tap_weights
@@ -106,7 +106,7 @@ class LayerPair:
     def pair_of(self, first: Basis, second: Basis) -> Pair:
         """Two values with the facts about the layers that bounds need."""
         scattered = is_transposed(self.first), is_transposed(self.second)
-        return Pair(first, second, scattered, (engine_of(self.first.module), engine_of(self.second.module)))
+        return Pair(first, second, scattered, (engines_of(self.first.module), engines_of(self.second.module)))
 
     def called_with(self, convolution: Convolution) -> None:
         """Notes the weight of a call of a function."""

@@ -190,7 +190,7 @@ def softened_layer(name: str, layer: MultiHeadSelfAttention, alpha: float) -> So
     if not all(bool(each.isfinite().all()) for each in (layer.weights.taps(), heads.center, heads.alpha)):
         reason = f"{name or layer.name}: a weight, a centre or an alpha is not finite"
         raise UnsupportedError("C2A408", reason, "Train or load it again.")
-    if layer.has_content and not is_silent(layer):
+    if layer.has_content and not layer.has_silent_content:
         raise UnsupportedError(
             "C2A603",
             f"{name or layer.name}: no bound is known for heads that read content",
@@ -234,11 +234,6 @@ def rounding_of(layer: MultiHeadSelfAttention, weights: float) -> float:
     terms = layer.heads * (layer.d_in // layer.groups + (layer.d_head if layer.value is not None else 0))
     product_bound = convolution_bound(max(1, terms), str(layer.like.dtype).removeprefix("torch."))
     return up(2 * Fraction(weights) * Fraction(product_bound.factor))
-
-
-def is_silent(layer: MultiHeadSelfAttention) -> bool:
-    """Whether the content terms add exactly 0 to every score, because all keys are 0."""
-    return not layer.terms.qr and layer.key_bias is None and layer.key is not None and not layer.key.any()
 
 
 def leak_of(alpha: float, centers: list[tuple[float, ...]]) -> float:

@@ -195,6 +195,12 @@ class MultiHeadSelfAttention(nn.Module):
         return self.terms.read_content
 
     @property
+    def has_silent_content(self) -> bool:
+        """Whether the content terms add exactly 0 to every score of positions, because all keys are 0."""
+        apart = self.terms.vr and not self.terms.qr and self.key_bias is None
+        return apart and self.key is not None and not bool(self.key.any())
+
+    @property
     def weights(self) -> Weights:
         """The channel matrices of the heads, head by head: views of `weight`, or of `value` and `output`, heads last.
 
