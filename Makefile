@@ -8,7 +8,7 @@
 #   make fresh    the drawn tests with a fresh seed, which is printed; make thorough: with 10,000 examples
 #   make docs     the documentation site, in site/
 #   make attack   10,000 random statements put to the core that decides the claims, and 10,000 random formulas of each kind;
-#                 and all rotated tests, of which `make test` runs the quarter of the day
+#                 1,000 layers whose printed bound inputs are searched to exceed
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
 #   make artefact the wheel and the sdist, checked by the tool that uploads them; the wheel runs in a bare environment
 #   make clean    remove what make made
@@ -66,8 +66,7 @@ proofs: .venv/.installed
 attack: .venv/.installed-dev
 	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q -o timeout=7200 tests/proofs/edges/core_attack.py \
 		tests/equality/fingerprint/edges/random_programs.py tests/equality/fingerprint/edges/swept_arguments.py \
-		tests/equality/fingerprint/edges/torch_samples.py
-	CONV2ATTN_ALL=1 $(BIN)/pytest -q -n $(PYTEST_WORKERS) -m rotated tests
+		tests/equality/fingerprint/edges/torch_samples.py tests/equality/edges/bound_attack.py
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -77,7 +76,7 @@ mutation: .venv/.installed-dev .venv/mutation
 	$(BIN)/python .ci/mutation.py $(ROOM) $(COUNT) $(SEED)
 
 mutants: .venv/.installed-dev
-	CONV2ATTN_MUTANTS=1 CONV2ATTN_ALL=1 $(BIN)/pytest -q tests/test_domain_mutants.py tests/licences/laws.py -k "mutant or generated"
+	CONV2ATTN_MUTANTS=1 $(BIN)/pytest -q tests/test_domain_mutants.py tests/licences/laws.py -k "mutant or generated"
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks
