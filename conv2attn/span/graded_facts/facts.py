@@ -56,6 +56,8 @@ KIND_RULES = (
     KindRule("varies with the image", "content", 0.5, "half of its energy about the mean varies over the images"),
 )
 """Tried one after the other; a head that fits none is mixed. Kinds need at least two queries."""
+CLOSE = 0.05
+"""A number so near to its threshold, chosen as a tenth of a half, may be on the other side of it for other images."""
 
 
 def kind_of(number: Callable[[str], float | None], queries: int) -> tuple[HeadKind, float]:
@@ -70,6 +72,20 @@ def kind_of(number: Callable[[str], float | None], queries: int) -> tuple[HeadKi
         if value >= rule.threshold:
             return rule.kind, value - rule.threshold
     return "mixed", min((rule.threshold - value for rule, value in measured), default=0.0)
+
+
+def other_kind(kind: HeadKind, number: Callable[[str], float | None]) -> HeadKind | None:
+    """The kind that the nearest change of one number by at most `CLOSE` would make of a head; None where none does."""
+    measured = [(rule, value - rule.threshold) for rule in KIND_RULES if (value := number(rule.number)) is not None]
+    before = [(rule, margin) for rule, margin in measured if margin < 0]
+    near: list[tuple[float, HeadKind]] = [(-margin, rule.kind) for rule, margin in before]
+    decided = next((place for place, (rule, margin) in enumerate(measured) if margin >= 0), None)
+    if decided is not None:  # rules behind it change nothing, unless it fails, and what says the same number with it
+        margin = measured[decided][1]
+        behind = (rule.kind for rule, other in measured[decided + 1 :] if other >= 0 and other != margin)
+        near = [*near[:decided], (margin, next(behind, "mixed"))]
+    distance, other = min(near, default=(CLOSE, None))
+    return other if distance < CLOSE and kind not in ("one query", "content") else None
 
 
 class Shares(Part, frozen=True):

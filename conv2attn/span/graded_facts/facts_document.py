@@ -12,6 +12,7 @@ from conv2attn.span.graded_facts.facts import (
     HeadsComparison,
     HeadsReport,
     LayerFacts,
+    other_kind,
 )
 from conv2attn.span.reading import TAKEN_FOR
 
@@ -50,10 +51,12 @@ def layer_cells(layer: LayerFacts) -> list[Cell]:
 
 
 def head_cells(layer: LayerFacts, head: HeadFacts) -> list[Cell]:
-    """The line of a head; one that gives nothing to pixels has no peak."""
-    none = () if head.peak_mass else ("peak",)
-    cells = (fact.written(None if fact.name in none else fact.of_head(head)) for fact in facts_shown("head"))
-    return [layer.name, head.head, *cells]
+    """The line of a head: both kinds of one that is near to a threshold, and no peak of one that reads no pixels."""
+    other = other_kind(head.kind, lambda name: getattr(head, name, None))
+    written: dict[str, Cell] = {"kind": f"{head.kind} or {other}"} if other else {}
+    written |= {} if head.peak_mass else {"peak": "-"}
+    facts = facts_shown("head")
+    return [layer.name, head.head, *(written.get(fact.name, fact.written(fact.of_head(head))) for fact in facts)]
 
 
 @document.register
