@@ -148,15 +148,17 @@ def test_panels_of_displacements_have_one_scale_the_query_the_kind_and_the_kerne
 
 
 @pytest.mark.parametrize("kernel", [1, (1, 3), 3])
-def test_the_title_of_a_picture_is_not_cut(kernel):
+def test_neither_the_title_of_a_picture_nor_its_inputs_are_cut(kernel):
     network = nn.Sequential(conv2attn.convert(nn.Conv2d(3, 2, kernel)))
     report = conv2attn.heads(network, torch.rand(2, 3, 6, 6))
     figure = plots.draw_facts(report)
     figure.draw_without_rendering()
-    (title,) = figure.texts
+    title, inputs = figure.texts
     assert "explains 100% of" in " ".join(title.get_text().split())
-    box = title.get_window_extent()
-    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert report.inputs in " ".join(inputs.get_text().split())
+    for text in (title, inputs):
+        box = text.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
 
 
 def test_images_that_are_not_finite_are_refused_as_images():
