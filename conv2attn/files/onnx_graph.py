@@ -198,7 +198,8 @@ def casts_without_effect(model: Any) -> set[str]:
         return set()
     graph = optional("onnx.shape_inference").infer_shapes(model).graph
     types = {each.name: each.type.tensor_type.elem_type for each in (*graph.input, *graph.value_info)}
-    return {node.output[0] for node in casts if types.get(node.input[0]) == node.attribute[0].i}
+    wanted = {node.output[0]: each.i for node in casts for each in node.attribute if each.name == "to"}
+    return {node.output[0] for node in casts if types.get(node.input[0]) == wanted.get(node.output[0], -1)}
 
 
 def stored_operands(

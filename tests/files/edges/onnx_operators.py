@@ -303,3 +303,28 @@ def test_what_no_row_honours_is_refused_when_the_file_is_read(operator, operands
     model, _ = model_of(operator, operands, 18, outputs, X, False, False, attributes)
     with pytest.raises(UnsupportedError, match=match):
         graph_of(model)
+
+
+@pytest.mark.parametrize(("kept", "dtype"), [(False, torch.float64), (True, torch.float32)])
+def test_a_cast_to_the_type_of_its_operand_follows_a_network_to_float64_and_another_does_not(kept, dtype):
+    """Exporters write `x.to(dtype)` as a cast; heads of a network in a file are read in float64."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        *([helper.make_node("Cast", ["c"], ["d"], to=onnx.TensorProto.DOUBLE)] if kept else []),
+        helper.make_node("Cast", ["d" if kept else "c"], ["f"], saturate=1, to=onnx.TensorProto.FLOAT),
+        helper.make_node("Relu", ["f"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2, 4, 5])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 3, 4, 5])
+    weight = onnx.numpy_helper.from_array(numbers(3, 2, 1, 1), "w")
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], [weight]), opset_imports=[helper.make_opsetid("", 19)]
+    )
+    before = model.SerializeToString()
+    network = graph_of(model)
+    assert model.SerializeToString() == before
+    image = torch.from_numpy(numbers(1, 2, 4, 5))
+    model.ir_version = 8
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(network(image).detach().numpy(), session.run(None, {"x": image.numpy()})[0], rtol=1e-6)
+    assert network.double()(image.double()).dtype == dtype
