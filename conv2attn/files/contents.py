@@ -136,6 +136,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [single_file]
     index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
     if index is None:
+        if not (folder / "config.json").is_file():
+            raise unknown_folder(folder)
         reason = f"{folder} is a folder without {' or '.join(WEIGHTS[:2])}"
         raise CheckpointError("C2A301", reason, "Pass the file of weights in it.")
     weight_map = read_json(index).get("weight_map")

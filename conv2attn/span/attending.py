@@ -41,6 +41,9 @@ def reads_of(
             no layer of such a name (C2A008), or a network without numbers (C2A006).
     """
     sides: Mapping[str, Sides] = {}
+    if isinstance(model, Mapping) and any(getattr(each, "ndim", 2) == 1 for each in model.values()):
+        remedy = "Load them into their network first, conv2attn.load(path, arch=...), and pass that."
+        raise UsageError("C2A006", f"{next(iter(model))} and others are a state dict, no attention", remedy)
     if not isinstance(model, nn.Module):
         check_attention(model, inputs, grid, position_only)
     else:

@@ -14,6 +14,7 @@ from conv2attn.errors import UnsupportedError
 from conv2attn.extras import optional
 from conv2attn.lab.explore.captures import attention_maps
 from conv2attn.networks.reading.records import Tokens
+from conv2attn.report import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,9 @@ def explored_photo(network: nn.Module, image: Tensor, only: Patterns = ()) -> tu
     """
     remedy = "Write a page instead: -o page.html."
     if image.shape[1] != 3:
-        raise UnsupportedError("C2A110", f"an image of {image.shape[1]} channels is no photo in colour", remedy)
+        raise UnsupportedError(
+            "C2A110", f"an image of {counted(image.shape[1], 'channel')} is no photo in colour", remedy
+        )
     maps, shown, left_out = attention_maps(network, image, only), {}, []
     for name, each in maps.items():
         if isinstance(each, str):
