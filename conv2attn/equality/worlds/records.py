@@ -64,11 +64,6 @@ class Record:
         unit = (self.squares + other.squares).sqrt() + 1e-13 * (self.means.abs() + 1e-30)
         return bool(((self.means - other.means).abs() <= LIMIT * unit)[:, :moments].all())
 
-    def gap(self, other: "Record") -> float:
-        """How far both are apart in units, at the largest of the four means."""
-        unit = (self.squares + other.squares).sqrt() + 1e-13 * (self.means.abs() + 1e-30)
-        return float(((self.means - other.means).abs() / unit).max())
-
 
 def contains_tensors(value: Any) -> bool:
     """Whether a list of arguments has tensors or their shadows."""

@@ -15,7 +15,7 @@ from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_num
 from conv2attn.equality.worlds.source_lines import source_of
 from conv2attn.equality.worlds.steps import Step
 from conv2attn.equality.worlds.stored_numbers import StoredNumbers
-from conv2attn.equality.worlds.writes import widen, write
+from conv2attn.equality.worlds.writes import is_seen_elsewhere, widen, write
 from conv2attn.torch_internals import TorchDispatchMode, has_kernel, tree_leaves, tree_map, without_modes
 
 # What torch raises for arguments of other kinds.
@@ -106,7 +106,8 @@ class Watch(TorchDispatchMode):
             target = swapped(args[0]) if func._schema.is_mutable else None
             if any(s.state.get("stale") and len(s.copies) == COPIES for s in entering):
                 raise Unfollowed("numbers of the input were written into a constant through another view")
-            if isinstance(target, Shadow):
+            seen = isinstance(target, Shadow) and is_seen_elsewhere(target)
+            if seen:
                 widen(target, max(len(s.copies) for s in entering), self.oracles)
             self.behind = [s.record for s in entering if s.record is not None]
             step = Step(self, func, name, swapped(args), swapped(kwargs), swapped(bound), out, args)
@@ -114,7 +115,7 @@ class Watch(TorchDispatchMode):
         except ERRORS as error:
             raise Unfollowed(f"{name} beside the network: {error}") from error
         if isinstance(target, Shadow):
-            write(target, result, self.oracles)
+            write(target, result, seen)
             result = target
         outs = [out] if isinstance(out, Tensor) else out
         for plain, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):

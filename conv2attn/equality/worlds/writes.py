@@ -8,25 +8,24 @@ from conv2attn.torch_internals import storage_users
 
 
 def widen(target: Shadow, most: int, oracles: Oracles) -> None:
-    """Gives what is written into as many worlds as what is written."""
+    """Gives what others see too, and is written into, as many worlds as what is written."""
     if len(target.copies) == COPIES:
         target.copies = [target.of(i).clone() for _, i in oracles.copies]
         target.state["stale"] = True
     if len(target.copies) < most:
-        if is_seen_elsewhere(target):
-            raise Unfollowed("a maximum is written into a part of a tensor")
-        target.copies = [target.of(i).clone() for i in range(most)]
+        raise Unfollowed("a maximum is written into a part of a tensor")
 
 
-def write(target: Shadow, result: Any, oracles: Oracles) -> None:
-    """Writes a result into the copies of the target."""
+def write(target: Shadow, result: Any, seen: bool) -> None:
+    """Writes a result into the copies of the target, or puts it in their place where nothing else sees them."""
     if isinstance(result, Shadow) and result.copies[0] is not target.copies[0]:
-        if len(result.copies) > len(target.copies):
+        if not seen and not result.constant:
+            target.copies = result.copies
+        elif len(result.copies) > len(target.copies):
             raise Unfollowed("a maximum is written into a tensor")
-        if not is_seen_elsewhere(target):
-            target.copies = target.copies[: max(len(result.copies), len(oracles.copies))]
-        for i, mine in enumerate(target.copies):
-            mine.copy_(result.of(i))
+        else:
+            for i, mine in enumerate(target.copies):
+                mine.copy_(result.of(i))
     target.state["constant"] = False
 
 
