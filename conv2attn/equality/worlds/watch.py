@@ -106,8 +106,8 @@ class Watch(TorchDispatchMode):
             target = swapped(args[0]) if func._schema.is_mutable else None
             if any(s.state.get("stale") and len(s.copies) == COPIES for s in entering):
                 raise Unfollowed("numbers of the input were written into a constant through another view")
-            seen = isinstance(target, Shadow) and is_seen_elsewhere(target)
-            if seen:
+            seen = False
+            if isinstance(target, Shadow) and (seen := is_seen_elsewhere(target)):
                 widen(target, max(len(s.copies) for s in entering), self.oracles)
             self.behind = [s.record for s in entering if s.record is not None]
             step = Step(self, func, name, swapped(args), swapped(kwargs), swapped(bound), out, args)

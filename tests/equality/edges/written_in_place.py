@@ -1,0 +1,87 @@
+"""What is written in place is seen by views and aliases, and by nothing else."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from conv2attn.equality.worlds import compare_sections
+
+
+class Between(nn.Module):
+    """A function between two products."""
+
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.function = nn.Linear(8, 8), nn.Linear(8, 4), function
+
+    def forward(self, x):
+        return self.second(self.function(self.first(x)).tanh())
+
+
+def filled(x, factor=1.0):
+    """A buffer of zeros, one half of which is written through a view."""
+    buffer = torch.zeros(x.shape)
+    view = buffer[:, :4]
+    view += factor * x[:, :4]
+    buffer[:, 4:].copy_(x[:, 4:])
+    return buffer
+
+
+def seen_by_an_alias(x):
+    alias = x.detach()
+    x.mul_(2)
+    return alias
+
+
+def not_seen_by_a_copy(x):
+    copy = x.clone()
+    x.mul_(2)
+    return copy
+
+
+def seen_by_an_earlier_view(x):
+    view = x.view(-1, 2, 4)
+    x.add_(1).relu_()
+    return view.flatten(1)
+
+
+def maximum_into_a_part(x):
+    x = x.clone()
+    x[:, :1] = x.amax(-1, keepdim=True)
+    return x
+
+
+def product_with_the_tensor_before(x):
+    double = x * 2
+    x.add_(1)
+    return double * x
+
+
+SAME = {
+    filled: lambda x: x,
+    seen_by_an_alias: lambda x: 2 * x,
+    not_seen_by_a_copy: lambda x: x,
+    seen_by_an_earlier_view: lambda x: F.relu(x + 1),
+    maximum_into_a_part: lambda x: torch.cat([x.amax(-1, keepdim=True), x[:, 1:]], 1),
+    product_with_the_tensor_before: lambda x: 2 * x * (x + 1),
+}
+DIFFERENT = {
+    (lambda x: filled(x, 1.001)): lambda x: x,
+    not_seen_by_a_copy: lambda x: 2 * x,
+    seen_by_an_alias: lambda x: x,
+    seen_by_an_earlier_view: F.relu,
+    product_with_the_tensor_before: lambda x: 2 * (x + 1) * (x + 1),
+}
+
+
+@pytest.mark.parametrize(
+    ("in_place", "plain", "equal"),
+    [(*pair, True) for pair in SAME.items()] + [(*pair, False) for pair in DIFFERENT.items()],
+)
+def test_writing_in_place_is_what_it_is_without(in_place, plain, equal):
+    images = (torch.randn(3, 8, generator=torch.Generator().manual_seed(2)),)
+    for networks in ((in_place, plain), (plain, in_place)):
+        answer = compare_sections(*map(Between, networks), images)
+        assert answer.equal is equal, answer.reason
