@@ -6,6 +6,7 @@ Each network of torchvision in a fresh process and on one thread, with random we
 
 import copy
 import json
+import statistics
 import sys
 import time
 from typing import Any
@@ -27,7 +28,7 @@ WHOLE = "resnet18"
 """The network of which all of `certify` is measured."""
 HEAD = """Two networks of torchvision, of which the second has its norms folded into its convolutions (ResNet) or into
 the products behind them (ViT): equal but for rounding. What is measured is their comparison section by section. A
-forward is the least time of ten plain calls of both images; GiB is what the resident set grows by."""
+forward is the median of ten plain calls of both images; GiB is what the resident set grows by."""
 
 
 def drawn(name: str) -> nn.Module:
@@ -85,16 +86,23 @@ def measure(name: str, side: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     first = drawn(name)
     second, images = folded(first), torch.randn(2, 3, side, side)
-    call = min(seconds_of(torch.no_grad()(first), images)[0] for _ in range(10))
+    calls = seconds_of_calls(first, images)
     before = peak_bytes()
     seconds, sections = seconds_of(compare_sections, first, second, (images,))
     assert sections.equal, sections
+    # Before and after, so that what else the machine does weighs on both.
+    call = statistics.median(calls + seconds_of_calls(first, images))
     row = {"network": name, "forwards": seconds / call, "gibibytes": gibibytes_above(before), "units": sections.units}
     if name != WHOLE:
         return row
     seconds, certificate = seconds_of(conv2attn.certify, first, second, images)
     assert certificate.strength is Strength.ROUNDED, certificate.to_text()
     return {**row, "whole": seconds / call, "more": gibibytes_above(before)}
+
+
+def seconds_of_calls(network: nn.Module, images: torch.Tensor) -> list[float]:
+    """The seconds of five plain calls."""
+    return [seconds_of(torch.no_grad()(network), images)[0] for _ in range(5)]
 
 
 def gibibytes_above(before: int) -> float:
