@@ -56,10 +56,11 @@ class Written(nn.Module):
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """The classes."""
-        layers = [*self.network.children()]
-        for layer in layers[:-1]:
+        *layers, last = self.network.children()
+        for layer in layers:
             image = layer(image)
-        return image.flatten(1) @ layers[-1].weight.T + layers[-1].bias + self.change
+        assert isinstance(last, nn.Linear)
+        return image.flatten(1) @ last.weight.T + last.bias + self.change
 
 
 @contextmanager
@@ -142,7 +143,7 @@ def measure_answers(side: int, repeats: int = 3) -> str:
         seconds, found = min(runs, key=lambda run: run[0])
         answer = f"{found.verdict.value}, {found.strength.value}"
         cells.append([question, str(image.shape[-1]), answer, f"{seconds:.2f}", f"{seconds / call:.0f}", str(wanted)])
-    for name, small, wanted in (("resnet18", False, "40"), ("small", True, "0.5 s")):
+    for name, small, limit in (("resnet18", False, "40"), ("small", True, "0.5 s")):
         torch.manual_seed(0)
         original = ResNet(PLANS[name]).eval()
         image, second = torch.rand(1, 3, *[32 if small else side] * 2), Written(original, 0.1).eval()
@@ -150,7 +151,7 @@ def measure_answers(side: int, repeats: int = 3) -> str:
         with torch.no_grad():
             both = original(image), second(image)
         seconds = min(seconds_of(differing_calls, (original, second), image, both)[0] for _ in range(repeats))
-        cost = f"{seconds:.2f}", f"{seconds / call:.0f}", wanted
+        cost = f"{seconds:.2f}", f"{seconds / call:.0f}", limit
         cells.append([f"plain calls alone, {name}, its classes moved", str(image.shape[-1]), "", *cost])
     return markdown_table(("question", "side", "answer", "whole, s", "calls", "wanted"), cells)
 
