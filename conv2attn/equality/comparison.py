@@ -16,7 +16,6 @@ from conv2attn.equality.calls import call, operators_called
 from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings, of_numbers
 from conv2attn.equality.exchanged import has_attention, with_layers_of_the_first
 from conv2attn.equality.fingerprint.field import Progress
-from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.equality.layer_pairs import Pairs, conversions
 from conv2attn.equality.one_formula import one_formula
@@ -248,10 +247,10 @@ class Comparison:
         return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")
 
     def enclosed_now(self) -> list[Any]:
-        """What the functions of both networks enclose and name at this moment; nothing of compiled code."""
+        """What the functions of both networks enclose and name at this moment; nothing where that cannot be read."""
         try:
             return [network_state(each, FunctionType) for each in self.networks]
-        except Undecided:
+        except Exception:  # compiled code, and objects that raise where they are asked
             return []
 
     def compared_sections(self) -> Finding:

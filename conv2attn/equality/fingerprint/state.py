@@ -118,7 +118,7 @@ def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
 
     def plain(value: Any, depth: int = 0) -> Any:
         if isinstance(value, Tensor):
-            if type(value) in PLAIN and value.layout == torch.strided:
+            if type(value) in PLAIN and value.layout == torch.strided and not value.is_nested:
                 return (value.dtype, tuple(value.shape), value.detach().clone())
             return id(value)
         if isinstance(value, bool | int | float | str | bytes | type(None)):

@@ -74,6 +74,15 @@ class Rude:
     __hash__ = None  # type: ignore[assignment]
 
 
+class Deaf:
+    """An object that raises where it is asked for an attribute."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        raise ValueError("no attribute")
+
+
 class Same:
     """Keys that look alike."""
 
@@ -150,6 +159,10 @@ def with_itself(y):
     return y
 
 
+def enclosing(thing):
+    return lambda y: y if thing is not None else None
+
+
 KEPT = quantised(ONES)
 NESTED = {
     "a list that holds itself": holding_itself,
@@ -187,6 +200,7 @@ STRANGE = {
     "a function": lambda y: (y, lambda: y),
     "a network": lambda y: (y, nn.Linear(2, 2)),
     "an array": lambda y: (y, y.numpy()),
+    "beside an object without attributes": enclosing(Deaf()),
 }
 
 
