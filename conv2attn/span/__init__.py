@@ -12,6 +12,7 @@ from conv2attn.span.checking import CONDITIONS, check_span
 from conv2attn.span.conditions import check as check
 from conv2attn.span.conditions import check_kernel as check_kernel
 from conv2attn.span.distillation import distil
+from conv2attn.span.distillation import kernel_head as kernel_head
 from conv2attn.span.distillation_report import Distillation, DistilledLayer
 from conv2attn.span.equations import Targets as Targets
 from conv2attn.span.equations import shift_targets as shift_targets
@@ -20,7 +21,6 @@ from conv2attn.span.graded_facts import facts_document as facts_document  # regi
 from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import grid_of as grid_of
-from conv2attn.span.kernel_heads import kernel_head as kernel_head
 from conv2attn.span.layers import read_layer as read_layer
 from conv2attn.span.questions import (
     HeadReading,
