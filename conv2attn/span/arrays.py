@@ -65,9 +65,11 @@ def read_array(
     if exact:
         check_exact(name, stack, kind)
         notes, floats = [NOTES[kind]], stack.astype(np.float64)
+        # Whole weights stand for their shares. The floats here only start a search; decisions read the fractions.
         floats = floats / floats.sum(-1, keepdims=True) if kind == "i" else floats
     else:
         dtype, floats = str(attention.dtype).removeprefix("torch."), stack
+        # Attention that was saved in float64 may have been computed in float16, whose rounding is what counts.
         came_in = dtype_of(stack, dtype)
         roundoff = ROUNDOFF[came_in]
         check_rows(name, stack, roundoff)
@@ -81,6 +83,7 @@ def read_array(
     )
     notes += [*leading_note(extra_tokens), *([] if exact or known else noted(on, grid is None))]
     images, heads, _, keys = stack.shape
+    # Leading tokens attend too, but no convolution has an output there: their rows ask for nothing.
     asking = stack[:, :, extra_tokens:]
     blocks = (block for image in asking for block in image)
     one_hot = all(
@@ -123,9 +126,11 @@ def reader(stack: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Arra
 
     def read(image: int, queries: Whole) -> Array:
         first = int(queries[0]) + leading
+        # A slice is a view of the array, and an index a copy. Queries are in their order, so the ends tell which it is.
         consecutive = len(queries) == queries[-1] - queries[0] + 1
         rows = stack[image, :, first : first + len(queries)] if consecutive else stack[image][:, queries + leading]
         block = np.ascontiguousarray(rows, dtype=np.float64)
+        # Pixels come first, so that the places of targets are those of the grid, with or without a class token.
         return np.roll(block, -leading, -1) if leading else block
 
     return read
@@ -211,6 +216,7 @@ def check_rows(name: str, stack: NDArray[Any], roundoff: float) -> None:
         if not away.max() <= allowed:
             head, query = np.unravel_index(away.argmax(), away.shape)
             total = sums[head, query]
+            # Columns that sum to 1 are the usual sign of keys before queries.
             if np.abs(attention.sum(-2, dtype=np.float64) - 1).max() <= allowed:
                 raise UsageError(
                     "C2A502", f"{name}: columns sum to 1 and rows do not", "Transpose it: queries come before keys."
@@ -263,6 +269,7 @@ def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
             )
         if kind == "i":
             continue
+        # The sum of floats rounds, and may be 1 where the numbers do not sum to 1. That of integers does not.
         one, numbers = over_power_of_two(rows.astype(np.float64)) if kind == "f" else (1, rows.tolist())
         for query, row in enumerate(numbers):
             if sum(row) != one:
@@ -294,5 +301,6 @@ def as_array(name: str, array: Any) -> NDArray[Any]:
             f"{name} is on the meta device, and has no numbers",
             "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
         )
+    # NumPy has neither sparse layouts nor bfloat16, all of whose numbers float32 holds.
     strided = array.detach().to_dense() if array.layout != torch.strided else array.detach()
     return np.asarray((strided.float() if strided.dtype == torch.bfloat16 else strided).cpu().numpy())

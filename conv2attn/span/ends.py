@@ -39,6 +39,7 @@ def ends_of(
     # Attention that follows the input is another one at other inputs, where the layer may be the shift (E12).
     if attention.sampled:
         return None
+    # One shift that no layer of these heads comes near is enough: a convolution may be that shift.
     worst = max(condition.targets, key=lambda target: target.floor)
     far, theorem = worst.floor, "L3_far" if worst.floor > 0 else None
     if condition.counting is not None and far < condition.counting.least_residual:
@@ -86,6 +87,7 @@ def weights_of(convolution: Convolution, targets: Targets) -> Array | None:
     matrix = np.abs(tap_matrix(convolution))
     places = {offset: t for t, offset in enumerate(convolution.offsets)}
     wanted = [places.get(offset) for offset in targets.offsets]
+    # A tap that was not asked for was not bounded either.
     if np.delete(matrix, [t for t in wanted if t is not None], axis=0).any():
         return None
     sums = sum_up(matrix.reshape(len(matrix), convolution.d_out, -1), -1)
@@ -124,8 +126,10 @@ def bound_of_layer(
     def by_output(rows: Array) -> Array:
         return sum_up(np.abs(rows).reshape(len(rows), convolution.d_out, rows.shape[1] // convolution.d_out), -1)
 
+    # By L3_near each target's residual counts by the weights of the convolution on it.
     near = near_bound(left, by_output(parts))
     row_sum = 1 + (attention.ulps + attention.width) * max(attention.roundoff, 2.0**-53)
+    # The weights as they are stored differ from the product of mixing and kernel by its rounding to their dtype.
     stored = by_output(apart(taps.reshape(len(taps), -1), mixing.T, parts))
     changed = sum_up(stored, 0) * row_sum + sum_up(by_output(apart(used, targets.coefficients.T, parts)), 0)
     claims = claims_under([LayerPremises.of(attention)], "L3")
@@ -138,6 +142,7 @@ def bound_of_layer(
 def apart(product: Array, left: Array, right: Array) -> Array:
     """`|product - left @ right|` of each entry, rounded up; exactly, where `left` selects rows of `right`."""
     distance: Array = np.abs(product - left @ right)
+    # Selecting a row multiplies by 1 and adds zeros, neither of which rounds.
     if np.isin(left, (-1, 0, 1)).all() and (np.count_nonzero(left, axis=1) <= 1).all():
         return distance * (1 + 2.0**-52)
     lost: Array = (len(right) + 3) * 2.0**-52 * (np.abs(left) @ np.abs(right))
@@ -149,6 +154,7 @@ def sum_up(terms: Array, axis: int) -> Array:
 
     A sum of zeros stays 0; what underflows of others is less than the smallest normal number for each.
     """
+    # Sums to nearest may be below the true one. The terms are not negative, so a relative allowance covers them.
     count, sums = terms.shape[axis], terms.sum(axis)
     lost = sums * ((count + 4) * 2.0**-52) + count * np.finfo(np.float64).tiny
     return np.asarray(np.where((terms != 0).any(axis), sums + lost, 0.0))

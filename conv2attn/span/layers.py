@@ -59,8 +59,10 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     if len(sides) != layer.dimensions:
         mismatch = f"{name}: a grid {'x'.join(map(str, sides))} has not the {layer.dimensions} axes of the layer"
         raise UsageError("C2A503", mismatch, "Pass one side for each axis with --grid.")
+    # A layer that strides by its output has attention at every pixel, some of which is then left out.
     call_sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.image_padding.sides(sides), call_sites)
+    # The scores of one axis are the least that any order of evaluation holds at once.
     least, allowed = 8 * max(map(operator.mul, grid.queries, grid.keys)), max(memory_limit, MEMORY_LIMIT)
     if least > allowed:
         raise UsageError(
@@ -70,6 +72,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         )
     dtype, operators = layer.like.dtype, moved_to(layer.encoding.operators(), "cpu")
     hard = not isinstance(hard_offsets(operators, dtype), str)
+    # Hard heads are one-hot by underflow of their own dtype. In float64 the same heads would leak.
     precise = dtype if hard else torch.float64
     queries, keys = grid.shape
     step = rows_at_once(layer.heads, keys, memory_limit)
@@ -88,6 +91,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     notes = ["from parameters, positions alone: its relative encoding"]
     if grid.keys != tuple(sides):
         notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
+    # Offsets say which keys hard heads read, without any attention; else the rows are computed and looked at.
     hot = keys_read(operators, grid, dtype)
     if hot is None and hard:
         hot = read_if_one_hot(read, queries, step)
@@ -101,6 +105,8 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     roundoff = ROUNDOFF[str(dtype).removeprefix("torch.")]
     # Each further axis is a softmax of its own, and one product.
     factors = 0 if axes is None else (len(axes) - 1) * (ULPS + 1)
+    # An error e of a score is a relative error e of its weight. Scores here are of float64, whose rounding grows with
+    # their size.
     lost_in_scores = math.ceil((SCORE_ROUNDINGS * largest + factors) * ROUNDOFF["float64"] / roundoff)
     return AttentionRows(
         name,
@@ -149,6 +155,7 @@ def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[A
     As in `cut_softmax` no weight is subnormal, and no product of one weight an axis: what could make one is 0.
     """
     parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(len(grid.keys)))
+    # Subnormal weights would be multiplied slowly, and lose digits that the bound on rounding counts on.
     least = np.finfo(float).tiny ** (1 / len(grid.keys))
     return tuple(np.where((weights := cut_softmax(part).numpy()) < least, 0.0, weights) for part in parts)
 
@@ -160,6 +167,7 @@ def outer_product(axes: tuple[Array, ...], grid: AttentionGrid, wanted: Whole) -
     again each time that a row is read.
     """
     along = grid.coordinates(torch.from_numpy(wanted))
+    # A softmax of a sum over axes is a product (claim L2d): tables of one axis replace an exponential for each pair.
     rows, *others = (torch.from_numpy(profile)[:, index] for profile, index in zip(axes, along, strict=True))
     for profile in others:
         rows = (rows[..., None] * profile[..., None, :]).flatten(2)
@@ -178,6 +186,7 @@ def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> 
     offsets = hard_offsets(operators, dtype)
     if isinstance(offsets, str):
         return None
+    # Off the grid the target is the nearest key, which rounded scores might not tell from its neighbours.
     if first_stray(grid, offsets) is not None and not scores_are_exact(operators, grid, offsets, dtype):
         return None
     read = np.zeros((len(offsets), 1), dtype=np.int64)
@@ -194,5 +203,6 @@ def scores_are_exact(
     heads = isotropic(operators)
     if heads is None or not bool((torch.frexp(heads.alpha)[0] == 0.5).all()):
         return False
+    # Products of a power of two with integers are exact while the integers fit the significand.
     farthest = sum(max(side + abs(offset[a]) for offset in offsets) ** 2 for a, side in enumerate(grid.keys))
     return farthest < (2**53 if dtype == torch.float64 else 2**24)

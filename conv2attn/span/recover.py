@@ -91,6 +91,7 @@ def recover(
             "Recover a layer without query and key, or check_span its attention on images.",
         )
     taps = layer.weights.taps().detach()
+    # Hard heads are one-hot, and their offsets are the kernel: nothing is fitted, at any size of the input.
     offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
     if not isinstance(offsets, str):
         check_extent(1, max(abs(x) for offset in offsets for x in offset))
@@ -185,10 +186,13 @@ def nearest_taps(
     for _, queries, block in attention.pieces(np.flatnonzero(targets.interior)):
         correlations += np.tensordot(targets.block(queries, block.shape[2]), block, ((1, 2), (1, 2)))
         gram += np.tensordot(block, block, ((1, 2), (1, 2)))
+    # Shifts to different keys are orthogonal, so that the nearest tap is a mean and no system is solved.
     best = np.tensordot(correlations / count, matrices, 1)
     rounded = torch.from_numpy(best).to(taps)
     energy = float((gram * np.tensordot(matrices, matrices, ((1, 2), (1, 2)))).sum())
+    # The module has weights of the layer's dtype: what it leaves includes their rounding.
     rounding = float(((rounded.cpu().double().numpy() - best) ** 2).sum())
+    # By Pythagoras: the energy of the layer less that of its projection, which rounding may make negative.
     return rounded, energy, max(0.0, energy - count * float((best**2).sum())) + count * rounding
 
 
