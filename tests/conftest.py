@@ -4,8 +4,9 @@ import gc
 import os
 import secrets
 import shutil
-import zlib
+from collections import defaultdict
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,9 @@ SHARES = 4
 TODAY = datetime.now(UTC).toordinal()
 
 
-def is_run(name, day):
-    """Whether a rotated test of this name runs on a day; each runs on one of `SHARES` days that follow each other."""
-    return (zlib.crc32(name.encode()) + day) % SHARES == 0
+def is_run(place, day):
+    """Whether the case at a place of a rotated test runs on a day: each does on one of `SHARES` days in a row."""
+    return (place + day) % SHARES == 0
 
 
 def pytest_addoption(parser):
@@ -87,9 +88,9 @@ def pytest_collection_modifyitems(config, items):
     absent = absent_packages().keys()
     # Tests that are named one by one are run, whatever day it is.
     whole = "CONV2ATTN_ALL" in os.environ or any("::" in argument for argument in config.args)
-    waiting = {
-        item for item in items if not whole and item.get_closest_marker("rotated") and not is_run(item.nodeid, TODAY)
-    }
+    places = defaultdict(count)  # of the cases of each test
+    rotated = [] if whole else [item for item in items if item.get_closest_marker("rotated")]
+    waiting = {item for item in rotated if not is_run(next(places[item.nodeid.partition("[")[0]]), TODAY)}
     left_out = [item for item in items if needs[item] & absent or item in waiting]
     config.hook.pytest_deselected(items=left_out)
     items[:] = sorted(

@@ -1,6 +1,6 @@
 """Operators with swept arguments, all under one field: functions with equal residues agree in numbers.
 
-250 calls of each kind in the suite; `CONV2ATTN_ATTACK=10000` asks for 10,000.
+A quarter of 250 calls of each kind each day in the suite; `CONV2ATTN_ATTACK=10000` asks for 10,000.
 """
 
 import os
@@ -56,6 +56,7 @@ def test_each_row_of_the_table_is_a_call_that_torch_takes(name):
     assert taken >= 5
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_with_equal_residues_agree_in_numbers(kind, part):

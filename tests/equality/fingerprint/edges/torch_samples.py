@@ -1,6 +1,6 @@
 """Torch's own samples of its operators, with one argument changed: calls with equal residues agree in numbers.
 
-400 calls in the suite; `CONV2ATTN_ATTACK=10000` asks for 10,000.
+A quarter of 400 calls each day in the suite; `CONV2ATTN_ATTACK=10000` asks for 10,000.
 """
 
 import os
@@ -82,6 +82,7 @@ def by_shape(samples):
     return shapes
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("part", PARTS)
 def test_samples_with_equal_residues_agree_in_numbers(part):
     dtype = (torch.float64, torch.float32)[part % 2]
