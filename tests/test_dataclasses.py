@@ -17,7 +17,7 @@ FILLED = {
     "equality": {"LayerPair", "Measured"},
     "lab": {"Progress"},
     "networks": {"Attended", "Observed", "Response", "Running"},
-    "span": {"Programme", "Search"},
+    "span": {"Search"},
 }  # fmt: skip
 """Those that are not frozen: they are filled step by step while a network runs or a question is decided."""
 

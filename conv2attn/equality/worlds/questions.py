@@ -52,7 +52,7 @@ class Asked:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Match:
     """The number of a tensor of the first network, and how far each number is apart in units.
 
