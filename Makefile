@@ -8,7 +8,7 @@
 #   make fresh    the drawn tests with a fresh seed, which is printed; make thorough: with 10,000 examples
 #   make docs     the documentation site, in site/
 #   make attack   10,000 random statements put to the core that decides the claims, and 10,000 random formulas of each kind;
-#                 1,000 layers whose printed bound inputs are searched to exceed
+#                 1,000 layers whose printed bound inputs are searched to exceed; all rotated tests
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
 #   make artefact the wheel and the sdist, checked by the tool that uploads them; the wheel runs in a bare environment
 #   make clean    remove what make made
@@ -67,6 +67,7 @@ attack: .venv/.installed-dev
 	CONV2ATTN_ATTACK=10000 CONV2ATTN_ALL=1 $(BIN)/pytest -q -o timeout=7200 tests/proofs/edges/core_attack.py \
 		tests/equality/fingerprint/edges/random_programs.py tests/equality/fingerprint/edges/swept_arguments.py \
 		tests/equality/fingerprint/edges/torch_samples.py tests/equality/edges/bound_attack.py
+	CONV2ATTN_ALL=1 $(BIN)/pytest -q -o timeout=7200 -m rotated
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -17,6 +17,9 @@ from conv2attn.networks.reading.replay_result import (
     MOST_PASSES,
     MOST_RESIDUAL,
     NO_ORDER,
+    NOT_FINITE,
+    NOT_LINEAR,
+    SAME_OUTPUT,
     VALUES_NOT_LINEAR,
     Replayed,
     too_many,
@@ -183,6 +186,16 @@ class Layer:
                 each for each in parts[::-1] if each is not self.module
             ]
         return [each for each in parts if runs[0][each].ndim > 1 and affine(*(run[each] for run in runs))]
+
+    def why_no_end(self, old: Tensor | None = None) -> str:
+        """Why no part behind the attention is an affine function of it."""
+        tokens = None if old is None else self.random_tokens(old)
+        one, other = (self.run(drawn(seed), old, tokens).outputs for seed in (1, 2))
+        if one and not any(bool(each.isfinite().all()) for each in one.values()):
+            return NOT_FINITE
+        if one and all(torch.equal(each, other[part]) for part, each in one.items()):
+            return SAME_OUTPUT
+        return NOT_LINEAR
 
     def written(self, heads: Heads, ends: Sequence[nn.Module]) -> Written:
         """The token that each query writes, over all heads, for each end whose tokens are written by one query each."""

@@ -22,7 +22,6 @@ from conv2attn.networks.reading.replay_result import (
     CONSTANT_VALUES,
     NO_PRODUCT,
     NO_SUM,
-    NOT_LINEAR,
     NOT_ONE_EACH,
     SEVERAL_TIMES,
     UNKNOWN,
@@ -101,7 +100,7 @@ def why_several(perturbed: Perturbed, name: str, calls: Mapping[str, Call]) -> s
     module = perturbed.network.get_submodule("" if name == "(root)" else name)
     layer = Layer(module, module, calls[name], (0, 0))
     layer.run(None)
-    return SEVERAL_TIMES if layer.linear_ends() else NOT_LINEAR
+    return SEVERAL_TIMES if layer.linear_ends() else layer.why_no_end()
 
 
 def best_of(layer: Layer) -> Replayed:
@@ -117,7 +116,7 @@ def best_of(layer: Layer) -> Replayed:
     values = layer.in_rows(products[0])
     ends = layer.linear_ends(starts[0][1])
     if not ends:
-        return Replayed(why=NOT_LINEAR)
+        return Replayed(why=layer.why_no_end(starts[0][1]))
     best, written = Replayed(why=UNKNOWN), dict[Heads, Written]()
     tried, limit, unknown = False, "", UNKNOWN
     for start in filter(layer.linear_values, starts):

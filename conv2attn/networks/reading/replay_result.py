@@ -13,6 +13,8 @@ MOST_PASSES = 4096
 """Runs of one module for one candidate of its heads, at most."""
 NO_SUM = "its output is no sum over heads of attention, tokens and matrices"
 NOT_LINEAR = "what stands behind its attention is not linear"
+NOT_FINITE = "its output is not finite under random attention in float64"
+SAME_OUTPUT = "its output does not change with its attention: all its values are equal on these inputs"
 NOT_ONE_EACH = "tokens are mixed behind its attention"
 UNKNOWN = "unknown why it does not replay"
 SEVERAL_TIMES = "its module attends more than once"

@@ -226,6 +226,64 @@ def in_groups(layer, tokens):
     return layer.proj((weights @ value).flatten(1, 2).transpose(1, 2).flatten(2))
 
 
+def sparsemax(scores):
+    """The nearest point of the simplex: Martins and Astudillo 2016."""
+    largest = scores.sort(-1, descending=True).values
+    counts = torch.arange(1, CELLS + 1).to(scores)
+    support = (1 + counts * largest > largest.cumsum(-1)).sum(-1, keepdim=True)
+    return (scores - (largest.cumsum(-1).gather(-1, support - 1) - 1) / support).clamp_min(0)
+
+
+def best_scores(scores):
+    """All but the four largest scores of each query are masked."""
+    return scores.masked_fill(scores < scores.topk(4, -1).values[..., -1:], -torch.inf).softmax(-1)
+
+
+def masked_fused(layer, tokens):
+    """Fused attention with a mask of distances."""
+    query, key, value = layer.parts(tokens)
+    mask = -0.3 * (torch.arange(CELLS)[:, None] - torch.arange(CELLS)).abs().to(query)
+    note(by_hand(query @ key.mT / 2 + mask)[:, None], WHOLE)
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return layer.proj(mixed.transpose(1, 2).flatten(2))
+
+
+def keys_by_column(layer, tokens):
+    """Keys and values stand column by column, queries row by row."""
+    order = ROWS.T.flatten()
+    query, key, value = layer.parts(tokens)
+    weights = (2 * query @ key[:, :, order].mT).softmax(-1)
+    note(weights[..., order.argsort()][:, None], WHOLE)
+    return layer.proj((weights @ value[:, :, order]).transpose(1, 2).flatten(2))
+
+
+def centred_keys(layer, tokens):
+    """Keys are centred over the images of the batch."""
+    query, key, value = layer.parts(tokens)
+    return layer.proj(((query @ (key - key.mean(0)).mT).softmax(-1) @ value).transpose(1, 2).flatten(2))
+
+
+def values_below(layer, tokens):
+    """Values are those of the row above."""
+    query, key, value = layer.parts(tokens)
+    return layer.proj(((query @ key.mT).softmax(-1) @ value.roll(4, 2)).transpose(1, 2).flatten(2))
+
+
+class TokensFirst(nn.Module):
+    """torch's attention on (tokens, images, channels), whose weights the network reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS)
+
+    def forward(self, tokens):
+        tokens = tokens.transpose(0, 1)
+        output, weights = self.attention(tokens, tokens, tokens, average_attn_weights=False)
+        note(weights[:, None], WHOLE)
+        return output.transpose(0, 1)
+
+
+GRID = ROWS.view(2, 2, 2, 2).permute(1, 3, 0, 2).reshape(4, 4)
 SWAPPED = torch.arange(CELLS)
 SWAPPED[[5, 6]] = SWAPPED[[6, 5]]
 ROLLED = torch.arange(CELLS).roll(1)
@@ -303,6 +361,15 @@ STYLES = {
     "two views of an image": (two_views, Layer, "lie at the same tokens"),
     "views and heads on one axis": (views_and_heads, Layer, "lie at the same tokens"),
     "heads in groups": (in_groups, Layer, ""),
+    "sparsemax": (PLAIN, partial(Layer, sparsemax), ""),
+    "its four largest scores": (PLAIN, partial(Layer, best_scores), ""),
+    "capped scores": (PLAIN, partial(Layer, lambda scores: (5 * torch.tanh(scores / 5)).softmax(-1)), ""),
+    "fused with a mask of distances": (masked_fused, Layer, ""),
+    "keys by column": (keys_by_column, Layer, ""),
+    "dilated windows": (lambda layer, tokens: layer(tokens[:, GRID].flatten(0, 1), GRID), Layer, ""),
+    "tokens first": (PLAIN, TokensFirst, ""),
+    "keys centred over images": (centred_keys, Layer, "several images"),
+    "values of another row": (values_below, Layer, "keys and values"),
     "keys of another image": (rolled_images, Layer, "several images"),
 }
 """What the network does with its layer, the layer, and a part of the reason why it is refused, if it is."""
@@ -342,6 +409,7 @@ def verdict(name):
     )
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", STYLES)
 def test_attention_is_read_as_it_is_or_refused(name):
     reason = STYLES[name][-1]
@@ -373,3 +441,25 @@ def test_a_core_of_queries_keys_and_values_has_the_heads_that_lie_at_the_same_to
     assert (read.weights is None) == (behind is not None)
     if read.weights is not None:
         assert (len(read.weights[0]), read.replay < 1e-9) == (HEADS, True)
+
+
+class Divided(Layer):
+    """What its attention mixes is divided by `divisor`, and its values are multiplied by `size`."""
+
+    def __init__(self, divisor, size):
+        super().__init__()
+        self.divisor, self.size = divisor, size
+
+    def forward(self, tokens):
+        query, key, value = self.parts(tokens)
+        mixed = (query @ key.mT).softmax(-1) @ (self.size * value) / self.divisor
+        return self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(
+    ("divisor", "size", "reason"), [(0, 1, "not finite"), (1, 0, "does not change with its attention")]
+)
+def test_outputs_that_are_not_finite_or_the_same_are_not_called_nonlinear(divisor, size, reason):
+    torch.manual_seed(1)
+    (read,) = reads_of(Network(PLAIN, Divided(divisor, size)).eval(), torch.randn(2, 3, 8, 8))
+    assert reason in read.notes[0]
