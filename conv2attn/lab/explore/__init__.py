@@ -4,7 +4,7 @@ from conv2attn.lab.explore.captures import captured_layers
 from conv2attn.lab.explore.explored_layers import Explored, explored_layers
 from conv2attn.lab.explore.exploring import Page, explore, explore_page
 from conv2attn.lab.explore.moving import moving_picture
-from conv2attn.lab.explore.photo_picture import explored_photo
+from conv2attn.lab.explore.photo import explored_photo, photo_picture
 
 __all__ = [
     "Explored",
@@ -15,4 +15,5 @@ __all__ = [
     "explored_layers",
     "explored_photo",
     "moving_picture",
+    "photo_picture",
 ]

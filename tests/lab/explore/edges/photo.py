@@ -1,5 +1,7 @@
 """The still picture of a photo: lit where heads look, and a frame around the token from which they do."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +10,7 @@ from lab.explore.cases import Transformer
 from torch import nn
 
 from conv2attn.errors import UnsupportedError
-from conv2attn.lab.explore import explored_photo
-from conv2attn.lab.explore.photo_picture import photo_picture
-from conv2attn.networks.reading.records import Tokens
+from conv2attn.lab.explore import explored_photo, photo_picture
 
 SIDES, PIXELS = (4, 5), 6
 LOOKS = {0: (1, 3), 1: (3, 0)}
@@ -32,7 +32,7 @@ def attending():
 def test_a_panel_is_lit_where_its_head_looks_and_framed_at_the_query(head):
     image = torch.full((1, 3, SIDES[0] * PIXELS, SIDES[1] * PIXELS), 0.5)
     image[:, :, 0, 0], image[:, :, 0, 1] = 0, 1  # so that grey stays grey
-    figure = photo_picture({"blocks.0": (attending(), Tokens(SIDES, 1))}, image)
+    figure = photo_picture({"blocks.0": (attending(), SimpleNamespace(sides=SIDES, leading=1))}, image)
     panel = figure.axes[1 + head]
     shown = np.asarray(panel.images[0].get_array())[..., 0]
     light = shown.reshape(SIDES[0], PIXELS, SIDES[1], PIXELS).mean((1, 3))
