@@ -48,7 +48,7 @@ def step(compute: Callable[[Tensor], Tensor], image: Tensor) -> Callable[[], Non
 
 def plain(layer: MultiHeadSelfAttention, image: Tensor) -> Tensor:
     """The paper's formula in five products: displacements, scores, softmax without subnormals, values, output."""
-    encoding, side = isotropic(layer.encoding.operators()), image.shape[-1]
+    encoding, side = isotropic(layer.positions), image.shape[-1]
     assert encoding is not None
     assert layer.output is not None
     assert layer.bias is not None

@@ -48,6 +48,10 @@ def not_batched(tensor: Any) -> bool:
     return False
 
 
+def no_mode(key: Any) -> None:
+    """No mode of this kind is entered."""
+
+
 def no_context() -> AbstractContextManager[None]:
     """Does nothing."""
     return nullcontext()
@@ -55,13 +59,16 @@ def no_context() -> AbstractContextManager[None]:
 
 FUNCTORCH = "torch._C._functorch"
 is_batchedtensor = internal(FUNCTORCH, "is_batchedtensor", "torch.vmap over layers", not_batched)
+is_functorch_wrapped_tensor = internal(FUNCTORCH, "is_functorch_wrapped_tensor", "torch.func over layers", not_batched)
 get_unwrapped = internal(FUNCTORCH, "get_unwrapped", "torch.vmap over layers")
 maybe_get_bdim = internal(FUNCTORCH, "maybe_get_bdim", "torch.vmap over layers")
 peek_interpreter_stack = internal(FUNCTORCH, "peek_interpreter_stack", "torch.func over layers")
+FakeTensor = internal("torch._subclasses.fake_tensor", "FakeTensor", "layers in memory planners", ())
+fake_mode = internal("torch._C", "_get_dispatch_mode", "layers in memory planners", no_mode)
+FAKE = internal("torch._C", "_TorchDispatchModeKey.FAKE", "layers in memory planners", "FAKE")
 mkldnn_enabled = internal("torch._C", "_get_mkldnn_enabled", "probes asked again when oneDNN is switched", no_context)
 enable_mkldnn = internal("torch._C", "_set_mkldnn_enabled", "sections of networks")
 DisableTorchFunction = internal("torch._C", "DisableTorchFunction", "the capture of flex_attention")
-assert_async = internal("torch", "_assert_async", "converted layers in graphs and on accelerators")
 check_size = internal("torch", "_check", "the engine sdpa in graphs")
 unsafe_view = internal("torch", "ops.aten._unsafe_view", "results of layers that are written to in place")
 has_any_global_hook = internal("torch.nn.modules.module", "_has_any_global_hook", "tables that compare layers")

@@ -43,8 +43,8 @@ def soft_allowed(layer, image, extra=0.0):
     `extra` is an error of the scores beside their own rounding.
     """
     axes, keys = layer.dimensions, math.prod(layer.image_padding.sides(tuple(image.shape[2:])))
-    reach = max(layer.image_padding.sides(tuple(image.shape[2:]))) + layer.encoding.center.abs().max().item()
-    score_error = extra + 8 * 2.0**-53 * layer.encoding.alpha.abs().max().item() * axes * reach**2
+    reach = max(layer.image_padding.sides(tuple(image.shape[2:]))) + abs(layer.encoding.center).max().item()
+    score_error = extra + 8 * 2.0**-53 * abs(layer.encoding.alpha).max().item() * axes * reach**2
     off, mean = softmax_error(keys, "float64", score_error), convolution_bound(keys, "float64", bias=False)
     mixing = off + (1 + off) * mean.factor
     read = (1 + axes) * (mixing * image.abs().max().item() + mean.absolute)

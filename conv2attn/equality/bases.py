@@ -239,7 +239,7 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
             "Ask how far it is from a convolution: conv2attn heads FILE.",
         )
     with evaluated_weight(layer):
-        heads, used = layer.encoding.operators(), weights or layer.weights
+        heads, used = layer.positions, weights or layer.weights
     operators = as_scored(heads, score_dtype(used.stored.dtype))
     covariant = isotropic(heads) is None and heads.precision() is not None
     if operators is None or heads.centers is None:

@@ -29,7 +29,7 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
     for name, part in parts.items():
         if reason := replacement_in(name, part):
             return reason
-    if reason := replacement_in("encoding", layer.encoding.operators()):
+    if reason := replacement_in("encoding", layer.positions):
         return reason
     computed = {"weight", "bias"} if reparametrisations(layer) else set[str]()
     for part in (layer, layer.encoding):

@@ -273,7 +273,7 @@ class LayerPair:
         return {
             "heads": layer.heads,
             "d_head": layer.d_head,
-            "alpha": alpha.min().item() if isinstance(alpha, Tensor) else None,
+            "alpha": None if alpha is None else alpha.min().item(),
             "parameters": sum(parameter.numel() for parameter in layer.parameters()),
             "memory_saved": dense_memory(layer, self.padded_sides) if self.measured.shapes else None,
         }
@@ -317,7 +317,7 @@ def is_transposed(layer: Layer) -> bool:
 def dense_memory(layer: MultiHeadSelfAttention, padded_sides: tuple[int, ...]) -> int:
     """The bytes of the dense attention of one image: heads x queries x keys."""
     queries, keys = AttentionGrid(padded_sides, layer.sites).shape
-    itemsize = 8 if layer.encoding.operators().values[0].dtype.itemsize == 8 else 4
+    itemsize = 8 if layer.like.dtype.itemsize == 8 else 4
     return layer.heads * queries * keys * itemsize
 
 

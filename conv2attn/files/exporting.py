@@ -135,7 +135,7 @@ def program_metadata(network: nn.Module) -> dict[str, str]:
     """The metadata of a file: versions, sharpness of the heads, the hash of the original."""
     layers, source = attention_layers(network), provenance_of(network)
     heads: list[Any] = [getattr(each.encoding, "alpha", None) for each in layers.values()]
-    alphas = {f"{float(alpha.detach().flatten()[0]):g}" for alpha in heads if isinstance(alpha, Tensor)}
+    alphas = {f"{alpha.flatten()[0].item():g}" for alpha in heads if alpha is not None}
     metadata = {"torch": torch.__version__, "attention layers": str(len(layers)), "alpha": ", ".join(sorted(alphas))}
     return metadata | ({"source sha256": source.sha256, "read as": source.to_text()} if source else {})
 

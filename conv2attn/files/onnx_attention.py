@@ -50,7 +50,7 @@ def call_operator(layer: MultiHeadSelfAttention, basis: Basis, image: Tensor) ->
     center, alpha = (value.to(score_dtype(image.dtype)) for value in operators.values)
     matrix = weights.taps().permute(1, 2, 0).flatten(1)
     bias = matrix.new_zeros(len(matrix)) if weights.bias is None else weights.bias
-    numbers = layer.facts(basis, image).numbers
+    numbers = layer.facts(image).numbers
     rows = [(alpha, center[0]) for alpha, center in zip(numbers.alphas, numbers.centers, strict=True)]
     distinct = list(dict.fromkeys(map(rows.index, rows)))
     shared = [distinct.index(rows.index(row)) for row in rows]

@@ -201,11 +201,9 @@ def softened_layer(name: str, layer: MultiHeadSelfAttention, alpha: float) -> So
     centers = sorted(set(map(tuple, heads.center.tolist())))
     leak_before = weights * mixing_effect(leak_of(before, centers), 1.0)
     rounding = rounding_of(layer, weights)
-    with torch.no_grad():
-        layer.encoding.learn()
-        alphas = sharp_heads(name, layer).alpha.fill_(alpha)
+    layer.encoding.learn(like=layer.like).assign(alpha=alpha)
     layer.prepare()
-    alpha = alphas.min().item()
+    alpha = layer.encoding.alpha.min().item()
     leak = leak_of(alpha, centers)
     difference = up(Fraction(weights) * Fraction(mixing_effect(leak, 1.0)) + Fraction(leak_before))
     return SoftenedLayer(name or layer.name, before, alpha, leak, difference, rounding)
@@ -217,7 +215,7 @@ def sharp_heads(name: str, layer: MultiHeadSelfAttention) -> QuadraticSoftmax:
     Raises:
         UnsupportedError: they have no sharpness (C2A603).
     """
-    heads = isotropic(layer.encoding.operators())
+    heads = isotropic(layer.positions)
     if heads is None:
         raise UnsupportedError(
             "C2A603",
@@ -282,14 +280,15 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
             reason = f"{type(network).__name__} is within another block that softens it"
             raise UsageError("C2A004", reason, "Let that block end first, or soften a copy.")
         SOFT.update(encodings)
-    alphas = {name: sharp_heads(name, layer).alpha.detach().clone() for name, layer in layers.items()}
+    held = {name: layer.encoding.alpha for name, layer in layers.items()}
+    alphas = {name: each.detach().clone() if isinstance(each, Tensor) else each for name, each in held.items()}
     try:
-        for name, layer in layers.items():
-            sharp_heads(name, layer).alpha.data.fill_(alpha)
+        for layer in layers.values():
+            layer.encoding.assign(alpha=alpha)
             layer.prepare()
         yield network
     finally:
         for name, layer in layers.items():
-            sharp_heads(name, layer).alpha.data.copy_(alphas[name])
+            layer.encoding.assign(alpha=alphas[name])
             layer.prepare()
         SOFT.difference_update(encodings)

@@ -58,7 +58,7 @@ def heads_around(name: str, attention: object, grid: Sides | None, extra_tokens:
     mean_attention = np.mean([rows.read(image, query)[:, 0, :pixels] for image in range(rows.images)], 0)
     place = tuple(int(rows.grid.site(axis)[index]) for axis, index in enumerate(middle))
     around = mean_attention.reshape(-1, *rows.grid.keys)
-    heads = isotropic(attention.encoding.operators()) if isinstance(attention, MultiHeadSelfAttention) else None
+    heads = isotropic(attention.positions) if isinstance(attention, MultiHeadSelfAttention) else None
     if heads is not None:
         return HeadsAround(name, around, place, *(each.detach().cpu().double().numpy() for each in heads.values))
     return HeadsAround(name, around, place)

@@ -70,7 +70,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
             f"{name}: {'x'.join(map(str, grid.keys))} keys have scores of {least:,} bytes an axis, over {allowed:,}",
             "Name a smaller grid, or raise --memory-limit.",
         )
-    dtype, operators = layer.like.dtype, moved_to(layer.encoding.operators(), "cpu")
+    dtype, operators = layer.like.dtype, moved_to(layer.positions, "cpu")
     hard = not isinstance(hard_offsets(operators, dtype), str)
     # Hard heads are one-hot by underflow of their own dtype. In float64 the same heads would leak.
     precise = dtype if hard else torch.float64

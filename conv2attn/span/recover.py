@@ -92,7 +92,7 @@ def recover(
         )
     taps = layer.weights.taps().detach()
     # Hard heads are one-hot, and their offsets are the kernel: nothing is fitted, at any size of the input.
-    offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
+    offsets = hard_offsets(layer.positions, taps.dtype)
     if not isinstance(offsets, str):
         check_extent(1, max(abs(x) for offset in offsets for x in offset))
         return Recovered(module(layer, offsets, taps, hard=True), 1.0, 0.0)
@@ -207,7 +207,7 @@ def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Ten
     convolution = convolution_of(offsets, Basis(Shift(offsets), weights, padding, sites))
     if not within_margins(sites, offsets):
         bordered = padding.is_identity or padding.mode == "replicate"
-        if hard and not (bordered and layer.encoding.operators().reads_nearest):
+        if hard and not (bordered and layer.positions.reads_nearest):
             where = "grid, where the enumerated encoding finds other pixels"
             where = where if bordered else f"{padding.mode} padding and read its border again"
             reason = f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}"

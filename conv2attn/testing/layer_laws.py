@@ -31,13 +31,15 @@ def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     before = layer(image)
     order = torch.arange(layer.heads - 1, -1, -1)
     with torch.no_grad():
-        for name, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
+        for name, tensor in layer.named_parameters():
             if name == "weight":
                 tensor.copy_(tensor.flatten(2)[..., order].reshape(tensor.shape))
             elif name in ("value", "output"):
                 tensor.copy_(tensor[..., order].clone())
             elif name != "bias":
                 tensor.copy_(tensor[order].clone())
+        for name, numbers in layer.encoding.frozen.items():
+            layer.encoding.assign(**{name: numbers[order.numpy()]})
     assert_same_output(layer(image), before)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from changes import changed, changing
 from torch import nn
 
 import conv2attn
@@ -97,7 +98,7 @@ def ulp(numbers: torch.Tensor, place: tuple[int, ...]) -> None:
 
 
 def swapped(layer) -> None:
-    layer.encoding.center.data = layer.encoding.center.data.flip(1)
+    changed(layer, "center", lambda numbers: numbers.copy_(numbers.flip(1)))
 
 
 def dropped(layer) -> None:
@@ -109,7 +110,8 @@ def duplicated(layer) -> None:
 
 
 def two_heads_swapped(layer) -> None:
-    layer.encoding.center.data[[0, 1]] = layer.encoding.center.data[[1, 0]]
+    with changing(layer, "center") as numbers:
+        numbers[[0, 1]] = numbers[[1, 0]]
 
 
 def groups_permuted(layer) -> None:
@@ -117,7 +119,7 @@ def groups_permuted(layer) -> None:
 
 
 def alpha_lowered(layer) -> None:
-    layer.encoding.alpha.data.fill_(3.0)
+    layer.encoding.assign(alpha=3.0)
 
 
 def not_finite(number: float) -> Callable[[nn.Module], None]:
@@ -154,18 +156,30 @@ def stride_grown(layer) -> Sites:
 LAYERS = {
     "axes swapped": ("oblong", swapped, "geometry"),
     "axes swapped, square": ("square", swapped, "weights"),
-    "offsets negated": ("oblong", lambda layer: layer.encoding.center.data.neg_(), "geometry"),
-    "offsets negated, odd": ("square", lambda layer: layer.encoding.center.data.neg_(), "weights"),
+    "offsets negated": ("oblong", lambda layer: changed(layer, "center", lambda numbers: numbers.neg_()), "geometry"),
+    "offsets negated, odd": (
+        "square",
+        lambda layer: changed(layer, "center", lambda numbers: numbers.neg_()),
+        "weights",
+    ),
     "head dropped": ("square", dropped, "geometry"),
     "head duplicated, another dropped": ("square", duplicated, "geometry"),
     "two heads swapped": ("square", two_heads_swapped, "weights"),
     "padding moved by one": ("square", padded(before=(2, 1), after=(0, 1)), "geometry"),
     "padding grown by one": ("oblong", put("image_padding", lambda a: a.image_padding.extended((0, 1))), "geometry"),
     "padding dropped": ("square", lambda layer: setattr(layer, "image_padding", Padding.none(2)), "geometry"),
-    "dilation ignored": ("oblong", lambda layer: layer.encoding.center.data[:, 1].div_(2), "geometry"),
+    "dilation ignored": (
+        "oblong",
+        lambda layer: changed(layer, "center", lambda numbers: numbers[:, 1].div_(2)),
+        "geometry",
+    ),
     "stride and dilation exchanged": ("oblong", put("sites", lambda a: TURNED), "geometry"),
     "stride that shows at some sizes only": ("oblong", put("sites", stride_grown), "geometry"),
-    "offset moved on one axis": ("square", lambda layer: layer.encoding.center.data[2, 1].add_(1), "geometry"),
+    "offset moved on one axis": (
+        "square",
+        lambda layer: changed(layer, "center", lambda numbers: numbers[2, 1].add_(1)),
+        "geometry",
+    ),
     "reflect replaced by replicate": ("border", padded(mode="replicate"), "geometry"),
     "groups permuted": ("border", groups_permuted, "weights"),
     "weights through float16": ("square", lambda layer: taps(layer).copy_(taps(layer).half().float()), "weights"),
@@ -176,9 +190,17 @@ LAYERS = {
     "NaN in one output": ("square", not_finite(torch.nan), "weights"),
     "infinity in one output": ("border", not_finite(torch.inf), "weights"),
     "leak above the roundoff": ("square", alpha_lowered, "leak"),
-    "leak of one head": ("square", lambda layer: layer.encoding.alpha.data[4].fill_(16.0), "leak"),
-    "centre between pixels": ("square", lambda layer: layer.encoding.center.data[1, 0].add_(0.5), "leak"),
-    "alpha is NaN": ("square", lambda layer: layer.encoding.alpha.data.fill_(torch.nan), "leak"),
+    "leak of one head": (
+        "square",
+        lambda layer: changed(layer, "alpha", lambda numbers: numbers[4].fill_(16.0)),
+        "leak",
+    ),
+    "centre between pixels": (
+        "square",
+        lambda layer: changed(layer, "center", lambda numbers: numbers[1, 0].add_(0.5)),
+        "leak",
+    ),
+    "alpha is NaN": ("square", lambda layer: layer.encoding.assign(alpha=torch.nan), "leak"),
 }
 
 

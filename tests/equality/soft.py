@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+from changes import changed, changing
 from equality.planted import heads, permuted, taps, ulp
 from torch import nn
 
@@ -31,7 +32,8 @@ def more(alpha, number):
 
     def change(layer):
         heads(layer, [*range(layer.heads), 0])
-        layer.encoding.alpha.data[-1] = alpha
+        with changing(layer, "alpha") as numbers:
+            numbers[-1] = alpha
         taps(layer)[-1] = number
 
     return change
@@ -51,10 +53,10 @@ SOFT = {
     "a head in two": (split, True),
     "a head of zeros that is softer": (more(0.5, 0.0), True),
     "a head that is softer": (more(0.5, 2.0**-20), False),
-    "a sharpness by one ulp": (lambda layer: ulp(layer.encoding.alpha.data, (1,)), False),
-    "a centre by one ulp": (lambda layer: ulp(layer.encoding.center.data, (2, 0)), False),
+    "a sharpness by one ulp": (lambda layer: changed(layer, "alpha", lambda numbers: ulp(numbers, (1,))), False),
+    "a centre by one ulp": (lambda layer: changed(layer, "center", lambda numbers: ulp(numbers, (2, 0))), False),
     "a weight by one ulp": (lambda layer: ulp(taps(layer), (1, 0, 0)), False),
-    "one tap alone moved": (lambda layer: layer.encoding.center.data[2].add_(1), False),
+    "one tap alone moved": (lambda layer: changed(layer, "center", lambda numbers: numbers[2].add_(1)), False),
     "padding": (lambda layer: setattr(layer, "image_padding", layer.image_padding.extended((1,))), False),
     "more padding under the same queries": (ringed, False),
     "twice as precise": (lambda layer: layer.double(), False),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from changes import changed
 from hypothesis import strategies as st
 
 from conv2attn.layers.theorem import attention_for, read_convolution
@@ -111,12 +112,12 @@ def shift_the_padding(layer):
 
 
 PLANTED = {
-    "axes swapped": lambda layer: layer.encoding.center.copy_(layer.encoding.center.flip(1)),
-    "offsets negated": lambda layer: layer.encoding.center.neg_(),
+    "axes swapped": lambda layer: changed(layer, "center", lambda numbers: numbers.copy_(numbers.flip(1).clone())),
+    "offsets negated": lambda layer: changed(layer, "center", lambda numbers: numbers.neg_()),
     "a head dropped": lambda layer: layer.weight[2].zero_(),
     "two heads swapped": lambda layer: layer.weight.index_copy_(0, torch.tensor([0, 1]), layer.weight[[1, 0]]),
     "the padding shifted": shift_the_padding,
-    "the dilation forgotten": lambda layer: layer.encoding.center[:, 0].div_(2),
+    "the dilation forgotten": lambda layer: changed(layer, "center", lambda numbers: numbers[:, 0].div_(2)),
     "groups permuted": lambda layer: layer.weight.copy_(layer.weight.unflatten(1, (2, -1)).flip(1).flatten(1, 2)),
     "a NaN": lambda layer: layer.bias[3].fill_(torch.nan),
 }
@@ -135,6 +136,6 @@ def test_permuted_heads_are_not_an_error():
     conv = convolution()
     layer = attention_for(read_convolution(conv)).requires_grad_(False)
     order = torch.tensor([4, 2, 0, 5, 1, 3])
-    layer.encoding.center.copy_(layer.encoding.center[order].clone())
+    changed(layer, "center", lambda numbers: numbers.copy_(numbers[order].clone()))
     layer.weight.copy_(layer.weight.flatten(2)[..., order].unflatten(2, (3, 2)))
     assert_equivalent(conv, layer, images_for(conv))

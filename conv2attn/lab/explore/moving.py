@@ -24,7 +24,7 @@ def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
     Raises:
         UnsupportedError: the heads are not quadratic in two axes (C2A110).
     """
-    heads = isotropic(layer.encoding.operators())
+    heads = isotropic(layer.positions)
     if heads is None or heads.dimensions != 2:
         raise UnsupportedError(
             "C2A110",

@@ -202,7 +202,7 @@ def head_parameters(network: nn.Module) -> dict[str, Tensor]:
     for name, layer in attention_layers(network).items():
         if not layer.terms.vr:
             continue
-        heads = moved_to(layer.encoding.operators(), "cpu")  # where there is float64
+        heads = moved_to(layer.positions, "cpu")  # where there is float64
         center, precision = heads.centers, heads.precision()
         if center is not None and precision is not None:
             parameters[f"{name}:center"] = center.detach().double().clone()

@@ -1,30 +1,42 @@
-"""The relative positions of a layer: the tensors of a family of heads, registered as what trains or stays."""
+"""The relative positions of a layer: parameters where they train, and plain numbers where they do not."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any, Self, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from conv2attn.layers.attention.recipe import lie_side_by_side
-from conv2attn.theory.basis import FAMILIES, Positions, Sides
+from conv2attn.errors import UsageError
+from conv2attn.layers.attention.probes import backend_flags
+from conv2attn.layers.attention.recipe import OperatorFacts, facts_from, score_dtype
+from conv2attn.layers.attention.tracing import is_faked, is_transient, plain, read_values, refuse_unread
+from conv2attn.theory.basis import FAMILIES, HeadNumbers, Positions, Sides
+from conv2attn.torch_internals import without_modes
+
+Numbers = NDArray[np.float64] | tuple[NDArray[np.float64], ...]
 
 
 @final
 class Encoding(nn.Module):
-    """Holds the fields of a family of heads under their names, and makes the family of the live tensors.
+    """Holds the fields of a family of heads under their names, and makes the family of them.
 
     The v of Eq. (8) enters only through `W_hat_key^T v`, a vector of d_position numbers a head; a family holds it by
     its meaning, a centre and a sharpness, so that scores are computed without the cancellation of the expanded form.
-    Positions that train are parameters. Others are buffers outside the state dict: they follow from the geometry.
-    None drops below float32: bfloat16 cannot count past 256.
+    Positions that train are parameters, which never drop below float32: bfloat16 cannot count past 256. Others are no
+    tensors: read-only float64 arrays of NumPy, the same for every dtype and device. Assigning to their name, `assign`
+    and `learn` change them, and drop the tensors and the recipes that were derived from them.
 
     Args:
-        operators: the heads; their tensors are copied.
+        operators: the heads; their tensors are copied, and train.
     Examples:
         >>> Encoding.of("quadratic", [[0.0, -1.0], [0.0, 1.0]], 2.0)
         Encoding(quadratic, heads=2, dimensions=2, alpha=2)
+        >>> Encoding.of("quadratic", [[0.0, -1.0], [0.0, 1.0]], 2.0).learn(False).alpha
+        array([2., 2.])
     """
 
     def __init__(self, operators: Positions):
@@ -32,12 +44,11 @@ class Encoding(nn.Module):
         self.family = type(operators)
         self.names = tuple(field.name for field in fields(operators))  # type: ignore[arg-type]
         self.absent: tuple[str, ...] = ()
+        self.frozen: dict[str, Numbers] = {}
+        self.derived: dict[tuple[torch.dtype, torch.device], OperatorFacts] = {}
         for name in self.names:
             value = getattr(operators, name)
-            if isinstance(value, tuple):
-                setattr(self, name, nn.ParameterList(map(copied, value)))
-            else:
-                setattr(self, name, copied(value))
+            setattr(self, name, nn.ParameterList(map(copied, value)) if isinstance(value, tuple) else copied(value))
 
     @classmethod
     def of(cls, family: str, *arguments: Any, **named: Any) -> Self:
@@ -49,35 +60,87 @@ class Encoding(nn.Module):
         """The encoding that `family.name`, `sizes` and `fixed` describe, without parameters: a state dict has those.
 
         Args:
+            fixed: the numbers of the positions that do not train, or nothing where all train.
             vectors: whether its heads have vectors of their own.
 
         Raises:
-            KeyError, TypeError: there is no such family, or a value of the plan is of another type.
+            UsageError: numbers for other heads (C2A007).
+            KeyError, TypeError, ValueError: there is no such family, or a value of the plan is of another type.
         """
         encoding = cls(FAMILIES[family].of_sizes(sizes))
         if not vectors:
             encoding.drop_vectors()
-        if fixed:
-            dtype = {"float32": torch.float32, "float64": torch.float64}[fixed["dtype"]]
-            for path, buffer in encoding.learn(False).held_buffers():
-                owner, _, name = path.rpartition(".")
-                numbers = torch.tensor(fixed[path], dtype=dtype, device="cpu")
-                setattr(encoding.get_submodule(owner), name, numbers.reshape(buffer.shape))
-            encoding.side_by_side()
+        for name in [name for name in encoding.names if fixed and name not in encoding.absent]:
+            encoding.freeze(name, fixed[name])
         return encoding
 
-    def operators(self) -> Positions:
-        """The heads, over the live tensors."""
-        return self.family(*[self.tensors(name) for name in self.names])
+    def operators(self, like: Tensor | None = None) -> Positions:
+        """The heads: live parameters, and new tensors of the numbers that do not train.
 
-    def tensors(self, name: str) -> Any:
+        Args:
+            like: the new tensors are on its device, and of the dtype of scores for it. By default as a parameter of the
+                encoding is, and else float64 on the CPU.
+        """
+        like = next(self.parameters(), None) if like is None else like
+        dtype, device = (torch.float64, "cpu") if like is None else (score_dtype(like.dtype), like.device)
+        return self.family(*[self.tensors(name, dtype, device) for name in self.names])
+
+    def tensors(self, name: str, dtype: torch.dtype, device: torch.device | str) -> Any:
         """The tensor with this name, or the tuple of them; looked up as `nn.Module` does, only faster."""
-        tensor: Tensor | None = self._parameters.get(name)
-        tensor = self._buffers.get(name) if tensor is None else tensor
-        if tensor is not None:
-            return tensor
-        computed = getattr(self, name)
-        return tuple(computed) if isinstance(computed, nn.ParameterList) else computed
+        if name in self.frozen:
+            numbers = self.frozen[name]
+            if isinstance(numbers, tuple):
+                return tuple(made(each, dtype, device) for each in numbers)
+            return made(numbers, dtype, device)
+        parameter: Any = self._parameters.get(name)
+        parameter = getattr(self, name) if parameter is None else parameter
+        return tuple(parameter) if isinstance(parameter, nn.ParameterList) else parameter
+
+    def operators_of_call(self, like: Tensor, name: str) -> Positions:
+        """`operators(like)`, kept from call to call where they do not train."""
+        if not self.is_frozen or (not torch.compiler.is_compiling() and is_transient(like)):
+            return self.operators(like)
+        operators = self.facts(like, name).operators
+        assert operators is not None, "facts of heads that do not train hold their tensors"
+        return operators
+
+    def facts(self, image: Tensor, name: str = "attention", reads: bool = True) -> OperatorFacts:
+        """What is derived from the numbers for images of this dtype and device, kept until they change.
+
+        Args:
+            name: of the layer, in an error.
+            reads: whether it matters which values trained positions have.
+        Raises:
+            EngineError: a graph is traced, and nothing was derived before (C2A203).
+        """
+        facts = self.derived.get((image.dtype, image.device))
+        if torch.compiler.is_compiling():
+            if facts is None:
+                raise refuse_unread(name)
+            return facts
+        values = read_values(self.operators(image).values) if reads and not self.is_frozen else None
+        if facts is None or facts.values != values or (image.is_cpu and facts.flags != backend_flags("cpu")):
+            facts = self.derive(image, values)
+            if not is_transient(image):
+                self.derived[image.dtype, image.device] = facts
+        return facts
+
+    def derive(self, image: Tensor, values: list[Any] | None) -> OperatorFacts:
+        """The facts for images like this one; `values` are those of parameters, where they were read."""
+        faked, operators, numbers = is_faked(image), None, HeadNumbers()
+        with without_modes() if faked else nullcontext(), torch.inference_mode(False), torch.no_grad():
+            there = torch.empty(0, dtype=image.dtype, device="cpu") if faked or image.is_meta else image
+            if self.is_frozen:
+                numbers = self.operators(torch.empty(0, dtype=image.dtype, device="cpu")).numbers()
+                operators = None if faked else with_each(static, self.operators(image))
+            elif values is not None:
+                numbers = with_each(plain, self.operators()).numbers()
+            return facts_from(numbers, there, operators, values)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether no position trains."""
+        return len(self.frozen) == len(self.names)
 
     @property
     def heads(self) -> int:
@@ -94,52 +157,68 @@ class Encoding(nn.Module):
         """Width of r_delta."""
         return self.operators().d_position
 
-    def learn(self, whether: bool = True) -> Self:
-        """Makes all positions parameters that train, or buffers outside the state dict."""
-        for owner in self.modules():
-            for name, value in [*owner.named_parameters(recurse=False), *owner.named_buffers(recurse=False)]:
-                if owner is self and name in self.absent:
-                    continue
-                delattr(owner, name)
-                if whether:
-                    owner.register_parameter(name, copied(value))
-                else:
-                    owner.register_buffer(name, value.detach(), persistent=False)
-        return self if whether else self.side_by_side()
+    def learn(self, whether: bool = True, like: Tensor | None = None) -> Self:
+        """Makes all positions parameters that train, or numbers that do not.
 
-    def side_by_side(self) -> Self:
-        """Stores the positions that do not train one behind the other, so that a device compares them as one tensor."""
-        places = [
-            (owner, name, value)
-            for owner in self.modules()
-            for name, value in owner.named_buffers(recurse=False)
-            if not (owner is self and name in self.absent)
-        ]
-        values = [value for _, _, value in places]
-        if len({(value.dtype, value.device) for value in values}) == 1 and not lie_side_by_side(values):
-            parts = torch.cat([value.flatten() for value in values]).split([value.numel() for value in values])
-            for (owner, name, value), part in zip(places, parts, strict=True):
-                owner.register_buffer(name, part.view(value.shape), persistent=False)
+        Args:
+            like: new parameters are on its device, and of the dtype of scores for it; by default on the CPU, in float32
+                where that holds all numbers, and in float64 elsewhere.
+        Raises:
+            UsageError: they are to be numbers, and are on the meta device (C2A006).
+        """
+        for name in [each for each in self.names if each not in self.absent]:
+            if whether and name in self.frozen:
+                device = "cpu" if like is None else like.device
+                value = self.tensors(name, self.narrowest(name) if like is None else score_dtype(like.dtype), device)
+                del self.frozen[name]
+                setattr(self, name, nn.ParameterList(value) if isinstance(value, tuple) else nn.Parameter(value))
+            elif not whether and name not in self.frozen:
+                self.freeze(name, getattr(self, name))
+        self.derived.clear()
+        return self.requires_grad_() if whether else self
+
+    def narrowest(self, name: str) -> torch.dtype:
+        """float32 if it holds the numbers with this name exactly, otherwise float64."""
+        numbers = self.frozen[name]
+        arrays = numbers if isinstance(numbers, tuple) else (numbers,)
+        same = all(np.array_equal(each, each.astype(np.float32), equal_nan=True) for each in arrays)
+        return torch.float32 if same else torch.float64
+
+    def assign(self, **positions: Any) -> Self:
+        """Gives positions other numbers, in the shape that they have or broadcast to it.
+
+        Raises:
+            UsageError: they have another shape (C2A007), or are on the meta device (C2A006).
+        """
+        for name, numbers in positions.items():
+            if name in self.frozen:
+                self.freeze(name, numbers)
+            else:
+                number = numbers if isinstance(numbers, Tensor) else torch.tensor(numbers, device="cpu")
+                self.get_parameter(name).data.copy_(number)
         return self
+
+    def freeze(self, name: str, numbers: Any) -> None:
+        """Makes the positions with this name numbers that do not train: these, broadcast to the shape they have."""
+        present = getattr(self, name)
+        several = isinstance(present, (tuple, nn.ParameterList))
+        pairs = zip(numbers, present, strict=True) if several else [(numbers, present)]
+        arrays = tuple(read_only(each, tuple(shaped.shape), name) for each, shaped in pairs)
+        if name not in self.frozen:
+            delattr(self, name)
+        self.frozen[name] = arrays if several else arrays[0]
+        self.derived.clear()
 
     def drop_vectors(self) -> None:
         """Makes the v of every head 0, for good: it is no parameter and no state, and only r_delta is left."""
         for name in set(self.names) - self.family.shared - set(self.absent):
-            value = self.tensors(name)
-            delattr(self, name)
-            device = "cpu" if value.is_meta else value.device  # a state dict has no such buffer
-            self.register_buffer(name, torch.zeros(value.shape, dtype=value.dtype, device=device), persistent=False)
+            self.freeze(name, 0.0)
             self.absent += (name,)
 
-    def held_buffers(self) -> list[tuple[str, Tensor]]:
-        """The positions that do not train, by name; not those that are 0 for good."""
-        return [(name, value) for name, value in self.named_buffers() if name not in self.absent]
-
     def fixed(self) -> dict[str, Any]:
-        """The positions that do not train, as plain numbers, and their dtype; empty where all train."""
-        buffers = dict(self.held_buffers())
-        numbers: dict[str, Any] = {name: value.tolist() for name, value in buffers.items()}
-        return numbers and {"dtype": str(next(iter(buffers.values())).dtype).removeprefix("torch."), **numbers}
+        """The positions that do not train, as plain numbers; those that are 0 for good are left out."""
+        kept = {name: numbers for name, numbers in self.frozen.items() if name not in self.absent}
+        return {name: [*map(listed, each)] if isinstance(each, tuple) else listed(each) for name, each in kept.items()}
 
     def resized(self, sides: Sides, how: str = "grow") -> Self:
         """Positions for keys with these `sides`, made from these: learned tables "grow", or are stretched by
@@ -151,15 +230,33 @@ class Encoding(nn.Module):
         resized = type(self)(self.operators().resized(sides, how))
         if self.absent:
             resized.drop_vectors()
-        return resized
+        return resized.learn(False) if self.is_frozen else resized
+
+    def __getattr__(self, name: str) -> Any:
+        frozen = vars(self).get("frozen", {})
+        return frozen[name] if name in frozen else super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in vars(self).get("frozen", {}):
+            self.freeze(name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {key: value for key, value in vars(self).items() if key != "derived"}
+        return {**state, "frozen": {name: listed(numbers) for name, numbers in self.frozen.items()}}  # plain values
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        vars(self).update(frozen={name: from_list(each) for name, each in state["frozen"].items()}, derived={})
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def no_lower(tensor: Tensor) -> Tensor:
             cast = fn(tensor)
             return cast if cast.dtype not in (torch.float16, torch.bfloat16) else tensor.float().to(cast.device)
 
-        super()._apply(no_lower, recurse)
-        return self.side_by_side()
+        self.derived = {}  # not cleared: copies of a layer for several devices share it
+        return super()._apply(no_lower, recurse)
 
     def extra_repr(self) -> str:
         """The family, its sizes, and the range of alpha."""
@@ -169,3 +266,52 @@ class Encoding(nn.Module):
 def copied(tensor: Tensor) -> nn.Parameter:
     """A parameter with these numbers."""
     return nn.Parameter(tensor.detach().clone(memory_format=torch.contiguous_format))
+
+
+def static(tensor: Tensor) -> nn.Parameter:
+    """`tensor` as a parameter, whose sizes torch.compile never takes for those of an image."""
+    return nn.Parameter(tensor, requires_grad=False)
+
+
+def with_each(change: Callable[[Tensor], Tensor], operators: Positions) -> Positions:
+    """The same heads with each of their tensors changed."""
+    values = [getattr(operators, field.name) for field in fields(operators)]  # type: ignore[arg-type]
+    return type(operators)(*[tuple(map(change, each)) if isinstance(each, tuple) else change(each) for each in values])
+
+
+def made(numbers: NDArray[np.float64], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """A new tensor of these numbers, which training may use whatever mode it is made in."""
+    with torch.inference_mode(False):
+        return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+def read_only(numbers: Any, shape: tuple[int, ...], name: str) -> NDArray[np.float64]:
+    """A float64 array of this shape with these numbers, over memory that nobody can write to.
+
+    Raises:
+        UsageError: they have another shape (C2A007), or are on the meta device (C2A006).
+    """
+    if isinstance(numbers, Tensor):
+        if numbers.is_meta:
+            reason = f"{name} is on the meta device, without numbers"
+            raise UsageError("C2A006", reason, "Load its numbers first.")
+        numbers = numbers.detach().cpu().double().numpy()
+    try:
+        array = np.broadcast_to(np.asarray(numbers, np.float64), shape)
+    except ValueError as error:
+        reason = f"{name} has the shape {shape}, and the numbers have another one ({error})"
+        raise UsageError("C2A007", reason, "Pass one number, or numbers of this shape.") from error
+    return np.frombuffer(array.tobytes(), np.float64).reshape(shape)
+
+
+def listed(numbers: Numbers) -> Any:
+    """The numbers as lists; a tuple of arrays stays a tuple."""
+    return tuple(each.tolist() for each in numbers) if isinstance(numbers, tuple) else numbers.tolist()
+
+
+def from_list(numbers: Any) -> Numbers:
+    """The numbers that `listed` returns."""
+    several = isinstance(numbers, tuple)
+    arrays = [np.asarray(each, np.float64) for each in (numbers if several else [numbers])]
+    frozen = [np.frombuffer(each.tobytes(), np.float64).reshape(each.shape) for each in arrays]
+    return tuple(frozen) if several else frozen[0]

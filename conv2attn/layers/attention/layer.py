@@ -16,23 +16,16 @@ from conv2attn.errors import GeometryError, HeadSizeError, InputError, UsageErro
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.layers.attention.features import few_features
-from conv2attn.layers.attention.probes import backend_flags
-from conv2attn.layers.attention.recipe import (
-    OperatorFacts,
-    Question,
-    Recipe,
-    keep_recent,
-    read_operators,
-    score_dtype,
-)
+from conv2attn.layers.attention.recipe import OperatorFacts, Question, Recipe, keep_recent, score_dtype
 from conv2attn.layers.attention.storage import output_format, stored
-from conv2attn.layers.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
+from conv2attn.layers.attention.tracing import as_node, is_transient, readable, refuse_script, unstacked
 from conv2attn.theory.basis import (
     AttentionGrid,
     Basis,
     ContentSoftmax,
     Operator,
     Padding,
+    Positions,
     Sides,
     Sites,
     Weights,
@@ -128,7 +121,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.image_padding = padding or Padding.none(self.dimensions)
         self.sites = sites or Sites.everywhere(self.dimensions)
         self.engine, self.memory_limit, self.name = engine, DEFAULT_MEMORY_LIMIT, "attention"
-        self._facts: dict[tuple[torch.dtype, torch.device], OperatorFacts] = {}
+        self._recipes: dict[Any, Recipe] = {}
 
         def weight(*shape: int, fan_in: int = 1) -> nn.Parameter:
             drawn = torch.empty(shape, device=device, dtype=dtype)
@@ -224,10 +217,17 @@ class MultiHeadSelfAttention(nn.Module):
         self.bias = None if weights.bias is None else nn.Parameter(plain_copy(weights.bias))
         return self
 
+    @property
+    def positions(self) -> Positions:
+        """The heads as positions alone: over live parameters, or new tensors of the numbers that do not train."""
+        return self.encoding.operators(self.like)
+
     def operators(self) -> Operator:
-        """The softmax operators of the heads, over the live parameters."""
-        encoding: Any = self._modules["encoding"]
-        positions = encoding.operators()
+        """The softmax operators of the heads, over live parameters, or new tensors of the numbers that do not train."""
+        return self.with_content(self.positions)
+
+    def with_content(self, positions: Positions) -> Operator:
+        """The operators of heads with these positions."""
         if not self.has_content:
             return positions
         biases = (self.content_bias, self.query_bias, self.key_bias)
@@ -235,8 +235,13 @@ class MultiHeadSelfAttention(nn.Module):
 
     def basis(self, weights: Weights | None = None) -> Basis:
         """The layer as `sum_h P_h x M_h^T + b`, over its live parameters, or over other `weights`."""
+        weights = weights or self.weights
+        return self.basis_of(self.encoding.operators(weights.like), weights)
+
+    def basis_of(self, positions: Positions, weights: Weights) -> Basis:
+        """The layer with these positions and weights."""
         sites = self.sites if self.stride_by == "queries" else self.sites.without_stride()
-        return Basis(self.operators(), weights or self.weights, self.image_padding, sites)
+        return Basis(self.with_content(positions), weights, self.image_padding, sites)
 
     def forward(
         self, input: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None
@@ -255,8 +260,9 @@ class MultiHeadSelfAttention(nn.Module):
         """
         if isinstance(input, fx.Proxy):
             return as_node(self, input, *(() if output_size is None else (output_size,)))
-        image = self.batched(input)
-        basis = self.basis(weights)
+        image, weights = self.batched(input), weights or self.weights
+        encoding: Any = self._modules["encoding"]
+        basis = self.basis_of(encoding.operators_of_call(weights.like, self.name), weights)
         if output_size is not None:
             sides = tuple(image.shape[2:])
             basis = replace(basis, padding=padding_for(basis.padding, self.sites, sides, output_size, self.name))
@@ -299,67 +305,47 @@ class MultiHeadSelfAttention(nn.Module):
             ours, theirs = (f"{each.dtype} on {each.device}" for each in (weight, image))
             raise InputError("C2A120", f"{self.name}: the image is {theirs}, and the weights are {ours}", MATCH)
         if torch.compiler.is_compiling():
-            question = self.question(basis, image)
-            recipe = recipe_for(self.engine, question, image)
-            if not question.free:
-                question.facts.assert_current(basis.operators)
-            return recipe.run(basis, image)
+            return recipe_for(self.engine, self.question(basis, image), image).run(basis, image)
         if image.is_cpu:
             basis = unstacked(basis, self.name)
         return self.recipe(basis, image).run(basis, image)
 
     def recipe(self, basis: Basis, image: Tensor) -> Recipe:
-        """The recipe for images of this shape: the one that is kept, where it was decided for the present values.
-
-        Where values cannot be read it is asserted, without waiting, that those of frozen heads are still the same.
-        """
-        learned = any(map(REQUIRES_GRAD, basis.operators.values))
-        unread = not (image.is_cpu or image.is_meta or learned)
-        if unread and any(facts.trained_recipes for facts in self._facts.values()):
-            self._facts.clear()  # they moved while they trained, and are frozen now
-        facts = self.facts(basis, image)
-        recipes = facts.trained_recipes if learned else facts.recipes
+        """The recipe for images of this shape: the one that is kept, where it was decided from the present facts."""
+        facts, transient = self.facts(image), is_transient(image)
         question = self.question(basis, image) if self.has_content else None
         key = (
             self.engine,
             image.shape,
+            image.dtype,
+            image.device,
             self.memory_limit,
             torch.is_grad_enabled(),
+            any(map(REQUIRES_GRAD, basis.operators.values)),
             self.training and self.dropout,
             question is not None and question.few_features,
         )
-        recipe = recipes.get(key)
-        if recipe is None or not recipe.serves(basis):
+        recipe = None if transient else self._recipes.get(key)
+        if recipe is None or not recipe.serves(basis, facts):
             recipe = recipe_for(self.engine, question or self.question(basis, image), image)
-        keep_recent(recipes, key, recipe)
-        if unread:
-            facts.assert_current(basis.operators)
+        if not transient:
+            keep_recent(self._recipes, key, recipe)
         return recipe
 
-    def facts(self, basis: Basis, image: Tensor) -> OperatorFacts:
-        """Facts read off the operators; read again where that is possible and the values have changed."""
-        facts = self._facts.get((image.dtype, image.device))
-        if readable(image):
-            if facts is None or facts.flags != backend_flags("cpu") or not facts.is_current(basis.operators):
-                facts = self.read(basis.operators, image)
-        elif facts is None:
-            if torch.compiler.is_compiling() or image.is_meta:
-                raise refuse_unread(self.name)
-            facts = self.read(basis.operators, image)
-        return facts
-
-    def read(self, operators: Operator, image: Tensor) -> OperatorFacts:
-        """Reads the values of the operators, and all that a graph of this engine will ask about them."""
-        facts = self._facts[image.dtype, image.device] = read_operators(operators, image)
-        if self.engine == "sdpa":
+    def facts(self, image: Tensor) -> OperatorFacts:
+        """What is derived from the numbers of the heads, and all that a graph of this engine will ask about them."""
+        encoding: Any = self._modules["encoding"]
+        facts: OperatorFacts = encoding.facts(image, self.name, reads=not self.has_content)
+        if self.engine == "sdpa" and not torch.compiler.is_compiling():
             _ = facts.longest_side
         return facts
 
     def question(self, basis: Basis, image: Tensor) -> Question:
         """The question that engines answer about an image with a batch."""
         traced = torch.compiler.is_compiling()
-        free = not readable(image) and any(value.requires_grad for value in basis.operators.values)
-        facts = self.facts(basis, image)
+        facts = self.facts(image)
+        trains = not self.encoding.is_frozen and bool(basis.operators.values)
+        free = trains and (traced or facts.values is None)
         dropped = self.dropout if self.training else 0.0
         few = self.has_content and few_features(basis.operators, basis.padding.pad(image), score_dtype(image.dtype))
         about = (image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free, dropped, few)
@@ -372,32 +358,25 @@ class MultiHeadSelfAttention(nn.Module):
         return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
     def prepare(self) -> Self:
-        """Reads the centres and the sharpness, so that the layer can be compiled and exported without a call before.
-
-        Nothing is read of a layer on the meta device, where there is nothing to read.
-        """
-        operators = self.operators()
-        if not (torch.compiler.is_compiling() or any(value.is_meta for value in (self.like, *operators.values))):
-            self.read(operators, self.like)
+        """Derives anew what calls need, so that the layer can be compiled and exported without a call before."""
+        if not torch.compiler.is_compiling():
+            self._recipes = {}
+            self.encoding.derived.clear()
+            self.facts(self.like)
         return self
 
     __prepare_scriptable__ = refuse_script
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "_recipes"}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._facts = {}
         self.prepare()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = [facts for (_, device), facts in self._facts.items() if device.type != "meta"]
         super()._apply(fn, recurse)
-        like = self.like
-        self._facts = {}
-        if like.device.type != "meta":
-            return self.prepare()
-        for facts in before[-1:]:
-            self._facts[like.dtype, like.device] = facts.moved(like.device)
-        return self
+        return self.prepare()
 
     def attention(self, image: Tensor | None = None, *, sides: Sides | None = None) -> Tensor:
         """The attention probabilities, (batch, heads, queries, keys); batch is 1 if they do not depend on the image.

@@ -1,12 +1,12 @@
-"""Decide once: what is known of the values of a layer's operators, and the recipe that is decided from it.
+"""Decide once: what is known of the numbers of a layer's operators, and the recipe that is decided from it.
 
-A recipe is a function of tensors alone: an engine with its integers filled in. An eager call on a CPU compares the
-present values with those that were read, and decides again if they differ. Elsewhere, and while a graph is traced, the
-comparison is an assertion inside the graph, so that a stale recipe fails and never answers wrongly.
+A recipe is a function of tensors alone: an engine with its integers filled in. Positions that do not train are no
+tensors, and a change of their numbers drops what was decided from them. Parameters are compared with what was read of
+them in an eager call on a CPU; elsewhere, and while a graph is traced, nothing is decided from their values.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
@@ -18,12 +18,13 @@ from conv2attn.layers.attention.hardness import first_stray, targets, within_mar
 from conv2attn.layers.attention.lattice import Lattice, lattice, taps_of_heads
 from conv2attn.layers.attention.probes import backend_flags, indirect_convolution
 from conv2attn.layers.attention.storage import output_format, stored
-from conv2attn.theory.basis import AttentionGrid, Basis, HeadNumbers, Offset, Operator, Padding, Sites
-from conv2attn.torch_internals import assert_async
+from conv2attn.theory.basis import AttentionGrid, Basis, HeadNumbers, Offset, Padding, Positions, Sites
 
-POSITIONS_UNREAD = "its centres and sharpness are trained where they cannot be read without waiting; freeze them"
+POSITIONS_UNREAD = (
+    "its centres and sharpness are parameters, which cannot be read here without waiting; "
+    "freeze them with encoding.learn(False)"
+)
 DEPENDS_ON_CONTENT = "its attention depends on the content"
-MOVED = "centres or sharpness moved: decide the engine again"
 MOST_RECIPES = 32  # chosen: the sizes of a data loader that crops at will have no end, those that come back are few
 DROPS_WEIGHTS = "it drops weights of its attention in training, each for itself"
 Evaluation = Callable[[Basis, Tensor], Tensor]
@@ -34,9 +35,10 @@ Evaluation = Callable[[Basis, Tensor], Tensor]
 class Recipe:
     """How a layer of this padding and these queries is evaluated: a function of its basis and an image alone.
 
-    `engine` is the name of the engine that evaluates it.
+    `facts` are those that it was decided from, and `engine` is the name of the engine that evaluates it.
     """
 
+    facts: "OperatorFacts"
     padding: Padding
     sites: Sites
     evaluation: Evaluation
@@ -47,59 +49,36 @@ class Recipe:
         result = self.evaluation(basis, image)
         return result if self.engine == "conv" else stored(result, output_format(basis, image))
 
-    def serves(self, basis: Basis) -> bool:
-        """Whether it was decided for this padding and these queries."""
+    def serves(self, basis: Basis, facts: "OperatorFacts") -> bool:
+        """Whether it was decided from these facts, for this padding and these queries."""
         same = self.padding is basis.padding and self.sites is basis.sites
-        return same or (self.padding == basis.padding and self.sites == basis.sites)
+        return self.facts is facts and (same or (self.padding == basis.padding and self.sites == basis.sites))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class OperatorFacts:
-    """Facts read off the operators of a layer, for one dtype and device, and the values they were read from.
+    """What is derived from the numbers of heads for one dtype and device.
 
-    `joined` holds all values of `snapshot`; `trained_recipes` are those of heads that train. `lattice` is that of the
-    targets of one-hot heads, `taps` that of the centres of heads of one sharpness.
+    `operators` are the tensors of heads that do not train, `values` what was read of those that do; nothing is known of
+    their numbers where `values` is None. `lattice` is that of the targets of one-hot heads, `taps` that of the centres
+    of heads of one sharpness.
     """
 
     dtype: torch.dtype
-    snapshot: tuple[Tensor, ...]
-    joined: Tensor
+    operators: Positions | None
+    values: list[Any] | None
     numbers: HeadNumbers
     targets: tuple[Offset, ...] | str
     lattice: Lattice | None
     taps: Lattice | None
     indirect: str | None
     flags: tuple[Any, ...]
-    recipes: dict[Any, "Recipe"] = field(default_factory=dict)
-    trained_recipes: dict[Any, "Recipe"] = field(default_factory=dict)
 
     @cached_property
     def longest_side(self) -> int:
         """The longest side of a key grid on which absolute features of these heads are accurate enough."""
         return longest_side(self.numbers, score_dtype(self.dtype))
-
-    def is_current(self, operators: Operator) -> bool:
-        """Whether the operators' values are bitwise those that were read."""
-        return all(map(torch.equal, operators.values, self.snapshot))
-
-    def assert_current(self, operators: Operator) -> None:
-        """Asserts the same inside a graph, or on an accelerator without waiting for it: there as one tensor."""
-        pairs = zip(operators.values, self.snapshot, strict=True)
-        if not torch.compiler.is_compiling():
-            pairs = zip([as_one_tensor(operators.values)], [self.joined], strict=True)
-        for value, read in pairs:
-            same = (value.detach() == read).all()
-            try:
-                assert_async(same, MOVED)
-            except NotImplementedError:  # MPS before it had assertions
-                if not same:
-                    raise RuntimeError(MOVED) from None
-
-    def moved(self, device: torch.device) -> "OperatorFacts":
-        """These facts for a copy of the layer on a device whose values cannot be read."""
-        snapshot = tuple(static(value.to(device)) for value in self.snapshot)
-        return replace(self, snapshot=snapshot, joined=self.joined.to(device), recipes={}, trained_recipes={})
 
 
 def keep_recent(recipes: dict[Any, Recipe], key: Any, recipe: Recipe) -> None:
@@ -111,46 +90,15 @@ def keep_recent(recipes: dict[Any, Recipe], key: Any, recipe: Recipe) -> None:
         recipes.pop(oldest, None)
 
 
-def as_one_tensor(values: Sequence[Tensor]) -> Tensor:
-    """All values as one tensor: the memory that they share, where they lie side by side in it, or a copy."""
-    if not values:
-        return torch.empty(0)
-    if lie_side_by_side(values):
-        return values[0].detach().as_strided((sum(value.numel() for value in values),), (1,))
-    return one_after_another(values)
-
-
-def one_after_another(values: Sequence[Tensor]) -> Tensor:
-    """A copy of all values as one tensor."""
-    return torch.cat([value.detach().reshape(-1) for value in values]) if values else torch.empty(0)
-
-
-def lie_side_by_side(values: Sequence[Tensor]) -> bool:
-    """Whether the values follow one another in one memory."""
-    first, end = values[0], values[0].storage_offset()
-    for value in values:
-        alike = value.dtype == first.dtype and value.is_contiguous() and value.storage_offset() == end
-        if not alike or value.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
-            return False
-        end += value.numel()
-    return True
-
-
-def static(tensor: Tensor) -> Tensor:
-    """`tensor` as a parameter, whose sizes torch.compile never takes for those of an image."""
-    return torch.nn.Parameter(tensor, requires_grad=False)
-
-
-def read_operators(operators: Operator, image: Tensor) -> OperatorFacts:
-    """Reads the values of `operators`, for images of the dtype and device of `image`."""
-    numbers = operators.numbers()
+def facts_from(
+    numbers: HeadNumbers, image: Tensor, operators: Positions | None, values: list[Any] | None
+) -> OperatorFacts:
+    """The facts that follow from the numbers of heads, for images of the dtype and device of `image`."""
     offsets = targets(numbers, image.dtype, image.device.type)
-    snapshot = tuple(static(value.detach().clone()) for value in operators.values)
     points = None if isinstance(offsets, str) else lattice(offsets)
     taps = taps_of_heads(numbers.centers, numbers.alphas)
     indirect, flags = indirect_convolution(image), backend_flags(image.device.type)
-    together = one_after_another(operators.values)
-    return OperatorFacts(image.dtype, snapshot, together, numbers, offsets, points, taps, indirect, flags)
+    return OperatorFacts(image.dtype, operators, values, numbers, offsets, points, taps, indirect, flags)
 
 
 @final

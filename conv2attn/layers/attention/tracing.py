@@ -1,5 +1,6 @@
 """A layer under the tracers and function transforms of torch, which follow no values."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, NoReturn
 
@@ -8,7 +9,16 @@ from torch import Tensor, fx, nn
 
 from conv2attn.errors import EngineError
 from conv2attn.theory.basis import Basis
-from conv2attn.torch_internals import get_unwrapped, is_batchedtensor, maybe_get_bdim
+from conv2attn.torch_internals import (
+    FAKE,
+    FakeTensor,
+    fake_mode,
+    get_unwrapped,
+    is_batchedtensor,
+    is_functorch_wrapped_tensor,
+    maybe_get_bdim,
+    peek_interpreter_stack,
+)
 
 
 def as_node(layer: nn.Module, image: fx.Proxy, *rest: Any) -> fx.Proxy:
@@ -53,15 +63,38 @@ def first(value: Any, name: str) -> Any:
     return value
 
 
-def readable(image: Tensor) -> bool:
-    """Whether values on the device of `image` can be read here: no device sync, and not baked into a traced graph."""
-    return image.is_cpu and not torch.compiler.is_compiling()
+def readable(tensor: Tensor) -> bool:
+    """Whether values of `tensor` can be read here: no device sync, not baked into a traced graph, and there are any."""
+    return tensor.is_cpu and not torch.compiler.is_compiling() and not is_faked(tensor)
+
+
+def is_faked(tensor: Tensor) -> bool:
+    """Whether `tensor`, or all tensors of this call, have a shape and no values, as memory planners run networks."""
+    return isinstance(tensor, FakeTensor) or fake_mode(FAKE) is not None
+
+
+def is_transient(tensor: Tensor) -> bool:
+    """Whether tensors that are made now may not be kept: they belong to a function transform, or have no values."""
+    return is_faked(tensor) or peek_interpreter_stack() is not None
+
+
+def read_values(tensors: Sequence[Tensor]) -> list[Any] | None:
+    """The values of parameters as numbers; None where one cannot be read."""
+    return [plain(each).tolist() for each in tensors] if all(map(readable, tensors)) else None
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The tensor itself, where function transforms of torch wrap it; the first of stacked ones."""
+    while is_functorch_wrapped_tensor(tensor):
+        stacked, inner = is_batchedtensor(tensor), get_unwrapped(tensor)
+        tensor = inner.movedim(maybe_get_bdim(tensor), 0)[0] if stacked else inner
+    return tensor.detach()
 
 
 def refuse_unread(name: str) -> EngineError:
-    """The error of a layer that is traced before its values were ever read."""
+    """The error of a layer that is traced before anything was derived from its numbers for this dtype and device."""
     return EngineError(
         "C2A203",
-        f"{name}: its centres and sharpness were not read before tracing, and a graph cannot read them",
+        f"{name}: nothing was derived from its centres and sharpness before tracing, and a graph cannot do that",
         "Call the layer once on an image of this dtype and device before you compile or export it.",
     )

@@ -144,7 +144,7 @@ def warnings_about(network: nn.Module, conversion: Conversion, trainable: bool) 
             if conversion.functional_calls == CHECKED
             else "Pass a model with convolutions, and example_input if it calls them as functions.",
         )
-    trained = [layer.encoding.operators() for layer in layers if trainable]
+    trained = [layer.positions for layer in layers if trainable]
     alphas = [alpha for heads in trained for alpha in heads.numbers().alphas]
     if alphas and min(alphas) >= SURE_ALPHA:
         reason = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"

@@ -94,7 +94,7 @@ def own_position_attention(place: ModulePlace) -> MultiHeadSelfAttention | Posit
         raise UsageError("C2A503", f"{place.name or '(root)'}: a layer attends on every grid", "Say which with --grid.")
     sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.image_padding.sides(place.grid), sites)
-    scores = moved_to(layer.encoding.operators(), "cpu").scores(grid, grid.every_query(), torch.float64)[0]
+    scores = moved_to(layer.positions, "cpu").scores(grid, grid.every_query(), torch.float64)[0]
     how = "its relative encoding, with all terms of content held at zero"
     return PositionAttention(scores, grid, layer.like.dtype, how)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from changes import changing
 from equality.edges.rounding import layer
 
 import conv2attn
@@ -37,7 +38,8 @@ def pair(*layers, engines=AUTO):
 def soft(original, alpha, shift=0.0, engine="auto"):
     """The attention of a convolution, with heads of this sharpness beside their pixels."""
     found = conv2attn.convert(original, alpha=alpha)
-    found.encoding.center.data[:, 0] += shift
+    with changing(found, "center") as numbers:
+        numbers[:, 0] += shift
     return conv2attn.set_engine(found, engine)
 
 

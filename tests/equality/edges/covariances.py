@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from changes import changed, changing
 from equality.planted import permuted, split, taps, ulp
 from torch import nn
 
@@ -21,7 +22,7 @@ def generalised(conv, sharpness, move=0.0, angle=0.7):
     axes = len(sharpness)
     turn = torch.matrix_exp(angle * (torch.ones(axes, axes).triu(1) - torch.ones(axes, axes).tril(-1)))
     root = turn @ torch.diag(torch.tensor(sharpness)) @ turn.T
-    layer.encoding = Encoding.of("generalised", layer.encoding.center.detach() + move, root.to(conv.weight.dtype))
+    layer.encoding = Encoding.of("generalised", layer.positions.center + move, root.to(conv.weight.dtype))
     return layer.prepare()
 
 
@@ -75,7 +76,8 @@ def test_planted_errors_of_one_hot_covariances_are_refuted(planted):
     with torch.no_grad():
         match planted:
             case "heads":
-                layer.encoding.center[[0, 1]] = layer.encoding.center[[1, 0]]
+                with changing(layer, "center") as numbers:
+                    numbers[[0, 1]] = numbers[[1, 0]]
             case "tap":
                 layer.weight[0, 0, 1, 1] += 1e-3
             case "bias":
@@ -85,12 +87,14 @@ def test_planted_errors_of_one_hot_covariances_are_refuted(planted):
 
 ALIKE = {"nothing": lambda layer: None, "heads permuted": permuted, "a head in two": split}
 PLANTED = {
-    "a covariance": lambda layer: ulp(layer.encoding.root.data, (2, 0, 1)),
-    "a centre": lambda layer: ulp(layer.encoding.center.data, (2, 0)),
-    "two covariances exchanged": lambda layer: layer.encoding.root.data[:2].copy_(layer.encoding.root.data[:2].flip(0)),
+    "a covariance": lambda layer: changed(layer, "root", lambda numbers: ulp(numbers, (2, 0, 1))),
+    "a centre": lambda layer: changed(layer, "center", lambda numbers: ulp(numbers, (2, 0))),
+    "two covariances exchanged": lambda layer: changed(
+        layer, "root", lambda numbers: numbers[:2].copy_(numbers[:2].flip(0).clone())
+    ),
     "a tap": lambda layer: ulp(taps(layer), (1, 0, 0)),
-    "no number": lambda layer: layer.encoding.root.data[1, 0, 0].fill_(torch.nan),
-    "infinite": lambda layer: layer.encoding.root.data[1, 0, 0].fill_(torch.inf),
+    "no number": lambda layer: changed(layer, "root", lambda numbers: numbers[1, 0, 0].fill_(torch.nan)),
+    "infinite": lambda layer: changed(layer, "root", lambda numbers: numbers[1, 0, 0].fill_(torch.inf)),
 }
 
 
@@ -99,7 +103,8 @@ def soft_pair(change, move=0.25):
     torch.manual_seed(0)
     conv = nn.Conv2d(2, 2, (1, 3), padding=(0, 1))
     original = generalised(conv, (1.5, 0.7), move)
-    original.encoding.root.data *= torch.tensor([1.0, 1.25, 1.5])[:, None, None]
+    with changing(original, "root") as numbers:
+        numbers *= torch.tensor([1.0, 1.25, 1.5])[:, None, None]
     converted = copy.deepcopy(original)
     change(converted)
     return original, converted

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from changes import changing
 from commands import call, save_residual
 from equality.reports import at_most_rounded
 from torch import nn
@@ -56,7 +57,7 @@ def test_an_engine_that_takes_all_sizes_is_not():
 def test_heads_that_cancel_may_overflow_where_the_convolution_does_not(size, verdict):
     original = convolution(bias=False)
     converted = conv2attn.convert(original)
-    twice = torch.cat([converted.encoding.center.detach(), converted.encoding.center.detach()[:1].repeat(2, 1)])
+    twice = torch.cat([converted.positions.center, converted.positions.center[:1].repeat(2, 1)])
     converted.encoding = Encoding.of("quadratic", twice, 128.0)
     converted.heads = len(twice)
     weights = converted.weights
@@ -188,7 +189,8 @@ def test_the_alpha_of_a_head_of_zeros_refutes_nothing():
     with torch.no_grad():
         original.weight[:, :, 0, 0] = 0
     converted = conv2attn.convert(original)
-    converted.encoding.alpha.data[0] = -1.0
+    with changing(converted, "alpha") as numbers:
+        numbers[0] = -1.0
     assert certify(original, converted, input_size=(3, 9, 8)).rows[0].part("leak").verdict is Verdict.HOLDS
 
 
@@ -196,7 +198,8 @@ def test_enumerated_centres_are_judged_as_they_are_computed():
     original = convolution().double().float()
     converted = conv2attn.convert(original, encoding="enumerated")
     converted.encoding = converted.encoding.double()
-    converted.encoding.center.data[0, 0] += 2.0**-25
+    with changing(converted, "center") as numbers:
+        numbers[0, 0] += 2.0**-25
     assert certify(original, converted, input_size=(3, 9, 8)).verdict is not Verdict.HOLDS
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from changes import changing
 from equality import planted
 from equality.pairs import layer
 from equality.planted import image, right
@@ -143,11 +144,12 @@ def calls(plant=right):
 
 
 def moved(net):
-    net.attending_calls.layers[0].encoding.center.data[0, 0] += 1
+    with changing(net.attending_calls.layers[0], "center") as numbers:
+        numbers[0, 0] += 1
 
 
 def softened(net, alpha=3):
-    net.attending_calls.layers[1].encoding.alpha.data.fill_(alpha)
+    net.attending_calls.layers[1].encoding.assign(alpha=alpha)
 
 
 def narrowed(net):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import mpmath
 import pytest
 import torch
+from changes import changing
 from equality.pairs import rows_of
 from equality.planted import heads
 from equality.soft import LINE, SOFT, line
@@ -32,7 +33,8 @@ def moved(alpha, shift, axis=1, encoding="quadratic", dtype=torch.float32):
         torch.manual_seed(0)
         original = nn.Conv2d(3, 4, 3, padding=1).to(dtype)
     converted = conv2attn.convert(original, alpha=alpha, encoding=encoding)
-    converted.encoding.center.data[2, axis] += shift
+    with changing(converted, "center") as numbers:
+        numbers[2, axis] += shift
     return original, converted
 
 
@@ -63,7 +65,7 @@ CENTRES = {
 
 def at_centre(alpha, shift):
     original, converted = moved(128, shift)
-    converted.encoding.alpha.data.fill_(alpha)
+    converted.encoding.assign(alpha=alpha)
     return original, converted
 
 
@@ -89,7 +91,8 @@ def test_a_sharpness_and_a_centre_are_decided(rows, alpha, shift):
 
 def test_only_the_heads_that_leak_are_counted_and_the_worst_is_named():
     original, converted = moved(128, 0.0)
-    converted.encoding.alpha.data[[3, 5, 8]] = torch.tensor([3.0, 2.5, 3.0])
+    with changing(converted, "alpha") as numbers:
+        numbers[[3, 5, 8]] = torch.tensor([3.0, 2.5, 3.0])
     told = certify(original, converted, input_size=(3, 9, 8)).rows[0].part("leak").sentence
     assert told.startswith("head 5 leaks at least ")
     assert told.endswith("(3 of 9 heads)")
@@ -213,8 +216,10 @@ def test_a_head_with_a_factor_of_zeros_leaks_nothing(name, which):
     other = "output" if converted.value is not None else "value"
     width = 3 if other == "output" else 2
     setattr(converted, other, nn.Parameter(torch.eye(width)[..., None].repeat(1, 1, 4)))
-    converted.encoding.alpha.data[3] = alpha
-    converted.encoding.center.data[3] += shift
+    with changing(converted, "alpha") as numbers:
+        numbers[3] = alpha
+    with changing(converted, "center") as numbers:
+        numbers[3] += shift
     assert not certify(LINE, converted, input_size=(2, 7))
     getattr(converted, which).data[..., 3] = 0.0
     report = certify(LINE, converted, input_size=(2, 7))
@@ -235,7 +240,8 @@ def off(number):
     """The layer with a centre that is not finite."""
 
     def change(layer):
-        layer.encoding.center.data[1] = number
+        with changing(layer, "center") as numbers:
+            numbers[1] = number
         return layer
 
     return change

@@ -6,6 +6,7 @@ from itertools import chain
 
 import pytest
 import torch
+from changes import changed, changing
 from equality.pairs import convolution, row_of, rows_of
 from equality.planted import factored, heads, rewritten, taps, ulp, zero_head_added
 from hypothesis import given, settings
@@ -31,7 +32,8 @@ def made_of(layer, **changes):
 
 def idle(layer, head=4):
     """Head `head` moves where no tap is, and adds nothing."""
-    layer.encoding.center.data[head] = 7.0
+    with changing(layer, "center") as numbers:
+        numbers[head] = 7.0
     taps(layer)[head] = 0.0
 
 
@@ -117,7 +119,8 @@ def not_finite(which, first):
 def shifted_kernel():
     """The taps are equal tensors, and stand one pixel further."""
     layer = conv2attn.convert(convolution())
-    layer.encoding.center.data += 1.0
+    with changing(layer, "center") as numbers:
+        numbers += 1.0
     return convolution(), layer
 
 
@@ -125,8 +128,16 @@ LAYERS = {
     "heads off the taps that do nothing": (idle_pair, "geometry", HOLDS),
     "taps without a head that do nothing": (lambda: swapped(*idle_pair()), "geometry", HOLDS),
     "a head of zeros": (lambda: pair(zero_head_added), "geometry", HOLDS),
-    "a head elsewhere": (lambda: pair(lambda a: a.encoding.center.data[4].fill_(7)), "geometry", REFUTED),
-    "a head where no tap is": (lambda: pair(lambda a: a.encoding.center.data[4].fill_(7), dead_tap), "geometry", HOLDS),
+    "a head elsewhere": (
+        lambda: pair(lambda a: changed(a, "center", lambda numbers: numbers[4].fill_(7))),
+        "geometry",
+        REFUTED,
+    ),
+    "a head where no tap is": (
+        lambda: pair(lambda a: changed(a, "center", lambda numbers: numbers[4].fill_(7)), dead_tap),
+        "geometry",
+        HOLDS,
+    ),
     "a tap without a head": (lambda: pair(lambda a: heads(a, [0, 1, 2, 3, 4])), "geometry", REFUTED),
     "a head too many": (lambda: swapped(*pair(lambda a: heads(a, [0, 1, 2, 3, 4]))), "geometry", REFUTED),
     "a kernel one pixel further": (shifted_kernel, "geometry", REFUTED),
@@ -285,7 +296,7 @@ def test_the_smallest_and_the_largest_numbers_are_compared_exactly(number):
 
 def test_one_ulp_is_seen_in_heads_of_another_order():
     def turned(layer):
-        layer.encoding.center.data.copy_(layer.encoding.center.data.flip(0).clone())
+        changed(layer, "center", lambda numbers: numbers.copy_(numbers.flip(0).clone()))
         taps(layer).copy_(taps(layer).flip(0).clone())
 
     original, converted = pair(turned)

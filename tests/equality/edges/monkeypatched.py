@@ -80,7 +80,7 @@ def unregistered(place, name):
 
 def few_heads(layer):
     encoding = layer.encoding
-    layer.encoding = Encoding.of("quadratic", encoding.center.detach()[:4], encoding.alpha.detach()[:4])
+    layer.encoding = Encoding.of("quadratic", encoding.operators().center[:4].float(), encoding.alpha[0].item())
 
 
 PATCHES = {
@@ -93,7 +93,7 @@ PATCHES = {
     "count of the sites": held("sites", "count", same),
     "the class of the layer": lambda layer: setattr(layer, "__class__", OtherAttention),
     "the class of the encoding": lambda layer: setattr(layer.encoding, "__class__", Loose),
-    "another encoding": lambda layer: setattr(layer, "encoding", OtherEncoding(layer.encoding.operators())),
+    "another encoding": lambda layer: setattr(layer, "encoding", OtherEncoding(layer.positions)),
     "the class of the padding": lambda layer: setattr(
         layer, "image_padding", OtherPadding(layer.image_padding.before, layer.image_padding.after)
     ),

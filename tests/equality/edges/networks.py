@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from changes import changing
 from equality.pairs import layer
 from equality.planted import image, network, original, taps, ulp
 from equality.reports import PROVED, outcome, rows
@@ -150,7 +151,8 @@ def test_the_order_of_modules_that_run_one_after_another_counts():
 def test_a_row_has_all_its_numbers():
     original = layer(2, 3, stride=(2, 1))
     converted = conv2attn.convert(original, alpha=60)
-    converted.encoding.alpha.data[3] = 50.0
+    with changing(converted, "alpha") as numbers:
+        numbers[3] = 50.0
     (row,) = certify(original, converted, input_size=(2, 126, 254)).rows
     assert (row.convolution, row.grid, row.heads, row.d_head) == ("Conv2d 2->3 k3 s2x1", (63, 254), 9, converted.d_head)
     assert row.alpha == 50.0

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from changes import changing
 from torch import nn
 
 from conv2attn import certify, convert
@@ -78,8 +79,8 @@ def test_frozen_heads_that_leave_keys_out_do_not_rest_on_the_program_of_rows(eng
 def test_the_largest_leak_is_a_share(alpha, moved):
     conv = convolution()
     attention = convert(conv, alpha=alpha)
-    with torch.no_grad():
-        attention.encoding.center[:, 0] += moved
+    with torch.no_grad(), changing(attention, "center") as numbers:
+        numbers[:, 0] += moved
     row = row_of(conv, attention)
     assert 0 < row.leak <= 1
     assert "SOFT" not in row.licensed_by.leak

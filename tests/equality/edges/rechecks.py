@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from changes import changed
 from commands import call, refused
 from safetensors.torch import save_file
 from torch import nn
@@ -134,8 +135,8 @@ FORGED = {
     "a weight": lambda net: net[0].weight.data[0, 0].add_(2.0**-20),
     "a bias": lambda net: net[0].bias.data.mul_(1.5),
     "a statistic": lambda net: net[1].running_mean.add_(1),
-    "an alpha": lambda net: net[2].encoding.alpha.fill_(3.0),
-    "two heads": lambda net: net[0].encoding.center.copy_(net[0].encoding.center.flip(0)),
+    "an alpha": lambda net: net[2].encoding.assign(alpha=3.0),
+    "two heads": lambda net: changed(net[0], "center", lambda numbers: numbers.copy_(numbers.flip(0).clone())),
     "a stride": lambda net: setattr(net[0], "sites", conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)).sites),
 }
 

@@ -4,6 +4,7 @@ import statistics
 
 import pytest
 import torch
+from changes import changed
 from equality import planted
 from equality.pairs import rows_of
 from equality.planted import taps
@@ -66,8 +67,8 @@ CHANGES = {
     "cancelling heads": cancelling,
     "random factors": factored,
     "rewritten factors": planted.rewritten,
-    "a centre between pixels": lambda layer: layer.encoding.center.data[0].sub_(0.25),
-    "one soft head": lambda layer: layer.encoding.alpha.data[-1:].fill_(1.5),
+    "a centre between pixels": lambda layer: changed(layer, "center", lambda numbers: numbers[0].sub_(0.25)),
+    "one soft head": lambda layer: changed(layer, "alpha", lambda numbers: numbers[-1:].fill_(1.5)),
 }
 
 

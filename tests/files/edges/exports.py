@@ -5,6 +5,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from changes import changed
 from forks import FORKS
 from torch import nn
 
@@ -121,8 +122,8 @@ def test_soft_heads_between_pixels_are_exported(tmp_path, alpha):
     torch.manual_seed(0)
     layer = conv2attn.convert(nn.Conv2d(4, 6, 3, stride=(2, 1), padding=1, groups=2), trainable=True, alpha=alpha)
     with torch.no_grad():
-        layer.encoding.center.add_(torch.rand(9, 2) - 0.5)
-        layer.encoding.alpha.mul_(1 + torch.rand(9))
+        changed(layer, "center", lambda numbers: numbers.add_(torch.rand(9, 2) - 0.5))
+        changed(layer, "alpha", lambda numbers: numbers.mul_(1 + torch.rand(9)))
     save(nn.Sequential(layer), tmp_path / "net.onnx", example_input=(4, 7, 6))
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     image = torch.randn(2, 4, 9, 8)

@@ -65,7 +65,7 @@ def test_parts_have_rates_of_their_own(cnn, tmp_path, still):
     first = attention_layers(hybrid_network(conv2attn.load(cnn), ["layer4.*"], 2.0))
     last = attention_layers(conv2attn.load(train(recipe, tmp_path / "run", report=quiet).network))
     for name, layer in last.items():
-        moved = not torch.equal(layer.encoding.center, first[name].encoding.center)
+        moved = not torch.equal(layer.positions.center, first[name].positions.center)
         opened = bool(layer.key.any())
         assert (moved, opened) == (still != "position_rate", still != "content_rate")
 

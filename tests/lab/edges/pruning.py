@@ -7,6 +7,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from changes import changing
 from commands import call
 
 import conv2attn
@@ -75,12 +76,15 @@ def test_all_else_is_bitwise_as_it_was_and_survives_a_file(tmp_path, encoding, t
 def test_flat_heads_are_degenerate():
     network = network_of("quadratic", "vr")
     layers = attention_layers(network)
-    layers["blocks.1.attention"].encoding.alpha.data[2] = 4e-6
+    with changing(layers["blocks.1.attention"], "alpha") as numbers:
+        numbers[2] = 4e-6
     assert degenerate_heads(network) == {"blocks.0.attention": (), "blocks.1.attention": (2,)}
-    layers["blocks.1.attention"].encoding.alpha.data[2] = 6e-6
+    with changing(layers["blocks.1.attention"], "alpha") as numbers:
+        numbers[2] = 6e-6
     assert degenerate_heads(network)["blocks.1.attention"] == ()
     assert degenerate_heads(network, smallest=1e-4)["blocks.1.attention"] == (2,)
-    layers["blocks.0.attention"].encoding.alpha.data[:] = float("nan")
+    with changing(layers["blocks.0.attention"], "alpha") as numbers:
+        numbers[:] = float("nan")
     assert degenerate_heads(network)["blocks.0.attention"] == (0, 1, 2, 3, 4)
 
 
@@ -96,7 +100,8 @@ def test_stripes_are_degenerate():
 
 def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):
     network = network_of("quadratic", "vr")
-    attention_layers(network)["blocks.1.attention"].encoding.alpha.data[[0, 3]] = 0
+    with changing(attention_layers(network)["blocks.1.attention"], "alpha") as numbers:
+        numbers[[0, 3]] = 0
     conv2attn.save(network, tmp_path / "whole.pt")
     result = call("prune", tmp_path / "whole.pt", "-o", tmp_path / "small.pt")
     assert result.exit_code == 0, result.output
@@ -132,7 +137,8 @@ def test_heads_are_drawn_anew_and_all_else_is_bitwise_as_it_was(encoding, terms,
 
 def test_the_command_draws_flat_heads_anew(tmp_path):
     network = network_of("quadratic", "vr")
-    attention_layers(network)["blocks.1.attention"].encoding.alpha.data[[0, 3]] = 0
+    with changing(attention_layers(network)["blocks.1.attention"], "alpha") as numbers:
+        numbers[[0, 3]] = 0
     conv2attn.save(network, tmp_path / "whole.pt")
     result = call("prune", tmp_path / "whole.pt", "-o", tmp_path / "new.pt", "--reinitialise")
     assert result.exit_code == 0, result.output

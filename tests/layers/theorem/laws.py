@@ -49,7 +49,7 @@ def test_a_layer_holds_a_weight_and_positions_are_parameters_where_they_train(co
     assert list(layer.state_dict()) == names + ["encoding.center", "encoding.alpha"] * trainable
     assert layer.encoding.alpha.tolist() == [AUTO[conv.weight.dtype]] * layer.heads
     assert all(parameter.requires_grad for parameter in layer.parameters())
-    assert layer.encoding.center.requires_grad is layer.encoding.alpha.requires_grad is trainable
+    assert layer.encoding.is_frozen is not trainable
 
 
 @given(st.floats(1.0, 200.0) | st.integers(1, 200))

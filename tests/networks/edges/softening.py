@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from changes import changing
 from click.testing import CliRunner
 from torch import nn
 
@@ -185,9 +186,11 @@ def test_within_a_block_heads_are_soft_and_afterwards_as_before():
     with conv2attn.softened(network, alpha=3.0) as soft:
         assert soft is network
         assert torch.equal(network(image), expected)
-        layer.encoding.center.data += 0.25
+        with changing(layer, "center") as numbers:
+            numbers += 0.25
     assert set(layer.encoding.alpha.tolist()) == {64.0}
-    layer.encoding.center.data -= 0.25
+    with changing(layer, "center") as numbers:
+        numbers -= 0.25
     assert torch.equal(network(image), before)
     for wrong, error in ((-1.0, AlphaError), (float("nan"), AlphaError)):
         with pytest.raises(error), conv2attn.softened(network, alpha=wrong):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS
+from changes import changed
 from hypothesis import example, given
 from torch import nn
 
@@ -167,7 +168,7 @@ def test_a_planted_error_is_seen(plant):
             case "bias":
                 layer.bias[2] += 1
             case "dilation":
-                layer.encoding.center.mul_(2)
+                changed(layer, "center", lambda numbers: numbers.mul_(2))
     if plant == "dilation":
         with pytest.raises(UnsupportedError, match="look beyond the zeros padding"):
             recover(layer)
@@ -180,7 +181,7 @@ def softened(alpha, conv=None):
     """A converted layer whose heads are soft."""
     layer = convert(conv or nn.Conv2d(2, 3, 3, padding=1).double())
     with torch.no_grad():
-        layer.encoding.alpha.fill_(alpha)
+        layer.encoding.assign(alpha=alpha)
     return layer
 
 

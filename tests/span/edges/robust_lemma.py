@@ -23,7 +23,7 @@ def signs(shape, seed):
 def layer_at(alpha):
     layer = convert(nn.Conv2d(1, 1, 3)).double()
     with torch.no_grad():
-        layer.encoding.alpha.fill_(alpha)
+        layer.encoding.assign(alpha=alpha)
     return layer
 
 

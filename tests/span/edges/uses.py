@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from attentions import LINE, OFFSETS, hard
+from changes import changed, changing
 from click.testing import CliRunner
 from torch import nn
 
@@ -41,8 +42,8 @@ def image(*shape):
 def test_express_writes_a_convolution_with_the_heads_of_another():
     heads, conv = convert(nn.Conv2d(1, 1, 3)).double(), integers(nn.Conv2d(3, 4, 3, padding=1, stride=2))
     with torch.no_grad():
-        heads.encoding.center.copy_(heads.encoding.center.flip(0))
-        heads.encoding.alpha.fill_(1024)
+        changed(heads, "center", lambda numbers: numbers.copy_(numbers.flip(0).clone()))
+        heads.encoding.assign(alpha=1024)
     written = express(conv, heads)
     x = image(2, 3, 9, 8)
     assert torch.equal(written(x), conv(x))
@@ -51,12 +52,13 @@ def test_express_writes_a_convolution_with_the_heads_of_another():
 def test_express_says_what_heads_cannot_do():
     heads, conv = convert(nn.Conv2d(1, 1, 3)).double(), integers(nn.Conv2d(3, 4, 3))
     with torch.no_grad():
-        heads.encoding.alpha.fill_(0.5)
+        heads.encoding.assign(alpha=0.5)
     result = expression(conv, heads)
     assert result.condition.verdict is Verdict.REFUTED
     with torch.no_grad():
-        heads.encoding.alpha.fill_(1024)
-        heads.encoding.center[4] = 1.0
+        heads.encoding.assign(alpha=1024)
+        with changing(heads, "center") as numbers:
+            numbers[4] = 1.0
     assert expression(conv, heads).condition.verdict is Verdict.REFUTED
     conv.weight.data[:, :, 1, 1] = 0
     assert expression(conv, heads).condition.verdict is Verdict.HOLDS
@@ -135,7 +137,7 @@ def test_heads_are_read():
     layer = convert(nn.Conv2d(1, 1, 3, padding=1))
     assert [reading.offset for reading in head_offsets(layer, grid=(5, 6))] == OFFSETS
     assert all(reading.spread == 0 for reading in head_offsets(layer, grid=(5, 6)))
-    layer.encoding.alpha.data.fill_(0.5)
+    layer.encoding.assign(alpha=0.5)
     soft = head_offsets(layer, grid=(5, 6))
     assert all(reading.offset is None for reading in soft)
     assert soft[4].peak == (0, 0)
@@ -166,9 +168,11 @@ def test_redundant_heads_are_found():
 def test_profiles_tell_one_convolution_from_a_mixture():
     layer = convert(nn.Conv2d(1, 1, 3, padding=2))
     assert profiles(layer, grid=(5, 6)).reads_as == "one convolution"
-    layer.encoding.center.data[0] = 0.0
+    with changing(layer, "center") as numbers:
+        numbers[0] = 0.0
     assert profiles(layer, grid=(5, 6)).reads_as == "one sparse convolution"
-    layer.encoding.alpha.data[:3] = 0.5
+    with changing(layer, "alpha") as numbers:
+        numbers[:3] = 0.5
     assert profiles(layer, grid=(5, 6)).reads_as == "a mixture of 2 convolutions"
 
 
@@ -358,7 +362,7 @@ def test_shifts_are_a_kernel_where_they_are_a_box_of_even_steps():
 
 def test_a_convolution_is_fitted_on_three_kernels_a_side_by_default():
     heads, conv = convert(nn.Conv2d(1, 1, 3)).double(), integers(nn.Conv2d(2, 3, (3, 2), dilation=(1, 3)))
-    heads.encoding.alpha.data.fill_(0.5)
+    heads.encoding.assign(alpha=0.5)
     found, on_a_grid, elsewhere = (expression(conv, heads, grid=grid).mixing for grid in (None, (9, 12), (12, 12)))
     assert np.array_equal(found, on_a_grid)
     assert not np.allclose(found, elsewhere)

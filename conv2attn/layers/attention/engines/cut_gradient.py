@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from conv2attn.layers.attention.tracing import is_transient, readable
 from conv2attn.theory.basis.operators.softmax import MOST_KEYS, cut_depth
-from conv2attn.torch_internals import peek_interpreter_stack
 
 TILE_NUMBERS = 2**19  # measured: scores at once; 2^18 and 2^20 took 1.03 and 1.3 times as long
 SAMPLE = 8  # chosen: queries of each head, in the first image, by which the gradient is chosen
@@ -35,7 +35,7 @@ def has_small_weights(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
     """
     some = queries.numel() > 0 and keys.numel() > 0
     trained = some and torch.is_grad_enabled() and any(e.requires_grad for e in (queries, keys, values))
-    if not (trained and queries.is_cpu) or torch.compiler.is_compiling() or peek_interpreter_stack() is not None:
+    if not (trained and readable(queries)) or is_transient(queries):
         return False
     sampled = queries[0].detach()[:, :: -(-queries.shape[-2] // SAMPLE), :]
     scores, format_ = sampled @ keys[0].detach().mT, torch.finfo(queries.dtype)

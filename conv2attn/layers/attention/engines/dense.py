@@ -85,7 +85,9 @@ def boxes_for(question: Question) -> Boxes | None:
     A key is left out where its weight is 0 as computed: its score is below the largest by more than a softmax keeps.
     """
     numbers, grid, boxes = question.facts.numbers, question.grid, []
-    if question.free or not (numbers.ellipses and numbers.finite) or min(grid.sites.before + grid.sites.after) < 0:
+    if question.free or question.basis.operators.reads_content or min(grid.sites.before + grid.sites.after) < 0:
+        return None
+    if not (numbers.ellipses and numbers.finite):
         return None
     depth = cut_depth(question.score_dtype) + 1
     for axis, side in enumerate(grid.keys):

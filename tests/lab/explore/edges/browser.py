@@ -52,7 +52,7 @@ def exact(layer, given, alpha):
     """A layer in float64 at another sharpness, and its input."""
     copy = set_engine(deepcopy(layer).double(), "dense")
     with torch.no_grad():
-        copy.encoding.alpha.fill_(alpha)
+        copy.encoding.assign(alpha=alpha)
     return copy, given.double()
 
 

@@ -89,7 +89,7 @@ def test_heads_too_sharp_for_few_features_are_scored_axis_by_axis():
     """In float32, for this image and these parameters as they are now; scores near the largest are then small."""
     layer, image = plane("quadratic", "qk+qr+vr", 12), 0.1 * torch.randn(1, 3, 12, 12)
     layer(image)
-    layer.encoding.alpha.data.fill_(40.0)
+    layer.encoding.assign(alpha=40.0)
     exact = set_engine(plane("quadratic", "qk+qr+vr", 12).double(), "dense")
     exact.load_state_dict(layer.state_dict())
     with torch.no_grad():

@@ -128,7 +128,7 @@ def test_absolute_features_of_quadratic_forms_stay_within_their_bound(axes, scal
 
 def test_full_covariances_are_the_same_on_every_device_or_fused_attention_is_refused(device):
     heads = GeneralisedSoftmax(torch.tensor([[0.0, 1.0], [0.5, -1.0]]), torch.tensor([[[1.5, -0.3], [0.0, 0.6]]] * 2))
-    layer = MultiHeadSelfAttention(3, 4, Encoding(heads).requires_grad_(False))
+    layer = MultiHeadSelfAttention(3, 4, Encoding(heads).learn(False))
     image = torch.arange(126.0).reshape(1, 3, 6, 7) / 100
     expected = set_engine(layer, "dense")(image).detach()
     layer, image = set_engine(layer.to(device), "sdpa"), image.to(device)

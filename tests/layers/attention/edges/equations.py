@@ -126,7 +126,7 @@ def test_the_enumerated_layer_follows_its_equations():
     keys = layer.image_padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), layer.sites)
     asking = keys[layer.sites.view(grid.keys, (0, 0))].flatten(2)[0]
-    operators, rows = layer.encoding.operators(), grid.every_query()
+    operators, rows = layer.positions, grid.every_query()
     t = operators.enumeration(grid, rows)
     vectors = torch.stack([t, t * t], -1).double()
     scores = operators.scores(grid, rows, torch.float64)[0] + torch.einsum(

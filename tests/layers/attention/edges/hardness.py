@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from changes import changed
 from hypothesis import given
 from hypothesis import strategies as st
 from imitated_device import has_float64
@@ -41,13 +42,13 @@ def load(layer):
 
 
 CHANGES = {
-    "soften": lambda layer: layer.encoding.alpha.data.fill_(1),
-    "move": lambda layer: layer.encoding.center.data[1, 0].add_(0.5),
+    "soften": lambda layer: layer.encoding.assign(alpha=1),
+    "move": lambda layer: changed(layer, "center", lambda numbers: numbers[1, 0].add_(0.5)),
     "step": step,
     "widen": lambda layer: layer.double(),
     "load": load,
-    "spoil": lambda layer: layer.encoding.alpha.data[0].fill_(math.nan),
-    "overflow": lambda layer: layer.encoding.alpha.data[0].fill_(math.inf),
+    "spoil": lambda layer: changed(layer, "alpha", lambda numbers: numbers[0].fill_(math.nan)),
+    "overflow": lambda layer: changed(layer, "alpha", lambda numbers: numbers[0].fill_(math.inf)),
 }
 
 
@@ -83,7 +84,7 @@ def test_lowering_the_dtype_keeps_heads_hard():
     layer = attention_for(read_convolution(torch.nn.Conv1d(2, 3, 3)))
     for cast in (layer.half, layer.bfloat16):
         cast()
-        assert layer.encoding.center.dtype == layer.encoding.alpha.dtype == torch.float32
+        assert layer.positions.center.dtype == layer.positions.alpha.dtype == torch.float32
         assert layer.which_engine(torch.ones(1, 2, 9, dtype=layer.bias.dtype)) == "conv"
 
 
@@ -122,7 +123,7 @@ def test_permuted_heads_are_compiled_to_the_same_convolution():
     conv = torch.nn.Conv2d(2, 3, (2, 3), dilation=2).requires_grad_(False)
     layer = attention_for(read_convolution(conv))
     order = torch.tensor([3, 0, 5, 1, 4, 2])
-    layer.encoding.center.data = layer.encoding.center[order]
+    layer.encoding.center = layer.encoding.center[order.numpy()]
     layer.weight.data = layer.weight.flatten(2)[..., order].unflatten(2, (2, 3))
     image = torch.randn(1, 2, 8, 7)
     assert layer.which_engine(image) == "conv"

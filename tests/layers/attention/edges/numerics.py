@@ -28,7 +28,7 @@ def test_a_sharpness_that_cannot_be_stored_is_refused(alpha):
 @given(st.floats(1e-38, 1e38) | st.integers(1, 2**30))
 def test_a_sharpness_that_can_be_stored_is_taken_as_it_is(alpha):
     layer = convert(nn.Conv2d(1, 1, 3), alpha=alpha)
-    assert torch.equal(layer.encoding.alpha, torch.full((9,), float(alpha)))
+    assert torch.equal(layer.positions.alpha, torch.full((9,), float(alpha)))
     assert layer(torch.ones(1, 1, 5, 4)).isfinite().all()
 
 
@@ -112,7 +112,7 @@ def test_the_engine_and_what_is_trained_are_loaded_with_a_layer(tmp_path, traina
     save(layer, tmp_path / "layer.pt")
     again = load(tmp_path / "layer.pt")
     assert again.engine == "separable"
-    assert again.encoding.center.requires_grad == again.encoding.alpha.requires_grad == trainable
+    assert (not again.encoding.is_frozen) == trainable
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from changes import changing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
 
-from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, OperatorFacts, recipe, score_dtype, set_engine
+from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, recipe, score_dtype, set_engine
 from conv2attn.layers.attention.engines import dense, profiles
 from conv2attn.layers.attention.engines.mixing import Mixing
 from conv2attn.layers.theorem import attention_for, read_convolution
@@ -76,7 +77,8 @@ def test_the_soft_bound_rejects_a_centre_that_is_slightly_off():
     layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64).requires_grad_(False)
     image = torch.randn(1, 1, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = layer(image)
-    encoding.center.data += 1e-9
+    with changing(layer, "center") as numbers:
+        numbers += 1e-9
     with pytest.raises(AssertionError, match="differs in"):
         assert_same_output(layer(image), expected, soft_allowed(layer, image))
 
@@ -122,18 +124,17 @@ def build(name, apart=0.0):
     """A frozen layer in float64, its centres all moved by `apart`, and an image."""
     conv, alpha = WAYS[name]
     layer = attention_for(read_convolution(conv.double()), alpha=alpha).requires_grad_(False)
-    center = set_engine(layer, "separable").encoding.center
-    if name.startswith("apart"):
-        center += 0.1 * center.square()
-    center += apart
+    with changing(set_engine(layer, "separable"), "center") as numbers:
+        if name.startswith("apart"):
+            numbers += 0.1 * numbers.square()
+        numbers += apart
     sides = {1: (40,), 2: (40, 42), 3: (6, 9, 8)}[layer.dimensions]
     return layer, torch.randn(2, conv.in_channels, *sides, generator=torch.Generator().manual_seed(0)).double()
 
 
 def run_of(layer):
     """The run of the layer's only recipe, and its settings."""
-    (facts,) = layer._facts.values()
-    (recipe,) = (facts.recipes | facts.trained_recipes).values()
+    (recipe,) = layer._recipes.values()
     return recipe.evaluation.func.__name__, recipe.evaluation.keywords
 
 
@@ -165,8 +166,10 @@ def test_each_way_takes_a_batch_without_images(name):
 
 
 def a_profile_kept(monkeypatch, layer):
-    layer.encoding.center[0] += 0.1
-    monkeypatch.setattr(OperatorFacts, "is_current", lambda self, operators: True)
+    kept = dict(layer.encoding.derived)
+    with changing(layer, "center") as numbers:
+        numbers[0] += 0.1
+    layer.encoding.derived.update(kept)
 
 
 def heads_in_another_order(monkeypatch, layer):

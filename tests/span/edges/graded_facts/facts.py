@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard, mixed, soft
+from changes import changing
 from schemas import entries, nearly
 from scipy.special import stdtrit
 from torch import nn
@@ -185,9 +186,11 @@ def test_the_nearest_convolution_is_that_of_least_squares_and_its_norms_are_exac
 @pytest.mark.parametrize("apart", [1.0, 2.0**-23])
 def test_heads_known_axis_by_axis_have_the_facts_of_their_attention(alpha, apart, monkeypatch):
     layer = conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1, stride=2), alpha=5, trainable=True)
-    layer.encoding.alpha.data.fill_(alpha)
-    layer.encoding.center.data[5, 1] = apart
-    layer.encoding.center.data[8] = layer.encoding.center.data[7]
+    layer.encoding.assign(alpha=alpha)
+    with changing(layer, "center") as numbers:
+        numbers[5, 1] = apart
+    with changing(layer, "center") as numbers:
+        numbers[8] = numbers[7]
     layer.prepare()
     dense, redundant = heads(layer, grid=(7, 8)), redundant_heads(layer, grid=(7, 8))
     monkeypatch.setattr("conv2attn.span.graded_facts.sums.BY_AXIS", 0)
@@ -198,7 +201,7 @@ def test_heads_known_axis_by_axis_have_the_facts_of_their_attention(alpha, apart
 
 def test_what_a_convolution_leaves_of_soft_heads_is_told_up_to_a_number_of_entries(monkeypatch):
     layer = conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1))
-    layer.encoding.alpha.data.fill_(0.7)
+    layer.encoding.assign(alpha=0.7)
     assert heads(layer, grid=(6, 7)).layers[0].convolution(3).error is not None
     entries = 9 * (6 * 7) * (8 * 9)
     for most, told in ((entries, True), (entries - 1, False)):

@@ -119,7 +119,7 @@ def test_what_heads_read_stays_within_the_bound(dtype, engine, center, sides):
         encoding = Encoding.of("quadratic", [list(center)], torch.tensor([alpha]))
         layer = MultiHeadSelfAttention(1, 1, encoding, value=False, bias=False, engine=engine).to(dtype)
         layer.output.data.fill_(1)
-        operators = layer.encoding.operators()
+        operators = layer.positions
         centered, (sharp,) = operators.center[0].tolist(), operators.alpha.tolist()
         features = score_error(operators.numbers(), max(sides), score_dtype(dtype)) if kinds[0].fused else 0.0
         if not features <= 2**-10:
