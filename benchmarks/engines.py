@@ -40,9 +40,8 @@ def attention_of(module: nn.Module, engine: str, alpha: float | None = None, apa
     for layer in network.modules():
         if isinstance(layer, MultiHeadSelfAttention) and apart:
             center = layer.encoding.center
-            with torch.no_grad():
-                center += apart * (2 * torch.rand(center.shape, generator=generator) - 1).to(center)
-            layer.prepare()
+            drawn = torch.rand(center.shape, generator=generator, dtype=torch.float64)
+            layer.encoding.assign(center=center + apart * (2 * drawn - 1).numpy())
     return network
 
 

@@ -66,8 +66,8 @@ def starts(layer: nn.Conv2d, shape: tuple[int, ...], generator: torch.Generator,
 def shuffled(attention: MultiHeadSelfAttention, generator: torch.Generator) -> MultiHeadSelfAttention:
     """This layer with its heads in another order, so that its sums are formed in another order."""
     order = torch.randperm(attention.heads, generator=generator)
-    for parameter in (attention.encoding.center, attention.encoding.alpha):
-        parameter.data = parameter.data[order]
+    for name, numbers in attention.encoding.frozen.items():
+        attention.encoding.assign(**{name: numbers[order.numpy()]})
     weights = attention.weights
     value, output = (None if factor is None else factor[order] for factor in (weights.value, weights.output))
     return attention.hold(Weights(value, output, weights.bias, weights.groups))

@@ -61,6 +61,8 @@ def export(
     network = deepcopy(network).eval()
     for tensor in filter(attrgetter("is_leaf"), network.parameters()):  # of compiled code, a copy's are none
         tensor.requires_grad_(False)
+    for layer in attention_layers(network).values():
+        layer.encoding.learn(False)  # so that an engine that rests on their numbers is exact
     way = EXPORTS[suffix]
     engine_name: Any = engine or way.engine
     if engine_name and attention_layers(network):

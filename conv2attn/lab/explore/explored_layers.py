@@ -121,7 +121,8 @@ def layer_object(
         )
     images, basis = layer.batched(layer_input), layer.basis()
     image = images.mean(0, keepdim=True)
-    if not all(bool(each.isfinite().all()) for each in (*layer.parameters(), *layer.buffers())):
+    stored = (*layer.parameters(), *layer.buffers(), *layer.positions.values)
+    if not all(bool(each.isfinite().all()) for each in stored):
         return f"{name or 'the layer'}: its weights are not finite"
     padded = basis.padding.pad(image)[0]
     grid = AttentionGrid((padded.shape[1], padded.shape[2]), basis.sites)

@@ -158,7 +158,7 @@ class Encoding(nn.Module):
         return self.operators().d_position
 
     def learn(self, whether: bool = True, like: Tensor | None = None) -> Self:
-        """Makes all positions parameters that train, or numbers that do not.
+        """Makes all positions parameters that train, or numbers that do not; a reparametrised one stays as it is.
 
         Args:
             like: new parameters are on its device, and of the dtype of scores for it; by default on the CPU, in float32
@@ -172,7 +172,7 @@ class Encoding(nn.Module):
                 value = self.tensors(name, self.narrowest(name) if like is None else score_dtype(like.dtype), device)
                 del self.frozen[name]
                 setattr(self, name, nn.ParameterList(value) if isinstance(value, tuple) else nn.Parameter(value))
-            elif not whether and name not in self.frozen:
+            elif not whether and (name in self._parameters or name in self._modules):
                 self.freeze(name, getattr(self, name))
         self.derived.clear()
         return self.requires_grad_() if whether else self

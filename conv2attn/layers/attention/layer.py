@@ -318,7 +318,7 @@ class MultiHeadSelfAttention(nn.Module):
             self.engine,
             image.shape,
             image.dtype,
-            image.device,
+            image.get_device(),
             self.memory_limit,
             torch.is_grad_enabled(),
             any(map(REQUIRES_GRAD, basis.operators.values)),

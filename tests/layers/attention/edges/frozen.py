@@ -10,6 +10,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from conv2attn import convert, set_engine
+from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.layers.attention.tracing import is_transient
@@ -150,3 +151,14 @@ def test_a_layer_with_the_encoding_of_another_follows_its_numbers():
     first.encoding = second.encoding
     assert not torch.allclose(first(image), before)
     assert_same_output(first(image), set_engine(copy.deepcopy(first), "dense")(image), 1e-5)
+
+
+def test_a_call_at_a_shape_that_came_before_changes_no_attribute():
+    """So a network that is compared as one formula is not taken for one that changes itself."""
+    layer, image = converted(5.0), image_of()
+    layer(image)
+    before = network_state(layer)
+    layer(image.clone())
+    assert alike(before, network_state(layer))
+    layer(image_of((7, 5)))
+    assert not alike(before, network_state(layer))
