@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -35,13 +35,18 @@ def current_convolution(module: nn.Module) -> Iterator[Convolution]:
     """
     with evaluated_weight(module):
         convolution = read_convolution(module)
-        if convolution.weight.is_meta:
-            raise UnsupportedError(
-                "C2A103",
-                f"{type(module).__name__} is on the meta device, so it has no weights",
-                "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
-            )
+        check_has_weights(module, convolution.weight)
         yield convolution
+
+
+def check_has_weights(module: nn.Module, *tensors: Tensor) -> None:
+    """Refuses a layer or a network whose tensors are all on the meta device (C2A103)."""
+    if tensors and all(tensor.is_meta for tensor in tensors):
+        raise UnsupportedError(
+            "C2A103",
+            f"{type(module).__name__} is on the meta device, so it has no weights",
+            "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
+        )
 
 
 def describe(module: nn.Module) -> str:

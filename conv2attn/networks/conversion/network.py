@@ -15,7 +15,12 @@ from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
-from conv2attn.networks.conversion.computed_weights import class_name, current_convolution, describe
+from conv2attn.networks.conversion.computed_weights import (
+    check_has_weights,
+    class_name,
+    current_convolution,
+    describe,
+)
 from conv2attn.networks.conversion.deformed import attend_in_pairs
 from conv2attn.networks.conversion.functional import record
 from conv2attn.networks.conversion.outcomes import (
@@ -117,8 +122,9 @@ def convert(
         Conv2AttnWarning: there is no convolution, or none that can be converted (C2A109), or positions that are to be
             trained do not move (C2A132).
     Raises:
-        UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or the code of the
-            network asks a layer for what only a convolution has, as the example shows (C2A108).
+        UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or a network on the
+            meta device (C2A103), or the code of the network asks a layer for what only a convolution has, as the
+            example shows (C2A108).
         UsageError: a pattern that fits no convolution (C2A008), or an argument out of range (C2A001, C2A002).
     Source: Cordonnier et al. 2020, Theorem 1.
     Examples:
@@ -132,6 +138,7 @@ def convert(
         ['MultiHeadSelfAttention', 'ReLU']
     """
     unreadable = unreadable_rows(model)
+    check_has_weights(model, *model.parameters(), *model.buffers())
     example_input = None if example_input is None else as_inputs(model, example_input)
     network = copy_network(model)
     if example_input is not None and any(map(is_lazy, network.parameters())):

@@ -95,6 +95,13 @@ def test_it_is_refused_alone_and_left_inside_a_network(name, training):
             assert_equal(model, network, IMAGE)
 
 
+@pytest.mark.parametrize("trainable", [False, True])
+def test_a_network_on_the_meta_device_is_refused_as_a_layer_there_is(trainable):
+    network = nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)).to("meta")
+    with pytest.raises(UnsupportedError, match="C2A103 Sequential is on the meta device, so it has no weights"):
+        convert(network, trainable=trainable)
+
+
 class CallsWithItsOwn(nn.Module):
     """Calls a convolution as a function with a weight that computes by itself."""
 
