@@ -24,8 +24,8 @@ with torch.random.fork_rng():
 class Loose(Encoding):
     """An encoding that looks quadratic and is not."""
 
-    def operators(self):
-        return super().operators()
+    def operators(self, like=None):
+        return super().operators(like)
 
 
 class OtherAttention(MultiHeadSelfAttention):
