@@ -18,7 +18,7 @@ from conv2attn.layers.attention.engines import ENGINES, EngineName, choose_engin
 from conv2attn.layers.attention.features import few_features
 from conv2attn.layers.attention.recipe import OperatorFacts, Question, Recipe, keep_recent, score_dtype
 from conv2attn.layers.attention.storage import output_format, stored
-from conv2attn.layers.attention.tracing import as_node, is_transient, readable, refuse_script, unstacked
+from conv2attn.layers.attention.tracing import as_node, is_transient, refuse_script, unstacked
 from conv2attn.theory.basis import (
     AttentionGrid,
     Basis,
