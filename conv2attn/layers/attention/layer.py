@@ -16,7 +16,14 @@ from conv2attn.errors import GeometryError, HeadSizeError, InputError, UsageErro
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.layers.attention.features import few_features
-from conv2attn.layers.attention.recipe import OperatorFacts, Question, Recipe, keep_recent, score_dtype
+from conv2attn.layers.attention.recipe import (
+    Decisions,
+    OperatorFacts,
+    Question,
+    Recipe,
+    keep_recent,
+    score_dtype,
+)
 from conv2attn.layers.attention.storage import output_format, stored
 from conv2attn.layers.attention.tracing import as_node, is_transient, refuse_script, unstacked
 from conv2attn.theory.basis import (
@@ -121,7 +128,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.image_padding = padding or Padding.none(self.dimensions)
         self.sites = sites or Sites.everywhere(self.dimensions)
         self.engine, self.memory_limit, self.name = engine, DEFAULT_MEMORY_LIMIT, "attention"
-        self._recipes: dict[Any, Recipe] = {}
+        self._facts: dict[tuple[torch.dtype, torch.device], Decisions] = {}
 
         def weight(*shape: int, fan_in: int = 1) -> nn.Parameter:
             drawn = torch.empty(shape, device=device, dtype=dtype)
@@ -312,24 +319,27 @@ class MultiHeadSelfAttention(nn.Module):
 
     def recipe(self, basis: Basis, image: Tensor) -> Recipe:
         """The recipe for images of this shape: the one that is kept, where it was decided from the present facts."""
-        facts, transient = self.facts(image), is_transient(image)
+        facts, transient, here = self.facts(image), is_transient(image), (image.dtype, image.device)
+        decided = self._facts.get(here)
+        if decided is None or decided.facts is not facts:
+            decided = Decisions(facts)
+            if not transient:
+                self._facts[here] = decided
         question = self.question(basis, image) if self.has_content else None
         key = (
             self.engine,
             image.shape,
-            image.dtype,
-            image.get_device(),
             self.memory_limit,
             torch.is_grad_enabled(),
             any(map(REQUIRES_GRAD, basis.operators.values)),
             self.training and self.dropout,
             question is not None and question.few_features,
         )
-        recipe = None if transient else self._recipes.get(key)
-        if recipe is None or not recipe.serves(basis, facts):
+        recipe = None if transient else decided.recipes.get(key)
+        if recipe is None or not recipe.serves(basis):
             recipe = recipe_for(self.engine, question or self.question(basis, image), image)
         if not transient:
-            keep_recent(self._recipes, key, recipe)
+            keep_recent(decided.recipes, key, recipe)
         return recipe
 
     def facts(self, image: Tensor) -> OperatorFacts:
@@ -360,7 +370,7 @@ class MultiHeadSelfAttention(nn.Module):
     def prepare(self) -> Self:
         """Derives anew what calls need, so that the layer can be compiled and exported without a call before."""
         if not torch.compiler.is_compiling():
-            self._recipes = {}
+            self._facts = {}
             self.encoding.derived.clear()
             self.facts(self.like)
         return self
@@ -368,7 +378,7 @@ class MultiHeadSelfAttention(nn.Module):
     __prepare_scriptable__ = refuse_script
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "_recipes"}
+        return {key: value for key, value in vars(self).items() if key != "_facts"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -6,7 +6,7 @@ them in an eager call on a CPU; elsewhere, and while a graph is traced, nothing 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final
 
@@ -35,10 +35,9 @@ Evaluation = Callable[[Basis, Tensor], Tensor]
 class Recipe:
     """How a layer of this padding and these queries is evaluated: a function of its basis and an image alone.
 
-    `facts` are those that it was decided from, and `engine` is the name of the engine that evaluates it.
+    `engine` is the name of the engine that evaluates it.
     """
 
-    facts: "OperatorFacts"
     padding: Padding
     sites: Sites
     evaluation: Evaluation
@@ -49,10 +48,10 @@ class Recipe:
         result = self.evaluation(basis, image)
         return result if self.engine == "conv" else stored(result, output_format(basis, image))
 
-    def serves(self, basis: Basis, facts: "OperatorFacts") -> bool:
-        """Whether it was decided from these facts, for this padding and these queries."""
+    def serves(self, basis: Basis) -> bool:
+        """Whether it was decided for this padding and these queries."""
         same = self.padding is basis.padding and self.sites is basis.sites
-        return self.facts is facts and (same or (self.padding == basis.padding and self.sites == basis.sites))
+        return same or (self.padding == basis.padding and self.sites == basis.sites)
 
 
 @final
@@ -79,6 +78,15 @@ class OperatorFacts:
     def longest_side(self) -> int:
         """The longest side of a key grid on which absolute features of these heads are accurate enough."""
         return longest_side(self.numbers, score_dtype(self.dtype))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """The recipes of one layer that were decided from these facts, for one dtype and device."""
+
+    facts: OperatorFacts
+    recipes: dict[Any, Recipe] = field(default_factory=dict)
 
 
 def keep_recent(recipes: dict[Any, Recipe], key: Any, recipe: Recipe) -> None:

@@ -81,7 +81,7 @@ def become(module: nn.Module, layer: MultiHeadSelfAttention) -> None:
         vars(module)["weight"] = None
     else:
         vars(module)["kernel_size"] = layer.kernel_size
-    vars(module).update(attributes, _recipes={}, _engine=layer.engine)
+    vars(module).update(attributes, _facts={}, _engine=layer.engine)
     vars(module).setdefault("name", layer.name)
     module._parameters.update(parameters)
     module._modules.update(layer._modules)

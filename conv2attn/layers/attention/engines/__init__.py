@@ -80,7 +80,7 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
             f"{question.name}: engine {name!r} is not exact here: {decided}",
             "Take auto or dense, which are exact for all, by --engine or set_engine.",
         )
-    return Recipe(question.facts, question.basis.padding, question.basis.sites, decided, engine)
+    return Recipe(question.basis.padding, question.basis.sites, decided, engine)
 
 
 CHOSEN: tuple[Rounding, ...] = ("separable", "dense")

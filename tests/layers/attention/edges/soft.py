@@ -134,7 +134,8 @@ def build(name, apart=0.0):
 
 def run_of(layer):
     """The run of the layer's only recipe, and its settings."""
-    (recipe,) = layer._recipes.values()
+    (decided,) = layer._facts.values()
+    (recipe,) = decided.recipes.values()
     return recipe.evaluation.func.__name__, recipe.evaluation.keywords
 
 
