@@ -25,7 +25,7 @@ from conv2attn.theory.bounds import (
 )
 
 SIDES = (12, 11)
-AUTO = "auto", "auto"
+AUTO = ("auto",), ("auto",)
 
 
 def pair(*layers, engines=AUTO):
@@ -80,7 +80,7 @@ CASES = {
 def test_the_bound_of_two_layers_is_its_parts(name, reach):
     original = layer((4, 5))
     made = [original if case is None else soft(original, *case) for case in CASES[name]]
-    engines = tuple("auto" if case is None else case[2] for case in CASES[name])
+    engines = tuple(("auto",) if case is None else (case[2],) for case in CASES[name])
     found = difference_bounds(pair(*made, engines=engines), reach, SIDES)
     parts = [(0.0, 0.0, 0.0) if c is None else of_heads(m, *c) for m, c in zip(made, CASES[name], strict=True)]
     leak, factor, absolute = (math.fsum(each) for each in zip(*parts, strict=True))
