@@ -14,7 +14,7 @@ SAMPLE = 999  # numbers that tell most tensors apart, at a hundredth of the cost
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """The arguments of an operator, at a place in one of the networks; without a place only one network may ask.
 
@@ -42,7 +42,7 @@ class Question:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Asked:
     """A tensor that the first network asked, and what is kept of its results."""
 
