@@ -8,6 +8,8 @@ from torch import Tensor
 from conv2attn.equality.worlds.records import Record
 
 INDICES = "output channel", "input"
+SILENT = {"momentum", "cudnn_enabled", "cudnn_enable", "benchmark", "deterministic"}
+"""Numbers of operators that change no output."""
 
 
 def difference_of(first: Record | None, second: Record) -> str:
@@ -17,7 +19,7 @@ def difference_of(first: Record | None, second: Record) -> str:
     if first.operator != second.operator:
         return f"{second.operator.strip('_')}, where the first network has {first.operator.strip('_')}"
     for name, value in second.numbers.items():
-        if name in first.numbers and value != first.numbers[name]:
+        if name not in SILENT and name in first.numbers and value != first.numbers[name]:
             return f"its {name} is {value}, not {first.numbers[name]}"
     pairs = [(name, first.constants[name], t) for name, t in second.constants.items() if name in first.constants]
     gaps = {name: furthest(one, two) for name, one, two in pairs if one.shape == two.shape and one.numel()}

@@ -126,6 +126,12 @@ def test_the_place_names_the_epsilon_and_the_module_in_both():
     assert place.in_words().startswith("they part at native_layer_norm of 1 (LayerNorm): its eps is 1e-06, not 1e-12 (")
 
 
+def test_the_place_names_no_number_that_changes_no_output():
+    first, second = block(), block(eps=1e-3)
+    second.norm.momentum = 0.01  # in evaluation mode nothing depends on it
+    assert compare_sections(first, second, IMAGES).place.what == "its eps is 0.001, not 1e-05"
+
+
 def test_the_place_names_the_weight():
     answer = compare_sections(block(), changed("conv", lambda m: m.weight[4, 2, 1, 0].add_(0.01)), IMAGES)
     assert answer.place.what == "its weight differs most at output channel 4, input 2, tap (1, 0)"
