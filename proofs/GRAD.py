@@ -1,4 +1,4 @@
-"""Gradients: hard heads have the convolution's, and sharp heads do not move their centres."""
+"""Gradients: hard heads have the convolution's, and sharp heads hardly move their centres."""
 
 from sympy import IndexedBase, Rational, Sum, symbols
 
@@ -25,8 +25,8 @@ CLAIM = Claim(
     words="Hard heads whose positions are frozen have the convolution's derivative along every curve of images, "
     "weights and biases: training the weights of the layer is training the convolution. The mean that a "
     "quadratic head reads of any numbers y of the keys moves with its centre by 2 alpha times the covariance "
-    "of the coordinate and y under its attention. Where the head is one-hot that covariance is 0: sharp heads "
-    "do not move their centres.",
+    "of the coordinate and y under its attention. That covariance is at most what leaks from any one key times "
+    "the spreads of the coordinate and of y: sharp heads hardly move their centres, and one-hot ones not at all.",
     formula=r"\frac{\partial}{\partial\Delta_a}\sum_k p_k y_k = 2\alpha\Bigl(\sum_k p_k x_{ka} y_k - "
     r"\sum_k p_k x_{ka}\,\sum_k p_k y_k\Bigr),\quad p = \operatorname{softmax}(-\alpha|x - \Delta|^2)",
     conditions=(

@@ -39,14 +39,16 @@ CLAIM = Claim(
     words="In a box, the key nearest to any lattice point in an axis-aligned quadratic distance is its clamp, and it "
     "is the only one; so an unpadded hard head reads the replicate-padded image, not zeros. For a full covariance and "
     "for the enumerated encoding the nearest key is another one. Zero padding by floor(K/2) and cropping gives the "
-    "convolution with SAME padding.",
+    "convolution with SAME padding. Nor is any network of softmax attention a zero-padded shift that sees a pixel at "
+    "one output and none at another: equal tokens stay equal through it, whatever its scores read, without a token "
+    "beside those of the image.",
     formula=r"\sum_i a_i (y_i - x_i)^2 \ge \sum_i a_i (y_i - \bar x_i)^2 + \sum_i a_i (\bar x_i - x_i)^2,\quad "
     r"\bar x = \operatorname{clamp}(x),\ y \in \prod_i [lo_i, hi_i]",
     conditions=(
         "the key set is a box; the weights a_i of the axes are positive (isotropic or axis-aligned)",
         "for the strict peak the keys are distinct points; lattice keys differ from the clamp by at least 1 in an axis",
     ),
-    source="Cordonnier et al. 2020, Section 3, Padding, made precise by this project",
+    source="Cordonnier et al. 2020, Section 3, Padding, made precise by this project; Luo et al. 2022 for equal tokens",
     not_shown="Real centres between two keys: there the clamp per axis of the real point is no key, and two keys can "
     "tie.",
     licenses={

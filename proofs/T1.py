@@ -27,9 +27,10 @@ CLAIM = Claim(
     "differs from the convolution by at most the leaked mass times the sum over taps and channels of |w| times the "
     "range of that channel of the padded input, zeros of the padding included; the bound tends to 0 as alpha grows, "
     "for all sizes at once. The same holds for any tokens on the keys, with their range: images padded in any mode, "
-    "cropped, or stuffed with zeros for a transposed convolution; and for heads of two encoding dimensions (D2), with "
-    "the leak of one axis. Hence every convolution is, at each input, the limit of such layers, and equals one where "
-    "the softmax is exactly one-hot.",
+    "cropped, or stuffed with zeros for a transposed convolution; for unpadded heads, with the convolution of the "
+    "replicate-padded image; and for heads of two encoding dimensions (D2), with the leak of one axis. Hence every "
+    "convolution is the limit of such layers, uniformly over inputs that are bounded by one number, and equals one "
+    "where the softmax is exactly one-hot.",
     formula=r"|\mathrm{MHSA}(X)_{qo} - \mathrm{Conv}(X)_{qo}| \le \left(1 - c^{-n}\right)\sum_{h, c}"
     r" \left(\max_k X_{kc} - \min_k X_{kc}\right) |W_{hco}|,\quad c = 1 + \frac{2}{e^\alpha - 1}",
     conditions=(

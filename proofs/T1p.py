@@ -29,7 +29,8 @@ CLAIM = Claim(
     name="T1p",
     title="Theorem 1: how wide a head must be",
     words="With linearly independent attention maps, one head a tap, the layer expresses the convolution if and only "
-    "if d_head >= rank W_h for every tap, so min(D_in, D_out) always serves and the paper's D_h >= D_out is more than "
+    "if d_head >= rank W_h for every tap, which serves hard heads whether or not each tap sees a pixel; so "
+    "min(D_in, D_out) always serves and the paper's D_h >= D_out is more than "
     "is needed; any d_head output channels of d_out can be expressed. The W_h are the matrices of the expansion over "
     "the heads' maps. For hard heads these are the taps; for soft heads they are not, and can have lower rank than the "
     "taps. W_val W_out has rank at most D_h, not D_out - D_h.",

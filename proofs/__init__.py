@@ -17,7 +17,7 @@ from .rendering import ProofReport
 CLAIMS = (
     *("L1", "L2a", "L2b", "L2c", "L2d", "L2e", "T1", "T1p", "L3", "L3p", "TAPS", "LIT"),
     *("D2", "A46", "PAD", "STR", "GQ", "AND", "HEADS", "PATCH", "EQV", "COUNT", "FLOAT", "SOFT", "SPAN", "POS", "ROW"),
-    *("DEFORM", "GRAD", "FINGERPRINT"),
+    *("LEFT", "DEFORM", "GRAD", "FINGERPRINT"),
 )
 
 

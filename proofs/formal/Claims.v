@@ -16,12 +16,14 @@ Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive
     | The paper says | here |
     | --- | --- |
     | 2.1: attention is equivariant, it "gives the same output" | [Equivariance], [Not_invariant] |
-    | Theorem 1; any size of kernel, 1D and dilated (Section 3) | [Theorem1], [Theorem1_bound] |
+    | Theorem 1 | [Theorem1], [Theorem1_uniform] |
+    | Any size of kernel, 1D and dilated (Section 3) | [Theorem1], [Theorem1_bound] |
     | Theorem 1: min(D_h, D_out) output channels | [Channels_of_narrow_heads] |
     | D_p = 3 is enough, 2 in 1D | [Lemma2_score], [Two_dimensions], [One_dimension] |
-    | Padding: pad by K / 2 zeros and crop | [Lemma1], [Cropped_padding]; without zeros [Border] |
+    | Padding: pad by K / 2 zeros and crop | [Lemma1], [Cropped_padding] |
+    | The same without zeros | false: [Border], [Border_soft], [Equal_tokens] |
     | Stride: a pooling layer after the attention | [Strides], [Pooling] |
-    | Lemma 1 | [Lemma1]; that its matrices exist, and D_h: [Width_of_a_head] |
+    | Lemma 1 | [Lemma1]; that its matrices exist [Matrices_exist]; D_h [Width_of_a_head] |
     | Remark on D_h and D_out | [Rank_of_a_head], [Channels_of_narrow_heads] |
     | Lemma 2 | [Lemma2_score], [Lemma2_limit]; as an equality, [Lemma2_literally] |
     | Remark on alpha: convergence is exponential; 46 suffices | [Lemma2_share], [Thresholds] |
@@ -40,7 +42,7 @@ Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive
     other (Eq. (10)), with [W_val W_out] the matrix of the tap: the layer is the convolution, for
     every image. Any number of axes, strides, dilations, paddings with zeros, groups; numbers of any
     commutative ring. Always offset = key - query (E4). Which heads are wide enough for such
-    matrices is a theorem of its own ([Width_of_a_head]). *)
+    matrices is a theorem of its own ([Matrices_exist], [Width_of_a_head]). *)
 Definition Lemma1 := forall (S : numbers) n (g : geometry n), fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
     (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
@@ -146,7 +148,7 @@ Lemma No_layer_literallyE : No_layer_literally = LIT_layer. Proof. reflexivity. 
 
     Quadratic heads of dimension at least [min (D_in, D_out)], one a tap, express any convolution in
     the limit: values and outputs exist with which, for each image [X], the layer comes within any
-    [eps] of it from some alpha on. The limit is pointwise in [X]: this alpha may depend on it. *)
+    [eps] of it from some alpha on. This limit is pointwise in [X]: alpha may depend on it ... *)
 Definition Theorem1 := forall n (g : geometry n), fits g ->
   forall (G ci co d : nat), (minn (G * ci) (G * co) <= d)%N ->
   forall (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
@@ -157,6 +159,18 @@ Definition Theorem1 := forall n (g : geometry n), fits g ->
   (Rabs (mhsa (converted alpha id Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b
     (zero_pad X) q o - torch_conv weight b X q o) <= eps)%R.
 Lemma Theorem1E : Theorem1 = T1. Proof. reflexivity. Qed.
+(** ... but one alpha serves all images that are bounded by the same number. *)
+Definition Theorem1_uniform := forall n (g : geometry n), fits g ->
+  forall (G ci co d : nat), (minn (G * ci) (G * co) <= d)%N ->
+  forall (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
+  exists (Wval : taps g -> 'I_(G * ci) -> 'I_d -> reals)
+    (Wout : taps g -> 'I_d -> 'I_(G * co) -> reals),
+  forall range eps : R, (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
+  forall X : pixels g -> 'I_(G * ci) -> reals, (forall i c, Rabs (X i c) <= range)%R ->
+  forall Xq q o,
+  (Rabs (mhsa (converted alpha id Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b
+    (zero_pad X) q o - torch_conv weight b X q o) <= eps)%R.
+Lemma Theorem1_uniformE : Theorem1_uniform = T1_uniform. Proof. reflexivity. Qed.
 (** At a finite alpha the two differ by at most the leak times the weights and the spread of each
     channel: uniformly over all images of a given spread, for any tokens on the keys. *)
 Definition Theorem1_bound := forall n (g : geometry n), fits g ->
@@ -282,6 +296,39 @@ Definition Nearest_key := [/\ forall n (lo hi : point n), not_empty lo hi -> for
     distance y x <= distance (clamp lo hi x) x -> y =1 clamp lo hi x].
 Lemma Nearest_keyE : Nearest_key = PAD. Proof. reflexivity. Qed.
 End Nearest.
+Section FiniteAlpha.
+Local Open Scope R_scope.
+(** So unpadded quadratic heads of a finite alpha are within the leak of that convolution. *)
+Definition Border_soft := forall n (g : geometry n), fits g -> (forall a, (0 < side g a)%N) ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
+    (b : 'I_(G * co) -> reals),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall alpha, 0 < alpha ->
+  forall (X : pixels g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  (forall c i j, Rabs (X i c - X j c) <= range c) -> forall q o,
+  Rabs (mhsa (fun h (q : queries g) => quadratic_head (fun (i : pixels g) a => Z.of_nat (i a)) alpha
+        (fun a => (Z.of_nat (q a * stride g a + f h a * dilation g a)
+          - Z.of_nat (before g a))%Z) : _ -> reals)
+      Wval Wout b X q o - conv_of_keys weight b (replicate_pad X) q o)
+  <= (1 - / (1 + 2 / (exp alpha - 1)) ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o).
+Lemma Border_softE : Border_soft = T1_border. Proof. reflexivity. Qed.
+End FiniteAlpha.
+(** Nor is any network of such layers a zero-padded convolution: equal tokens stay equal through
+    softmax attention whose scores read tokens and places in any way, maps of each token alone, sums
+    of branches, and one behind the other. So none is a zero-padded shift that sees a pixel at one
+    output and none at another (Luo et al. 2022): zeros must be explicit, or a token stand beside
+    those of the image. *)
+Definition Equal_tokens := (forall (K C C' : finType)
+    (F : (K -> C -> reals) -> K -> C' -> reals), stack_of softmax_weights F ->
+    forall X, (forall k k', X k = X k') -> forall k k', F X k = F X k') /\
+  forall n (g : geometry n) (t : taps g) (q q' : queries g) i, sees q t i ->
+    (forall j, ~~ sees q' t j) ->
+  forall F : (pixels g -> 'I_(1 * 1) -> reals) -> pixels g -> 'I_(1 * 1) -> reals,
+    stack_of softmax_weights F ->
+  forall (at_pixel : queries g -> pixels g) (b : 'I_(1 * 1) -> reals),
+  ~ forall X q o, F X (at_pixel q) o = torch_conv (one_tap t) b X q o.
+Lemma Equal_tokensE : Equal_tokens = PAD_stack. Proof. reflexivity. Qed.
 (** To pad by more zeros and to crop the outputs is the same convolution: with no padding before and
     [K / 2] more, the paper's. *)
 Definition Cropped_padding := forall (S : numbers) n (g : geometry n), fits g ->
@@ -328,8 +375,9 @@ Definition Full_covariance := forall n (M : 'I_n -> 'I_n -> R), symmetric M ->
   forall offset delta, generalised_score M offset delta
   = (linear_part M offset delta + pairs_part (/ 2) M delta - / 2 * bilinear M offset offset)%R.
 Lemma Full_covarianceE : Full_covariance = GQ. Proof. reflexivity. Qed.
-(** Two dimensions of the encoding are enough: for any injective number of the displacement, the
-    score [v . r], [r = (t, t^2)], is largest at the target alone. *)
+(** Two dimensions of the encoding are enough, as [Theorem1_enumerated] says of the layer: for any
+    injective number of the displacement, the score [v . r], [r = (t, t^2)], is largest at the
+    target alone. *)
 Definition Two_dimensions := forall (D : eqType) (t : D -> R), injective t ->
   forall alpha, (0 < alpha)%R -> forall target d, d != target ->
   (alpha * (2 * t target) * t d - alpha * (t d * t d)
@@ -398,14 +446,23 @@ Definition Gradients := forall n (g : geometry n), fits g ->
   derivable_pt_lim (fun t => mhsa P (Wval t) (Wout t) (b t) (zero_pad (X t)) q o) t slope <->
   derivable_pt_lim (fun t => torch_conv (weight t) (b t) (X t) q o) t slope.
 Lemma GradientsE : Gradients = GRAD. Proof. reflexivity. Qed.
-(** What a soft head reads moves with its centre by [2 alpha] times a covariance, which is 0 where
-    the head is one-hot: sharp heads do not move. *)
+(** What a soft head reads moves with its centre by [2 alpha] times a covariance ... *)
 Definition Moving_centres := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R)
     (centre : 'I_n -> R) (y : K -> R) (a : 'I_n) (k0 : K),
   derivable_pt_lim (moved_mean pos alpha centre y a) 0%R
     (2 * alpha * covariance (softmax (fun j => - alpha
       * \sum_b ((pos j b - centre b) * (pos j b - centre b)))) (fun k => pos k a) y)%R.
 Lemma Moving_centresE : Moving_centres = GRAD_centre. Proof. reflexivity. Qed.
+(** ... which is at most the leak times both spreads: sharp heads hardly move. *)
+Definition Sharp_heads_stay := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R)
+    (centre : 'I_n -> R) (y : K -> R) (a : 'I_n) (target : K) leak reach range,
+  (0 <= alpha)%R ->
+  (1 - softmax (fun j => - alpha * \sum_b ((pos j b - centre b) * (pos j b - centre b))) target
+    <= leak)%R ->
+  (forall i j, Rabs (pos i a - pos j a) <= reach)%R -> (forall i j, Rabs (y i - y j) <= range)%R ->
+  exists2 slope, derivable_pt_lim (moved_mean pos alpha centre y a) 0%R slope &
+    (Rabs slope <= 2 * alpha * leak * reach * range)%R.
+Lemma Sharp_heads_stayE : Sharp_heads_stay = GRAD_bounded. Proof. reflexivity. Qed.
 
 (** * Centres that move with the content
 
@@ -560,6 +617,17 @@ Definition Layer_of_soft_heads := forall n (g : geometry n), fits g ->
        (2 * leak * range + mixing_bound mixing N (computed_bound A T N #|{: keys g}| D far far')
                              (far_weights T #|{: keys g}| far) range) first second.
 Lemma Layer_of_soft_headsE : Layer_of_soft_heads = SOFT. Proof. reflexivity. Qed.
+(** Keys that are left out, any set but the target's, only take from what leaks: the mean of the
+    others is as near to the target's number as the mean of all. *)
+Definition Left_out_keys := forall s (K : finType) (few kept : pred K) (scores w x : K -> R) t
+    target N off far range leak,
+  kept target -> as_set s w x 0 t -> may_count s few w -> (#|few| <= N <= terms s)%N ->
+  \sum_i Rabs (w i - if kept i then exp (scores i)
+    / \big[Rplus/0]_(j | kept j) exp (scores j) else 0) <= off ->
+  \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far -> (forall i, Rabs (x i) <= range) ->
+  1 - softmax scores target <= leak ->
+  Rabs (computed s w x 0 t - x target) <= 2 * leak * range + mixing_bound s N off far range.
+Lemma Left_out_keysE : Left_out_keys = LEFT. Proof. reflexivity. Qed.
 End Layers.
 
 (** * Programs
@@ -669,9 +737,60 @@ Definition Bound_axis_after_axis := forall (z : Rows.row) (hd : Rows.heads) n
     (forall h q c, exists k, token h q c = y h q c n k) ->
   @differ_by z n g G ci co H f X token.
 Lemma Bound_axis_after_axisE : Bound_axis_after_axis = ROW_apart. Proof. reflexivity. Qed.
+(** ... and so it is where the keys beyond an interval of each axis are left out, as frozen heads
+    leave them out: their exponentials are 0, however much they weigh. *)
+Definition Bound_with_ends_left_out := forall (z : Rows.row) (hd : Rows.heads) n
+    (g : geometry n), fits g -> (forall a, Z.of_nat (padded g a) <= Rows.keys hd)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
+    A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R)
+    (e : H -> queries g -> forall a, 'I_(padded g a) -> R)
+    (over : H -> queries g -> forall a, order 'I_(padded g a)),
+  soft_premises Rows.fits z hd true f X A T s ->
+  (forall h q target a, reads q (f h) target -> (0 < Rows.exp_lost hd)%Z /\
+    exists (first last : nat) (kept : 'I_(padded g a) -> R), [/\ (first <= target a < last)%N,
+      device_exponentials hd A (target a)
+        (fun j : 'I_(padded g a) => s h q a (Z.of_nat j - Z.of_nat (target a))%Z) kept &
+      forall j : 'I_(padded g a), e h q a j = if (first <= j < last)%N then kept j else 0]) ->
+  (forall h q a, summed (e h q a) (over h q a)) ->
+  let attention h q a := computed_softmax A T reciprocal (e h q a) (over h q a) in
+  forall (y : H -> queries g -> 'I_(G * ci) -> nat -> keys g -> R) (way : nat -> setting)
+    (mix : H -> queries g -> 'I_(G * ci) -> 'I_n -> keys g -> order (keys g)),
+  (forall a : 'I_n, setting_within (way a) (Rows.mean hd)) ->
+  (forall h q target (a : 'I_n), reads q (f h) target ->
+    may_count (way a) (axis_near hd (target a)) (attention h q a)) ->
+  (forall h q c k, y h q c 0%N k = zero_pad X k c) ->
+  (forall h q c (a : 'I_n) k, as_set (way a) (along (attention h q a) k) (y h q c a) 0
+    (mix h q c a k) /\
+     y h q c a.+1 k = computed (way a) (along (attention h q a) k) (y h q c a) 0 (mix h q c a k)) ->
+  forall (token : H -> queries g -> 'I_(G * ci) -> R),
+    (forall h q c, exists k, token h q c = y h q c n k) ->
+  @differ_by z n g G ci co H f X token.
+Lemma Bound_with_ends_left_outE : Bound_with_ends_left_out = LEFT_apart. Proof. reflexivity. Qed.
+(** So with the keys beyond a box left out, in a mean over all keys at once. *)
+Definition Bound_with_a_box_kept := forall (z : Rows.row) (hd : Rows.heads) n
+    (g : geometry n), fits g -> (Z.of_nat #|{: keys g}| <= Rows.keys hd)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
+    A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R) (e : H -> queries g -> keys g -> R)
+    (over : H -> queries g -> order (keys g)),
+  soft_premises Rows.fits z hd false f X A T s ->
+  (forall h q target, reads q (f h) target -> (0 < Rows.exp_lost hd)%Z /\
+    exists (first last : 'I_n -> nat) (kept : keys g -> R),
+    [/\ forall a, (first a <= target a < last a)%N,
+      device_exponentials hd A target (around (s h q) target) kept &
+      forall k : keys g, e h q k = if [forall a, first a <= k a < last a]%N then kept k else 0]) ->
+  (forall h q, summed (e h q) (over h q)) ->
+  let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
+  forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
+  setting_within mixing (Rows.mean hd) ->
+  (forall h q target, reads q (f h) target ->
+    may_count mixing (cube target (Z.to_nat (Rows.reach hd))) (attention h q)) ->
+  (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  @differ_by z n g G ci co H f X token.
+Lemma Bound_with_a_box_keptE : Bound_with_a_box_kept = LEFT_whole. Proof. reflexivity. Qed.
 End Bounds.
 (** The program reads rows from the integers of a file, and answers with [Rows.bound] for each that
-    fits. That this number is a bound is what the three theorems above say. *)
+    fits. That this number is a bound is what the five theorems above say. *)
 Definition Reader_of_rows := forall n x answers, Rows.answers n x = Some answers -> exists rows,
   x = List.concat (List.map Rows.written rows) /\ answers = List.map Rows.answer rows /\
   forall r b, Rows.answer r = Some b -> Rows.fits r = true /\ b = Rows.bound r.
@@ -730,7 +849,18 @@ Definition Heads_of_one_convolution :=
 Lemma Heads_of_one_convolutionE :
   Heads_of_one_convolution = (HEADS_lower /\ HEADS_upper).
 Proof. reflexivity. Qed.
-(** A head must be as wide as the rank of its tap, and need not be wider. *)
+(** Lemma 1's matrices exist for heads as wide as the rank of each tap ... *)
+Definition Matrices_exist := forall (F : fieldType) n (g : geometry n), fits g ->
+  forall (G ci co d : nat) (H : finType) (f : H -> taps g)
+    (P : H -> queries g -> keys g -> of_ring F)
+    (weight : 'I_(G * co) -> nat -> taps g -> of_ring F) (b : 'I_(G * co) -> of_ring F),
+  bijective f -> hard f P ->
+  (forall t, \rank (\matrix_(c < G * ci, o < G * co) (tap weight t c o : F)) <= d)%N ->
+  exists (Wval : H -> 'I_(G * ci) -> 'I_d -> of_ring F)
+    (Wout : H -> 'I_d -> 'I_(G * co) -> of_ring F),
+  forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
+Lemma Matrices_existE : Matrices_exist = T1p_exists. Proof. reflexivity. Qed.
+(** ... and no narrower head will do, where each tap sees a pixel at some output. *)
 Definition Width_of_a_head := forall (F : fieldType) n (g : geometry n), fits g ->
   forall (G ci co d : nat) (H : finType) (f : H -> taps g)
     (P : H -> queries g -> keys g -> of_ring F)

@@ -3,8 +3,9 @@
     Claim: Hard heads whose positions are frozen have the convolution's derivative along every curve
     of images, weights and biases: training the weights of the layer is training the convolution.
     The mean that a quadratic head reads of any numbers y of the keys moves with its centre by 2
-    alpha times the covariance of the coordinate and y under its attention. Where the head is one-
-    hot that covariance is 0: sharp heads do not move their centres.
+    alpha times the covariance of the coordinate and y under its attention. That covariance is at
+    most what leaks from any one key times the spreads of the coordinate and of y: sharp heads
+    hardly move their centres, and one-hot ones not at all.
     Source: this project; Cordonnier et al. 2020, Sec. 3, for the layers.
     Does not show: What an optimiser makes of it, gradients in floats, and those of alpha. *)
 From Coq Require Import Reals Lra FunctionalExtensionality.
@@ -114,6 +115,48 @@ End Centre.
 Theorem centres : GRAD_centre.
 Proof. by move=> n K pos alpha centre y a k0; exact: centre_slope. Qed.
 
+(** The mean is within the range of each number, so that the target's own place adds nothing, and
+    every other key at most its weight. *)
+Lemma covariance_le (K : finType) (p x y : K -> R) target leak reach range : (forall k, 0 <= p k) ->
+  \sum_k p k = 1 -> 1 - p target <= leak -> (forall i j, Rabs (x i - x j) <= reach) ->
+  (forall i j, Rabs (y i - y j) <= range) -> Rabs (covariance p x y) <= leak * reach * range.
+Proof.
+move=> p0 p1 light far wide; pose mean := \sum_k p k * y k.
+have apart k : Rabs (y k - mean) <= range.
+  have -> : y k - mean = \sum_j p j * (y k - y j).
+    have {1}-> : y k = (\sum_j p j) * y k by rewrite p1 Rmult_1_l.
+    by rewrite big_distrl rsum_minus; apply: eq_bigr => j _ /=; ring.
+  apply: Rle_trans (rsum_abs_le _ _ _) _.
+  rewrite -[range]Rmult_1_l -p1 big_distrl /=; apply: rsum_le => j _.
+  by rewrite Rabs_mult (Rabs_pos_eq _ (p0 j)); apply: Rmult_le_compat_l.
+have E : covariance p x y = \sum_k p k * ((x k - x target) * (y k - mean)).
+  have -> : \sum_k p k * ((x k - x target) * (y k - mean))
+    = \sum_k (p k * (x k * y k) + (- mean * (p k * x k) + (- x target * (p k * y k)
+      + x target * mean * p k))) by apply: eq_bigr => k _; ring.
+  by rewrite !big_split -!big_distrr /= p1 /covariance -/mean; ring.
+have r0 : 0 <= reach by apply: Rle_trans (far target target); exact: Rabs_pos.
+have s0 : 0 <= range by apply: Rle_trans (wide target target); exact: Rabs_pos.
+rewrite E; apply: Rle_trans (rsum_abs_le _ _ _) _.
+rewrite (bigD1 target) //= Rminus_eq_0 Rmult_0_l Rmult_0_r Rabs_R0 Rplus_0_l.
+apply: Rle_trans (_ : (1 - p target) * (reach * range) <= _); last first.
+  by rewrite Rmult_assoc; apply: Rmult_le_compat_r => //; exact: Rmult_le_pos.
+have -> : 1 - p target = \big[Rplus/0]_(k | k != target) p k.
+  by rewrite -p1 (bigD1 target) //=; ring.
+rewrite big_distrl /=; apply: rsum_le => k _.
+rewrite Rabs_mult (Rabs_pos_eq _ (p0 k)) Rabs_mult; apply: Rmult_le_compat_l => //.
+by apply: Rmult_le_compat; try exact: Rabs_pos.
+Qed.
+Theorem bounded_moves : GRAD_bounded.
+Proof.
+move=> n K pos alpha centre y a target leak reach range alpha0 light far wide.
+eexists; first exact: (centres pos alpha centre y a target).
+set p := softmax _ in light *; rewrite Rabs_mult Rabs_pos_eq; last by lra.
+have -> : 2 * alpha * leak * reach * range = 2 * alpha * (leak * reach * range) by ring.
+apply: Rmult_le_compat_l; first by lra.
+apply: covariance_le light _ _ => //; first by move=> k; exact/Rlt_le/softmax_gt0.
+exact: softmax_sum1 target.
+Qed.
+
 (** ** Instance: a head between two keys moves by half of alpha *)
 Definition two (k : bool) (_ : 'I_1) : R := if k then 1 else 0.
 Lemma sum_two (F : bool -> R) : \sum_k F k = F true + F false.
@@ -192,3 +235,26 @@ Theorem mutant_half_refuted : ~ mutant_half.
 Proof. by move=> /wrong_slope; lra. Qed.
 Theorem mutant_sign_refuted : ~ mutant_sign.
 Proof. by move=> /wrong_slope; lra. Qed.
+Lemma even_half (k : bool) (alpha : R) : softmax (fun j => - alpha
+  * \sum_b ((two j b - / 2) * (two j b - / 2))) k = / 2.
+Proof.
+have even j : (- alpha * (\sum_b ((two j b - / 2) * (two j b - / 2))) = - alpha * / 4)%R.
+  by rewrite big_ord_recl big_ord0 /two; case: j; field.
+rewrite /softmax sum_two !even; have e0 := exp_pos (- alpha * / 4).
+by field; apply: Rgt_not_eq; lra.
+Qed.
+Lemma two_near (i j : bool) : Rabs (two i ord0 - two j ord0) <= 1.
+Proof. by rewrite /two; case: i; case: j; rewrite ?Rminus_eq_0 /Rabs; case: Rcase_abs; lra. Qed.
+Lemma two_move bound : moves_at_most bound -> / 2 <= bound 1 (/ 2).
+Proof.
+move=> /(_ _ _ two 1 (fun _ => / 2) (two ^~ ord0) ord0 true (/ 2) 1 1 Rle_0_1) says.
+have [|slope moved] := says _ two_near two_near; first by rewrite even_half; lra.
+have -> := uniqueness_limite _ _ _ _ moved (instance 1).
+by rewrite Rabs_pos_eq; lra.
+Qed.
+Theorem instance_bounded : / 2 <= 2 * 1 * / 2.
+Proof. exact: two_move bounded_moves. Qed.
+(** A move of the order of the leak's square. *)
+Definition mutant_squared := moves_at_most (fun alpha leak => alpha * leak * leak).
+Theorem mutant_squared_refuted : ~ mutant_squared.
+Proof. by move=> /two_move; lra. Qed.

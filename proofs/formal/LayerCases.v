@@ -50,6 +50,34 @@ rewrite conv_of_keysE => le; apply: Rle_trans le _; right.
 by rewrite big1 ?Rmult_0_r // => t _; rewrite big1 // => c _; rewrite Rmult_0_l.
 Qed.
 End Enumerated.
+(** Instance and mutant of the uniform limit: one pixel of at most 3; one dimension too few. *)
+Theorem T1_instance_uniform (x : reals) : Rabs x <= 3 ->
+  let X (_ : pixels one_pixel) (_ : 'I_(1 * 1)) := x in
+  exists (Wval : taps one_pixel -> 'I_(1 * 1) -> 'I_1 -> reals)
+    (Wout : taps one_pixel -> 'I_1 -> 'I_(1 * 1) -> reals) (alpha : R),
+  Rabs (mhsa (converted alpha id (fun _ _ => 0) (zero_pad X) : taps one_pixel -> _ -> _ -> reals)
+    Wval Wout (bias (1 : reals)) (zero_pad X) (here _) ord0 - (x * 2 + 1)) <= / 2.
+Proof.
+move=> small X; have half : 0 < / 2 by lra.
+have [Wval [Wout says]] := T1.bounded_images one_pixel_fits (erefl : (minn (1 * 1) (1 * 1) <= 1)%N)
+  (weighs (2 : reals)) (bias (1 : reals)).
+have [alpha0 near] := says 3 _ half; have lt : alpha0 < alpha0 + 1 by lra.
+exists Wval, Wout, (alpha0 + 1).
+by have := near _ lt X (fun _ _ => small) (fun _ _ => 0) (here _) ord0; rewrite convE.
+Qed.
+Definition T1_mutant_uniform := uniformly (fun c o d => minn c o <= d.+1)%N.
+Theorem T1_mutant_uniform_refuted : ~ T1_mutant_uniform.
+Proof.
+move=> /(_ _ _ one_pixel_fits 1%N 1%N 1%N 0%N erefl (weighs (1 : reals)) (bias (0 : reals)))
+  [Wval [Wout says]].
+have half : 0 < / 2 by lra.
+have [alpha0 near] := says 1 _ half; have lt : alpha0 < alpha0 + 1 by lra.
+have one (i : pixels one_pixel) (c : 'I_(1 * 1)) : Rabs 1 <= 1 by rewrite Rabs_R1; exact: Rle_refl.
+have := near _ lt (fun _ _ => 1) one (fun _ _ => 0) (here _) ord0.
+rewrite convE /mhsa big1 => [|h _].
+  by rewrite /weighs /bias /= Rabs_left; lra.
+by rewrite big_ord0.
+Qed.
 (** Mutants: heads of dimension 0; a number that several keys share. *)
 Definition T1_mutant_narrow := forall n (g : geometry n), fits g ->
   forall (G ci co d : nat) (weight : 'I_(G * co) -> nat -> taps g -> reals)

@@ -27,6 +27,18 @@ have seen (t : taps one_pixel) : exists q i, sees (g := one_pixel) q t i.
 exact: (@convolution rat_fieldType _ _ one_pixel_fits 1 1 1 d _ _ _ _ _ (same_bijective _)
   (@attention_hard _) seen)%N.
 Qed.
+Theorem T1p_instance_exists (x : rat) :
+  exists (Wval : taps one_pixel -> 'I_(1 * 1) -> 'I_1 -> of_ring rat_fieldType)
+    (Wout : taps one_pixel -> 'I_1 -> 'I_(1 * 1) -> of_ring rat_fieldType),
+  mhsa (full_attention (one : of_ring rat_fieldType)) Wval Wout (bias zero)
+    (zero_pad (fun _ _ => x : of_ring rat_fieldType)) (here _) ord0 = x.
+Proof.
+have [|Wval [Wout same]] := @matrices_exist rat_fieldType _ _ one_pixel_fits 1%N 1%N 1%N 1%N _ _ _
+  (weighs (one : of_ring rat_fieldType)) (bias zero) (same_bijective _) (@attention_hard _).
+  by move=> t; exact: rank_leq_row.
+exists Wval, Wout; rewrite same convE /weighs /bias /=.
+by rewrite mulr1 addr0.
+Qed.
 Theorem T1p_instance_channels (W : 'M[rat]_(3, minn 1 2)) :
   exists (V : 'M[rat]_(3, 1)) (U : 'M[rat]_(1, 2)),
   forall c o, (V *m U) c (widen_ord (geq_minr 1 2) o) = W c o.
@@ -67,6 +79,17 @@ have /wide /(_ (line (ord_max : 'I_2))) : exists (Wval : taps g -> 'I_(1 * 1) ->
   by rewrite /= !muln1 i0 eq_sym addn_eq0 => /andP [_ /eqP].
 rewrite leqn0 mxrank_eq0 => /eqP /matrixP /(_ ord0 ord0); rewrite !mxE /tap /weight /line ffunE /=.
 by move/eqP; rewrite oner_eq0.
+Qed.
+Definition T1p_mutant_exists := exist_if (fun r d => r <= d.+1)%N.
+Theorem T1p_mutant_exists_refuted : ~ T1p_mutant_exists.
+Proof.
+move=> says.
+have [|Wval [Wout same]] := says rat_fieldType _ _ one_pixel_fits 1%N 1%N 1%N 0%N _ _ _
+  (weighs (one : of_ring rat_fieldType)) (bias zero) (same_bijective _) (@attention_hard _).
+  by move=> t; exact: rank_leq_row.
+have := same (fun _ _ => one) (here _) ord0; rewrite convE /weighs /bias /= mulr1 addr0.
+rewrite /mhsa big1 => [|h _]; last by rewrite big_ord0.
+by rewrite /= addr0 => /eqP; rewrite eq_sym oner_eq0.
 Qed.
 Definition T1p_mutant_channels := forall (F : fieldType) (m n d : nat) (W : 'M[F]_(m, n)),
   exists (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), V *m U = W.

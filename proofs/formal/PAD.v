@@ -3,8 +3,12 @@
     Claim: In a box, the key nearest to any lattice point in an axis-aligned quadratic distance is
     its clamp, and it is the only one; so an unpadded hard head reads the replicate-padded image,
     not zeros. For a full covariance and for the enumerated encoding the nearest key is another one.
-    Zero padding by floor(K/2) and cropping gives the convolution with SAME padding.
-    Source: Cordonnier et al. 2020, Section 3, Padding, made precise by this project.
+    Zero padding by floor(K/2) and cropping gives the convolution with SAME padding. Nor is any
+    network of softmax attention a zero-padded shift that sees a pixel at one output and none at
+    another: equal tokens stay equal through it, whatever its scores read, without a token beside
+    those of the image.
+    Source: Cordonnier et al. 2020, Section 3, Padding, made precise by this project; Luo et al.
+    2022 for equal tokens.
     Does not show: Real centres between two keys: there the clamp per axis of the real point is no
     key, and two keys can tie. *)
 From Coq Require Import Lia ZArith Reals Lra.

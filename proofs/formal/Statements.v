@@ -636,6 +636,18 @@ Definition T1 := forall n (g : geometry n), fits g ->
   Rabs (mhsa (converted alpha id Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b
     (zero_pad X) q o
         - torch_conv weight b X q o) <= eps.
+(** One alpha serves all images that are bounded by the same number. *)
+Definition uniformly (wide : nat -> nat -> nat -> bool) := forall n (g : geometry n), fits g ->
+  forall (G ci co d : nat), wide (G * ci)%N (G * co)%N d ->
+  forall (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
+  exists (Wval : taps g -> 'I_(G * ci) -> 'I_d -> reals)
+    (Wout : taps g -> 'I_d -> 'I_(G * co) -> reals),
+  forall range eps : R, 0 < eps -> exists alpha0 : R, forall alpha, alpha0 < alpha ->
+  forall X : pixels g -> 'I_(G * ci) -> reals, (forall i c, Rabs (X i c) <= range) ->
+  forall Xq q o,
+  Rabs (mhsa (converted alpha id Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b
+    (zero_pad X) q o - torch_conv weight b X q o) <= eps.
+Definition T1_uniform := uniformly (fun c o d => minn c o <= d)%N.
 End Theorem1.
 
 (** * L3: Lemma 3 *)
@@ -926,6 +938,55 @@ Definition PAD_crop := forall (S : numbers) n (g : geometry n), fits g ->
     torch_conv weight b X q o = @torch_conv n (more_padding g front behind) S G ci co weight b X q1
       o.
 End Padding.
+Section FiniteAlpha.
+Local Open Scope R_scope.
+(** Unpadded quadratic heads of a finite alpha look at a pixel of the lattice, on the image or
+    beyond it: they are within the leak of the convolution of the replicate-padded image. *)
+Definition pixel_place n (g : geometry n) (i : pixels g) : point n := fun a => Z.of_nat (i a).
+Definition looked_at n (g : geometry n) (q : queries g) (t : taps g) : point n :=
+  fun a => (Z.of_nat (q a * stride g a + t a * dilation g a) - Z.of_nat (before g a))%Z.
+Definition border_within (leak : R -> nat -> R) := forall n (g : geometry n), fits g ->
+  (forall a, (0 < side g a)%N) ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
+    (b : 'I_(G * co) -> reals),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall alpha, 0 < alpha ->
+  forall (X : pixels g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  (forall c i j, Rabs (X i c - X j c) <= range c) -> forall q o,
+  Rabs (mhsa (fun h q => quadratic_head (@pixel_place n g) alpha (looked_at q (f h)) : _ -> reals)
+      Wval Wout b X q o - conv_of_keys weight b (replicate_pad X) q o)
+  <= leak alpha n * \sum_t \sum_c range c * Rabs (tap weight t c o).
+Definition T1_border := border_within (fun alpha n => 1 - / theta_bound alpha ^ n).
+(** Networks of attention, maps of each token alone, sums of branches, and one behind the other, on
+    the same tokens. What a head mixes at a query are weights that sum to 1; its scores may read the
+    tokens and where they stand in any way. No token stands beside those of the image, and a bias is
+    one for all of them. *)
+Inductive stack_of (mixes : forall K : finType, (K -> R) -> Prop) (K : finType) :
+  forall C C' : finType, ((K -> C -> reals) -> K -> C' -> reals) -> Prop :=
+| Tokenwise (C C' : finType) (f : (C -> reals) -> C' -> reals) :
+    @stack_of mixes K C C' (fun X k => f (X k))
+| Attention (C C' H D : finType) (P : (K -> C -> reals) -> H -> K -> K -> reals)
+    (Wval : H -> C -> D -> reals) (Wout : H -> D -> C' -> reals) (b : C' -> reals) :
+    (forall X h q, mixes K (P X h q)) -> @stack_of mixes K C C' (fun X => mhsa (P X) Wval Wout b X)
+| Beside (C C' : finType) F G : @stack_of mixes K C C' F -> @stack_of mixes K C C' G ->
+    @stack_of mixes K C C' (fun X k c => F X k c + G X k c)
+| Behind (C C' C'' : finType) F G : @stack_of mixes K C C' F -> @stack_of mixes K C' C'' G ->
+    @stack_of mixes K C C'' (fun X => G (F X)).
+Definition softmax_weights (K : finType) (p : K -> R) := exists s, p = softmax s.
+(** Equal tokens stay equal through any such network, so without explicit zeros none is a
+    zero-padded shift that sees a pixel at one output and none at another (Luo et al. 2022). *)
+Definition no_shift (mixes : forall K : finType, (K -> R) -> Prop) :=
+  (forall (K C C' : finType) (F : (K -> C -> reals) -> K -> C' -> reals), stack_of mixes F ->
+    forall X, (forall k k', X k = X k') -> forall k k', F X k = F X k') /\
+  forall n (g : geometry n) (t : taps g) (q q' : queries g) i, sees q t i ->
+    (forall j, ~~ sees q' t j) ->
+  forall F : (pixels g -> 'I_(1 * 1) -> reals) -> pixels g -> 'I_(1 * 1) -> reals,
+    stack_of mixes F ->
+  forall (at_pixel : queries g -> pixels g) (b : 'I_(1 * 1) -> reals),
+  ~ forall X q o, F X (at_pixel q) o = torch_conv (one_tap t) b X q o.
+Definition PAD_stack := no_shift softmax_weights.
+End FiniteAlpha.
 
 (** * PATCH: convolutions on tokens that are patches of pixels *)
 Section Patches.
@@ -1740,14 +1801,15 @@ Record soft_premises (fit : Rows.row -> bool) (z : Rows.row) (hd : Rows.heads) (
   within_radius : forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z);
   scores_are_sharp : forall h q a, sharp hd (s h q a); as_the_device : device hd A T }.
 (** Heads whose scores are a sum over the axes, mixed over all keys at once. *)
-Definition whole_with (fit : Rows.row -> bool) := forall (z : Rows.row) (hd : Rows.heads) n
+Definition whole_if (made : forall (hd : Rows.heads) (A : arithmetic) n (size : 'I_n -> nat),
+    box size -> ('I_n -> Z -> R) -> (box size -> R) -> Prop) (fit : Rows.row -> bool) :=
+  forall (z : Rows.row) (hd : Rows.heads) n
     (g : geometry n), fits g -> (Z.of_nat #|{: keys g}| <= Rows.keys hd)%Z ->
   forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
     A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R) (e : H -> queries g -> keys g -> R)
     (over : H -> queries g -> order (keys g)),
   soft_premises fit z hd false f X A T s ->
-  (forall h q target, reads q (f h) target -> device_exponentials hd A target
-    (around (s h q) target) (e h q)) ->
+  (forall h q target, reads q (f h) target -> made hd A _ _ target (s h q) (e h q)) ->
   (forall h q, summed (e h q) (over h q)) ->
   let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
   forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
@@ -1757,20 +1819,24 @@ Definition whole_with (fit : Rows.row -> bool) := forall (z : Rows.row) (hd : Ro
   (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
   let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
   @differ_by z n g G ci co H f X token.
+Definition whole_with := whole_if (fun hd A n size target s =>
+  device_exponentials hd A target (around s target)).
 Definition ROW_whole := whole_with Rows.fits.
 (** The keys that a row counts along one axis. *)
 Definition axis_near (hd : Rows.heads) (N : nat) (target j : 'I_N) : bool :=
   (Z.abs (Z.of_nat j - Z.of_nat target) <=? Z.of_nat (Z.to_nat (Rows.reach hd)))%Z.
 (** Axis after axis: a softmax of its own for each, and image [y h q c a.+1] is image [y h q c a]
     mixed along axis [a]. *)
-Definition apart_with (fit : Rows.row -> bool) := forall (z : Rows.row) (hd : Rows.heads) n
+Definition apart_if (made : forall (hd : Rows.heads) (A : arithmetic) (N : nat), 'I_N ->
+    ('I_N -> R) -> ('I_N -> R) -> Prop) (fit : Rows.row -> bool) :=
+  forall (z : Rows.row) (hd : Rows.heads) n
     (g : geometry n), fits g -> (forall a, Z.of_nat (padded g a) <= Rows.keys hd)%Z ->
   forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
     A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R)
     (e : H -> queries g -> forall a, 'I_(padded g a) -> R)
     (over : H -> queries g -> forall a, order 'I_(padded g a)),
   soft_premises fit z hd true f X A T s ->
-  (forall h q target a, reads q (f h) target -> device_exponentials hd A (target a)
+  (forall h q target a, reads q (f h) target -> made hd A _ (target a)
      (fun j : 'I_(padded g a) => s h q a (Z.of_nat j - Z.of_nat (target a))%Z) (e h q a)) ->
   (forall h q a, summed (e h q a) (over h q a)) ->
   let attention h q a := computed_softmax A T reciprocal (e h q a) (over h q a) in
@@ -1786,6 +1852,7 @@ Definition apart_with (fit : Rows.row -> bool) := forall (z : Rows.row) (hd : Ro
   forall (token : H -> queries g -> 'I_(G * ci) -> R),
     (forall h q c, exists k, token h q c = y h q c n k) ->
   @differ_by z n g G ci co H f X token.
+Definition apart_with := apart_if (fun hd A N => @device_exponentials hd A [finType of 'I_N]).
 Definition ROW_apart := apart_with Rows.fits.
 (** The program answers with the bounds of the rows that stand in the integers of a file, and with
     nothing for a row that does not fit. *)
@@ -1793,6 +1860,40 @@ Definition ROW_read := forall n x answers, Rows.answers n x = Some answers -> ex
   x = List.concat (List.map Rows.written rows) /\ answers = List.map Rows.answer rows /\
   forall r b, Rows.answer r = Some b -> Rows.fits r = true /\ b = Rows.bound r.
 End Rows.
+
+(** * LEFT: keys that are left out *)
+Section LeftOut.
+Local Open Scope R_scope.
+(** The softmax of the keys that are kept. Leaving out any set of keys but the target's only takes
+    from what leaks: the mean is as near to the target's number as that of all keys. *)
+Definition share_of (K : finType) (kept : pred K) (s : K -> R) (k : K) : R :=
+  if kept k then exp (s k) / \big[Rplus/0]_(j | kept j) exp (s j) else 0.
+Definition left_out_if (may_keep : forall K : finType, pred K -> K -> Prop) :=
+  forall s (K : finType) (few kept : pred K) (scores w x : K -> R) t target N off far range leak,
+  may_keep K kept target -> as_set s w x 0 t -> may_count s few w -> (#|few| <= N <= terms s)%N ->
+  \sum_i Rabs (w i - share_of kept scores i) <= off ->
+  \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far -> (forall i, Rabs (x i) <= range) ->
+  1 - softmax scores target <= leak ->
+  Rabs (computed s w x 0 t - x target) <= 2 * leak * range + mixing_bound s N off far range.
+Definition LEFT := left_out_if (fun K kept target => kept target).
+(** In rows: the keys beyond an interval of each axis, which holds the target, have the exponential
+    0. However much they weigh, the bound is the same, if the row allows an exponential any loss. *)
+Definition ends_left_out (hd : Rows.heads) (A : arithmetic) (N : nat) (target : 'I_N)
+  (s e : 'I_N -> R) := (0 < Rows.exp_lost hd)%Z /\
+  exists (first last : nat) (kept : 'I_N -> R), [/\ (first <= target < last)%N,
+    device_exponentials hd A target s kept &
+    forall j, e j = if (first <= j < last)%N then kept j else 0].
+Definition apart_left_out := apart_if ends_left_out.
+Definition LEFT_apart := apart_left_out Rows.fits.
+Definition box_kept (hd : Rows.heads) (A : arithmetic) n (size : 'I_n -> nat)
+  (target : box size) (s : 'I_n -> Z -> R) (e : box size -> R) := (0 < Rows.exp_lost hd)%Z /\
+  exists (first last : 'I_n -> nat) (kept : box size -> R),
+    [/\ forall a, (first a <= target a < last a)%N,
+    device_exponentials hd A target (around s target) kept &
+    forall k, e k = if [forall a, first a <= k a < last a]%N then kept k else 0].
+Definition whole_left_out := whole_if box_kept.
+Definition LEFT_whole := whole_left_out Rows.fits.
+End LeftOut.
 
 (** * GRAD: gradients *)
 Section Gradients.
@@ -1827,6 +1928,17 @@ Definition moves_by (slope : R -> R -> R) :=
     (slope alpha (covariance (softmax (fun j => - alpha
       * \sum_b ((pos j b - centre b) * (pos j b - centre b)))) (fun k => pos k a) y)).
 Definition GRAD_centre := moves_by (fun alpha covariance => 2 * alpha * covariance).
+(** By no more than twice alpha times what leaks, the spread of the coordinate, and that of [y]:
+    sharp heads do not move. *)
+Definition moves_at_most (bound : R -> R -> R) :=
+  forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (centre : 'I_n -> R) (y : K -> R)
+    (a : 'I_n) (target : K) leak reach range, 0 <= alpha ->
+  1 - softmax (fun j => - alpha * \sum_b ((pos j b - centre b) * (pos j b - centre b))) target
+    <= leak ->
+  (forall i j, Rabs (pos i a - pos j a) <= reach) -> (forall i j, Rabs (y i - y j) <= range) ->
+  exists2 slope, derivable_pt_lim (moved_mean pos alpha centre y a) 0 slope &
+    Rabs slope <= bound alpha leak * reach * range.
+Definition GRAD_bounded := moves_at_most (fun alpha leak => 2 * alpha * leak).
 End Gradients.
 
 (** * DEFORM: heads whose centre moves with the content *)
@@ -2050,6 +2162,18 @@ Definition T1p_convolution := forall (F : fieldType) n (g : geometry n), fits g 
      (b' : 'I_(G * co) -> of_ring F),
      forall X q o, mhsa P Wval Wout b' (zero_pad X) q o = torch_conv weight b X q o)
   <-> (forall t, \rank (\matrix_(c < G * ci, o < G * co) (tap weight t c o : F)) <= d)%N.
+(** Lemma 1's matrices exist for heads that wide, whether or not each tap sees a pixel. *)
+Definition exist_if (wide : nat -> nat -> bool) := forall (F : fieldType) n (g : geometry n),
+  fits g ->
+  forall (G ci co d : nat) (H : finType) (f : H -> taps g)
+    (P : H -> queries g -> keys g -> of_ring F)
+    (weight : 'I_(G * co) -> nat -> taps g -> of_ring F) (b : 'I_(G * co) -> of_ring F),
+  bijective f -> hard f P ->
+  (forall t, wide (\rank (\matrix_(c < G * ci, o < G * co) (tap weight t c o : F))) d) ->
+  exists (Wval : H -> 'I_(G * ci) -> 'I_d -> of_ring F)
+    (Wout : H -> 'I_d -> 'I_(G * co) -> of_ring F),
+  forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
+Definition T1p_exists := exist_if leq.
 (** min(D_in, D_out) always serves; and heads of dimension [d] give any [min(d, n)] of the [n]
     output channels. *)
 Definition T1p_channels := forall (F : fieldType) (m n d : nat),

@@ -5,9 +5,10 @@
     and channels of |w| times the range of that channel of the padded input, zeros of the padding
     included; the bound tends to 0 as alpha grows, for all sizes at once. The same holds for any
     tokens on the keys, with their range: images padded in any mode, cropped, or stuffed with zeros
-    for a transposed convolution; and for heads of two encoding dimensions (D2), with the leak of
-    one axis. Hence every convolution is, at each input, the limit of such layers, and equals one
-    where the softmax is exactly one-hot.
+    for a transposed convolution; for unpadded heads, with the convolution of the replicate-padded
+    image; and for heads of two encoding dimensions (D2), with the leak of one axis. Hence every
+    convolution is the limit of such layers, uniformly over inputs that are bounded by one number,
+    and equals one where the softmax is exactly one-hot.
     Source: Cordonnier et al. 2020, Theorem 1; the bound is this project's.
     Does not show: Floating point: rounding is bounded apart. The triangle inequality for sums is
     used as such. *)
@@ -153,6 +154,43 @@ have W_eq h c o' : merged (@wide_value reals _ _ _ d W) (@wide_output reals _ _ 
   c o'
   by exact: factoredE.
 have bij : bijective (@id (taps g)) by exists id.
+apply: Rle_trans (bound ok b bij W_eq (Rle_lt_trans _ _ _ pos lt) Xq spread q o) _; rewrite -/(B o).
+apply: Rle_trans (Rmult_le_compat_r _ _ _ (B0 o) (small _ lt)) _.
+apply: (Rmult_le_reg_r (1 + \sum_o B o)) => //.
+have -> : eps / (1 + \sum_o B o) * B o * (1 + \sum_o B o) = eps * B o by field; lra.
+apply: Rmult_le_compat_l; first lra.
+by have := rsum_term_le o B0; lra.
+Qed.
+
+Lemma zero_pad_le n (g : geometry n) (C : finType) (X : pixels g -> C -> reals) range :
+  0 <= range -> (forall i c, Rabs (X i c) <= range) -> forall k c, Rabs (zero_pad X k c) <= range.
+Proof.
+move=> r0 small k c; rewrite /zero_pad.
+have [i at_i|none] := pickP (fun i : pixels g => [forall a, k a == (before g a + i a)%N :> nat]).
+  rewrite (big_pred1 i) => [|j]; first exact: small.
+  apply/idP/eqP => [/forallP at_j|-> //]; apply/ffunP => a; apply: val_inj.
+  by have /eqP := at_j a; have /forallP/(_ a)/eqP -> := at_i; move/addnI.
+by rewrite big_pred0 //= Rabs_R0.
+Qed.
+Theorem bounded_images : T1_uniform.
+Proof.
+move=> n g ok G ci co d le_d weight b; pose W := @tap n g reals G ci co weight.
+exists (@wide_value reals _ _ _ d W), (@wide_output reals _ _ _ d W) => range eps eps0.
+have r0 : 0 <= Rabs range by exact: Rabs_pos.
+pose B o := \big[Rplus/0]_(t : taps g) \big[Rplus/0]_(c : 'I_(G * ci))
+  (2 * Rabs range * Rabs (tap weight t c o)).
+have B0 o : 0 <= B o.
+  by do 2! (apply: rsum_ge0 => ? _); apply: Rmult_le_pos; [lra | exact: Rabs_pos].
+have S0 : 0 < 1 + \sum_o B o by have := rsum_ge0 (index_enum _) (fun o (_ : true) => B0 o); lra.
+have [alpha0 [pos small]] := leak_small_le n (Rdiv_lt_0_compat _ _ eps0 S0).
+exists alpha0 => alpha lt X bounded Xq q o.
+have W_eq h c o' : merged (@wide_value reals _ _ _ d W) (@wide_output reals _ _ _ d W) h c o'
+  = W h c o' by exact: factoredE.
+have bij : bijective (@id (taps g)) by exists id.
+have spread c k k' : Rabs (zero_pad X k c - zero_pad X k' c) <= 2 * Rabs range.
+  have near := @zero_pad_le _ g _ X _ r0 (fun i c => Rle_trans _ _ _ (bounded i c) (Rle_abs _)).
+  have := Rabs_triang (zero_pad X k c) (- zero_pad X k' c); rewrite Rabs_Ropp.
+  by have := near k c; have := near k' c; rewrite /Rminus; lra.
 apply: Rle_trans (bound ok b bij W_eq (Rle_lt_trans _ _ _ pos lt) Xq spread q o) _; rewrite -/(B o).
 apply: Rle_trans (Rmult_le_compat_r _ _ _ (B0 o) (small _ lt)) _.
 apply: (Rmult_le_reg_r (1 + \sum_o B o)) => //.

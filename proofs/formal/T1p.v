@@ -1,11 +1,12 @@
 (** * T1p: Theorem 1: how wide a head must be
 
     Claim: With linearly independent attention maps, one head a tap, the layer expresses the
-    convolution if and only if d_head >= rank W_h for every tap, so min(D_in, D_out) always serves
-    and the paper's D_h >= D_out is more than is needed; any d_head output channels of d_out can be
-    expressed. The W_h are the matrices of the expansion over the heads' maps. For hard heads these
-    are the taps; for soft heads they are not, and can have lower rank than the taps. W_val W_out
-    has rank at most D_h, not D_out - D_h.
+    convolution if and only if d_head >= rank W_h for every tap, which serves hard heads whether or
+    not each tap sees a pixel; so min(D_in, D_out) always serves and the paper's D_h >= D_out is
+    more than is needed; any d_head output channels of d_out can be expressed. The W_h are the
+    matrices of the expansion over the heads' maps. For hard heads these are the taps; for soft
+    heads they are not, and can have lower rank than the taps. W_val W_out has rank at most D_h, not
+    D_out - D_h.
     Source: Cordonnier et al. 2020, Theorem 1 and the remark about D_h and D_out, corrected by this
     project.
     Does not show: Numerical rank of floats. The least width for dependent maps, whose W_h are not
@@ -87,6 +88,17 @@ have width := independent_maps ind d W b; split=> [[Wval [Wout [b' E]]] t|le_d].
   by rewrite -same E conv.
 have /width [Wval [Wout [b' E]]] : forall h, (\rank (W h) <= d)%N by move=> h; exact: le_d.
 by exists Wval, Wout, b' => X q o; rewrite same E conv.
+Qed.
+Theorem matrices_exist : T1p_exists.
+Proof.
+move=> F n g ok G ci co d H f P weight b bij hardP le_d.
+pose W h : 'M[F]_(G * ci, G * co) := \matrix_(c, o) tap weight (f h) c o.
+have factors h : exists VU : 'M[F]_(G * ci, d) * 'M[F]_(d, G * co), W h = VU.1 *m VU.2.
+  by have /factor_iff_rank [V [U E]] := le_d (f h); exists (V, U); rewrite /W E.
+have [fac Wf] := fin_all_exists factors.
+exists (fun h c e => (fac h).1 c e), (fun h e o => (fac h).2 e o) => X q o.
+apply: (lemma1 ok) bij hardP _ X q o => h c o'.
+by have /matrixP/(_ c o') := Wf h; rewrite !mxE => /esym.
 Qed.
 
 Theorem channels : T1p_channels.

@@ -1,9 +1,10 @@
 """claims.toml: each theorem of each claim with the name of Statements.v that is its type, its instances, its mutants.
 
-    "STR.pooling" = ["STR_pooling", "AttentionCases.STR_instance", "STR.mutant_any_weights_refuted"]
+    "STR.pooling" = ["STR_pooling", "AttentionCases.STR_instance", "STR.mutant_any_weights_refuted", "Pooling"]
 
 An instance is a theorem whose proof uses this one on numbers, so that its premises are met together; a mutant is a near
 miss of it, whose negation is proved. Several names are separated by spaces; in place of either may stand a reason.
+A head theorem, which says what the claim says in words, has a name in Claims.v, where it is written out.
 """
 
 import tomllib
@@ -24,12 +25,17 @@ def reasons(shapes: frozenset[str]) -> dict[str, str]:
 @final
 @dataclass(frozen=True)
 class Theorem:
-    """A line of claims.toml: the name of a theorem, of its statement, and two columns of names or `- ` and a reason."""
+    """A line of claims.toml: the name of a theorem, of its statement, and two columns of names or `- ` and a reason.
+
+    Args:
+        written: of a head theorem, the name under which Claims.v writes it out; else empty.
+    """
 
     name: str
     statement: str
     instances: str
     mutants: str
+    written: str = ""
 
     def reason(self, column: str) -> str:
         """The reason that stands in a column; empty where names stand there."""

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from proofs import claims_page
+from proofs.formal.theorems import formal_claims
 
 ROOT = Path(__file__).parents[3]
-SOURCE = (ROOT / "proofs" / "formal" / "Claims.v").read_text()
+FORMAL = ROOT / "proofs" / "formal"
+SOURCE = (FORMAL / "Claims.v").read_text()
 
 
 def test_every_theorem_that_is_written_out_is_tied_to_a_proved_one():
@@ -17,6 +19,46 @@ def test_every_theorem_that_is_written_out_is_tied_to_a_proved_one():
     assert list(claims_page.ties()) == defined
     assert len(defined) == len(set(defined))
     assert all(claims_page.claim_of(name) for name in defined)
+
+
+def heads_of(claims):
+    """The statements of the head theorems by the name under which Claims.v writes them out."""
+    heads = {}
+    for theorem in (theorem for claim in claims for theorem in claim.theorems if theorem.written):
+        heads.setdefault(theorem.written, set()).add(theorem.statement.split(".")[-1])
+    return heads
+
+
+def written_out():
+    return {name: {each.split(".")[-1] for each in tied} for name, tied in claims_page.ties().items()}
+
+
+def test_the_file_writes_out_the_head_theorems_of_the_table_and_no_others():
+    assert written_out() == heads_of(formal_claims(FORMAL))
+
+
+def without_a_mutant(claims):
+    """Head theorems with neither a refuted mutant nor a statement that is itself a counterexample."""
+    heads = (theorem for claim in claims for theorem in claim.theorems if theorem.written)
+    return [head.name for head in heads if not head.named("mutants") and head.reason("mutants") != "a counterexample"]
+
+
+def test_every_head_theorem_has_a_mutant_or_is_a_counterexample():
+    assert without_a_mutant(formal_claims(FORMAL)) == []
+
+
+def test_a_head_theorem_that_no_error_could_refute_is_noticed(tmp_path):
+    (tmp_path / "claims.toml").write_text('[C]\n"C.read" = ["C_read", "- no premises", "- an equation", "Read"]\n')
+    planted = formal_claims(tmp_path)
+    assert without_a_mutant(planted) == ["C.read"]
+    assert written_out() != heads_of(planted)
+
+
+def test_every_sentence_of_the_paper_leads_to_theorems_that_are_written_out():
+    table = SOURCE.partition("| --- | --- |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"\[(\w+)\]", table))
+    assert len(named) > 20
+    assert named <= claims_page.ties().keys()
 
 
 def test_every_formal_claim_is_written_out():
