@@ -72,7 +72,7 @@ CLAIM = Claim(
             sign,
             -depth - (score - depth),
             ((-score,),),
-            given=(-score, depth),
+            given=(-score,),
         ),
         step(
             "Scores that fall on both sides of a target still do if those beyond an interval are lower: on 5 places, "
@@ -91,6 +91,14 @@ CLAIM = Claim(
             given=(e, total - kept),
             positive=(kept, total),
             witness={e: 1, kept: 1, total: 2},
+        ),
+        step(
+            "The target may be left out: a share of 0 is at least e/Z.",
+            sign,
+            -e / total,
+            given=(e,),
+            positive=(total,),
+            witness={e: 1, total: 1},
         ),
         step(
             "The mean moves by m R.",

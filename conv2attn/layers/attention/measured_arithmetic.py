@@ -66,7 +66,8 @@ def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmeti
             stores_products=stored or (half and name == "separable" and stores_products(dtype, device)),
             by_axis=name == "separable",
             fused=name == "sdpa",
-            leaves_out=name == "separable",  # of frozen heads, whose profiles are cut; others keep every key
+            # Frozen heads leave keys out where an engine mixes axis by axis, which "auto" may do.
+            leaves_out="separable" in ENGINES[engine].rounds_as,
         )
         for name in ENGINES[engine].rounds_as
     )

@@ -19,7 +19,13 @@ from conv2attn.theory.bounds.directed import BALL_PRECISION, down, positive_ball
 from conv2attn.theory.bounds.formats import accumulator_of, format_of, storage_of
 from conv2attn.theory.bounds.hard import computed_leak
 from conv2attn.theory.bounds.leak import leaked_mass_diagonal
-from conv2attn.theory.bounds.premises import ArithmeticPremises, CentredPremises, HeadPremises, claims_under
+from conv2attn.theory.bounds.premises import (
+    ArithmeticPremises,
+    CentredPremises,
+    HeadPremises,
+    claims_under,
+    program_claim,
+)
 from conv2attn.theory.bounds.row import ONE, Setting, SoftHeads, as_integer
 from conv2attn.theory.bounds.softmax_rounding import CUT_BITS
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, gamma
@@ -159,7 +165,7 @@ def soft_reading(
     if proved is None or any(head.shifts):
         return head.leak(), mixing
     leak = max(head.leak(), up(Fraction(proved.leak(head.axes), ONE)))
-    claims = claims_under([head.premises, ArithmeticPremises.of(arithmetic)], "ROW")
+    claims = claims_under([head.premises, ArithmeticPremises.of(arithmetic)], program_claim(arithmetic))
     return Claimed(leak, claims_of(head.leak()) | claims), mixing
 
 
@@ -183,7 +189,7 @@ def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic,
     heads = heads_of_row(head, keys, arithmetic, score_error)
     if heads is None:
         return NOTHING
-    claims = claims_under([head.premises, ArithmeticPremises.of(arithmetic)], "ROW", "SOFT")
+    claims = claims_under([head.premises, ArithmeticPremises.of(arithmetic)], program_claim(arithmetic), "SOFT")
     return RoundingBound(up(Fraction(heads.mixing(ONE), ONE)), up(Fraction(heads.mixing(0), ONE)), claims)
 
 

@@ -30,31 +30,28 @@ class Missing(str):
 @final
 @dataclass(frozen=True)
 class ArithmeticPremises:
-    """The premises of SOFT and ROW on an arithmetic: one softmax over all keys of a grid, its mean summed at once.
+    """The premises of SOFT, ROW and LEFT on an arithmetic: a softmax over the keys of a grid, its mean summed at once.
 
     Args:
         maximum_known_before_the_sum: no exponential is rescaled while a maximum grows, as in fused kernels.
-        nothing_left_out: each exponential is that of its score (`off_by_key` of Statements.v), down to 2^-102. Frozen
-            heads leave out keys along an axis that weigh more.
         sums_kept_in_the_accumulator: no partial sum of a mean is stored in the format of the layer.
         subnormal_numbers_kept: none becomes 0.
     """
 
     maximum_known_before_the_sum: bool
-    nothing_left_out: bool
     sums_kept_in_the_accumulator: bool
     subnormal_numbers_kept: bool
 
     @classmethod
     def of(cls, arithmetic: Arithmetic) -> Self:
         """The premises as an arithmetic has them."""
-        return cls(not arithmetic.fused, not arithmetic.leaves_out, not arithmetic.stores_means, not arithmetic.flushes)
+        return cls(not arithmetic.fused, not arithmetic.stores_means, not arithmetic.flushes)
 
 
 @final
 @dataclass(frozen=True)
 class HeadPremises:
-    """The premises of SOFT and ROW on a head: `reads`, `sharp` and `keys` of `soft_premises` in Statements.v.
+    """The premises of SOFT, ROW and LEFT on a head: `reads`, `sharp` and `keys` of `soft_premises` in Statements.v.
 
     Args:
         keys_are_those_of_a_box: scores are a sum over the axes of a grid, not a number of each key.
@@ -78,6 +75,15 @@ class CentredPremises:
 
     every_target_is_a_key: bool
     centred_on_a_pixel: bool
+
+
+def program_claim(arithmetic: Arithmetic) -> str:
+    """The claim by which the program of rows bounds soft heads: LEFT where keys may be left out, ROW where none is.
+
+    ROW asks that each exponential is that of its score (`off_by_key` of Statements.v), down to 2^-102. Frozen heads
+    leave out keys beyond an interval of an axis that weigh more; of them LEFT says that the bound is the same.
+    """
+    return "LEFT" if arithmetic.leaves_out else "ROW"
 
 
 def claims_under(premises: Sequence["DataclassInstance"], *claims: str) -> frozenset[str]:

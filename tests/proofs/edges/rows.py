@@ -141,7 +141,6 @@ def test_a_licensed_bound_rests_on_the_claim_alone(case):
 ON_A_KEY = Head(3.0, (0.0, 0.0))
 BROKEN = {
     "maximum known before the sum": (ON_A_KEY, {"fused": True}),
-    "nothing left out": (ON_A_KEY, {"leaves_out": True}),
     "sums kept in the accumulator": (ON_A_KEY, {"stores_means": True}),
     "subnormal numbers kept": (ON_A_KEY, {"flushes": True}),
     "every target is a key": (Head(3.0, (0.0, 0.0), 4.0, True), {}),
@@ -154,6 +153,21 @@ def test_the_bound_names_its_theorem_where_every_premise_holds():
     arithmetic = Arithmetic("float32")
     for each in (arithmetic, dataclasses.replace(arithmetic, truncates=True), Arithmetic("tf32"), Arithmetic("bf32")):
         assert soft_mixing_bound(ON_A_KEY, (9, 9), each, 0.0).claims == {"ROW", "SOFT"}
+
+
+def test_the_bound_names_left_where_keys_may_be_left_out():
+    arithmetic = Arithmetic("float32", by_axis=True)
+    kept, left = (soft_mixing_bound(ON_A_KEY, (9, 9), each, 0.0) for each in (arithmetic, leaving(arithmetic)))
+    assert (kept.claims, left.claims) == ({"ROW", "SOFT"}, {"LEFT", "SOFT"})
+    assert (kept.factor, kept.absolute) == (left.factor, left.absolute)
+    flushing = dataclasses.replace(leaving(arithmetic), flushes=True)
+    broken = soft_mixing_bound(ON_A_KEY, (9, 9), flushing, 0.0)
+    assert broken.claims == {"LEFT: subnormal numbers kept", WITHOUT_THEOREM}
+    assert heads_of_row(ON_A_KEY, (9, 9), leaving(arithmetic), 0.0).exp_lost > 0
+
+
+def leaving(arithmetic):
+    return dataclasses.replace(arithmetic, leaves_out=True)
 
 
 @pytest.mark.parametrize("premise", BROKEN)
