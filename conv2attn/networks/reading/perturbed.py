@@ -1,7 +1,7 @@
 """One image of the inputs of a network in float64, to which small noise is added: the image, or embeddings of ids."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, final
@@ -117,7 +117,8 @@ def on_the_cpu(function: Callable[Params, Result]) -> Callable[Params, Result]:
 
     @wraps(function)
     def there(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-        with torch.device("cpu"):
+        # Inside a block of torch.device a network that sets the default device itself would end that block.
+        with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
             return function(*args, **kwargs)
 
     return there

@@ -108,8 +108,8 @@ def network(kind):
     return Network(kind).eval()
 
 
-def whole(enough, network, see, run):
-    run(WATCH(network, see))
+def whole(enough, network, see, run, marked=None):
+    run(WATCH(network, see, marked=marked))
 
 
 def read(kind, monkeypatch, run_until=None):
@@ -248,9 +248,9 @@ def ran(monkeypatch, run_until=None):
 
 
 def test_runs_end_behind_the_layer_that_they_are_for(monkeypatch):
-    """One run for what there is; then for each of two parts of the images one for how often, and one for each layer."""
-    assert ran(monkeypatch) == [1 + 2 + 2 * 3, 1 + 2 + 2 * 2, 1 + 2 + 2 * 1]
-    assert ran(monkeypatch, whole) == [1 + 2 + 2 * 3] * 3
+    """Two runs for what there is and is drawn; then for each half of the images one for how often, and one a layer."""
+    assert ran(monkeypatch) == [2 + 2 + 2 * 3, 2 + 2 + 2 * 2, 2 + 2 + 2 * 1]
+    assert ran(monkeypatch, whole) == [2 + 2 + 2 * 3] * 3
 
 
 def test_networks_with_hooks_run_as_a_whole(monkeypatch):
