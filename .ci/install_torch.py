@@ -65,7 +65,7 @@ def main(constraints: str, written: str) -> None:
         lines = [line for line in lines if not line.startswith("torch==")]
     Path(written).write_text("".join(f"{line}\n" for line in lines))
     if options is not None:
-        subprocess.run([sys.executable, "-m", "pip", "install", "-c", written, *options, "torch"], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "install", "-qq", "-c", written, *options, "torch"], check=True)
 
 
 if __name__ == "__main__":

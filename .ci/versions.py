@@ -11,6 +11,7 @@ import datetime
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -85,7 +86,7 @@ def build(python: str, constraints: str, folder: Path, seconds: float | None) ->
     binary = folder / "bin" / "python"
     pins = folder / "pins.txt"
     given = folder / "given.txt"
-    pip = [str(binary), "-m", "pip", "install", "-q", "-c", str(pins)]
+    pip = [str(binary), "-m", "pip", "install", "-qq", "-c", str(pins)]
     steps = [
         [python, "-m", "venv", str(folder)],
         [str(binary), str(ROOT / ".ci" / "install_torch.py"), str(given), str(pins)],
@@ -95,7 +96,14 @@ def build(python: str, constraints: str, folder: Path, seconds: float | None) ->
     given.write_text((ROOT / constraints).read_text() if constraints else "# no version is pinned\n")
     for step in steps:
         left = None if end is None else max(1.0, end - time.monotonic())
-        subprocess.run(step, check=True, timeout=left, cwd=folder, stdout=sys.stderr)
+        with subprocess.Popen(step, cwd=folder, stdout=sys.stderr, start_new_session=True) as process:
+            try:
+                code = process.wait(left)
+            except BaseException:  # a pip that a step began would go on downloading into a folder that is gone
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if code:
+            raise subprocess.CalledProcessError(code, step)
     return binary
 
 

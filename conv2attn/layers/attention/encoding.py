@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention.probes import backend_flags
 from conv2attn.layers.attention.recipe import OperatorFacts, facts_from, score_dtype
-from conv2attn.layers.attention.tracing import is_faked, is_transient, plain, read_values, refuse_unread
+from conv2attn.layers.attention.tracing import is_faked, is_transient, read_values, refuse_unread, unwrapped
 from conv2attn.theory.basis import FAMILIES, HeadNumbers, Positions, Sides
 from conv2attn.torch_internals import without_modes
 
@@ -134,7 +134,7 @@ class Encoding(nn.Module):
                 numbers = self.operators(torch.empty(0, dtype=image.dtype, device="cpu")).numbers()
                 operators = None if faked else with_each(static, self.operators(image))
             elif values is not None:
-                numbers = with_each(plain, self.operators()).numbers()
+                numbers = with_each(unwrapped, self.operators()).numbers()
             return facts_from(numbers, there, operators, values)
 
     @property

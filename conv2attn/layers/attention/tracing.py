@@ -80,10 +80,10 @@ def is_transient(tensor: Tensor) -> bool:
 
 def read_values(tensors: Sequence[Tensor]) -> list[Any] | None:
     """The values of parameters as numbers; None where one cannot be read."""
-    return [plain(each).tolist() for each in tensors] if all(map(readable, tensors)) else None
+    return [unwrapped(each).tolist() for each in tensors] if all(map(readable, tensors)) else None
 
 
-def plain(tensor: Tensor) -> Tensor:
+def unwrapped(tensor: Tensor) -> Tensor:
     """The tensor itself, where function transforms of torch wrap it; the first of stacked ones."""
     while is_functorch_wrapped_tensor(tensor):
         stacked, inner = is_batchedtensor(tensor), get_unwrapped(tensor)
