@@ -39,9 +39,9 @@ def attention_of(module: nn.Module, engine: str, alpha: float | None = None, apa
     generator = torch.Generator().manual_seed(0)
     for layer in network.modules():
         if isinstance(layer, MultiHeadSelfAttention) and apart:
-            center = layer.encoding.center
-            drawn = torch.rand(center.shape, generator=generator, dtype=torch.float64)
-            layer.encoding.assign(center=center + apart * (2 * drawn - 1).numpy())
+            center = layer.positions.center.detach()
+            drawn = torch.rand(center.shape, generator=generator)
+            layer.encoding.assign(center=center + apart * (2 * drawn - 1).to(center))
     return network
 
 
