@@ -104,7 +104,7 @@ def measure(channels: int, size: int, alpha: float, count: int, seed: int = 0) -
     orders = [set_engine(convert(layer, alpha=alpha), "separable")]
     orders += [set_engine(shuffled(convert(layer, alpha=alpha), generator), "dense") for _ in range(3)]
     sides = (2 * size + 2, 2 * size + 3)
-    pair = Pair(comparable_basis(layer), comparable_basis(orders[0]), (False, False), ("auto", "auto"))
+    pair = Pair(comparable_basis(layer), comparable_basis(orders[0]), (False, False), (("auto",), ("auto",)))
     bounds = difference_bounds(pair, 1.0, sides)
     assert bounds is not None
     return Tightness(channels * size**2, alpha, max(bounds), worst_difference(layer, orders, count, seed))

@@ -418,7 +418,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
         (
             ">>> conv = nn.Conv2d(3, 4, 3); "
             "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.Tanh()), "
-            "input_size=(3, 9, 9)))"
+            "input_size=(3, 9, 9)).to_text(verbose=True))"
         ),
         "Convert again, and change nothing else in the network.",
     ),

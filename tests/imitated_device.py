@@ -173,6 +173,8 @@ def run(function, args, kwargs):
         raise RuntimeError(f"Expected a '{NAME}' device type for generator but found '{generator.device}'")
     if packet not in MOVES:
         refuse_mixed(function, args, there, host)
+    if packet is aten._assert_async and there and not Module.float64:
+        raise NotImplementedError(f"{DEVICE} has no {function}")
     if lands and (packet in MOVES or there) and (host or (packet is aten._to_copy and not there)):
         count_copy()
     if waits(packet, args, there, lands, target):

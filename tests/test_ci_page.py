@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,11 +44,15 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "package" / "module.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    for name in ("package", "package.module"):  # another test's, where it has run in this process
+        monkeypatch.delitem(sys.modules, name, raising=False)
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()).eval()
     torch.save(network.state_dict(), "model.pt")
     write_onnx("model.onnx", network[0])
-    return network
+    yield network
+    for name in ("package", "package.module"):
+        sys.modules.pop(name, None)
 
 
 def test_the_step_passes_what_is_the_same_and_its_certificate_is_checked_again(folder):

@@ -193,7 +193,7 @@ def test_a_product_of_factors_is_counted_on_the_side_that_forms_it(turned):
     sums = magnitudes(product)
     expected = (2 * convolution_bound(36, "float32", casts=2, stored=2).factor + 4 * gamma(10, 2.0**-24)) * sums
     sides = (product, plain) if turned else (plain, product)
-    found = difference_bounds(Pair(*sides, (False, False), ("auto", "auto")), 1.0, (11, 10))
+    found = difference_bounds(Pair(*sides, (False, False), (("auto",), ("auto",))), 1.0, (11, 10))
     assert found == pytest.approx(expected.tolist(), rel=0.04, abs=0)
 
 
@@ -250,7 +250,7 @@ def test_a_layer_can_overflow_exactly_where_its_largest_sums_leave_the_format(dt
         for number, each in enumerate(layers):
             each.weight.fill_(0.5 * (number == side))
             each.bias.fill_(-largest / 2 * biased * (number == side))
-    pair = Pair(*map(comparable_basis, layers), (False, False), ("auto", "auto"))
+    pair = Pair(*map(comparable_basis, layers), (False, False), (("auto",), ("auto",)))
     for share, fits in ((0.98, True), (1.02, False)):
         reach = largest / 2 * (share - biased / 2)
         assert overflow(pair, 1 - side, reach) == ""

@@ -111,6 +111,7 @@ def test_the_law_of_subnormals_rejects_a_plain_softmax(monkeypatch):
 def test_soft_engines_agree_traced_and_eager(engine):
     layer = soft_layer(engine).requires_grad_(False)
     layer.encoding.learn(False)
+    layer.prepare()
     program = torch.export.export(
         layer, (image_for(layer),), dynamic_shapes=({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},), strict=False
     )

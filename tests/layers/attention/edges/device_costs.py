@@ -23,7 +23,7 @@ KINDS = {
     "frozen, alpha 5, in tiles": (LONG, ("separable", {"alpha": 5.0})),
     "nine trained heads": (SHORT + LONG, ("separable", {"alpha": 5.0, "trainable": True})),
 }
-MOST = {"one-hot, `auto`": 4, "frozen, alpha 5, in tiles": 14, "nine trained heads": 8 * 9 + 30}
+MOST = {"one-hot, `auto`": 2, "frozen, alpha 5, in tiles": 5, "nine trained heads": 8 * 9 + 30}
 """Operators sent forward, at most."""
 
 
