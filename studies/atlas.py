@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from conv2attn import heads, load
+from conv2attn.errors import CheckpointError
 from conv2attn.generators import generators_kept
 from conv2attn.networks.positions import Unread
 from conv2attn.report.markup import markdown_table, to_csv
@@ -77,17 +78,29 @@ class Entry:
 
 
 def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
-    """The models of a list, each followed by its twin, and the thresholds."""
-    listing = tomllib.loads(path.read_text())
+    """The models of a list, each followed by its twin, and the thresholds.
+
+    Raises:
+        CheckpointError: there is no such file (C2A301), it is no list of models, or two have one name (C2A303).
+    """
+    try:
+        listing = tomllib.loads(path.read_text())
+        models, thresholds = listing["model"], listing["thresholds"]
+    except OSError as error:
+        raise CheckpointError("C2A301", f"{path} cannot be read: {error.strerror}", "Name a TOML file.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
+        remedy = "See examples/atlas/atlas.toml."
+        raise CheckpointError("C2A303", f"{path} is no list of models with thresholds: {error}", remedy) from error
     entries = []
-    for fields in listing["model"]:
+    for fields in models:
         entries.append(Entry(path.parent, fields, True))
         if ":" in fields["source"] and fields.get("twin", True):
             entries.append(Entry(path.parent, fields, False))
     twice = [key for key, count in Counter(entry.key for entry in entries).items() if count > 1]
     if twice:
-        raise SystemExit(f"two models of {path} would be written to {twice[0]}.json: give one another name")
-    return entries, listing["thresholds"]
+        reason = f"two models of {path} would be written to {twice[0]}.json"
+        raise CheckpointError("C2A303", reason, "Give one another name.")
+    return entries, thresholds
 
 
 # One model
@@ -598,7 +611,10 @@ def main() -> None:
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only is None:
-        raise SystemExit(3 if atlas(arguments.models, arguments.output)["failed"] else 0)
+        try:
+            raise SystemExit(3 if atlas(arguments.models, arguments.output)["failed"] else 0)
+        except CheckpointError as error:
+            parser.error(str(error))
     measured = round_numbers(measure_entry(entries_of(arguments.models)[0][arguments.only]))
     arguments.output.write_text(json.dumps(measured, separators=(",", ":")) + "\n")
 

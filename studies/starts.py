@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from conv2attn import capture
+from conv2attn.errors import CheckpointError
 from conv2attn.generators import generators_kept
 from conv2attn.lab.data import Augmentation, LabelledImages, accuracy, normalised_images, read_images_of
 from conv2attn.lab.figures.drawing import draw_curve
@@ -505,8 +506,24 @@ class Starts:
 
     @classmethod
     def read(cls, path: Path) -> "Starts":
-        """The rows of a CSV file; none where there is no file yet."""
-        return cls(tuple(csv.DictReader(path.read_text().splitlines())) if path.exists() else ())
+        """The rows of a CSV file; none where there is no file yet.
+
+        Raises:
+            CheckpointError: there could be no such file (C2A301), or it is no table of these columns (C2A303).
+        """
+        if not path.parent.is_dir():
+            raise CheckpointError("C2A301", f"{path.parent} is not a folder", "Make it first, or choose another.")
+        if not path.exists():
+            return cls(())
+        try:
+            reader = csv.DictReader(path.read_text().splitlines())
+            rows = tuple(reader)
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError("C2A301", f"{path} cannot be read: {error}", "Name a CSV file.") from error
+        if reader.fieldnames != [*MEANINGS] or any(None in row or None in row.values() for row in rows):
+            reason = f"{path} is not a table with the columns {', '.join(MEANINGS)}"
+            raise CheckpointError("C2A303", reason, "Name another file.")
+        return cls(rows)
 
     def runs_of(self, size: TrainingSize, arm: str) -> dict[str, dict[str, str]]:
         """The rows of an arm at a size on the test images, by seed."""
@@ -714,4 +731,7 @@ if __name__ == "__main__":
     parser.add_argument("--show", action="store_true", help="only print the tables of the rows that are there")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(page_of((Starts.read if arguments.show else train_missing)(arguments.table)))
+    try:
+        print(page_of((Starts.read if arguments.show else train_missing)(arguments.table)))
+    except CheckpointError as error:
+        parser.error(str(error))

@@ -13,6 +13,7 @@ from scipy import stats
 from torch import nn
 
 from conv2attn import heads
+from conv2attn.errors import CheckpointError
 from conv2attn.span import LayerFacts
 from studies import atlas as study
 from studies.atlas import (
@@ -81,8 +82,20 @@ def test_a_model_and_its_twin_are_measured_and_one_that_fails_is_named(listed, t
 
 def test_two_models_are_not_written_to_one_file(listed):
     listed.write_text(THRESHOLDS + LINE + LINE.replace("Tiny", "tiny!"))
-    with pytest.raises(SystemExit, match=r"two models of .* would be written to tiny\.json"):
+    with pytest.raises(CheckpointError, match=r"C2A303 two models of .* would be written to tiny\.json"):
         entries_of(listed)
+
+
+@pytest.mark.parametrize(("text", "code"), [(None, "C2A301"), ("model = [", "C2A303"), ("model = []", "C2A303")])
+def test_a_file_that_is_no_list_of_models_ends_in_a_sentence(text, code, tmp_path, monkeypatch, capsys):
+    if text is not None:
+        (tmp_path / "list.toml").write_text(text)
+    monkeypatch.setattr("sys.argv", ["atlas.py", str(tmp_path / "list.toml"), "-o", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as ended:
+        study.main()
+    assert ended.value.code == 2
+    assert code in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_digest_of_weights_reads_every_number():

@@ -231,6 +231,22 @@ def test_the_program_prints_the_tables_of_the_page(monkeypatch, capsys):
     assert capsys.readouterr().out.strip() in (DOCS / "experiments.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [("absent/rows.csv", None, "C2A301"), ("rows.csv", b"PK\xcf", "C2A301"), ("rows.csv", b"a,b\n1,2\n", "C2A303")],
+)
+def test_a_table_of_something_else_ends_in_a_sentence_before_a_run(name, content, code, tmp_path, monkeypatch, capsys):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setattr("sys.argv", ["starts.py", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(study.__file__, run_name="__main__")
+    assert ended.value.code == 2
+    assert code in capsys.readouterr().err
+    assert content is None or path.read_bytes() == content
+
+
 def test_the_figure_is_of_the_rows():
     starts, figure = Starts.read(DOCS / "experiments" / "starts.csv"), (DOCS / "starts-curves.svg").read_text()
     assert study.digest_of(starts) in figure

@@ -6,23 +6,40 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import COPIES, Shadow, is_number
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_number
 from conv2attn.torch_internals import tree_leaves
+
+MOST_BYTES = 2 << 30
+"""Of the copies of one tensor; up to seven times as much stands at once where it is asked of a table."""
 
 
 def in_all_copies(least: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function returns: of constants once per constant copy, otherwise in `least` copies or more."""
+    """What a function returns: of constants once per constant copy, otherwise in `least` copies or more.
+
+    Raises:
+        Unfollowed: the copies of one result would take more than MOST_BYTES.
+    """
     shadows = [*shadows_in((args, [*kwargs.values()]))]
     constant = all(s.constant for s in shadows)
     # A maximum has more worlds than its neighbours, up to the next oracle.
     most = max([least, *(len(s.copies) for s in shadows)])
-    outs = []
-    for i in range(COPIES if constant else most):
+    outs, count = [], COPIES if constant else most
+    for i in range(count):
         outs.append(function(*in_copy(args, i), **{name: in_copy(value, i) for name, value in kwargs.items()}))
+        if i == 0:
+            refuse_many(outs[0], count)
     if not isinstance(outs[0], (tuple, list)):
         return Shadow(outs, constant)
     parts = zip(*outs, strict=True)
     return [Shadow(part, constant) if isinstance(part[0], Tensor) else None for part in parts]
+
+
+def refuse_many(result: Any, count: int) -> None:
+    """Refuses results of which there is no room for so many: the system would end the process."""
+    for part in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(part, Tensor) and part.numel() * part.element_size() * count > MOST_BYTES:
+            shape = "x".join(map(str, part.shape))
+            raise Unfollowed(f"{count} copies of a tensor {shape} take more than {MOST_BYTES / 2**30:.2g} GiB")
 
 
 def shadows_in(value: Any) -> Iterator[Shadow]:

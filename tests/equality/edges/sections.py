@@ -217,3 +217,24 @@ def test_what_code_draws_itself_refuses(drawn):
     answer = compare_sections(Drawing(), Drawing(), IMAGES)
     assert answer.equal is None
     assert "drawn" in answer.reason
+
+
+def test_numbers_for_which_there_is_no_room_are_left_undecided(monkeypatch):
+    """In the full run, which a network that parts comes to; otherwise the system ended the process."""
+
+    class Attending(nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.scale = scale
+
+        def forward(self, x):
+            tokens = x.flatten(2).mT
+            return (tokens @ tokens.mT * self.scale).softmax(-1) @ tokens
+
+    assert compare_sections(Attending(0.3), Attending(0.4), IMAGES).equal is False
+    # The scores, 2 x 63 x 63, are 31 KiB in float32, of which the quick run has 10 copies, and 62 in float64, of
+    # which the full one has 30.
+    monkeypatch.setattr("conv2attn.equality.worlds.all_copies.MOST_BYTES", 1 << 20)
+    answer = compare_sections(Attending(0.3), Attending(0.4), IMAGES)
+    assert answer.equal is None
+    assert "copies of a tensor 2x63x63 take more than" in answer.reason
