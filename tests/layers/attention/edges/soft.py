@@ -333,13 +333,18 @@ def test_a_reading_that_is_too_narrow_is_found(center, monkeypatch):
     assert most_left_out(torch.float32, 1.0, center, 60) > 1
 
 
-def kept_and_left_out(dtype, alpha, center, side, depth=1.0):
-    """The smallest weight that the profile of a frozen head keeps, and the largest sum that it leaves out, in ulp."""
+def profile_of(dtype, alpha, center, side, depth=1.0):
+    """The weights (queries, keys) of a frozen head on an axis; those that are left out are 0."""
     grid = AttentionGrid((side,), Sites.everywhere(1))
     reading = profiles.KeysRead(HeadNumbers(((center,),), (alpha,)), grid, dtype, every=False)
     operators = QuadraticSoftmax.of(torch.tensor([[center]], dtype=torch.float64).to(score_dtype(dtype)), alpha)
-    whole = profiles.Tiling.whole(grid, 0)
-    kept = profiles.profiles_of(operators, grid, 0, whole, slice(1), dtype, (0, side), depth * reading.depths())[0, 0]
+    whole, depths = profiles.Tiling.whole(grid, 0), depth * reading.depths()
+    return profiles.profiles_of(operators, grid, 0, whole, slice(1), dtype, (0, side), depths)[0, 0]
+
+
+def kept_and_left_out(dtype, alpha, center, side, depth=1.0):
+    """The smallest weight that the profile of a frozen head keeps, and the largest sum that it leaves out, in ulp."""
+    kept = profile_of(dtype, alpha, center, side, depth)
     displacement = torch.arange(side) - torch.arange(side)[:, None]
     weights = torch.softmax(-alpha * (displacement - center).double().square(), -1)
     weights[kept > 0] = 0
@@ -358,6 +363,32 @@ def test_weights_that_would_make_products_subnormal_are_left_out(dtype, alpha, c
     assert left_out <= 1
     assert kept >= profiles.LEFT_OUT * torch.finfo(dtype).eps / 1000
     assert dtype == torch.float64 or kept**3 > torch.finfo(torch.float32).tiny
+
+
+def interrupted(kept):
+    """The queries whose keys that weigh anything are no interval."""
+    return ((kept > 0).int().diff(dim=-1) == 1).sum(-1) + (kept[:, 0] > 0) != 1
+
+
+@given(
+    st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+    st.sampled_from([1e-6, 0.003, 0.1, 1.0, 5.0, 23.0, 46.0, 500.0]),
+    st.floats(-30, 30),
+    st.integers(1, 60),
+)
+def test_keys_that_are_kept_are_an_interval_with_the_nearest(dtype, alpha, center, side):
+    """What claim LEFT asks of an engine: rounding keeps the order of scores, whatever a centre is."""
+    kept = profile_of(dtype, alpha, center, side)
+    assert not interrupted(kept).any()
+    displacement = torch.arange(side) - torch.arange(side)[:, None]
+    nearest = (displacement - center).double().abs().argmin(-1, keepdim=True)
+    assert (kept.gather(1, nearest) > 0).all()
+
+
+def test_a_key_that_is_left_out_between_others_is_found():
+    kept = profile_of(torch.float32, 0.1, 0.3, 20)
+    kept[10, 10] = 0
+    assert interrupted(kept).tolist() == [query == 10 for query in range(20)]
 
 
 def test_a_depth_that_is_half_is_found():
