@@ -104,8 +104,9 @@ class Named(TorchDispatchMode):
 def operators_called(network: nn.Module, inputs: Inputs) -> list[str] | None:
     """The names of the operators that a copy of a network calls, in their order; None where it does not run."""
     # torch.cond compiles its branches at each call; what it compiled under a mode would be served to the caller later.
+    copy = copy_network(network)
     with Named() as operators, torch.compiler.set_stance("force_eager"):
-        failed = call(copy_network(network), inputs).failure
+        failed = call(copy, inputs).failure
     return None if failed else operators.names
 
 

@@ -21,6 +21,10 @@ from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 
 WIDE = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), torch.float64)
 WIDE |= dict.fromkeys((torch.complex64, torch.complex128), torch.complex128)
+BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Whole numbers of so many bytes."""
+BLOCK = 2**16
+"""Numbers that are moved at a time, so that they stay in the cache."""
 COUNTS = 2**11
 """Whole numbers below it are exact in every format: they may count or index, and stay."""
 
@@ -107,13 +111,33 @@ def neighbour(tensor: Tensor, generator: torch.Generator, exact: Tensor | None =
         wider = None if exact is None else torch.view_as_real(exact.resolve_conj())
         pairs = neighbour(torch.view_as_real(tensor.resolve_conj()), generator, wider)
         return torch.view_as_complex(pairs.contiguous())
-    up = torch.rand(tensor.shape, generator=generator, device="cpu").to(tensor.device) < 0.5
-    if exact is None:
-        moved = torch.nextafter(tensor, torch.where(up, math.inf, -math.inf).to(tensor.dtype))
-        whole = (tensor == tensor.round()) & (tensor.abs() < COUNTS)
-        return torch.where(whole | ~tensor.isfinite() | ~moved.isfinite(), tensor, moved)
-    # `near` is the rounded value, `other` the number on the other side of the exact one; what is exact has no other.
-    near = exact.to(tensor.dtype)
-    other = torch.nextafter(near, torch.where(exact > near, math.inf, -math.inf).to(tensor.dtype))
-    moved = torch.where(up & (exact != near), other, near)
+    # A copy of the numbers, or the exact ones rounded to the nearest; blocks of both are moved where they lie.
+    moved = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    moved.copy_(tensor if exact is None else exact)
+    words = torch.empty(-(-moved.numel() // 8), dtype=torch.int64, device="cpu")
+    coins = words.random_(-(2**63), None, generator=generator).view(torch.int8).to(tensor.device)
+    wider_blocks = repeat(None) if exact is None else exact.reshape(-1).split(BLOCK)
+    for block, wide, coin in zip(moved.view(-1).split(BLOCK), wider_blocks, coins.split(BLOCK), strict=False):
+        steps = steps_of(block, wide, coin[: len(block)] >> 7)
+        # The next number in size has the next bits, read as a whole number: IEEE 754-2019, section 3.4.
+        block.view(BITS[tensor.dtype.itemsize]).add_(steps)
+    # A sum is finite only where all of its numbers are.
+    if math.isfinite(tensor.sum()) and math.isfinite(moved.sum()):
+        return moved
     return torch.where(tensor.isfinite() & moved.isfinite(), moved, tensor)
+
+
+def steps_of(block: Tensor, wide: Tensor | None, signs: Tensor) -> Tensor:
+    """By how many places in the last digit each number grows in size: -1, 0 or 1.
+
+    Args:
+        wide: the exact numbers: each may move to the other side of its own; what is exact stays.
+        signs: 0 or -1, by chance.
+    """
+    if wide is not None:
+        apart = wide.abs().sub_(block.to(wide.dtype).abs_())
+        return apart.sign_().to(torch.int8).bitwise_and_(signs)
+    steps = signs.bitwise_or_(1)
+    if int(block.frac().count_nonzero()) < len(block):
+        steps.masked_fill_((block.frac() == 0) & (block.abs() < COUNTS), 0)
+    return steps
