@@ -263,7 +263,7 @@ class Comparison:
         inputs = map_tensors(Tensor.cpu, self.few_images.inputs)
         args, kwargs = arguments(inputs)
         first, second = (move_network(copy_network(each), torch.device("cpu")) for each in self.picked)
-        sections = compare_sections(first, second, args, kwargs)
+        sections = compare_sections(first, second, args, kwargs, differ=self.apart.refutes)
         self.place = sections.place and replace(
             sections.place, first=without_wrapper(sections.place.first), second=without_wrapper(sections.place.second)
         )

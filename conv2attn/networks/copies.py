@@ -5,6 +5,7 @@ import gc
 import io
 import threading
 import types
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,11 +48,14 @@ def copy_network(network: nn.Module) -> Any:
     to the original. Attributes of parameters, which torch does not copy either, are those of the original. Tensors that
     share memory share it in the copy.
     """
-    attributes = (value for module in network.modules() for value in vars(module).values())
+    attributes = [value for module in network.modules() for value in vars(module).values()]
     computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
     memo: dict[Any, Any] = {}
-    detached = {id(tensor): laid_out(tensor.detach(), memo) for tensor in computed}
+    detached: dict[int, Any] = {id(tensor): laid_out(tensor.detach(), memo) for tensor in computed}
     detached |= {id(each): unmade(each) for each in network.buffers() if isinstance(each, UninitializedBuffer)}
+    # Most of what a module holds are empty dictionaries of hooks, which Python takes apart and builds anew one by one.
+    hooks = (value for value in attributes if type(value) is OrderedDict)
+    detached |= {id(value): OrderedDict() for value in hooks if not value and not vars(value)}
     for parameter in filter(has_storage, network.parameters()):
         detached[id(parameter)] = nn.Parameter(laid_out(parameter.data, memo), parameter.requires_grad)
     memo |= detached

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conv2attn.equality.fingerprint.chance import FEWEST, MOST, log2_chance, primes_needed
 from conv2attn.equality.fingerprint.evaluation import Network, fingerprint, plain_run, same_outputs
 from conv2attn.equality.fingerprint.field import Field, Progress
-from conv2attn.equality.fingerprint.repeated_calls import after_another, both_ways, far_apart, fresh_copy
+from conv2attn.equality.fingerprint.repeated_calls import CLOSE, after_another, both_ways, far, far_apart, fresh_copy
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.networks.copies import copy_network
@@ -68,8 +68,8 @@ def identify(
     Args:
         images: float tensor of the size to ask about; its numbers do not matter for the answer, only for the plain
             calls that watch over it.
-        primes: how many; by default one of fewer bits first, which tells most unequal pairs
-            apart and counts how many it takes.
+        primes: how many; by default as many as the chance takes, and where the numbers differ, one of fewer bits first,
+            which tells most unequal pairs apart.
         bits: of each prime, 7 to 31.
         progress: called before each operator of a run over a field, with its number from 1, the number of operators,
             and what is done.
@@ -86,22 +86,25 @@ def identify(
     try:
         check_images(images)
         ours, theirs = own_copy(first), own_copy(second)
-        watched = watch(ours, theirs, images)
+        watched = watch((ours, theirs), (first, second), images)
         plain = [plain_run(each, images, result) for each, result in zip((ours, theirs), watched, strict=True)]
 
         def agree(field: Field) -> bool:
             pairs = zip((ours, theirs), plain, strict=True)
             return same_outputs(*(fingerprint(each, images, field, call) for each, call in pairs))
 
-        field = Field(primes or 1, bits if primes else min(bits, FIRST_BITS), progress)
+        # Networks whose numbers agree are one formula most of the time, and then a small prime first is a run more.
+        alone = not primes and far(watched[0][1], watched[1][1], CLOSE)
+        field = Field(1, min(bits, FIRST_BITS), progress) if alone else Field(primes or FEWEST, bits, progress)
         same = agree(field)
         if same and primes is None:
             needed = primes_needed(field, bits)
             if needed is None:
                 degree = f"degree {field.degree:.3g} and height {field.height:.3g}"
                 raise Undecided(f"more than {MOST} primes would be needed for a formula of {degree}")
-            field = Field(max(needed, FEWEST), bits, progress)
-            same = agree(field)
+            if alone or needed > field.count:
+                field = Field(needed, bits, progress)
+                same = agree(field)
         results = both_ways(ours, theirs, images)
         if not alike(watched, results):
             raise Undecided("a call of one network changes what the other computes")
@@ -148,17 +151,18 @@ def check_images(images: Tensor) -> None:
         raise Undecided("images that are not finite floats on the CPU")
 
 
-def watch(first: Network, second: Network, images: Tensor) -> list[Any]:
-    """What both return at plain calls.
+def watch(copies: tuple[Network, Network], networks: tuple[Network, Network], images: Tensor) -> list[Any]:
+    """What both copies return at plain calls; the networks themselves are not called.
 
     Raises:
         Undecided: what one computes depends on its first call, or changes.
     """
-    start = [(network, network_state(network), fresh_copy(network)) for network in (first, second)]
-    results = both_ways(first, second, images)
-    for (network, before, unused), result in zip(start, results, strict=True):
-        if alike(before, network_state(network)):
+    start = [network_state(each) for each in copies]
+    results = both_ways(*copies, images)
+    for copy, network, before, result in zip(copies, networks, start, results, strict=True):
+        if alike(before, network_state(copy)):
             continue
+        unused = fresh_copy(network)
         if unused is None or not alike(result, after_another(unused, images)):
             raise Undecided("what a network computes depends on its first call")
     return results

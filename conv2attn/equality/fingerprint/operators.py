@@ -63,30 +63,45 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
         constants = [leaf for name, value in bound.items() if name not in MOVES[base] for leaf in tree_leaves(value)]
         if not any(map(run.numbers.depends, constants)):
             return answered(run, func, args, kwargs, lambda: move_numbers(run.numbers, func, base, bound))
+    rule = RULES.get(base)
+    single = len(returns) == 1 and str(returns[0].type) == "Tensor"
+    function = torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach")
+
+    # The form of the result follows from the question too, so an answer that is there spares it.
+    def anew() -> Any:
+        form = form_of(func, args, kwargs)
+        dtype = tree_leaves(form)[0].dtype
+        if rule is not None and (run.numbers.wide(dtype) or base in ANY_DTYPE):
+            return by_rule(run, func, base, bound, form)
+        if function:
+            return run.numbers.fresh(form, pointwise(run, func, base, bound, form))
+        raise Undecided("no rule" if rule is None else f"no rule with the result {dtype}")
+
+    composite = has_kernel(func.name(), "CompositeImplicitAutograd")
+    if rule is not None or function or not (func._can_decompose() and composite):
+        return answered(run, func, args, kwargs, anew)
+    form_of(func, args, kwargs)
+    run.depth += 1
+    try:
+        with run:
+            return func.decompose(*args, **kwargs)
+    finally:
+        run.depth -= 1
+
+
+def form_of(func: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an operator without its numbers.
+
+    Raises:
+        Undecided: it is no real tensor.
+    """
     form = func(*tree_map(without_numbers, args), **tree_map(without_numbers, kwargs))
     outs = tree_leaves(form)
     if not outs or not all(isinstance(each, Tensor) for each in outs):
         raise Undecided("numbers that depend on the input are read")
-    dtype = outs[0].dtype
-    if dtype.is_complex:
+    if outs[0].dtype.is_complex:
         raise Undecided("complex numbers")
-    rule = RULES.get(base)
-    if rule is not None and (run.numbers.wide(dtype) or base in ANY_DTYPE):
-        return answered(run, func, args, kwargs, lambda: by_rule(run, func, base, bound, form))
-    single = len(returns) == 1 and isinstance(form, Tensor)
-    if torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach"):
-        return answered(
-            run, func, args, kwargs, lambda: run.numbers.fresh(form, pointwise(run, func, base, bound, form))
-        )
-    composite = has_kernel(func.name(), "CompositeImplicitAutograd")
-    if rule is None and func._can_decompose() and composite:
-        run.depth += 1
-        try:
-            with run:
-                return func.decompose(*args, **kwargs)
-        finally:
-            run.depth -= 1
-    raise Undecided("no rule" if rule is None else f"no rule with the result {dtype}")
+    return form
 
 
 def answered(run: Any, func: Any, args: Any, kwargs: Any, anew: Callable[[], Any]) -> Any:

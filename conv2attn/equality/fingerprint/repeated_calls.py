@@ -17,6 +17,8 @@ from conv2attn.networks.copies import copy_network
 FAR = 0.02
 """Two networks count as different if an output differs by this share of the larger of both: rounding hardly ever
 changes one function that much."""
+CLOSE = 1e-5
+"""The same share for outputs that agree but for rounding, which decides nothing but the order of the work."""
 Network = Callable[[Tensor], Any]
 
 
@@ -82,7 +84,7 @@ def leaves_of(network: Network, images: Tensor) -> list[Tensor] | None:
         return None
 
 
-def far(first: list[Tensor] | None, second: list[Tensor] | None) -> bool:
+def far(first: list[Tensor] | None, second: list[Tensor] | None, share: float = FAR) -> bool:
     """Whether one of two results raised, or some tensors of them are far apart."""
     if (first is None) != (second is None):
         return True
@@ -91,6 +93,6 @@ def far(first: list[Tensor] | None, second: list[Tensor] | None) -> bool:
             return True
         one, other = a.double(), b.double()
         finite = a.numel() and bool(one.isfinite().all() and other.isfinite().all())
-        if finite and (one - other).abs().max() > FAR * (one.abs().max() + other.abs().max()):
+        if finite and (one - other).abs().max() > share * (one.abs().max() + other.abs().max()):
             return True
     return False
