@@ -100,7 +100,11 @@ def in_place_of_copies(network: nn.Module) -> dict[int, Any]:
             continue
         entered[id(thing)] = thing
         if type(thing) in LOCKS:
-            found[id(thing)] = LOCKS[type(thing)]()
+            found.setdefault(id(thing), LOCKS[type(thing)]())
+        elif type(thing) is threading.Condition and type(lock := vars(thing)["_lock"]) in LOCKS:
+            # It holds methods of its lock, which a deep copy leaves those of the original's; so events and queues do.
+            found[id(thing)] = threading.Condition(found.setdefault(id(lock), LOCKS[type(lock)]()))
+            entered[id(lock)] = lock
         elif isinstance(thing, SHARED):
             found[id(thing)] = thing
         elif not isinstance(thing, NOT_ENTERED):

@@ -1,6 +1,7 @@
 """Attributes of a convolution that hooks and networks read stay, and what is frozen stays frozen."""
 
 import math
+import queue
 import sys
 import threading
 from contextlib import nullcontext
@@ -75,13 +76,16 @@ class Remembering(nn.Module):
             return self.conv(x)
 
 
-@pytest.mark.parametrize("attribute", [threading.Lock(), threading.RLock(), [threading.Lock()], math, sys.stderr])
+LOCKS = [threading.Lock(), threading.RLock(), [threading.Lock()], threading.Event(), queue.Queue()]
+
+
+@pytest.mark.parametrize("attribute", [*LOCKS, threading.Condition(), threading.Semaphore(), math, sys.stderr])
 def test_a_network_with_a_lock_a_module_or_an_open_file_is_converted(attribute):
     model = whole(Remembering(attribute))
     network = convert(model)
     assert_equal(model, network, IMAGE)
     assert certify(model, network, images=IMAGE)
-    assert (network.attribute is attribute) == (not isinstance(attribute, list) and not hasattr(attribute, "acquire"))
+    assert (network.attribute is attribute) == (attribute in (math, sys.stderr))
 
 
 @pytest.mark.parametrize("attribute", [(part for part in "ab"), memoryview(b"ab"), [lambda: 1, threading.local()]])
