@@ -131,4 +131,10 @@ def test_each_operator_of_a_run_is_told():
     told = []
     other = nn.Sequential(nn.SiLU(), nn.Identity())
     certify(nn.SiLU(), other, input_size=(1, 2, 3), progress=lambda *words: told.append(words))
-    assert told == [(1, 1, "formulas modulo 1 prime")] * 2 + [(1, 1, "formulas modulo 3 primes")] * 2
+    assert told == [(1, 1, "formulas modulo 3 primes")] * 2
+
+
+def test_networks_whose_numbers_differ_are_told_apart_by_one_prime():
+    told = []
+    assert identify(nn.SiLU(), nn.GELU(), IMAGE, progress=lambda *words: told.append(words)).equal is False
+    assert told == [(1, 1, "formulas modulo 1 prime")] * 2
