@@ -114,9 +114,8 @@ def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns 
             (C2A004).
     """
     position_only = tokens.position_only
-    if position_only and (tokens.inputs or (reading.arch is None and holds_attention(path))):
-        source = "--inputs" if tokens.inputs else "an array"
-        raise UsageError("C2A004", f"--position-only reads parameters, and {source} has none", "Leave out one of both.")
+    if position_only and reading.arch is None and holds_attention(path):
+        raise UsageError("C2A004", "--position-only asks a network, and an array is none", "Leave it out.")
     attending, specimen = attending_in(path, tokens, reading)
     if not isinstance(attending, nn.Module):
         return reads_of(attending, only=only), attending, ""

@@ -460,7 +460,7 @@ tokens_or_positions = options(
         click.option(
             "--position-only",
             is_flag=True,
-            help="Read the positional part of the attention from the parameters; needs no inputs.",
+            help="Read what attention does by position alone; needs no --inputs where the size of images is known.",
         ),
         click.option(
             "--exact",

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, running
 from conv2attn.errors import UsageError
-from conv2attn.networks.positions.position_attention import ATTENDS
-from conv2attn.networks.positions.position_rules import Unread
+from conv2attn.networks.positions import ATTENDS, Unread
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, by_head
 from conv2attn.networks.reading.watch import Watch

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from conv2attn.errors import UsageError
-from conv2attn.networks.positions.position_rules import leading_note
+from conv2attn.networks.positions import leading_note
 from conv2attn.span.attention_rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 from conv2attn.span.grids import grid_of, noted
 from conv2attn.theory.basis import AttentionGrid, Sides

@@ -14,8 +14,7 @@ from conv2attn.arguments import FAILURES, Patterns, Selection, check_has_numbers
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
-from conv2attn.networks.positions import PositionAttention, Unread, position_attention
-from conv2attn.networks.positions.position_attention import ATTENDS, NO_RULE, LayerAttention
+from conv2attn.networks.positions import ATTENDS, LayerAttention, PositionAttention, Unread, position_attention
 from conv2attn.networks.reading.by_position import attention_by_run
 from conv2attn.networks.reading.phase import own_sides, read_network
 from conv2attn.networks.reading.records import Read, Reads, Tokens
@@ -51,7 +50,7 @@ def reads_of(
         if inputs is not None and not position_only:
             return read_network(model, inputs, Selection.of(only))
         if position_only or not isinstance(model, MultiHeadSelfAttention):
-            model, sides = attention_by_position(model, grid)
+            model, sides = attention_by_position(model, grid, inputs)
     return as_reads(model, sides).only(only)
 
 
@@ -91,9 +90,9 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
 
 
 def attention_by_position(
-    network: nn.Module, grid: Sequence[int] | int | None
-) -> tuple[Mapping[str, LayerAttention | Read], Mapping[str, Sides]]:
-    """What attends in a network by position alone, as its parameters say, and the sides that reach its own layers.
+    network: nn.Module, grid: Sequence[int] | int | None, inputs: Any
+) -> tuple[Mapping[str, LayerAttention], Mapping[str, Sides]]:
+    """What attends in a network by position alone, and the sides that reach its own layers.
 
     Layers of this project whose sides are known come last.
     """
@@ -101,15 +100,36 @@ def attention_by_position(
     alone = own_alone(network)
     asked = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
     sides = {name: each for name, each in asked.items() if each} or sides_without_inputs(network, own)
-    others = {} if sides and alone else others_by_position(network, as_sides(grid, 2))
+    others = {} if sides and alone else others_by_position(network, as_sides(grid, 2), inputs)
     return {name: each for name, each in others.items() if name not in sides} | {n: own[n] for n in sides}, sides
 
 
-def others_by_position(network: nn.Module, sides: Sides | None) -> dict[str, LayerAttention | Read]:
-    """Attention by position alone of each layer, by rules, and on a grid by a run where no rule names its class."""
-    found = dict[str, LayerAttention | Read](position_attention(network, sides))
-    unnamed = [name for name, each in found.items() if isinstance(each, Unread) and each.reason.startswith(NO_RULE)]
-    return found | (attention_by_run(network, unnamed, sides) if unnamed and sides else {})
+def others_by_position(network: nn.Module, sides: Sides | None, inputs: Any) -> dict[str, LayerAttention]:
+    """Attention by position alone of each layer: from parameters where no run tells it, else from a run.
+
+    Raises:
+        UsageError: nothing is known to attend (C2A501).
+    """
+    found = position_attention(network, sides)
+    named = [name for name in named_to_attend(network) if name not in found]
+    if found and not named:
+        return found
+    try:
+        run: Mapping[str, LayerAttention] = attention_by_run(network, sides, inputs)
+    except UsageError as error:
+        if not (found or named):
+            reason = f"{type(network).__name__} has no layer that is known to attend"
+            raise UsageError("C2A501", reason, "Pass --inputs if it attends nevertheless.") from error
+        run = dict.fromkeys(named, Unread(error.found))
+    places = {name or "(root)": place for place, (name, _) in enumerate(network.named_modules())}
+    return dict(sorted({**run, **found}.items(), key=lambda item: places.get(item[0].split("#")[0], 0)))
+
+
+def named_to_attend(network: nn.Module) -> list[str]:
+    """The innermost modules whose class names say that they attend."""
+    names = [name for name, each in network.named_modules() if ATTENDS.search(type(each).__name__)]
+    inside = [name for name in names if not any(each != name and f"{each}.".startswith(f"{name}.") for each in names)]
+    return [name or "(root)" for name in inside if name or names == [""]]
 
 
 def own_alone(model: nn.Module) -> bool:

@@ -86,8 +86,9 @@ def check_span(
         structure: instead of shifts, the family of operators of another basis convolution, such as
             `conv2attn.theory.basis.gcn(graph)`: the attention is that on the nodes of this graph, and the joint
             condition decides.
-        position_only: read each layer of a network that attends from its parameters, by position alone, and name those
-            that cannot be read so; see docs/check-span.md for the kinds that are known.
+        position_only: read what each layer of a network that attends does by position alone, in a run on
+            `example_input` or on random numbers in which content is held at zero, and name those that cannot be read
+            so; see docs/check-span.md.
         profiles: note of each layer on a grid whether its heads are one convolution, a sparse one, or a mixture; see
             `conv2attn.span.profiles`. Every pair of heads may be compared.
         only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.

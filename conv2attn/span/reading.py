@@ -81,7 +81,7 @@ def rows_of(
 
 
 def read_positions(name: str, positions: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
-    """The rows of attention that is computed from parameters.
+    """The rows of attention by position alone.
 
     Its uncertainty is that of a softmax in the dtype of the parameters, plus the rounding of the scores and of their
     distance from the largest score in float64.
@@ -111,7 +111,7 @@ def read_positions(name: str, positions: PositionAttention, sides: Sides | None,
         one_hot=one_hot,
         hot=attention.argmax(-1) if one_hot else None,
         extra=positions.extra,
-        notes=(f"from parameters, positions alone: {positions.how}", *positions.notes),
+        notes=(positions.how, *positions.notes),
     )
 
 

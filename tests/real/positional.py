@@ -27,9 +27,8 @@ CONTENT = re.compile(
     r"\b(qkv|qk|q|kv|q_proj|k_proj|query|key|queries|keys_values|queries_keys_values|q_bias|v_bias"
     r"|in_proj_weight|in_proj_bias|q_lin|k_lin)(\.|$)"
 )
-TOKENS = re.compile(
-    r"cls_token|class_token|distillation_token|patch_embed|conv_proj|word_embed|token_type|reg_token|class_embedding|conv[12]\."
-)
+FIRST_TOKENS = re.compile(r"patch_embed|conv_proj|word_embed|conv1\.")
+"""What makes the first tokens of an input."""
 
 
 def plain(**more: Any) -> dict[str, Any]:
@@ -74,9 +73,9 @@ def levit() -> nn.Module:
 
 
 def levit_in_transformers() -> nn.Module:
-    """4x4, 2x2 and 1x1, and the layers between them."""
+    """8x8, 4x4 and 2x2, and the layers between them."""
     sizes = {"hidden_sizes": [16, 16, 16], "num_attention_heads": [2, 2, 2], "depths": [1, 1, 1], "key_dim": [8, 8, 8]}
-    return hf.LevitModel(hf.LevitConfig(image_size=64, **sizes))
+    return hf.LevitModel(hf.LevitConfig(image_size=128, **sizes))
 
 
 def masked_autoencoder() -> nn.Module:
@@ -136,7 +135,7 @@ RELATIVE = {
         1,
     ),
     "levit, timm": Known(levit, images(48, 64), ((3, 4), (3, 4), (2, 2))),
-    "levit, transformers": Known(levit_in_transformers, images(64, 64), ((4, 4), (4, 4), (2, 2), (2, 2), (1, 1))),
+    "levit, transformers": Known(levit_in_transformers, images(128, 128), ((8, 8), (8, 8), (4, 4), (4, 4), (2, 2))),
 }
 SENTENCE = {"input_ids": torch.arange(7)[None]}
 DISTILLED = {"dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 8, "sinusoidal_pos_embds": True}
@@ -219,8 +218,8 @@ ABSOLUTE = {
 def known(name: str, held_at_zero: bool = True) -> tuple[nn.Module, Known]:
     """A model by name, in float64 with float32 parameters, the same every time.
 
-    Content is held at zero where wanted: of relative positions the queries and keys, of absolute ones every other
-    embedding. ConViT's gates are opened to positions, of which nothing else is left then.
+    Content is held at zero where wanted: of relative positions the queries and keys, of absolute ones the first tokens.
+    ConViT's gates are opened to positions, of which nothing else is left then.
     """
     torch.manual_seed(0)
     case = (RELATIVE | ABSOLUTE)[name]
@@ -232,7 +231,7 @@ def known(name: str, held_at_zero: bool = True) -> tuple[nn.Module, Known]:
             parameter.normal_()
         if name in ABSOLUTE and CONTENT.search(key):
             parameter.normal_(std=0.2)
-        if held_at_zero and (CONTENT if name in RELATIVE else TOKENS).search(key):
+        if held_at_zero and (CONTENT if name in RELATIVE else FIRST_TOKENS).search(key):
             parameter.zero_()
         if held_at_zero and key.endswith("gating_param"):
             parameter.fill_(1000.0)

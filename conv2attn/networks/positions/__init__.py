@@ -1,25 +1,10 @@
-"""Attention by position alone, computed from the parameters of models of other libraries without running them."""
+"""Attention by position alone, as parameters tell it where no run does."""
 
-from conv2attn.networks.positions import relative  # importing it enters its rules
-from conv2attn.networks.positions.encoders import attention_of_positions
-from conv2attn.networks.positions.position_attention import position_attention
-from conv2attn.networks.positions.position_rules import (
-    ENCODERS,
-    RELATIVE,
-    PositionAttention,
-    Unread,
-    forward_kind,
-    is_kind,
-)
+from conv2attn.networks.positions.from_parameters import ATTENDS as ATTENDS
+from conv2attn.networks.positions.from_parameters import LayerAttention as LayerAttention
+from conv2attn.networks.positions.from_parameters import position_attention
+from conv2attn.networks.positions.position_attention import PositionAttention, Unread
+from conv2attn.networks.positions.position_attention import leading_note as leading_note
+from conv2attn.networks.positions.position_attention import windows_note as windows_note
 
-__all__ = [
-    "ENCODERS",
-    "RELATIVE",
-    "PositionAttention",
-    "Unread",
-    "attention_of_positions",
-    "forward_kind",
-    "is_kind",
-    "position_attention",
-    "relative",
-]
+__all__ = ["PositionAttention", "Unread", "position_attention"]

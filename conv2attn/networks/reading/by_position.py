@@ -1,96 +1,276 @@
-"""Attention by position alone of layers that no rule names, asked of a run.
+"""Attention by position alone, asked of a run of the layers themselves, whatever their classes are.
 
-Products that change with the image (queries with keys, queries with a table) are held at zero. What is left of the
-scores, such as biases, masks and products of parameters, passes through the softmax of the layer itself, whatever its
-class is. The run needs an image: its size is that of the library, or follows from the grid and the strides in front.
+Products that change with the input (queries with keys, queries with a table) are held at zero. What is left of the
+scores, such as biases, masks and products of parameters, passes through the softmax of the layer. Where nothing is
+left, the first layer that attends is asked what it makes of absolute positions: what the network makes of its input
+first, such as patches or words, is held at zero in place of the products.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
-from conv2attn.arguments import FAILURES, Selection, call_network
-from conv2attn.errors import Conv2AttnError
-from conv2attn.networks.positions.position_rules import Unread
-from conv2attn.networks.provenance import input_size_of
+from conv2attn.arguments import FAILURES, Selection, as_inputs, call_network, tensors_in
+from conv2attn.errors import Conv2AttnError, UsageError, first_line
+from conv2attn.networks.copies import copy_network
+from conv2attn.networks.positions import PositionAttention, Unread, leading_note, windows_note
+from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.perturbed import double_copy, on_the_cpu
-from conv2attn.networks.reading.phase import literally, read_network
+from conv2attn.networks.reading.phase import Held, literally, read_network, sums_of_rows
 from conv2attn.networks.reading.records import Read, Tokens
 from conv2attn.networks.reading.watch import Watch
-from conv2attn.theory.basis import Sides
+from conv2attn.networks.specimens import IDS, main_input, specimen_of, specimen_size
+from conv2attn.theory.basis import AttentionGrid, Sides, Sites
+from conv2attn.torch_internals import tree_map_only
 
-BY_RUN = "by position, as it runs with every product that changes with the image held at zero"
-NO_TERM = "its scores have no term of position alone: with products of content held at zero all its weights are equal"
+RELATIVE = "positions alone, as it runs with every product that changes with the input held at zero"
+ABSOLUTE = "absolute positions alone, as it runs with what the network makes of its input first held at zero"
+NO_TERM = (
+    "its scores have no term of position alone: with products of content held at zero, also of "
+    "queries with a table, all its weights that no mask forbids are equal"
+)
 DEPENDS = "its weights depend on the image beside the products of queries and keys"
+AFTER_FIRST = "content reaches it: only the first layer sees positions alone"
+SHIFTED = "shifted windows that the edge of the image cuts also mask pixels, which is not part of this"
+OF_THEIR_OWN = "its windows attend by positions of their own"
+NO_ORDER = "the tokens of a window are in no order of rows and columns"
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+FIRST = {F.conv1d, F.conv2d, F.conv3d, torch.conv1d, torch.conv2d, torch.conv3d, F.linear, F.embedding}
+"""Functions that make the first tokens of an input."""
+SIDE = 224
+"""Of images of a network that says nothing of their size."""
+SPREAD = 2.0
 MOST_LEADING = 16
 """Class tokens and registers that a layer may have beside its grid."""
+EVEN = 1e-6
+"""Shares that differ by less of themselves may be float32's, in which some softmaxes are computed."""
+LEAST = 1e-30
+"""Weights that float32 holds."""
 SAME = 1e-9
 """Weights of two images that differ less are equal in float64."""
+ROUNDING = 4 * 2.0**-29
+"""A roundoff of float64 in those of float32, four times: what float32 is off by tells what float64 is."""
+
+Known = PositionAttention | Unread
+Sums = dict[int, Tensor]
 
 
 @on_the_cpu
-def attention_by_run(network: nn.Module, names: Collection[str], sides: Sides) -> dict[str, Read]:
-    """What runs say of the layers of these names on a grid of tokens; none where no image is found that gives it."""
+def attention_by_run(network: nn.Module, sides: Sides | None = None, inputs: Any = None) -> dict[str, Known]:
+    """The attention by position alone of each layer that attends, or why it has none.
+
+    Args:
+        sides: of the grid of tokens of one layer at least, where the caller names them.
+        inputs: what it runs on; else inputs of random numbers of a size that fits.
+    Raises:
+        UsageError: no input is known on which it runs and has such a grid (C2A503), or nothing attends (C2A501).
+    """
+    kind, failure = type(network).__name__, ""
     try:
-        double = double_copy(network, share=False)
-    except FAILURES:
-        return {}
-    for size in sizes_of_image(network, sides):
-        generator = torch.Generator().manual_seed(3)
-        pairs = torch.randn((4, *size), generator=generator, dtype=torch.float64).split(2)
+        double, single = double_copy(network, share=False), copy_network(network).cpu().float()
+    except FAILURES as error:
+        reason = f"{kind} is not copied in float64 ({first_line(error)})"
+        raise UsageError("C2A503", reason, "Pass --inputs.") from error
+    for first, second in pairs_of_inputs(network, sides, inputs):
         try:
-            reads = held_reads(double, pairs[0], pairs[1], names)
-        except (Conv2AttnError, *FAILURES):  # it does not run on this size
+            found = known_of(double, single, network, first, second, sides)
+        except (Conv2AttnError, *FAILURES) as error:  # it does not run on this size
+            if isinstance(error, Conv2AttnError) and error.code == "C2A501":
+                raise
+            failure = failure or f" ({first_line(error)})"
             continue
-        if any(fits(read, sides) for read in reads):
-            return {read.name: concluded(read, sides) for read in reads}
-    return {}
+        if found:
+            return found
+    of_sides = "" if sides is None else f" and has {'x'.join(map(str, sides))} tokens"
+    raise UsageError(
+        "C2A503", f"no input is known on which {kind} runs{of_sides}{failure}", "Pass the --grid of its tokens."
+    )
 
 
-def sizes_of_image(network: nn.Module, sides: Sides) -> Iterator[tuple[int, ...]]:
-    """Sizes of images that may give a grid of tokens: of its library, behind strides, or tokens themselves."""
-    if size := input_size_of(network):
+def pairs_of_inputs(network: nn.Module, sides: Sides | None, inputs: Any) -> Iterator[tuple[Any, Any]]:
+    """Two inputs of one size each, of which the second shows something else."""
+    if inputs is not None:
+        first = tree_map_only(Tensor, in_double, as_inputs(network, inputs))
+        main = next((each for each in tensors_in(first) if each.ndim > 1), None)
+
+        def another(tensor: Tensor) -> Tensor:
+            return tensor if tensor is not main else (tensor / 2 if tensor.is_floating_point() else tensor).flip(-1)
+
+        yield first, tree_map_only(Tensor, another, first)
+        return
+    like = torch.zeros((), dtype=torch.float64)
+    for size in dict.fromkeys(sizes_of_inputs(network, sides)):
+        first, second = (specimen_of(network, size, SPREAD, seed, like).inputs for seed in (3, 4))
+        yield first, second
+
+
+def in_double(tensor: Tensor) -> Tensor:
+    """A tensor on the CPU, in float64 where it is one of floats."""
+    return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
+
+
+def in_single(tensor: Tensor) -> Tensor:
+    """A tensor in float32 where it is one of floats."""
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def sizes_of_inputs(network: nn.Module, sides: Sides | None) -> Iterator[tuple[int, ...]]:
+    """Sizes without batch that may be those of an input: said by attributes or libraries, behind strides, or usual."""
+    layers = [each for each in network.modules() if isinstance(each, CONVOLUTIONS)]
+    channels = layers[0].in_channels if layers else 3
+    if main_input(network) == IDS:
+        config: Any = getattr(network, "config", None)
+        count = sides[0] if sides else getattr(config, "max_position_embeddings", None)
+        yield from [(count,)] if isinstance(count, int) and count > 0 else []
+    elif len(getattr(layers[0], "kernel_size", ()) if layers else ()) == 2:
+        for module in network.modules():
+            for name in ("img_size", "image_size"):
+                side = getattr(module, name, None)
+                of_image = (side, side) if isinstance(side, int) else side
+                if isinstance(of_image, tuple | list) and len(of_image) == 2:
+                    yield channels, *of_image
+    if size := specimen_size(network):
         yield size
-    first, step = None, tuple(1 for _ in sides)
-    for module in network.modules():
-        if isinstance(module, CONVOLUTIONS) and len(module.kernel_size) == len(sides):
-            first = first or module
-            step = tuple(each * stride for each, stride in zip(step, module.stride, strict=True))
-            yield first.in_channels, *(side * each for side, each in zip(sides, step, strict=True))
+    if sides is None:
+        yield from [(channels, *[SIDE] * 2)] if layers and len(layers[0].kernel_size) == 2 else []
+        return
+    step = tuple(1 for _ in sides)
+    for layer in layers:
+        if len(layer.kernel_size) == len(sides):
+            step = tuple(each * stride for each, stride in zip(step, layer.stride, strict=True))
+            yield channels, *(side * each for side, each in zip(sides, step, strict=True))
     width = next((each.in_features for each in network.modules() if isinstance(each, nn.Linear)), None)
-    if width is not None:
+    if width is not None:  # tokens themselves
         yield prod(sides), width
         yield *sides, width
         yield width, *sides
 
 
-def held_reads(network: nn.Module, images: Tensor, others: Tensor, names: Collection[str]) -> list[Read]:
-    """The records of these layers on images, with the products that others change held at zero."""
-    first, second = products_of(network, images), products_of(network, others)
-    changing = {
-        number for number, each in first.items() if number not in second or not torch.equal(each, second[number])
-    }
+def known_of(
+    double: nn.Module, single: nn.Module, network: nn.Module, first: Any, second: Any, sides: Sides | None
+) -> dict[str, Known]:
+    """What runs on two inputs say of each layer; nothing where no layer has a grid of these sides."""
+    order, products = products_of(double, first)
+    others = products_of(double, second)[1]
+    changing = changed(products, others)
+    if not order:
+        raise UsageError("C2A501", f"{type(network).__name__} did not attend to anything", "Pass other inputs.")
 
-    def held(number: int, product: Tensor) -> Tensor:
+    def zeroed(number: int, product: Tensor) -> Tensor:
         return torch.zeros_like(product) if number in changing else product
 
-    selection = Selection(tuple(map(literally, names)))
-    return list(read_network(network, images, selection, held))
+    relative, stem = Held(marked=zeroed), changed(firsts_of(double, first), firsts_of(double, second))
+    absolute = Held(call=lambda each, inputs: without(min(stem, default=0), each, inputs))
+    same, dtype = agreeing(double, relative, first, second), dtype_of(network)
+    found, fitting = dict[str, Known](), False
+    for read in read_network(double, first, Selection(()), relative):
+        if isinstance(read.attention, nn.Module):  # a layer of this project stands for itself
+            continue
+        fitting = fitting or sides is None or fits(read, sides)
+        found[read.name] = concluded(read, sides, dtype, RELATIVE, read.name in same)
+    if not fitting:
+        return {}
+    with_doubt(found, double, single, relative, first)
+    lead = order[0]
+    if stem and found.get(lead) == Unread(NO_TERM) and lead in agreeing(double, absolute, first, second):
+        (read,) = read_network(double, first, Selection((literally(lead),)), absolute)
+        alone = {lead: concluded(read, sides, dtype, ABSOLUTE, True)}
+        with_doubt(alone, double, single, absolute, first)
+        if isinstance(alone[lead], PositionAttention):
+            found |= {name: Unread(AFTER_FIRST) for name, each in found.items() if each == Unread(NO_TERM)} | alone
+    return found
 
 
-def products_of(network: nn.Module, images: Tensor) -> dict[int, Tensor]:
-    """A sum of each product of matrices in a run, by its number, which an image changes if it changes the product."""
-    sums = dict[int, Tensor]()
+def dtype_of(network: nn.Module) -> torch.dtype:
+    """The dtype of the parameters of a network."""
+    return next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
+
+
+class Numbered(TorchFunctionMode):
+    """Numbers the results of functions that make the first tokens of an input: their sums, or zero in place of one."""
+
+    def __init__(self, zero: int | None = None):
+        super().__init__()
+        self.zero, self.sums = zero, dict[int, Tensor]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func`."""
+        result = func(*args, **(kwargs or {}))
+        if func not in FIRST:
+            return result
+        number = len(self.sums)
+        self.sums[number] = result.detach().double().sum(-1)
+        return torch.zeros_like(result) if number == self.zero else result
+
+
+def without(number: int, network: nn.Module, inputs: Any) -> Any:
+    """The result of a call of which the first tokens of this number are zero."""
+    with Numbered(number):
+        return call_network(network, inputs)
+
+
+def firsts_of(network: nn.Module, inputs: Any) -> Sums:
+    """A sum of each result in a run that may be the first tokens, by its number."""
+    numbered = Numbered()
+
+    def call() -> Any:
+        with numbered:
+            return call_network(network, inputs)
+
+    Watch(network).run(call)
+    return numbered.sums
+
+
+def products_of(network: nn.Module, inputs: Any) -> tuple[list[str], Sums]:
+    """The attention of a run in its order, and a sum of each product of matrices by its number."""
+    order, sums = list[str](), dict[int, Tensor]()
 
     def note(number: int, product: Tensor) -> Tensor:
         sums[number] = product.sum((-1, -2))
         return product
 
-    Watch(network, marked=note).run(lambda: call_network(network, images))
-    return sums
+    def see(attended: Attended, _: Running) -> None:
+        order.append(attended.name)
+
+    Watch(network, see, marked=note).run(lambda: call_network(network, inputs))
+    return order, sums
+
+
+def changed(first: Sums, second: Sums) -> set[int]:
+    """The numbers of what another input changes."""
+    return {number for number, each in first.items() if number not in second or not torch.equal(each, second[number])}
+
+
+def weights_of(network: nn.Module, held: Held, inputs: Any, use: Callable[[str, Tensor], None]) -> None:
+    """Passes on the weights of each attention of a run in which something is held."""
+
+    def see(attended: Attended, _: Running) -> None:
+        use(attended.name, attended.attention.detach().double())
+
+    Watch(network, see, marked=held.marked).run(lambda: held.call(network, inputs))
+
+
+def agreeing(network: nn.Module, held: Held, first: Any, second: Any) -> set[str]:
+    """The attention that is the same on two inputs."""
+    sums, same = dict[str, Tensor](), set[str]()
+
+    def keep(name: str, weights: Tensor) -> None:
+        sums[name] = sums_of_rows(weights)
+
+    def compare(name: str, weights: Tensor) -> None:
+        one, other = sums.get(name), sums_of_rows(weights)
+        if one is not None and one.shape == other.shape and torch.allclose(one, other, rtol=SAME, atol=SAME):
+            same.add(name)
+
+    weights_of(network, held, first, keep)
+    weights_of(network, held, second, compare)
+    return same
 
 
 def fits(read: Read, sides: Sides) -> bool:
@@ -99,18 +279,63 @@ def fits(read: Read, sides: Sides) -> bool:
     return 0 <= shape[-1] - prod(sides) <= MOST_LEADING
 
 
-def concluded(read: Read, sides: Sides) -> Read:
-    """The record of one layer by position alone, or the reason why it has none."""
+def concluded(read: Read, sides: Sides | None, dtype: torch.dtype, how: str, same: bool) -> Known:
+    """What a layer does by position alone, or the reason why it has none; `same` says that two inputs agree."""
     attention, tokens = read.attention, read.tokens
     if isinstance(attention, Unread) or tokens is None:
-        return Read(read.name, Unread(read.unread or read.unplaced))
-    if tokens.sides == (prod(sides),) and tokens.windows is None:  # tokens that came in one line
+        return Unread(read.unread or read.unplaced)
+    if not same:
+        return Unread(DEPENDS)
+    # Some networks compute their softmax in float32, whatever the dtype of their parameters is.
+    dtype = torch.float32 if dtype == torch.float64 and torch.equal(attention, attention.float().double()) else dtype
+    if sides is not None and tokens.sides == (prod(sides),) and tokens.windows is None:  # tokens that came in one line
         tokens = Tokens(sides, tokens.leading, sites=tokens.sites)
-    images = attention.unflatten(0, (2, -1))
-    if not torch.allclose(images[0], images[1], rtol=0, atol=SAME):
-        return Read(read.name, Unread(DEPENDS))
-    allowed = (images[0] > 0).double()
-    even = allowed / allowed.sum(-1, keepdim=True)
-    if torch.allclose(images[0], even, rtol=0, atol=SAME):
-        return Read(read.name, Unread(NO_TERM))
-    return Read(read.name, images[0], tokens, notes=(BY_RUN,))
+    notes = leading_note(tokens.leading)
+    if tokens.windows is not None:
+        if not tokens.sides:
+            return Unread(NO_ORDER)
+        # A window that the edge of the image cuts masks some pixels, where windows are shifted: weights of zero.
+        whole = (attention > LEAST).flatten(1).sum(1)
+        attention = attention[whole == whole.max()]
+        notes = (windows_note(tokens.sides), *([SHIFTED] if len(attention) < len(whole) else []))
+        if not torch.allclose(attention, attention[:1], rtol=0, atol=SAME):
+            return Unread(OF_THEIR_OWN)
+    if is_even(attention):
+        return Unread(NO_TERM)
+    grid = AttentionGrid(tokens.sides, tokens.sites or Sites.everywhere(len(tokens.sides)))
+    weights = attention[0, :, attention.shape[2] - grid.shape[0] :].roll(-tokens.leading, -1)
+    try:
+        return PositionAttention(weights.log(), grid, dtype, how, notes=notes, extra=tokens.leading)
+    except UsageError as error:
+        return Unread(error.found)
+
+
+def is_even(attention: Tensor) -> bool:
+    """Whether weights (..., heads, queries, keys) are equal but for a mask of keys, which is the same for all heads."""
+    allowed = attention > LEAST
+    masked = bool((allowed == allowed[:, :1]).all()) and bool((allowed.sum(-1) > 1).any())
+    even = allowed.double() / allowed.sum(-1, keepdim=True)
+    return masked and torch.allclose(attention, even, rtol=EVEN, atol=LEAST)
+
+
+def with_doubt(found: dict[str, Known], double: nn.Module, single: nn.Module, held: Held, inputs: Any) -> None:
+    """Gives attention the doubt of its scores in float64: as float32 is off, whose roundoff is 2^29 times as large."""
+    read = {name: each for name, each in found.items() if isinstance(each, PositionAttention)}
+    # Four units of a narrower dtype are far more than this doubt.
+    if not any(each.dtype == torch.float64 for each in read.values()):
+        return
+    precise = dict[str, Tensor]()
+
+    def compare(name: str, weights: Tensor) -> None:
+        if name in precise:
+            live = (precise[name] > LEAST) & (weights > LEAST)
+            off = float((precise[name][live].log() - weights[live].log()).abs().max())
+            found[name] = replace(read[name], uncertainty=ROUNDING * off)
+
+    def keep(name: str, weights: Tensor) -> None:
+        if name in read:
+            precise[name] = weights
+
+    weights_of(double, held, inputs, keep)
+    narrow = tree_map_only(Tensor, in_single, inputs)
+    weights_of(single, held, narrow, compare)

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, product
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from conv2attn.errors import UsageError, first_line
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.capture import Captured, Kept, chosen, joined_calls
 from conv2attn.networks.conversion import attention_layers
-from conv2attn.networks.positions.position_rules import Unread, windows_note
+from conv2attn.networks.positions import Unread, windows_note
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, axis_of_heads, on_two_sides, rows_of_images
 from conv2attn.networks.reading.perturbed import Perturbed, on_the_cpu
@@ -37,11 +38,20 @@ Layers are captured in as few runs as that allows, one layer and two images at l
 """
 
 
-def read_network(network: nn.Module, example_input: Any, selection: Selection, marked: Marked | None = None) -> Reads:
+@final
+@dataclass(frozen=True)
+class Held:
+    """How the runs go whose attention is kept: `call` runs the network, and `marked` says what products are to be."""
+
+    marked: Marked | None = None
+    call: Callable[[nn.Module, Any], Any] = call_network
+
+
+def read_network(network: nn.Module, example_input: Any, selection: Selection, held: Held | None = None) -> Reads:
     """The layers of a network that attend on inputs, or on all batches of a loader.
 
     Layers of this project that read no content are read from their parameters, on the grids of the run. Attention is
-    that of runs whose products are what `marked` makes of them.
+    that of runs in which something is `held`, where weights and outputs are not asked for.
 
     Raises:
         UsageError: nothing attended (C2A501), nothing of such a name (C2A008), or it does not run (C2A009).
@@ -85,7 +95,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, m
         if selection.wants(name):
             named[name] = unseen[name] = UNSEEN_CODE
     ends = not writes and may_end(network)
-    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, ends, marked)
+    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, ends, held)
     return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
 
 
@@ -166,17 +176,18 @@ class ReadingPass:
         unseen: Mapping[str, Captured],
         drawn: Set[str],
         ends: bool,
-        marked: Marked | None,
+        held: Held | None,
     ):
         """Takes what first runs have told.
 
         Args:
             drawn: attention that changes from run to run.
             ends: whether runs may end behind the last layer that is wanted.
-            marked: what a product is to be in the runs whose attention is kept.
+            held: how the runs go whose attention is kept, where not as the network does.
         """
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
-        self.own, self.unseen, self.drawn, self.ends, self.marked = own, unseen, drawn, ends, marked
+        self.own, self.unseen, self.drawn, self.held = own, unseen, drawn, held
+        self.ends = ends and held is None
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
 
     def records(self, names: Sequence[str]) -> Iterator[Read]:
@@ -259,8 +270,8 @@ class ReadingPass:
         self, perturbed: Perturbed | None, name: str, calls: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     ) -> Replayed:
         """The replay of a layer; none of a module that attends more than once."""
-        if perturbed is None:
-            return Replayed(why=ALONE)
+        if perturbed is None or self.held is not None:
+            return Replayed(why=ALONE if perturbed is None else HELD)
         module = name.split("#")[0]
         try:
             if f"{module}#2" in self.sizes:
@@ -337,8 +348,9 @@ class ReadingPass:
             return wanted is not None and all(len(marks[name]) >= len(each) for name, each in wanted.items())
 
         with running(self.network, batch):
-            call = partial(Watch.run, call=partial(call_network, self.network, batch))
-            run_until(enough, self.network, see, call, self.marked)
+            held = self.held or Held()
+            call = partial(Watch.run, call=partial(held.call, self.network, batch))
+            run_until(enough, self.network, see, call, held.marked)
         return kept, moved, marks
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
@@ -352,6 +364,7 @@ class ReadingPass:
 
 
 ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"
+HELD = "its weights are not asked for in runs in which something is held"
 DRAWN = "its attention is another in each run: it draws random numbers, or keeps something of the run before"
 UNSEEN_CODE = Unread(
     "attention runs in it that is not seen: weights that are no shares, or a softmax in compiled code; "

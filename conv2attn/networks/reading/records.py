@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.networks.positions.position_rules import Unread
+from conv2attn.networks.positions import Unread
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 GIVEN = "each call of it gives the weights, which are not read"

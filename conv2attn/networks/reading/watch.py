@@ -241,40 +241,21 @@ class Watch(TorchFunctionMode):
         return attention if attended is None else attended.attention
 
     def multi_head(self, args: Any, kwargs: Any) -> Any:
-        """torch's multi-head attention: its own weights are seen; replaced ones are used by its formula.
-
-        Where it appends keys of its own, it is not replaced, and silenced as a whole.
-        """
+        """torch's multi-head attention by its own code, whose steps are seen; its own result where nothing changes."""
         given = inspect.signature(F.multi_head_attention_forward).bind(*args, **kwargs)
         given.apply_defaults()
         named = given.arguments
-        options = named | {"need_weights": True, "average_attn_weights": False}
-        own = F.multi_head_attention_forward(**options)[1]
-        assert own is not None
-        own = own if own.ndim == 4 else own[None]
-        if self.rule is None:
-            self.seen_here(own)
+        # Its code asks whether a mode is active, and would hand the whole call to this one again.
+        module: Any = F
+        asks, module.has_torch_function = module.has_torch_function, lambda *_: False
+        try:
+            with self:
+                output, weights = F.multi_head_attention_forward(**(named | {"need_weights": True}))
+        finally:
+            module.has_torch_function = asks
+        if self.rule is None and self.marked is None:
             return F.multi_head_attention_forward(**named)
-        if named["bias_k"] is not None or named["add_zero_attn"] or named["static_k"] is not None:
-            output, weights = F.multi_head_attention_forward(**named)
-            return torch.zeros_like(output), weights
-        batched, heads = named["query"].ndim == 3, named["num_heads"]
-        separate = [named[f"{each}_proj_weight"] for each in "qkv"]
-        maps = separate if named["use_separate_proj_weight"] else named["in_proj_weight"].chunk(3)
-        biases = [None] * 3 if named["in_proj_bias"] is None else named["in_proj_bias"].chunk(3)
-        inputs = [named[each] if batched else named[each][:, None] for each in ("query", "key", "value")]
-        query, key, value = (
-            F.linear(x, weight, bias).unflatten(-1, (heads, -1)).permute(1, 2, 0, 3)
-            for x, weight, bias in zip(inputs, maps, biases, strict=True)
-        )
-        attended = self.seen_here(own, query=query, key=key, value=value)
-        weights = torch.zeros_like(own) if attended is None else attended.attention
-        output = F.linear(
-            (weights @ value).permute(2, 0, 1, 3).flatten(2), named["out_proj_weight"], named["out_proj_bias"]
-        )
-        shown = weights.mean(1) if named["average_attn_weights"] else weights
-        shown = shown if batched else shown[0]
-        return (output if batched else output[:, 0]), shown if named["need_weights"] else None
+        return output, weights if named["need_weights"] else None
 
     def softened(self, result: Tensor, axis: Any, below: Sequence[Tensor]) -> Tensor:
         """A softmax over keys, which waits for its values: over the last axis, or over the columns of squares.

@@ -1,5 +1,6 @@
-"""Attention by position alone of classes that no rule names: networks that note the biases of their scores."""
+"""Attention by position alone, asked of a run: networks that know the biases of their scores."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -81,22 +82,88 @@ class Network(nn.Module):
         return self.attn(torch.cat([self.classes.expand(len(tokens), -1, -1), tokens], 1))
 
 
+def by_position_of(network, grid=None, inputs=None):
+    (read,) = reads_of(network, inputs, grid, position_only=True)
+    return read.attention
+
+
+def expected(layer):
+    """Rows of pixels; what leads them comes last."""
+    weights = layer.bias().double().softmax(-1)
+    return weights[:, layer.leading :].roll(-layer.leading, -1)
+
+
 @pytest.mark.parametrize("attention", [BiasedAttention, FusedAttention, MetAttention, lambda: BiasedAttention(1)])
 def test_biases_of_any_class_are_read_on_the_grid(attention):
     torch.manual_seed(0)
     network = Network(attention()).eval()
-    (read,) = reads_of(network, grid=SIDES, position_only=True)
-    assert torch.allclose(read.attention[0], network.attn.bias().double().softmax(-1), rtol=0, atol=1e-12)
-    assert (read.tokens.sides, read.tokens.leading) == (SIDES, network.attn.leading)
+    found = by_position_of(network, SIDES)
+    assert torch.allclose(found.attention, expected(network.attn), rtol=0, atol=1e-12)
+    assert (found.grid.keys, found.extra) == (SIDES, network.attn.leading)
     (row,) = check_span(network, position_only=True, grid=SIDES).rows
     assert len(row.conditions[0].targets) == 9
+
+
+def test_the_caller_s_inputs_say_the_grid():
+    torch.manual_seed(0)
+    network = Network(BiasedAttention()).eval()
+    found = by_position_of(network, inputs=torch.randn(2, 3, 6, 8))
+    assert torch.allclose(found.attention, expected(network.attn), rtol=0, atol=1e-12)
+    assert found.grid.keys == SIDES
 
 
 def test_tokens_alone_stand_on_the_grid():
     torch.manual_seed(0)
     layer = BiasedAttention().eval()
-    (read,) = reads_of(layer, grid=SIDES, position_only=True)
-    assert torch.allclose(read.attention[0], layer.bias().double().softmax(-1), rtol=0, atol=1e-12)
+    found = by_position_of(layer, SIDES)
+    assert torch.allclose(found.attention, expected(layer), rtol=0, atol=1e-12)
+
+
+class Placed(Network):
+    """Positions are added to the patches, and the layer of torch sees no other."""
+
+    def __init__(self):
+        super().__init__(BiasedAttention())
+        self.attn, self.later = (nn.MultiheadAttention(WIDTH, HEADS, batch_first=True) for _ in range(2))
+        self.positions = nn.Parameter(torch.randn(len(CELLS), WIDTH))
+
+    def forward(self, image):
+        tokens = self.patch(image).flatten(2).mT + self.positions
+        tokens = tokens + self.attn(tokens, tokens, tokens, need_weights=False)[0]
+        return self.later(tokens, tokens, tokens)[0]
+
+
+def test_absolute_positions_are_what_the_first_layer_makes_of_them_without_patches():
+    torch.manual_seed(0)
+    network = Placed().eval()
+    first, later = reads_of(network, grid=SIDES, position_only=True)
+    query, key, _ = F.linear(network.positions, network.attn.in_proj_weight, network.attn.in_proj_bias).chunk(3, -1)
+    query, key = (each.detach().double().unflatten(-1, (HEADS, -1)).transpose(0, 1) for each in (query, key))
+    weights = (query @ key.mT / 2).softmax(-1)
+    assert torch.allclose(first.attention.attention, weights, rtol=0, atol=1e-6)
+    assert first.attention.how == by_position.ABSOLUTE
+    assert later.unread == by_position.AFTER_FIRST
+
+
+def test_the_doubt_of_a_run_is_more_than_its_rounding_and_not_much():
+    torch.manual_seed(0)
+    network = Network(BiasedAttention()).double().eval()
+    with torch.no_grad():
+        network.attn.table.mul_(30)
+    found = by_position_of(network, SIDES)
+    scores = network.attn.bias().detach().numpy().astype(np.longdouble)
+    scores = scores - scores.max(-1, keepdims=True)
+    logs = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+    off = float(np.abs(found.scores.numpy() - logs)[logs > -60].max())
+    assert 0 < off <= found.uncertainty < 1e-11
+
+
+def test_a_softmax_in_float32_is_one_of_float32(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(
+        BiasedAttention, "mix", lambda self, q, k, v: (q @ k.mT + self.bias()).float().softmax(-1).to(v) @ v
+    )
+    assert by_position_of(Network(BiasedAttention()).double().eval(), SIDES).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -104,12 +171,17 @@ def test_tokens_alone_stand_on_the_grid():
 )
 def test_attention_without_positions_alone_has_a_reason(attention, reason):
     torch.manual_seed(0)
-    (read,) = reads_of(Network(attention()).eval(), grid=SIDES, position_only=True)
-    assert read.unread == reason
+    assert by_position_of(Network(attention()).eval(), SIDES) == Unread(reason)
+
+
+@pytest.mark.parametrize("grid", [None, (5, 5)])
+def test_a_network_whose_size_nothing_tells_says_what_to_pass(grid):
+    found = by_position_of(BiasedAttention().eval(), grid)
+    assert found.reason.startswith("no input is known on which BiasedAttention runs")
 
 
 def test_products_of_content_that_stay_are_seen(monkeypatch):
     """Planted: no product is held at zero."""
-    monkeypatch.setattr(by_position, "products_of", lambda network, images: {})
-    (read,) = reads_of(Network(BiasedAttention()).eval(), grid=SIDES, position_only=True)
-    assert read.attention == Unread(by_position.DEPENDS)
+    changed = by_position.changed
+    monkeypatch.setattr(by_position, "changed", lambda first, second: changed(first, first))
+    assert by_position_of(Network(BiasedAttention()).eval(), SIDES) == Unread(by_position.DEPENDS)
