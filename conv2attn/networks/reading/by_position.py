@@ -247,7 +247,7 @@ def changed(first: Sums, second: Sums) -> set[int]:
     return {number for number, each in first.items() if number not in second or not torch.equal(each, second[number])}
 
 
-def weights_of(network: nn.Module, held: Held, inputs: Any, use: Callable[[str, Tensor], None]) -> None:
+def held_weights(network: nn.Module, held: Held, inputs: Any, use: Callable[[str, Tensor], None]) -> None:
     """Passes on the weights of each attention of a run in which something is held."""
 
     def see(attended: Attended, _: Running) -> None:
@@ -268,8 +268,8 @@ def agreeing(network: nn.Module, held: Held, first: Any, second: Any) -> set[str
         if one is not None and one.shape == other.shape and torch.allclose(one, other, rtol=SAME, atol=SAME):
             same.add(name)
 
-    weights_of(network, held, first, keep)
-    weights_of(network, held, second, compare)
+    held_weights(network, held, first, keep)
+    held_weights(network, held, second, compare)
     return same
 
 
@@ -336,6 +336,6 @@ def with_doubt(found: dict[str, Known], double: nn.Module, single: nn.Module, he
         if name in read:
             precise[name] = weights
 
-    weights_of(double, held, inputs, keep)
+    held_weights(double, held, inputs, keep)
     narrow = tree_map_only(Tensor, in_single, inputs)
-    weights_of(single, held, narrow, compare)
+    held_weights(single, held, narrow, compare)
