@@ -1,10 +1,12 @@
 """Rules of pointwise operators: arithmetic exactly, functions as oracles with what is known of their range."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.formulas import (
     add,
     exponential,
@@ -21,7 +23,7 @@ from conv2attn.equality.fingerprint.formulas import (
 )
 from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
 from conv2attn.equality.fingerprint.ring import Undecided
-from conv2attn.equality.fingerprint.rules.call import Call, rule, same_view
+from conv2attn.equality.fingerprint.rules.call import RULES, Call, Rule, rule, same_view
 
 HALF_ROOT = 0.70710678118654752440
 GELU_SLOPE = math.sqrt(2 / math.pi)
@@ -41,6 +43,54 @@ def _(
     if pin_memory or (device and torch.device(device).type != "cpu"):
         raise Undecided("moves to another device")
     return c.operand(self)
+
+
+def sigmoid(field: Field, x: Residues) -> Residues:
+    """`1 / (1 + exp(-x))`."""
+    return oracle(field, "sigmoid", x, finite=True, sign=POSITIVE)
+
+
+def bounded(name: str) -> Callable[[Field, Residues], Residues]:
+    """A function of this name that is finite everywhere."""
+    return lambda field, x: oracle(field, name, x, finite=True)
+
+
+erf, tanh = map(bounded, ("erf", "tanh"))
+
+
+def mish(field: Field, x: Residues) -> Residues:
+    """`x tanh(log(1 + exp(x)))`."""
+    powers = oracle(field, "exp", x, finite=True, sign=POSITIVE)
+    return mul(field, x, tanh(field, bounded("log1p")(field, powers)))
+
+
+OF_ONE_NUMBER: dict[str, Callable[[Field, Residues], Residues]] = {
+    "erf": erf,
+    "exp": exponential,
+    "log": lambda field, x: logarithm(field, x, finite=x.sign == POSITIVE),
+    "log1p": lambda field, x: oracle(field, "log1p", x, finite=x.sign >= NOT_NEGATIVE),
+    "mish": mish,
+    "neg": neg,
+    "reciprocal": inverse,
+    "rsqrt": inverse_root,
+    "sigmoid": sigmoid,
+    "silu": lambda field, x: mul(field, x, sigmoid(field, x)),
+    "sqrt": root,
+    "square": lambda field, x: mul(field, x, x, True),
+    "tanh": tanh,
+}
+
+
+def of_one_number(function: Callable[[Field, Residues], Residues]) -> Rule:
+    """The rule of an operator of one tensor."""
+
+    def apply(c: Call, self: Any) -> Residues:
+        return function(c.field, c.operand(self))
+
+    return apply
+
+
+RULES.update({name: of_one_number(function) for name, function in OF_ONE_NUMBER.items()})
 
 
 def scaled(c: Call, value: Any, alpha: Any) -> Residues:
@@ -75,21 +125,6 @@ def _(c: Call, self: Any, other: Any) -> Residues:
     return c.quotient(c.operand(self), other)
 
 
-@rule("reciprocal")
-def _(c: Call, self: Any) -> Residues:
-    return inverse(c.field, c.operand(self))
-
-
-@rule("neg")
-def _(c: Call, self: Any) -> Residues:
-    return neg(c.field, c.operand(self))
-
-
-@rule("square")
-def _(c: Call, self: Any) -> Residues:
-    return mul(c.field, c.operand(self), c.operand(self), True)
-
-
 @rule("addcmul")
 def _(c: Call, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Residues:
     product = mul(c.field, c.operand(tensor1), c.operand(tensor2))
@@ -110,43 +145,6 @@ def _(c: Call, self: Any, end: Any, weight: Any) -> Residues:
     return add(c.field, start, mul(c.field, share, sub(c.field, stop, start)))
 
 
-@rule("sqrt")
-def _(c: Call, self: Any) -> Residues:
-    return root(c.field, c.operand(self))
-
-
-@rule("rsqrt")
-def _(c: Call, self: Any) -> Residues:
-    return inverse_root(c.field, c.operand(self))
-
-
-@rule("log")
-def _(c: Call, self: Any) -> Residues:
-    operand = c.operand(self)
-    return logarithm(c.field, operand, finite=operand.sign == POSITIVE)
-
-
-@rule("log1p")
-def _(c: Call, self: Any) -> Residues:
-    operand = c.operand(self)
-    return oracle(c.field, "log1p", operand, finite=operand.sign >= NOT_NEGATIVE)
-
-
-@rule("exp")
-def _(c: Call, self: Any) -> Residues:
-    return exponential(c.field, c.operand(self))
-
-
-@rule("sigmoid")
-def _(c: Call, self: Any) -> Residues:
-    return oracle(c.field, c.base, c.operand(self), finite=True, sign=POSITIVE)
-
-
-@rule("erf", "tanh")
-def _(c: Call, self: Any) -> Residues:
-    return oracle(c.field, c.base, c.operand(self), finite=True)
-
-
 @rule("softplus")
 def _(c: Call, self: Any, beta: Any = 1, threshold: Any = 20) -> Residues:
     beta, threshold = c.constant(beta).item(), c.constant(threshold).item()
@@ -156,44 +154,30 @@ def _(c: Call, self: Any, beta: Any = 1, threshold: Any = 20) -> Residues:
     return oracle(c.field, name, c.operand(self), finite=True, sign=NOT_NEGATIVE)
 
 
-@rule("silu")
-def _(c: Call, self: Any) -> Residues:
-    operand = c.operand(self)
-    return mul(c.field, operand, oracle(c.field, "sigmoid", operand, finite=True, sign=POSITIVE))
-
-
 @rule("glu")
 def _(c: Call, self: Any, dim: int = -1) -> Residues:
     numbers = c.operand(self)
     c.field.usable(numbers, "a gate")
     along = dim % len(numbers.shape) - len(numbers.shape)
     first, second = (numbers.but(values=each) for each in numbers.values.chunk(2, along))
-    return mul(c.field, first, oracle(c.field, "sigmoid", second, finite=True, sign=POSITIVE))
+    return mul(c.field, first, sigmoid(c.field, second))
 
 
 @rule("log_sigmoid_forward")
 def _(c: Call, self: Any) -> tuple[Residues, None]:
-    share = oracle(c.field, "sigmoid", c.operand(self), finite=True, sign=POSITIVE)
-    return oracle(c.field, "log", share, finite=True), None
+    return bounded("log")(c.field, sigmoid(c.field, c.operand(self))), None
 
 
 @rule("gelu")
 def _(c: Call, self: Any, approximate: str = "none") -> Residues:
     operand = c.operand(self)
     if approximate == "none":
-        share = oracle(c.field, "erf", mul(c.field, operand, c.operand(HALF_ROOT)), finite=True)
+        share = erf(c.field, mul(c.field, operand, c.operand(HALF_ROOT)))
     else:
         cubed = mul(c.field, mul(c.field, operand, operand), operand)
         inner = add(c.field, operand, mul(c.field, cubed, c.operand(0.044715)))
-        share = oracle(c.field, "tanh", mul(c.field, inner, c.operand(GELU_SLOPE)), finite=True)
+        share = tanh(c.field, mul(c.field, inner, c.operand(GELU_SLOPE)))
     return mul(c.field, times(c.field, operand, 1, 2), add(c.field, c.operand(1), share))
-
-
-@rule("mish")
-def _(c: Call, self: Any) -> Residues:
-    operand = c.operand(self)
-    powers = oracle(c.field, "exp", operand, finite=True, sign=POSITIVE)
-    return mul(c.field, operand, oracle(c.field, "tanh", oracle(c.field, "log1p", powers, finite=True), finite=True))
 
 
 def at_least(c: Call, numbers: Residues, bound: Any) -> Residues:
@@ -209,11 +193,6 @@ def at_least(c: Call, numbers: Residues, bound: Any) -> Residues:
 def at_most(c: Call, numbers: Residues, high: Residues) -> Residues:
     """The smaller of numbers and a bound."""
     return oracle(c.field, "at most", numbers, high, finite=True, sign=min(numbers.sign, high.sign))
-
-
-@rule("relu")
-def _(c: Call, self: Any) -> Residues:
-    return at_least(c, c.operand(self), 0)
 
 
 @rule("clamp_min")
@@ -245,35 +224,21 @@ def _(c: Call, self: Any, weight: Any) -> Residues:
     return add(c.field, at_least(c, numbers, 0), below)
 
 
-def gate(c: Call, numbers: Residues) -> Residues:
-    """`min(max(x + 3, 0), 6)`."""
-    return at_most(c, at_least(c, add(c.field, numbers, c.operand(3)), 0), c.operand(6))
-
-
-@rule("hardswish")
+@rule("relu", "hardsigmoid", "hardswish")
 def _(c: Call, self: Any) -> Residues:
-    numbers = c.operand(self)
-    return times(c.field, mul(c.field, numbers, gate(c, numbers)), 1, 6)
+    x = c.operand(self)
+    if c.base == "relu":
+        return at_least(c, x, 0)
+    gate = times(c.field, at_most(c, at_least(c, add(c.field, x, c.operand(3)), 0), c.operand(6)), 1, 6)
+    return gate if c.base == "hardsigmoid" else mul(c.field, x, gate)
 
 
-@rule("hardsigmoid")
-def _(c: Call, self: Any) -> Residues:
-    return times(c.field, gate(c, c.operand(self)), 1, 6)
-
-
-@rule("maximum")
+@rule("maximum", "minimum")
 def _(c: Call, self: Any, other: Any) -> Residues:
+    largest = c.base == "maximum"
     first, second = (self, other) if c.numbers.depends(self) else (other, self)
     if not c.numbers.depends(second):
-        return at_least(c, c.operand(first), second)
+        return at_least(c, c.operand(first), second) if largest else at_most(c, c.operand(first), c.operand(second))
     a, b = c.operand(first), c.operand(second)
-    return symmetric_oracle(c.field, "max", a, b).but(sign=max(a.sign, b.sign))
-
-
-@rule("minimum")
-def _(c: Call, self: Any, other: Any) -> Residues:
-    first, second = (self, other) if c.numbers.depends(self) else (other, self)
-    if not c.numbers.depends(second):
-        return at_most(c, c.operand(first), c.operand(second))
-    a, b = c.operand(first), c.operand(second)
-    return symmetric_oracle(c.field, "min", a, b).but(sign=min(a.sign, b.sign))
+    sign = max(a.sign, b.sign) if largest else min(a.sign, b.sign)
+    return symmetric_oracle(c.field, c.base[:3], a, b).but(sign=sign)
