@@ -66,7 +66,7 @@ proofs: .venv/.installed
 attack: .venv/.installed-dev
 	CONV2ATTN_ATTACK=10000 CONV2ATTN_ALL=1 $(BIN)/pytest -q -o timeout=7200 tests/proofs/edges/core_attack.py \
 		tests/equality/fingerprint/edges/random_programs.py tests/equality/fingerprint/edges/swept_arguments.py \
-		tests/equality/fingerprint/edges/torch_samples.py tests/equality/edges/bound_attack.py
+		tests/equality/fingerprint/edges/torch_samples.py tests/equality/layers/edges/bound_attack.py
 	CONV2ATTN_ALL=1 $(BIN)/pytest -q -o timeout=7200 -m rotated
 
 docs: .venv/.installed-dev

@@ -32,8 +32,8 @@ PLANS = {
     "resnet50": ResNetPlan("bottleneck", (3, 4, 6, 3)),
 }
 PARTS = {
-    "layers": ("rows", "compare_maps"),
-    "walk": ("twins", "Lockstep", "walk"),
+    "layers": ("layers.rows", "compare_maps"),
+    "walk": ("twins.lockstep", "Lockstep", "walk"),
     "runs": ("comparison", "run_both"),
 }
 WANTED = {"small": 0.03, "resnet18": 0.7, "resnet50": 1.5}

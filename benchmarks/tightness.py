@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn import convert, set_engine
-from conv2attn.equality.bases import Pair, comparable_basis
-from conv2attn.equality.rounding import difference_bounds
+from conv2attn.equality.layers.bases import Pair, comparable_basis
+from conv2attn.equality.layers.rounding import difference_bounds
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.report.markup import markdown_table
 from conv2attn.theory.basis import Weights

@@ -31,17 +31,17 @@ class Mutant(NamedTuple):
 ALPHA = "tests/theory/bounds/edges/alpha.py"
 LEAK = "tests/theory/bounds/edges/leak.py"
 ROUNDING = "tests/theory/bounds/edges/rounding.py"
-SHOWS = "tests/equality/edges/counterexamples.py"
-LEAKS = "tests/equality/edges/leaks.py"
+SHOWS = "tests/equality/layers/edges/counterexamples.py"
+LEAKS = "tests/equality/layers/edges/leaks.py"
 SHOWN = (
     "tests/equality/edges/planted_errors.py::test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network"
 )
 NETWORKS = "tests/equality/edges/networks.py"
 ELSEWHERE = "tests/equality/laws.py::test_what_differs_elsewhere_is_one_formula_at_the_size_that_was_run"
-OFF_GRID = "tests/equality/edges/off_grid.py"
-MAPS = "tests/equality/edges/maps.py"
+OFF_GRID = "tests/equality/layers/edges/off_grid.py"
+MAPS = "tests/equality/layers/edges/maps.py"
 OUTPUTS = "tests/equality/edges/outputs.py"
-ARITHMETIC = "tests/equality/edges/arithmetic.py"
+ARITHMETIC = "tests/equality/layers/edges/arithmetic.py"
 BASIS = "tests/theory/basis/laws.py"
 DIFFERENCE = "tests/theory/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
 HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
@@ -49,7 +49,7 @@ HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
 BY_KEY = "tests/theory/bounds/edges/by_key.py::test_the_bound_is_the_formula_of_the_claim"
 SIDES = "tests/theory/bounds/edges/by_key.py::test_the_bound_is_the_same_at_every_side"
 ONE_ROW = "tests/theory/bounds/edges/by_key.py::test_the_keys_of_an_enumeration_are_one_row"
-CHAIN = "tests/equality/edges/chain.py"
+CHAIN = "tests/equality/layers/edges/chain.py"
 
 MUTANTS = {
     "scores ten times too good": Mutant(
@@ -72,7 +72,7 @@ MUTANTS = {
         "theory/bounds/by_key.py", "arithmetic.by_axis and head.box", "arithmetic.by_axis", ONE_ROW
     ),
     "a centre as on its pixel": Mutant(
-        "equality/bases.py", "return Head(alpha, shifts, distance,", "return Head(alpha, shifts, 0.0,", CHAIN
+        "equality/layers/bases.py", "return Head(alpha, shifts, distance,", "return Head(alpha, shifts, 0.0,", CHAIN
     ),
     "far keys forgotten": Mutant(
         "theory/bounds/row.py", "return near + self.far_weights(axes) + 2 * self.far(axes)", "return near", BY_KEY
@@ -91,22 +91,22 @@ MUTANTS = {
         SIDES,
     ),
     "a leak counted once for two layers": Mutant(
-        "equality/rounding.py", "(mixings[0][0] + mixings[1][0]) * SLACK", "mixings[1][0] * SLACK", CHAIN
+        "equality/layers/rounding.py", "(mixings[0][0] + mixings[1][0]) * SLACK", "mixings[1][0] * SLACK", CHAIN
     ),
     "the rounding of one mean": Mutant(
-        "equality/rounding.py",
+        "equality/layers/rounding.py",
         "sum(getattr(m, part) for _, m in mixings)",
         "getattr(mixings[0][1], part)",
         CHAIN,
     ),
     "the engine ignored": Mutant(
-        "equality/rounding.py", "arithmetics(engine, like", 'arithmetics("dense", like', CHAIN
+        "equality/layers/rounding.py", "arithmetics(engine, like", 'arithmetics("dense", like', CHAIN
     ),
     "the error of features ignored": Mutant(
-        "equality/rounding.py", "each, features) for head", "each) for head", CHAIN
+        "equality/layers/rounding.py", "each, features) for head", "each) for head", CHAIN
     ),
     "the product of factors exact": Mutant(
-        "equality/rounding.py", "return 2 * gamma(weights.output", "return 0 * gamma(weights.output", CHAIN
+        "equality/layers/rounding.py", "return 2 * gamma(weights.output", "return 0 * gamma(weights.output", CHAIN
     ),
     "alpha 46 for 128": Mutant("theory/bounds/hard.py", HALVINGS, "halvings = 66", ALPHA),
     "alpha 88 for 128": Mutant("theory/bounds/hard.py", HALVINGS, "halvings = 127", ALPHA),
@@ -146,25 +146,25 @@ MUTANTS = {
         "theory/bounds/layer_difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE
     ),
     "weights within a tolerance": Mutant(
-        "equality/exact_sums.py",
+        "equality/layers/exact_sums.py",
         "return ~(stored[0] == stored[1])",
         "return (stored[0] - stored[1]).abs() > 1e-6",
         f"{SHOWS}::test_one_ulp_of_a_weight_is_shown_by_one_pixel",
     ),
     "weights in another order within a tolerance": Mutant(
-        "equality/exact_sums.py",
+        "equality/layers/exact_sums.py",
         "wrong.append(~(single[0] == single[1]))",
         "wrong.append((single[0] - single[1]).abs() > 1e-6)",
         f"{MAPS}::test_one_ulp_is_seen_in_heads_of_another_order",
     ),
     "biases not compared": Mutant(
-        "equality/maps.py",
+        "equality/layers/maps.py",
         "widest_gap(biases[1], biases[0], 0.0)",
         "widest_gap(biases[1], biases[1], 0.0)",
         f"{SHOWS}::test_a_difference_below_rounding_is_that_of_fractions[zeros-1]",
     ),
     "padding mode not compared": Mutant(
-        "equality/maps.py",
+        "equality/layers/maps.py",
         "first.mode != second.mode",
         "False",
         f"{SHOWN}[reflect replaced by replicate]",
@@ -176,31 +176,31 @@ MUTANTS = {
         f"{SHOWN}[stride that shows at some sizes only]",
     ),
     "heads off the grid": Mutant(
-        "equality/maps.py",
+        "equality/layers/maps.py",
         'padding.mode == "zeros" and min(amounts) > 0',
         'padding.mode == "zeros"',
         f"{OFF_GRID}::test_heads_off_the_grid_of_two_axes[zeros on one axis hide nothing of another]",
     ),
     "any leak": Mutant(
-        "equality/leaks.py",
+        "equality/layers/leaks.py",
         "if not least > roundoff:",
         "if not least > 1:",
         f"{LEAKS}::test_only_the_heads_that_leak_are_counted_and_the_worst_is_named",
     ),
     "bounded called proved": Mutant(
-        "equality/leaks.py",
+        "equality/layers/leaks.py",
         "if not any(computed.values()) and",
         "if max(computed.values()) <= 1e-15 and",
         f"{NETWORKS}::test_strength_follows_alpha_and_not_what_is_measured",
     ),
     "one head of several at a place": Mutant(
-        "equality/exact_sums.py",
+        "equality/layers/exact_sums.py",
         "(factor[terms].unflatten(",
         "(factor[terms[:1]].unflatten(",
         f"{MAPS}::test_a_pair_of_layers_is_decided_by_the_right_part[two heads at one place, off together]",
     ),
     "sums of products in floats": Mutant(
-        "equality/exact_sums.py",
+        "equality/layers/exact_sums.py",
         "    (first, _), (second, _) = (integer_matrix",
         "    return left @ right != 0\n    (first, _), (second, _) = (integer_matrix",
         f"{MAPS}::test_long_sums_of_large_numbers_are_exact",
@@ -224,19 +224,19 @@ MUTANTS = {
         f"{OUTPUTS}::test_outputs_are_compared_by_place_and_kind",
     ),
     "constants not compared": Mutant(
-        "equality/twins.py",
+        "equality/twins/lockstep.py",
         "if bits and self.numbers and not same_bits(first, second):",
         "if False:",
         "tests/equality/laws.py::test_a_changed_context_never_holds_but_for_rounding[cpu-running statistics]",
     ),
     "attributes not compared": Mutant(
-        "equality/twins.py",
+        "equality/twins/lockstep.py",
         "if not (first is second or first == second):",
         "if False:",
         f"{ELSEWHERE}[cpu-a branch that small images do not take]",
     ),
     "hooks not compared": Mutant(
-        "equality/twins.py",
+        "equality/twins/lockstep.py",
         "self.parts(ours, theirs)",
         "pass",
         f"{ELSEWHERE}[cpu-code for certain batch sizes]",
@@ -245,7 +245,7 @@ MUTANTS = {
         "equality/comparison.py",
         "if self.runs.seen:",
         "if False:",
-        "tests/equality/edges/looking_code.py::test_code_that_looks_and_changes_less_than_rounding_holds_as_rounded_alone",
+        "tests/equality/twins/edges/looking_code.py::test_code_that_looks_and_changes_less_than_rounding_holds_as_rounded_alone",
     ),
     "the networks in place of copies": Mutant(
         "equality/runs.py",
@@ -269,10 +269,10 @@ MUTANTS = {
         f"{MAPS}::test_weights_that_are_off_are_counted_and_the_worst_is_named[1]",
     ),
     "a certificate of any file": Mutant(
-        "equality/stored_certificates.py",
+        "equality/certificate/stored_certificates.py",
         "elif type(stored) is not type(anew) or stored != anew:",
         "elif type(stored) is not type(anew):",
-        "tests/equality/edges/rechecks.py::test_no_single_edit_holds_but_of_the_circumstances",
+        "tests/equality/certificate/edges/rechecks.py::test_no_single_edit_holds_but_of_the_circumstances",
     ),
     "query minus key": Mutant(
         "theory/basis/grid.py",

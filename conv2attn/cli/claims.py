@@ -34,7 +34,7 @@ def explain(subject: str | None, row: str | None) -> None:
 
     columns = shutil.get_terminal_size().columns
     if row is not None:
-        from conv2attn.equality.stored_certificates import read_certificate
+        from conv2attn.equality.certificate.stored_certificates import read_certificate
 
         if subject is None:
             raise UsageError("C2A004", "--row is of a certificate", "Name its file: explain --row LAYER CERTIFICATE.")

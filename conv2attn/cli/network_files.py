@@ -17,9 +17,9 @@ from conv2attn.arguments import Selection, tensors_in
 from conv2attn.cli.options import Running
 from conv2attn.equality import Certificate, certify, symmetric
 from conv2attn.equality.asked import sha256_of
-from conv2attn.equality.rechecking import MOVED_FILES, Recheck, recheck_certificate
-from conv2attn.equality.results import with_names
-from conv2attn.equality.stored_certificates import is_regular, read_certificate
+from conv2attn.equality.certificate.rechecking import MOVED_FILES, Recheck, recheck_certificate
+from conv2attn.equality.certificate.results import with_names
+from conv2attn.equality.certificate.stored_certificates import is_regular, read_certificate
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.examples import demo_files
 from conv2attn.files import load, save

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import check_has_numbers, first_weight
 from conv2attn.equality.calls import MODES
+from conv2attn.equality.certificate.results import CallInput
 from conv2attn.equality.failures import a_kind
 from conv2attn.equality.outputs import is_dense, output_parts, plainly
-from conv2attn.equality.results import CallInput
 from conv2attn.errors import UsageError
 from conv2attn.networks.specimens import (
     Arguments,

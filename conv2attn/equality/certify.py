@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from conv2attn.arguments import is_size
 from conv2attn.equality.asked import check_modes, not_negative, specimens_asked
 from conv2attn.equality.calls import seeded
-from conv2attn.equality.circumstances import circumstances_of
+from conv2attn.equality.certificate.circumstances import circumstances_of
+from conv2attn.equality.certificate.results import Certificate, unsupported
+from conv2attn.equality.certificate.several_sizes import at_all_sizes
 from conv2attn.equality.comparison import Comparison
 from conv2attn.equality.fingerprint.field import Progress
-from conv2attn.equality.layer_pairs import read_pairs
-from conv2attn.equality.results import Certificate, unsupported
-from conv2attn.equality.several_sizes import at_all_sizes
+from conv2attn.equality.layers.layer_pairs import read_pairs
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.networks.fast_path import without_fast_path
 

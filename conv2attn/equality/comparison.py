@@ -13,23 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.equality.asked import inputs_in
 from conv2attn.equality.calls import call, operators_called
-from conv2attn.equality.embedded_ids import DESCRIBED, of_embeddings, of_numbers
-from conv2attn.equality.exchanged import has_attention, with_layers_of_the_first
-from conv2attn.equality.fingerprint.field import Progress
-from conv2attn.equality.fingerprint.state import alike, network_state
-from conv2attn.equality.layer_pairs import Pairs, conversions
-from conv2attn.equality.one_formula import one_formula
-from conv2attn.equality.outputs import (
-    Matching,
-    Picked,
-    compare_outputs,
-    dense_parts,
-    findings_returned,
-    judge_outputs,
-    match_outputs,
-)
-from conv2attn.equality.plain_calls import REFUTES, Difference, differing_calls
-from conv2attn.equality.results import (
+from conv2attn.equality.certificate.results import (
     ROOT,
     WHOLE_NETWORK,
     Certificate,
@@ -46,8 +30,24 @@ from conv2attn.equality.results import (
     unsupported,
     unsupported_row,
 )
+from conv2attn.equality.fingerprint.embedded_ids import DESCRIBED, of_embeddings, of_numbers
+from conv2attn.equality.fingerprint.field import Progress
+from conv2attn.equality.fingerprint.one_formula import one_formula
+from conv2attn.equality.fingerprint.state import alike, network_state
+from conv2attn.equality.layers.layer_pairs import Pairs, conversions
+from conv2attn.equality.outputs import (
+    Matching,
+    Picked,
+    compare_outputs,
+    dense_parts,
+    findings_returned,
+    judge_outputs,
+    match_outputs,
+)
+from conv2attn.equality.plain_calls import REFUTES, Difference, differing_calls
 from conv2attn.equality.runs import Runs, run_both
-from conv2attn.equality.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
+from conv2attn.equality.twins.exchanged import has_attention, with_layers_of_the_first
+from conv2attn.equality.twins.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.equality.worlds import PartingPlace, compare_sections
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED
 from conv2attn.networks.copies import copy_network, move_network

@@ -9,7 +9,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from conv2attn.equality.results import Finding, Gap, Outputs, axis_names, holds, refuted, undecided
+from conv2attn.equality.certificate.results import Finding, Gap, Outputs, axis_names, holds, refuted, undecided
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import tensors_in, without_batch
 from conv2attn.equality.calls import MODES, Returned, call, copied, numbers_of
-from conv2attn.equality.differences import difference_in_words
-from conv2attn.equality.exchanged import Exchanged
-from conv2attn.equality.layer_pairs import Pairs
-from conv2attn.equality.results import in_mode
-from conv2attn.equality.rows import LayerPair
+from conv2attn.equality.certificate.results import in_mode
+from conv2attn.equality.layers.layer_pairs import Pairs
+from conv2attn.equality.layers.rows import LayerPair
+from conv2attn.equality.twins.differences import difference_in_words
+from conv2attn.equality.twins.exchanged import Exchanged
 from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.copies import copy_network

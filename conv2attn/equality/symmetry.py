@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import check_network
 from conv2attn.choices import only_one
+from conv2attn.equality.certificate.results import MOVED, Certificate
 from conv2attn.equality.certify import certify
-from conv2attn.equality.results import MOVED, Certificate
 from conv2attn.errors import UsageError
 from conv2attn.networks.specimens import specimen_size
 

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.arguments import check_has_numbers, check_kind, first_weight, is_size
-from conv2attn.equality.bits import same_bits
-from conv2attn.equality.twins import Lockstep
+from conv2attn.equality.twins.bits import same_bits
+from conv2attn.equality.twins.lockstep import Lockstep
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files.atomic_files import replacing, write_torch
 from conv2attn.files.chains import chain_of

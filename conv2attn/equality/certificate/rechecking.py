@@ -1,0 +1,190 @@
+"""Derives a stored certificate anew, compares the whole document, and asks the formula at another, drawn size.
+
+Nothing in the document is believed but its circumstances (time, machine, versions). Of one that is refuted the kept
+input, where there is one, is run again.
+"""
+
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from conv2attn.arguments import first_weight
+from conv2attn.equality.calls import call
+from conv2attn.equality.certificate.results import ROOT, SAME_FORMULA, Certificate, in_words
+from conv2attn.equality.certificate.stored_certificates import MACHINE, Objection, compare_documents
+from conv2attn.equality.fingerprint import Identification
+from conv2attn.equality.fingerprint.one_formula import one_formula
+from conv2attn.equality.outputs import judge_outputs
+from conv2attn.equality.plain_calls import differing_calls
+from conv2attn.equality.twins.exchanged import has_attention
+from conv2attn.layers.attention import set_engine
+from conv2attn.networks.copies import copy_network
+from conv2attn.report import Document, Notes, Report, document
+from conv2attn.verdicts import Strength, Verdict
+
+MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
+CIRCUMSTANCES = "circumstances"
+MOST_PIXELS = 32  # a side, of a drawn size
+BITS_OF_CHANCE = 4  # by which secret primes that are drawn anew may change it
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Recheck(Report):
+    """The result for a stored certificate: `wrong` lists contradictions with it, `unknown` what was not decided.
+
+    Both networks are one formula of images of these `sizes`, but for a chance of 2^`log2_chance` at each. `shown` says
+    what the kept input of a refutation shows. `as_stored` names the parts of the document that were not derived again.
+    """
+
+    schema: ClassVar[str] = "conv2attn.recheck/5"
+    certificate: str
+    stored: str
+    wrong: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+    log2_chance: float | None = None
+    sizes: tuple[tuple[int, ...], ...] = ()
+    mode: str = ""
+    as_stored: tuple[str, ...] = ()
+    shown: str = ""
+
+    @property
+    def claim(self) -> str:
+        """What was found out here, without the code that made the certificate; empty where nothing was."""
+        if self.log2_chance is None:
+            return self.shown
+        each = " at each" if len(self.sizes) > 1 else ""
+        sizes, chance = in_words(self.sizes), f"a chance of 2^{self.log2_chance:.0f}{each}"
+        return f"{SAME_FORMULA} of {sizes}, {self.mode}, but for {chance}"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Refuted if anything is wrong, undecided if anything was not derived again, otherwise as stored."""
+        if self.wrong:
+            return Verdict.REFUTED
+        return Verdict.UNDECIDED if self.unknown else Verdict(self.stored)
+
+
+@document.register
+def _(recheck: Recheck, verbose: bool = False) -> Document:
+    """The verdict, then the contradictions and the open questions."""
+    first = f"; not derived again: {recheck.unknown[0]}" if recheck.unknown and not recheck.wrong else ""
+    verdict = f"{recheck.verdict.value}: {recheck.certificate}{first}"
+    counts = f"stored verdict: {recheck.stored}"
+    if recheck.verdict is Verdict(recheck.stored) is Verdict.REFUTED and not recheck.wrong:
+        counts += ", which is right"
+    found = [f"found here: {recheck.claim}"] if recheck.claim else []
+    found += [f"as stored, not derived again: {', '.join(recheck.as_stored)}"] if recheck.as_stored else []
+    return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, *found, counts)),), recheck.verdict)
+
+
+def recheck_certificate(
+    path: str,
+    body: Mapping[str, Any],
+    networks: tuple[nn.Module, nn.Module],
+    derive: Callable[[], Certificate],
+    kept: Tensor | None = None,
+) -> Recheck:
+    """The result for the certificate `body` in the file at `path`.
+
+    Args:
+        derive: derives the certificate of both networks anew.
+        kept: the input that shows a refutation, if it was saved: then nothing else is needed to refute again.
+    """
+    if body["verdict"] == Verdict.REFUTED.value and kept is not None and (shown := shown_again(networks, kept)):
+        return Recheck(path, body["verdict"], (), shown=shown)
+    anew = derive()
+    fresh = with_stored_chance(anew, body).to_dict()
+    own, circumstances = fresh[CIRCUMSTANCES], body.get(CIRCUMSTANCES)
+    # Time, machine and versions may differ; a certificate without them is not whole.
+    stored = {**body, CIRCUMSTANCES: own} if isinstance(circumstances, dict) else body
+    here = isinstance(circumstances, dict) and all(
+        circumstances.get(key) == fresh[CIRCUMSTANCES].get(key) for key in MACHINE
+    )
+    every = list(compare_documents(stored, fresh, here=here))
+    identifications = identified_again(networks, anew) if anew and anew.rounded is None else []
+    if told := told_apart(identifications):
+        every.append(Objection(f"that both are one formula: {told}", sure=False))
+        identifications = []
+    wrong, unknown = (tuple(each.sentence for each in every if each.sure is sure) for sure in (True, False))
+    if not identifications:
+        return Recheck(path, body["verdict"], wrong, unknown)
+    chance = max(each.log2_chance for each in identifications if each.log2_chance is not None)
+    sizes = tuple(each.size for each in identifications)
+    return Recheck(path, body["verdict"], wrong, unknown, chance, sizes, identifications[0].mode, (CIRCUMSTANCES,))
+
+
+def told_apart(found: Sequence[Identification]) -> str:
+    """Why both networks are not known to be one formula at all sizes; empty where they are."""
+    return next((each.reason or "they are told apart" for each in found if not each.equal), "")
+
+
+def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
+    """What an input shows of two networks that are not the same; empty if nothing.
+
+    Raises:
+        UsageError: there is not enough memory (C2A202).
+    """
+    ours, theirs = (call(copy_network(network), images) for network in networks)
+    if ours.failure or theirs.fault:
+        return ""
+    if theirs.failure:
+        return f"on the kept input the second network does not run, where the first network does: {theirs.failure}"
+    kinds = judge_outputs(ours.output, theirs.output, "")
+    if kinds.verdict is Verdict.REFUTED:
+        return f"on the kept input {kinds.sentence}"
+    apart = differing_calls(networks, images, (ours.output, theirs.output))
+    if not apart.refutes:
+        return ""
+    return f"on the kept input they differ by {apart.size:.2g}, and rounding explains {apart.rounding:.2g} there"
+
+
+def decided_by_formulas(name: str, strength: Strength | None) -> bool:
+    """Whether a fingerprint decides about a layer: not where a bound decides, and not of a function with any weight."""
+    return strength is not Strength.BOUNDED and ":" not in name
+
+
+def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:
+    """The certificate with the chance of the stored one, where secret primes drawn anew explain the difference."""
+    known = body.get("identified")
+    chance = known.get("log2_chance") if isinstance(known, dict) else None
+    if anew.identified is None or not isinstance(chance, float):
+        return anew
+    if not abs(chance - anew.identified.log2_chance) <= BITS_OF_CHANCE:
+        return anew
+    return replace(anew, identified=replace(anew.identified, log2_chance=chance))
+
+
+def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -> list[Identification]:
+    """Whether both are one formula at drawn sizes of at most 32 pixels a side, or at the sizes of the certificate.
+
+    At a drawn size converted layers are evaluated by the engine `dense`, so that their one-hot rows are checked too.
+    Layers whose leak is bounded, and functions, whose bounds and maps are derived anew, are the first's in both.
+    """
+    apart = {row.name for row in anew.rows if not decided_by_formulas(row.name, row.strength)}
+    names = {name.partition(":")[0].removeprefix(ROOT) for name in apart}
+    return [identified_at(size, networks, names) for size in anew.state.sizes]
+
+
+def identified_at(
+    size: tuple[int, ...], networks: tuple[nn.Module, nn.Module], names: Collection[str]
+) -> Identification:
+    """Whether both are one formula at a drawn size no larger than this one, or at this one."""
+    first, second = networks
+    own = first_weight(first)
+    drawn = (size[0], *(min(side, MOST_PIXELS) - secrets.randbelow(4) for side in size[1:]))
+    for each in (drawn, size):
+        if min(each) < 1:
+            continue
+        images = torch.rand(1, *each, device="cpu").to(torch.empty(0, device="cpu") if own is None else own.detach())
+        shown = set_engine(copy_network(second), "dense") if each is drawn and has_attention(second) else second
+        found = one_formula((first, shown), images, names)
+        if found.equal is not None:
+            return found
+    images = torch.rand(1, *size, device="cpu").to(torch.empty(0, device="cpu") if own is None else own.detach())
+    return one_formula(networks, images, names)

@@ -1,0 +1,71 @@
+"""The certificates of two networks at several sizes, as one."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from conv2attn.equality.certificate.results import Certificate, Identified, Row, in_words
+from conv2attn.verdicts import Strength, weakest_strength, worst_verdict
+
+
+def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
+    """The certificate that holds where all of them do: the worst row of each layer, and every finding.
+
+    What was measured is that of the first; a sentence on another names its size.
+    """
+    first, *others = certificates
+    between = list(first.between)
+    for each in others:
+        for finding in each.between:
+            if finding.sentence:
+                sentence = f"at {in_words(each.state.sizes)}: {finding.sentence}"
+                between.append(replace(finding, sentence=sentence))
+            elif finding not in between:
+                between.append(finding)
+    states = [each.state for each in certificates]
+    sizes = tuple(dict.fromkeys(size for each in states for size in each.sizes))
+    tried = tuple(mode for mode in first.state.gradients if all(mode in each.gradients for each in states))
+    formulas = [each.identified for each in certificates if each.identified is not None]
+    identified = all_identified(formulas) if formulas else None
+    rounded = [each.rounded for each in certificates if each.rounded is not None]
+    sampled = tuple(size for each in rounded for size in each.sizes)
+    return replace(
+        first,
+        rows=tuple(worst_rows(certificates)),
+        between=tuple(between),
+        counterexamples=tuple(shown for each in certificates for shown in each.counterexamples),
+        state=replace(first.state, sizes=sizes, gradients=tried),
+        identified=identified,
+        rounded=replace(max(rounded, key=lambda each: each.units), sizes=sampled) if rounded else None,
+        inputs=tuple(each for one in certificates for each in one.inputs),
+        place=next((each.place for each in certificates if each.place is not None), None),
+        limits="".join(dict.fromkeys(each.limits for each in certificates)),
+    )
+
+
+def worst_rows(certificates: Iterable[Certificate]) -> Iterable[Row]:
+    """One row per layer: the first of the worst verdict, and of the weakest strength among these."""
+    rows = dict[str, list[Row]]()
+    for row in (row for each in certificates for row in each.rows):
+        rows.setdefault(row.name, []).append(row)
+    for each in rows.values():
+        verdict = worst_verdict(row.verdict for row in each)
+        worst = [row for row in each if row.verdict is verdict]
+        strength = weakest_strength(Strength.PROVED if row.strength is None else row.strength for row in worst)
+        yield next((row for row in worst if row.strength is strength), worst[0])
+
+
+def all_identified(every: Sequence[Identified]) -> Identified:
+    """Formulas at several sizes as one finding: at most the sum of the chances, and the largest of each count."""
+    chances = [each.log2_chance for each in every]
+    largest = max(chances)
+    return replace(
+        every[0],
+        log2_chance=largest + math.log2(sum(2.0 ** (each - largest) for each in chances)),
+        values=max(each.values for each in every),
+        degree=max(each.degree for each in every),
+        height=max(each.height for each in every),
+        primes=min(each.primes for each in every),
+        sizes=tuple(size for each in every for size in each.sizes),
+    )

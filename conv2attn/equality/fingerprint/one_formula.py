@@ -1,0 +1,32 @@
+"""Whether two networks are one formula, wherever they are: formulas are known of the operators of the CPU."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.equality.fingerprint import Identification, identify
+from conv2attn.equality.fingerprint.field import Progress
+from conv2attn.equality.twins.exchanged import with_layers_of_the_first
+from conv2attn.networks.copies import copy_network, move_network
+
+
+def one_formula(
+    networks: tuple[nn.Module, nn.Module], images: Tensor, same: Collection[str] = (), progress: Progress | None = None
+) -> Identification:
+    """Whether both are one formula of images of this size.
+
+    Networks on another device run as copies on the CPU, and the mode of the result says so.
+
+    Args:
+        images: where the networks are.
+        same: the names of layers that are the same maps; in the second these are the first's.
+        progress: see `identify`.
+    """
+    here, cpu = images.device.type == "cpu", torch.device("cpu")
+    first, second = networks if here else (move_network(copy_network(network), cpu) for network in networks)
+    if same:
+        first, second = with_layers_of_the_first((first, second), same)
+    found = identify(first, second, images.cpu(), progress=progress)
+    return found if here else replace(found, mode=f"{found.mode}, run on the CPU")

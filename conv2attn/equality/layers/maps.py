@@ -1,0 +1,246 @@
+"""Whether two layers are the same map for every input of every size: geometry and weights, decided exactly."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Self, final
+
+import torch
+from msgspec.structs import replace as replace_finding
+from torch import Tensor
+
+from conv2attn.equality.certificate.results import Finding, holds, refuted, undecided, unsupported
+from conv2attn.equality.layers.bases import channels, heads_out_of_bounds, not_one_hot
+from conv2attn.equality.layers.exact_sums import different_sums, entry, nearest_float, starts_in_use, summed
+from conv2attn.equality.layers.leaks import attend_alike
+from conv2attn.equality.outputs import widest_gap
+from conv2attn.report import counted
+from conv2attn.theory.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
+from conv2attn.verdicts import Verdict
+
+
+def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
+    """The findings on geometry and weights: one of each, or one that says why neither is asked."""
+    if not are_finite(original.weights):
+        return [unsupported("C2A408", "a weight of the first network is not finite: there is no map to compare with")]
+    if not are_finite(converted.weights):
+        return [
+            refuted(
+                "weights", "C2A402", "a weight of the second network is not finite, and all of the first network are"
+            )
+        ]
+    form = compare_forms(original, converted)
+    if form is not None:
+        return [form]
+    soft = not_one_hot(converted.operators, converted) or not_one_hot(original.operators, original)
+    if soft and not attend_alike(original, converted):
+        return [unsupported("C2A101", f"{soft}; and the heads of the two layers do not all attend alike")]
+    dtypes = original.weights.stored.dtype, converted.weights.stored.dtype
+    if dtypes[0] != dtypes[1]:
+        return [refuted("weights", "C2A402", f"weights are {dtypes[1]}, not {dtypes[0]}")]
+    places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
+    wrong = different_sums(original, converted, places)
+    found = compare_places(original, converted, places, wrong), compare_weights(original, converted, places, wrong)
+    premises = MapPremises.of(original, converted)
+    licences = premises.of_geometry, premises.of_weights
+    return [
+        replace_finding(finding, licensed_by=claims) if finding.verdict is Verdict.HOLDS else finding
+        for finding, claims in zip(found, licences, strict=True)
+    ]
+
+
+@final
+@dataclass(frozen=True)
+class MapPremises:
+    """The premises of the claims on two maps that are equal.
+
+    Args:
+        one_attends: one of the layers is attention, of which L1 says that it is a convolution.
+        heads_read_beyond_the_grid: a query has its target off the grid, and reads the nearest key (PAD).
+        queries_are_selected: the stride is above 1 along some axis (STR).
+        weights_are_factored: a tap is stored as W_val W_out, whose width its rank decides (T1p).
+    """
+
+    one_attends: bool
+    heads_read_beyond_the_grid: bool
+    queries_are_selected: bool
+    weights_are_factored: bool
+
+    @classmethod
+    def of(cls, original: Basis, converted: Basis) -> Self:
+        """The premises as two layers have them."""
+        both = original, converted
+        return cls(
+            any(not isinstance(side.operators, Shift) for side in both),
+            any(heads_out_of_bounds(side) for side in both),
+            max(original.form.stride) > 1,
+            any(side.weights.output is not None for side in both),
+        )
+
+    @property
+    def of_geometry(self) -> tuple[str, ...]:
+        """The claims on which equal geometry rests."""
+        beside = {"PAD": self.heads_read_beyond_the_grid, "STR": self.queries_are_selected}
+        return ("L1", *(claim for claim, holds_here in beside.items() if holds_here)) if self.one_attends else ()
+
+    @property
+    def of_weights(self) -> tuple[str, ...]:
+        """The claims on which equal weights rest."""
+        return ("L1", *(["T1p"] if self.weights_are_factored else [])) if self.one_attends else ()
+
+
+def are_finite(weights: Weights) -> bool:
+    """Whether all numbers are."""
+    tensors = (w for w in (weights.value, weights.output, weights.bias) if w is not None)
+    return all(bool(w.sum().isfinite()) or bool(w.isfinite().all()) for w in tensors)  # a sum may overflow
+
+
+def compare_forms(original: Basis, converted: Basis) -> Finding | None:
+    """The finding where channels or affine forms differ, or None."""
+    ours, theirs = original.form, converted.form
+    if channels(original) != channels(converted):
+        return refuted("geometry", "C2A401", f"channels are {channels(converted)}, not {channels(original)}")
+    if len(ours.stride) != len(theirs.stride):
+        return refuted("geometry", "C2A401", f"there are {len(theirs.stride)} axes, not {len(ours.stride)}")
+    ratios = [[Fraction(p, s) for p, s in zip(side.spacing, side.stride, strict=True)] for side in (ours, theirs)]
+    if ours.spacing != theirs.spacing and ratios[0] == ratios[1]:
+        return undecided("geometry", "C2A401", "zeros are stuffed at another spacing, and left out by the stride")
+    fields = [key for key in vars(ours) if getattr(ours, key) != getattr(theirs, key)]
+    if fields:
+        parts = [f"{key} is {getattr(theirs, key)}, not {getattr(ours, key)}" for key in fields]
+        return refuted("geometry", "C2A401", "; ".join(parts))
+    return None
+
+
+def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
+    """Whether both copy the same pixels, beyond the border too; heads whose taps add up to zero copy nothing.
+
+    Args:
+        places: all starts of both layers.
+        wrong: where the sums of their taps differ, (places, d_out, d_in / groups).
+    """
+    taps, heads = offsets(original.operators), offsets(converted.operators)
+    ours, theirs = original.starts, converted.starts
+    amiss = {place for place, bad in zip(places, wrong.flatten(1).any(1).tolist(), strict=True) if bad}
+    extra = [head for head, start in enumerate(theirs) if start in amiss and start not in ours]
+    missing = [tap for tap, start in zip(taps, ours, strict=True) if start in amiss and start not in theirs]
+    if extra:
+        needs = f"the convolution needs {missing[0]}" if missing else "the convolution has no tap there"
+        many = counted(len(extra), "head")
+        return refuted("geometry", "C2A401", f"head {extra[0]} attends to {heads[extra[0]]}; {needs} ({many} off)")
+    if missing:
+        many = counted(len(missing), "tap")
+        return refuted("geometry", "C2A401", f"no head attends to {missing[0]} ({many} without a head)")
+    wide, other = on_a_larger_grid(original), on_a_larger_grid(converted)
+    if wide is None or other is None:
+        if type(original.operators) is type(converted.operators) and original.padding == converted.padding:
+            return holds("geometry")
+        sentence = "the target of a head can lie off the padded grid, where it reads the nearest key"
+        return undecided("geometry", "C2A401", sentence)
+    form, first, second = original.form, wide.padding, other.padding
+    out = [start for start in ours if form.reaches_out(start)]
+    if refused := refused_sides(wide, other):
+        return refuted("geometry", "C2A401", refused)
+    used = starts_in_use(original)
+    if any(start in used for start in out) and first.mode != second.mode:
+        return refuted("geometry", "C2A401", f"beyond the pixels there is {second.mode} padding, not {first.mode}")
+    if MODES[first.mode].short is not None and out and (first.before, first.after) != (second.before, second.after):
+        sizes = f"{second.before} and {second.after}, not {first.before} and {first.after}"
+        return undecided("geometry", "C2A401", f"{first.mode} padding is by {sizes}: other sizes of input fit it")
+    return holds("geometry")
+
+
+def refused_sides(original: Basis, converted: Basis) -> str:
+    """The smallest input that the padding of the second refuses and the original takes, in words; empty if none."""
+    for axis in range(len(original.form.stride)):
+        ours, theirs = (smallest_side(side, axis) for side in (original, converted))
+        if theirs > ours:
+            return f"{converted.padding.mode} padding refuses a side of {ours} pixels, which the first network takes"
+    return ""
+
+
+def smallest_side(basis: Basis, axis: int) -> int:
+    """The fewest pixels along an axis that the padding accepts and that give an output."""
+    padding, form = basis.padding, basis.form
+    most = max(padding.before[axis], padding.after[axis])
+    room = -(form.room[axis] // form.spacing[axis]) if form.room[axis] < 0 else 0
+    return max(MODES[padding.mode].least_side(most), 1 + room)
+
+
+def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
+    """Whether the taps at each common start add up to the same real numbers, and the biases are equal."""
+    taps, heads = original.starts, converted.starts
+    both = torch.tensor([place in taps and place in heads for place in places], device=wrong.device)
+    amiss = wrong & both[:, None, None]
+    if amiss.any():
+        place, out, inp = worst_weight(original, converted, places, amiss)
+        theirs, ours = (entry(side, places[place], out, inp) for side in (converted, original))
+        tap = offsets(original.operators)[taps.index(places[place])]
+        there = [head for head, start in enumerate(heads) if start == places[place]]
+        numbers = f" (head{'s' * (len(there) > 1)} {', '.join(map(str, there))})"
+        by_heads = "" if isinstance(converted.operators, Shift) else numbers
+        return refuted(
+            "weights",
+            "C2A402",
+            f"{counted(int(amiss.sum()), 'weight')} off, the worst in the tap at {tap}{by_heads}, "
+            f"output channel {out}, input channel {inp}: "
+            f"{nearest_float(theirs)!r}, not {nearest_float(ours)!r}"
+            f" (off by {nearest_float(theirs - ours):.3g})",
+        )
+    zero = torch.zeros(original.weights.d_out, dtype=original.weights.stored.dtype)
+    biases = [zero if side.weights.bias is None else side.weights.bias.cpu() for side in (converted, original)]
+    if biases[0].shape != biases[1].shape or biases[0].dtype != biases[1].dtype:
+        return refuted("weights", "C2A402", f"the bias is {biases[0].dtype} {tuple(biases[0].shape)}")
+    gap = widest_gap(biases[1], biases[0], 0.0)
+    if gap is not None and gap.count:
+        many = counted(gap.count, "bias", "biases")
+        pair = f"{gap.converted!r}, not {gap.original!r}"
+        return refuted("weights", "C2A402", f"{many} off, the worst in output channel {gap.place[0]}: {pair}")
+    return holds("weights")
+
+
+def worst_weight(original: Basis, converted: Basis, places: tuple[Offset, ...], amiss: Tensor) -> tuple[int, int, int]:
+    """The index of the place, the output and the input channel where the weights differ most, up to rounding."""
+    indices = amiss.nonzero()
+    if original.weights.groups == converted.weights.groups:
+        width_out, width_in = (width // original.weights.groups for width in reversed(channels(original)))
+        indices[:, 2] += indices[:, 1] // width_out * width_in
+    ours, theirs = (summed(side, places)[tuple(indices.T)] for side in (original, converted))
+    place, out, inp = indices[(ours - theirs).abs().nan_to_num(torch.inf).argmax()].tolist()
+    return place, out, inp
+
+
+def on_a_larger_grid(basis: Basis) -> Basis | None:
+    """An equal map of hard heads, padded so that every target is on the grid; None where no padding mode does that.
+
+    The nearest key copies the border of the image without padding and on replicate padding: more replicate padding. It
+    is zero where zeros stand there already: more zeros. Source: E8 of docs/errata.md.
+    """
+    if not heads_out_of_bounds(basis):
+        return basis
+    if not (basis.operators.reads_nearest or len(basis.form.stride) == 1):
+        return None
+    targets = list(zip(*offsets(basis.operators), strict=True))
+    padding, sites = basis.padding, basis.sites
+    before = tuple(max(0, -min(each) - first) for each, first in zip(targets, sites.before, strict=True))
+    after = tuple(max(0, max(each) - last) for each, last in zip(targets, sites.after, strict=True))
+    amounts = [
+        here
+        for more, there in ((before, padding.before), (after, padding.after))
+        for extra, here in zip(more, there, strict=True)
+        if extra
+    ]
+    if padding.is_identity or (padding.mode == "replicate" and min(amounts) >= 0):
+        mode = "replicate"
+    elif padding.mode == "zeros" and min(amounts) > 0:
+        mode = "zeros"
+    else:
+        return None
+    wider = Padding(added(padding.before, before), added(padding.after, after), mode, padding.spacing)
+    return replace(
+        basis, padding=wider, sites=Sites(sites.stride, added(sites.before, before), added(sites.after, after))
+    )
+
+
+def added(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+    """Both, axis by axis."""
+    return tuple(a + b for a, b in zip(amounts, more, strict=True))

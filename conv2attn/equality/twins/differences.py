@@ -1,0 +1,96 @@
+"""The first difference that code can see between what two networks return, and leave in what they were given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.equality.calls import Returned
+from conv2attn.equality.outputs import is_dense
+from conv2attn.equality.twins.bits import same_bits
+
+BESIDE = ("the first network with its layers", "the second network")
+Parts = list[tuple[str, Any, Any]]
+
+
+def difference_in_words(first: Returned, second: Returned, names: tuple[str, str] = BESIDE) -> str:
+    """The first difference that code can see between two results, in words; empty if there is none."""
+    if first.failure or second.failure:
+        if first.failure == second.failure:
+            return ""
+        ours, theirs = (f"raises {each.failure}" if each.failure else "runs" for each in (first, second))
+        return f"{names[1]} {theirs}, and {names[0]} {ours}"
+    for what, ours, theirs in (("output", first.output, second.output), ("input", first.image, second.image)):
+        if sentence := difference_in(what, ours, theirs):
+            return sentence
+    return ""
+
+
+def difference_in(where: str, first: Any, second: Any) -> str:
+    """The first difference between two parts of results, in words; empty if there is none.
+
+    An object may hold itself, and objects may be linked in a chain of any length: each pair is compared once, and what
+    is still to be compared waits in a list, not in calls.
+    """
+    waiting: Parts = [(where, first, second)]
+    # By identity, beside the objects themselves: a mapping may make its values anew, and an id of one that is gone may
+    # be another's.
+    compared = dict[tuple[int, int], tuple[Any, Any]]()
+    while waiting:
+        where, first, second = waiting.pop()
+        if (id(first), id(second)) in compared:
+            continue
+        compared[id(first), id(second)] = first, second
+        try:
+            found = difference_or_parts(where, first, second)
+        except Exception as error:  # the code of a class may raise anything where it is asked
+            return f"{where} is a {type(first).__name__} that cannot be compared: {type(error).__name__}"
+        if isinstance(found, str):
+            return found
+        waiting += reversed(found)
+    return ""
+
+
+def difference_or_parts(where: str, first: Any, second: Any) -> str | Parts:
+    """The difference between two values themselves, in words, or else the parts that they hold."""
+    if type(first) is not type(second):
+        return f"{where} is a {type(second).__name__}, not a {type(first).__name__}"
+    if isinstance(first, Tensor):
+        return difference_of_tensors(where, first, second) or []
+    if isinstance(first, (Mapping, list, tuple)) and len(first) != len(second):
+        return f"{where} has {len(second)} parts, not {len(first)}"
+    if isinstance(first, Mapping):
+        # Keys are compared as values are: a tensor is found under no other tensor of the same numbers.
+        pairs = [*zip(first.items(), second.items(), strict=True)]
+        keys: Parts = [(f"a key of {where}", ours, theirs) for (ours, _), (theirs, _) in pairs]
+        return [*keys, *((f"{where}[{key!r}]", ours, theirs) for (key, ours), (_, theirs) in pairs)]
+    if isinstance(first, (list, tuple)):
+        return [(f"{where}[{at}]", *both) for at, both in enumerate(zip(first, second, strict=True))]
+    if hasattr(first, "__dict__") and not isinstance(first, (nn.Module, type)):
+        return [(where, vars(first), vars(second))]
+    return [] if repr(first) == repr(second) or isinstance(first, nn.Module) else f"{where} is {second!r}"
+
+
+def difference_of_tensors(where: str, first: Tensor, second: Tensor) -> str:
+    """The first difference between two tensors of one class, in words; empty if there is none."""
+    if first is second:
+        return ""
+    if not (is_dense(first) and is_dense(second)):
+        return f"{where} is a tensor whose numbers cannot be read one by one"
+    for key in ("shape", "dtype", "device", "requires_grad"):
+        if getattr(first, key) != getattr(second, key):
+            return f"{where} has {key} {getattr(second, key)}, not {getattr(first, key)}"
+    if first.numel() and first.stride() != second.stride():
+        return f"{where} has strides {second.stride()}, not {first.stride()}"
+    return "" if same_numbers(first, second) else f"{where} has other numbers"
+
+
+def same_numbers(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, the sign of zero included; any NaN is any other."""
+    if same_bits(first, second):
+        return True
+    if not (first.is_floating_point() or first.is_complex()):
+        return False
+    known = ~first.isnan() if not first.is_complex() else torch.ones_like(first, dtype=torch.bool)
+    return torch.equal(first.isnan(), second.isnan()) and same_bits(first[known], second[known])
