@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.equality import certify, leaks
+from conv2attn.equality import certify
+from conv2attn.equality.layers import leaks
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.theory.basis import FAMILIES
 from conv2attn.verdicts import Strength, Verdict
