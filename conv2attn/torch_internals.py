@@ -98,6 +98,9 @@ DisableTorchFunctionSubclass = internal("torch._C", "DisableTorchFunctionSubclas
 DisableTorchDispatch = internal("torch._C", "_DisableTorchDispatch", "fingerprints")
 TensorBase = internal("torch._C", "TensorBase", "fingerprints", torch.Tensor)
 without_modes = internal("torch.utils._python_dispatch", "_disable_current_modes", "sections of networks")
+is_wrapper = internal(
+    "torch.utils._python_dispatch", "is_traceable_wrapper_subclass", "trained positions in wrapper tensors", not_batched
+)
 storage_users = internal("torch._C", "_storage_Use_Count", "sections of networks")
 has_kernel = internal("torch._C", "_dispatch_has_kernel_for_dispatch_key", "fingerprints")
 registered_operators = internal("torch.library", "_impls", "fingerprints where operators of torch were replaced", set())

@@ -16,6 +16,7 @@ from conv2attn.torch_internals import (
     get_unwrapped,
     is_batchedtensor,
     is_functorch_wrapped_tensor,
+    is_wrapper,
     maybe_get_bdim,
     peek_interpreter_stack,
 )
@@ -65,7 +66,10 @@ def first(value: Any, name: str) -> Any:
 
 def readable(tensor: Tensor) -> bool:
     """Whether values of `tensor` can be read here: no device sync, not baked into a traced graph, and there are any."""
-    return tensor.is_cpu and not torch.compiler.is_compiling() and not is_faked(tensor)
+    if torch.compiler.is_compiling() or is_faked(tensor):
+        return False
+    # A wrapper, such as a distributed tensor, is on the CPU too, but its numbers lie in parts: it has no list of them.
+    return tensor.is_cpu and not is_wrapper(tensor)
 
 
 def is_faked(tensor: Tensor) -> bool:

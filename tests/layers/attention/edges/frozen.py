@@ -2,12 +2,16 @@
 
 import copy
 import io
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor.experimental import implicit_replication
 
 from conv2attn import convert, set_engine
 from conv2attn.errors import UsageError
@@ -148,3 +152,22 @@ def test_a_layer_with_the_encoding_of_another_follows_its_numbers():
     first.encoding = second.encoding
     assert not torch.allclose(first(image), before)
     assert_same_output(first(image), set_engine(copy.deepcopy(first), "dense")(image), 1e-5)
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    """A mesh of one process: its distributed tensors take the ways of those of many."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", ["hard", "frozen", "trained"])
+def test_distributed_tensors_are_served(one_process, kind):
+    layer, image = converted("auto") if kind == "hard" else layer_of("quadratic", kind == "trained"), image_of()
+    expected = layer(image)
+    spread = distribute_module(layer, one_process)
+    # Attention by position is a plain tensor, which meets an image of the mesh: torch asks for this context.
+    with nullcontext() if kind == "hard" else implicit_replication():
+        output = spread(distribute_tensor(image, one_process, [Shard(0)]))
+    assert_same_output(output.full_tensor(), expected, 1e-5)
