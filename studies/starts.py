@@ -6,7 +6,7 @@
 Sizes, arms, seeds and rates were written down before the runs. What was changed since: after ten runs at 2,000 images
 the rate 0.02 was dropped, and the larger sets got fewer arms and epochs, for want of time; digits were first cut into
 single pixels and seen 6 times, and changed when the first run had learned nothing in that time. Last came `even-2`,
-since heads of `strong-3` turned out to be wider than those of `random-2`; its runs are not done.
+since heads of `strong-3` turned out to be wider than those of `random-2`.
 """
 
 import argparse
