@@ -19,7 +19,7 @@ from conv2attn.equality.certificate.results import ROOT, SAME_FORMULA, Certifica
 from conv2attn.equality.certificate.stored_certificates import MACHINE, Objection, compare_documents
 from conv2attn.equality.fingerprint import Identification
 from conv2attn.equality.fingerprint.one_formula import one_formula
-from conv2attn.equality.outputs import judge_outputs
+from conv2attn.equality.outputs import Picked, judge_outputs, match_outputs
 from conv2attn.equality.plain_calls import differing_calls
 from conv2attn.equality.twins.exchanged import has_attention
 from conv2attn.layers.attention import set_engine
@@ -30,6 +30,7 @@ from conv2attn.verdicts import Strength, Verdict
 MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
 CIRCUMSTANCES = "circumstances"
 MOST_PIXELS = 32  # a side, of a drawn size
+FIRST_ARGUMENT = "argument 1"  # as `inputs_in` calls it
 BITS_OF_CHANCE = 4  # by which secret primes that are drawn anew may change it
 
 
@@ -55,7 +56,7 @@ class Recheck(Report):
 
     @property
     def claim(self) -> str:
-        """What was found out here, without the code that made the certificate; empty where nothing was."""
+        """What was found out here; empty where nothing was."""
         if self.log2_chance is None:
             return self.shown
         each = " at each" if len(self.sizes) > 1 else ""
@@ -165,7 +166,14 @@ def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -
 
     At a drawn size converted layers are evaluated by the engine `dense`, so that their one-hot rows are checked too.
     Layers whose leak is bounded, and functions, whose bounds and maps are derived anew, are the first's in both.
+    Of networks that are called otherwise than with one image, no size is drawn: their formula is that derived anew.
     """
+    numbers = all(each.dtype.startswith(("float", "bfloat")) for each in anew.inputs)
+    if not numbers or {each.name for each in anew.inputs} != {FIRST_ARGUMENT}:
+        formulas = [anew.identified] if anew.identified else []
+        return [
+            Identification(True, size, log2_chance=f.log2_chance, mode=f.mode) for f in formulas for size in f.sizes
+        ]
     apart = {row.name for row in anew.rows if not decided_by_formulas(row.name, row.strength)}
     names = {name.partition(":")[0].removeprefix(ROOT) for name in apart}
     return [identified_at(size, networks, names) for size in anew.state.sizes]
@@ -183,8 +191,19 @@ def identified_at(
             continue
         images = torch.rand(1, *each, device="cpu").to(torch.empty(0, device="cpu") if own is None else own.detach())
         shown = set_engine(copy_network(second), "dense") if each is drawn and has_attention(second) else second
-        found = one_formula((first, shown), images, names)
+        found = one_formula(*tensors_alone((first, shown), images, names))
         if found.equal is not None:
             return found
     images = torch.rand(1, *size, device="cpu").to(torch.empty(0, device="cpu") if own is None else own.detach())
-    return one_formula(networks, images, names)
+    return one_formula(*tensors_alone(networks, images, names))
+
+
+def tensors_alone(
+    networks: tuple[nn.Module, nn.Module], images: Tensor, names: Collection[str]
+) -> tuple[tuple[nn.Module, nn.Module], Tensor, Collection[str]]:
+    """What `one_formula` is asked: how outputs are packed is no difference, so their tensors alone are compared."""
+    matching = match_outputs(*(call(copy_network(each), images).output for each in networks))
+    if matching.pairs is None:
+        return networks, images, names
+    first, second = (Picked(network, matching, side) for side, network in enumerate(networks))
+    return (first, second), images, {f"network.{name}".removesuffix(".") for name in names}

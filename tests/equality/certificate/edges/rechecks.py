@@ -276,6 +276,44 @@ def test_formulas_tell_apart_what_certify_would_let_pass():
     assert recheck_certificate("c", body, (first, renamed), lambda: report).verdict is Verdict.UNDECIDED
 
 
+class Called(nn.Module):
+    """A linear layer, called and packed in one of the ways in which networks are."""
+
+    def __init__(self, way, again):
+        super().__init__()
+        self.way, self.again = way, again
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.rows, self.layer = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+    def forward(self, x, *others):
+        x = self.rows(x) if self.way == "ids" else x
+        weight, bias = self.layer.weight, self.layer.bias
+        y = sum(others, x @ weight.T + bias if self.again else self.layer(x))
+        return {"logits": y} if self.way == "packed" and self.again else y
+
+
+CALLED = {
+    "packed": (torch.arange(8.0).reshape(2, 4),),
+    "ids": (torch.tensor([[1, 2, 3]]),),
+    "two inputs": (torch.arange(8.0).reshape(2, 4), torch.ones(2, 3)),
+}
+
+
+@pytest.mark.parametrize("way", CALLED)
+def test_networks_called_in_other_ways_are_checked_again_as_they_were_certified(way):
+    first, second = (Called(way, again).eval() for again in (False, True))
+    report = conv2attn.certify(first, second, *CALLED[way])
+    found = recheck_certificate("c", json.loads(report.to_json()), (first, second), lambda: report)
+    assert (report.verdict, found.verdict, found.wrong, found.unknown) == (Verdict.HOLDS, Verdict.HOLDS, (), ())
+    assert found.log2_chance < -40
+    wrong = Called(way, True).eval()
+    wrong.layer.weight.data[0, 0] += 1
+    anew = report if way == "packed" else conv2attn.certify(first, wrong, *CALLED[way])
+    found = recheck_certificate("c", json.loads(report.to_json()), (first, wrong), lambda: anew)
+    assert found.verdict is (Verdict.UNDECIDED if way == "packed" else Verdict.REFUTED)
+
+
 # What is no certificate, or names what recheck must not do.
 
 
