@@ -1,12 +1,11 @@
 """What a network holds and returns, taken apart so that it can be compared: bits of tensors, plain values, code.
 
-An example: the output `{"logits": y, "loss": None}` is the structure `(dict, [], ((str, "'logits'"), ("tensor",)),
-((str, "'loss'"), (NoneType, "None")))`, and `[y]` are its tensors. The state of a network is a dictionary by the `id`
+An example: the output `{"logits": y, "loss": None}` is the structure `[("output['logits']", []), ("output['loss']",
+NoneType, "None")]`, and `[y]` are its tensors. The state of a network is a dictionary by the `id`
 of each module, tensor and function that it reaches: a change of a buffer, of an attribute or of a global list between
 two calls shows in it.
 """
 
-import dataclasses
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -15,45 +14,39 @@ from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.tensors import CODE, PLAIN, FieldTensor, bytes_of
+from conv2attn.equality.outputs import output_parts
 
 SCRIPTED = (torch.jit.ScriptFunction, torch.jit.ScriptModule)
 FOLLOWED = (nn.Module, Tensor, FunctionType, MethodType, torch.jit.ScriptFunction)
 """What is followed from a function: anything else that it names is not the network's."""
 OURS = ("field_run", "field_store", "field_view")
 """The attributes of tensors over a field, which an output of real numbers has not."""
+VALUES = (type(None), bool, int, float, str)
 DEEPEST, LONGEST = 6, 1000
 """Values nested deeper, and collections with more members, count as the same while they are the same object."""
 
 
 def taken_apart(output: Any, leaves: list[Tensor]) -> Any:
-    """The structure of an output; its tensors go to `leaves`.
+    """The structure of an output, the paths of its parts; its tensors go to `leaves`.
 
     Raises:
-        Undecided: a part is no tensor of torch, plain value, sequence, mapping or dataclass.
+        Undecided: a part is no tensor of torch and no plain value.
     """
-    if isinstance(output, Tensor):
-        if type(output) not in PLAIN and type(output) is not FieldTensor:
-            raise Undecided(f"an output of type {type(output).__name__}")
-        if output.is_quantized or output.layout != torch.strided:
-            raise Undecided("an output that is no dense tensor")
-        leaves.append(output)
-        beside = [(name, value) for name, value in vars(output).items() if name not in OURS]
-        return ("tensor", *[(name, taken_apart(value, leaves)) for name, value in beside])
-    if output is None or type(output) in (bool, int, float, str):
-        return (type(output), repr(output))
-    beside = [(name, taken_apart(value, leaves)) for name, value in getattr(output, "__dict__", {}).items()]
-    if isinstance(output, tuple | list):
-        return (type(output), beside, *[taken_apart(each, leaves) for each in output])
-    if isinstance(output, dict):
-        plain = all(type(key) in (str, int, bool, float, type(None)) for key in output)
-        if not plain or getattr(output, "default_factory", None) is not None:
-            raise Undecided(f"an output of type {type(output).__name__} with such keys")
-        items = [((type(key), repr(key)), taken_apart(value, leaves)) for key, value in output.items()]
-        return (type(output), beside, *items)
-    if dataclasses.is_dataclass(output) and not isinstance(output, type):
-        values = [(each.name, taken_apart(getattr(output, each.name), leaves)) for each in dataclasses.fields(output)]
-        return (type(output), beside, *values)
-    raise Undecided(f"an output of type {type(output).__name__}")
+    form = list[Any]()
+    for where, part in output_parts(output):
+        if isinstance(part, Tensor):
+            if type(part) not in PLAIN and type(part) is not FieldTensor:
+                raise Undecided(f"an output of type {type(part).__name__}")
+            if part.is_quantized or part.layout != torch.strided:
+                raise Undecided("an output that is no dense tensor")
+            leaves.append(part)
+            beside = ((name, value) for name, value in vars(part).items() if name not in OURS)
+            form.append((where, [(name, taken_apart(value, leaves)) for name, value in beside]))
+        elif type(part) in VALUES or (isinstance(part, tuple | list | dict) and not part):
+            form.append((where, type(part), repr(part)))
+        else:
+            raise Undecided(f"an output of type {type(part).__name__}")
+    return form
 
 
 def reachable(network: Any, found: dict[int, Any] | None = None, depth: int = 0) -> dict[int, Any]:

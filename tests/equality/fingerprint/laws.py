@@ -30,6 +30,36 @@ def test_another_function_is_not_identified(name):
     assert (found.equal, found.log2_chance) == (False, None)
 
 
+class Noted(torch.Tensor):
+    """A tensor of a class of the user's."""
+
+
+def noting(x, note):
+    """A tensor with an attribute of the user's."""
+    y = x + 1
+    y.note = note
+    return y
+
+
+PACKED = {
+    "a list": (lambda x: (x + 1, None), lambda x: [x + 1, None], True),
+    "an empty part": (lambda x: {"y": x + 1, "more": []}, lambda x: {"y": x + 1, "more": []}, True),
+    "another number": (lambda x: (x + 1, 2), lambda x: (x + 1, 3), False),
+    "another type of number": (lambda x: (x + 1, 1), lambda x: (x + 1, True), False),
+    "another name": (lambda x: {"y": x + 1}, lambda x: {"z": x + 1}, False),
+    "another order": (lambda x: (x, x + 1), lambda x: (x + 1, x), False),
+    "another attribute": (lambda x: noting(x, 1), lambda x: noting(x, 2), False),
+    "an object": (lambda x: (x + 1, object), lambda x: (x + 1, object), None),
+    "a class of tensors": (lambda x: x.as_subclass(Noted), lambda x: x.as_subclass(Noted), None),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_parts_of_outputs_are_compared_by_their_paths(name):
+    first, second, equal = PACKED[name]
+    assert identify(first, second, IMAGE).equal is equal
+
+
 @pytest.mark.parametrize("name", UNDECIDED)
 def test_what_reads_numbers_or_has_no_rule_is_undecided_with_its_operator(name):
     network = UNDECIDED[name]
