@@ -37,6 +37,7 @@ from conv2attn.errors import ERROR_RULES
 from conv2attn.files.contents import READERS
 from conv2attn.files.kinds import FOLDER, KINDS
 from conv2attn.files.onnx_operators import OPERATORS
+from conv2attn.files.onnx_shapes import MADE
 from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 from conv2attn.span.graded_facts.fact_table import facts_defined
@@ -207,7 +208,7 @@ def write_dinov2(folder: Path) -> None:
 
 def onnx_operators() -> str:
     """The operators of ONNX that are read, by name."""
-    return f"{', '.join(f'`{name}`' for name in sorted(OPERATORS))}."
+    return f"{', '.join(f'`{name}`' for name in sorted(OPERATORS | MADE))}."
 
 
 def refused_files() -> str:

@@ -17,6 +17,7 @@ from conv2attn.files.architectures import Architecture, architecture, configured
 from conv2attn.files.budget import Budget
 from conv2attn.files.contents import PROGRAM_KINDS, Contents, contents_of
 from conv2attn.files.kinds import LARGEST_FILE
+from conv2attn.files.onnx_graph import OnnxGraph
 from conv2attn.files.registries import Match, hinted_names, installed_registries, matches_of, own_name
 from conv2attn.files.states import (
     State,
@@ -90,7 +91,9 @@ def load(
     contents = contents_of(Path(path), max_size, allow, trust_pickle)
     if contents.network is not None and (contents.kind in PROGRAM_KINDS or (arch, model) == (None, None)):
         name = f"the {contents.kind.words}" if contents.kind in PROGRAM_KINDS else type(contents.network).__name__
-        return with_provenance(contents.network, contents_provenance(contents, name, contents.assumed)).eval()
+        details = {"input_size": contents.network.input_size} if isinstance(contents.network, OnnxGraph) else {}
+        source = contents_provenance(contents, name, contents.assumed, **details)
+        return with_provenance(contents.network, source).eval()
     if saved_plan := plans.recognise_plan(contents):
         return plans.rebuild(*saved_plan, contents.path, architecture_argument, model, arch).eval()
     state = state_in(contents.network.state_dict() if contents.network is not None else contents.content)

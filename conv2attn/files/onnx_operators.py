@@ -1,151 +1,147 @@
-"""Rows of the table of ONNX's operators: functions of one number and of two, products, and reductions.
+"""The table of ONNX's operators as functions of torch, one row an operator, at opset 18: https://onnx.ai/onnx/operators.
 
->>> OPERATORS["LeakyRelu"].compute(torch.tensor([-1.0, 2.0]), alpha=0.5)
-tensor([-0.5000,  2.0000])
+A row gets the operands of its node by position: tensors; numbers, where the file stores one without axes; and plain
+arrays behind the first operand of the rows of SHAPES. Its keyword-only parameters are the attributes that it honours;
+any other must have onnx's default. What no row honours is refused when the file is read. An operator that onnx defines
+by others stands here only if torch has it as one function.
+
+>>> OPERATORS["HardSigmoid"](torch.tensor([-1.0, 2.0]), alpha=0.25, beta=0.5)
+tensor([0.2500, 1.0000])
 """
 
 import operator
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.files import onnx_layers, onnx_shapes  # noqa: F401  each enters its rows
-from conv2attn.files.onnx_table import OPERATORS as OPERATORS
-from conv2attn.files.onnx_table import Plain, as_tensor, number, row
+from conv2attn.files.onnx_shapes import MOVES, SHAPES, torch_order
+
+HONOURED = {
+    "auto_pad": ("NOTSET", "SAME_UPPER"),
+    "direction": ("forward", "bidirectional"),
+    "nearest_mode": ("floor",),
+    "coordinate_transformation_mode": ("asymmetric", "half_pixel", "align_corners"),
+}
+"""The values of attributes that are honoured, where not all are."""
 
 
 def quotient(first: Any, second: Any) -> Any:
     """first / second; of whole numbers cut towards zero."""
-    exact = all(not isinstance(each, float) and not as_tensor(each).is_floating_point() for each in (first, second))
-    return torch.div(as_tensor(first), second, rounding_mode="trunc") if exact else first / second
+    exact = not any(torch.as_tensor(each).is_floating_point() for each in (first, second))
+    return torch.div(torch.as_tensor(first), second, rounding_mode="trunc") if exact else first / second
 
 
-UNARY = [
-    "Abs",
-    "Ceil",
-    "Cos",
-    "Erf",
-    "Exp",
-    "Floor",
-    "IsNaN",
-    "Log",
-    "Neg",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Sqrt",
-    "Tanh",
-]
-ALONE = {each: getattr(torch, each.lower()) for each in UNARY}
-for each, function in {**ALONE, "HardSwish": F.hardswish, "Mish": F.mish, "Softplus": F.softplus}.items():
-    row(each, least=6)(lambda value, function=function: function(value))
-row("Identity")(lambda value: value)
-row("Not")(lambda value: torch.logical_not(value))
-PAIRS = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": quotient, "And": operator.and_}
-PAIRS |= {"Or": operator.or_, "Equal": operator.eq, "Greater": operator.gt, "Less": operator.lt}
-PAIRS |= {"GreaterOrEqual": operator.ge, "LessOrEqual": operator.le}
-for each, function in PAIRS.items():
-    row(each, least=7)(lambda *pair, function=function: function(*map(number, pair)))
-
-
-@row("Mod")
-def _(first: Any, second: Any, *, fmod: int) -> Any:
-    return (torch.fmod if fmod else torch.remainder)(number(first), number(second))
-
-
-@row("Pow", settings=[1], least=7)
-def _(base: Tensor, exponent: Plain) -> Tensor:
-    return torch.pow(base, number(exponent) if exponent.size == 1 else as_tensor(exponent)).to(base.dtype)
-
-
-@row("Max", "Min", least=8)
-def _(*operands: Any, name: str) -> Tensor:
-    like = next(each for each in operands if isinstance(each, Tensor))
-    return reduce(torch.maximum if name == "Max" else torch.minimum, [as_tensor(each, like) for each in operands])
-
-
-@row("Where")
-def _(condition: Any, first: Any, second: Any) -> Tensor:
-    like = next(each for each in (first, second, condition) if isinstance(each, Tensor))
-    numbers = isinstance(first, Tensor) or isinstance(second, Tensor)  # two numbers would have torch's default dtype
-    return torch.where(as_tensor(condition, like), number(first) if numbers else as_tensor(first, like), number(second))
-
-
-@row("Clip", settings=[1, 2], least=6)
-def _(value: Tensor, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Tensor:
-    return torch.clamp(value, number(min if low is None else low), number(max if high is None else high))
-
-
-@row("Cast", "CastLike", least=6, round_mode=("up",), saturate=(1,))
-def _(value: Any, like: Any = None, *, to: Any = None, round_mode: str = "", saturate: int = 1) -> Tensor:
-    return as_tensor(value).to(to or as_tensor(like).dtype)
-
-
-row("LeakyRelu", least=6)(lambda value, *, alpha: F.leaky_relu(value, alpha))
-row("Elu", least=6)(lambda value, *, alpha: F.elu(value, alpha))
-row("Gelu")(lambda value, *, approximate: F.gelu(value, approximate=approximate))
-
-
-@row("HardSigmoid", least=6)
-def _(value: Tensor, *, alpha: float, beta: float) -> Tensor:
+def hard_sigmoid(value: Tensor, *, alpha: float, beta: float) -> Tensor:
     torchs = abs(alpha - 1 / 6) < 1e-7 and beta == 0.5
     return F.hardsigmoid(value) if torchs else torch.clamp(alpha * value + beta, 0, 1)
 
 
-@row("PRelu", least=9)
-def _(value: Tensor, slope: Tensor) -> Tensor:
-    slope = as_tensor(slope)
-    sides = (1,) * (value.ndim - slope.ndim) + tuple(slope.shape)
-    if slope.numel() == 1 or (value.ndim > 1 and slope.numel() == sides[1] == value.shape[1]):
-        return F.prelu(value, slope.flatten())
-    return torch.where(value < 0, slope * value, value)
+def affine(value: Tensor, weight: Tensor, bias: Any = None, *, transB: int) -> Tensor:
+    product = F.linear(value, weight if transB else weight.T)
+    return product if bias is None else product + bias
 
 
-@row("Softmax", "LogSoftmax")
-def _(value: Tensor, *, axis: int, name: str, opset: int) -> Tensor:
-    function = torch.softmax if name == "Softmax" else torch.log_softmax
-    if opset >= 13 or axis in (-1, value.ndim - 1):
-        return function(value, axis)
-    axis %= value.ndim  # before 13 all axes from this one on are one
-    return function(value.flatten(axis), axis).reshape(value.shape)
+def around(image: Tensor, pads: Any, value: float = 0.0) -> tuple[Tensor, Any]:
+    """The image padded where both sides differ, and the padding that is left to the operator."""
+    half = len(pads) // 2
+    if pads[:half] == pads[half:]:
+        return image, pads[:half] or 0
+    return F.pad(image, torch_order(pads), value=value), 0
 
 
-row("MatMul")(lambda first, second: first @ second)
+def convolved(
+    image: Tensor, weight: Tensor, bias: Any = None, *, kernel_shape: Any = (), strides: Any = 1, dilations: Any = 1,
+    pads: Any = (), group: int, auto_pad: str,
+) -> Tensor:  # fmt: skip
+    image, padding = around(image, pads) if auto_pad == "NOTSET" else (image, "same")
+    return (F.conv1d, F.conv2d, F.conv3d)[image.ndim - 3](image, weight, bias, strides, padding, dilations, group)
 
 
-@row("Gemm", least=7)
-def _(
-    first: Tensor, second: Tensor, bias: Any = None, *, alpha: float, beta: float, transA: int = 0, transB: int = 0
+def transposed(
+    image: Tensor, weight: Tensor, bias: Any = None, *, kernel_shape: Any = (), strides: Any = 1, dilations: Any = 1,
+    pads: Any = (), group: int, output_padding: Any = 0,
+) -> Tensor:  # fmt: skip
+    convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[image.ndim - 3]
+    whole = convolve(image, weight, bias, strides, 0, output_padding, group, dilations)
+    return F.pad(whole, [-amount for amount in torch_order(pads)])
+
+
+def largest(
+    image: Tensor, *, kernel_shape: Any, strides: Any = 1, dilations: Any = 1, pads: Any = (), ceil_mode: int
 ) -> Tensor:
-    first = first.T if transA else first
-    if alpha == beta == 1 and transB:
-        return F.linear(first, second, None if bias is None else as_tensor(bias))
-    product = (first @ (second.T if transB else second)) * (alpha if alpha != 1 else 1)
-    return product if bias is None else product + (bias if beta == 1 else beta * as_tensor(bias))
+    image, padding = around(image, pads, -torch.inf)
+    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[image.ndim - 3]
+    return pool(image, kernel_shape, strides, padding, dilations, bool(ceil_mode))
 
 
-REDUCTIONS: dict[str, Callable[..., Tensor]] = {
-    "ReduceMean": torch.mean,
-    "ReduceSum": torch.sum,
-    "ReduceMax": torch.amax,
-    "ReduceMin": torch.amin,
-    "ReduceProd": lambda value, axes, keepdim: reduce(lambda v, axis: v.prod(axis, keepdim), sorted(axes)[::-1], value),
-    "ReduceL2": lambda value, axes, keepdim: torch.linalg.vector_norm(value, 2, axes, keepdim),
+def lstm(
+    value: Tensor, inner: Tensor, outer: Tensor, bias: Any = None, _: None = None, *states: Any, hidden_size: int,
+    direction: str,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    def gates(matrix: Tensor) -> Tensor:
+        into, out, forget, content = matrix.split(hidden_size)
+        return torch.cat([into, forget, content, out])
+
+    weights = list[Tensor]()
+    for side in range(len(inner)):
+        weights += [gates(inner[side]), gates(outer[side])]
+        weights += [] if bias is None else map(gates, bias[side].chunk(2))
+    zeros = value.new_zeros(len(inner), value.shape[1], hidden_size)
+    first = [zeros if state is None else state for state in (*states, None, None)][:2]
+    result, *last = torch.lstm(value, first, weights, bias is not None, 1, 0.0, False, len(inner) == 2, False)
+    return (result.unflatten(2, (len(inner), -1)).transpose(1, 2), *last)
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "BatchNormalization": lambda image, scale, bias, mean, variance, *, epsilon, momentum, training_mode: F.batch_norm(
+        image, *((None, None) if training_mode else (mean, variance)), scale, bias, bool(training_mode), eps=epsilon
+    ),
+    "Cast": lambda value, *, to: value.to(to),
+    "CastLike": lambda value, like: torch.as_tensor(value).to(like),
+    "Clip": torch.clamp,
+    "Conv": convolved,
+    "ConvTranspose": transposed,
+    "Div": quotient,
+    "Equal": operator.eq,
+    "Erf": torch.erf,
+    "Exp": torch.exp,
+    "Gelu": lambda value, *, approximate: F.gelu(value, approximate=approximate),
+    "Gemm": affine,
+    "GlobalAveragePool": lambda image: image.mean(tuple(range(2, image.ndim)), keepdim=True),
+    "Greater": operator.gt,
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": F.hardswish,
+    "Identity": lambda value: value,
+    "InstanceNormalization": lambda image, scale, bias, *, epsilon: F.instance_norm(
+        image, weight=scale, bias=bias, eps=epsilon
+    ),
+    "LSTM": lstm,
+    "LayerNormalization": lambda value, scale, bias=None, *, axis, epsilon: F.layer_norm(
+        value, value.shape[axis % value.ndim :], scale, bias, epsilon
+    ),
+    "Less": operator.lt,
+    "Log": torch.log,
+    "MatMul": operator.matmul,
+    "MaxPool": largest,
+    "Mod": operator.mod,
+    "Mul": operator.mul,
+    "Neg": torch.neg,
+    "Not": torch.logical_not,
+    "Or": operator.or_,
+    "Pow": torch.pow,
+    "Relu": torch.relu,
+    "Sigmoid": torch.sigmoid,
+    "Softmax": lambda value, *, axis: torch.softmax(value, axis),
+    "Softplus": F.softplus,
+    "Sqrt": torch.sqrt,
+    "Sub": operator.sub,
+    "Tanh": torch.tanh,
+    "Where": lambda condition, first, second: torch.where(torch.as_tensor(condition), first, second),
+    **MOVES,
+    **SHAPES,
 }
-
-
-@row(*REDUCTIONS, settings=[1])
-def _(
-    value: Tensor, chosen: Any = None, *, axes: Any = None, keepdims: int, noop_with_empty_axes: int = 0, name: str
-) -> Tensor:
-    along = [int(axis) % value.ndim for axis in (chosen if chosen is not None else axes or ())]
-    if not along and noop_with_empty_axes:
-        return value
-    return REDUCTIONS[name](value, along or list(range(value.ndim)), bool(keepdims))
+"""All operators that are read, by name."""

@@ -3,6 +3,7 @@
 A shape is a plain array, since a size is a number: what is made of plain arrays alone, onnx computes.
 """
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -12,165 +13,120 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.errors import UsageError
-from conv2attn.files.onnx_table import Plain, as_tensor, number, row, sized
+
+Plain = np.ndarray[Any, Any]
+LARGEST_MADE = 1 << 26  # numbers that a node makes out of a shape alone
 
 
-@row("Shape")
-def _(value: Tensor, *, start: int = 0, end: int | None = None) -> Plain:
-    return np.array(tuple(value.shape)[start:end], dtype=np.int64)
+def sized(shape: Any) -> list[int]:
+    """A shape of which numbers are made.
+
+    Raises:
+        UsageError: it has more than 2^26 numbers (C2A202).
+    """
+    sides = [int(side) for side in shape]
+    if np.prod(np.array(sides, dtype=np.float64)) > LARGEST_MADE:
+        reason = f"a node of the ONNX model makes {'x'.join(map(str, sides))} numbers, more than 2^26"
+        raise UsageError("C2A202", reason, "Pass smaller images.")
+    return sides
 
 
-@row("ConstantOfShape", settings=[0])
-def _(shape: Plain, *, value: Any = None) -> Plain:
-    filled = np.zeros(1, np.float32) if value is None else np.asarray(value).flatten()
-    return np.full(sized(shape), filled[0], filled.dtype)
+def torch_order(pads: Any) -> list[int]:
+    """Amounts before all axes and then behind all, as torch has them: in pairs, the last axis first.
+
+    >>> torch_order([1, 2, 3, 4])  # before rows, columns; behind rows, columns
+    [2, 4, 1, 3]
+    """
+    return [int(amount) for amount in np.reshape(pads, (2, -1)).T[::-1].flatten()]
 
 
-@row("Range", settings=[0, 1, 2])
-def _(start: Plain, limit: Plain, step: Plain) -> Plain:
-    sized([max(0, (number(limit) - number(start)) // (number(step) or 1))])
-    return np.arange(number(start), number(limit), number(step), dtype=start.dtype)
+def padded(image: Tensor, pads: Plain, constant: Any = 0, axes: Any = None, *, mode: str) -> Tensor:
+    around = np.zeros((2, image.ndim), dtype=np.int64)
+    around[:, range(image.ndim) if axes is None else axes] = np.reshape(pads, (2, -1))
+    # torch pads the last axes, and by other modes than constants no batch and no channels.
+    sides = torch_order(around if around[:, :2].any() else around[:, 2:])
+    if mode == "constant":
+        return F.pad(image, sides, value=constant)
+    return F.pad(image, sides, {"edge": "replicate", "wrap": "circular"}.get(mode, mode))
 
 
-@row("Reshape", settings=[1], least=5)
-def _(value: Tensor, shape: Plain, *, allowzero: int = 0) -> Tensor:
-    return value.reshape([value.shape[n] if not allowzero and not side else int(side) for n, side in enumerate(shape)])
+def resized(
+    image: Tensor,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    mode: str,
+    nearest_mode: str,
+    coordinate_transformation_mode: str,
+) -> Tensor:
+    factors = scales if sizes is None else sizes / np.array(image.shape)
+    if any(factors[:2] != 1) or (mode == "nearest") != (coordinate_transformation_mode == "asymmetric"):
+        reason = f"the ONNX model resizes as torch does not: {mode}, {coordinate_transformation_mode}"
+        raise UsageError("C2A120", reason, "Export it again.")
+    name = {"linear": ("linear", "bilinear", "trilinear")[image.ndim - 3], "cubic": "bicubic"}.get(mode, mode)
+    corners = None if mode == "nearest" else coordinate_transformation_mode == "align_corners"
+    if sizes is None:
+        return F.interpolate(image, scale_factor=factors[2:].tolist(), mode=name, align_corners=corners)
+    return F.interpolate(image, sizes[2:].tolist(), mode=name, align_corners=corners)
 
 
-@row("Flatten")
-def _(value: Tensor, *, axis: int) -> Tensor:
-    if axis == 1 and value.ndim > 1:
-        return value.flatten(1)
-    return value.reshape(int(np.prod(value.shape[: axis + value.ndim if axis < 0 else axis], dtype=np.int64)), -1)
-
-
-@row("Squeeze", settings=[1])
-def _(value: Tensor, chosen: Any = None, *, axes: Any = None) -> Tensor:
-    along = axes if chosen is None else chosen
-    return value.squeeze() if along is None else value.squeeze(tuple(int(axis) for axis in along))
-
-
-@row("Unsqueeze", settings=[1])
-def _(value: Tensor, chosen: Any = None, *, axes: Any = None) -> Tensor:
-    along = axes if chosen is None else chosen
-    return reduce(torch.unsqueeze, sorted(int(axis) % (value.ndim + len(along)) for axis in along), value)
-
-
-row("Transpose")(lambda value, *, perm=None: value.permute(perm or tuple(reversed(range(value.ndim)))))
-row("Expand", settings=[1])(lambda value, shape: value.expand(torch.broadcast_shapes(value.shape, sized(shape))))
-row("Tile", settings=[1], least=6)(lambda value, repeats: value.repeat([int(each) for each in repeats]))
-row("CumSum", settings=[1], exclusive=(0,), reverse=(0,))(
-    lambda value, axis, *, exclusive=0, reverse=0: value.cumsum(int(axis))
-)
-row("Trilu", settings=[1])(
-    lambda value, diagonal=0, *, upper: (torch.triu if upper else torch.tril)(as_tensor(value), int(diagonal))
-)
-row("Concat", least=4)(lambda *values, axis: torch.cat([as_tensor(each) for each in values], axis))
-row("ScatterND", reduction=("none",))(
-    lambda value, indices, updates, *, reduction="none": value.index_put(tuple(indices.unbind(-1)), updates)
-)
-
-
-@row("Split", settings=[1], outputs=1 << 16)
-def _(
-    value: Tensor, sizes: Any = None, *, axis: int, split: Any = None, num_outputs: int = 0, count: int
-) -> tuple[Tensor, ...]:
-    parts = split if sizes is None else [int(each) for each in sizes]
-    return value.split(-(-value.shape[axis] // (num_outputs or count)) if parts is None else parts, axis)
-
-
-@row("SplitToSequence", settings=[1], least=11, keepdims=(1,))
-def _(value: Tensor, sizes: Plain, *, axis: int, keepdims: int) -> tuple[list[Tensor]]:
-    return (list(value.split(sizes.tolist(), axis)),)
-
-
-row("SequenceAt", settings=[1], least=11)(lambda tensors, place: tensors[int(place)])
-
-
-@row("Slice", settings=[1, 2, 3, 4])
-def _(
-    value: Tensor, first: Any = None, last: Any = None, chosen: Any = None, steps: Any = None, *, starts: Any = None,
-    ends: Any = None, axes: Any = None,
-) -> Tensor:  # fmt: skip
-    starts, ends, axes = (b if a is None else a for a, b in ((first, starts), (last, ends), (chosen, axes)))
-    axes, steps = range(len(starts)) if axes is None else axes, [1] * len(starts) if steps is None else steps
+def sliced(value: Tensor, starts: Plain, ends: Plain, axes: Any = None, steps: Any = None) -> Tensor:
+    axes, steps = range(len(starts)) if axes is None else axes, np.ones_like(starts) if steps is None else steps
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        side = value.shape[int(axis)]
         # An end before the first number is none in Python, where -1 is the last.
-        places = range(side)[slice(int(start), None if step < 0 and end < -side else int(end), int(step))]
-        index: tuple[Any, ...] = (slice(None),) * (int(axis) % value.ndim)
+        end = None if step < 0 and end < -value.shape[axis] else end
+        places = range(value.shape[axis])[start:end:step]
         if step > 0:
-            value = value[(*index, slice(places.start, places.stop, places.step))]
+            value = value[(slice(None),) * (axis % value.ndim) + (slice(places.start, places.stop, step),)]
         else:  # torch has no negative steps
-            whole = len(places) == side
-            value = value.flip(int(axis)) if whole else value[(*index, torch.tensor(list(places), dtype=torch.long))]
+            value = value.index_select(axis, torch.tensor(places, dtype=torch.long, device=value.device))
     return value
 
 
-@row("Gather")
-def _(value: Any, indices: Any, *, axis: int) -> Tensor:
-    if not isinstance(indices, Tensor):
-        return value.select(axis, int(indices))
-    value = as_tensor(value, indices)
-    if axis == 0 and value.ndim == 2 and value.is_floating_point():
-        return F.embedding(indices, value)
-    axis %= value.ndim
-    chosen = value.index_select(
-        axis, indices.remainder(value.shape[axis]).flatten()
-    )  # those below 0 count from the end
-    return chosen.reshape((*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :]))
+def reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A row that reduces the axes of its second operand, or all."""
+    return lambda value, axes=None, *, keepdims: function(
+        value, list(range(value.ndim)) if axes is None else axes.tolist(), bool(keepdims)
+    )
 
 
-PADDING = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
-
-
-@row("Pad", settings=[1, 2, 3], mode=tuple(PADDING))
-def _(
-    image: Tensor, amounts: Any = None, constant: Any = None, axes: Any = None, *, mode: str, pads: Any = None,
-    value: float = 0.0,
-) -> Tensor:  # fmt: skip
-    amounts = [int(each) for each in (pads if amounts is None else amounts)]
-    chosen = range(image.ndim) if axes is None else [int(axis) % image.ndim for axis in axes]
-    around = dict(zip(chosen, zip(amounts[: len(chosen)], amounts[len(chosen) :], strict=True), strict=True))
-    # torch pads the last axes, and all but constants leave the first two as they are.
-    first = min((axis for axis, pair in around.items() if any(pair)), default=image.ndim)
-    first = first if mode == "constant" else min(first, 2)
-    sides = [side for axis in range(image.ndim - 1, first - 1, -1) for side in around.get(axis, (0, 0))]
-    filled = value if constant is None else number(constant)
-    return F.pad(image, sides, mode=PADDING[mode], **({"value": filled} if mode == "constant" else {}))
-
-
-@row("DepthToSpace", mode=("DCR", "CRD"))
-def _(image: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+def depth_to_space(image: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     if mode == "DCR":
         image = image.unflatten(1, (blocksize**2, -1)).transpose(1, 2).flatten(1, 2)
     return F.pixel_shuffle(image, blocksize)
 
 
-RESIZED = {"nearest": ("asymmetric",), "linear": ("half_pixel", "pytorch_half_pixel", "align_corners")}
-RESIZED["cubic"] = RESIZED["linear"]
-"""By mode where it may read; torch has no others."""
-
-
-@row(
-    "Resize", settings=[1, 2, 3], least=11, mode=tuple(RESIZED), nearest_mode=("floor",), cubic_coeff_a=(-0.75,),
-    exclude_outside=(0,), antialias=(0,), keep_aspect_ratio_policy=("stretch",),
-    coordinate_transformation_mode=(*RESIZED["nearest"], *RESIZED["linear"]),
-)  # fmt: skip
-def _(
-    image: Tensor, roi: Any = None, scales: Any = None, sizes: Any = None, *, mode: str, nearest_mode: str,
-    cubic_coeff_a: float, exclude_outside: int, extrapolation_value: float, coordinate_transformation_mode: str,
-    antialias: int = 0, keep_aspect_ratio_policy: str = "",
-) -> Tensor:  # fmt: skip
-    where = coordinate_transformation_mode
-    name = {"linear": ("linear", "bilinear", "trilinear")[image.ndim - 3], "cubic": "bicubic"}.get(mode, mode)
-    options: Any = {} if mode == "nearest" else {"align_corners": where == "align_corners"}
-    by_size = sizes is not None and len(sizes) > 0
-    scales = [a / b for a, b in zip(sizes, image.shape, strict=True)] if by_size else [float(each) for each in scales]
-    if scales[:2] != [1, 1] or where not in RESIZED[mode]:
-        raise UsageError("C2A120", f"the ONNX model resizes as torch does not: {mode}, {where}", "Export it again.")
-    options |= {"size": [int(side) for side in sizes[2:]]} if by_size else {"scale_factor": scales[2:]}
-    for axis, scale in enumerate(scales[2:], 2):  # a side of one pixel is then the first pixel
-        if where == "pytorch_half_pixel" and int(image.shape[axis] * scale) == 1:
-            image = image.narrow(axis, 0, 1)
-    return F.interpolate(image, mode=name, **options)
+SHAPES: dict[str, Callable[..., Any]] = {
+    "Expand": lambda value, shape: value.expand(torch.broadcast_shapes(value.shape, sized(shape))),
+    "Pad": padded,
+    "ReduceMax": reduction(torch.amax),
+    "ReduceMean": reduction(torch.mean),
+    "ReduceSum": reduction(torch.sum),
+    "Reshape": lambda value, shape, *, allowzero=0: value.reshape(
+        [side if side or allowzero else value.shape[axis] for axis, side in enumerate(shape.tolist())]
+    ),
+    "Resize": resized,
+    "Slice": sliced,
+    "Split": lambda value, sizes=None, *, axis, num_outputs=1: value.split(
+        -(-value.shape[axis] // num_outputs) if sizes is None else sizes.tolist(), axis
+    ),
+    "Squeeze": lambda value, axes=None: value.squeeze() if axes is None else value.squeeze(tuple(axes.tolist())),
+    "Unsqueeze": lambda value, axes: reduce(torch.unsqueeze, sorted(axes % (value.ndim + len(axes))), value),
+}
+"""Rows whose operands behind the first are plain arrays."""
+MOVES: dict[str, Callable[..., Any]] = {
+    "Concat": lambda *values, axis: torch.cat(values, axis),
+    "DepthToSpace": depth_to_space,
+    "Flatten": lambda value, *, axis: value.reshape(int(np.prod(value.shape[:axis], dtype=np.int64)), -1),
+    "Gather": lambda value, indices, *, axis: value[(slice(None),) * (axis % value.ndim) + (indices,)],
+    "ScatterND": lambda value, indices, updates: value.index_put(tuple(indices.unbind(-1)), updates),
+    "Shape": lambda value, *, start=0, end=None: np.array(tuple(value.shape)[start:end], dtype=np.int64),
+    "Transpose": lambda value, *, perm=None: value.permute(perm or tuple(range(value.ndim))[::-1]),
+}
+MADE: dict[str, Callable[..., Any]] = {
+    "ConstantOfShape": lambda shape: shape,
+    "Expand": lambda value, shape: shape,
+    "Range": lambda start, limit, step: [max(0, (limit - start) // (step or 1))],
+}
+"""Operators that make numbers out of plain arrays, and the shape of what they make."""

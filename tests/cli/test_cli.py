@@ -339,8 +339,11 @@ main(["inspect", "net.pt"])
 """
 
 
-@pytest.mark.parametrize("module", ["numpy", "torch", "torch._C", "torch.nn.functional", "conv2attn.files.inspection"])
-def test_an_interruption_while_torch_is_imported_is_one_word(folder, module):
+STARTING = ["click", "conv2attn.lab", "numpy", "torch", "torch._C", "torch.nn.functional", "conv2attn.files.inspection"]
+
+
+@pytest.mark.parametrize("module", STARTING)
+def test_an_interruption_while_the_program_starts_is_one_word(folder, module):
     run = subprocess.run(
         [sys.executable, "-c", INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False
     )

@@ -39,21 +39,7 @@ def case(operator, operands, opsets=NEW, outputs=1, x=X, whole_numbers=False, po
     CASES.append((operator, operands, opsets, outputs, x, whole_numbers, positive, attributes))
 
 
-for name in (
-    "Abs",
-    "Ceil",
-    "Cos",
-    "Erf",
-    "Exp",
-    "Floor",
-    "Neg",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-):
+for name in ("Erf", "Exp", "Neg", "Relu", "Sigmoid"):
     case(name, "x")
 for name in ("Tanh", "Softplus", "Identity"):
     case(name, "x", (*OLD, *NEW))
@@ -70,12 +56,8 @@ for name in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal"):
     case(name, "xy")
     case(name, ["x", single(0.5)])
 case("Mod", "ij", whole_numbers=True)
-case("Mod", "xy", fmod=1)
 case("Pow", ["x", single(2)])
 case("Pow", ["x", numbers(5)], positive=True)
-for name in ("Max", "Min"):
-    case(name, "xy")
-    case(name, ["x", single(0)])
 case("Clip", ["x", single(-0.5), single(0.25)])
 case("Clip", ["x", "", single(0.25)])
 case("Clip", "x", (7,), min=-0.5, max=0.25)
@@ -94,42 +76,31 @@ case("Softmax", "x", (7, 11, 13))
 case("MatMul", ["x", numbers(5, 3)])
 case("Gemm", ["x", numbers(5, 3), numbers(3)], x=(4, 5))
 case("Gemm", ["x", numbers(3, 5), numbers(3)], x=(4, 5), transB=1)
-case("Gemm", ["x", numbers(3, 4), numbers(1, 3)], x=(4, 5), transA=1, transB=1, alpha=0.5, beta=2.0)
+case("Gemm", ["x", numbers(3, 5), numbers(1, 3)], x=(4, 5), transB=1)
 for axes, size in IMAGES.items():
     kernel, pads = (3, 2, 3)[:axes], (1, 0, 2)[:axes]
     weight, bias = numbers(6, 2, *kernel), numbers(6)
     case("Conv", ["x", weight, bias], x=size, group=2, pads=[*pads, *pads], strides=[2, 1, 1][:axes])
     case("Conv", ["x", weight], x=size, group=2, pads=[1] * axes + [2] * axes, dilations=[1, 2, 1][:axes])
-    case("Conv", ["x", weight], x=size, group=2, auto_pad="SAME_UPPER", strides=[2] * axes, kernel_shape=list(kernel))
-    case("Conv", ["x", weight], x=size, group=2, auto_pad="SAME_LOWER", kernel_shape=list(kernel))
+    case("Conv", ["x", weight], x=size, group=2, auto_pad="SAME_UPPER")
     weight = numbers(4, 3, *kernel)
     more = {"strides": [2] * axes, "output_padding": [1] * axes}
     case("ConvTranspose", ["x", weight], x=size, group=2, pads=[1] * axes + [0] * axes, **more)
     case("ConvTranspose", ["x", weight, numbers(6)], x=size, group=2, dilations=[2] * axes)
     case("MaxPool", "x", x=size, kernel_shape=[2] * axes, strides=[2] * axes, ceil_mode=1)
     case("MaxPool", "x", x=size, kernel_shape=[3] * axes, pads=[0] * axes + [1] * axes, dilations=[1] * axes)
-    case("MaxPool", "x", x=size, kernel_shape=[3] * axes, auto_pad="SAME_UPPER")
-    for counted in (0, 1):
-        case("AveragePool", "x", x=size, kernel_shape=[2] * axes, pads=[1] * 2 * axes, count_include_pad=counted)
-        case(
-            "AveragePool", "x", x=size, kernel_shape=[3] * axes, pads=[0] * axes + [1] * axes, count_include_pad=counted
-        )
     case("GlobalAveragePool", "x", x=size)
-    case("GlobalMaxPool", "x", x=size)
     case("InstanceNormalization", ["x", numbers(4), numbers(4)], x=size, epsilon=1e-3)
     statistics = [numbers(4), numbers(4), numbers(4), abs(numbers(4))]
     case("BatchNormalization", ["x", *statistics], (9, *NEW), x=size, epsilon=1e-3)
     case("BatchNormalization", ["x", *statistics], (15, 18), x=size, training_mode=1, unread=2)
 case("LayerNormalization", ["x", numbers(6, 5), numbers(6, 5)], (18,), axis=2)
 case("LayerNormalization", ["x", numbers(5)], (18,), epsilon=1e-2)
-case("Dropout", "x")
-case("Dropout", "x", (7, 9))
-for name in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"):
+for name in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2"):
     case(name, ["x", whole(1, -1)], (18, 21), keepdims=0)
     case(name, ["x"], (18,))
     if name != "ReduceSum":
         case(name, "x", (11, 13), axes=[2, 0], keepdims=1)
-case("ReduceSum", ["x"], (13,), noop_with_empty_axes=1)
 case("Reshape", ["x", whole(0, -1, 5)])
 case("Flatten", "x", axis=2)
 case("Flatten", "x", axis=-1)
@@ -143,10 +114,6 @@ case("Unsqueeze", "x", (11,), axes=[0, 2])
 case("Transpose", "x", perm=[2, 0, 3, 1])
 case("Transpose", "x")
 case("Expand", ["x", whole(3, 1, 5)], x=(2, 1, 1, 5))
-case("Tile", ["x", whole(1, 2, 1, 3)])
-case("Trilu", "x", (14, 18))
-case("Trilu", ["x", single(-1, np.int64)], (14, 18), upper=0)
-case("CumSum", ["x", single(2, np.int64)])
 case("Concat", ["x", "y", numbers(2, 4, 6, 1)], axis=3)
 case("ScatterND", ["x", np.array([[0, 1], [1, 3]]), numbers(2, 6, 5)], (16, 18))
 case("Split", ["x", whole(1, 3)], outputs=2, axis=1)
@@ -177,20 +144,17 @@ for mode in ("DCR", "CRD"):
 where = "coordinate_transformation_mode"
 case("Resize", ["x", "", single([1, 1, 2, 1.7])], nearest_mode="floor", **{where: "asymmetric"})
 case("Resize", ["x", "", "", whole(2, 4, 9, 3)], nearest_mode="floor", **{where: "asymmetric"})
-for corners in ("half_pixel", "align_corners", "pytorch_half_pixel"):
+for corners in ("half_pixel", "align_corners"):
     case("Resize", ["x", "", single([1, 1, 2, 1.7])], nearest_mode="floor", mode="linear", **{where: corners})
     case("Resize", ["x", "", "", whole(2, 4, 9, 3)], nearest_mode="floor", mode="linear", **{where: corners})
-case("Resize", ["x", "", "", whole(2, 4, 1, 3)], nearest_mode="floor", mode="linear", **{where: "pytorch_half_pixel"})
 cubic = {"mode": "cubic", "cubic_coeff_a": -0.75, "nearest_mode": "floor", where: "half_pixel"}
 case("Resize", ["x", "", "", whole(2, 4, 9, 3)], **cubic)
-for name, gates in {"LSTM": 4, "GRU": 3, "RNN": 1}.items():
-    for sides, direction in ((1, "forward"), (2, "bidirectional")):
-        parts = [numbers(sides, gates * 3, 5), numbers(sides, gates * 3, 3), numbers(sides, 2 * gates * 3)]
-        more = {"linear_before_reset": 1} if name == "GRU" else {}
-        count = 3 if name == "LSTM" else 2
-        case(name, ["x", *parts], x=(7, 2, 5), outputs=count, hidden_size=3, direction=direction, **more)
-        states = [numbers(sides, 2, 3)] * (count - 1)
-        case(name, ["x", *parts, "", *states], x=(7, 2, 5), outputs=count, hidden_size=3, direction=direction, **more)
+for sides, direction in ((1, "forward"), (2, "bidirectional")):
+    parts = [numbers(sides, 12, 5), numbers(sides, 12, 3), numbers(sides, 24)]
+    recurrent = {"x": (7, 2, 5), "outputs": 3, "hidden_size": 3, "direction": direction}
+    case("LSTM", ["x", *parts], **recurrent)
+    case("LSTM", ["x", *parts, "", numbers(sides, 2, 3), numbers(sides, 2, 3)], **recurrent)
+    case("LSTM", ["x", *parts[:2], "", "", "", numbers(sides, 2, 3)], **recurrent)
 
 
 def model_of(operator, operands, opset, outputs, x, whole_numbers, positive, attributes):
@@ -219,6 +183,7 @@ def model_of(operator, operands, opset, outputs, x, whole_numbers, positive, att
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{n}-{each[0]}" for n, each in enumerate(CASES)])
 def test_a_row_computes_what_onnxruntime_computes(number):
     operator, operands, opsets, *rest, attributes = CASES[number]
@@ -235,9 +200,8 @@ def test_a_row_computes_what_onnxruntime_computes(number):
 
 
 def test_every_row_has_a_case():
-    # Of plain arrays, of booleans or of sequences: the graphs below.
-    rest = {"Shape", "ConstantOfShape", "Range", "And", "Or", "Not", "IsNaN", "SplitToSequence", "SequenceAt"}
-    assert OPERATORS.keys() - {name for name, *_ in CASES} == rest
+    # Of plain arrays or of booleans: the graph below.
+    assert OPERATORS.keys() - {name for name, *_ in CASES} == {"Shape", "Or", "Not"}
 
 
 def test_sizes_are_numbers_and_masks_of_them_are_constants():
@@ -252,22 +216,19 @@ def test_sizes_are_numbers_and_masks_of_them_are_constants():
         node("Gather", ["shape", "one"], ["side"]),
         node("Range", ["zero", "side", "one"], ["places"]),
         node("Unsqueeze", ["places", "axis"], ["queries"]),
-        node("Greater", ["places", "queries"], ["later"]),
-        node("Not", ["later"], ["seen"]),
-        node("And", ["later", "seen"], ["never"]),
-        node("Or", ["later", "never"], ["masked"]),
-        node("Concat", ["sides", "sides"], ["square"], axis=0),
+        node("Greater", ["places", "queries"], ["masked"]),
         node("Unsqueeze", ["side", "axis0"], ["sides"]),
+        node("Concat", ["sides", "sides"], ["square"], axis=0),
         node("ConstantOfShape", ["square"], ["filled"], value=minus),
-        node("IsNaN", ["x"], ["nothing"]),
         node("Where", ["masked", "filled", "x"], ["mixed"]),
-        node("Where", ["nothing", "zero_float", "mixed"], ["whole"]),
-        node("SplitToSequence", ["whole", "one"], ["parts"], axis=1),
-        node("SequenceAt", ["parts", "one"], ["out"]),
+        node("Greater", ["x", "zero_float"], ["positive"]),
+        node("Less", ["x", "minus_float"], ["small"]),
+        node("Or", ["positive", "small"], ["outside"]),
+        node("Not", ["outside"], ["inside"]),
+        node("Where", ["inside", "zero_float", "mixed"], ["out"]),
     ]
-    nodes[8], nodes[9] = nodes[9], nodes[8]
     stored = {"zero": single(0, np.int64), "one": single(1, np.int64), "axis": whole(1), "axis0": whole(0)}
-    stored["zero_float"] = single(0)
+    stored |= {"zero_float": single(0), "minus_float": single(-0.5)}
     x, out = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", "n"]) for name in ("x", "out"))
     weights = [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()]
     model = helper.make_model(
@@ -290,12 +251,20 @@ RECURRENT = ["x", numbers(1, 12, 5), numbers(1, 12, 3), numbers(1, 24)]
     ("operator", "operands", "attributes", "match"),
     [
         ("Resize", ["x", "", single([1, 1, 2, 2])], {}, "nearest_mode=round_prefer_floor"),
-        ("GRU", ["x", numbers(1, 9, 5), numbers(1, 9, 3)], {"hidden_size": 3}, "linear_before_reset=0"),
-        ("LSTM", [*RECURRENT, whole(3, 2)], {"hidden_size": 3}, "operand 5 of LSTM"),
-        ("LSTM", [*RECURRENT, "", "", "", numbers(1, 9)], {"hidden_size": 3}, "operand 8 of LSTM"),
+        (
+            "Resize",
+            ["x", "", single([1, 1, 2, 2])],
+            {"mode": "linear", "nearest_mode": "floor", "antialias": 1},
+            "antialias=1",
+        ),
+        ("LSTM", [*RECURRENT, whole(3, 2)], {"hidden_size": 3}, "LSTM with lengths"),
+        ("LSTM", [*RECURRENT, "", "", "", numbers(1, 9)], {"hidden_size": 3}, "LSTM with lengths or peepholes"),
+        ("LSTM", RECURRENT, {"hidden_size": 3, "direction": "reverse"}, "direction=reverse"),
+        ("Conv", ["x", numbers(3, 4, 2, 2)], {"auto_pad": "SAME_UPPER", "strides": [1, 2]}, "auto_pad=SAME_UPPER"),
+        ("MaxPool", "x", {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}, "auto_pad=SAME_UPPER"),
         ("MaxPool", "x", {"kernel_shape": [2, 2], "outputs": 2}, "output 2 of MaxPool"),
         ("Det", "x", {}, "the operator Det"),
-        ("AveragePool", "x", {"kernel_shape": [2, 2], "ceil_mode": 1}, "ceil_mode=1"),
+        ("MaxPool", "x", {"kernel_shape": [2, 2], "storage_order": 1}, "storage_order=1"),
     ],
 )
 def test_what_no_row_honours_is_refused_when_the_file_is_read(operator, operands, attributes, match):

@@ -18,6 +18,7 @@ import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import load, save, sha256
+from conv2attn.networks.provenance import input_size_of, published_size
 
 
 class Net(nn.Module):
@@ -275,6 +276,14 @@ def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence(in_onnx):
     with pytest.raises(UsageError, match="C2A120 the ONNX model does not take input 1x4x9x8") as refusal:
         load(in_onnx[1])(torch.zeros(1, 4, 9, 8))
     assert re.search(r" of \?x3x\?x\?\.$", refusal.value.remedy)
+
+
+def test_an_onnx_model_of_one_size_tells_it():
+    onnx_model(lambda model: None)
+    network = load("bad.onnx")
+    assert (input_size_of(network), published_size(network)) == ((3, 4, 4), ", the size of the ONNX model")
+    onnx_model(lambda model: model.graph.input[0].type.tensor_type.shape.dim[2].ClearField("dim_value"))
+    assert input_size_of(load("bad.onnx")) is None
 
 
 def test_a_torn_onnx_file_is_damaged():
