@@ -39,7 +39,7 @@ def hard_sigmoid(value: Tensor, *, alpha: float, beta: float) -> Tensor:
     return F.hardsigmoid(value) if torchs else torch.clamp(alpha * value + beta, 0, 1)
 
 
-def affine(value: Tensor, weight: Tensor, bias: Any = None, *, transB: int) -> Tensor:
+def gemm(value: Tensor, weight: Tensor, bias: Any = None, *, transB: int) -> Tensor:
     product = F.linear(value, weight if transB else weight.T)
     return product if bias is None else product + bias
 
@@ -110,7 +110,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Erf": torch.erf,
     "Exp": torch.exp,
     "Gelu": lambda value, *, approximate: F.gelu(value, approximate=approximate),
-    "Gemm": affine,
+    "Gemm": gemm,
     "GlobalAveragePool": lambda image: image.mean(tuple(range(2, image.ndim)), keepdim=True),
     "Greater": operator.gt,
     "HardSigmoid": hard_sigmoid,
