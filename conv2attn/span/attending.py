@@ -41,8 +41,9 @@ def reads_of(
     """
     sides: Mapping[str, Sides] = {}
     if isinstance(model, Mapping) and any(getattr(each, "ndim", 2) == 1 for each in model.values()):
-        remedy = "Load them into their network first, conv2attn.load(path, arch=...), and pass that."
-        raise UsageError("C2A006", f"{next(iter(model))} and others are a state dict, no attention", remedy)
+        remedy = "Load weights into their network, conv2attn.load(path, arch=...), and pass that; images are inputs."
+        reason = f"{next(iter(model))} and others are no attention (heads, queries, keys)"
+        raise UsageError("C2A006", reason, remedy)
     if not isinstance(model, nn.Module):
         check_attention(model, inputs, grid, position_only)
     else:

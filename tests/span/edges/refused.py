@@ -79,7 +79,11 @@ REFUSED = [
     (reading_content(), ON, "depends on its inputs"),
     (EYE.tolist(), {}, "C2A502 layer 0 is of class list, neither a layer, array nor tensor"),
     (None, {}, "C2A502 attention is of class NoneType"),
-    (nn.Linear(9, 9).state_dict(), {}, "C2A006 weight and others are a state dict, no attention. Load them"),
+    (
+        nn.Linear(9, 9).state_dict(),
+        {},
+        r"C2A006 weight and others are no attention \(heads, queries, keys\)",
+    ),
     (nn.Sequential(nn.ReLU()), {}, "C2A501 Sequential has no layer that is known to attend"),
     (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
     (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor one for each axis"),
