@@ -14,7 +14,7 @@ MOST_BYTES = 2 << 30
 
 
 def in_all_copies(least: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function returns: of constants once per constant copy, otherwise in `least` copies or more.
+    """What a function returns: in `least` copies or more, of constants in COPIES.
 
     Raises:
         Unfollowed: the copies of one result would take more than MOST_BYTES.
@@ -22,12 +22,15 @@ def in_all_copies(least: int, function: Callable[..., Any], *args: Any, **kwargs
     shadows = [*shadows_in((args, [*kwargs.values()]))]
     constant = all(s.constant for s in shadows)
     # A maximum has more worlds than its neighbours, up to the next oracle.
-    most = max([least, *(len(s.copies) for s in shadows)])
-    outs, count = [], COPIES if constant else most
+    count = max([COPIES if constant else least, *(len(s.copies) for s in shadows)])
+    # Copies that no stored number moves are one tensor, so their results are too.
+    outs, results = [], dict[Any, Any]()
     for i in range(count):
-        outs.append(function(*in_copy(args, i), **{name: in_copy(value, i) for name, value in kwargs.items()}))
-        if i == 0:
-            refuse_many(outs[0], count)
+        same = tuple(id(s.of(i)) for s in shadows)
+        if same not in results:
+            results[same] = function(*in_copy(args, i), **{name: in_copy(value, i) for name, value in kwargs.items()})
+            refuse_many(results[same], count)
+        outs.append(results[same])
     if not isinstance(outs[0], (tuple, list)):
         return Shadow(outs, constant)
     parts = zip(*outs, strict=True)

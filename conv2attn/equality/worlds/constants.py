@@ -1,14 +1,13 @@
 """Operators that no number of the inputs enters: constants that code computes, and tables that ids look up."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.all_copies import wide
-from conv2attn.equality.worlds.shadows import COPIES, Shadow, cast, is_number, is_shadow, scale_of
-from conv2attn.equality.worlds.shaking import UNITS, shaken, shaken_again
+from conv2attn.equality.worlds.shadows import Shadow, is_number, is_shadow
+from conv2attn.equality.worlds.shaking import UNITS
 from conv2attn.equality.worlds.steps import Step
+from conv2attn.equality.worlds.writes import every_copy
 from conv2attn.torch_internals import tree_leaves
 
 MADE = {
@@ -30,43 +29,31 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
     if axis is not None and len(ids) == 1:
         step.watch.keep(step.out, random_rows(step, axis, ids[0]))
         return
-    watch, dtype = step.watch, step.watch.oracles.dtype
-    unit, seed = max(UNITS.get(t.dtype, UNITS[torch.float32]) for t in floats), watch.numbers.seed()
+    numbers, unit = step.watch.numbers, max(UNITS.get(t.dtype, UNITS[torch.float32]) for t in floats)
     shadows = [t for t in tree_leaves((step.args, step.kwargs), is_leaf=is_shadow) if isinstance(t, Shadow)]
     if step.func._schema.is_mutable and isinstance(step.x, Shadow):
-        new = Shadow(shaken_again(step.computed().copies[:COPIES], unit, seed, dtype), True)
+        new = numbers.moved_again(step.computed(), unit)
         for i, mine in enumerate(step.x.copies):
             mine.copy_(new.of(i))
-        watch.keep(step.out, step.x)
-    elif not shadows:
+        step.watch.keep(step.out, step.x)
+    elif not shadows or step.name in MADE:
         for t in floats:
-            copies = shaken(t, unit, seed, dtype)
+            new = numbers.moved(t, unit)
             # What code makes to write into has every copy from the start, so that views of it see what is written.
-            made = [copies[i % COPIES].clone() for _, i in watch.oracles.copies] if step.name in MADE else copies
-            watch.keep(t, Shadow(made, True))
+            made = Shadow(every_copy(new, step.watch.oracles), True) if step.name in MADE else new
+            step.watch.keep(t, made)
     else:
-        keep_results(step, unit, seed)
+        keep_results(step, unit)
 
 
-def keep_results(step: Step, unit: float, seed: int) -> None:
+def keep_results(step: Step, unit: float) -> None:
     """The shadows of what an operator makes of constants: views share memory, all else is rounded."""
-    watch, dtype = step.watch, step.watch.oracles.dtype
-    is_view = any(r.alias_info is not None for r in step.func._schema.returns)
-    result: Any
-    if step.name in MADE:
-        result = Shadow([cast(step.out, i, dtype) for _, i in watch.oracles.copies], True)
-    elif is_view and isinstance(step.x, Shadow):
-        parts = [wide(step.func)(t, *step.args[1:], **step.kwargs) for t in step.x.copies]
-        if isinstance(parts[0], Tensor):
-            result = Shadow(parts, state=step.x.state)
-        else:
-            result = [Shadow(part, state=step.x.state) for part in zip(*parts, strict=True)]
-    else:
-        result = step.computed()
+    is_view, result = any(r.alias_info is not None for r in step.func._schema.returns), step.computed()
     outs = [step.out] if isinstance(step.out, Tensor) else step.out
     for t, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):
         if is_number(t):
-            watch.keep(t, shadow if is_view else Shadow(shaken_again(shadow.copies[:COPIES], unit, seed, dtype), True))
+            new = Shadow(shadow.copies, state=step.x.state) if is_view else step.watch.numbers.moved_again(shadow, unit)
+            step.watch.keep(t, new)
 
 
 def looked_up_axis(step: Step) -> int | None:
@@ -86,13 +73,18 @@ def random_rows(step: Step, axis: int, ids: Tensor) -> Shadow:
     """
     leaves = tree_leaves(step.args, is_leaf=is_shadow)
     weight = next(t for t in leaves if isinstance(t, Shadow))
-    rows, used, copies = weight.of(0).shape[axis], ids.unique(), []
+    rows, used = weight.of(0).shape[axis], ids.unique()
     to = used[torch.arange(rows) % len(used)]
     to[used] = used
-    for w, i in step.watch.oracles.copies:
+    factors, oracles = list[Tensor](), step.watch.oracles
+    for w, scale in enumerate(oracles.scales):
         generator = torch.Generator().manual_seed(7 + w + 10 * rows)
-        factors = scale_of(w) * torch.randn(rows, generator=generator, device="cpu", dtype=torch.float64)
-        table = weight.of(i).movedim(axis, -1) * factors.to(weight.of(i).dtype)
+        factors.append(scale * torch.randn(rows, generator=generator, device="cpu", dtype=torch.float64))
+
+    def looked_up(table: Tensor, factor: Tensor) -> Tensor:
+        table = table.movedim(axis, -1) * factor
         table = torch.zeros_like(table).index_add_(-1, to, table).movedim(-1, axis)
-        copies.append(wide(step.func)(*(table if t is weight else t for t in step.args), **step.kwargs))
-    return Shadow(copies)
+        return torch.as_tensor(wide(step.func)(*(table if t is weight else t for t in step.args), **step.kwargs))
+
+    result: Shadow = step.across(looked_up, weight, oracles.spread(factors))
+    return result

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.shadows import Shadow, cast, is_number
+from conv2attn.equality.worlds.shadows import Shadow, is_number
 from conv2attn.networks.specimens import Arguments, map_tensors, masks_among
 
 
@@ -33,5 +33,4 @@ def random_input(t: Tensor, generator: torch.Generator, oracles: Oracles) -> Sha
     dtype = torch.complex128 if t.is_complex() else torch.float64
     stored = torch.complex64 if t.is_complex() else torch.float32
     drawn = [s * size * torch.randn(t.shape, generator=generator, device="cpu", dtype=dtype) for s in oracles.scales]
-    worlds = [world.to(stored) for world in drawn]
-    return Shadow(cast(worlds[w], i, oracles.dtype) for w, i in oracles.copies)
+    return oracles.spread([world.to(stored) for world in drawn])

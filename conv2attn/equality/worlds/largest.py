@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.all_copies import wide
-from conv2attn.equality.worlds.shadows import COPIES, LEAST, Shadow, Unfollowed, is_number
+from conv2attn.equality.worlds.shadows import LEAST, Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step, is_single, shadow_rule
 
 LARGEST = (
@@ -59,8 +59,8 @@ def exchanged(step: Step) -> Any:
         values = torch.where(values == -math.inf, values, -values)
         return values if isinstance(result, Tensor) else [values, *places]
 
-    count = max(len(step.watch.oracles.copies), (EXCHANGED[-1] + 1) * COPIES)
-    signs = Shadow(torch.tensor(-1.0 if i // COPIES in EXCHANGED else 1.0) for i in range(count))
+    worlds = max(step.watch.oracles.worlds, EXCHANGED[-1] + 1)
+    signs = step.watch.oracles.spread([torch.tensor(-1.0 if w in EXCHANGED else 1.0) for w in range(worlds)])
     return step.across(largest, signs, *step.args, **step.kwargs)
 
 

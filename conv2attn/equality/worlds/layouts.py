@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conv2attn.equality.worlds.all_copies import viewed
 from conv2attn.equality.worlds.constants import MADE
-from conv2attn.equality.worlds.shadows import CENTRES, MASKED, Shadow, Unfollowed, cast
+from conv2attn.equality.worlds.shadows import CENTRES, MASKED, Shadow, Unfollowed
 from conv2attn.equality.worlds.steps import Step, shadow_rule
 
 
@@ -39,7 +39,7 @@ def detach(step: Step) -> Any:
 @shadow_rule(*MADE)
 def make(step: Step) -> Any:
     """A new tensor of the same shape."""
-    return Shadow([cast(step.out, i, step.watch.oracles.dtype) for _, i in step.watch.oracles.copies], True)
+    return Shadow(step.watch.oracles.spread([step.out] * step.watch.oracles.worlds).copies, True)
 
 
 @shadow_rule("isnan", "isinf", "isfinite", "eq", "ne")

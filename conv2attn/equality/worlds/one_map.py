@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.equality.worlds.followed_calls import FollowedCall, followed_call
 from conv2attn.equality.worlds.oracles import Oracles
@@ -66,7 +66,7 @@ def compare_sections(
         (False, 'its eps is 1e-06, not 1e-12')
     """
     kwargs = dict(kwargs or {})
-    stored = [t for n in (first, second) if isinstance(n, nn.Module) for t in (*n.parameters(), *n.buffers())]
+    stored = [t for network in (first, second) for t in stored_tensors(network)]
     dtypes = {t.dtype.to_real() for t in [*stored, *tree_leaves((args, kwargs))] if is_number(t)}
     try:
         for network in (first, second):
@@ -77,11 +77,23 @@ def compare_sections(
         return Sections(None, reason=call_failure(error))
     if not differ:
         quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
-        answer = decided(first, second, args, kwargs, seed, quick)
+        # A quick run shakes the first of its networks alone: the one that rounding enters through more numbers.
+        shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
+        answer = decided(shaken, still, args, kwargs, seed, quick)
         if answer.equal:  # only this counts of what two worlds say
             return answer
     worlds = 4 if dtypes <= {torch.float32, torch.float64} else 6
     return decided(first, second, args, kwargs, seed, Oracles(seed, worlds=worlds))
+
+
+def stored_tensors(network: Any) -> list[Tensor]:
+    """The parameters and buffers of a network; code has none."""
+    return [*network.parameters(), *network.buffers()] if isinstance(network, nn.Module) else []
+
+
+def moving_numbers(network: Any) -> int:
+    """How many stored numbers there are in tensors of more than one value, such as the ones of a folded norm."""
+    return sum(t.numel() for t in stored_tensors(network) if bool((t != t.flatten()[:1]).any()))
 
 
 def call_failure(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Random functions that two networks share: arguments that are equal but for rounding get equal results."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +39,7 @@ class Oracles:
         self.copies = [(w, w * COPIES + i) for w in range(worlds) for i in range(COPIES)]
         self.loud = one_sided  # results to be replaced by LOUD ones
         self.worst, self.arguments = 0.0, 0
+        self.still = False  # whether stored numbers do not move: see `followed_call`
         self.parting: Parting | None = None
         self.table = NumberTable()
         self.tensors: dict[str, list[Asked]] = {}
@@ -49,6 +51,12 @@ class Oracles:
         """Leaves to the full run what the fewer numbers of a quick run might not show."""
         if self.quick:
             raise Unfollowed(reason)
+
+    def spread(self, worlds: Sequence[Tensor]) -> Shadow:
+        """A shadow of one tensor in each world, the same in all copies of it."""
+        if self.still:
+            return Shadow(t for world in worlds for t in [cast(world, 0, self.dtype)] * COPIES)
+        return Shadow(cast(world, i, self.dtype) for world in worlds for i in range(COPIES))
 
     def fresh(self, number: int, worlds: int, count: int, positive: float | None) -> Tensor:
         """(worlds, count) random numbers, the same for the same number."""
@@ -62,8 +70,10 @@ class Oracles:
     def ask(self, operator: str, shadow: Shadow, place: str, second: bool, positive: float | None = None) -> Shadow:
         """The results of an oracle for a shadow; without a place its results need not enter both networks."""
         shape = shadow.copies[0].shape
-        copies = [t.clamp(min=positive) for t in shadow.copies] if positive else shadow.copies
-        k, q = torch.stack([t.reshape(-1) for t in copies[::COPIES]]), mean_squares(copies, self.dtype)
+        copies = shadow.copies[:: COPIES if self.still else 1]
+        copies = [t.clamp(min=positive) for t in copies] if positive else copies
+        k = torch.stack([t.reshape(-1) for t in copies[:: 1 if self.still else COPIES]])
+        q = torch.zeros_like(k) if self.still else mean_squares(copies, self.dtype)
         if not math.isfinite(float(k.sum())) or not math.isfinite(float(q.sum())):
             raise Unfollowed(f"{operator} of a number that is not finite")
         self.arguments += len(k[0])
@@ -79,7 +89,7 @@ class Oracles:
                 self.results[second].append(out[0])
             if self.loud is not None:
                 out = torch.where(torch.isin(out[:1], self.loud), LOUD * (1 + out.abs()), out)
-        return Shadow(cast(row.reshape(shape), i, self.dtype) for row in out for i in range(COPIES))
+        return self.spread([row.reshape(shape) for row in out])
 
     def whole_match(self, question: Question) -> Match | None:
         """The tensor of the first network that the second asks again."""

@@ -11,8 +11,10 @@ from conv2attn.generators import generators_kept
 from conv2attn.networks.specimens import masks_among
 from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 
-OTHERS = 1.0, -1e3, 1e3
-"""Factors of the same random numbers: the last two differ in every sign, and the first from them in size."""
+OTHERS = -1e3, 1e3
+"""Factors of the same random numbers: they differ in every sign, and from the caller's numbers in size."""
+SMALLER, LARGE = 1e-3, 10.0
+"""One more factor, where the caller's numbers are large themselves or the network refuses those of OTHERS."""
 MOST = 10**5  # numbers of a tensor that enter its sum
 FEWER = 10**4  # the same for results of operators
 ROOTS = torch.arange(1, MOST + 1, dtype=torch.float64).sqrt()
@@ -26,8 +28,11 @@ def check_plans(network: Any, args: Any, kwargs: Any, seed: int) -> None:
         Unfollowed: it does not.
     """
     plan = call_plan(network, args, kwargs, 0, seed, outside=True)
+    large = any(is_number(t) and bool((t.abs() > LARGE).any()) for t in tree_leaves((args, kwargs)))
     compared = False
-    for factor in OTHERS:
+    for factor in (*OTHERS, SMALLER):
+        if factor == SMALLER and compared and not large:
+            break
         again = call_plan(network, args, kwargs, factor, seed, factor == OTHERS[-1])
         if again is None:  # the network refuses such numbers, which says nothing
             continue

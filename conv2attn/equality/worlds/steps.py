@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.all_copies import in_all_copies, wide
-from conv2attn.equality.worlds.shadows import MASKED, Shadow, is_shadow, scale_of
+from conv2attn.equality.worlds.shadows import MASKED, Shadow, is_shadow
 
 if TYPE_CHECKING:
     from conv2attn.equality.worlds.watch import Watch
@@ -72,9 +73,9 @@ class Step:
         size = abs(float(value if isinstance(value, float) else value.of(0))) if one else 0.0
         if not 0 < size < SMALL:
             return value
-        number, factor = self.shadow(value), 2.0**17 if size > TINY else 2.0**31
-        copies = self.watch.oracles.copies
-        return Shadow(number.of(i) * (factor if scale_of(w) == 1 else 1.0) for w, i in copies)
+        factor, oracles = torch.tensor(2.0**17 if size > TINY else 2.0**31), self.watch.oracles
+        factors = oracles.spread([factor if scale == 1 else torch.tensor(1.0) for scale in oracles.scales])
+        return self.across(torch.mul, self.shadow(value), factors)
 
 
 def is_single(value: Any) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, cast
 from conv2attn.equality.worlds.shaking import HALF, UNITS, are_exact, shaken, shaken_again, unit_of
 from conv2attn.equality.worlds.steps import has_large_numbers
 
@@ -29,6 +29,18 @@ class StoredNumbers:
         self.seeds += 1
         return self.seeds
 
+    def moved(self, t: Tensor, unit: float, seed: int | None = None) -> Shadow:
+        """The shadow of a stored number, whose shaken copies move by about a unit."""
+        if self.oracles.still:
+            return Shadow([cast(t.detach().resolve_conj(), 0, self.oracles.dtype)] * COPIES, constant=True)
+        return Shadow(shaken(t, unit, seed or self.seed(), self.oracles.dtype), constant=True)
+
+    def moved_again(self, shadow: Shadow, unit: float) -> Shadow:
+        """A constant that code computes, rounded once more."""
+        copies = shadow.copies[:COPIES]
+        moved = copies if self.oracles.still else shaken_again(copies, unit, self.seed(), self.oracles.dtype)
+        return Shadow(moved, constant=True)
+
     def shadow(self, t: Tensor) -> Shadow:
         """The shadow of a tensor that no operator made."""
         if t.layout is not torch.strided:
@@ -46,7 +58,7 @@ class StoredNumbers:
             self.oracles.refuse_quick(f"numbers of type {t.dtype}")
         if has_large_numbers(t.detach()):
             self.oracles.refuse_quick("large numbers that may be exact")
-        shadow = Shadow(shaken(t, unit, seed, self.oracles.dtype), constant=True)
+        shadow = self.moved(t, unit, seed)
         if t.numel() < KEPT:
             self.tensors[id(t)] = (t, seed, shadow, t.data_ptr())
         return shadow
@@ -58,7 +70,7 @@ class StoredNumbers:
             number, unit = torch.tensor(value, dtype=torch.float64), UNITS[torch.float32]
             if not bool(are_exact(number, 0.0)):
                 self.coarsest = max(self.coarsest, unit)
-            self.scalars[value] = Shadow(shaken(number, unit, self.seed(), self.oracles.dtype), constant=True)
+            self.scalars[value] = self.moved(number, unit)
         return self.scalars[value]
 
     def rounded(self, shadow: Shadow, dtype: torch.dtype) -> Shadow:

@@ -2,15 +2,23 @@
 
 from typing import Any
 
+from torch import Tensor
+
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed
 from conv2attn.torch_internals import storage_users
 
 
+def every_copy(shadow: Shadow, oracles: Oracles) -> list[Tensor]:
+    """Copies of a constant to write into, in every world; what no shaking moves stays one tensor a world."""
+    step = COPIES if oracles.still else 1
+    return [t for i in range(0, oracles.worlds * COPIES, step) for t in [shadow.of(i).clone()] * step]
+
+
 def widen(target: Shadow, most: int, oracles: Oracles) -> None:
     """Gives what others see too, and is written into, as many worlds as what is written."""
     if len(target.copies) == COPIES:
-        target.copies = [target.of(i).clone() for _, i in oracles.copies]
+        target.copies = every_copy(target, oracles)
         target.state["stale"] = True
     if len(target.copies) < most:
         raise Unfollowed("a maximum is written into a part of a tensor")
