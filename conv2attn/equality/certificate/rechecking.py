@@ -185,17 +185,15 @@ def identified_at(
     """Whether both are one formula at a drawn size no larger than this one, or at this one."""
     first, second = networks
     own = first_weight(first)
+    like = torch.empty(0, device="cpu") if own is None else own.detach()
     drawn = (size[0], *(min(side, MOST_PIXELS) - secrets.randbelow(4) for side in size[1:]))
-    for each in (drawn, size):
-        if min(each) < 1:
-            continue
-        images = torch.rand(1, *each, device="cpu").to(torch.empty(0, device="cpu") if own is None else own.detach())
+    for each in (drawn, size) if min(drawn) > 0 else (size,):
+        images = torch.rand(1, *each, device="cpu").to(like)
         shown = set_engine(copy_network(second), "dense") if each is drawn and has_attention(second) else second
         found = one_formula(*tensors_alone((first, shown), images, names))
         if found.equal is not None:
-            return found
-    images = torch.rand(1, *size, device="cpu").to(torch.empty(0, device="cpu") if own is None else own.detach())
-    return one_formula(*tensors_alone(networks, images, names))
+            break
+    return found
 
 
 def tensors_alone(

@@ -9,9 +9,11 @@ from typing import Any, final
 
 from conv2attn.equality.worlds.followed_calls import followed_call
 from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.output_shadows import outputs_apart
 from conv2attn.equality.worlds.parting_words import difference_of
 from conv2attn.equality.worlds.record_twins import Twins, beside_of, suspects_behind
 from conv2attn.equality.worlds.records import Parted, Record
+from conv2attn.equality.worlds.units import LIMIT
 from conv2attn.report.result import Number, Part
 
 
@@ -36,21 +38,30 @@ class PartingPlace(Part, frozen=True):
         return f"they part at {self.operator} of {self.second}{what}{apart}{first}"
 
 
-def find_place(first: Any, second: Any, args: Any, kwargs: Any, seed: int, units: float) -> PartingPlace | None:
+def find_place(
+    first: Any, second: Any, args: Any, kwargs: Any, seed: int, units: float | None = None
+) -> PartingPlace | None:
     """The first section of the second network that no section of the first matches; None if none is suspect.
 
     Args:
-        units: how far the two are apart where they part.
+        units: how far the two are apart where they part; by default it is found here, and there is no place where all
+            sections agree.
     """
     oracles, ours, theirs = Oracles(seed), list[Record](), list[Record]()
-    followed_call(first, args, kwargs, oracles, False, seed, ours)
+    one = followed_call(first, args, kwargs, oracles, False, seed, ours)
     oracle, ends = None, list[int]()
     try:
-        outs = followed_call(second, args, kwargs, oracles, True, seed, theirs).tensors
-        shadows = [getattr(t, "_shadow", None) for t in outs.values()]
-        ends = [shadow.record for shadow in shadows if shadow is not None and shadow.record is not None]
+        two = followed_call(second, args, kwargs, oracles, True, seed, theirs)
+        ends = [shadow.record for shadow in two.shadows if shadow is not None and shadow.record is not None]
+        if units is None:
+            pairs = zip(one.shadows, two.shadows, strict=True)
+            units = max((outputs_apart(p, q, oracles) for p, q in pairs if p and q), default=0.0)
+            if units <= LIMIT:
+                return None
     except Parted as parted:
         oracle, ends = parted, parted.ends
+        units = oracles.parting.units if units is None and oracles.parting else units
+    units = math.inf if units is None else units
     twins = Twins(ours, theirs)
     suspects = suspects_behind(theirs, ends, lambda n: twins.of(n) is not None)
     moved = suspects_behind(theirs, ends, twins.in_order)
