@@ -131,7 +131,9 @@ def columns_agree(own: Tensor, one: Tensor, other: Tensor, factors: Tensor) -> b
         return False
     solution = torch.linalg.solve(gram[enough], right[enough])
     left = (shown[enough][..., None] - basis[enough] @ solution)[..., 0].abs()
-    return bool((left.amax(-1) <= OFF * shown[enough].abs().amax(-1)).all())
+    # Where a row is nearly even, c and d are means of much noise: near 0, so that its square is seen.
+    squares = sum((change.reshape(-1, keys)[enough] / scale[enough]).abs().amax(-1) ** 2 for change in (one, other))
+    return bool((left.amax(-1) <= OFF * shown[enough].abs().amax(-1) + squares).all())
 
 
 def by_bits(alone: Perturbed, doubtful: set[Call], scores: dict[int, bool]) -> dict[str, str]:

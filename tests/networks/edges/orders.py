@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conv2attn.networks.reading import orders
+from conv2attn.networks.reading import orders, score_order
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,16 @@ from conv2attn.networks.reading import orders
 def test_heads_have_an_order_in_common_only_where_they_agree(heads, common):
     found = orders.alike(torch.tensor(heads))
     assert common is None if found is None else found.tolist() == common
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 3.0])
+def test_columns_of_nearly_even_attention_are_told_from_swapped_ones(sharpness):
+    """The square of the noise was seen in such rows, and each bit of the keys was then asked of runs of its own."""
+    scores = sharpness * torch.randn((6, 257, 257), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise, factors = score_order.noise(257, 257), score_order.numbers(257, 6)
+    weights = [torch.softmax(scores + change, -1) for change in (0, noise, noise * factors)]
+    swapped = torch.arange(257)
+    swapped[[3, 4]] = torch.tensor([4, 3])
+    for keys, in_order in ((torch.arange(257), True), (swapped, False)):
+        own, moved, by_key = (each[..., keys] for each in weights)
+        assert score_order.columns_agree(own, moved - own, by_key - own, factors) is in_order
