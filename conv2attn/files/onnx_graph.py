@@ -33,7 +33,8 @@ class OnnxNode(nn.Module):
     def forward(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs, by the values of all tensors computed so far."""
         operands = [self._parameters.get(f"input_{place}", values.get(name)) for place, name in enumerate(self.inputs)]
-        device = next((value.device for value in operands if isinstance(value, Tensor)), None)
+        parts = [part for value in operands for part in (value if isinstance(value, list) else [value])]
+        device = next((part.device for part in parts if isinstance(part, Tensor)), None)
         if device is None or self.operator not in OPERATORS:
             return self.of_plain([value.numpy() if isinstance(value, Tensor) else value for value in operands])
         arguments = (

@@ -111,6 +111,9 @@ SHAPES: dict[str, Callable[..., Any]] = {
     "Split": lambda value, sizes=None, *, axis, num_outputs=1: value.split(
         -(-value.shape[axis] // num_outputs) if sizes is None else sizes.tolist(), axis
     ),
+    # A sequence of tensors is a list.
+    "SplitToSequence": lambda value, sizes, *, axis: list(value.split(np.asarray(sizes).tolist(), axis)),
+    "SequenceAt": lambda sequence, place: sequence[place],
     "Squeeze": lambda value, axes=None: value.squeeze() if axes is None else value.squeeze(tuple(axes.tolist())),
     "Unsqueeze": lambda value, axes: reduce(torch.unsqueeze, sorted(axes % (value.ndim + len(axes))), value),
 }

@@ -200,11 +200,13 @@ def test_a_row_computes_what_onnxruntime_computes(number):
 
 
 def test_every_row_has_a_case():
-    # Of plain arrays or of booleans: the graph below.
-    assert OPERATORS.keys() - {name for name, *_ in CASES} == {"Shape", "Or", "Not"}
+    # Of plain arrays, of booleans or of sequences: the graph below.
+    rest = {"Shape", "Or", "Not", "SplitToSequence", "SequenceAt"}
+    assert OPERATORS.keys() - {name for name, *_ in CASES} == rest
 
 
-def test_sizes_are_numbers_and_masks_of_them_are_constants():
+@pytest.mark.parametrize("sizes", [single(1, np.int64), whole(1, 2)])
+def test_sizes_are_numbers_and_masks_of_them_are_constants(sizes):
     """A graph of shapes: a causal mask made from the size of the input, as exporters write it."""
 
     def node(*arguments, **attributes):
@@ -225,10 +227,12 @@ def test_sizes_are_numbers_and_masks_of_them_are_constants():
         node("Less", ["x", "minus_float"], ["small"]),
         node("Or", ["positive", "small"], ["outside"]),
         node("Not", ["outside"], ["inside"]),
-        node("Where", ["inside", "zero_float", "mixed"], ["out"]),
+        node("Where", ["inside", "zero_float", "mixed"], ["whole"]),
+        node("SplitToSequence", ["whole", "sizes"], ["parts"], axis=1),
+        node("SequenceAt", ["parts", "one"], ["out"]),
     ]
     stored = {"zero": single(0, np.int64), "one": single(1, np.int64), "axis": whole(1), "axis0": whole(0)}
-    stored |= {"zero_float": single(0), "minus_float": single(-0.5)}
+    stored |= {"zero_float": single(0), "minus_float": single(-0.5), "sizes": sizes}
     x, out = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", "n"]) for name in ("x", "out"))
     weights = [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()]
     model = helper.make_model(
@@ -237,7 +241,7 @@ def test_sizes_are_numbers_and_masks_of_them_are_constants():
     model.ir_version = 8
     network = graph_of(model)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for side in (3, 6):
+    for side in (3, 6) if sizes.ndim == 0 else (3,):
         image = numbers(side, side)
         np.testing.assert_array_equal(
             network(torch.from_numpy(image)).detach().numpy(), session.run(None, {"x": image})[0]
