@@ -73,14 +73,14 @@ def compare_sections(
             check_plans(network, args, kwargs, seed)
         if differ and (place := find_place(first, second, args, kwargs, seed)):
             return Sections(False, place.units, reason=place.in_words(), place=place)
+        # A quick run shakes the first of its networks alone: the one that rounding enters through more numbers.
+        shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
     except Unfollowed as refusal:
         return Sections(None, reason=str(refusal))
     except Exception as error:  # the network's own code, or an operator on random numbers
         return Sections(None, reason=call_failure(error))
     if not differ:
         quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
-        # A quick run shakes the first of its networks alone: the one that rounding enters through more numbers.
-        shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
         answer = decided(shaken, still, args, kwargs, seed, quick)
         if answer.equal:  # only this counts of what two worlds say
             return answer
@@ -95,7 +95,8 @@ def stored_tensors(network: Any) -> list[Tensor]:
 
 def moving_numbers(network: Any) -> int:
     """How many stored numbers there are in tensors of more than one value, such as the ones of a folded norm."""
-    return sum(t.numel() for t in stored_tensors(network) if bool((t != t.flatten()[:1]).any()))
+    dense = [t for t in stored_tensors(network) if t.layout is torch.strided]
+    return sum(t.numel() for t in dense if bool((t != t.flatten()[:1]).any()))
 
 
 def call_failure(error: Exception) -> str:
