@@ -248,3 +248,17 @@ def test_numbers_for_which_there_is_no_room_are_left_undecided(monkeypatch):
     answer = compare_sections(Attending(0.3), Attending(0.4), IMAGES)
     assert answer.equal is None
     assert "copies of a tensor 2x63x63 take more than" in answer.reason
+
+
+def test_sparse_numbers_are_left_undecided():
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("weight", torch.eye(4).to_sparse())
+
+        def forward(self, x):
+            return torch.sparse.mm(self.weight, x).relu()
+
+    answer = compare_sections(Sparse(), Sparse(), (torch.randn(4, 3),))
+    assert answer.equal is None
+    assert answer.reason
