@@ -1,6 +1,7 @@
 """Nothing but two plain calls refutes: a plain difference is far above rounding, and equal formulas are near it."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.equality import certify, differing_calls
+from conv2attn.equality.stochastic_arithmetic import neighbour
 from conv2attn.verdicts import Strength, Verdict
 
 torch.manual_seed(0)
@@ -162,3 +164,30 @@ def test_a_refuted_row_leaves_its_network_undecided_and_is_named_first():
     report = certify(first, second, input_size=(3, 9, 8))
     assert (report.verdict, report.strength, report.exit_code) == (Verdict.REFUTED, Strength.SAMPLED, 1)
     assert report.to_text().startswith("refuted (sampled); row 0 refuted; ")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_rounded_number_is_one_of_the_two_beside_the_exact_one(dtype):
+    generator = torch.Generator().manual_seed(0)
+    exact = torch.randn(70_001, generator=generator, dtype=torch.float64) * 10.0 ** torch.arange(70_001).remainder(9)
+    exact[:6] = torch.tensor([0.0, 2.5, -1e-60, math.inf, math.nan, -0.0])
+    near = exact.to(dtype)
+    moved = neighbour(near, generator, exact)
+    other = torch.nextafter(near, torch.where(exact > near, math.inf, -math.inf).to(dtype))
+    inexact = exact.isfinite() & near.isfinite() & (exact != near)
+    assert torch.equal(moved[~inexact].nan_to_num(7.0), near[~inexact].nan_to_num(7.0))
+    assert bool(((moved == near) | (moved == other))[inexact].all())
+    assert 0.45 < float((moved == other)[inexact].double().mean()) < 0.55
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64])
+def test_a_number_without_an_exact_one_moves_by_one_place_and_what_may_count_stays(dtype):
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randn(70_001, generator=generator).to(dtype)
+    numbers[:3] = torch.tensor([0.0, -3.0, math.inf]).to(dtype)
+    moved = neighbour(numbers, generator)
+    here, there = (torch.view_as_real(each) if dtype.is_complex else each for each in (numbers, moved))
+    whole, up, down = here == here.round(), *(torch.nextafter(here, torch.full_like(here, s)) for s in (9e3, -9e3))
+    assert torch.equal(there[whole], here[whole])
+    assert bool(((there == up) | (there == down))[~whole].all())
+    assert 0.45 < float((there == up)[~whole].double().mean()) < 0.55
