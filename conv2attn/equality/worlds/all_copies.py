@@ -78,11 +78,3 @@ def wide(func: Callable[..., Any]) -> Callable[..., Any]:
         return func(*map(swapped, args), **{name: swapped(value) for name, value in kwargs.items()})
 
     return widened
-
-
-def viewed(t: Tensor, size: Any) -> Tensor:
-    """A view, or a copy where the strides of the copy differ from the plain tensor's."""
-    try:
-        return t.view(size)
-    except RuntimeError:
-        return t.reshape(size)

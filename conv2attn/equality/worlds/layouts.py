@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.all_copies import viewed
-from conv2attn.equality.worlds.constants import MADE
 from conv2attn.equality.worlds.shadows import CENTRES, MASKED, Shadow, Unfollowed
 from conv2attn.equality.worlds.steps import Step, shadow_rule
 
@@ -15,7 +13,8 @@ from conv2attn.equality.worlds.steps import Step, shadow_rule
 @shadow_rule("view", "_unsafe_view", "_reshape_alias")
 def view(step: Step) -> Any:
     """A view of every copy."""
-    return step.across(viewed, step.x, step.bound["size"])
+    # Where the strides of a copy differ from the plain tensor's it is no view.
+    return step.across(torch.reshape, step.x, step.bound["size"])
 
 
 @shadow_rule("as_strided")
@@ -34,12 +33,6 @@ def detach(step: Step) -> Any:
         if (centre := step.x.centred_scores(by)) is not None:
             result.centre(*centre, step.plain[0], step.out, by=by)
     return result
-
-
-@shadow_rule(*MADE)
-def make(step: Step) -> Any:
-    """A new tensor of the same shape."""
-    return Shadow(step.watch.oracles.spread([step.out] * step.watch.oracles.worlds).copies, True)
 
 
 @shadow_rule("isnan", "isinf", "isfinite", "eq", "ne")
@@ -88,10 +81,3 @@ def either(step: Step, mask: Any, p: Any, q: Any) -> Any:
         return torch.where(far, torch.where(m > 0, p, q), m * p + (1 - m) * q)
 
     return step.across(mixed, *map(step.shadow, (mask, p, q)))
-
-
-@shadow_rule("native_dropout")
-def dropout(step: Step) -> Any:
-    """The network's own draw."""
-    scaled = step.across(lambda t: t * step.out[1] / (1 - step.bound["p"]), step.x)
-    return [scaled, None]

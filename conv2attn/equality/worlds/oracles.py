@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conv2attn.equality.worlds.number_table import NumberTable
 from conv2attn.equality.worlds.questions import Asked, Match, Question, match_in_another_order, match_in_order
-from conv2attn.equality.worlds.shadows import COPIES, SCALES, Shadow, Unfollowed, cast, scale_of
+from conv2attn.equality.worlds.shadows import COPIES, SCALES, Shadow, Unfollowed, cast
 from conv2attn.equality.worlds.units import LIMIT, mean_squares
 
 LOUD = 1e6  # of results that only one network was given: so large that a maximum does not hide them
@@ -36,7 +36,6 @@ class Oracles:
     def __init__(self, seed: int, dtype: torch.dtype = torch.float64, worlds: int = 6, one_sided: Tensor | None = None):
         self.worlds, self.quick, self.dtype, self.seed = worlds, worlds == len(SCALES), dtype, seed
         self.scales = SCALES * (worlds // len(SCALES))
-        self.copies = [(w, w * COPIES + i) for w in range(worlds) for i in range(COPIES)]
         self.loud = one_sided  # results to be replaced by LOUD ones
         self.worst, self.arguments = 0.0, 0
         self.still = False  # whether stored numbers do not move: see `followed_call`
@@ -65,7 +64,7 @@ class Oracles:
         out = torch.randn(worlds, count, generator=generator, device="cpu", dtype=dtype)
         if positive:
             return out.mul_(0.3).exp_()
-        return out.mul_(torch.tensor([scale_of(w) for w in range(worlds)])[:, None])
+        return out.mul_(torch.tensor(self.scales)[:worlds, None])
 
     def ask(self, operator: str, shadow: Shadow, place: str, second: bool, positive: float | None = None) -> Shadow:
         """The results of an oracle for a shadow; without a place its results need not enter both networks."""

@@ -31,7 +31,7 @@ def comparable(ours: list[Shadow | None], theirs: list[Shadow | None]) -> bool:
 def unchanged(ours: list[list[Shadow | None]], theirs: list[list[Shadow | None]], oracles: Oracles) -> bool:
     """Whether no bit of the outputs changed in any world."""
     pairs = [(p, q) for one, two in zip(ours, theirs, strict=True) for p, q in zip(one, two, strict=True)]
-    worlds = [i for _, i in oracles.copies[::COPIES]]
+    worlds = range(0, oracles.worlds * COPIES, COPIES)
     return all(p and q and torch.equal(p.of(i).nan_to_num(), q.of(i).nan_to_num()) for p, q in pairs for i in worlds)
 
 
@@ -43,7 +43,7 @@ def is_blind(plain: Tensor, shadow: Shadow) -> bool:
 
 def outputs_apart(p: Shadow, q: Shadow, oracles: Oracles) -> float:
     """How far two outputs are apart, in units; the same infinity and NaN are equal."""
-    count = max(len(oracles.copies), len(p.copies), len(q.copies))
+    count = max(oracles.worlds * COPIES, len(p.copies), len(q.copies))
     sides, squares = [], []
     for shadow in (p, q):
         copies = [shadow.of(i) for i in range(count)]

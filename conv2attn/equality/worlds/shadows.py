@@ -87,11 +87,6 @@ def cast(t: Tensor, i: int, dtype: torch.dtype) -> Tensor:
     return t.to(dtype.to_complex() if t.is_complex() else dtype, copy=True)
 
 
-def scale_of(world: int) -> float:
-    """The scale of a world's random numbers."""
-    return SCALES[world % len(SCALES)]
-
-
 def groups_of(copies: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
     """The copies, world by world."""
     return (copies[start : start + COPIES] for start in range(0, len(copies), COPIES))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.all_copies import in_all_copies, wide
-from conv2attn.equality.worlds.shadows import MASKED, Shadow, is_shadow
+from conv2attn.equality.worlds.shadows import COPIES, MASKED, Shadow, is_shadow
 
 if TYPE_CHECKING:
     from conv2attn.equality.worlds.watch import Watch
@@ -57,7 +57,7 @@ class Step:
 
     def across(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A function in all copies of its arguments."""
-        return in_all_copies(len(self.watch.oracles.copies), function, *args, **kwargs)
+        return in_all_copies(self.watch.oracles.worlds * COPIES, function, *args, **kwargs)
 
     def oracle(self, name: str, shadow: Shadow, positive: float | None = None) -> Shadow:
         """A random function that both networks share."""

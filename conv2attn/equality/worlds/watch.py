@@ -6,7 +6,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.constants import constant_step
+from conv2attn.equality.worlds.constants import MADE, constant_step
 from conv2attn.equality.worlds.general_rules import result_of
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.records import Parted, Record
@@ -97,7 +97,7 @@ class Watch(TorchDispatchMode):
         bound = named_arguments(func, args, kwargs)
         lively = [s for s in entering if not s.constant]
         try:
-            if not lively:
+            if not lively or name in MADE:
                 step = Step(self, func, name, swapped(args), swapped(kwargs), bound, out, args)
                 constant_step(step, [t for t, _ in before])
                 return
