@@ -273,17 +273,21 @@ function point(event) {
   moveTo(share.map((part, axis) => Math.round((Math.floor(part * layer.keys[axis]) - layer.before[axis]) / layer.stride[axis])));
 }
 
-// Thumbnails of every head of every layer; a click shows that head large.
+// Thumbnails of every head of every layer; a click shows that head large. Shifts alone look alike, and are folded.
 function fillMatrix() {
   const { layers } = state.view;
   if (layers.some(({ facts }) => !facts)) at("sheet").checked = true;
   at("matrix-help").textContent = at("sheet").checked
     ? "What the query chosen below attends to, through every head, each on its own scale; in layers with another grid the query at the same place. Choose one to see it below."
     : "Displacement 0 is in the middle of each, each on its own scale. Choose one to see it below.";
-  at("matrix").replaceChildren(...layers.flatMap((layer, number) => {
-    const row = document.createElement("div");
+  at("matrix").replaceChildren(...layers.map((layer, number) => {
+    const [fold, title, row] = ["details", "summary", "div"].map((tag) => document.createElement(tag));
+    const shifts = Boolean(layer.facts) && layer.facts.heads.every(({ kind }) => ["shift", "itself"].includes(kind));
+    title.textContent = shifts ? `${layer.name}: ${layer.heads} heads, each at one displacement` : layer.name;
     row.append(...Array.from({ length: layer.heads }, (_, head) => thumbnail(layer, number, head)));
-    return [Object.assign(document.createElement("p"), { textContent: layer.name }), row];
+    fold.open = !shifts;
+    fold.append(title, row);
+    return fold;
   }));
 }
 

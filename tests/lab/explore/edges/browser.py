@@ -181,6 +181,8 @@ def test_the_facts_are_those_of_heads(browser, tmp_path):
     assert {*told[2::4], *told[3::4]} == {"null"}
     labels = browser.run("return [...document.querySelectorAll('#matrix button')].map((each) => each.ariaLabel)")
     assert [head.kind in label for head, label in zip(layer.heads, labels, strict=True)] == [True] * 2
+    folds = "return [...document.querySelectorAll('#matrix details')].map(({ open }) => open)"
+    assert browser.run(folds) == [True]
     browser.click("#matrix button[data-head='1']")
     assert browser.run("return [state.head, state.view.layers.indexOf(state.layer)]") == [1, 0]
     span = browser.run(cells, "#span td")
@@ -188,6 +190,7 @@ def test_the_facts_are_those_of_heads(browser, tmp_path):
     assert (len(span), span[4]) == (9, pytest.approx(three.center, abs=1e-6))
     assert np.mean(span) == pytest.approx(three.mean, abs=1e-6)
     visit_layers(browser, tmp_path, converted())
+    assert browser.run(folds) == [False] * browser.run("return state.view.layers.length")  # shifts alone look alike
     assert browser.run(cells, "#span td") == pytest.approx([1] * 9)
     assert browser.run("return document.querySelectorAll('#facts tr').length") == 10
     assert browser.run("return document.querySelector('#facts tr[data-chosen] td').textContent") == "0"
