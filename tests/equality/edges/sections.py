@@ -100,6 +100,29 @@ def test_a_fold_needs_no_full_run_in_either_order(monkeypatch, order):
     assert answer.units > 0
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_fold_into_whole_numbers_needs_no_full_run_in_either_order(monkeypatch, order):
+    """Whole numbers do not move: shaking that network alone would leave no unit for the thirds of the other."""
+
+    class Scale(nn.Module):
+        def __init__(self, factors):
+            super().__init__()
+            self.factors = nn.Parameter(factors)
+
+        def forward(self, x):
+            return self.factors * x
+
+    whole, factors = nn.Linear(6, 4, bias=False), torch.tensor([3.0, 5.0, 7.0, 9.0])
+    unfolded = nn.Linear(6, 4, bias=False)
+    with torch.no_grad():
+        whole.weight.copy_(torch.arange(24.0).view(4, 6) - 11)
+        unfolded.weight.copy_(whole.weight / factors[:, None])
+    networks = (nn.Sequential(whole, nn.Tanh()), nn.Sequential(unfolded, Scale(factors), nn.Tanh()))[::order]
+    monkeypatch.setattr("conv2attn.equality.worlds.oracles.Oracles.looked_up", None)
+    answer = compare_sections(*networks, (torch.randn(5, 6, generator=torch.Generator().manual_seed(1)),))
+    assert answer.equal, answer.reason
+
+
 def test_the_logarithm_of_a_sigmoid_is_a_softplus():
     first, second = block(activation=F.logsigmoid), block(activation=lambda x: -F.softplus(-x))
     assert compare_sections(first, second, IMAGES).equal
@@ -214,6 +237,22 @@ def test_numbers_of_an_image_of_zeros_and_ones_may_not_decide_either():
     one_hot[:, 1, 2, 3] = 1
     assert compare_sections(plain, plain, (one_hot,)).equal
     assert compare_sections(plain, Deciding(*plain), (one_hot,)).equal is None
+
+
+@pytest.mark.parametrize("size", [1.0, 255.0])
+@pytest.mark.parametrize("most", [1e9, 100.0])
+def test_the_size_of_numbers_may_not_decide(size, most):
+    """Small images are called beside large ones, and large ones beside small; some networks refuse the large."""
+
+    class Scaling(nn.Sequential):
+        def forward(self, x):
+            largest = abs(x.detach().numpy()).max()
+            assert largest < most * size
+            return super().forward(x / 255 if largest > 10 else x)
+
+    network = Scaling(nn.Conv2d(3, 4, 3), nn.ReLU())
+    answer = compare_sections(network, network, (size * IMAGES[0].clamp(-1, 1),))
+    assert answer.equal is (True if (size, most) == (1.0, 100.0) else None), answer
 
 
 @pytest.mark.parametrize("drawn", [random.random, lambda: float(numpy.random.rand())])
