@@ -5,7 +5,7 @@ silenced, a noise and its ramps then tell the centre of each token of both image
 by more than half a step, the second image is asked alone, as the first was.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,16 +15,26 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import EPSILON, IN_MEMORY, SILENT, Places
 from conv2attn.networks.reading.responses import Stored
 from conv2attn.networks.reading.rounds import places as places_of
-from conv2attn.networks.reading.token_centres import Answer, Centres, Shape, as_rows, centres_of, each_call, ramps_of
-from conv2attn.networks.reading.watch import Watch
+from conv2attn.networks.reading.token_centres import (
+    Answer,
+    Centres,
+    Shape,
+    as_rows,
+    centres_of,
+    each_call,
+    is_exact,
+    numbers_of,
+    ramps_of,
+)
 
 HeadAxis = tuple[int, int]
 """The axis of heads among those in front of the queries and keys of one image, and the number of heads."""
+Numbers = tuple[Shape, list[Tensor]]
+"""What is in front of the queries and keys of a call; which tokens respond, and their centres along each axis."""
 SEVERAL_IMAGES = "a row of its attention takes in several images"
 NO_IMAGE = "the order of images in the rows of its attention is not known: pass one image at a time"
 PLACES_DIFFER = "its tokens lie elsewhere in another image: pass one image at a time"
@@ -60,43 +70,42 @@ class ImageRows:
 
 
 def rows_of_images(
-    alone: Perturbed, inputs: Any, places: Mapping[str, Mapping[str, Places]]
+    alone: Perturbed, inputs: Any, places: Mapping[str, Mapping[str, Places]], leads_of_calls: Mapping[str, list[Shape]]
 ) -> tuple[dict[str, ImageRows], dict[str, str]]:
     """The rows of each attention, and the reasons why places of one image are not those of all images and calls.
 
     Args:
         alone, inputs: one image, perturbed for `places`; and inputs with others.
+        leads_of_calls: what is in front of the queries and keys of each call in a run of one image.
     """
     pair = alone.others_of(inputs, 0, 2)
-    leads, calls = dict[str, Shape](), Counter[str]()
-
-    def see(attended: Attended, _: Running) -> None:
-        calls[attended.name] += 1
-        leads.setdefault(attended.name, tuple(attended.attention.shape[:-2]))
-
-    alone.run(Watch(alone.network, see))
+    leads = {name: calls[0] for name, calls in leads_of_calls.items()}
     rows = {name: ImageRows(lead, 0, lead[0]) for name, lead in leads.items() if lead}
     rows, reasons = (rows, dict[str, str]()) if pair is None else asked(pair, leads)
-    if pair is None and max(calls.values(), default=1) == 1:
+    if pair is None and max(map(len, leads_of_calls.values()), default=1) == 1:
         return rows, reasons
     ramps = {each for roles in places.values() for place in roles.values() for each in ramps_of(place)}
-    one, two = centres_of(alone, ramps), {} if pair is None else centres_of(pair, ramps)
+    placed = [place for roles in places.values() for place in roles.values() if place.axes]
+    # Centres of blurred tokens are compared under the same noise; those of blocks are known but for rounding.
+    known = max(map(len, leads_of_calls.values()), default=1) == 1 and all(map(is_exact, placed))
+    one, two = {} if known else centres_of(alone, ramps), {} if pair is None else centres_of(pair, ramps)
     of_second, twice = dict[str, Mapping[str, Places]](), dict[Answer, Centres]()
-    unsure = list[tuple[str, str, Places]]()
+    unsure, own = list[tuple[str, str, Places]](), dict[tuple[str, str], Numbers]()
     for name, role, place in ((name, role, place) for name, each in places.items() for role, place in each.items()):
         first, more = calls_in(one, name, role), calls_in(two, name, role)
-        if name not in rows or name in reasons or not place.axes or not first:
+        if name not in rows or name in reasons or not place.axes or not (known or first):
             continue
-        if differing(first, first[0], place, rows[name]):
+        own[name, role] = (leads[name], numbers_of(place)) if known else (first[0].lead, first[0].numbers(place))
+        if differing(first, own[name, role], place, rows[name]):
             reasons[name] = CALLS_DIFFER
-        elif differing(more, first[0], place, rows[name]):
+        elif differing(more, own[name, role], place, rows[name]):
             unsure.append((name, role, place))
     if pair is not None and unsure:
         # Centres of blurred tokens depend on the image a little: those of another image are asked as of the first.
         other = alone.others_of(inputs, 1, 2)
         of_second, twice = {} if other is None else dict(places_of(other)), centres_of(pair.first_twice(), ramps)
     for name, role, place in unsure:
-        alone_call, theirs = calls_in(one, name, role)[0], of_second.get(name, {}).get(role)
+        alone_call, theirs = own[name, role], of_second.get(name, {}).get(role)
         # Alone the second image stands where the first did: by its place in the batch tokens may lie elsewhere.
         alike = not differing(calls_in(twice, name, role), alone_call, place, rows[name])
         if theirs is not None and theirs.sides:
@@ -213,13 +222,13 @@ def answering(pair: Perturbed) -> dict[str, dict[int, Tensor]]:
     return found
 
 
-def differing(parts: Sequence[Centres], first: Centres, place: Places, rows: ImageRows, mean: bool = False) -> bool:
+def differing(parts: Sequence[Centres], first: Numbers, place: Places, rows: ImageRows, mean: bool = False) -> bool:
     """Whether the tokens of some images or calls do not lie where those of the first do; each, or their mean.
 
     The noise of all is the same. Tokens of two cells are at least a step apart, so that half a step tells them.
     """
     steps = [1.0, *(1 / side for side in place.sides)]
-    wanted = [of_images(each, first.lead, rows) for each in first.numbers(place)]
+    wanted = [of_images(each, first[0], rows) for each in first[1]]
     for centres in parts:
         for each, one, step in zip(centres.numbers(place), wanted, steps, strict=True):
             here = of_images(each, centres.lead, rows)

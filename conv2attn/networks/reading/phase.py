@@ -188,6 +188,7 @@ class ReadingPass:
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
         self.own, self.unseen, self.drawn, self.held = own, unseen, drawn, held
         self.ends = ends and held is None
+        self.leads = dict[str, list[tuple[int, ...]]]()
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
 
     def records(self, names: Sequence[str]) -> Iterator[Read]:
@@ -234,7 +235,7 @@ class ReadingPass:
         if perturbed is None or not found:
             return {}, {}
         try:
-            rows, reasons = rows_of_images(perturbed, self.batches[0], found)
+            rows, reasons = rows_of_images(perturbed, self.batches[0], found, self.leads)
             return rows, unordered(perturbed) | reasons
         except Exception as error:  # a network may raise its own
             return {}, dict.fromkeys(self.sizes, f"two images do not run together in float64 ({first_line(error)})")
@@ -247,17 +248,18 @@ class ReadingPass:
         not run with those of the network.
         """
         for share, axis in product((True, False), (0, 1)):
-            counts = dict[str, tuple[int, ...]]()
+            shapes = defaultdict[str, list[tuple[int, ...]]](list)
 
-            def see(attended: Attended, _: Running, counts: dict[str, tuple[int, ...]] = counts) -> None:
-                counts[attended.name] = tuple(attended.attention.shape[-2:])
+            def see(attended: Attended, _: Running, shapes: dict[str, list[tuple[int, ...]]] = shapes) -> None:
+                shapes[attended.name].append(tuple(attended.attention.shape))
 
             try:
                 alone = Perturbed(self.network, self.batches[0], axis, share)
                 alone.run(Watch(alone.network, see))
             except Exception:  # a network may raise its own
                 continue
-            if counts == {name: count for name, count in self.counts.items() if name in counts}:
+            if all(calls[-1][-2:] == self.counts.get(name) for name, calls in shapes.items()):
+                self.leads = {name: [call[:-2] for call in calls] for name, calls in shapes.items()}
                 return alone
         return None
 

@@ -113,6 +113,8 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
                         changes = by_role(key, stored.get(moved, key), tensor - stored.get(base, key))
                         for each, (change, other) in changes:
                             responses[each].add(axis, change, other)
+                            if base == "base":
+                                responses[each].fit(axis, 1, fits_blocks(change, other, 1, shape[axis]))
 
                 each_operand(perturbed, rule, ramped, noise * ramp(axis, 1), image)
         live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
@@ -121,17 +123,24 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
         of_channels = {axis for each in told.values() for axis in each}
         telling = sorted(of_tokens or of_channels)
         for axis in telling:
-            sides = (blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items())
-            for block in sorted({1}.union(*sides)):
+            guesses = {key: blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items()}
+            tried = {1}
+            # A block that all tokens of a tensor fit is theirs, and no other need be asked for this tensor.
+            while blocks := {
+                next(block for block in guess if block not in tried)
+                for key, guess in guesses.items()
+                if not tried.issuperset(guess) and responses[key].fitting(axis, live[key]) is None
+            }:
+                for block in sorted(blocks):
 
-                def fit(key: Key, tensor: Tensor, axis: int = axis, block: int = block) -> None:
-                    if key in responses:
-                        changes = by_role(key, stored.get("moved", key), tensor - stored.get("base", key))
-                        for each, (change, other) in changes:
-                            fits = fits_blocks(change, other, block, shape[axis])
-                            responses[each].blocks.setdefault(axis, []).append((block, *fits))
+                    def fit(key: Key, tensor: Tensor, axis: int = axis, block: int = block) -> None:
+                        if key in responses:
+                            changes = by_role(key, stored.get("moved", key), tensor - stored.get("base", key))
+                            for each, (change, other) in changes:
+                                responses[each].fit(axis, block, fits_blocks(change, other, block, shape[axis]))
 
-                each_operand(perturbed, rule, fit, first * ramp(axis, block))
+                    each_operand(perturbed, rule, fit, first * ramp(axis, block))
+                tried |= blocks
     found: dict[str, dict[str, Places]] = {}
     for (name, role), response in responses.items():
         found.setdefault(name, {})[role] = judged(response, telling, shape, live[name, role])
@@ -159,13 +168,14 @@ def tells(response: Response, axis: int, live: Tensor) -> bool:
     return apart_by > 2 * float(response.spread(axis)[live].median()) + 1e-6
 
 
-def blocks_of(response: Response, axis: int, side: int, live: Tensor) -> set[int]:
-    """The sides of blocks that the spread of a tensor's tokens suggests."""
+def blocks_of(response: Response, axis: int, side: int, live: Tensor) -> list[int]:
+    """The sides of blocks that the spread of a tensor's tokens suggests, the likeliest first."""
     if not live.any():
-        return set()
+        return []
     spread = response.spread(axis)[live]
     guess = math.sqrt(max(1 + 12 * side**2 * float((spread**2).median()), 1))
-    return {block for block in range(2, side) if side % block == 0 and 0.6 < block / guess < 1.7}
+    blocks = [block for block in range(2, side) if side % block == 0 and 0.6 < block / guess < 1.7]
+    return sorted(blocks, key=lambda block: abs(math.log(block / guess)))
 
 
 def fits_blocks(change: Tensor, ramped: Tensor, block: int, side: int) -> tuple[Tensor, Tensor]:
@@ -186,10 +196,10 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
         return Places(torch.full(live.shape, int(Kind.UNKNOWN)), nowhere, why=NOTHING)
     if not axes:
         return Places(unknown, nowhere, why=BLURRED)
-    chosen = [next((each for each in response.blocks[axis] if each[1][live].all()), None) for axis in axes]
+    chosen = [response.fitting(axis, live) for axis in axes]
     exact = [each for each in chosen if each is not None]
     if len(exact) == len(axes):
-        at = torch.stack([each[2] for each in exact], -1).long()
+        at = torch.stack([at for _, at in exact], -1).long()
         if apart(at, live):
             sides = tuple(shape[axis] // each[0] for axis, each in zip(axes, exact, strict=True))
             kind = torch.where(live, int(Kind.EXACT), int(Kind.NONE))

@@ -20,17 +20,29 @@ Key = tuple[str, str]
 @final
 @dataclass(eq=False)
 class Response:
-    """Sums over draws of the responses of one tensor: `squares` (..., tokens); by axis `along` and `ramped`."""
+    """Sums over draws of the responses of one tensor: `squares` (..., tokens); by axis `along` and `ramped`.
+
+    `blocks` are by axis and side of a block which tokens fit one, and which.
+    """
 
     squares: Tensor
     along: dict[int, Tensor] = field(default_factory=dict)
     ramped: dict[int, Tensor] = field(default_factory=dict)
-    blocks: dict[int, list[tuple[int, Tensor, Tensor]]] = field(default_factory=dict)
+    blocks: dict[int, dict[int, tuple[Tensor, Tensor]]] = field(default_factory=dict)
 
     def add(self, axis: int, change: Tensor, ramped: Tensor) -> None:
         """Adds the responses to one noise, and to its ramp along an axis."""
         self.along[axis] = self.along.get(axis, 0) + (ramped * change).sum(-1)
         self.ramped[axis] = self.ramped.get(axis, 0) + (ramped * ramped).sum(-1)
+
+    def fit(self, axis: int, block: int, fits: tuple[Tensor, Tensor]) -> None:
+        """Notes which tokens depend on one block of this side along an axis, and on which."""
+        self.blocks.setdefault(axis, {})[block] = fits
+
+    def fitting(self, axis: int, live: Tensor) -> tuple[int, Tensor] | None:
+        """The smallest side of blocks of which each live token depends on one, and on which; None if there is none."""
+        blocks = sorted(self.blocks[axis].items())
+        return next(((block, at) for block, (fits, at) in blocks if fits[live].all()), None)
 
     def centre(self, axis: int) -> Tensor:
         """The centre of each token, in the side of the input."""

@@ -12,6 +12,7 @@ drawn anew.
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from tempfile import SpooledTemporaryFile
 
 import torch
@@ -53,21 +54,6 @@ def unordered(alone: Perturbed) -> dict[str, str]:
     """The reasons why the order of the queries and keys of attention is not known, by its name."""
     reasons, unseen = dict[str, str](), set[str]()
     of_scores = dict[Call, dict[int, bool]]()
-
-    def look(call: Call, attended: Attended) -> None:
-        if not attended.multiplies:
-            reasons[call[0]] = NO_VALUES
-        elif attended.scores:
-            of_scores[call] = attended.scores
-        elif attended.query is None and attended.value is not None:
-            unseen.add(call[0])
-
-    weigh(alone, None, {}, look)
-    if unseen:
-        reasons |= dict.fromkeys(answering_input(alone) & unseen, UNSEEN_SCORES)
-    scores = {number: turned for each in of_scores.values() for number, turned in each.items()}
-    if not scores:
-        return reasons
     changes: dict[str, Change | None] = {
         "own": None,
         "moved": noise,
@@ -77,13 +63,29 @@ def unordered(alone: Perturbed) -> dict[str, str]:
     doubtful = set[Call]()
     with SpooledTemporaryFile(IN_MEMORY) as file:
         stored = Stored(file)
+
+        def keep(call: Call, attended: Attended, run: str) -> None:
+            if call in of_scores and call[0] not in reasons:
+                stored.put(run, (f"{call[0]} {call[1]}", run), attended.own.double())
+
+        def look(call: Call, attended: Attended) -> None:
+            if not attended.multiplies:
+                reasons[call[0]] = NO_VALUES
+            elif attended.scores:
+                of_scores[call] = attended.scores
+            elif attended.query is None and attended.value is not None:
+                unseen.add(call[0])
+            keep(call, attended, "own")
+
+        weigh(alone, None, {}, look)
+        if unseen:
+            reasons |= dict.fromkeys(answering_input(alone) & unseen, UNSEEN_SCORES)
+        scores = {number: turned for each in of_scores.values() for number, turned in each.items()}
+        if not scores:
+            return reasons
         for run, change in changes.items():
-
-            def keep(call: Call, attended: Attended, run: str = run) -> None:
-                if call in of_scores and call[0] not in reasons:
-                    stored.put(run, (f"{call[0]} {call[1]}", run), attended.own.double())
-
-            weigh(alone, change, scores, keep)
+            if change is not None:
+                weigh(alone, change, scores, partial(keep, run=run))
         for call in of_scores:
             if call[0] not in reasons:
                 own, *others = (stored.get(run, (f"{call[0]} {call[1]}", run)) for run in changes)

@@ -43,10 +43,20 @@ class Centres:
         return [live.double(), *(torch.where(live, each, 0) for each in centres)]
 
 
+def numbers_of(place: Places) -> list[Tensor]:
+    """The same of a place, whose tokens respond that are somewhere."""
+    assert place.centre is not None
+    return [(place.kind != Kind.NONE).double(), *place.centre.nan_to_num().unbind(-1)]
+
+
+def is_exact(place: Places) -> bool:
+    """Whether all tokens that have a place are known to be of one block of the input each."""
+    return bool(((place.kind == Kind.EXACT) | (place.kind == Kind.NONE)).all())
+
+
 def ramps_of(place: Places) -> list[Ramp]:
     """The ramps that tell the cells of a place: constant within the blocks of tokens that are one block each."""
-    exact = bool(((place.kind == Kind.EXACT) | (place.kind == Kind.NONE)).all())
-    return [(axis, side if exact else 0) for axis, side in zip(place.axes, place.sides, strict=False)]
+    return [(axis, side if is_exact(place) else 0) for axis, side in zip(place.axes, place.sides, strict=False)]
 
 
 def as_rows(tensor: Tensor, lead: Shape) -> Tensor | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from conv2attn.networks.reading.places import NEARER, Kind, Places
 from conv2attn.networks.reading.records import Tokens, Windows
+from conv2attn.networks.reading.token_centres import is_exact
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 Cells = NDArray[np.int64]
@@ -69,7 +70,7 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
             elif not (at_one_place(queries, keys, *lines) if query_sides == key_sides else in_cells(*lines)):
                 return APART
             return Placed(Tokens(key_sides, leading.pop(), sites=sites), *orders)
-        exact = query_sides == key_sides and are_exact(queries, keys)
+        exact = query_sides == key_sides and is_exact(queries) and is_exact(keys)
         if exact and len(leading) == 1 and orders[1] is not None and shape[-2] < shape[-1]:
             sites = sites_of(at_queries[0][at_queries[0] >= 0], key_sides)
             if sites is not None:
@@ -127,11 +128,6 @@ def order_of_tokens(cells: Cells, number: int) -> Tensor | None:
     return torch.from_numpy(at) if whole else None
 
 
-def are_exact(*places: Places) -> bool:
-    """Whether all tokens that have a place are known to be of one block of the input each."""
-    return all(bool(((each.kind == Kind.EXACT) | (each.kind == Kind.NONE)).all()) for each in places)
-
-
 def lines_of(places: Places, cells: Cells) -> list[Tensor]:
     """The centres of rows, of columns and so on, in sides of the input, of tokens that fill a lattice."""
     assert places.centre is not None
@@ -149,7 +145,7 @@ def step_of(line: Tensor) -> float:
 def at_one_place(queries: Places, keys: Places, of_queries: list[Tensor], of_keys: list[Tensor]) -> bool:
     """Whether queries are less than a step between keys away from the keys of their cells: convolutions blur both."""
     pairs = zip(of_queries, of_keys, strict=True)
-    return are_exact(queries, keys) or all(float((q - k).abs().max()) < step_of(k) for q, k in pairs)
+    return (is_exact(queries) and is_exact(keys)) or all(float((q - k).abs().max()) < step_of(k) for q, k in pairs)
 
 
 def in_cells(queries: list[Tensor], keys: list[Tensor]) -> bool:
