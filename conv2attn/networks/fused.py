@@ -1,6 +1,6 @@
-"""The softmax of torch's fused attentions, (batch, heads, queries, keys)."""
+"""Torch's fused attentions by their formulas, whose steps a watch sees."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from conv2attn.torch_internals import DisableTorchFunction
 
 
-def attention_of_sdpa(
+def sdpa_by_formula(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -20,20 +20,31 @@ def attention_of_sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-    products: Tensor | None = None,
 ) -> Tensor:
-    """The softmax inside scaled_dot_product_attention, in float64 or float32; of other `products` where there are."""
-    if enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = scaled_products(query, key, scale) if products is None else products * scale
+    """The result of scaled_dot_product_attention, its softmax in float64 or float32."""
+    if query.ndim == 2:  # one image of one head
+        return sdpa_by_formula(query[None], key[None], value[None], attn_mask, dropout_p, is_causal, scale)[0]
+    query, key, value = anew(query, key, value, enable_gqa)
+    scores = scaled_products(query, key, scale)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attn_mask, -torch.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    return torch.softmax(scores, -1) if attn_mask is None else softmax_over_keys(scores)
+    weights = torch.softmax(scores, -1) if attn_mask is None else softmax_over_keys(scores)
+    return (weights @ value.to(weights.dtype)).to(value.dtype)
+
+
+def anew(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of each head, as other tensors.
+
+    What they were made of says nothing here: which of them the weights multiply is known.
+    """
+    with DisableTorchFunction():
+        if grouped:
+            key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+        return query.view_as(query), key.view_as(key), value.view_as(value)
 
 
 def softmax_over_keys(scores: Tensor) -> Tensor:
@@ -48,7 +59,7 @@ def scaled_products(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
     return products.mul_(query.shape[-1] ** -0.5 if scale is None else scale)
 
 
-def attention_of_flex(
+def flex_by_formula(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -56,45 +67,33 @@ def attention_of_flex(
     block_mask: Any = None,
     scale: Any = None,
     enable_gqa: bool = False,
-    **_: Any,
-) -> Tensor:
-    """The softmax inside flex_attention, in float64 or float32."""
-    if enable_gqa:
-        key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
-    scores = scaled_products(query, key, scale)
+    **options: Any,
+) -> Any:
+    """The result of flex_attention, its softmax in float64 or float32; what is asked for beside it is its own."""
+    queries, keys, values = anew(query, key, value, enable_gqa)
+    scores = scaled_products(queries, keys, scale)
     index = torch.meshgrid(*(torch.arange(n, device=scores.device) for n in scores.shape), indexing="ij")
     if score_mod is not None:
         scores = score_mod(scores, *index)
     if block_mask is not None:
         scores = scores.masked_fill(~block_mask.mask_mod(*index), -torch.inf)
-    return softmax_over_keys(scores)
+    weights = softmax_over_keys(scores)
+    output = (weights @ values.to(weights.dtype)).to(value.dtype)
+    if not (options.get("return_lse") or options.get("return_aux")):
+        return output
+    with DisableTorchFunction():
+        return output, flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, **options)[1]
 
 
 @contextmanager
-def watched_flex(network: nn.Module, see: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Iterator[None]:
-    """Replaces flex_attention in the code of the network's modules by one that uses the attention that `see` returns.
-
-    `see` is passed the queries, the keys and the values of each head, and the softmax.
-
-    flex_attention is compiled as a whole, so that its softmax cannot be intercepted.
-    """
-
-    def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Any:
-        with DisableTorchFunction():
-            attention = attention_of_flex(query, key, value, *arguments, **options)
-            repeats = query.shape[1] // value.shape[1]
-            key, values = (each.repeat_interleave(repeats, 1) for each in (key, value))
-            used = see(query, key, values, attention)
-            if used is attention and (options.get("return_lse") or options.get("return_aux")):
-                return flex_attention(query, key[:, ::repeats], value, *arguments, **options)
-            return used.to(value.dtype) @ values
-
+def watched_flex(network: nn.Module) -> Iterator[None]:
+    """Replaces flex_attention, which is compiled as a whole, in the code of the network's modules by its formula."""
     forwards = (getattr(type(module), "forward", None) for module in network.modules())
     spaces = {id(space): space for each in forwards if (space := getattr(each, "__globals__", None)) is not None}
     places = [(space, name) for space in spaces.values() for name, value in space.items() if is_flex(value)]
     before = [space[name] for space, name in places]
     for space, name in places:
-        space[name] = watched
+        space[name] = flex_by_formula
     try:
         yield
     finally:

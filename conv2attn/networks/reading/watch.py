@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.arguments import argument
 from conv2attn.generators import devices_of, generators_kept
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.copies import evaluating
-from conv2attn.networks.fused import attention_of_sdpa, watched_flex
+from conv2attn.networks.fused import sdpa_by_formula, watched_flex
 from conv2attn.networks.reading.attended import Attended, Opened, Rule, Running, Scores, Silence, innermost, is_turned
 from conv2attn.networks.reading.trails import (
     MOST_PRODUCTS,
@@ -92,7 +91,7 @@ class Watch(TorchFunctionMode):
                 handles.append(module.register_forward_pre_hook(self.started, prepend=True, with_kwargs=True))
                 handles.append(module.register_forward_hook(self.ended, always_call=True))
             try:
-                with evaluating(self.network), self, watched_flex(self.network, self.flex), torch.no_grad():
+                with evaluating(self.network), self, watched_flex(self.network), torch.no_grad():
                     return call()
             finally:
                 for handle in handles:
@@ -204,41 +203,12 @@ class Watch(TorchFunctionMode):
             seen.attention = self.rule(name, attention).to(attention)
         return seen
 
-    def report(self, attended: Attended | None, place: Running) -> None:
-        """Passes an attention on."""
-        if attended is not None and self.see is not None:
-            self.see(attended, place)
-
-    def seen_here(self, attention: Tensor, **operands: Any) -> Attended | None:
-        """An attention that the innermost module computes as a whole."""
-        place = innermost(self.running)
-        attended = self.attended(attention, place, **operands)
-        self.report(attended, place)
-        return attended
-
     def fused(self, args: Any, kwargs: Any) -> Tensor:
-        """Fused attention; its own result where nothing is replaced."""
-        query, key, value = (
-            argument(args, kwargs, place, name) for place, name in enumerate(("query", "key", "value"))
-        )
-        grouped = kwargs.get("enable_gqa", False)
-        repeats = query.shape[-3] // key.shape[-3] if grouped else 1
-        key, value = (each.repeat_interleave(repeats, -3) if repeats > 1 else each for each in (key, value))
-        self.numbers += 1
-        products = None if self.marked is None else self.marked(self.numbers, query @ key.mT)
-        own = attention_of_sdpa(*args, **(kwargs | {"products": products}))
-        if self.rule is None:
-            self.seen_here(own, query=query, key=key, value=value)
-            return F.scaled_dot_product_attention(*args, **kwargs)
-        attended = self.seen_here(own.to(value), query=query, key=key, value=value)
-        weights = torch.zeros_like(own).to(value) if attended is None else attended.attention
-        return weights @ value
-
-    def flex(self, query: Tensor, key: Tensor, value: Tensor, attention: Tensor) -> Tensor:
-        """The attention to use in flex_attention, whose softmax was computed without this mode."""
-        self.unseen[innermost(self.running).module] -= 1
-        attended = self.seen_here(attention, query=query, key=key, value=value)
-        return attention if attended is None else attended.attention
+        """Fused attention by its formula, whose steps are seen; its own result where nothing changes."""
+        with self:
+            output = sdpa_by_formula(*args, **kwargs)
+        unchanged = self.rule is None and self.marked is None
+        return F.scaled_dot_product_attention(*args, **kwargs) if unchanged else output
 
     def multi_head(self, args: Any, kwargs: Any) -> Any:
         """torch's multi-head attention by its own code, whose steps are seen; its own result where nothing changes."""
@@ -327,7 +297,8 @@ class Watch(TorchFunctionMode):
         kept = trail.products or frozenset({self.numbers})
         self.scores = {number: each for number, each in self.scores.items() if number >= min(kept)}
         attended = self.attended(attention[None, None] if matrix else attention, place, value=value, **operands)
-        self.report(attended, place)
+        if attended is not None and self.see is not None:
+            self.see(attended, place)
         if attended is None or self.rule is None:
             return result
         if self.silent and not bool(attended.attention.any()):
