@@ -7,7 +7,6 @@ first, such as patches or words, is held at zero in place of the products.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -18,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.arguments import FAILURES, Selection, as_inputs, call_network, tensors_in
 from conv2attn.errors import Conv2AttnError, UsageError, first_line
-from conv2attn.networks.copies import copy_network
 from conv2attn.networks.positions import PositionAttention, Unread, leading_note, windows_note
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.perturbed import double_copy, on_the_cpu
@@ -54,8 +52,6 @@ LEAST = 1e-30
 """Weights that float32 holds."""
 SAME = 1e-9
 """Weights of two images that differ less are equal in float64."""
-ROUNDING = 4 * 2.0**-29
-"""A roundoff of float64 in those of float32, four times: what float32 is off by tells what float64 is."""
 
 Known = PositionAttention | Unread
 Sums = dict[int, Tensor]
@@ -73,13 +69,17 @@ def attention_by_run(network: nn.Module, sides: Sides | None = None, inputs: Any
     """
     kind, failure = type(network).__name__, ""
     try:
-        double, single = double_copy(network, share=False), copy_network(network).cpu().float()
+        double = double_copy(network, share=False)
     except FAILURES as error:
         reason = f"{kind} is not copied in float64 ({first_line(error)})"
         raise UsageError("C2A503", reason, "Pass --inputs.") from error
+    # Some networks compute their softmax in float32, whatever the dtype of their parameters is: four units of float32
+    # are more than float64 loses on the way.
+    dtype = next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
+    roundoff = torch.float32 if dtype == torch.float64 else dtype
     for first, second in pairs_of_inputs(network, sides, inputs):
         try:
-            found = known_of(double, single, network, first, second, sides)
+            found = known_of(double, first, second, sides, roundoff)
         except (Conv2AttnError, *FAILURES) as error:  # it does not run on this size
             if isinstance(error, Conv2AttnError) and error.code == "C2A501":
                 raise
@@ -115,11 +115,6 @@ def in_double(tensor: Tensor) -> Tensor:
     return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
 
 
-def in_single(tensor: Tensor) -> Tensor:
-    """A tensor in float32 where it is one of floats."""
-    return tensor.float() if tensor.is_floating_point() else tensor
-
-
 def sizes_of_inputs(network: nn.Module, sides: Sides | None) -> Iterator[tuple[int, ...]]:
     """Sizes without batch that may be those of an input: said by attributes or libraries, behind strides, or usual."""
     layers = [each for each in network.modules() if isinstance(each, CONVOLUTIONS)]
@@ -152,23 +147,20 @@ def sizes_of_inputs(network: nn.Module, sides: Sides | None) -> Iterator[tuple[i
         yield width, *sides
 
 
-def known_of(
-    double: nn.Module, single: nn.Module, network: nn.Module, first: Any, second: Any, sides: Sides | None
-) -> dict[str, Known]:
+def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dtype: torch.dtype) -> dict[str, Known]:
     """What runs on two inputs say of each layer; nothing where no layer has a grid of these sides."""
     order, products = products_of(double, first)
     others = products_of(double, second)[1]
     changing = changed(products, others)
     if not order:
-        raise UsageError("C2A501", f"{type(network).__name__} did not attend to anything", "Pass other inputs.")
+        raise UsageError("C2A501", f"{type(double).__name__} did not attend to anything", "Pass other inputs.")
 
     def zeroed(number: int, product: Tensor) -> Tensor:
         return torch.zeros_like(product) if number in changing else product
 
     relative, stem = Held(marked=zeroed), changed(firsts_of(double, first), firsts_of(double, second))
     absolute = Held(call=lambda each, inputs: without(min(stem, default=0), each, inputs))
-    same, dtype = agreeing(double, relative, first, second), dtype_of(network)
-    found, fitting = dict[str, Known](), False
+    same, found, fitting = agreeing(double, relative, first, second), dict[str, Known](), False
     for read in read_network(double, first, Selection(()), relative):
         if isinstance(read.attention, nn.Module):  # a layer of this project stands for itself
             continue
@@ -176,20 +168,13 @@ def known_of(
         found[read.name] = concluded(read, sides, dtype, RELATIVE, read.name in same)
     if not fitting:
         return {}
-    with_doubt(found, double, single, relative, first)
     lead = order[0]
     if stem and found.get(lead) == Unread(NO_TERM) and lead in agreeing(double, absolute, first, second):
         (read,) = read_network(double, first, Selection((literally(lead),)), absolute)
         alone = {lead: concluded(read, sides, dtype, ABSOLUTE, True)}
-        with_doubt(alone, double, single, absolute, first)
         if isinstance(alone[lead], PositionAttention):
             found |= {name: Unread(AFTER_FIRST) for name, each in found.items() if each == Unread(NO_TERM)} | alone
     return found
-
-
-def dtype_of(network: nn.Module) -> torch.dtype:
-    """The dtype of the parameters of a network."""
-    return next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
 
 
 class Numbered(TorchFunctionMode):
@@ -286,8 +271,6 @@ def concluded(read: Read, sides: Sides | None, dtype: torch.dtype, how: str, sam
         return Unread(read.unread or read.unplaced)
     if not same:
         return Unread(DEPENDS)
-    # Some networks compute their softmax in float32, whatever the dtype of their parameters is.
-    dtype = torch.float32 if dtype == torch.float64 and torch.equal(attention, attention.float().double()) else dtype
     if sides is not None and tokens.sides == (prod(sides),) and tokens.windows is None:  # tokens that came in one line
         tokens = Tokens(sides, tokens.leading, sites=tokens.sites)
     notes = leading_note(tokens.leading)
@@ -316,26 +299,3 @@ def is_even(attention: Tensor) -> bool:
     masked = bool((allowed == allowed[:, :1]).all()) and bool((allowed.sum(-1) > 1).any())
     even = allowed.double() / allowed.sum(-1, keepdim=True)
     return masked and torch.allclose(attention, even, rtol=EVEN, atol=LEAST)
-
-
-def with_doubt(found: dict[str, Known], double: nn.Module, single: nn.Module, held: Held, inputs: Any) -> None:
-    """Gives attention the doubt of its scores in float64: as float32 is off, whose roundoff is 2^29 times as large."""
-    read = {name: each for name, each in found.items() if isinstance(each, PositionAttention)}
-    # Four units of a narrower dtype are far more than this doubt.
-    if not any(each.dtype == torch.float64 for each in read.values()):
-        return
-    precise = dict[str, Tensor]()
-
-    def compare(name: str, weights: Tensor) -> None:
-        if name in precise:
-            live = (precise[name] > LEAST) & (weights > LEAST)
-            off = float((precise[name][live].log() - weights[live].log()).abs().max())
-            found[name] = replace(read[name], uncertainty=ROUNDING * off)
-
-    def keep(name: str, weights: Tensor) -> None:
-        if name in read:
-            precise[name] = weights
-
-    held_weights(double, held, inputs, keep)
-    narrow = tree_map_only(Tensor, in_single, inputs)
-    held_weights(single, held, narrow, compare)

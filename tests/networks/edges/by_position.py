@@ -1,6 +1,5 @@
 """Attention by position alone, asked of a run: networks that know the biases of their scores."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -143,27 +142,6 @@ def test_absolute_positions_are_what_the_first_layer_makes_of_them_without_patch
     assert torch.allclose(first.attention.attention, weights, rtol=0, atol=1e-6)
     assert first.attention.how == by_position.ABSOLUTE
     assert later.unread == by_position.AFTER_FIRST
-
-
-def test_the_doubt_of_a_run_is_more_than_its_rounding_and_not_much():
-    torch.manual_seed(0)
-    network = Network(BiasedAttention()).double().eval()
-    with torch.no_grad():
-        network.attn.table.mul_(30)
-    found = by_position_of(network, SIDES)
-    scores = network.attn.bias().detach().numpy().astype(np.longdouble)
-    scores = scores - scores.max(-1, keepdims=True)
-    logs = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
-    off = float(np.abs(found.scores.numpy() - logs)[logs > -60].max())
-    assert 0 < off <= found.uncertainty < 1e-11
-
-
-def test_a_softmax_in_float32_is_one_of_float32(monkeypatch):
-    torch.manual_seed(0)
-    monkeypatch.setattr(
-        BiasedAttention, "mix", lambda self, q, k, v: (q @ k.mT + self.bias()).float().softmax(-1).to(v) @ v
-    )
-    assert by_position_of(Network(BiasedAttention()).double().eval(), SIDES).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
