@@ -354,7 +354,7 @@ class Valued(nn.Module):
         ("depthwise", True, "its values mix tokens"),
         ("constant", False, "some of its keys have values that no token of its input gives"),
         ("one head reversed", False, "its heads read different tokens"),
-        ("appended", False, "its module appends keys of its own"),
+        ("appended", False, "some of its keys have values that no token of its input gives"),
     ],
 )
 def test_why_a_layer_does_not_replay_is_true_of_its_values(kind, placed, why):

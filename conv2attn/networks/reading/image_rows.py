@@ -85,10 +85,14 @@ def rows_of_images(
     if pair is None and max(map(len, leads_of_calls.values()), default=1) == 1:
         return rows, reasons
     ramps = {each for roles in places.values() for place in roles.values() for each in ramps_of(place)}
-    placed = [place for roles in places.values() for place in roles.values() if place.axes]
-    # Centres of blurred tokens are compared under the same noise; those of blocks are known but for rounding.
-    known = max(map(len, leads_of_calls.values()), default=1) == 1 and all(map(is_exact, placed))
-    one, two = {} if known else centres_of(alone, ramps), {} if pair is None else centres_of(pair, ramps)
+    placed = {(name, role): place for name, roles in places.items() for role, place in roles.items() if place.axes}
+    two = {} if pair is None else centres_of(pair, ramps)
+    # Centres of blurred tokens are compared under the same noise. Those of blocks are known but for rounding, if
+    # anything reaches the tokens through the silence.
+    reached = {(name, role) for (name, _, role), each in two.items() if bool(each.squares.any())}
+    called_once = max(map(len, leads_of_calls.values()), default=1) == 1
+    known = called_once and placed.keys() <= reached and all(map(is_exact, placed.values()))
+    one = {} if known else centres_of(alone, ramps)
     of_second, twice = dict[str, Mapping[str, Places]](), dict[Answer, Centres]()
     unsure, own = list[tuple[str, str, Places]](), dict[tuple[str, str], Numbers]()
     for name, role, place in ((name, role, place) for name, each in places.items() for role, place in each.items()):

@@ -202,15 +202,11 @@ class Layer:
         one, other = self.random_attention(), self.random_attention()
         base = self.run(forced(one)).outputs
 
-        def changes(chosen: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
-            mask = heads.joined(chosen.reshape(1, heads.rows, self.queries, 1).expand(heads.count, -1, -1, self.keys))
-            outputs = self.run(forced(torch.where(mask.reshape(self.shape), other, one))).outputs
+        def changes(amounts: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
+            each = heads.joined(amounts.reshape(1, heads.rows, self.queries, 1).expand(heads.count, -1, -1, self.keys))
+            outputs = self.run(forced(torch.lerp(one, other, each.reshape(self.shape)))).outputs
             moved = {end: outputs[end] - base[end] for end in ends}
-            return {
-                (end, axis): as_tokens(each, axis).pow(2).sum(-1)
-                for end, each in moved.items()
-                for axis in channels_of(each)
-            }
+            return {(end, axis): as_tokens(part, axis) for end, part in moved.items() for axis in channels_of(part)}
 
         found: Written = {}
         for (end, axis), order in asked(heads.rows * self.queries, changes).items():
@@ -229,10 +225,10 @@ class Layer:
         base, found = self.values(attention, old, one), dict[int, Tensor]()
         for axis in channels_of(old):
 
-            def changes(chosen: Tensor, axis: int = axis) -> dict[int, Tensor]:
-                tokens = torch.where(chosen[:, None], as_tokens(other, axis), as_tokens(one, axis))
+            def changes(amounts: Tensor, axis: int = axis) -> dict[int, Tensor]:
+                tokens = torch.lerp(as_tokens(one, axis), as_tokens(other, axis), amounts[:, None])
                 moved = self.values(attention, old, as_tensor(tokens, old, axis)) - base
-                return {axis: moved.pow(2).sum(-2 if columns else -1)}
+                return {axis: moved.mT if columns else moved}
 
             found |= asked(old.numel() // old.shape[axis], changes)
         return found

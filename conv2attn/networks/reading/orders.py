@@ -13,35 +13,30 @@ NONE, SEVERAL = -1, -2
 """In place of the number of a part: no part changes it, or more than one."""
 FAINT = 1e-18
 """Squared changes below this share of the largest are rounding in float64."""
+OFF = 0.01
+"""What is off by this share of the distance between the numbers of two parts is off by rounding."""
 
 
 def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict[Key, Tensor]:
-    """The one of `count` parts that changes each target, NONE or SEVERAL, from two runs for each bit of their numbers.
+    """The one of `count` parts that changes each target, NONE or SEVERAL, from two runs.
+
+    All parts change, then each a number of times as much. With d and d' the changes of a target, its part has the
+    number `c = <d', d> / |d|^2`, and it is the only one if `d' - c d` is zero.
 
     Args:
-        changes: the squared changes of targets, by tensor, if the parts of a mask change.
+        changes: the changes (..., width) of targets, linear in the amounts by which parts change.
     """
-    numbers, bits = torch.arange(count), max(1, (count - 1).bit_length())
-    answers: dict[Key, list[Tensor]] = {}
-    for bit in range(bits):
-        chosen = (numbers >> bit) % 2 == 1
-        both = changes(chosen), changes(~chosen)
-        for key in both[0]:
-            squares = torch.stack([each[key] for each in both])
-            answers.setdefault(key, []).append(squares > FAINT * squares.max())
-        if all(bool(each[-1].all()) for each in answers.values()):
-            break
-    return {key: decoded(torch.stack(each)) for key, each in answers.items()}
-
-
-def decoded(answers: Tensor) -> Tensor:
-    """The number whose bits are these answers (bits, 2, ...): whether a target changes with one half and the other."""
-    ones, others = answers.unbind(1)
-    weights = 2 ** torch.arange(len(ones)).reshape(-1, *[1] * (ones.ndim - 1))
-    number = (ones * weights).sum(0)
-    number[(ones == others).any(0)] = SEVERAL
-    number[~(ones | others).any(0)] = NONE
-    return number
+    whole, numbered = changes(torch.ones(count).double()), changes((torch.arange(count) + 0.5).double() / count)
+    found = dict[Key, Tensor]()
+    for key, change in whole.items():
+        squares = change.pow(2).sum(-1)
+        centre = (numbered[key] * change).sum(-1) / squares.clamp_min(1e-300)
+        spread = (numbered[key] - centre[..., None] * change).pow(2).sum(-1).div(squares.clamp_min(1e-300)).sqrt()
+        at = centre * count - 0.5
+        alone = (spread < OFF / count) & ((at - at.round()).abs() < OFF)
+        number = torch.where(alone, at.round().long(), SEVERAL)
+        found[key] = torch.where(squares > FAINT * squares.max(), number, NONE)
+    return found
 
 
 @final

@@ -7,6 +7,7 @@ No patch size, order, number of leading tokens, window or shift is assumed.
 """
 
 import math
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -125,22 +126,20 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
         for axis in telling:
             guesses = {key: blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items()}
             tried = {1}
-            # A block that all tokens of a tensor fit is theirs, and no other need be asked for this tensor.
-            while blocks := {
-                next(block for block in guess if block not in tried)
-                for key, guess in guesses.items()
-                if not tried.issuperset(guess) and responses[key].fitting(axis, live[key]) is None
-            }:
-                for block in sorted(blocks):
 
-                    def fit(key: Key, tensor: Tensor, axis: int = axis, block: int = block) -> None:
-                        if key in responses:
-                            changes = by_role(key, stored.get("moved", key), tensor - stored.get("base", key))
-                            for each, (change, other) in changes:
-                                responses[each].fit(axis, block, fits_blocks(change, other, block, shape[axis]))
+            def fitting(key: Key, axis: int = axis) -> bool:
+                return responses[key].fitting(axis, live[key]) is not None
 
-                    each_operand(perturbed, rule, fit, first * ramp(axis, block))
-                tried |= blocks
+            while block := next_block(guesses, tried, fitting):
+
+                def fit(key: Key, tensor: Tensor, axis: int = axis, block: int = block) -> None:
+                    if key in responses:
+                        changes = by_role(key, stored.get("moved", key), tensor - stored.get("base", key))
+                        for each, (change, other) in changes:
+                            responses[each].fit(axis, block, fits_blocks(change, other, block, shape[axis]))
+
+                each_operand(perturbed, rule, fit, first * ramp(axis, block))
+                tried.add(block)
     found: dict[str, dict[str, Places]] = {}
     for (name, role), response in responses.items():
         found.setdefault(name, {})[role] = judged(response, telling, shape, live[name, role])
@@ -176,6 +175,20 @@ def blocks_of(response: Response, axis: int, side: int, live: Tensor) -> list[in
     guess = math.sqrt(max(1 + 12 * side**2 * float((spread**2).median()), 1))
     blocks = [block for block in range(2, side) if side % block == 0 and 0.6 < block / guess < 1.7]
     return sorted(blocks, key=lambda block: abs(math.log(block / guess)))
+
+
+def next_block(guesses: Mapping[Key, Sequence[int]], tried: Set[int], fitting: Callable[[Key], bool]) -> int:
+    """A block of a tensor whose tokens fit none of those that were tried; 0 where there is none.
+
+    A block that all tokens of a tensor fit is theirs. Channels are asked for where the tokens of values fit none.
+    """
+    for key, guess in sorted(guesses.items(), key=lambda item: item[0][1] == "channels"):
+        tokens = (key[0], "value") if key[1] == "channels" else key
+        if not (fitting(key) or fitting(tokens)):
+            block = next((block for block in guess if block not in tried), 0)
+            if block:
+                return block
+    return 0
 
 
 def fits_blocks(change: Tensor, ramped: Tensor, block: int, side: int) -> tuple[Tensor, Tensor]:

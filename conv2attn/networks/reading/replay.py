@@ -17,7 +17,6 @@ from conv2attn.networks.reading.layer_alone import Call, Layer, Written, forced,
 from conv2attn.networks.reading.orders import NONE, Heads, alike, covers
 from conv2attn.networks.reading.perturbed import Perturbed, held, on_the_cpu
 from conv2attn.networks.reading.replay_result import (
-    APPENDED,
     CHANNELS,
     CONSTANT_VALUES,
     NO_PRODUCT,
@@ -110,7 +109,7 @@ def best_of(layer: Layer) -> Replayed:
         return Replayed(why=NO_SUM)
     products = [each.value for each in layer.run(forced(layer.random_attention())).attended]
     if not products:
-        return Replayed(why=APPENDED)
+        return Replayed(why=NO_SUM)
     if products[0] is None:
         return Replayed(why=NO_PRODUCT)
     values = layer.in_rows(products[0])

@@ -24,7 +24,6 @@ OTHER_HEADS = "it replays with other heads than those that lie at the same token
 MIXES_VALUES = "its values mix tokens"
 VALUES_NOT_LINEAR = "its values are not linear in its tokens"
 NO_ORDER = "its heads read different tokens"
-APPENDED = "its module appends keys of its own"
 CONSTANT_VALUES = "some of its keys have values that no token of its input gives"
 PREMISES = (NOT_LINEAR, NOT_ONE_EACH, CHANNELS, MIXES_VALUES, VALUES_NOT_LINEAR, NO_ORDER, CONSTANT_VALUES)
 """Reasons that are no part of the formula."""

@@ -33,3 +33,19 @@ def test_columns_of_nearly_even_attention_are_told_from_swapped_ones(sharpness):
     for keys, in_order in ((torch.arange(257), True), (swapped, False)):
         own, moved, by_key = (each[..., keys] for each in weights)
         assert score_order.columns_agree(own, moved - own, by_key - own, factors) is in_order
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_the_part_that_changes_a_target_is_told_from_none_and_several(width):
+    generator = torch.Generator().manual_seed(0)
+    parts = torch.randn(2000, width, generator=generator).double()
+    order = torch.randperm(2000, generator=generator)
+
+    def changes(amounts):
+        moved = (parts * amounts[:, None])[order]
+        moved[5], moved[7] = 0, moved[7] + moved[8] + moved[9]
+        return {"target": moved}
+
+    expected = order.clone()
+    expected[5], expected[7] = orders.NONE, orders.SEVERAL
+    assert orders.asked(2000, changes)["target"].equal(expected)
