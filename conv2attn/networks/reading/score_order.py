@@ -11,7 +11,7 @@ drawn anew.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from tempfile import SpooledTemporaryFile
 
@@ -29,6 +29,8 @@ SMALL, LARGE = 1e-6, 1e4
 """Changes of scores: so small that weights answer in proportion, and so large that they vanish."""
 GONE = 1e-6
 """Weights below this share of what they were have vanished."""
+AT_ONCE = 64
+"""Rows that are compared at once."""
 OFF = 1e-3
 """What is explained up to this share of the largest is explained."""
 OTHER_ROWS = "a row of its weights is not of the query of its number alone"
@@ -88,11 +90,11 @@ def unordered(alone: Perturbed) -> dict[str, str]:
                 weigh(alone, change, scores, partial(keep, run=run))
         for call in of_scores:
             if call[0] not in reasons:
-                own, *others = (stored.get(run, (f"{call[0]} {call[1]}", run)) for run in changes)
-                one, by_query, by_key = (each - own for each in others)
-                in_rows = rows_agree(one, by_query, numbers(own.shape[-2], 5))
-                if not (in_rows and columns_agree(own, one, by_key, numbers(own.shape[-1], 6))):
-                    doubtful.add(call)
+                own, one = (stored.get(run, (f"{call[0]} {call[1]}", run)) for run in ("own", "moved"))
+                for run, agree in (("by query", rows_agree), ("by key", columns_agree)):
+                    other = stored.get(run, (f"{call[0]} {call[1]}", run))
+                    if not agree(own, one, other):
+                        doubtful.add(call)
     return reasons | by_bits(alone, doubtful, scores)
 
 
@@ -107,35 +109,47 @@ def numbers(count: int, seed: int) -> Tensor:
     return torch.rand(count, generator=torch.Generator().manual_seed(seed), device="cpu", dtype=torch.float64) + 0.5
 
 
-def rows_agree(one: Tensor, other: Tensor, factors: Tensor) -> bool:
+def in_parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Some rows (..., keys) of each tensor after the others: what is made of them takes many times their memory."""
+    return zip(*(each.flatten(0, -2).split(AT_ONCE) for each in tensors), strict=True)
+
+
+def rows_agree(own: Tensor, moved: Tensor, by_query: Tensor) -> bool:
     """Whether noise times a number of each query changes each row that number times as much."""
-    size = one.abs().amax(-1, keepdim=True)
-    answered = size > OFF * size.max()
-    wrong = (other - factors[:, None] * one).abs() > OFF * size
-    return float(size.max()) > SMALL**2 and not bool((wrong & answered).any())
+    factors = numbers(own.shape[-2], 5).expand(own.shape[:-1])[..., None]
+    largest = max(float((one - rows).abs().max()) for rows, one in in_parts(own, moved))
+    for rows, one, other, factor in in_parts(own, moved, by_query, factors):
+        change = one - rows
+        size = change.abs().amax(-1, keepdim=True)
+        wrong = (other - rows - factor * change).abs() > OFF * size
+        if bool((wrong & (size > OFF * largest)).any()):
+            return False
+    return largest > SMALL**2
 
 
-def columns_agree(own: Tensor, one: Tensor, other: Tensor, factors: Tensor) -> bool:
+def columns_agree(own: Tensor, moved: Tensor, by_key: Tensor) -> bool:
     """Whether noise times a number of each key changes its weights by the number: `a (f u - d)` for `a (u - c)`.
 
     Each key that has weight must be in a row that tells: of three weights at least.
     """
-    rows, keys = own.flatten(0, -2), own.shape[-1]
-    live = rows.abs() > GONE * rows.abs().amax(-1, keepdim=True).clamp_min(1e-300)
-    weights = live.double()
-    scale = torch.where(live, rows, 1.0)
-    shown = torch.where(live, (other.reshape(-1, keys) - factors * one.reshape(-1, keys)) / scale, 0)
-    basis = torch.stack([factors.expand_as(weights), torch.ones_like(weights)], -1) * weights[..., None]
-    # The normal equations of two unknowns, row by row.
-    gram, right = basis.mT @ basis, basis.mT @ shown[..., None]
-    enough = live.sum(-1) > 2
-    if not bool(enough.any()) or bool((live.any(0) & ~live[enough].any(0)).any()):
-        return False
-    solution = torch.linalg.solve(gram[enough], right[enough])
-    left = (shown[enough][..., None] - basis[enough] @ solution)[..., 0].abs()
-    # Where a row is nearly even, c and d are means of much noise: near 0, so that its square is seen.
-    squares = sum((change.reshape(-1, keys)[enough] / scale[enough]).abs().amax(-1) ** 2 for change in (one, other))
-    return bool((left.amax(-1) <= OFF * shown[enough].abs().amax(-1) + squares).all())
+    factors, some, told = numbers(own.shape[-1], 6), torch.zeros(own.shape[-1]) > 0, torch.zeros(own.shape[-1]) > 0
+    for rows, one, other in in_parts(own, moved, by_key):
+        live = rows.abs() > GONE * rows.abs().amax(-1, keepdim=True).clamp_min(1e-300)
+        enough = live.sum(-1) > 2
+        some, told = some | live.any(0), told | live[enough].any(0)
+        # Of the changes, as shares of the weights, `c f - d` is left in each row: a line in f.
+        shown = torch.where(live, (other - rows - factors * (one - rows)) / rows, 0)[enough]
+        weights = live[enough].double()
+        count = weights.sum(-1, keepdim=True)
+        away = (factors - (weights @ factors)[:, None] / count) * weights
+        shift = (shown - shown.sum(-1, keepdim=True) / count) * weights
+        slope = (shift * away).sum(-1, keepdim=True) / away.pow(2).sum(-1, keepdim=True)
+        # Where a row is nearly even, c and d are means of much noise: near 0, so that its square is seen.
+        changes = (torch.where(live, (each - rows) / rows, 0)[enough].abs().amax(-1) for each in (one, other))
+        most = OFF * shown.abs().amax(-1) + sum(each**2 for each in changes)
+        if bool(((shift - slope * away).abs().amax(-1) > most).any()):
+            return False
+    return bool(told.any()) and not bool((some & ~told).any())
 
 
 def by_bits(alone: Perturbed, doubtful: set[Call], scores: dict[int, bool]) -> dict[str, str]:
