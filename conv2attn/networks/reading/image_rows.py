@@ -27,7 +27,7 @@ from conv2attn.networks.reading.token_centres import (
     centres_of,
     each_call,
     is_exact,
-    numbers_of,
+    centres_known,
     ramps_of,
 )
 
@@ -99,7 +99,7 @@ def rows_of_images(
         first, more = calls_in(one, name, role), calls_in(two, name, role)
         if name not in rows or name in reasons or not place.axes or not (known or first):
             continue
-        own[name, role] = (leads[name], numbers_of(place)) if known else (first[0].lead, first[0].numbers(place))
+        own[name, role] = (leads[name], centres_known(place)) if known else (first[0].lead, first[0].numbers(place))
         if differing(first, own[name, role], place, rows[name]):
             reasons[name] = CALLS_DIFFER
         elif differing(more, own[name, role], place, rows[name]):

@@ -43,7 +43,7 @@ class Centres:
         return [live.double(), *(torch.where(live, each, 0) for each in centres)]
 
 
-def numbers_of(place: Places) -> list[Tensor]:
+def centres_known(place: Places) -> list[Tensor]:
     """The same of a place, whose tokens respond that are somewhere."""
     assert place.centre is not None
     return [(place.kind != Kind.NONE).double(), *place.centre.nan_to_num().unbind(-1)]
