@@ -24,10 +24,10 @@ from conv2attn.networks.reading.token_centres import (
     Centres,
     Shape,
     as_rows,
+    centres_known,
     centres_of,
     each_call,
     is_exact,
-    centres_known,
     ramps_of,
 )
 
