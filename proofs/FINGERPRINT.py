@@ -70,7 +70,8 @@ CLAIM = Claim(
     "inequality for more than two primes, and that runs with real and ideal oracles agree until two different "
     "arguments of one oracle are equal, are used as such.",
     licenses={},
-    formal="none: part is decided in Python, and the premises above are not",
+    formal="part: all but the first step, Schwartz-Zippel for polynomials over a finite field; that formulas are "
+    "polynomials, and the premises above",
     steps=(
         step(
             "Schwartz-Zippel, by induction on the variables: the leading coefficient, of degree D - k, vanishes with "

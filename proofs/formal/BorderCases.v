@@ -19,12 +19,12 @@ rewrite /shift all_see /replicate; case: ifP => // /negP []; apply/forallP; by c
 Qed.
 (** Heads that read the pixel nearest to a target outside, and zeros there. *)
 Definition mutant_zeros := forall (S : numbers) n (g : geometry n), fits g ->
-  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> S)
-    (Wout : H -> D -> 'I_(G * co) -> S)
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> pixels g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
     (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
-  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
-  forall (X : pixels g -> 'I_(G * ci) -> S) q o,
-  mhsa (fun h => replicate S (f h)) Wval Wout b X q o = torch_conv weight b X q o.
+  bijective f -> read_nearest f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o)
+  ->
+  forall X q o, mhsa P Wval Wout b X q o = torch_conv weight b X q o.
 Theorem mutant_zeros_refuted : ~ mutant_zeros.
 Proof.
 move=> zeros; pose g : geometry 1 := Geometry (fun _ => 1) (fun _ => 1) (fun _ => 1) (fun _ => 1)
@@ -38,16 +38,19 @@ pose X (_ : pixels g) (_ : 'I_(1 * 1)) : integers := 1%Z.
 have merged1 h c o : merged times output h c o = tap weight (id h) c o.
   by rewrite /merged sum_unitE /tap (ord1 c) (ord1 o).
 pose q : queries g := [ffun _ => ord0].
-have := zeros _ _ _ ok _ _ _ _ _ id times output weight none (same_bijective _) merged1 X q ord0.
+have nearest : read_nearest id (fun (_ : taps g) _ (_ : pixels g) => 1%Z : integers).
+  move=> h q' i; rewrite ifT //; apply/forallP => j.
+  suff -> : i = j by apply/Z.leb_le/Z.le_refl.
+  by apply/ffunP => a; rewrite (ord1 (i a)) (ord1 (j a)).
+have := zeros _ _ _ ok _ _ _ _ _ id _ times output weight none (same_bijective _) nearest merged1 X
+  q ord0.
 have -> : torch_conv weight none X q ord0 = 0%Z.
   rewrite /torch_conv big1 => [|t _]; first by [].
   apply: big1 => c _; rewrite big_pred0 => [|i]; first by [].
   apply/negP => /forallP /(_ ord0); rewrite ffunE /=.
   by have := ltn_ord (t ord0); case: (t ord0 : nat).
 rewrite mhsaE (@sum_line integers 1 xpredT) !big_ord_recl !big_ord0 merged1.
-rewrite (@sum_line integers 1 xpredT) !big_ord_recl !big_ord0 /tap /weight /none /X.
-rewrite /replicate all_axesE /line !ffunE /clamp /=.
-by have -> : forall z, Z.max 0 (Z.min 0 z) = 0%Z by move=> z; lia.
+by rewrite (@sum_line integers 1 xpredT) !big_ord_recl !big_ord0 /tap /weight /none /X.
 Qed.
 (** Crops of strided outputs. *)
 Definition mutant_stride := forall (S : numbers) n (g : geometry n), fits g ->

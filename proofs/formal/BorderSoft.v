@@ -5,12 +5,12 @@ From C2A Require Import Statements Sums L1 L2a PAD L2c L2b T1 OnePixel.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
 
-(** The layer of PAD whose heads are one-hot at the clamp is that convolution; each head leaks from
-    its clamp what L2c says, and [T1.leak_le] adds the leaks up. *)
+(** The layer of PAD whose heads are one-hot at the nearest pixel, the clamp, is that convolution;
+    each head leaks from its clamp what L2c says, and [T1.leak_le] adds the leaks up. *)
 Theorem border_soft : T1_border.
 Proof.
 move=> n g ok side0 G ci co H D f Wval Wout weight b bij W alpha alpha0 X range spread q o.
-rewrite -(replicating_layer ok b bij W X q o).
+rewrite -(clamping_layer ok b bij W X q o).
 pose lo : point n := fun _ => 0%Z; pose hi : point n := fun a => (Z.of_nat (side g a) - 1)%Z.
 have gridP : grid (@pixel_place n g).
   by move=> k k' E; apply/ffunP => a; apply: val_inj; apply: Nat2Z.inj; exact: E.

@@ -22,6 +22,15 @@ have apart : t d - t target <> 0 by move=> E; apply: ne; apply: inj; lra.
 by have : 0 < (t d - t target) * (t d - t target); rewrite /enumerated_score; nra.
 Qed.
 
+Theorem two_numbers : D2_two.
+Proof.
+move=> D; pose t (d : D) := INR (enum_rank d).
+exists (fun d p => if p == ord0 then t d else t d * t d),
+  (fun d p => if p == ord0 then 1 * (2 * t d) else -1) => target k ne.
+have inj : injective t by move=> x y /INR_eq /val_inj /enum_rank_inj.
+have := two_suffice inj Rlt_0_1 ne; rewrite /enumerated_score !big_ord_recl !big_ord0 /=; lra.
+Qed.
+
 Theorem number : D2_number.
 Proof.
 move=> W M wide d1 d2 d1' d2' lt lt' E.
@@ -84,7 +93,7 @@ Qed.
 (** ** Mutants
 
     Numbers that are not injective; no sharpness; the wrong sign; the centre halved, the factor 2 of
-    [v] forgotten; a base of the mixed radix that is 1 too small *)
+    [v] forgotten; one number; a base of the mixed radix that is 1 too small *)
 Definition bit (k : bool) : R := if k then 1 else 0.
 Lemma bit_injective : injective bit. Proof. by case; case=> //; rewrite /bit; lra. Qed.
 Ltac on_bits := rewrite /enumerated_score /bit /id /=; lra.
@@ -100,6 +109,13 @@ Proof. by move=> /(_ _ _ bit_injective 1 Rlt_0_1 true false isT); on_bits. Qed.
 Definition mutant_linear := peaks_if (fun D t => injective t) (Rlt 0) (fun t => t / 2) Rlt.
 Theorem mutant_linear_refuted : ~ mutant_linear.
 Proof. by move=> /(_ _ _ bit_injective 1 Rlt_0_1 true false isT); on_bits. Qed.
+Definition mutant_one := peaks_in 1.
+Theorem mutant_one_refuted : ~ mutant_one.
+Proof.
+move=> /(_ [finType of 'I_3]) [r [v peak]].
+apply: (@one_is_not_enough (fun k => r k ord0) (fun h => v h ord0)) => h k /(peak h).
+by rewrite !big_ord_recl !big_ord0 !Rplus_0_r.
+Qed.
 Definition mutant_narrow := numbers_apart (fun W => 2 * W - 2)%Z.
 Theorem mutant_narrow_refuted : ~ mutant_narrow.
 Proof.

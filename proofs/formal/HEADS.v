@@ -11,7 +11,8 @@
     0) is complete, which is classical. *)
 From Coq Require Import Ring_theory Ring.
 From mathcomp Require Import all_ssreflect all_algebra.
-From C2A Require Import Statements.
+From C2A Require TapHeads.
+From C2A Require Import Statements Sums L1 T1p OnePixel.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Import GRing.Theory Num.Theory Order.Theory Matrices. Local Open Scope ring_scope.
 
@@ -202,6 +203,46 @@ have : 0 <= B 0 0 * M 0 0 by rewrite mulr_ge0 // ltW.
 by rewrite -E0; vm_compute.
 Qed.
 
+(** ** Layers *)
+Theorem need : HEADS_need.
+Proof.
+move=> F n g ok G ci co H D B P Wval Wout weight b b' on E.
+have [/(_ E) [tapsE _] _] := TapHeads.layer ok Wval Wout weight b b' on.
+apply: (lower (B := \matrix_(h < #|H|, t < #|{: taps g}|) (B (enum_val h) (enum_val t) : F))
+  (M := \matrix_(h < #|H|, p < #|{: 'I_(G * ci) * 'I_(G * co)}|) (merged Wval Wout (enum_val h)
+  (enum_val p).1 (enum_val p).2 : F))).
+apply/matrixP => t p; rewrite !mxE tapsE (reindex _ (onW_bij _ (enum_val_bij H))) /=.
+by apply: eq_bigr => h _; rewrite !mxE.
+Qed.
+
+Theorem serve : HEADS_serve.
+Proof.
+move=> F n g ok G ci co d wide weight b.
+have some : (0 < #|{: taps g}|)%N.
+  have kernel0 a : (0 < kernel g a)%N by have [] := ok a.
+  by apply/card_gt0P; exists [ffun a => Ordinal (kernel0 a)].
+have upper' t p (W : 'M[F]_(t, p)) : (0 < t)%N -> exists B : 'M[F]_(1 + \rank W, t),
+  attends B /\ (forall i j, 0 < B i j) /\ exists M, W = B^T *m M by case: t W => // t W _; exact:
+  upper.
+have [B [[_ B1] [pos [M E]]]] := upper' _ _ (tap_matrix ci weight) some.
+have factors h : exists VU : 'M[F]_(G * ci, d) * 'M[F]_(d, G * co),
+    \matrix_(c, o) M h (enum_rank (c, o)) = VU.1 *m VU.2.
+  have /factor_iff_rank [V [U VU]] : (\rank (\matrix_(c < G * ci, o < G * co)
+      M h (enum_rank (c, o))) <= d)%N.
+    by apply: leq_trans wide; rewrite leq_min rank_leq_row rank_leq_col.
+  by exists (V, U).
+have [f fE] := fin_all_exists factors.
+exists (fun h t => B h (enum_rank t)), (fun h c e => (f h).1 c e), (fun h e o => (f h).2 e o).
+split=> [h|P on Z q o].
+  split=> [t|]; first exact: pos.
+  by rewrite -(B1 h) [RHS](reindex _ (onW_bij _ (enum_rank_bij [finType of taps g]))).
+have [_] := TapHeads.layer ok (fun h c e => (f h).1 c e : of_ring F)
+  (fun h e o => (f h).2 e o : of_ring F) weight b b on; apply; split=> // t c o'.
+have /matrixP /(_ (enum_rank t) (enum_rank (c, o'))) := E; rewrite [LHS]mxE !enum_rankK => ->.
+rewrite mxE; apply: eq_bigr => h _; rewrite mxE; congr (_ * _).
+by have /matrixP /(_ c o') := fE h; rewrite !mxE => ->.
+Qed.
+
 (** ** Instance
 
     Two heads for [-1, 0, 1], (1/3, 1/3, 1/3) and (1/6, 1/3, 1/2): 6 times the second less 6 times
@@ -248,4 +289,64 @@ Proof.
 move=> /(_ _ 0%N 0%N 0%N (0 : 'M[rat]_(0, 0)) 0 0) H.
 suff : (\rank (0%R : 'M[rat]_(0, 0)) < 0)%N by rewrite ltn0.
 by apply: H; rewrite mulmx0.
+Qed.
+
+(** Layers: one head for one tap that is 1, and at least one; more heads than the rank; as many as
+    the rank for the taps 1 and -1 *)
+Theorem instance_need (x : rat) : (\rank (@tap_matrix rat_fieldType _ one_pixel 1 1 1
+  (weighs (x : of_ring rat_fieldType))) <= 1)%N.
+Proof.
+pose S := of_ring rat_fieldType.
+have on : on_taps (S := S) (fun _ _ => 1) (full_attention (1 : S)).
+  by move=> h q k; rewrite (big_pred1 (here _)) // => t; rewrite all_read (hereE t) /= eqxx.
+have same Z q o : mhsa (full_attention (1 : S)) (times (x : S)) (@output S) (bias (0 : S)) Z q o
+    = conv_of_keys (weighs (x : S)) (bias (0 : S)) Z q o.
+  by rewrite (ord1 o) layerE conv_of_keysE /full_attention /weighs; congr (_ * _ + _); exact: mul1r.
+apply: leq_trans (need one_pixel_fits on same) _.
+by rewrite card_dep_ffun foldrE big_map big_enum /= big_ord0.
+Qed.
+(** Three heads at most are any convolution of two taps *)
+Theorem instance_serve (weight : 'I_(1 * 2) -> nat -> taps (small 1) -> of_ring rat_fieldType) :
+  exists B : 'I_(\rank (tap_matrix 1 weight)).+1 -> taps (small 1) -> rat,
+  forall h, (forall t, 0 < B h t) /\ \sum_t B h t = 1.
+Proof.
+have [B [_ [_ [att _]]]] := serve (F := [realFieldType of rat]) (@small_fits 1 isT)
+  (G := 1%N) (ci := 1%N) (co := 2%N) (d := 1%N) isT weight (fun _ => 0).
+by exists B.
+Qed.
+Definition mutant_need := layers_need ltn.
+Theorem mutant_need_refuted : ~ mutant_need.
+Proof.
+pose S := of_ring rat_fieldType; pose none (_ : 'I_0) : S := 0.
+move=> says; suff : (\rank (@tap_matrix rat_fieldType _ one_pixel 1 1 1 (weighs (0%R : S)))
+    < #|[finType of 'I_0]|)%N by rewrite card_ord.
+apply: (says rat_fieldType _ _ one_pixel_fits 1%N 1%N 1%N _ [finType of unit] (fun h _ => none h)
+  (fun h _ _ => none h) (fun h _ _ => none h) (fun h _ _ => none h) _ (bias (0 : S)) (bias (0 :
+  S)));
+  first by case.
+move=> Z q o; rewrite (ord1 o) conv_of_keysE /mhsa big_ord0 /weighs; congr (_ + _).
+exact/esym/mulr0.
+Qed.
+Definition mutant_serve := layers_serve id.
+Theorem mutant_serve_refuted : ~ mutant_serve.
+Proof.
+pose g : geometry 1 := Geometry (fun _ => 2%N) (fun _ => 2%N) (fun _ => 1%N) (fun _ => 1%N)
+  (fun _ => 0%N) (fun _ => 0%N); have ok : fits g by [].
+pose S := of_ring [realFieldType of rat].
+pose w (t : taps g) : S := if t ord0 == 0%N :> nat then 1 else -1.
+move=> /(_ [realFieldType of rat] 1%N g ok 1%N 1%N 1%N 1%N isT (fun _ _ => w) (fun _ => 0)).
+have : (\rank (@tap_matrix [realFieldType of rat] _ g 1 1 1 (fun _ _ => w)) <= 1)%N.
+  by apply: leq_trans (rank_leq_col _) _; rewrite card_prod !card_ord.
+move: (\rank _) => r r1 /= [B [Wval [Wout [att gives]]]].
+pose P h q k : S := (\sum_(t : taps g | reads q t k) B h t)%R.
+have [/(_ (gives P (fun h q k => erefl))) [E _] _] := TapHeads.layer (S := S) ok Wval Wout
+  (fun _ _ => w) (fun _ => 0) (fun _ => 0) (P := P) (fun h q k => erefl).
+have := E (line ord0) ord0 ord0; have := E (line ord_max) ord0 ord0; rewrite /tap /= /w !ffunE /=.
+clear P gives E; case: r r1 B Wval Wout att => [|[|//]] _ B Wval Wout att.
+  by rewrite !big_ord0 => /eqP; rewrite oppr_eq0 oner_eq0.
+rewrite !big_ord1; move: (merged _ _ _ _ _) => m E2 E1; have [pos _] := att ord0.
+have e1 : B ord0 (line ord0) * m = 1 :> rat by exact/esym/E1.
+have e2 : B ord0 (line ord_max) * m = -1 :> rat by exact/esym/E2.
+have m0 : 0 < m :> rat by rewrite -(pmulr_rgt0 _ (pos (line ord0))) e1 ltr01.
+by have := mulr_gt0 (pos (line ord_max)) m0; rewrite e2.
 Qed.

@@ -81,12 +81,101 @@ transitivity (\sum_i \sum_j softmax s1 i * softmax s2 j * X (i, j)).
 by rewrite exchange_big; apply: eq_bigr => j _; rewrite big_distrr; apply: eq_bigr => i _ /=; ring.
 Qed.
 
+(** ** Mixing axis after axis *)
+Unset Implicit Arguments.
+Section Axes.
+Variables (n : nat) (size : 'I_n -> nat) (p : forall a, 'I_(size a) -> R) (X : box size -> R)
+  (range : R).
+Hypotheses (p0 : forall a j, 0 <= p a j) (p1 : forall a, \big[Rplus/0]_(j < size a) p a j = 1).
+Hypothesis small : forall k, Rabs (X k) <= range.
+(** The axes before [i] averaged, the others as in [q]. *)
+Definition done (i : nat) (q k : box size) : R :=
+  \big[Rmult/1]_(a < n) (if (a < i)%N then p a (k a) else if k a == q a then 1 else 0).
+Definition mean (i : nat) (q : box size) : R := \big[Rplus/0]_(k : box size) (done i q k * X k).
+Lemma done_ge0 i q k : 0 <= done i q k.
+Proof. rewrite /done; elim/big_ind: _ => [|x y|a _]; [lra | exact: Rmult_le_pos |];
+  do 2?case: ifP => _; try lra; exact: p0. Qed.
+Lemma done_sum1 i q : \big[Rplus/0]_(k : box size) done i q k = 1.
+Proof.
+pose F a (j : 'I_(size a)) := if (a < i)%N then p a j else if j == q a then 1 else 0.
+have <- : \prod_a (\big[Rplus/0]_(j < size a) F a j) = \big[Rplus/0]_(k : box size) done i q k
+  by exact: (prod_sumE F q).
+apply: big1 => a _; rewrite /F; case: (a < i)%N; first exact: p1.
+by rewrite -big_mkcond big_pred1_eq.
+Qed.
+Lemma mean_le i q : Rabs (mean i q) <= range.
+Proof.
+apply: Rle_trans (rsum_abs_le _ _ _) _;
+  apply: Rle_trans (_ : \big[Rplus/0]_(k : box size) (done i q k * range) <= _).
+  apply: rsum_le => k _; rewrite Rabs_mult (Rabs_pos_eq (done i q k)); last exact: done_ge0.
+  by apply: Rmult_le_compat_l; [exact: done_ge0 | exact: small].
+by rewrite -big_distrl /= done_sum1; lra.
+Qed.
+Lemma mean0 q : mean 0 q = X q.
+Proof.
+rewrite /mean (bigD1 q) //= [X in _ + X]big1 => [|k ne].
+  by rewrite /done big1 => [|a _]; rewrite ?eqxx //; ring.
+have [a ka] : exists a, k a != q a.
+  by apply/existsP; rewrite -negb_forall; apply: contra ne => /forallP E; apply/eqP/ffunP => a;
+    exact/eqP/E.
+by rewrite /done (bigD1 a) //= (negbTE ka); ring.
+Qed.
+Definition replaced (a : 'I_n) (q k : box size) : box size :=
+  [ffun b => if b == a then k b else q b].
+Lemma mean_stepE (a : 'I_n) q : \big[Rplus/0]_(k : box size) (along (p a) q k * mean a k)
+  = mean a.+1 q.
+Proof.
+have E k : along (p a) q k * mean a k
+    = \big[Rplus/0]_(j : box size) (along (p a) q k * done a k j * X j).
+  by rewrite /mean big_distrr; apply: eq_bigr => j _ /=; ring.
+under eq_bigr do rewrite E.
+rewrite exchange_big; apply: eq_bigr => j _ /=; rewrite -big_distrl /=; congr (_ * _).
+rewrite (bigD1 (replaced a q j)) //= [X in _ + X]big1 ?Rplus_0_r => [|k ne]; last first.
+  rewrite /along; case: ifP => [/forallP off|_]; last by rewrite Rmult_0_l.
+  have [b kb] : exists b, k b != replaced a q j b.
+    by apply/existsP; rewrite -negb_forall; apply: contra ne => /forallP F; apply/eqP/ffunP => b;
+      exact/eqP/F.
+  rewrite ffunE in kb; have ba : b = a.
+    by apply/eqP; have := off b; case: (b == a) kb => //= kb; rewrite (negbTE kb).
+  rewrite ba eqxx in kb; rewrite /done (bigD1 a) //= ltnn eq_sym (negbTE kb); ring.
+have -> : along (p a) q (replaced a q j) = p a (j a).
+  rewrite /along ifT; first by rewrite ffunE eqxx.
+  by apply/forallP => b; rewrite ffunE; case: (b =P a) => //= _; exact: eqxx.
+rewrite /done (bigD1 a) //= [RHS](bigD1 a) //= ltnn ltnSn ffunE !eqxx Rmult_1_l; congr (_ * _).
+apply: eq_bigr => b ne; rewrite ffunE (negbTE ne).
+have : (b < a.+1)%N = (b < a)%N by rewrite ltnS leq_eqVlt (inj_eq val_inj) (negbTE ne).
+by move=> ->.
+Qed.
+Lemma mean_all q : mean n q = \big[Rplus/0]_(k : box size) ((\prod_a p a (k a)) * X k).
+Proof. by apply: eq_bigr => k _; congr (_ * _); apply: eq_bigr => a _; rewrite ltn_ord. Qed.
+End Axes.
+Set Implicit Arguments.
+Theorem mixing_along : L2d_axes.
+Proof.
+move=> n size s X y y0 step q; pose p a := softmax (s a).
+have -> : \sum_k (softmax (fun j : box size => \sum_a s a (j a)) k * X k) = mean n size p X n q.
+  by rewrite mean_all; apply: eq_bigr => k _; rewrite (separable s).
+suff {q} : forall i, (i <= n)%N -> forall q, y i q = mean n size p X i q by apply.
+elim=> [|i IH] lt q; first by rewrite y0 (mean0 n size p X).
+rewrite (step (Ordinal lt)) -(mean_stepE n size p X (Ordinal lt)).
+by apply: eq_bigr => k _; rewrite (IH (ltnW lt)).
+Qed.
+
 (** ** Instance: equal scores on a box of sides 2 and 3: each share is 1/2 * 1/3 *)
 Definition sides (a : 'I_2) : nat := a.+2.
 Theorem instance (k : box sides) : softmax (fun _ : box sides => \big[Rplus/0]_(a < 2) 0) k = 1 / 6.
 Proof.
 have := separable (size := sides) (fun _ _ => 0) k => ->.
 rewrite !big_ord_recl big_ord0 /softmax /sides /= !big_ord_recl !big_ord0 exp_0; field.
+Qed.
+Theorem instance_along (X : box sides -> R) (y : nat -> box sides -> R) :
+  (forall q, y 0%N q = X q) ->
+  (forall (a : 'I_2) q, y a.+1 q = \sum_k along (softmax (fun _ : 'I_(sides a) => 0)) q k * y a k)
+  ->
+  forall q, y 2%N q = \sum_k 1 / 6 * X k.
+Proof.
+move=> y0 step q; rewrite (mixing_along (s := fun _ _ => 0) y0 step).
+by apply: eq_bigr => k _; rewrite instance.
 Qed.
 
 (** ** Mutants
@@ -127,4 +216,25 @@ move=> /(_ _ _ (fun _ => ln 2) (slope 0) (fun k : bool * bool => if k.1 then 1 e
 rewrite -(pair_bigA _ (fun i j => softmax _ (i, j) * (if i then 1 else 0))) /= !rsum_bool.
 by rewrite /softmax -(pair_bigA _ (fun i j => exp (ln 2 + slope 0 j))) /= !rsum_bool /= Rplus_0_r
   (proj1 exp_ln2E) exp_0; lra.
+Qed.
+(** Along one axis of one key *)
+Definition mutant_along := mixes_along (fun K s k => exp (s k)).
+Theorem mutant_along_refuted : ~ mutant_along.
+Proof.
+pose size (_ : 'I_1) := 1%N; pose q : box size := [ffun _ => ord0].
+have only (k : box size) : k = q by apply/ffunP => a; rewrite ffunE; exact: ord1.
+pose y (m : nat) (_ : box size) := if m is 0%N then 1 else 2.
+move=> /(_ 1%N size (fun _ _ => ln 2) (fun _ => 1) y (fun _ => erefl)) H.
+have one (F : box size -> R) : \sum_k F k = F q by rewrite (big_pred1 q) // => k; rewrite (only k)
+  /= eqxx.
+have step (a : 'I_1) q' : y a.+1 q'
+    = \sum_k along ((fun (K : finType) (s : K -> R) k => exp (s k)) _ (fun _ : 'I_(size a) => ln
+    2)) q' k
+      * y a k.
+  rewrite one /along (only q') ifT; last by apply/forallP => b; rewrite eqxx orbT.
+  by rewrite (proj1 exp_ln2E) /y (ord1 a) /=; ring.
+have := H step q; rewrite one /softmax one /y /= => E.
+set z := exp _ in E; have z0 : 0 < z by exact: exp_pos.
+have : z / z = 1 by field; lra.
+lra.
 Qed.

@@ -153,10 +153,13 @@ move=> some ins w; have w0 a : 0 < w a by rewrite /w; case: eqP; lra.
 by have [] := PAD.axis_aligned w0 some x ins.
 Qed.
 Theorem PAD_instance_layer (X : pixels one_pixel -> 'I_(1 * 1) -> reals) q :
-  mhsa (fun h => replicate reals (id h)) (times (7 : reals)) (@output reals) (bias (5 : reals)) X q
-    ord0 = X (here _) ord0 * 7 + 5.
+  mhsa (fun (_ : taps one_pixel) (_ : queries one_pixel) (_ : pixels one_pixel) => 1 : reals)
+    (times (7 : reals)) (@output reals) (bias (5 : reals)) X q ord0 = X (here _) ord0 * 7 + 5.
 Proof.
-have := PAD.replicating_layer one_pixel_fits (bias (5 : reals)) (same_bijective _)
+have nearest : read_nearest id (fun (_ : taps one_pixel) _ (_ : pixels one_pixel) => 1 : reals).
+  move=> h q' i; rewrite ifT //; apply/forallP => j.
+  by rewrite (hereE i) (hereE j); exact/Z.leb_le/Z.le_refl.
+have := PAD.replicating_layer one_pixel_fits (bias (5 : reals)) (same_bijective _) nearest
   (@merged_times reals 7) X q ord0 => ->.
 rewrite conv_of_keysE /replicate_pad /bias /weighs /=; congr (_ * _ + _).
 rewrite -(@sum_here reals (side one_pixel) (fun i => X i ord0)); apply: eq_bigl => i.

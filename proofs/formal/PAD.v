@@ -77,9 +77,14 @@ have one : (1 <= IZR ((y a - c a) * (y a - c a)))%R by apply: (IZR_le 1); nia.
 by have := w0 a; nra.
 Qed.
 
-Theorem replicating_layer : PAD_layer.
+(** Heads that read the clamp of where their tap looks, which is the nearest pixel *)
+Lemma clamping_layer (S : numbers) n (g : geometry n) : fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> S)
+    (Wout : H -> D -> 'I_(G * co) -> S) (weight : 'I_(G * co) -> nat -> taps g -> S) b,
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) -> forall X q o,
+  mhsa (fun h => replicate S (f h)) Wval Wout b X q o = conv_of_keys weight b (replicate_pad X) q o.
 Proof.
-move=> S n g ok G ci co H D f Wval Wout weight b bij W X q o.
+move=> ok G ci co H D f Wval Wout weight b bij W X q o.
 rewrite mhsaE; congr (add _ _); rewrite [RHS](reindex f) /=; last exact: onW_bij.
 apply: eq_bigr => h _; rewrite [RHS]big_mkcond; apply: eq_bigr => c _; rewrite W /tap.
 have -> : bigop zero (index_enum _)
@@ -94,6 +99,37 @@ have -> : bigop zero (index_enum _)
     by apply: eq_forallb => a; rewrite /clamp ffunE.
   by case: ifP => _; rewrite ?mul1l ?mul0l.
 by case: eqP => // _; rewrite (@mulC S) (@mul0l S).
+Qed.
+
+Lemma nearestE n (g : geometry n) (q : queries g) (t : taps g) (i : pixels g) :
+  [forall j : pixels g, distance (pixel_place i) (looked_at q t)
+    <=? distance (pixel_place j) (looked_at q t)]
+  = [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun=> 0) (fun a => Z.of_nat (side g a) - 1)
+      (fun a => Z.of_nat (q a * stride g a + t a * dilation g a) - Z.of_nat (before g a)) a)].
+Proof.
+pose lo : point n := fun=> 0; pose hi : point n := fun a => Z.of_nat (side g a) - 1.
+have ins (j : pixels g) : inside lo hi (pixel_place j).
+  by move=> a; rewrite /lo /hi /pixel_place; have /ltP := ltn_ord (j a); lia.
+have lohi : not_empty lo hi by move=> a; have := ins i a; lia.
+have [_ near unique] := nearest_key_of_box; set x := looked_at q t.
+apply/forallP/forallP => [le a|same j]; last first.
+  have at_clamp : pixel_place i =1 clamp lo hi x by move=> a; apply/Z.eqb_eq; exact: same.
+  by apply/Z.leb_le; rewrite (distance_ext at_clamp (fun=> erefl)); exact: near (ins j).
+have lt b : (Z.to_nat (clamp lo hi x b) < side g b)%N.
+  by have := clamp_inside lohi x b; rewrite /lo /hi => ?; apply/ltP; lia.
+pose c : pixels g := [ffun b => Ordinal (lt b)].
+have at_clamp : pixel_place c =1 clamp lo hi x.
+  by move=> b; rewrite /pixel_place ffunE /=; have := clamp_inside lohi x b; rewrite /lo; lia.
+apply/Z.eqb_eq; apply: (unique n lo hi lohi x (pixel_place i) (ins i)).
+by rewrite -(distance_ext at_clamp (fun=> erefl)); apply/Z.leb_le; exact: le.
+Qed.
+
+Theorem replicating_layer : PAD_layer.
+Proof.
+move=> S n g ok G ci co H D f P Wval Wout weight b bij nearest W X q o.
+rewrite -(clamping_layer ok b bij W X q o) !mhsaE; congr (add _ _).
+apply: eq_bigr => h _; apply: eq_bigr => c _; congr (mul _ _); apply: eq_bigr => i _.
+by rewrite nearest nearestE.
 Qed.
 
 (** The form 5 u^2 + 9 u v + 5 v^2, the column [x_1 = 0], the target (1, 0): (0, 1) is nearer than

@@ -14,7 +14,7 @@
     depend on [X], which the paper assumes silently (E12). *)
 From Coq Require Import ZArith Reals Ring_theory.
 From mathcomp Require Import all_ssreflect.
-From mathcomp Require ssralg ssrint ssrnum rat matrix mxalgebra.
+From mathcomp Require ssralg ssrint ssrnum rat poly finalg matrix mxalgebra.
 From Flocq Require Core.
 From C2A Require Checker Rows.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
@@ -425,6 +425,17 @@ Definition mixes_apart (joined : R -> R -> R) (weigh : forall K : finType, (K ->
   (\sum_k softmax (fun k => joined (s1 k.1) (s2 k.2)) k * X k
     = \sum_k2 softmax s2 k2 * (\sum_k1 weigh K1 s1 k1 * X (k1, k2)))%R.
 Definition L2d_mixing := mixes_apart Rplus softmax.
+(** Over a box: [y a.+1] is [y a] mixed along axis [a], by the weights of that axis for the keys on
+    the line through [q]. After all axes each pixel is the mean by the softmax over the box. *)
+Definition along n (size : 'I_n -> nat) (a : 'I_n) (w : 'I_(size a) -> R) (q k : box size) : R :=
+  (if [forall b, (b == a) || (k b == q b)] then w (k a) else 0)%R.
+Definition mixes_along (weigh : forall K : finType, (K -> R) -> K -> R) :=
+  forall n (size : 'I_n -> nat) (s : forall a, 'I_(size a) -> R) (X : box size -> R)
+    (y : nat -> box size -> R),
+  (forall q, y 0 q = X q) ->
+  (forall (a : 'I_n) q, y a.+1 q = \sum_k along (weigh _ (s a)) q k * y a k)%R ->
+  forall q, (y n q = \sum_k softmax (fun j : box size => \sum_a s a (j a)) k * X k)%R.
+Definition L2d_axes := mixes_along softmax.
 
 (** L2e: the same attention from inner products of absolute features [(2 alpha (q + Delta), -
     alpha)], [(k, |k|^2)]. *)
@@ -900,18 +911,25 @@ Definition clamps_axes (weights : R -> Prop) := forall n (w : 'I_n -> R) (lo hi 
 Definition PAD_axes := clamps_axes (Rlt 0).
 (** So the layer: unpadded hard heads, each of which reads the pixel nearest to where its tap looks,
     are the convolution of the replicate-padded image. *)
+Definition pixel_place n (g : geometry n) (i : pixels g) : point n := fun a => Z.of_nat (i a).
+Definition looked_at n (g : geometry n) (q : queries g) (t : taps g) : point n :=
+  fun a => (Z.of_nat (q a * stride g a + t a * dilation g a) - Z.of_nat (before g a))%Z.
+Definition read_nearest n (g : geometry n) (S : numbers) (H : finType) (f : H -> taps g)
+    (P : H -> queries g -> pixels g -> S) := forall h q i, P h q i =
+  if [forall j : pixels g, distance (pixel_place i) (looked_at q (f h))
+    <=? distance (pixel_place j) (looked_at q (f h))] then one else zero.
 Definition replicate_pad n (g : geometry n) (S : numbers) (C : finType) (X : pixels g -> C -> S)
   (k : keys g) (c : C) : S :=
   \big[@add S/zero]_(i : pixels g |
     [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun _ => 0) (fun a => Z.of_nat (side g a) - 1)
     (fun a => Z.of_nat (k a) - Z.of_nat (before g a)) a)]) X i c.
 Definition PAD_layer := forall (S : numbers) n (g : geometry n), fits g ->
-  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> S)
-    (Wout : H -> D -> 'I_(G * co) -> S)
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> pixels g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
     (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
-  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
-  forall (X : pixels g -> 'I_(G * ci) -> S) q o,
-  mhsa (fun h => replicate S (f h)) Wval Wout b X q o = conv_of_keys weight b (replicate_pad X) q o.
+  bijective f -> read_nearest f P ->
+  (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall X q o, mhsa P Wval Wout b X q o = conv_of_keys weight b (replicate_pad X) q o.
 (** Not so for a full covariance: a positive definite form, a box, a target, and a key nearer than
     the clamp. *)
 Definition form (A B C : Z) (u v : Z) : Z := A * u * u + B * u * v + C * v * v.
@@ -942,9 +960,6 @@ Section FiniteAlpha.
 Local Open Scope R_scope.
 (** Unpadded quadratic heads of a finite alpha look at a pixel of the lattice, on the image or
     beyond it: they are within the leak of the convolution of the replicate-padded image. *)
-Definition pixel_place n (g : geometry n) (i : pixels g) : point n := fun a => Z.of_nat (i a).
-Definition looked_at n (g : geometry n) (q : queries g) (t : taps g) : point n :=
-  fun a => (Z.of_nat (q a * stride g a + t a * dilation g a) - Z.of_nat (before g a))%Z.
 Definition border_within (leak : R -> nat -> R) := forall n (g : geometry n), fits g ->
   (forall a, (0 < side g a)%N) ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
@@ -1037,6 +1052,11 @@ Definition peaks_if (numbers : forall D : eqType, (D -> R) -> Prop) (sharp : R -
   forall target d, d != target -> let s d := enumerated_score alpha (centre (t target)) (t d) in
   less (s d) (s target).
 Definition D2 := peaks_if (fun D t => injective t) (Rlt 0) id Rlt.
+(** So two numbers [r] of each displacement are enough: each is the strict maximum of some head
+    [v]. *)
+Definition peaks_in (d : nat) := forall D : finType, exists r v : D -> 'I_d -> R,
+  forall target k, k != target -> \sum_p v target p * r k p < \sum_p v target p * r target p.
+Definition D2_two := peaks_in 2.
 (** The score is [- alpha (t - t_Delta)^2] up to a constant. *)
 Definition D2_score := forall alpha t_target t,
   enumerated_score alpha t_target t = - alpha * ((t - t_target) * (t - t_target))
@@ -1535,9 +1555,6 @@ Definition SOFT_features_size := forall n (alpha L : R) (q offset k : 'I_n -> R)
     <= 3 * INR n * alpha * L ^ 2.
 
 (** ** Mixing axis after axis *)
-(** The weights of axis [a] for the keys on the line through [q]. *)
-Definition along n (size : 'I_n -> nat) (a : 'I_n) (w : 'I_(size a) -> R) (q k : box size) : R :=
-  if [forall b, (b == a) || (k b == q b)] then w (k a) else 0.
 (** What [m] means in a row add up to, each with the bound [b] for tokens of a given range. *)
 Fixpoint axes_error (b : nat -> R -> R) (range : R) (m : nat) : R :=
   if m is m.+1 then let e := axes_error b range m in e + b m (range + e) else 0.
@@ -1819,8 +1836,8 @@ Definition whole_if (made : forall (hd : Rows.heads) (A : arithmetic) n (size : 
   (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
   let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
   @differ_by z n g G ci co H f X token.
-Definition whole_with := whole_if (fun hd A n size target s =>
-  device_exponentials hd A target (around s target)).
+Definition whole_with := whole_if (fun hd A n size target s e =>
+  device_exponentials hd A target (around s target) e).
 Definition ROW_whole := whole_with Rows.fits.
 (** The keys that a row counts along one axis. *)
 Definition axis_near (hd : Rows.heads) (N : nat) (target j : 'I_N) : bool :=
@@ -1852,7 +1869,7 @@ Definition apart_if (made : forall (hd : Rows.heads) (A : arithmetic) (N : nat),
   forall (token : H -> queries g -> 'I_(G * ci) -> R),
     (forall h q c, exists k, token h q c = y h q c n k) ->
   @differ_by z n g G ci co H f X token.
-Definition apart_with := apart_if (fun hd A N => @device_exponentials hd A [finType of 'I_N]).
+Definition apart_with := apart_if (fun hd A N target s e => device_exponentials hd A target s e).
 Definition ROW_apart := apart_with Rows.fits.
 (** The program answers with the bounds of the rows that stand in the integers of a file, and with
     nothing for a row that does not fit. *)
@@ -1880,14 +1897,14 @@ Definition LEFT := left_out_if (fun K kept target => kept target).
     0. However much they weigh, the bound is the same, if the row allows an exponential any loss. *)
 Definition ends_left_out (hd : Rows.heads) (A : arithmetic) (N : nat) (target : 'I_N)
   (s e : 'I_N -> R) := (0 < Rows.exp_lost hd)%Z /\
-  exists (first last : nat) (kept : 'I_N -> R), [/\ (first <= target < last)%N,
+  exists (first last : nat) (kept : _ -> R), [/\ (first <= target < last)%N,
     device_exponentials hd A target s kept &
     forall j, e j = if (first <= j < last)%N then kept j else 0].
 Definition apart_left_out := apart_if ends_left_out.
 Definition LEFT_apart := apart_left_out Rows.fits.
 Definition box_kept (hd : Rows.heads) (A : arithmetic) n (size : 'I_n -> nat)
   (target : box size) (s : 'I_n -> Z -> R) (e : box size -> R) := (0 < Rows.exp_lost hd)%Z /\
-  exists (first last : 'I_n -> nat) (kept : box size -> R),
+  exists (first last : 'I_n -> nat) (kept : _ -> R),
     [/\ forall a, (first a <= target a < last a)%N,
     device_exponentials hd A target (around s target) kept &
     forall k, e k = if [forall a, first a <= k a < last a]%N then kept k else 0].
@@ -2096,7 +2113,7 @@ Definition SPAN_read := forall n x answers, Checker.answers n x = Some answers -
 
 (** * Matrices: T1p, AND, HEADS *)
 Module Matrices.
-Import ssralg ssrint ssrnum rat matrix mxalgebra.
+Import ssralg ssrint ssrnum rat poly finalg matrix mxalgebra.
 Import GRing.Theory.
 Local Open Scope ring_scope.
 
@@ -2286,4 +2303,51 @@ Definition HEADS_iff := rank_serves_iff (one_pattern (fun F y => 0 < y)).
 Definition edge : 'M[rat]_(3, 1) := \col_i (i%:R - 1).
 Definition HEADS_edge := \rank edge = 1%N /\ forall (B : 'M[rat]_(1, 3)) M, attends B ->
   edge <> B^T *m M.
+(** So the layers: rows of the matrix are the taps of a convolution. Heads on the taps that are the
+    convolution are at least as many as its rank ... *)
+Definition tap_matrix (F : fieldType) n (g : geometry n) (G ci co : nat)
+    (weight : 'I_(G * co) -> nat -> taps g -> of_ring F) :=
+  \matrix_(t < #|{: taps g}|, p < #|{: 'I_(G * ci) * 'I_(G * co)}|)
+    (tap weight (enum_val t) (enum_val p).1 (enum_val p).2 : F).
+Definition layers_need (enough : nat -> nat -> bool) :=
+  forall (F : fieldType) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (B : H -> taps g -> of_ring F)
+    (P : H -> queries g -> keys g -> of_ring F) (Wval : H -> 'I_(G * ci) -> D -> of_ring F)
+    (Wout : H -> D -> 'I_(G * co) -> of_ring F)
+    (weight : 'I_(G * co) -> nat -> taps g -> of_ring F) (b b' : 'I_(G * co) -> of_ring F),
+  on_taps B P -> (forall Z q o, mhsa P Wval Wout b' Z q o = conv_of_keys weight b Z q o) ->
+  enough (\rank (tap_matrix ci weight)) #|H|.
+Definition HEADS_need := layers_need leq.
+(** ... and one more, positive on every tap, as wide as [min (D_in, D_out)], are the convolution. *)
+Definition layers_serve (heads : nat -> nat) :=
+  forall (F : realFieldType) n (g : geometry n), fits g ->
+  forall (G ci co d : nat), (minn (G * ci) (G * co) <= d)%N ->
+  forall (weight : 'I_(G * co) -> nat -> taps g -> of_ring F) (b : 'I_(G * co) -> of_ring F),
+  let H := 'I_(heads (\rank (tap_matrix ci weight))) in
+  exists (B : H -> taps g -> F) (Wval : H -> 'I_(G * ci) -> 'I_d -> of_ring F)
+    (Wout : H -> 'I_d -> 'I_(G * co) -> of_ring F),
+  (forall h, (forall t, 0 < B h t) /\ \sum_t B h t = 1) /\
+  forall P : H -> queries g -> keys g -> of_ring F, on_taps (S := of_ring F) B P ->
+  forall Z q o, mhsa P Wval Wout b Z q o = conv_of_keys weight b Z q o.
+Definition HEADS_serve := layers_serve S.
+
+(** ** FINGERPRINT: Schwartz and Zippel over a finite field *)
+(** Polynomials in [n] variables, each a polynomial of the first with such in the others as its
+    coefficients; the value at a point, and the total degree. *)
+Section Polynomials.
+Variable F : finFieldType.
+Fixpoint polynomials (n : nat) : idomainType :=
+  if n is n.+1 then [idomainType of {poly polynomials n}] else F.
+Fixpoint value n : polynomials n -> seq F -> F :=
+  if n is n.+1 then fun p x => (map_poly (fun c => value c (behead x)) p).[head 0 x]
+  else fun p x => p.
+Fixpoint degree n : polynomials n -> nat :=
+  if n is n.+1 then fun p => \max_(i < size p) (i + degree p`_i)%N else fun p => 0%N.
+End Polynomials.
+(** One that is not 0 vanishes at no more than its degree over the size of the field of all
+    points. *)
+Definition vanishes_if (allowed : forall (F : finFieldType) n, polynomials F n -> bool)
+    (most : nat -> nat) := forall (F : finFieldType) n (p : polynomials F n), allowed F n p ->
+  (#|[set x : n.-tuple F | value p x == 0%R]| * #|F| <= most (degree p) * #|F| ^ n)%N.
+Definition FINGERPRINT_zeros := vanishes_if (fun F n p => p != 0) id.
 End Matrices.

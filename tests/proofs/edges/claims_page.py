@@ -1,4 +1,4 @@
-"""Claims.v writes out the theorems that are proved, and nothing else; its page and picture are those of the file."""
+"""Claims.v is generated, and writes out the theorems that are proved, and nothing else; so are its page and picture."""
 
 import re
 from graphlib import TopologicalSorter
@@ -7,11 +7,57 @@ from pathlib import Path
 import pytest
 
 from proofs import claims_page
+from proofs.formal import written_out
+from proofs.formal.terms import arguments, definitions
 from proofs.formal.theorems import formal_claims
 
 ROOT = Path(__file__).parents[3]
 FORMAL = ROOT / "proofs" / "formal"
 SOURCE = (FORMAL / "Claims.v").read_text()
+
+
+def test_the_file_is_generated_from_the_table_and_the_statements():
+    assert written_out.written_out() == SOURCE
+
+
+def test_a_statement_or_a_file_that_was_changed_alone_is_noticed(tmp_path, monkeypatch):
+    for name in ("Claims.v", "Statements.v", "claims.toml", written_out.PROSE):
+        (tmp_path / name).write_text((FORMAL / name).read_text())
+    statements = tmp_path / "Statements.v"
+    statements.write_text(statements.read_text().replace("T1p_exists := exist_if leq", "T1p_exists := exist_if ltn"))
+    changed = written_out.written_out(tmp_path)
+    assert changed != SOURCE
+    monkeypatch.setattr(written_out, "HERE", tmp_path)
+    monkeypatch.setattr(written_out, "written_out", lambda: changed)
+    assert written_out.main([]) == 1
+    assert written_out.main(["--write"]) == 0
+    assert (tmp_path / "Claims.v").read_text() == changed
+
+
+PREDICATE = """Section Any.
+Local Open Scope R_scope.
+Definition within (bound : R -> R) (below : R -> R -> Prop) :=
+  forall n (x : 'I_n -> R) i, below (Rabs (x i)) (bound (x i)).
+End Any.
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("within (fun y => y * y + 1) Rle", "forall n (x : 'I_n -> R) i, (Rabs (x i) <= (x i * x i + 1))%R"),
+        ("within id (fun y z => y < z)", "forall n (x : 'I_n -> R) i, (Rabs (x i) < x i)"),
+        ("~ within id eq", "~ forall n (x : 'I_n -> R) i, (Rabs (x i) = x i)"),
+        ("forall y, within id Rle", "forall y, within id Rle"),
+    ],
+)
+def test_arguments_take_the_place_of_the_parameters_of_a_predicate(statement, expected):
+    assert written_out.tidy(written_out.expanded(statement, definitions(PREDICATE))) == expected
+
+
+def test_what_a_name_is_applied_to_ends_at_a_keyword_and_at_a_sign():
+    assert arguments("f (g x)%N #|H| 'I_(n + 1) i.1 in y", 1) == (["(g x)%N", "#|H|", "'I_(n + 1)", "i.1"], 29)
+    assert arguments("f + g", 1) == ([], 1)
 
 
 def test_every_theorem_that_is_written_out_is_tied_to_a_proved_one():
@@ -29,12 +75,12 @@ def heads_of(claims):
     return heads
 
 
-def written_out():
+def tied_names():
     return {name: {each.split(".")[-1] for each in tied} for name, tied in claims_page.ties().items()}
 
 
 def test_the_file_writes_out_the_head_theorems_of_the_table_and_no_others():
-    assert written_out() == heads_of(formal_claims(FORMAL))
+    assert tied_names() == heads_of(formal_claims(FORMAL))
 
 
 def without_a_mutant(claims):
@@ -51,7 +97,7 @@ def test_a_head_theorem_that_no_error_could_refute_is_noticed(tmp_path):
     (tmp_path / "claims.toml").write_text('[C]\n"C.read" = ["C_read", "- no premises", "- an equation", "Read"]\n')
     planted = formal_claims(tmp_path)
     assert without_a_mutant(planted) == ["C.read"]
-    assert written_out() != heads_of(planted)
+    assert tied_names() != heads_of(planted)
 
 
 def test_every_sentence_of_the_paper_leads_to_theorems_that_are_written_out():
