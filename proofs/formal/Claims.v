@@ -3,8 +3,7 @@
     Every theorem here is written out over the definitions of [Statements]: the layer of the paper,
     PyTorch's convolution, the softmax, arithmetics. A lemma by reflexivity ties each to the name
     that its proof, its instance and its mutants use, so that nothing else is claimed. Read with
-    Cordonnier, Loukas, Jaggi, ICLR 2020; its equations are cited by number. This file is generated
-    from claims_prose.txt, claims.toml and Statements.v: change those. *)
+    Cordonnier, Loukas, Jaggi, ICLR 2020; its equations are cited by number. *)
 From Coq Require Import ZArith Reals.
 From mathcomp Require Import all_ssreflect.
 From mathcomp Require ssralg ssrnum finalg matrix mxalgebra.
