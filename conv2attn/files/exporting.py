@@ -1,6 +1,7 @@
 """A network as a program that runs without this project: .pt2 or .onnx, run from the file and compared."""
 
 import json
+import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -168,6 +169,10 @@ def why_not_onnx(error: BaseException) -> str:
 def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> None:
     """Writes an .onnx file."""
     optional("onnxscript")
+    # What it logs is of operators that are no part of this network, such as torchvision's where that is not installed.
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         translations: Any = {ATTENTION_OPERATOR: attention_nodes}
         onnx_program = torch.onnx.export(
@@ -187,6 +192,8 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
     except Exception as error:
         refusal = f"torch.onnx does not export it ({why_not_onnx(error)})"
         raise CheckpointError("C2A309", refusal, "Save it as .pt or .pt2, or with another --engine.") from error
+    finally:
+        log.setLevel(level)
 
 
 def run_onnx(path: Path) -> Callable[[Tensor], Tensor]:

@@ -1,6 +1,7 @@
 """The tensors and plain values of a file, read without executing anything in it."""
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -53,7 +54,9 @@ def content_of(path: Path, file: IO[bytes]) -> Any:
     """Reads an open file of `torch.save` that was inspected before, and checks its tensors."""
     file.seek(0)
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        # Versions of torch warn of different kinds of tensors; which of them are refused is decided below.
+        with warnings.catch_warnings(action="ignore"):
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         message = str(error)
         if isinstance(error, EOFError) or "unexpected EOF" in message:

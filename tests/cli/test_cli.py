@@ -1,6 +1,7 @@
 """The command line: exit codes, one sentence for an error, and nothing lost."""
 
 import ast
+import importlib.util
 import io
 import json
 import re
@@ -123,6 +124,15 @@ def test_a_full_disk_is_one_sentence(folder, output):
     with full_disk():
         refused("convert", "net.pt", *SIZE, "-o", output, match=f"C2A301 {output} cannot be written: ")
     assert [path.name for path in folder.iterdir()] == ["net.pt"]
+
+
+def test_an_export_says_nothing_of_packages_that_it_does_not_need(folder, monkeypatch, caplog):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *of: None if name == "torchvision" else find(name, *of)
+    )
+    assert call("convert", "net.pt", *SIZE, "-o", "new.onnx").exit_code == 0
+    assert not [record for record in caplog.records if record.name.startswith("torch.onnx")]
 
 
 def test_a_report_or_a_row_that_a_full_disk_cuts_leaves_what_was_there(folder):

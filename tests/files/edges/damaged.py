@@ -1,6 +1,7 @@
 """Files that are damaged, lie, or name code are refused in one clear sentence; the whole one is read bit for bit."""
 
 import random
+import warnings
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ def test_tensors_come_back_bit_for_bit(tmp_path, legacy, wrapper, prefix):
     state = {prefix + key: tensor for key, tensor in STATE.items()}
     content = state if wrapper is None else {"epoch": 3, wrapper: state}
     path = saved(tmp_path / "file.pt", content, _use_new_zipfile_serialization=not legacy)
+    assert same_bits(read_tensors(path), STATE)
+
+
+def test_a_warning_of_torch_refuses_no_file(tmp_path, monkeypatch):
+    """Tests turn warnings into errors, as some users do."""
+    read, path = torch.load, saved(tmp_path / "file.pt", STATE)
+
+    def warned(*arguments, **options):
+        warnings.warn("this kind of tensor is new", UserWarning, stacklevel=2)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(torch, "load", warned)
     assert same_bits(read_tensors(path), STATE)
 
 
