@@ -30,9 +30,9 @@ class OnnxNode(nn.Module):
         self.inputs, self.outputs = list(node.input), list(node.output)
         self.proto = node.SerializeToString()
 
-    def forward(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The outputs, by the values of all tensors computed so far."""
-        operands = [self._parameters.get(f"input_{place}", values.get(name)) for place, name in enumerate(self.inputs)]
+    def forward(self, *operands: Any) -> tuple[Any, ...]:
+        """The outputs; an operand that is stored here stands in place of the one that is passed."""
+        operands = tuple(self._parameters.get(f"input_{place}", value) for place, value in enumerate(operands))
         parts = [part for value in operands for part in (value if isinstance(value, list) else [value])]
         device = next((part.device for part in parts if isinstance(part, Tensor)), None)
         if device is None or self.operator not in OPERATORS:
@@ -111,7 +111,7 @@ class OnnxGraph(nn.Module):
                 raise UsageError("C2A120", reason, f"Pass --input-size or --inputs of {taken}.")
         for node in self.children():
             assert isinstance(node, OnnxNode)
-            values.update(zip(node.outputs, node(values), strict=False))
+            values.update(zip(node.outputs, node(*map(values.get, node.inputs)), strict=False))
         results = {
             name: tensor_of(values[name]) if isinstance(values[name], np.ndarray) else values[name]
             for name in self.outputs
@@ -268,8 +268,8 @@ def plain_attribute(attribute: Any) -> Any:
         if not isinstance(dtype, torch.dtype):
             raise unread(f"a Cast to {name}")
         return dtype
-    decimal = {kinds.FLOAT: lambda number: float(str(np.float32(number))), kinds.STRING: bytes.decode}
-    return decimal[attribute.type](value) if attribute.type in decimal else value
+    plain: dict[Any, Any] = {kinds.FLOAT: lambda number: float(str(np.float32(number))), kinds.STRING: bytes.decode}
+    return plain[attribute.type](value) if attribute.type in plain else value
 
 
 def unread(what: str) -> UnsupportedError:

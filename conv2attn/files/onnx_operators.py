@@ -98,7 +98,13 @@ def lstm(
 OPERATORS: dict[str, Callable[..., Any]] = {
     "Add": operator.add,
     "BatchNormalization": lambda image, scale, bias, mean, variance, *, epsilon, momentum, training_mode: F.batch_norm(
-        image, *((None, None) if training_mode else (mean, variance)), scale, bias, bool(training_mode), eps=epsilon
+        image,
+        None if training_mode else mean,
+        None if training_mode else variance,
+        scale,
+        bias,
+        bool(training_mode),
+        eps=epsilon,
     ),
     "Cast": lambda value, *, to: value.to(to),
     "CastLike": lambda value, like: torch.as_tensor(value).to(like),
