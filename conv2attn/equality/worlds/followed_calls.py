@@ -40,9 +40,7 @@ def followed_call(
     network: Any, args: Any, kwargs: Any, oracles: Oracles, second: bool, seed: int, records: list[Record] | None = None
 ) -> FollowedCall:
     """Calls a network with shadows."""
-    # Units of rounding are at least those that the first network shows. So a quick run shakes it alone: the second
-    # costs no more than its true copies, agrees by a narrower unit, and what this leaves open the full run decides.
-    path, oracles.still = list[str](), second and oracles.quick
+    path = list[str]()
     watch = Watch(oracles, second, path, records)
     args, kwargs = with_random_numbers(args, kwargs, seed, oracles)
     for t in tree_leaves((args, kwargs)) if records is not None else ():

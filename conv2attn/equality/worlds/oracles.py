@@ -38,7 +38,7 @@ class Oracles:
         self.scales = SCALES * (worlds // len(SCALES))
         self.loud = one_sided  # results to be replaced by LOUD ones
         self.worst, self.arguments = 0.0, 0
-        self.still = False  # whether stored numbers do not move: see `followed_call`
+        self.still = False  # whether stored numbers do not move: see `both_calls`
         self.parting: Parting | None = None
         self.table = NumberTable()
         self.tensors: dict[str, list[Asked]] = {}
