@@ -17,6 +17,8 @@ from conv2attn.networks.copies import copy_network
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 FIRST_BITS = 20
 """Of the first prime, which only tells pairs apart and counts: sums of up to 2^15 products need one limb."""
+LARGE = 10**6
+"""Stored numbers from which the numbers take the time of a run, and not its operators one by one."""
 
 
 @final
@@ -68,8 +70,8 @@ def identify(
     Args:
         images: float tensor of the size to ask about; its numbers do not matter for the answer, only for the plain
             calls that watch over it.
-        primes: how many; by default as many as the chance takes, and where the numbers differ, one of fewer bits first,
-            which tells most unequal pairs apart.
+        primes: how many; by default as many as the chance takes, and where the numbers differ or the network is large,
+            one of fewer bits first, which tells most unequal pairs apart.
         bits: of each prime, 7 to 31.
         progress: called before each operator of a run over a field, with its number from 1, the number of operators,
             and what is done.
@@ -93,8 +95,10 @@ def identify(
             pairs = zip((ours, theirs), plain, strict=True)
             return same_outputs(*(fingerprint(each, images, field, call) for each, call in pairs))
 
-        # Networks whose numbers agree are one formula most of the time, and then a small prime first is a run more.
-        alone = not primes and far(watched[0][1], watched[1][1], CLOSE)
+        # Networks whose numbers agree are one formula most of the time, and then a small prime first is a run more. In
+        # a large one that run is the least of the time, and of a folded one, another formula, it is a third of it.
+        large = max(map(stored_numbers, (ours, theirs))) > LARGE
+        alone = not primes and (large or far(watched[0][1], watched[1][1], CLOSE))
         field = Field(1, min(bits, FIRST_BITS), progress) if alone else Field(primes or FEWEST, bits, progress)
         same = agree(field)
         if same and primes is None:
@@ -138,6 +142,11 @@ def own_copy(network: Network) -> Network:
         return copy_network(network)
     except Exception as error:
         raise Undecided(f"a network that cannot be copied: {error}") from error
+
+
+def stored_numbers(network: Network) -> int:
+    """How many numbers a network has; a function counts as one without."""
+    return sum(each.numel() for each in network.parameters()) if isinstance(network, nn.Module) else 0
 
 
 def check_images(images: Tensor) -> None:

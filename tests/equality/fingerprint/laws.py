@@ -168,3 +168,13 @@ def test_networks_whose_numbers_differ_are_told_apart_by_one_prime():
     told = []
     assert identify(nn.SiLU(), nn.GELU(), IMAGE, progress=lambda *words: told.append(words)).equal is False
     assert told == [(1, 1, "formulas modulo 1 prime")] * 2
+
+
+def test_a_large_network_is_asked_by_one_prime_first():
+    """A fold of it, whose numbers agree, is then another formula at a third of the price."""
+    told = []
+    network = nn.Linear(1001, 1000)
+    other = nn.Sequential(network, nn.Identity())
+    image = torch.rand(1, 1001, generator=torch.Generator().manual_seed(0))
+    assert identify(network, other, image, progress=lambda *words: told.append(words)).equal
+    assert list(dict.fromkeys(words for *_, words in told)) == ["formulas modulo 1 prime", "formulas modulo 3 primes"]
