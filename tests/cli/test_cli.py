@@ -339,6 +339,7 @@ def test_a_closed_output_keeps_the_exit_code_of_the_verdict(folder):
 
 INTERRUPTED = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 class Pressing:
     def find_spec(self, name, *_):
         if name == {module!r}:
