@@ -257,9 +257,11 @@ class Layer:
 
     def why_values(self, start: Start) -> str:
         """Which premise on its values fails, as functions of an input."""
-        if all(bool((order == SEVERAL).any()) for order in self.orders(start[1]).values()):
-            return MIXES_VALUES
-        return NO_ORDER if self.linear_values(start) else VALUES_NOT_LINEAR
+        # Tokens are told apart by changes that are linear: where these are not, several seem to change a value.
+        if not self.linear_values(start):
+            return VALUES_NOT_LINEAR
+        several = all(bool((order == SEVERAL).any()) for order in self.orders(start[1]).values())
+        return MIXES_VALUES if several else NO_ORDER
 
     def readings(self, start: Start, channels: int, read: Tensor, heads: Heads, written: Written) -> Iterator[Replayed]:
         """The readings with these heads from one input, whose tokens keys `read` (rows, keys), by output."""

@@ -64,6 +64,7 @@ class ForcedRuns:
 
     def __init__(self, network: nn.Module, measured: Tensor, compared: Tensor, labels: Tensor | None):
         self.network, self.measured, self.compared, self.labels = network, measured, compared, labels
+        self.modules = {name or "(root)": module for name, module in network.named_modules()}
         self.times: dict[str, int] = {}
         largest = 1
 
@@ -107,9 +108,10 @@ class ForcedRuns:
         sums = dict[str, Tensor]()
 
         def add(name: str, own: Tensor, count: int) -> Tensor:
-            if name in once and "#" not in name and own.ndim == 4 and len(own) == count:
+            maps = self.by_image(name, own, count)
+            if name in once and "#" not in name and maps.ndim == 4 and len(maps) == count:
                 heads = wanted[name]
-                chosen = own if heads is None else own[:, list(heads)]
+                chosen = maps if heads is None else maps[:, list(heads)]
                 for image in chosen.cpu():
                     sums[name] = sums[name].add_(image) if name in sums else image.double()
             return own
@@ -118,21 +120,27 @@ class ForcedRuns:
             self.run(images, partial(add, count=len(images)))
         return {name: each / len(self.measured) for name, each in sums.items()}
 
+    def by_image(self, name: str, own: Tensor, count: int) -> Tensor:
+        """The attention of a layer as (images, heads, queries, keys): torch's own module merges the first two."""
+        module = self.modules.get(name)
+        merged = isinstance(module, nn.MultiheadAttention) and own.ndim == 3 and len(own) == count * module.num_heads
+        return own.unflatten(0, (count, -1)) if merged else own
+
     def outputs(self, maps: Maps) -> Tensor:
         """The first output for each compared image, in float64, under these maps."""
 
-        def rule(name: str, own: Tensor) -> Tensor:
+        def rule(name: str, own: Tensor, count: int) -> Tensor:
             if name not in maps:
                 return own
             attention = own.clone()
             for head, forced in maps[name].items():
-                attention[:, head] = forced.to(own)
+                self.by_image(name, attention, count)[:, head] = forced.to(own)
             return attention
 
         found = []
         for images in self.parts(self.compared):
             tensors: list[Tensor] = []
-            tree_map_only(Tensor, tensors.append, self.run(images, rule))
+            tree_map_only(Tensor, tensors.append, self.run(images, partial(rule, count=len(images))))
             fitting = [each for each in tensors if each.ndim and len(each) == len(images)]
             if not fitting or not fitting[0].is_floating_point():
                 reason = "the output has no tensor of one row for each image"

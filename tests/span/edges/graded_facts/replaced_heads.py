@@ -32,14 +32,14 @@ class Block(nn.Module):
         self.how = how
         self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.qkv.weight.data *= 3
-        if how == "module":
+        if "module" in how:
             self.module = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
             self.module.in_proj_weight, self.module.in_proj_bias = self.qkv.weight, self.qkv.bias
             self.module.out_proj.weight, self.module.out_proj.bias = self.proj.weight, self.proj.bias
 
     def forward(self, tokens):
-        if self.how == "module":
-            return tokens + self.module(tokens, tokens, tokens, need_weights=False)[0]
+        if "module" in self.how:
+            return tokens + self.module(tokens, tokens, tokens, need_weights="weights" in self.how)[0]
         query, key, value = self.qkv(tokens).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         if self.how == "by hand":
             mixed = torch.softmax(query @ key.mT / (WIDTH // HEADS) ** 0.5, -1) @ value
@@ -146,7 +146,7 @@ def images():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("how", ["by hand", "fused", "module"])
+@pytest.mark.parametrize("how", ["by hand", "fused", "module", "module with weights"])
 @pytest.mark.parametrize("by", ["position", "shift", "mean", "uniform"])
 def test_replacing_a_head_changes_what_a_loop_says(by, how, images):
     torch.manual_seed(0)
