@@ -20,7 +20,7 @@ from conv2attn.files.architectures import search_working_folder
 from conv2attn.files.budget import Budget, plain_content
 from conv2attn.files.kinds import SAVE_STATE
 from conv2attn.files.states import WRAPPERS, Record, is_plain_value
-from conv2attn.files.torch_files import check_tensors
+from conv2attn.files.torch_files import check_tensors, plain_load
 
 MODULE_LIBRARIES = ("torch.nn", "torchvision", "timm", "conv2attn")
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -113,7 +113,7 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
     safe: list[Any] = [*zip(classes, kinds, strict=True), *RECORDS]
     try:
         with safe_globals(safe), path.open("rb") as file:
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            content = plain_load(file)
         if isinstance(content, Mapping):
             content = next((content[key] for key in WRAPPERS if isinstance(content.get(key), nn.Module)), None)
         if not isinstance(content, nn.Module):

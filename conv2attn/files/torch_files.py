@@ -50,13 +50,18 @@ def unpickle_dict(path: Path, file: IO[bytes]) -> dict[Any, Any]:
     return content
 
 
+def plain_load(file: IO[bytes]) -> Any:
+    """What `torch.load(weights_only=True)` makes of a file, on the CPU."""
+    # Versions of torch warn of different kinds of tensors; which of them are refused is decided by this project.
+    with warnings.catch_warnings(action="ignore"):
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
 def content_of(path: Path, file: IO[bytes]) -> Any:
     """Reads an open file of `torch.save` that was inspected before, and checks its tensors."""
     file.seek(0)
     try:
-        # Versions of torch warn of different kinds of tensors; which of them are refused is decided below.
-        with warnings.catch_warnings(action="ignore"):
-            content = torch.load(file, map_location="cpu", weights_only=True)
+        content = plain_load(file)
     except Exception as error:
         message = str(error)
         if isinstance(error, EOFError) or "unexpected EOF" in message:

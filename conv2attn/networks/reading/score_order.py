@@ -35,6 +35,7 @@ OFF = 1e-3
 """What is explained up to this share of the largest is explained."""
 OTHER_ROWS = "a row of its weights is not of the query of its number alone"
 OTHER_COLUMNS = "its columns of weights are not in the order of its keys"
+NO_SHARES = "its weights are no shares, as where heads are mixed, and their columns do not tell of which keys they are"
 UNSEEN_SCORES = (
     "its queries and keys were not seen, so that nothing tells of which its weights are: "
     "compute scores as a product of matrices"
@@ -182,7 +183,8 @@ def by_bits(alone: Perturbed, doubtful: set[Call], scores: dict[int, bool]) -> d
                 telling = ((still[call] - plain[call]).abs() > GONE).any(-1)
                 chosen = has_bit(plain[call].shape[-1], bit)
                 if bool((telling & change_apart(still[call][..., chosen], attended.own.double()[..., chosen])).any()):
-                    reasons.setdefault(call[0], OTHER_COLUMNS)
+                    # Heads mixed by numbers of either sign fall in some and rise in others, in the right order too.
+                    reasons.setdefault(call[0], OTHER_COLUMNS if shares(plain[call]) else NO_SHARES)
                 # One key of two that is left has all, whatever its score.
                 if len(chosen) == 2 and shares(plain[call]) and bool((telling & still[call][..., 1].ne(0)).any()):
                     reasons.setdefault(call[0], OTHER_COLUMNS)

@@ -44,16 +44,21 @@ def test_tensors_come_back_bit_for_bit(tmp_path, legacy, wrapper, prefix):
     assert same_bits(read_tensors(path), STATE)
 
 
-def test_a_warning_of_torch_refuses_no_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("module", [False, True])
+def test_a_warning_of_torch_refuses_no_file(tmp_path, monkeypatch, module):
     """Tests turn warnings into errors, as some users do."""
-    read, path = torch.load, saved(tmp_path / "file.pt", STATE)
+    network = nn.Linear(3, 2)
+    read, path = torch.load, saved(tmp_path / "file.pt", network if module else STATE)
 
     def warned(*arguments, **options):
         warnings.warn("this kind of tensor is new", UserWarning, stacklevel=2)
         return read(*arguments, **options)
 
     monkeypatch.setattr(torch, "load", warned)
-    assert same_bits(read_tensors(path), STATE)
+    if module:
+        assert torch.equal(contents_of(path).network.weight, network.weight)
+    else:
+        assert same_bits(read_tensors(path), STATE)
 
 
 def test_a_prefix_that_not_all_keys_have_is_kept(tmp_path):
