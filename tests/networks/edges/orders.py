@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from conv2attn.networks.reading import orders, score_order
+from conv2attn.span import reads_of
 
 
 @pytest.mark.parametrize(
@@ -49,3 +52,30 @@ def test_the_part_that_changes_a_target_is_told_from_none_and_several(width):
     expected = order.clone()
     expected[5], expected[7] = orders.NONE, orders.SEVERAL
     assert orders.asked(2000, changes)["target"].equal(expected)
+
+
+class Odd(nn.Module):
+    """Attention of two heads whose weights come in another order of keys, or are mixed by numbers of either sign."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.stem, self.qkv = how, nn.Conv2d(3, 8, 4, 4), nn.Linear(8, 24)
+        self.mix = torch.tensor([[1.0, -2.0], [-1.5, 0.5]])
+
+    def forward(self, image):
+        query, key, value = self.qkv(self.stem(image).flatten(2).mT).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        scores = query @ key.mT
+        if self.how == "turned":
+            return torch.softmax(scores, -1).flip(-1) @ value
+        return self.mixed(torch.softmax(self.mixed(scores), -1)) @ value
+
+    def mixed(self, heads):
+        return F.linear(heads.movedim(1, -1), self.mix.to(heads)).movedim(-1, 1)
+
+
+@pytest.mark.parametrize(("how", "reason"), [("turned", score_order.OTHER_COLUMNS), ("mixed", score_order.NO_SHARES)])
+def test_only_weights_that_are_shares_tell_that_their_columns_are_others(how, reason):
+    torch.manual_seed(0)
+    image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    (read,) = reads_of(Odd(how).eval(), image)
+    assert read.unplaced == reason
