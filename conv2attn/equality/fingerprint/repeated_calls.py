@@ -1,6 +1,6 @@
 """Plain calls with real numbers: that two are the same, and that no number contradicts an answer.
 
-Both networks are called one after the other and the other way round, after other images, and in float64 near and far.
+Both networks are called one after the other, twice beside their runs, and after other images where a call changes them.
 """
 
 import secrets
@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.equality.fingerprint.ring import Undecided
-from conv2attn.equality.fingerprint.state import alike, taken_apart
+from conv2attn.equality.fingerprint.state import taken_apart
 from conv2attn.networks.copies import copy_network
 
 FAR = 0.02
@@ -30,18 +29,6 @@ def called(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
     return form, [each.detach().clone() for each in leaves]
 
 
-def both_ways(first: Network, second: Network, images: Tensor) -> list[tuple[Any, list[Tensor]]]:
-    """What both return, called in either order.
-
-    Raises:
-        Undecided: a second call returns something else.
-    """
-    results = [called(network, images) for network in (first, second, second, first)]
-    if not alike([results[0], results[1]], [results[3], results[2]]):
-        raise Undecided("two plain calls are not the same")
-    return results[:2]
-
-
 def fresh_copy(network: Any) -> Any:
     """A copy that was never called; None for a function, and for a module that cannot be copied."""
     try:
@@ -52,28 +39,11 @@ def fresh_copy(network: Any) -> Any:
 
 def after_another(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
     """What a network returns if its first call had other numbers."""
-    with torch.no_grad():
-        network(noise_like(images))
-    return called(network, images)
-
-
-def noise_like(images: Tensor) -> Tensor:
-    """Unforeseeable images of the same form."""
     generator = torch.Generator().manual_seed(secrets.randbits(60))
     noise = torch.randn(images.shape, generator=generator, device="cpu", dtype=torch.float64)
-    return torch.empty_like(images).copy_(noise)
-
-
-def far_apart(first: Network, second: Network, images: Tensor, results: list[tuple[Any, list[Tensor]]]) -> bool:
-    """Whether the two are far apart on some of five images, near and far.
-
-    Args:
-        results: what both return on `images` themselves.
-    """
-    noise = noise_like(images)
-    others = (noise, noise * 100, images * 100, images * -100)
-    pairs = ((leaves_of(first, each), leaves_of(second, each)) for each in others)
-    return far(results[0][1], results[1][1]) or any(far(*each) for each in pairs)
+    with torch.no_grad():
+        network(torch.empty_like(images).copy_(noise))
+    return called(network, images)
 
 
 def leaves_of(network: Network, images: Tensor) -> list[Tensor] | None:
@@ -85,7 +55,7 @@ def leaves_of(network: Network, images: Tensor) -> list[Tensor] | None:
 
 
 def far(first: list[Tensor] | None, second: list[Tensor] | None, share: float = FAR) -> bool:
-    """Whether one of two results raised, or some tensors of them are far apart."""
+    """Whether one of two results raised, or some tensors of them are far apart, by this share of the larger of both."""
     if (first is None) != (second is None):
         return True
     for a, b in zip(first or (), second or (), strict=False):
