@@ -103,6 +103,7 @@ is_wrapper = internal(
 )
 storage_users = internal("torch._C", "_storage_Use_Count", "sections of networks")
 has_kernel = internal("torch._C", "_dispatch_has_kernel_for_dispatch_key", "fingerprints")
+decomposition_table = internal("torch._decomp", "decomposition_table", "fingerprints of norms and gates", {})
 registered_operators = internal("torch.library", "_impls", "fingerprints where operators of torch were replaced", set())
 
 TRACED = "torch._subclasses."
@@ -128,6 +129,6 @@ ATTRIBUTES = {
     "_make_wrapper_subclass": "fingerprints",
     "_cdata": "which tensors share memory",
     **dict.fromkeys(("_typed_storage", "_make_subclass", "_to_sparse", "_view_func"), "refusals of fingerprints"),
-    **dict.fromkeys(("_schema", "_overloadname", "_can_decompose"), "fingerprints and stochastic arithmetic"),
+    **dict.fromkeys(("_schema", "_overloadname"), "fingerprints and stochastic arithmetic"),
 }
 """Private attributes of torch's modules, tensors and operators, each with what is lost without it."""

@@ -33,6 +33,11 @@ MOVES: dict[str, tuple[str, ...]] = {
     "embedding": ("weight",),
 }
 """They move numbers: which arguments hold those; the others are constants."""
+DECOMPOSED = {
+    *("native_layer_norm", "native_group_norm", "_fused_rms_norm", "baddbmm", "addmv", "mv", "dot", "addcmul"),
+    *("addcdiv", "gelu", "glu", "silu", "hardtanh", "hardsigmoid", "hardswish", "lerp", "rsub"),
+}
+"""They are read as what torch says that they are made of: the rules of those operators hold for them."""
 FLOAT_MOVES = {"im2col", *PADS, *NEAREST}
 """Moves that torch has for floats alone."""
 MIXED = {"cat", "stack", "where"}

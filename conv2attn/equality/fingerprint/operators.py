@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.families import ANY_DTYPE, COMMUTATIVE, MOVES, POLES, REFUSED, TOTAL
+from conv2attn.equality.fingerprint.families import ANY_DTYPE, COMMUTATIVE, DECOMPOSED, MOVES, POLES, REFUSED, TOTAL
 from conv2attn.equality.fingerprint.formulas import keyed_hashes, oracle
 from conv2attn.equality.fingerprint.moves import move_numbers
 from conv2attn.equality.fingerprint.numbers import is_whole
@@ -16,10 +16,10 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules import RULES
 from conv2attn.equality.fingerprint.rules.call import NOTHING, Call
 from conv2attn.equality.fingerprint.tensors import without_numbers
-from conv2attn.torch_internals import has_kernel, tree_leaves, tree_map
+from conv2attn.torch_internals import decomposition_table, has_kernel, tree_leaves, tree_map
 
 Bound = dict[str, Any]
-BROADCAST = {"div", "addcdiv", "maximum", "clamp", "clamp_min"}
+BROADCAST = {"div", "maximum", "clamp", "clamp_min"}
 """Rules whose numbers may broadcast to the result."""
 
 
@@ -77,14 +77,26 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
             return run.numbers.fresh(form, pointwise(run, func, base, bound, form))
         raise Undecided("no rule" if rule is None else f"no rule with the result {dtype}")
 
-    composite = has_kernel(func.name(), "CompositeImplicitAutograd")
-    if rule is not None or function or not (func._can_decompose() and composite):
+    # What weights and other constants are made into would be rounded: as numbers of the formula they are not.
+    def of_the_formula(value: Any) -> Any:
+        if not isinstance(value, Tensor) or run.numbers.depends(value) or not run.numbers.wide(value.dtype):
+            return value
+        like = torch.empty(value.size(), dtype=value.dtype, device="meta")
+        return run.numbers.fresh(like, run.numbers.operand(value, value.dtype))
+
+    parts: Callable[..., Any] | None = None
+    if base in DECOMPOSED:
+        parts, (args, kwargs) = decomposition_table.get(func), tree_map(of_the_formula, (args, kwargs))
+    elif not function and has_kernel(func.name(), "CompositeImplicitAutograd"):
+        parts = func.decompose
+    if parts is None:
         return answered(run, func, args, kwargs, anew)
     form_of(func, args, kwargs)
     run.depth += 1
     try:
         with run:
-            return func.decompose(*args, **kwargs)
+            out = parts(*args, **kwargs)
+            return tuple(out) if isinstance(out, tuple) else out  # a named one is no result of an operator
     finally:
         run.depth -= 1
 

@@ -1,6 +1,5 @@
 """Rules of pointwise operators: arithmetic exactly, functions as oracles with what is known of their range."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,14 +18,10 @@ from conv2attn.equality.fingerprint.formulas import (
     root,
     sub,
     symmetric_oracle,
-    times,
 )
 from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import RULES, Call, Rule, rule, same_view
-
-HALF_ROOT = 0.70710678118654752440
-GELU_SLOPE = math.sqrt(2 / math.pi)
 
 
 @rule("_to_copy")
@@ -59,7 +54,7 @@ erf, tanh = map(bounded, ("erf", "tanh"))
 
 
 def mish(field: Field, x: Residues) -> Residues:
-    """`x tanh(log(1 + exp(x)))`."""
+    """`x tanh(log(1 + exp(x)))`; torch's decomposition has a softplus in it, which is x itself beyond 20."""
     powers = oracle(field, "exp", x, finite=True, sign=POSITIVE)
     return mul(field, x, tanh(field, bounded("log1p")(field, powers)))
 
@@ -74,7 +69,6 @@ OF_ONE_NUMBER: dict[str, Callable[[Field, Residues], Residues]] = {
     "reciprocal": inverse,
     "rsqrt": inverse_root,
     "sigmoid": sigmoid,
-    "silu": lambda field, x: mul(field, x, sigmoid(field, x)),
     "sqrt": root,
     "square": lambda field, x: mul(field, x, x, True),
     "tanh": tanh,
@@ -110,11 +104,6 @@ def _(c: Call, self: Any, other: Any, alpha: Any = 1) -> Residues:
     return sub(c.field, c.operand(self), scaled(c, other, alpha))
 
 
-@rule("rsub")
-def _(c: Call, self: Any, other: Any, alpha: Any = 1) -> Residues:
-    return sub(c.field, c.operand(other), scaled(c, self, alpha))
-
-
 @rule("mul")
 def _(c: Call, self: Any, other: Any) -> Residues:
     return mul(c.field, c.operand(self), c.operand(other), same_view(self, other))
@@ -125,59 +114,9 @@ def _(c: Call, self: Any, other: Any) -> Residues:
     return c.quotient(c.operand(self), other)
 
 
-@rule("addcmul")
-def _(c: Call, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Residues:
-    product = mul(c.field, c.operand(tensor1), c.operand(tensor2))
-    return add(c.field, c.operand(self), mul(c.field, c.operand(value), product))
-
-
-@rule("addcdiv")
-def _(c: Call, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Residues:
-    quotient = c.quotient(c.operand(tensor1), tensor2)
-    return add(c.field, c.operand(self), mul(c.field, c.operand(value), quotient))
-
-
-@rule("lerp")
-def _(c: Call, self: Any, end: Any, weight: Any) -> Residues:
-    start, stop, share = c.operand(self), c.operand(end), c.operand(weight)
-    for each in (start, stop, share):
-        c.field.usable(each, "lerp")  # torch goes from either end
-    return add(c.field, start, mul(c.field, share, sub(c.field, stop, start)))
-
-
-@rule("softplus")
-def _(c: Call, self: Any, beta: Any = 1, threshold: Any = 20) -> Residues:
-    beta, threshold = c.constant(beta).item(), c.constant(threshold).item()
-    if not 0 < beta < math.inf or not 0 <= threshold < math.inf:
-        raise Undecided(f"the argument beta = {beta} or threshold = {threshold}")
-    name = f"softplus {float(beta)!r} {float(threshold)!r}"
-    return oracle(c.field, name, c.operand(self), finite=True, sign=NOT_NEGATIVE)
-
-
-@rule("glu")
-def _(c: Call, self: Any, dim: int = -1) -> Residues:
-    numbers = c.operand(self)
-    c.field.usable(numbers, "a gate")
-    along = dim % len(numbers.shape) - len(numbers.shape)
-    first, second = (numbers.but(values=each) for each in numbers.values.chunk(2, along))
-    return mul(c.field, first, sigmoid(c.field, second))
-
-
 @rule("log_sigmoid_forward")
 def _(c: Call, self: Any) -> tuple[Residues, None]:
     return bounded("log")(c.field, sigmoid(c.field, c.operand(self))), None
-
-
-@rule("gelu")
-def _(c: Call, self: Any, approximate: str = "none") -> Residues:
-    operand = c.operand(self)
-    if approximate == "none":
-        share = erf(c.field, mul(c.field, operand, c.operand(HALF_ROOT)))
-    else:
-        cubed = mul(c.field, mul(c.field, operand, operand), operand)
-        inner = add(c.field, operand, mul(c.field, cubed, c.operand(0.044715)))
-        share = tanh(c.field, mul(c.field, inner, c.operand(GELU_SLOPE)))
-    return mul(c.field, times(c.field, operand, 1, 2), add(c.field, c.operand(1), share))
 
 
 def at_least(c: Call, numbers: Residues, bound: Any) -> Residues:
@@ -212,11 +151,6 @@ def _(c: Call, self: Any, min: Any = None, max: Any = None) -> Residues:
     return numbers if max is None else at_most(c, numbers, c.operand(max))
 
 
-@rule("hardtanh")
-def _(c: Call, self: Any, min_val: Any = -1, max_val: Any = 1) -> Residues:
-    return at_most(c, at_least(c, c.operand(self), min_val), c.operand(max_val))
-
-
 @rule("_prelu_kernel")
 def _(c: Call, self: Any, weight: Any) -> Residues:
     numbers = c.operand(self)
@@ -224,13 +158,9 @@ def _(c: Call, self: Any, weight: Any) -> Residues:
     return add(c.field, at_least(c, numbers, 0), below)
 
 
-@rule("relu", "hardsigmoid", "hardswish")
+@rule("relu")
 def _(c: Call, self: Any) -> Residues:
-    x = c.operand(self)
-    if c.base == "relu":
-        return at_least(c, x, 0)
-    gate = times(c.field, at_most(c, at_least(c, add(c.field, x, c.operand(3)), 0), c.operand(6)), 1, 6)
-    return gate if c.base == "hardsigmoid" else mul(c.field, x, gate)
+    return at_least(c, c.operand(self), 0)
 
 
 @rule("maximum", "minimum")

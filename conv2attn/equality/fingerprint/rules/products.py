@@ -10,6 +10,7 @@ from torch import Tensor
 from conv2attn.equality.fingerprint.formulas import add, matmul, mul, product_facts, total
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues
 from conv2attn.equality.fingerprint.rules.call import Call, rule
+from conv2attn.equality.fingerprint.rules.pointwise import scaled
 
 
 @rule("mm", "bmm")
@@ -17,51 +18,12 @@ def _(c: Call, self: Any, mat2: Any) -> Residues:
     return matmul(c.field, c.operand(self), c.operand(mat2))
 
 
-def column(numbers: Residues) -> Residues:
-    """A vector as a matrix of one column."""
-    return numbers.but(values=numbers.values[..., None])
-
-
-def plus(c: Call, product: Residues, summand: Any, beta: Any, alpha: Any) -> Residues:
-    """`beta summand + alpha product`; the summand is not read where beta is 0."""
-    product = product if alpha == 1 else mul(c.field, product, c.operand(alpha))
-    if beta == 0:
-        return product
-    added = c.operand(summand)
-    return add(c.field, product, added if beta == 1 else mul(c.field, added, c.operand(beta)))
-
-
 @rule("addmm")
 def _(c: Call, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
-    return plus(c, matmul(c.field, c.operand(mat1), c.operand(mat2)), self, beta, alpha)
-
-
-@rule("baddbmm")
-def _(c: Call, self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
-    return plus(c, matmul(c.field, c.operand(batch1), c.operand(batch2)), self, beta, alpha)
-
-
-def vector_product(c: Call, matrix: Any, vector: Any) -> Residues:
-    """A matrix times a vector."""
-    product = matmul(c.field, c.operand(matrix), column(c.operand(vector)))
-    return product.but(values=product.values[..., 0])
-
-
-@rule("mv")
-def _(c: Call, self: Any, vec: Any) -> Residues:
-    return vector_product(c, self, vec)
-
-
-@rule("addmv")
-def _(c: Call, self: Any, mat: Any, vec: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
-    return plus(c, vector_product(c, mat, vec), self, beta, alpha)
-
-
-@rule("dot")
-def _(c: Call, self: Any, tensor: Any) -> Residues:
-    row = c.operand(self)
-    product = matmul(c.field, row.but(values=row.values[:, None]), column(c.operand(tensor)))
-    return product.but(values=product.values[:, 0, 0])
+    """`beta self + alpha mat1 mat2`; the summand is not read where beta is 0."""
+    product = matmul(c.field, c.operand(mat1), c.operand(mat2))
+    product = product if alpha == 1 else mul(c.field, product, c.operand(alpha))
+    return product if beta == 0 else add(c.field, product, scaled(c, self, beta))
 
 
 @rule("_trilinear")

@@ -23,33 +23,26 @@ def _(c: Call, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = N
     return mean(c.field, numbers, axes_of(numbers, dim), keepdim)
 
 
-def variance(c: Call, numbers: Residues, dim: Any, correction: Any, keepdim: bool) -> Residues:
-    """The sum of squares about the mean, over the count less the correction."""
+def mean_and_variance(
+    c: Call, numbers: Residues, dim: Any, correction: Any, keepdim: bool
+) -> tuple[Residues, Residues]:
+    """The mean, and the sum of squares about it over the count less the correction."""
     axes = axes_of(numbers, dim)
     count = math.prod(numbers.shape[axis] for axis in axes)
     less = 1 if correction is None else correction
     if not float(less).is_integer() or count - less <= 0:
         raise Undecided(f"the argument correction = {correction}")
-    apart = sub(c.field, numbers, mean(c.field, numbers, axes, True))
+    middle = mean(c.field, numbers, axes, True)
+    apart = sub(c.field, numbers, middle)
     squares = total(c.field, mul(c.field, apart, apart, True), axes, keepdim)
-    return times(c.field, squares, 1, count - int(less))
+    middle = middle if keepdim else middle.laid(squares.shape)
+    return middle, times(c.field, squares, 1, count - int(less))
 
 
-@rule("var")
-def _(c: Call, self: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Residues:
-    return variance(c, c.operand(self), dim, correction, keepdim)
-
-
-@rule("std")
-def _(c: Call, self: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Residues:
-    return root(c.field, variance(c, c.operand(self), dim, correction, keepdim))
-
-
-@rule("var_mean")
-def _(c: Call, self: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> tuple[Residues, Residues]:
-    numbers = c.operand(self)
-    spread = variance(c, numbers, dim, correction, keepdim)
-    return spread, mean(c.field, numbers, axes_of(numbers, dim), keepdim)
+@rule("var", "std", "var_mean")
+def _(c: Call, self: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    middle, spread = mean_and_variance(c, c.operand(self), dim, correction, keepdim)
+    return {"var": spread, "std": root(c.field, spread), "var_mean": (spread, middle)}[c.base]
 
 
 @rule("cumsum")

@@ -223,7 +223,7 @@ def test_a_write_that_overlaps_what_is_read_is_undecided():
     assert "a write that overlaps what is read" in found.reason
 
 
-@pytest.mark.parametrize(("infinite", "reason"), [(0, "means that are not finite"), (1, "not known to be positive")])
+@pytest.mark.parametrize(("infinite", "reason"), [(0, "not finite in means"), (1, "not known to be positive")])
 def test_statistics_that_are_not_finite_are_undecided(infinite, reason):
     statistics = [torch.zeros(3), torch.ones(3)]
     statistics[infinite][1] = math.inf
