@@ -162,7 +162,7 @@ def test_a_name_that_does_not_resolve_is_an_error():
 
 
 NO_UPPER_BOUNDS = {
-    *("auto_alpha", "one_hot_threshold", "target_rounds_to_one_threshold", "sharpness_on_a_pixel"),
+    *("auto_alpha", "one_hot_threshold", "target_rounds_to_one_threshold"),
     *("leak_reached", "smallest_eigenvalue_at_least", "down", "up"),
 }
 

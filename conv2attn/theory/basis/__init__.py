@@ -1,13 +1,12 @@
 """Grids, families of token-mixing operators, and `Basis`: `y = sum_k P_k x M_k^T + b`, the description of a layer."""
 
 from conv2attn.theory.basis.basis import Basis, Form, as_affine_map, as_basis, basis_of
-from conv2attn.theory.basis.composition import compose, compose_filters, compose_shifts, merge_terms
-from conv2attn.theory.basis.evaluation import cheapest_order, evaluate, order_costs
+from conv2attn.theory.basis.composition import compose, compose_filters, compose_shifts
+from conv2attn.theory.basis.evaluation import cheapest_order, evaluate
 from conv2attn.theory.basis.graphs import (
     Graph,
     adjacency,
     chebyshev,
-    disjoint,
     gcn,
     pattern_of,
     random_walks,
@@ -102,17 +101,14 @@ __all__ = [
     "compose_filters",
     "compose_shifts",
     "cut_softmax",
-    "disjoint",
     "entries",
     "evaluate",
     "gcn",
     "inner_products",
     "isotropic",
     "kernel_taps",
-    "merge_terms",
     "moved_to",
     "offsets",
-    "order_costs",
     "output_sides",
     "pattern_of",
     "random_walks",

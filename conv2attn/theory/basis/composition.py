@@ -9,7 +9,7 @@ from torch import Tensor
 from conv2attn.errors import UsageError
 from conv2attn.theory.basis.basis import Basis, basis_of, field
 from conv2attn.theory.basis.grid import Offset, Sides, Sites
-from conv2attn.theory.basis.operators import Composition, Dense, Powers, Shift, apply, as_matrix, output_sides
+from conv2attn.theory.basis.operators import Composition, Powers, Shift, apply, output_sides
 from conv2attn.theory.basis.operators.polynomials import Polynomials
 from conv2attn.theory.basis.padding import Padding
 from conv2attn.theory.basis.weights import Weights
@@ -121,22 +121,6 @@ def check_channels(second: Basis, first: Basis) -> None:
             f"the second layer reads {second.weights.d_in} channels, the first gives {first.weights.d_out}",
             "Pass a first layer that gives as many channels as the second reads.",
         )
-
-
-def merge_terms(basis: Basis, sides: Sides) -> Basis:
-    """An equal basis at these sides with one term for each distinct `P_k`: its terms add up their `M_k`."""
-    places: dict[bytes, int] = {}
-    kept: list[Tensor] = []
-    sums: list[Tensor] = []
-    for matrix, taps in zip(as_matrix(basis.mixing, sides), basis.weights.taps(), strict=True):
-        place = places.setdefault(matrix.numpy().tobytes(), len(kept))
-        if place == len(kept):
-            kept.append(matrix)
-            sums.append(taps)
-        else:
-            sums[place] = sums[place] + taps
-    weights = Weights(None, torch.stack(sums), basis.weights.bias, basis.weights.groups)
-    return basis_of(Dense(torch.stack(kept), output_sides(basis.mixing, sides)), weights, len(sides))
 
 
 def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:

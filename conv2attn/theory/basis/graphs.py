@@ -1,6 +1,5 @@
 """Families of operators that graphs give: each builds the basis of one kind of graph convolution."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -50,13 +49,6 @@ class Graph:
     def weight(self) -> Tensor:
         """The weight of each edge, (edges)."""
         return torch.ones(self.edges.shape[1]) if self.weights is None else self.weights
-
-
-def disjoint(graphs: Sequence[Graph]) -> Graph:
-    """Several graphs side by side as one: how a batch of different graphs is one structure."""
-    starts = torch.tensor([0, *(graph.nodes for graph in graphs)]).cumsum(0).tolist()
-    edges = [graph.edges + start for graph, start in zip(graphs, starts[:-1], strict=True)]
-    return Graph(torch.cat(edges, 1), starts[-1], torch.cat([graph.weight for graph in graphs]))
 
 
 def adjacency(graph: Graph) -> Sparse:

@@ -5,7 +5,7 @@ Nothing here knows what a tensor is. Formats are named as torch names its dtypes
 
 from conv2attn.theory.bounds.absolute_scores import absolute_score_error, exact_absolute_features
 from conv2attn.theory.bounds.arithmetic import Arithmetic, worst
-from conv2attn.theory.bounds.by_key import Head, sharpness_on_a_pixel, soft_mixing_bound, soft_reading
+from conv2attn.theory.bounds.by_key import Head, soft_mixing_bound, soft_reading
 from conv2attn.theory.bounds.by_key import any_mean_bound as any_mean_bound
 from conv2attn.theory.bounds.by_key import heads_of_row as heads_of_row
 from conv2attn.theory.bounds.by_key import score_errors as score_errors
@@ -66,7 +66,6 @@ __all__ = [
     "leaked_mass_diagonal",
     "mixing_effect",
     "one_hot_threshold",
-    "sharpness_on_a_pixel",
     "smallest_eigenvalue_at_least",
     "soft_mixing_bound",
     "soft_reading",

@@ -26,7 +26,6 @@ from conv2attn.theory.basis import (
     combine,
     compose,
     compose_filters,
-    disjoint,
     entries,
     evaluate,
     gcn,
@@ -144,14 +143,6 @@ def test_relations_are_means_or_sums_over_the_edges_of_a_kind(drawn, mean, seed)
         counts[kind, target] += 1
     expected = expected * inverted(counts) if mean else expected
     assert_same_output(as_matrix(relations(graph, kinds, 3, mean), (len(matrix),)), expected, ROUNDING)
-
-
-@example([BUSY, BUSY])
-@given(st.lists(graphs(), min_size=1, max_size=3))
-def test_a_batch_of_graphs_is_one_graph_of_separate_blocks(drawn):
-    blocks, whole = torch.block_diag(*(matrix for _, matrix in drawn)), disjoint([graph for graph, _ in drawn])
-    assert whole.nodes == len(blocks)
-    assert_same_output(as_matrix(adjacency(whole), (len(blocks),))[0], blocks)
 
 
 @example(BUSY, True)

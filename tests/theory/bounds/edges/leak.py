@@ -12,11 +12,11 @@ from flint import arb, ctx
 
 from conv2attn.theory.bounds import (
     FORMATS,
+    Head,
     accumulator_of,
     is_positive_definite,
     leaked_mass,
     leaked_mass_diagonal,
-    sharpness_on_a_pixel,
     smallest_eigenvalue_at_least,
 )
 from conv2attn.theory.bounds.leak import _rivals
@@ -103,7 +103,7 @@ def test_computed_scores_fall_off_as_said(centre):
     """Every rival n pixels from the nearest key scores lower by alpha' |n|^2 or more, as float32 computes it."""
     alpha, nearest, shifts = 19.3, nearest_key(centre), [c - round(c) for c in centre]
     distance = sum((c - n) ** 2 for c, n in zip(centre, nearest, strict=True))
-    sharpness = Fraction(sharpness_on_a_pixel(alpha, shifts, distance, "float32"))
+    sharpness = Fraction(Head(alpha, tuple(map(abs, shifts)), distance).sharpness("float32"))
 
     def score(key):
         away = torch.tensor(key, dtype=torch.float32) - torch.tensor(centre, dtype=torch.float32)
@@ -117,8 +117,8 @@ def test_computed_scores_fall_off_as_said(centre):
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_score_that_may_be_infinite_leaves_no_sharpness(name):
     largest = accumulator_of(name).largest
-    assert sharpness_on_a_pixel(largest / 2, [0.0, 0.0], 1.0, name) > largest / 4
-    assert sharpness_on_a_pixel(largest / 2, [0.0, 0.0], math.nextafter(1.0, 2.0), name) == 0.0
+    assert Head(largest / 2, (0.0, 0.0), 1.0).sharpness(name) > largest / 4
+    assert Head(largest / 2, (0.0, 0.0), math.nextafter(1.0, 2.0)).sharpness(name) == 0.0
 
 
 def test_positive_definite_is_decided_exactly():

@@ -7,6 +7,7 @@ import pytest
 
 from conv2attn.errors import AlphaError, UsageError
 from conv2attn.theory.bounds import (
+    Head,
     RoundingBound,
     computed_leak,
     convolution_bound,
@@ -19,7 +20,6 @@ from conv2attn.theory.bounds import (
     leaked_mass,
     leaked_mass_diagonal,
     mixing_effect,
-    sharpness_on_a_pixel,
     smallest_eigenvalue_at_least,
     softmax_error,
     target_rounds_to_one_threshold,
@@ -32,7 +32,7 @@ NOT_DEFINITE = ([[1.0, 1.0], [1.0, 1.0]], [[0.0]], [[-1.0]], [[1.0, 2.0], [2.0, 
 OF_ALPHA = {
     "leaked_mass": leaked_mass,
     "leak_reached": lambda alpha: leak_reached(alpha, (0.0,)),
-    "sharpness": lambda alpha: sharpness_on_a_pixel(alpha, (0.0,), 0.0, "float32"),
+    "sharpness": lambda alpha: Head(alpha, (0.0,)).sharpness("float32"),
     "computed_leak": lambda alpha: computed_leak(alpha, 2, "float32", 2.0),
 }
 OF_SIZE = {
@@ -60,10 +60,6 @@ REFUSED = [
         (difference_bound, [1.0, 0.0, 1.0, *bounds], f"C2A001 {name}=nan is not a finite number")
         for name, bad in (("factor", RoundingBound(math.nan, 0.0)), ("absolute", RoundingBound(0.0, math.nan)))
         for bounds in ((bad, NONE), (NONE, bad))
-    ],
-    *[
-        (sharpness_on_a_pixel, [46.0, *head, "float32"], "C2A007 shifts .* are not those of a head")
-        for head in (((0.75,), 1.0), ((0.0, -0.625), 1.0), ((0.25,), -1.0), ((math.nan,), 1.0))
     ],
     *[
         (gamma, given, "C2A001 gamma")
