@@ -14,10 +14,8 @@ from conv2attn.cli.options import TokenOptions
 from conv2attn.cli.replace_options import ReplaceOptions
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.examples import example_image
-from conv2attn.files.array_files import arrays_in, holds_attention
-from conv2attn.files.atomic_files import write_atomically, write_text_atomically
-from conv2attn.files.image_labels import read_labels
-from conv2attn.files.inspection import RECOVERED
+from conv2attn.files import RECOVERED, arrays_in, read_labels, write_atomically, write_text_atomically
+from conv2attn.files.array_files import holds_attention
 from conv2attn.files.reading_options import Reading
 from conv2attn.lab.explore import explore, explored_photo, moving_picture
 from conv2attn.lab.explore.exploring import EXAMPLE, as_attention, size_for
@@ -29,11 +27,11 @@ from conv2attn.networks.reading.records import Read, Reads
 from conv2attn.networks.run_header import run_header
 from conv2attn.networks.specimens import Inputs, Specimen, wanted_inputs, with_others
 from conv2attn.report.progress import progress
-from conv2attn.span import SpanReport, check_span, recover
+from conv2attn.span import HeadsReport, SpanReport, check_span, recover
 from conv2attn.span.attending import needs_inputs, own_alone, reads_of
 from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_span
-from conv2attn.span.graded_facts.facts import Compared, HeadsComparison, HeadsReport
+from conv2attn.span.graded_facts import Compared, HeadsComparison
 from conv2attn.span.graded_facts.facts_document import numbers_of
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.reading import ON_PIXELS, rows_of_read

@@ -65,7 +65,7 @@ def inspect_file(file: str, max_size: float, showing: Showing) -> None:
 
     The report names the networks that the weights fit, and what is unsafe to load; with -v, each tensor.
     """
-    from conv2attn.files.inspection import inspection_of
+    from conv2attn.files import inspection_of
     from conv2attn.files.reading_options import Reading
 
     showing.finish(inspection_of(Path(file), Reading(max_size=max_size).options()["max_size"]))

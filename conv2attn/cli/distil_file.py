@@ -10,8 +10,7 @@ from conv2attn.arguments import Selection
 from conv2attn.cli.attention_files import inputs_for, naming_inputs
 from conv2attn.cli.replace_options import by_layer
 from conv2attn.errors import UsageError
-from conv2attn.files import save
-from conv2attn.files.image_labels import read_labels
+from conv2attn.files import read_labels, save
 from conv2attn.files.reading_options import Reading
 from conv2attn.span.distillation import distil
 from conv2attn.span.distillation_report import Distillation

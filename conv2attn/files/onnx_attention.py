@@ -17,7 +17,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.attention.recipe import score_dtype
 from conv2attn.networks import attention_layers
 from conv2attn.theory.basis import Basis, Sites, isotropic
-from conv2attn.theory.basis.operators.softmax import cut_depth
+from conv2attn.theory.basis.operators import cut_depth
 
 OPERATOR_NAME = "conv2attn::quadratic_attention"
 torch.library.define(

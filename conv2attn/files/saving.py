@@ -31,8 +31,7 @@ from conv2attn.files.plans import (
     recognise_plan,
 )
 from conv2attn.files.registries import models_of_class
-from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.layers.attention.distilled import DistilledAttention
+from conv2attn.layers.attention import DistilledAttention, MultiHeadSelfAttention
 from conv2attn.layers.attention.plan import to_plan
 from conv2attn.networks import attention_layers
 from conv2attn.networks.conversion.outcomes import remembered

@@ -5,16 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from conv2attn.errors import UsageError
-from conv2attn.files import load, save
-from conv2attn.files.atomic_files import write_text_atomically
+from conv2attn.files import load, save, write_text_atomically
 from conv2attn.lab.figures.drawing import draw_figures
 from conv2attn.lab.pruning import prune_degenerate
 from conv2attn.lab.tables import Tables, reproduce_tables
-from conv2attn.lab.training import train
+from conv2attn.lab.training import TrainingRecipe, network_digest, train
 from conv2attn.lab.training.paper_recipes import PRUNED_FILE, RECIPES, Source, recipes
-from conv2attn.lab.training.recipe_networks import network_digest
 from conv2attn.lab.training.run_folder import CHECKPOINT, TrainingRun
-from conv2attn.lab.training_recipe import TrainingRecipe
 
 
 def train_paper(

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from conv2attn.errors import UsageError
 from conv2attn.extras import optional
 from conv2attn.plots.heads import say_inputs
+from conv2attn.span import HeadsReport
 from conv2attn.span.graded_facts.effects import Effect
-from conv2attn.span.graded_facts.facts import HeadsReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

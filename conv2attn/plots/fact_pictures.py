@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from conv2attn.extras import optional
 from conv2attn.plots.heads import INCHES, LETTERS, MARGIN, plane_of, say_inputs
+from conv2attn.span import HeadsReport
 from conv2attn.span.graded_facts.fact_table import facts_drawn
-from conv2attn.span.graded_facts.facts import HeadsReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,11 +14,12 @@ from conv2attn.arguments import Patterns, Selection, call_network, check_network
 from conv2attn.choices import check_distilling
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.generators import devices_of, generators_kept
-from conv2attn.layers.attention.distilled import DistilledAttention, DistilledPlan
+from conv2attn.layers.attention import DistilledAttention
+from conv2attn.layers.attention.distilled import DistilledPlan
 from conv2attn.networks.conversion.network import Network
 from conv2attn.networks.copies import copy_network, evaluating
 from conv2attn.networks.positions import Unread
-from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading import Perturbed
 from conv2attn.networks.reading.records import Read, Reads
 from conv2attn.networks.reading.replay_result import MOST_RESIDUAL
 from conv2attn.networks.reading.sublayers import Sublayer, parts_of_matrices, sublayer_of

@@ -11,8 +11,9 @@ from conv2attn.lab.explore.explored_layers import Explored, grey, refusing_image
 from conv2attn.lab.explore.head_facts import facts_of_heads
 from conv2attn.lab.explore.packing import BUDGET, Budget, PageObject
 from conv2attn.networks import attention_layers
+from conv2attn.networks.reading import Windows
 from conv2attn.networks.reading.phase import read_network
-from conv2attn.networks.reading.records import Read, Tokens, Windows
+from conv2attn.networks.reading.records import Read, Tokens
 
 MOST_ELSEWHERE = 1e-3
 """Largest share of attention that tokens beside the image may have."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.examples import SIDE, example_image
-from conv2attn.files.atomic_files import write_text_atomically
+from conv2attn.files import write_text_atomically
 from conv2attn.generators import devices_of, generators_kept
 from conv2attn.lab.explore.captures import captured_layers
 from conv2attn.lab.explore.explored_layers import IN_WORDS, Explored, Shown, explored_layers

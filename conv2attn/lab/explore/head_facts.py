@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from conv2attn.lab.explore.packing import PageObject
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.graded_facts import sums_of
 from conv2attn.span.graded_facts.fact_table import facts_explored
 from conv2attn.span.graded_facts.measures import spanned
 from conv2attn.span.graded_facts.measuring import facts_of
-from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
+from conv2attn.span.graded_facts.sums import Sums, kernel
 from conv2attn.span.reading import rows_of
 
 FACTS_SIDE = 14

@@ -26,7 +26,7 @@ from conv2attn.lab.figures.ellipses import (
     snapshots,
 )
 from conv2attn.lab.figures.factors import factors_figure
-from conv2attn.lab.training.recipe_networks import network_digest
+from conv2attn.lab.training import network_digest
 from conv2attn.lab.training.run_folder import TrainingRun
 from conv2attn.networks import attention_layers
 from conv2attn.plots import check_drawable, write

@@ -14,8 +14,8 @@ import numpy as np
 from torch import Tensor
 
 from conv2attn.errors import CheckpointError
-from conv2attn.files.atomic_files import write_atomically, write_bytes_atomically, write_text_atomically
-from conv2attn.files.torch_files import read_dict
+from conv2attn.files import read_dict, write_atomically, write_text_atomically
+from conv2attn.files.atomic_files import write_bytes_atomically
 from conv2attn.lab.training_recipe import CONFIGURATION, TrainingRecipe, check_new_run
 
 METRICS, POSITIONS = "metrics.csv", "positions.npz"

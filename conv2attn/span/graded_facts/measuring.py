@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.errors import UsageError
 from conv2attn.networks.positions import Unread
-from conv2attn.networks.reading.records import Windows
+from conv2attn.networks.reading import Windows
 from conv2attn.networks.run_header import run_header
 from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.arrays import MEMORY_LIMIT

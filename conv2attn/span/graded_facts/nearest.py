@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from conv2attn.networks.reading import Windows
 from conv2attn.networks.reading.head_matrices import HeadMatrices
-from conv2attn.networks.reading.records import Windows
 from conv2attn.span.arrays import CHUNK
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.equations import portions, shift_targets

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from conv2attn.networks.reading.records import Windows
+from conv2attn.networks.reading import Windows
 from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.grids import Grid
 from conv2attn.span.least_squares import triangles, triangular

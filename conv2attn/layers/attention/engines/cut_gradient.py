@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from conv2attn.layers.attention.tracing import is_transient, readable
-from conv2attn.theory.basis.operators.softmax import MOST_KEYS, cut_depth
+from conv2attn.theory.basis.operators import MOST_KEYS, cut_depth
 
 TILE_NUMBERS = 2**19  # measured: scores at once; 2^18 and 2^20 took 1.03 and 1.3 times as long
 SAMPLE = 8  # chosen: queries of each head, in the first image, by which the gradient is chosen

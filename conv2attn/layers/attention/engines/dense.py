@@ -18,7 +18,7 @@ from conv2attn.errors import EngineError
 from conv2attn.layers.attention.engines.channels import joined, project
 from conv2attn.layers.attention.recipe import Evaluation, Question, score_dtype
 from conv2attn.theory.basis import AttentionGrid, Basis, Sites, cut_softmax
-from conv2attn.theory.basis.operators.softmax import cut_depth
+from conv2attn.theory.basis.operators import cut_depth
 
 Part = partial[Tensor]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conv2attn.layers.attention.recipe import Question, score_dtype
 from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Operator, cut_softmax
-from conv2attn.theory.basis.operators.softmax import cut_depth
+from conv2attn.theory.basis.operators import cut_depth
 
 TILES = {"cpu": (16, 3)}  # measured: most queries of a tile, and the fewest windows that an axis in tiles is long
 TILE = (64, 2)  # chosen for other devices: on an H100 one product was as fast as tiles up to a side of about 112
