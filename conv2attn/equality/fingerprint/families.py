@@ -21,7 +21,9 @@ NEAREST = {*(f"upsample_nearest{axes}d" for axes in (1, 2, 3)), "_upsample_neare
 MOVES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*PADS, *NEAREST), ("self",)),
     **dict.fromkeys(("clone", "contiguous", "roll", "flip", "repeat", "tril", "triu", "take", "rot90"), ("self",)),
-    **dict.fromkeys(("index_select", "gather", "index", "im2col", "diag_embed", "_reshape_copy"), ("self",)),
+    **dict.fromkeys(
+        ("index_select", "gather", "index", "_unsafe_index", "im2col", "diag_embed", "_reshape_copy"), ("self",)
+    ),
     **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle"), ("self",)),
     **dict.fromkeys(("cat", "stack"), ("tensors",)),
     **dict.fromkeys(("constant_pad_nd", "masked_fill", "index_fill"), ("self", "value")),
@@ -36,8 +38,14 @@ MOVES: dict[str, tuple[str, ...]] = {
 DECOMPOSED = {
     *("native_layer_norm", "native_group_norm", "_fused_rms_norm", "baddbmm", "addmv", "mv", "dot", "addcmul"),
     *("addcdiv", "gelu", "glu", "silu", "hardtanh", "hardsigmoid", "hardswish", "lerp", "rsub"),
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
 }
 """They are read as what torch says that they are made of: the rules of those operators hold for them."""
+WHOLE = {
+    *("argmax", "argmin", "sort", "topk", "kthvalue", "median", "cumprod", "prod", "_cdist_forward", "_trilinear"),
+    *("grid_sampler_2d", "grid_sampler_3d", "all", "any"),
+}
+"""Functions of whole tensors, finite where these are, of which nothing else is known: their first result alone."""
 FLOAT_MOVES = {"im2col", *PADS, *NEAREST}
 """Moves that torch has for floats alone."""
 MIXED = {"cat", "stack", "where"}
@@ -59,7 +67,5 @@ TOTAL = {
 }
 """Real functions that are finite wherever their operands are."""
 COMMUTATIVE = {"eq", "ne", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
-ANY_DTYPE = {"_to_copy", "all", "any", "argmax", "argmin"}
-"""Their rules hold for results of every dtype."""
 EXACT_BITS = {"bool": 1, "uint8": 8, "int8": 8, "int16": 16}
 """Bits of whole numbers that wider dtypes hold exactly."""

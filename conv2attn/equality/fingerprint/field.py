@@ -88,7 +88,7 @@ class Field:
             count = self.count * math.prod(sides)
             raw = torch.frombuffer(bytearray(os.urandom(8 * max(1, count))), dtype=torch.int64)
             words = raw[:count].reshape(self.count, *sides) & (1 << 62) - 1
-            self.inputs[sides] = torch.stack([word % prime for word, prime in zip(words, self.primes, strict=True)])
+            self.inputs[sides] = self.reduced(words)
         return self.inputs[sides].clone()
 
     def salt(self, name: str, count: int) -> list[int]:
@@ -197,6 +197,10 @@ class Field:
     ) -> Tensor:
         """Sums of products; see `ring.bilinear`."""
         return bilinear(first.values, second.values, self.primes, self.bits, terms, op, axis)
+
+    def reduced(self, sums: Tensor) -> Tensor:
+        """Sums of residues, for each prime, as residues."""
+        return torch.stack([each % prime for each, prime in zip(sums, self.primes, strict=True)])
 
     def usable(self, operand: Residues, what: str) -> None:
         """Refuses numbers that are not finite.

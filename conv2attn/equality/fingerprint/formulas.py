@@ -101,7 +101,7 @@ def total(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) ->
     if terms > MOST_TERMS:
         raise Undecided("a sum of so many")
     sums = a.values.sum(along, keep)
-    values = torch.stack([each % prime for each, prime in zip(sums, field.primes, strict=True)])
+    values = field.reduced(sums)
     size_bits = a.size_bits + math.log2(max(1, terms))
     summed = a.but(values=values, size_bits=size_bits, sign=a.sign if terms else ANY_SIGN)
     if scaled := field.origins.of("scaled", a):

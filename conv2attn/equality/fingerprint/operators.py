@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.families import ANY_DTYPE, COMMUTATIVE, DECOMPOSED, MOVES, POLES, REFUSED, TOTAL
-from conv2attn.equality.fingerprint.formulas import keyed_hashes, oracle
+from conv2attn.equality.fingerprint.families import COMMUTATIVE, DECOMPOSED, MOVES, POLES, REFUSED, TOTAL, WHOLE
+from conv2attn.equality.fingerprint.field import Field
+from conv2attn.equality.fingerprint.formulas import MOST_COMPARED, keyed_hashes, oracle
 from conv2attn.equality.fingerprint.moves import move_numbers
 from conv2attn.equality.fingerprint.numbers import is_whole
 from conv2attn.equality.fingerprint.residues import Residues, unusable
@@ -19,6 +20,7 @@ from conv2attn.equality.fingerprint.tensors import without_numbers
 from conv2attn.torch_internals import decomposition_table, has_kernel, tree_leaves, tree_map
 
 Bound = dict[str, Any]
+PLAIN_ARGUMENTS = (type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout)
 BROADCAST = {"div", "maximum", "clamp", "clamp_min"}
 """Rules whose numbers may broadcast to the result."""
 
@@ -71,10 +73,13 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     def anew() -> Any:
         form = form_of(func, args, kwargs)
         dtype = tree_leaves(form)[0].dtype
-        if rule is not None and (run.numbers.wide(dtype) or base in ANY_DTYPE):
+        if rule is not None and (run.numbers.wide(dtype) or base == "_to_copy"):
             return by_rule(run, func, base, bound, form)
-        if function:
-            return run.numbers.fresh(form, pointwise(run, func, base, bound, form))
+        if function or base in WHOLE:
+            first, *others = tree_leaves(form)
+            made = [run.numbers.fresh(first, pointwise(run, func, base, bound, first))]
+            made += [run.numbers.fresh(each, None) for each in others]
+            return made[0] if isinstance(form, Tensor) else tuple(made)
         raise Undecided("no rule" if rule is None else f"no rule with the result {dtype}")
 
     # What weights and other constants are made into would be rounded: as numbers of the formula they are not.
@@ -154,6 +159,8 @@ def by_rule(run: Any, func: Any, base: str, bound: Bound, form: Any) -> Any:
 def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Residues:
     """Any other known function of single numbers: an oracle of the operator, all its arguments and the dtypes.
 
+    Of a function of whole tensors, all their numbers are arguments of each number of the result, and its place too.
+
     Raises:
         Undecided: an argument is no number, or there may be a pole, where the sign of a zero counts.
     """
@@ -164,7 +171,11 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
             operands.append(run.numbers.operand(value, value.dtype))
         elif isinstance(value, float) and is_whole(value):
             words.append(f"{name} = {int(value)}")
-        elif value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.device | torch.layout):
+        elif (
+            value is None
+            or base in WHOLE
+            or isinstance(value, bool | int | float | str | torch.dtype | torch.device | torch.layout)
+        ):
             words.append(f"{name} = {value!r}")
         else:
             raise Undecided(f"the argument {name}")
@@ -177,7 +188,10 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
         raise Undecided("a pole, where the sign of a zero counts")
     scalars = [each for each in bound.values() if isinstance(each, int | float)]
     plain = bound.get("alpha", 1) != 0 and not bound.get("decimals")
-    finite = base in TOTAL and all(map(math.isfinite, scalars)) and plain
+    if base in WHOLE:
+        places = torch.arange(out.numel()).reshape(out.size())
+        operands = [*(in_order(run.field, base, each) for each in operands), run.field.encode(places)]
+    finite = (base in TOTAL or base in WHOLE) and all(map(math.isfinite, scalars)) and plain
     if base in COMMUTATIVE and len(operands) == 2 and bound["self"].dtype == bound["other"].dtype:
         name = f"{base} operand {bound['self'].dtype}"
         hashes = [keyed_hashes(run.field, name, each.with_axes(out.dim())) for each in operands]
@@ -187,3 +201,17 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
     exact = run.numbers.wide(out.dtype) or not out.dtype.is_floating_point
     result = oracle(run.field, name, *operands, finite=finite and exact)
     return result if out.dtype.is_floating_point else result.but(finite=True)
+
+
+def in_order(field: Field, name: str, numbers: Residues) -> Residues:
+    """One hash of all numbers and of their places.
+
+    Raises:
+        Undecided: some are not finite, or there are too many.
+    """
+    field.usable(numbers, name)
+    if math.prod(numbers.shape) > MOST_COMPARED:
+        raise Undecided(f"{name} of so many")
+    places = field.encode(torch.arange(math.prod(numbers.shape)).reshape(numbers.shape))
+    hashes = keyed_hashes(field, f"in order, of sides {numbers.shape}", numbers, places)
+    return Residues(hashes.flatten(1).sum(1))

@@ -10,7 +10,6 @@ from conv2attn.equality.fingerprint.rules import (
     products,
     scattered,
     sums,
-    whole,
 )
 from conv2attn.equality.fingerprint.rules.call import RULES
 
@@ -25,5 +24,4 @@ __all__ = [
     "products",
     "scattered",
     "sums",
-    "whole",
 ]

@@ -112,7 +112,7 @@ def _(
     where = (kernel, each_axis(stride or kernel, axes), around, [1] * axes, tuple(c.outs[0].shape[-axes:]))
     padded = any(around)
     sums = windows(numbers.values, *where)
-    values = torch.stack([each % prime for each, prime in zip(sums, c.field.primes, strict=True)])
+    values = c.field.reduced(sums)
     size_bits = numbers.size_bits + math.log2(math.prod(kernel))
     sign = min(numbers.sign, NOT_NEGATIVE if padded else POSITIVE)
     summed = numbers.but(values=values, size_bits=size_bits, sign=sign)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.formulas import add, matmul, mul, product_facts, total
+from conv2attn.equality.fingerprint.formulas import add, matmul, mul, product_facts
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues
 from conv2attn.equality.fingerprint.rules.call import Call, rule
 from conv2attn.equality.fingerprint.rules.pointwise import scaled
@@ -24,20 +24,6 @@ def _(c: Call, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -
     product = matmul(c.field, c.operand(mat1), c.operand(mat2))
     product = product if alpha == 1 else mul(c.field, product, c.operand(alpha))
     return product if beta == 0 else add(c.field, product, scaled(c, self, beta))
-
-
-@rule("_trilinear")
-def _(
-    c: Call, i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
-) -> Residues:
-    product = None
-    for value, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
-        numbers = c.operand(value)
-        for axis in axes:
-            numbers = numbers.laid((*numbers.shape[:axis], 1, *numbers.shape[axis:]))
-        product = numbers if product is None else mul(c.field, product, numbers)
-    assert product is not None
-    return total(c.field, product, sumdim)
 
 
 @rule("convolution")

@@ -29,15 +29,10 @@ def _(c: Call, self: Any, output_size: Any, kernel_size: Any, dilation: Any, pad
     settings = output_size, kernel_size, dilation, padding, stride
     sums = torch.stack([torch.ops.aten.col2im(each.double(), *settings) for each in numbers.values])
     return numbers.but(
-        values=reduced(c, sums.to(torch.int64)),
+        values=c.field.reduced(sums.to(torch.int64)),
         size_bits=numbers.size_bits + math.log2(max(1, terms)),
         sign=min(numbers.sign, NOT_NEGATIVE),
     )
-
-
-def reduced(c: Call, sums: Tensor) -> Tensor:
-    """Sums of residues as residues."""
-    return torch.stack([each % prime for each, prime in zip(sums, c.field.primes, strict=True)])
 
 
 def axis_of_both(c: Call, target: Residues, source: Residues, dim: int) -> int:
@@ -57,7 +52,7 @@ def sums_of(c: Call, target: Residues, source: Residues, sums: Tensor, terms: in
     """`sums` as residues; each is a sum of one number of the target and at most `terms` of the source."""
     facts = knowledge(target, source)
     facts["size_bits"] += math.log2(1 + terms)
-    return Residues(reduced(c, sums), None, **facts)
+    return Residues(c.field.reduced(sums), None, **facts)
 
 
 @rule("index_add")

@@ -3,8 +3,6 @@
 import math
 from typing import Any
 
-import torch
-
 from conv2attn.equality.fingerprint.formulas import mean, mul, root, sub, times, total
 from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
@@ -53,5 +51,5 @@ def _(c: Call, self: Any, dim: int, dtype: Any = None) -> Residues:
         return numbers
     axis = dim % len(numbers.shape) - len(numbers.shape)
     sums = numbers.values.cumsum(axis)
-    values = torch.stack([each % prime for each, prime in zip(sums, c.field.primes, strict=True)])
+    values = c.field.reduced(sums)
     return numbers.but(values=values, size_bits=numbers.size_bits + math.log2(max(1, numbers.shape[axis])))

@@ -100,18 +100,6 @@ BY_HAND = {
         lambda x: (x.exp() * (1 - MASK)).sum(-1).abs().log(),
         lambda x: x.logsumexp(-1),
     ),
-    "all": (lambda x: (x > 0).all(1), lambda x: (x > 0).flip(1).all(1), lambda x: (x > 0).any(1)),
-    "all, several axes": (
-        lambda x: (x > 0).all((1, 2)),
-        lambda x: (x > 0).flatten(1, 2).flip(1).all(1),
-        lambda x: (x > 0).any((1, 2)),
-    ),
-    "any": (lambda x: x.any(), lambda x: x.mT.bool().any((0, 1, 2, 3)), lambda x: x.all()),
-    "running product": (
-        lambda x: x.cumprod(1),
-        lambda x: torch.stack([x[:, : i + 1].prod(1) for i in range(4)], 1),
-        lambda x: x.flip(1).cumprod(1),
-    ),
     "index_add": (
         lambda x: x.index_add(1, T([2, 2, 0]), x[:, :3]),
         lambda x: added(x, (2, 2, 0)),
@@ -143,17 +131,6 @@ BY_HAND = {
         lambda x: x.abs().pow(2.5).sum((1, 2)).pow(1 / 2.5),
         lambda x: norm(x, 2.25, (1, 2)),
     ),
-    "norm of order -1": (
-        lambda x: norm(positive(x), -1, 1),
-        lambda x: 1 / (1 / positive(x)).sum(1),
-        lambda x: norm(positive(x), 1, 1),
-    ),
-    "norm of order -1 where numbers may be zero": (
-        lambda x: norm(x, -1, (1, 2)),
-        lambda x: norm(x.flatten(1, 2).flip(1), -1, 1),
-        lambda x: norm(x, -2, (1, 2)),
-    ),
-    "how many are not zero": (lambda x: norm(x, 0, 1), lambda x: norm(x.flip(1), 0, 1), lambda x: norm(x, 0, 2).mT),
     "largest size": (lambda x: norm(x, math.inf, 1), lambda x: x.abs().amax(1), lambda x: x.amax(1)),
     "smallest size": (lambda x: norm(x, -math.inf, 1), lambda x: x.abs().amin(1), lambda x: x.abs().amax(1)),
     "shared heads": (attention, grouped([0, 0, 1, 1]), grouped([0, 1, 0, 1])),
@@ -235,6 +212,7 @@ CONDITIONS = {
     "a power of zero": lambda x: x**0,
     "places that depend on the input": lambda x: x.index_add(1, (x[0, :1, 0, 0] > 0).long(), x[:, :1]),
     "a product of what may be infinite": lambda x: x.log().cumprod(1),
+    "how many are not zero": lambda x: norm(x, 0, 1),
     "statistics that change": lambda x: F.batch_norm(x, torch.zeros(4).double(), torch.ones(4).double(), training=True),
 }
 
