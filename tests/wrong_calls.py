@@ -163,6 +163,11 @@ CALLS = {
     "check-span resnet18.pt": "C2A501 ResNet has no layer that is known to attend",
     "check-span resnet18.pt --position-only": "C2A501 ResNet has no layer",
     "check-span trained.pt --inputs odd.npy": "does not run on images of 1x1x9x9 numbers",
+    # positions were read all the same, or nothing was said to be decided
+    "check-span trained.pt --position-only --inputs odd.npy": "does not run on images of 1x1x9x9 numbers",
+    "check-span trained.pt --position-only --inputs nan.npy": "C2A303 nan.npy holds numbers that are not finite",
+    "check-span trained.pt --position-only --inputs none.npy": "C2A303 none.npy holds 0x3x8x8 numbers",
+    f"{GATED} --position-only --grid 4x4 --inputs odd.npy": "C2A009 Sequential does not run on images of 1x1x9x9",
     "check-span trained.pt --offsets 0,99999999999999999999": "farther than any grid",
     "check-span trained.pt --offsets ''": "C2A006 --offsets '' is not offsets",
     "check-span trained.pt --kernel-size 99999999999": "are more than 4096",

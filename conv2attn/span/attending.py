@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from conv2attn.arguments import FAILURES, Patterns, Selection, check_has_numbers
+from conv2attn.arguments import FAILURES, Patterns, Selection, as_inputs, check_has_numbers, running
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
@@ -37,7 +37,8 @@ def reads_of(
 
     Raises:
         UsageError: inputs beside what is attention already, or positions alone of what has no parameters (C2A004), or
-            no layer of such a name (C2A008), or a network without numbers (C2A006).
+            no layer of such a name (C2A008), or a network without numbers (C2A006), or one that does not run on the
+            inputs (C2A009).
     """
     sides: Mapping[str, Sides] = {}
     if isinstance(model, Mapping) and any(getattr(each, "ndim", 2) == 1 for each in model.values()):
@@ -100,7 +101,8 @@ def attention_by_position(
     own = {n or "(root)": each for n, each in attention_layers(network).items() if not each.has_content}
     alone = own_alone(network)
     asked = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
-    sides = {name: each for name, each in asked.items() if each} or sides_without_inputs(network, own)
+    of_run = own_sides_on(network, inputs) if inputs is not None else own_sides_by_plan(network)
+    sides = {n: each for n, each in asked.items() if each} or {n: each for n, each in of_run.items() if n in own}
     others = {} if sides and alone else others_by_position(network, as_sides(grid, 2), inputs)
     return {name: each for name, each in others.items() if name not in sides} | {n: own[n] for n in sides}, sides
 
@@ -168,17 +170,29 @@ def needs_inputs(network: nn.Module) -> None:
     )
 
 
-def sides_without_inputs(model: nn.Module, layers: Mapping[str, MultiHeadSelfAttention]) -> dict[str, Sides]:
+def own_sides_on(network: nn.Module, inputs: Any) -> dict[str, Sides]:
+    """The sides that reach layers of this project in a run on what the caller passed.
+
+    Raises:
+        UsageError: the network does not run on it (C2A009).
+    """
+    # A network that refuses the caller's inputs is a mistake of the call, also where positions are read from its
+    # parameters: the report names these inputs as what was run.
+    inputs = as_inputs(network, inputs)
+    with running(network, inputs):
+        return own_sides(network, inputs)
+
+
+def own_sides_by_plan(network: nn.Module) -> dict[str, Sides]:
     """The sides that reach layers of this project in a run on an image of zeros, of the size of the network's plan.
 
     None where there is no plan, or the network does not run.
     """
-    size: Sides | None = getattr(getattr(model, "plan", None), "input_size", None)
-    if not layers or size is None or math.prod(size) > MOST_ZEROS:
+    size: Sides | None = getattr(getattr(network, "plan", None), "input_size", None)
+    if not attention_layers(network) or size is None or math.prod(size) > MOST_ZEROS:
         return {}
-    image = torch.zeros(1, *size).to(next(model.parameters()))
     try:
-        return {name: each for name, each in own_sides(model, image).items() if name in layers}
+        return own_sides(network, torch.zeros(1, *size).to(next(network.parameters())))
     except (Conv2AttnError, *FAILURES):
         return {}
 

@@ -82,7 +82,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
             beside = first_run(network, see, first)
         writes = any(each._version != version for each, version in before)
         drawn = changing(network, first, marks)
-        own = own_sides(network, first)
+        own = own_sides(network, first) if attention_layers(network) else {}
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
     batches = [part for batch in batches for part in parts_of(batch, most)]
     every = dict.fromkeys([*sizes, *own])
@@ -155,8 +155,7 @@ def own_sides(network: nn.Module, inputs: Any) -> dict[str, tuple[int, ...]]:
 
     handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers.values()]
     try:
-        if layers:
-            Watch(network).run(lambda: call_network(network, inputs))
+        Watch(network).run(lambda: call_network(network, inputs))
     finally:
         for handle in handles:
             handle.remove()
