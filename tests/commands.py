@@ -3,6 +3,7 @@
 import functools
 from pathlib import Path
 
+import click
 import torch
 from click.testing import CliRunner, Result
 
@@ -28,6 +29,12 @@ def refused(*arguments: object, match: str) -> None:
     assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
     assert match in result.stderr, result.stderr
     assert "weights_only" not in result.stderr
+
+
+def options_of(command: click.Command) -> set[str]:
+    """The words of the options of a command, and of the commands in it."""
+    own = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+    return own.union(*map(options_of, command.commands.values() if isinstance(command, click.Group) else ()))
 
 
 @functools.cache

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import checker
 import numpy as np
 
-from conv2attn.span import AttentionRows, Condition, Limits, Targets
+from conv2attn.span import AttentionRows, Limits, Targets
 from conv2attn.verdicts import Verdict
 
 Table = list[list[Sequence[float | Fraction]]]
 
 
 def confirm(
-    condition: Condition,
+    condition: Any,
     attention: AttentionRows,
     targets: Targets,
     limits: Limits,

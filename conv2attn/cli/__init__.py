@@ -4,8 +4,8 @@ import sys
 
 try:
     from conv2attn.cli import claims, experiments, networks, spans  # noqa: F401  each adds its commands
-    from conv2attn.cli.group import advice, main, options_of
-    from conv2attn.cli.options import Written, check_read, check_written
+    from conv2attn.cli.group import advice, main
+    from conv2attn.cli.options import Written
 except KeyboardInterrupt:
     # The program is imported before `main` can answer: then too, a person who presses Ctrl-C reads one word.
     print("interrupted", file=sys.stderr)
@@ -14,8 +14,5 @@ except KeyboardInterrupt:
 __all__ = [
     "Written",
     "advice",
-    "check_read",
-    "check_written",
     "main",
-    "options_of",
 ]

@@ -9,8 +9,8 @@ from conv2attn.files import load, save, write_text_atomically
 from conv2attn.lab.figures.drawing import draw_figures
 from conv2attn.lab.pruning import prune_degenerate
 from conv2attn.lab.tables import Tables, reproduce_tables
-from conv2attn.lab.training import TrainingRecipe, network_digest, train
-from conv2attn.lab.training.paper_recipes import PRUNED_FILE, RECIPES, Source, recipes
+from conv2attn.lab.training import RECIPES, TrainingRecipe, network_digest, recipes, train
+from conv2attn.lab.training.paper_recipes import PRUNED_FILE, Source
 from conv2attn.lab.training.run_folder import CHECKPOINT, TrainingRun
 
 

@@ -8,9 +8,9 @@ from conv2attn.errors import UsageError
 from conv2attn.lab.counting import count_flops, count_parameters, count_weight_flops
 from conv2attn.lab.training.paper_recipes import described
 from conv2attn.lab.training.run_folder import TrainingRun
+from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.report import Document, Notes, Report, Table, document
-from conv2attn.theory.score_terms import ScoreTerms
 from conv2attn.verdicts import Verdict
 
 PAPER = ClassifierPlan()

@@ -18,7 +18,7 @@ from conv2attn.span.equations import Targets as Targets
 from conv2attn.span.equations import shift_targets as shift_targets
 from conv2attn.span.express import Expression, express, expression, fit_heads
 from conv2attn.span.graded_facts import facts_document as facts_document  # registers its rules
-from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
+from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsReport, SpanFact
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import grid_of as grid_of
 from conv2attn.span.layers import read_layer as read_layer
@@ -34,24 +34,21 @@ from conv2attn.span.questions import (
 from conv2attn.span.reading import rows_of as rows_of
 from conv2attn.span.recover import Recovered, recover
 from conv2attn.span.solver import stability as stability
-from conv2attn.span.span_report import Condition, Counting, Ends, Evidence, SpanReport, SpanRow, Target
+from conv2attn.span.span_report import Counting, Ends, SpanReport, SpanRow, Target
 from conv2attn.span.weighing import Coefficients as Coefficients
 from conv2attn.span.weighing import Dual as Dual
 
 __all__ = [
     "CONDITIONS",
-    "Condition",
     "ConvolutionFact",
     "Counting",
     "Distillation",
     "DistilledLayer",
     "Ends",
-    "Evidence",
     "Expression",
     "HeadFacts",
     "HeadReading",
     "HeadsReport",
-    "LayerFacts",
     "MovedPattern",
     "Profiles",
     "Recovered",

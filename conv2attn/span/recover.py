@@ -19,7 +19,8 @@ from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attending import reads_of
 from conv2attn.span.checking import offsets_of
 from conv2attn.span.equations import shift_targets
-from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadsReport, LayerFacts
+from conv2attn.span.graded_facts import LayerFacts
+from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadsReport
 from conv2attn.span.graded_facts.measures import KERNELS
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import as_sides, check_extent

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import LAYERS, SIZE, call, refused, save_residual
+from commands import LAYERS, SIZE, call, options_of, refused, save_residual
 from torch import nn
 from wrong_calls import CALLS, NETWORK, write_files
 
 import conv2attn
-from conv2attn.cli import Written, check_read, check_written, main, options_of
+from conv2attn.cli import Written, main
 from conv2attn.report.progress import progress
 
 
@@ -174,9 +174,7 @@ def test_demo_ends_with_three_commands_that_can_be_typed(tmp_path):
         assert Path(arguments[0]).is_file()
         made = [tmp_path / word if word[0] not in "-." and word != arguments[0] else word for word in arguments]
         if name != "verify":
-            context = main.commands[name].make_context(name, [*map(str, made)])
-            check_read(context)
-            check_written(context)
+            main.commands[name].make_context(name, [*map(str, made)])
 
 
 def test_prove_from_the_command_line(tmp_path):
@@ -236,7 +234,7 @@ def test_every_command_stands_once_in_the_help_on_a_line_that_is_not_cut():
     assert "..." not in text.partition("Options:")[2]
 
 
-OPTIONS = {name: set(options_of(each)) for name, each in COMMANDS.items()}
+OPTIONS = {name: options_of(each) for name, each in COMMANDS.items()}
 
 
 def test_options_mean_the_same_in_every_command():

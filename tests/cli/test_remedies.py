@@ -7,10 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from commands import options_of
 
 import conv2attn
 from conv2attn import errors
-from conv2attn.cli import advice, main, options_of
+from conv2attn.cli import advice, main
 from conv2attn.errors import ARGUMENTS, OPTION, Conv2AttnError
 from conv2attn.files import Reading
 from conv2attn.lab.figures import draw_figures

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 from span.cases import ZOO
 
 from conv2attn import check_span
-from conv2attn.span import Evidence, Limits, check, read_array, shift_targets, solver
+from conv2attn.span import Limits, check, read_array, shift_targets, solver
 from conv2attn.verdicts import Strength, Verdict
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "span.schema.json").read_text())
@@ -152,10 +152,10 @@ def tampered(target):
     if evidence is None:
         return target
     if evidence.dual is not None:
-        turned = Evidence(dual={row: [-x for x in y] for row, y in evidence.dual.items()})
+        turned = type(evidence)(dual={row: [-x for x in y] for row, y in evidence.dual.items()})
     else:
         (first, *others), *rest = evidence.mixings
-        turned = Evidence(evidence.groups, ((first + Fraction(1, 10**6), *others), *rest))
+        turned = type(evidence)(evidence.groups, ((first + Fraction(1, 10**6), *others), *rest))
     return msgspec.structs.replace(target, evidence=turned)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from conv2attn import heads
 from conv2attn.errors import CheckpointError
-from conv2attn.span import LayerFacts
+from conv2attn.span.graded_facts import LayerFacts
 from studies import atlas as study
 from studies.atlas import (
     answer_table,

@@ -4,7 +4,7 @@ from conv2attn.equality.fingerprint.chance import PREMISE, log2_chance, primes_n
 from conv2attn.equality.fingerprint.evaluation import fingerprint, same_outputs
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.identify import Identification, identify
-from conv2attn.equality.fingerprint.ring import Undecided, bilinear, is_prime, limbs_for, near_remainder
+from conv2attn.equality.fingerprint.ring import Undecided, bilinear, limbs_for, near_remainder
 
 __all__ = [
     "PREMISE",
@@ -14,7 +14,6 @@ __all__ = [
     "bilinear",
     "fingerprint",
     "identify",
-    "is_prime",
     "limbs_for",
     "log2_chance",
     "near_remainder",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from flint import fmpz
 from torch import Tensor
 
 BLOCK = 1 << 16  # numbers worked on at once, in cache
@@ -19,33 +20,12 @@ class Undecided(Exception):
     """An operator without a sound rule, or a number that leaves the run."""
 
 
-def is_prime(number: int) -> bool:
-    """Whether a number below 3.3e24 is prime: Miller and Rabin with the bases that decide there."""
-    small = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
-    if number < 43:
-        return number in small
-    odd, twos = number - 1, 0
-    while odd % 2 == 0:
-        odd, twos = odd // 2, twos + 1
-    for base in small:
-        power = pow(base, odd, number)
-        if power in (1, number - 1):
-            continue
-        for _ in range(twos - 1):
-            power = power * power % number
-            if power == number - 1:
-                break
-        else:
-            return False
-    return True
-
-
 def draw_primes(count: int, bits: int) -> list[int]:
     """So many different primes of exactly so many bits, each as likely as any other, that nobody can foresee."""
     primes: list[int] = []
     while len(primes) < count:
         number = secrets.randbelow(1 << bits - 1) + (1 << bits - 1)
-        if number not in primes and is_prime(number):
+        if number not in primes and fmpz(number).is_prime():
             primes.append(number)
     return primes
 

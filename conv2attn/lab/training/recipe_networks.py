@@ -15,11 +15,10 @@ from conv2attn.files.reading_options import Reading
 from conv2attn.generators import generators_kept
 from conv2attn.lab.data import LabelledImages
 from conv2attn.lab.training_recipe import TrainingRecipe
-from conv2attn.layers.attention import EngineName, set_engine
+from conv2attn.layers.attention import EngineName, ScoreTerms, set_engine
 from conv2attn.networks import attention_layers, convert, soften
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.theory.basis import moved_to
-from conv2attn.theory.score_terms import ScoreTerms
 
 PARAMETER_COPIES = 4
 """Numbers in memory for each parameter in a training: itself, its gradient, and two averages."""

@@ -2,7 +2,7 @@
 
 from conv2attn.layers.attention.distilled import DistilledAttention
 from conv2attn.layers.attention.encoding import Encoding
-from conv2attn.layers.attention.engines import ENGINES, EngineName, choose_engine, explain_engines
+from conv2attn.layers.attention.engines import ENGINES, EngineName
 from conv2attn.layers.attention.features import score_error
 from conv2attn.layers.attention.gated import GatedAttention, from_gpsa, to_gpsa
 from conv2attn.layers.attention.hardness import hard_offsets
@@ -33,8 +33,6 @@ __all__ = [
     "PositionedAttention",
     "ScoreTerms",
     "SinusoidalPlaces",
-    "choose_engine",
-    "explain_engines",
     "from_gpsa",
     "from_mha",
     "hard_offsets",

@@ -100,18 +100,6 @@ class DotProduct(Mechanism):
             key_vectors = key_vectors + self.key_bias[:, None]
         return pairs.products(query_vectors / math.sqrt(self.query.shape[1]), key_vectors)
 
-    def as_biaffine(self) -> BiAffine:
-        """The four terms of the same scores."""
-        scale = 1 / math.sqrt(self.query.shape[1])
-        query_vectors = torch.zeros_like(self.query[..., 0]) if self.query_bias is None else self.query_bias
-        key_vectors = torch.zeros_like(self.key[..., 0]) if self.key_bias is None else self.key_bias
-        return BiAffine(
-            scale * self.key.mT @ self.query,
-            scale * torch.einsum("hd,hdc->hc", query_vectors, self.key),
-            scale * torch.einsum("hd,hdc->hc", key_vectors, self.query),
-            scale * (query_vectors * key_vectors).sum(-1),
-        )
-
 
 @final
 class Quadratic(Mechanism):

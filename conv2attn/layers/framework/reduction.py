@@ -1,4 +1,4 @@
-"""Smaller layers within a certified error: narrower heads, fewer mixtures or fewer terms."""
+"""Smaller layers within a certified error: narrower heads, or fewer of them."""
 
 import math
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theory.basis import Basis, Combination, Operator, Shift, Sides, Weights, as_matrix, terms
 from conv2attn.theory.bounds import gamma
 
-ReductionKind = Literal["rank", "mixtures", "terms"]
+ReductionKind = Literal["rank", "terms"]
 UNIT_ROUNDOFF = 2.0**-53
 
 
@@ -24,7 +24,7 @@ class Reduction:
 
     Args:
         basis: the layer.
-        size: its rank (in each group), mixtures or terms.
+        size: its rank (in each group), or its number of terms.
         error: no output differs by more than this where all inputs are within [-1, 1], both layers in exact
             arithmetic; rounded up.
     """
@@ -37,8 +37,8 @@ class Reduction:
 def reduce(basis: Basis, max_error: float, kind: ReductionKind = "rank", sides: Sides | None = None) -> Reduction:
     """The smallest layer of its kind whose certified error is at most `max_error`, found by bisection of its size.
 
-    `rank` factorises each `M_k` (Eq. 13), `mixtures` factorises all of them as a matrix of terms by channel pairs
-    (Eq. 9), both by singular values; `terms` leaves out those with the smallest `M_k`, and so heads.
+    `rank` factorises each `M_k` by singular values (Eq. 13); `terms` leaves out those with the smallest `M_k`, and so
+    heads.
 
     Args:
         sides: the size at which the error is certified. Shifts need none: their bound holds at every size.
@@ -50,7 +50,7 @@ def reduce(basis: Basis, max_error: float, kind: ReductionKind = "rank", sides: 
         raise UsageError("C2A001", f"max_error={max_error} is not a number >= 0", "Pass a number of at least 0.")
     taps, norms = basis.weights.taps().detach().cpu(), row_sums(basis, sides).cpu()
     width = min(taps.shape[1] // basis.weights.groups, taps.shape[2])
-    most = {"rank": width, "mixtures": len(taps), "terms": len(taps)}[kind]
+    most = {"rank": width, "terms": len(taps)}[kind]
     reduce_to = REDUCTIONS[kind](basis, taps)
 
     def reduction_at(size: int) -> Reduction:
@@ -101,22 +101,6 @@ def lower_rank(basis: Basis, taps: Tensor) -> Smaller:
     return reduce_to
 
 
-def fewer_mixtures(basis: Basis, taps: Tensor) -> Smaller:
-    """All matrices as combinations of fewer matrices; the operators become combinations, too."""
-    left, values, right = torch.linalg.svd(taps.double().flatten(1), full_matrices=False)
-
-    def reduce_to(mixtures: int) -> tuple[Operator, Weights, Tensor, Tensor]:
-        coefficients = (left[:, :mixtures] * values[:mixtures]).to(taps)
-        shared = right[:mixtures].to(taps)
-        wide, narrow = coefficients.double(), shared.double()
-        rounding = (gamma(mixtures + 1, UNIT_ROUNDOFF) * (wide.abs() @ narrow.abs())).reshape(taps.shape)
-        matrices = shared.reshape(-1, *taps.shape[1:])
-        weights = Weights(None, matrices, basis.weights.bias, basis.weights.groups)
-        return combined(coefficients.mT, basis), weights, (wide @ narrow).reshape(taps.shape), rounding
-
-    return reduce_to
-
-
 def fewer_terms(basis: Basis, taps: Tensor) -> Smaller:
     """The terms with the largest matrices, in their order."""
     order = taps.double().abs().sum((1, 2)).argsort(descending=True)
@@ -129,16 +113,11 @@ def fewer_terms(basis: Basis, taps: Tensor) -> Smaller:
         else:
             choice = torch.zeros(count, len(taps)).to(taps)
             choice = choice.index_put((torch.arange(count), kept), torch.ones(()).to(taps))
-            operators = combined(choice, basis)
+            operators = Combination(choice.to(basis.weights.like.device), basis.operators)
         weights = Weights(None, taps[kept], basis.weights.bias, basis.weights.groups)
         return operators, weights, rebuilt, torch.zeros_like(rebuilt)
 
     return reduce_to
 
 
-def combined(coefficients: Tensor, basis: Basis) -> Combination:
-    """Combinations of the operators of `basis`, on its device."""
-    return Combination(coefficients.to(basis.weights.like.device), basis.operators)
-
-
-REDUCTIONS = {"rank": lower_rank, "mixtures": fewer_mixtures, "terms": fewer_terms}
+REDUCTIONS = {"rank": lower_rank, "terms": fewer_terms}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from conv2attn import MultiHeadSelfAttention, convert
-from conv2attn.lab.figures import attention_rows_of, factors_figure, factors_of_layer, nearest_convolution
+from conv2attn.lab.figures import factors_figure, factors_of_layer, nearest_convolution
 from conv2attn.layers.attention import Encoding
 from conv2attn.theory.basis import QuadraticSoftmax
 
@@ -33,7 +33,7 @@ def map_at(layer, query=QUERY):
 
 @torch.no_grad()
 def attention(layer):
-    return attention_rows_of(layer, torch.zeros(1, layer.d_in, *SIDES, dtype=torch.float64), QUERY)[0]
+    return layer.attention(sides=SIDES)[0, :, QUERY[0] * SIDES[1] + QUERY[1]].unflatten(-1, SIDES).numpy()
 
 
 def test_the_factors_of_a_layer_multiply_to_its_map(layer):

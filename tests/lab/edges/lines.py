@@ -10,7 +10,7 @@ from torch import nn
 import conv2attn
 from conv2attn.errors import UsageError
 from conv2attn.lab.data import Augmentation, read_images_of
-from conv2attn.lab.figures import figures_of_attention
+from conv2attn.lab.figures import draw_figures
 from conv2attn.lab.training import train
 from conv2attn.networks.zoo import line_to_depth
 
@@ -76,7 +76,8 @@ def test_attention_in_one_axis_is_trained_kept_and_measured(tmp_path, kind):
     assert network.plan.input_size == (8, 48)
     (layer,) = conv2attn.heads(network).layers
     assert (layer.grid, len(layer.heads)) == ((48,), 3)
-    assert figures_of_attention(run, 1, 1, (), None, None) == {}
+    drawn = {path.stem for path in draw_figures([run], tmp_path / "figures", average=1, examples=1)}
+    assert not {each for each in drawn if "attention" in each or "factors" in each}
 
 
 def test_a_resnet_and_parts_that_are_not_whole_are_refused(tmp_path):

@@ -16,7 +16,7 @@ from conv2attn.lab.figures import accuracy_figure
 from conv2attn.lab.paper_runs import train_paper
 from conv2attn.lab.pruning import prune
 from conv2attn.lab.training import (
-    SOURCES,
+    RECIPES,
     TrainingRecipe,
     TrainingRun,
     described,
@@ -113,7 +113,7 @@ the first twentieth and half a cosine; and the same in the authors' program, at 
 with 501 steps counted: s / 7515 below 7515, then (1 + cos(pi (s - 7515) / 142785)) / 2."""
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", RECIPES)
 @pytest.mark.parametrize("key", ["resnet", "quadratic", "pruned"])
 def test_both_recipes_have_the_rates_that_are_computed_by_hand(source, key):
     row = recipes(TrainingRecipe("quadratic"), Path("runs"), source)[key]
@@ -125,7 +125,7 @@ def test_both_recipes_have_the_rates_that_are_computed_by_hand(source, key):
 @pytest.mark.parametrize(
     ("epochs", "rates"), [(30, {7: 0.1, 8: 0.01, 15: 1e-3, 25: 1e-4}), (3, {0: 0.1, 1: 0.01, 2: 1e-3})]
 )
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", RECIPES)
 def test_shorter_runs_have_the_same_shares(epochs, rates, source):
     rows = recipes(TrainingRecipe("quadratic", epochs=epochs), Path("runs"), source)
     for epoch, rate in rates.items():
@@ -140,7 +140,7 @@ def test_shorter_runs_have_the_same_shares(epochs, rates, source):
 def test_a_recipe_is_whole_and_the_sizes_of_rows_are_in_proportion():
     """What the caller says of training is not read, and what he says of data and sizes is."""
     other = {"learning_rate": 7.0, "schedule": "constant", "dropout": 0.5, "weight_decay": 1.0, "milestones": (1, 2)}
-    for source in SOURCES:
+    for source in RECIPES:
         plain, changed = (
             recipes(TrainingRecipe("learned", width=100, heads=9, seed=3, **given), Path("runs"), source)
             for given in ({}, other)

@@ -1,13 +1,12 @@
 """Rules without oracles against torch on whole numbers, whose residues are known; the ring against Python integers."""
 
-import math
 import random
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from conv2attn.equality.fingerprint import Field, bilinear, fingerprint, identify, is_prime, limbs_for, near_remainder
+from conv2attn.equality.fingerprint import Field, bilinear, fingerprint, identify, limbs_for, near_remainder
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -181,10 +180,3 @@ def test_sums_of_products_stay_below_the_integers_of_float64(terms):
     assert limbs * width >= 31
     factor = 2 ** (width - 1) if limbs > 1 else 2**30
     assert terms * factor * 2**30 <= 2**53
-
-
-def test_primes_are_prime():
-    sieve = [n for n in range(2, 10**4) if all(n % d for d in range(2, math.isqrt(n) + 1))]
-    assert [n for n in range(10**4) if is_prime(n)] == sieve
-    for carmichael in (561, 41041, 3215031751, 3825123056546413051):
-        assert not is_prime(carmichael)

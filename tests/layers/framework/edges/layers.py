@@ -152,17 +152,6 @@ def test_a_mask_as_pairs_is_the_mask_in_the_log_domain():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_dot_products_with_biases_are_all_four_terms_of_a_bi_affine_mechanism(sparse):
-    product = DotProduct(torch.randn(2, 3, 5), torch.randn(2, 3, 5), torch.randn(2, 3), torch.randn(2, 3))
-    value, image = torch.randn(2, 4, 5), torch.randn(2, 5, 4)
-    mask = pattern_of(Graph(EDGES, 4)) if sparse else None
-    first, second = (
-        AttentionConvolution(m, value).weights(image, None, mask) for m in (product, product.as_biaffine())
-    )
-    assert_same_output(first.detach(), second.detach(), ROUNDING)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
 def test_what_depends_on_the_query_alone_is_redundant_without_the_relu_and_only_then(sparse):
     from_key, value, image = torch.randn(2, 5), torch.randn(2, 4, 5), torch.randn(2, 5, 4)
     mask = pattern_of(Graph(EDGES, 4)) if sparse else None
