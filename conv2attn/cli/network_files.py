@@ -16,10 +16,10 @@ from torch import nn
 from conv2attn.arguments import Selection, tensors_in
 from conv2attn.cli.options import Running
 from conv2attn.equality import Certificate, Recheck, certify, recheck_certificate, symmetric
-from conv2attn.equality.asked import sha256_of
 from conv2attn.equality.certificate.rechecking import MOVED_FILES
 from conv2attn.equality.certificate.results import with_names
 from conv2attn.equality.certificate.stored_certificates import is_regular, read_certificate
+from conv2attn.equality.twins.bits import sha256_of
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.examples import demo_files
 from conv2attn.files import load, save

@@ -16,6 +16,7 @@ from conv2attn.equality.calls import MODES
 from conv2attn.equality.certificate.results import CallInput
 from conv2attn.equality.failures import a_kind
 from conv2attn.equality.outputs import is_dense, output_parts, plainly
+from conv2attn.equality.twins.bits import sha256_of
 from conv2attn.errors import UsageError
 from conv2attn.networks.specimens import (
     Arguments,
@@ -153,12 +154,6 @@ def inputs_in(inputs: Inputs) -> Iterator[CallInput]:
                 yield CallInput(path, tuple(leaf.shape), str(leaf.dtype).removeprefix("torch."), sha256_of(leaf))
             else:
                 yield CallInput(path, (), "", hashlib.sha256(plainly(leaf).encode()).hexdigest())
-
-
-def sha256_of(tensor: Tensor) -> str:
-    """The hash of the numbers of a tensor, as its dtype has them, row by row."""
-    numbers = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().flatten()
-    return hashlib.sha256(numbers.view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def size_in_words(tensor: Tensor) -> str:

@@ -18,7 +18,7 @@ from conv2attn.equality.fingerprint.answers import Answers
 from conv2attn.equality.fingerprint.origins import Origins
 from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
 from conv2attn.equality.fingerprint.ring import Undecided, bilinear, blocks, draw_primes, pick
-from conv2attn.equality.fingerprint.tensors import digest
+from conv2attn.equality.twins.bits import sha256_of
 
 MOST_TERMS = 1 << 30
 KEPT = 1 << 27  # residues of constants that are kept: 1 GiB
@@ -61,7 +61,7 @@ class Field:
         """A hash of the numbers of a dense tensor, computed once until `forget`."""
         key = (numbers.data_ptr(), numbers.is_neg(), tuple(numbers.size()), numbers.stride(), numbers.dtype)
         if key not in self.digests:
-            self.digests[key] = numbers, digest(numbers)
+            self.digests[key] = numbers, sha256_of(numbers)
         return self.digests[key][1]
 
     def forget(self) -> None:

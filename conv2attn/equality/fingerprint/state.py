@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.ring import Undecided
-from conv2attn.equality.fingerprint.tensors import CODE, PLAIN, FieldTensor, bytes_of
+from conv2attn.equality.fingerprint.tensors import CODE, PLAIN, FieldTensor
 from conv2attn.equality.outputs import output_parts
+from conv2attn.equality.twins.bits import same_numbers
 
 SCRIPTED = (torch.jit.ScriptFunction, torch.jit.ScriptModule)
 FOLLOWED = (nn.Module, Tensor, FunctionType, MethodType, torch.jit.ScriptFunction)
@@ -156,11 +157,7 @@ def alike(first: Any, second: Any) -> bool:
             return False
         if first.is_quantized or second.is_quantized:  # torch compares these by reading beyond their memory
             return first.dtype == second.dtype and alike(quantised_parts(first), quantised_parts(second))
-        same_kind = first.dtype == second.dtype and not first.is_complex()
-        if same_kind and torch.equal(bytes_of(first), bytes_of(second)):
-            return True
-        same = bool(((first == second) | ((first != first) & (second != second))).all())
-        return same and (not first.is_floating_point() or torch.equal(first.signbit(), second.signbit()))
+        return same_numbers(first, second)
     if isinstance(first, tuple | list):
         return type(first) is type(second) and len(first) == len(second) and all(map(alike, first, second))
     if isinstance(first, dict):

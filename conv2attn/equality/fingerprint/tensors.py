@@ -6,7 +6,6 @@ same store, with size (3, 2), stride (1, 3) and offset 0, so that a write to it 
 store of three real numbers; once 2 x is written into it, the store holds residues instead.
 """
 
-import hashlib
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -31,17 +30,6 @@ MEMORY = {
 """What reads or changes the memory of a tensor."""
 WORDS = ("tolist", "__repr__", "__format__", "__str__")
 """What turns numbers into Python's: allowed while they are real."""
-
-
-def bytes_of(numbers: Tensor) -> Tensor:
-    """The bytes of the numbers of a dense tensor, in their order."""
-    whole = numbers.detach().resolve_neg().contiguous()
-    return whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)  # one number may have any stride
-
-
-def digest(numbers: Tensor) -> str:
-    """A hash of the numbers of a dense tensor."""
-    return hashlib.sha256(memoryview(bytes_of(numbers).numpy())).hexdigest()  # type: ignore[arg-type]
 
 
 DATA: Any = vars(TensorBase)["data"].__get__

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.ring import Undecided
-from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, digest, laid
+from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid
+from conv2attn.equality.twins.bits import sha256_of
 from conv2attn.torch_internals import TorchDispatchMode, registered_operators, tree_leaves, tree_map
 
 KERNELS = (
@@ -50,7 +51,7 @@ class Trace:
         digest: a hash of the numbers of a tensor.
     """
 
-    def __init__(self, digest: Callable[[Tensor], str] = digest) -> None:
+    def __init__(self, digest: Callable[[Tensor], str] = sha256_of) -> None:
         self.digest = digest
         self.made: dict[int, int] = {}
         self.kept: list[Any] = []  # so that no key is used again

@@ -1,11 +1,10 @@
 """Tensors bit for bit."""
 
+import hashlib
 from typing import Any
 
 import torch
 from torch import Tensor
-
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def layout(tensor: Tensor) -> tuple[Any, ...]:
@@ -13,11 +12,28 @@ def layout(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.stride(), tensor.storage_offset(), tensor.is_conj(), tensor.is_neg()
 
 
+def bytes_of(numbers: Tensor) -> Tensor:
+    """The bytes of the numbers of a dense tensor, row by row, on the CPU."""
+    whole = numbers.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)  # one number may have any stride
+
+
+def sha256_of(numbers: Tensor) -> str:
+    """The hash of the numbers of a dense tensor, as its dtype has them, row by row."""
+    return hashlib.sha256(memoryview(bytes_of(numbers).numpy())).hexdigest()  # type: ignore[arg-type]
+
+
 def same_bits(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors have the same shape, dtype and bits: NaN and the sign of zero included."""
-    if first.shape != second.shape or first.dtype != second.dtype:
+    alike = first.shape == second.shape and first.dtype == second.dtype
+    return alike and torch.equal(bytes_of(first), bytes_of(second))
+
+
+def same_numbers(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, the sign of zero included; any NaN is any other."""
+    if same_bits(first, second):
+        return True
+    if first.shape != second.shape or not first.is_floating_point():
         return False
-    ours, theirs = (each.detach().resolve_conj().resolve_neg().cpu() for each in (first, second))
-    if ours.is_complex():
-        ours, theirs = torch.view_as_real(ours), torch.view_as_real(theirs)
-    return torch.equal(ours.view(BITS[ours.itemsize]), theirs.view(BITS[theirs.itemsize]))
+    known = ~first.isnan()
+    return torch.equal(known, ~second.isnan()) and same_bits(first[known], second[known])

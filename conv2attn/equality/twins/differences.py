@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.calls import Returned
 from conv2attn.equality.outputs import is_dense
-from conv2attn.equality.twins.bits import same_bits
+from conv2attn.equality.twins.bits import same_numbers
 
 BESIDE = ("the first network with its layers", "the second network")
 Parts = list[tuple[str, Any, Any]]
@@ -84,13 +83,3 @@ def difference_of_tensors(where: str, first: Tensor, second: Tensor) -> str:
     if first.numel() and first.stride() != second.stride():
         return f"{where} has strides {second.stride()}, not {first.stride()}"
     return "" if same_numbers(first, second) else f"{where} has other numbers"
-
-
-def same_numbers(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors hold the same numbers, the sign of zero included; any NaN is any other."""
-    if same_bits(first, second):
-        return True
-    if not (first.is_floating_point() or first.is_complex()):
-        return False
-    known = ~first.isnan() if not first.is_complex() else torch.ones_like(first, dtype=torch.bool)
-    return torch.equal(first.isnan(), second.isnan()) and same_bits(first[known], second[known])
