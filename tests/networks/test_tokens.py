@@ -189,7 +189,7 @@ def test_two_rows_of_overlapping_patches_are_not_one_line(seed, columns):
     """By noise the two of one column are apart, and heads that agree repeat it: a transformer of spectra has such."""
     torch.manual_seed(seed)
     (read,) = reads_of(Overlapping().eval(), torch.randn(1, 1, 26, 6 + 10 * columns))
-    assert read.tokens is None
+    assert read.tokens is None or read.tokens.sides == (2, columns)
 
 
 def test_tokens_behind_the_grid_are_read_in_front_of_it():
@@ -222,6 +222,31 @@ def test_attention_between_channels_is_named_and_not_read(count):
     assert "between channels" in read.unplaced
     report = check_span(network, example_input=tokens)
     assert (report.verdict, report.exit_code) == (Verdict.UNDECIDED, 3)
+
+
+class Striped(nn.Module):
+    """Patches of 4x16 pixels, so that 32x32 have 8x2; `memory` adds torch's learned key and value."""
+
+    def __init__(self, memory=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch = nn.Conv2d(3, 24, (4, 16), (4, 16))
+        self.attn = nn.MultiheadAttention(24, 3, add_bias_kv=memory, batch_first=True)
+
+    def forward(self, image):
+        tokens = self.patch(image).flatten(2).mT
+        return self.attn(tokens, tokens, tokens)[0]
+
+
+def test_two_wide_tokens_a_row_have_their_places():
+    """Planted: an axis of two tokens told nothing, and centres of channels that fell apart by chance were channels."""
+    (read,) = reads_of(Striped().eval(), torch.randn(2, 3, 32, 32))
+    assert (read.tokens.sides, read.tokens.leading) == ((8, 2), 0)
+
+
+def test_a_learned_key_is_named_where_queries_have_none():
+    (read,) = reads_of(Striped(memory=True).eval(), torch.randn(2, 3, 32, 32))
+    assert "without a place stand among its keys" in read.unplaced
 
 
 def test_one_head_without_a_batch_and_tokens_before_the_batch():

@@ -21,6 +21,7 @@ VALUES_APART = "its keys and values stand on different parts of the input"
 DIFFERENT_ORDERS = "its heads have their tokens in different orders"
 SAME_PLACES = "rows of one image lie at the same tokens on two axes, and nothing tells which are its heads"
 BETWEEN = "its queries stand between its keys"
+ONE_SIDE = "more tokens without a place stand among its keys than among its queries, or fewer (memory, bias_k)"
 
 
 @final
@@ -76,6 +77,8 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
             if sites is not None:
                 order = torch.from_numpy(np.argsort(at_queries[0], kind="stable"))
                 return Placed(Tokens(key_sides, leading.pop(), sites=sites), order, orders[1])
+        if len(leading) > 1 and query_sides == key_sides:
+            return ONE_SIDE
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
         return APART
     if len(np.unique(np.sort(at_keys), axis=0)) < len(at_keys):
