@@ -30,7 +30,8 @@ class Attended:
     """One attention of one call of a module: its weights, and what they are made of.
 
     `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `scores` are the numbers in the
-    run of the products of queries and keys in its scores, and whether these are turned. `multiplies` says whether it
+    run of the products of queries and keys in its scores, and whether these are turned; `softmaxes` those of which it
+    is made. `multiplies` says whether it
     was seen to multiply values, and `columns` that it is a softmax over queries that was not. `own` is the attention of
     the network, whatever the rule gives.
     """
@@ -43,6 +44,7 @@ class Attended:
     columns: bool = False
     scores: dict[int, bool] = field(default_factory=dict)
     multiplies: bool = True
+    softmaxes: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         self.own = self.attention

@@ -1,6 +1,6 @@
 """How the queries, keys and values of each attention respond to small noise, one attention at a time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from os import SEEK_END
 from typing import IO, Any, final
@@ -59,16 +59,16 @@ class Stored:
 
     def __init__(self, file: IO[bytes]):
         self.file = file
-        self.at = dict[tuple[str, Key], tuple[int, tuple[int, ...]]]()
+        self.at = dict[tuple[str, Hashable], tuple[int, tuple[int, ...]]]()
 
-    def put(self, run: str, key: Key, tensor: Tensor) -> None:
+    def put(self, run: str, key: Hashable, tensor: Tensor) -> None:
         """Stores a tensor of float64, in place of one of this shape that the run has stored."""
         shape, old = tuple(tensor.shape), self.at.get((run, key))
         start = self.file.seek(old[0]) if old is not None and old[1] == shape else self.file.seek(0, SEEK_END)
         self.at[run, key] = start, shape
         self.file.write(tensor.flatten().numpy().data)
 
-    def get(self, run: str, key: Key) -> Tensor:
+    def get(self, run: str, key: Hashable) -> Tensor:
         """What a run has stored last."""
         start, shape = self.at[run, key]
         tensor = torch.empty(shape, dtype=torch.float64)

@@ -5,15 +5,15 @@ of the scores, and c its mean, the weights of a row change by a (u - c). The sam
 must change each row g times as much, whatever is between scores and weights. Noise times a number f of each key must
 change them by a (f u - d): two numbers of each row, c and d, must explain all of its keys.
 
-Where they do not (heads are mixed behind the softmax, say), or are too few, scores of the keys whose number has a given
-bit are lowered until their weights vanish: noise then moves all of these by one factor. Scores of such queries are
-drawn anew.
+Where they do not (heads are mixed, say), or where rows have weight at two keys, which c and d explain in any order, the
+way is asked in two parts: what each softmax is of must answer noise on the products, and attention noise on its
+softmaxes. What is linear between these answers in proportion, and tells each key by itself.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from tempfile import SpooledTemporaryFile
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,20 +22,19 @@ from conv2attn.networks.reading.attended import Attended, Running, Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import EPSILON, IN_MEMORY
 from conv2attn.networks.reading.responses import Stored
-from conv2attn.networks.reading.trails import shares
-from conv2attn.networks.reading.watch import Watch
+from conv2attn.networks.reading.watch import Marked, Softmaxed, Watch
 
-SMALL, LARGE = 1e-6, 1e4
-"""Changes of scores: so small that weights answer in proportion, and so large that they vanish."""
+SMALL = 1e-6
+"""Changes of scores, so small that weights answer in proportion."""
 GONE = 1e-6
-"""Weights below this share of what they were have vanished."""
+"""Weights below this share of what they were are none."""
 AT_ONCE = 64
 """Rows that are compared at once."""
 OFF = 1e-3
 """What is explained up to this share of the largest is explained."""
 OTHER_ROWS = "a row of its weights is not of the query of its number alone"
 OTHER_COLUMNS = "its columns of weights are not in the order of its keys"
-NO_SHARES = "its weights are no shares, as where heads are mixed, and their columns do not tell of which keys they are"
+FEW_KEYS = "some of its keys have weight in rows of two keys at most alone, which do not tell of which keys they are"
 UNSEEN_SCORES = (
     "its queries and keys were not seen, so that nothing tells of which its weights are: "
     "compute scores as a product of matrices"
@@ -48,61 +47,109 @@ NO_VALUES = (
 
 Call = tuple[str, int]
 """The name of an attention, and the number of its call."""
-Change = Callable[[int, int], Tensor]
-"""What is added to the scores of so many queries and keys."""
+Numbers = Mapping[int, bool]
+"""The numbers in a run of products or softmaxes, and whether their columns are queries."""
+Change = Callable[[Tensor], Tensor]
+"""What is added to scores or weights (..., queries, keys)."""
 Use = Callable[[Call, Attended], None]
 
 
 def unordered(alone: Perturbed) -> dict[str, str]:
     """The reasons why the order of the queries and keys of attention is not known, by its name."""
     reasons, unseen = dict[str, str](), set[str]()
-    of_scores = dict[Call, dict[int, bool]]()
-    changes: dict[str, Change | None] = {
-        "own": None,
-        "moved": noise,
-        "by query": lambda queries, keys: noise(queries, keys) * numbers(queries, 5)[:, None],
-        "by key": lambda queries, keys: noise(queries, keys) * numbers(keys, 6),
-    }
-    doubtful = set[Call]()
+    of_scores, of_softmaxes = dict[Call, Numbers](), dict[Call, Numbers]()
+
+    def look(call: Call, attended: Attended) -> None:
+        if not attended.multiplies:
+            reasons[call[0]] = NO_VALUES
+        elif attended.scores:
+            of_scores[call] = attended.scores
+            of_softmaxes[call] = dict.fromkeys(attended.softmaxes, any(attended.scores.values()))
+        elif attended.query is None and attended.value is not None:
+            unseen.add(call[0])
+
+    weigh(alone, look)
+    doubtful = out_of_order(alone, {call: each for call, each in of_scores.items() if call[0] not in reasons})
+    halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
+    front = out_of_order(alone, {call: of_scores[call] for call in halves}, into=halves)
+    behind = out_of_order(alone, {call: each for call, each in halves.items() if call not in front}, softmaxes=True)
+    for call in halves:
+        doubtful[call] = front.get(call) or behind.get(call, "")
+    # Weights that are no softmax's (sparsemax) change by other numbers: of equal scores by `a (u - c)` with one a.
+    by_hand = {call: of_scores[call] for call, why in doubtful.items() if why in (FEW_KEYS, OTHER_COLUMNS)}
+    by_hand = {call: each for call, each in by_hand.items() if call not in halves}
+    doubtful |= dict.fromkeys(by_hand, "") | out_of_order(alone, by_hand, even=True)
+    silent = unseen | {name for (name, _), why in doubtful.items() if why == NO_ANSWER}
+    answering = answering_input(alone) if silent else set[str]()  # attention by positions alone answers neither
+    for (name, _), why in doubtful.items():
+        if why and (why != NO_ANSWER or name in answering):
+            reasons.setdefault(name, why)
+    return dict.fromkeys(answering & unseen, UNSEEN_SCORES) | reasons
+
+
+def out_of_order(
+    alone: Perturbed,
+    calls: Mapping[Call, Numbers],
+    into: Mapping[Call, Numbers] | None = None,
+    softmaxes: bool = False,
+    even: bool = False,
+) -> dict[Call, str]:
+    """Why not each row answers noise on its query alone, and each column noise on its key.
+
+    Args:
+        calls: by call its products of queries and keys, or its `softmaxes`, which noise changes.
+        into: the softmaxes of each call whose scores are to answer; else its attention is.
+        even: whether noise stands in place of what it changes.
+    """
+    found, changing = dict[Call, str](), {number: turned for each in calls.values() for number, turned in each.items()}
+    if not calls:
+        return found
+    of_softmaxes = {number: turned for each in (into or {}).values() for number, turned in each.items()}
     with SpooledTemporaryFile(IN_MEMORY) as file:
         stored = Stored(file)
+        for run, change in CHANGES.items():
 
-        def keep(call: Call, attended: Attended, run: str) -> None:
-            if call in of_scores and call[0] not in reasons:
-                stored.put(run, (f"{call[0]} {call[1]}", run), attended.own.double())
+            def keep(call: Call, attended: Attended, run: str = run) -> None:
+                if into is None and call in calls:
+                    stored.put(run, call, attended.own.double())
 
-        def look(call: Call, attended: Attended) -> None:
-            if not attended.multiplies:
-                reasons[call[0]] = NO_VALUES
-            elif attended.scores:
-                of_scores[call] = attended.scores
-            elif attended.query is None and attended.value is not None:
-                unseen.add(call[0])
-            keep(call, attended, "own")
+            def marked(number: int, tensor: Tensor, change: Change = change) -> Tensor:
+                if number not in changing:
+                    return tensor
+                added = change(tensor.mT).mT if changing[number] else change(tensor)
+                return added if even else tensor + added
 
-        weigh(alone, None, {}, look)
-        if unseen:
-            reasons |= dict.fromkeys(answering_input(alone) & unseen, UNSEEN_SCORES)
-        scores = {number: turned for each in of_scores.values() for number, turned in each.items()}
-        if not scores:
-            return reasons
-        for run, change in changes.items():
-            if change is not None:
-                weigh(alone, change, scores, partial(keep, run=run))
-        for call in of_scores:
-            if call[0] not in reasons:
-                own, one = (stored.get(run, (f"{call[0]} {call[1]}", run)) for run in ("own", "moved"))
-                for run, agree in (("by query", rows_agree), ("by key", columns_agree)):
-                    other = stored.get(run, (f"{call[0]} {call[1]}", run))
-                    if not agree(own, one, other):
-                        doubtful.add(call)
-    return reasons | by_bits(alone, doubtful, scores)
+            def softmaxed(number: int, scores: Tensor, result: Tensor, run: str = run, marked: Any = marked) -> Tensor:
+                if number in of_softmaxes:
+                    # What is masked has no weight, and its scores may be infinite.
+                    scores = torch.where(result > 0, scores, 0).double()
+                    stored.put(run, ("", number), scores.mT if of_softmaxes[number] else scores)
+                return marked(number, result) if softmaxes else result
+
+            weigh(alone, keep, None if softmaxes else marked, softmaxed)
+        for call in calls:
+            for key in [call] if into is None else [("", number) for number in into[call]]:
+                why = why_not(*(stored.get(run, key) for run in CHANGES))
+                if why:
+                    found.setdefault(call, why)
+    return found
 
 
-def noise(queries: int, keys: int, size: float = SMALL) -> Tensor:
-    """The noise on so many scores."""
-    generator = torch.Generator().manual_seed(queries * 10007 + keys)
-    return size * torch.randn((queries, keys), generator=generator, device="cpu", dtype=torch.float64)
+def why_not(own: Tensor, moved: Tensor, by_query: Tensor, by_key: Tensor) -> str:
+    """Why answers to noise and its multiples are not those of rows of queries and columns of keys, in their order."""
+    if not bool((moved - own).abs().amax() > SMALL**2):
+        return NO_ANSWER
+    if not in_proportion(own, moved, by_query, numbers(own.shape[-2], 5)[:, None]):
+        return OTHER_ROWS
+    if in_proportion(own, moved, by_key, numbers(own.shape[-1], 6)):
+        return ""
+    return why_columns(own, moved, by_key)
+
+
+def noise(weights: Tensor) -> Tensor:
+    """The noise on scores or weights, (..., queries, keys)."""
+    generator = torch.Generator().manual_seed(weights.numel())
+    return SMALL * torch.randn(weights.shape, generator=generator, device="cpu", dtype=torch.float64)
 
 
 def numbers(count: int, seed: int) -> Tensor:
@@ -110,26 +157,40 @@ def numbers(count: int, seed: int) -> Tensor:
     return torch.rand(count, generator=torch.Generator().manual_seed(seed), device="cpu", dtype=torch.float64) + 0.5
 
 
+CHANGES: Mapping[str, Change] = {
+    "own": lambda weights: 0 * noise(weights),
+    "moved": noise,
+    "by query": lambda weights: noise(weights) * numbers(weights.shape[-2], 5)[:, None],
+    "by key": lambda weights: noise(weights) * numbers(weights.shape[-1], 6),
+}
+"""What is added to scores or weights in each run."""
+
+
 def in_parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Some rows (..., keys) of each tensor after the others: what is made of them takes many times their memory."""
     return zip(*(each.flatten(0, -2).split(AT_ONCE) for each in tensors), strict=True)
 
 
-def rows_agree(own: Tensor, moved: Tensor, by_query: Tensor) -> bool:
-    """Whether noise times a number of each query changes each row that number times as much."""
-    factors = numbers(own.shape[-2], 5).expand(own.shape[:-1])[..., None]
-    largest = max(float((one - rows).abs().max()) for rows, one in in_parts(own, moved))
-    for rows, one, other, factor in in_parts(own, moved, by_query, factors):
+def in_proportion(own: Tensor, moved: Tensor, other: Tensor, factors: Tensor) -> bool:
+    """Whether a second change is the first times a factor of each row (queries, 1), or of each column (keys).
+
+    Rows that hardly change tell nothing; each column that is not zero has to change somewhere.
+    """
+    largest, silent = float((moved - own).abs().max()), torch.ones(own.shape[-1]) > 0
+    some = ~silent
+    for at, (rows, one, by_factor) in enumerate(in_parts(own, moved, other)):
+        factor = factors if factors.ndim == 1 else factors[(at * AT_ONCE + torch.arange(len(rows))) % len(factors)]
         change = one - rows
         size = change.abs().amax(-1, keepdim=True)
-        wrong = (other - rows - factor * change).abs() > OFF * size
+        wrong = (by_factor - rows - factor * change).abs() > OFF * size
         if bool((wrong & (size > OFF * largest)).any()):
             return False
-    return largest > SMALL**2
+        some, silent = some | (rows != 0).any(0), silent & (change.abs() <= SMALL * largest).all(0)
+    return factors.ndim > 1 or not bool((some & silent).any())
 
 
-def columns_agree(own: Tensor, moved: Tensor, by_key: Tensor) -> bool:
-    """Whether noise times a number of each key changes its weights by the number: `a (f u - d)` for `a (u - c)`.
+def why_columns(own: Tensor, moved: Tensor, by_key: Tensor) -> str:
+    """Why noise times a number of each key does not change its weights by the number: `a (f u - d)` for `a (u - c)`.
 
     Each key that has weight must be in a row that tells: of three weights at least.
     """
@@ -149,97 +210,19 @@ def columns_agree(own: Tensor, moved: Tensor, by_key: Tensor) -> bool:
         changes = (torch.where(live, (each - rows) / rows, 0)[enough].abs().amax(-1) for each in (one, other))
         most = OFF * shown.abs().amax(-1) + sum(each**2 for each in changes)
         if bool(((shift - slope * away).abs().amax(-1) > most).any()):
-            return False
-    return bool(told.any()) and not bool((some & ~told).any())
+            return OTHER_COLUMNS
+    return "" if bool(told.any()) and not bool((some & ~told).any()) else FEW_KEYS
 
 
-def by_bits(alone: Perturbed, doubtful: set[Call], scores: dict[int, bool]) -> dict[str, str]:
-    """The reasons, from changes of the scores of the queries and of the keys whose number has a given bit."""
-    if not doubtful:
-        return {}
-    reasons, answered, plain = dict[str, str](), set[Call](), dict[Call, Tensor]()
-
-    def keep(call: Call, attended: Attended) -> None:
-        if call in doubtful:
-            plain[call] = attended.own.double()
-
-    weigh(alone, None, {}, keep)
-    for bit in range(max(max(own.shape[-2:]) for own in plain.values()).bit_length()):
-        still = dict[Call, Tensor]()
-
-        def lowered(queries: int, keys: int, bit: int = bit) -> Tensor:
-            return -LARGE * has_bit(keys, bit).double().expand(queries, keys)
-
-        def low(call: Call, attended: Attended, still: dict[Call, Tensor] = still) -> None:
-            if call in doubtful:
-                still[call] = attended.own.double()
-
-        def moved(queries: int, keys: int, bit: int = bit) -> Tensor:
-            return lowered(queries, keys, bit) + noise(queries, keys, 1.0)
-
-        def columns(call: Call, attended: Attended, bit: int = bit, still: dict[Call, Tensor] = still) -> None:
-            if call in doubtful:
-                # Where all keys of a query are lowered alike, its weights stay as they are, and tell nothing.
-                telling = ((still[call] - plain[call]).abs() > GONE).any(-1)
-                chosen = has_bit(plain[call].shape[-1], bit)
-                if bool((telling & change_apart(still[call][..., chosen], attended.own.double()[..., chosen])).any()):
-                    # Heads mixed by numbers of either sign fall in some and rise in others, in the right order too.
-                    reasons.setdefault(call[0], OTHER_COLUMNS if shares(plain[call]) else NO_SHARES)
-                # One key of two that is left has all, whatever its score.
-                if len(chosen) == 2 and shares(plain[call]) and bool((telling & still[call][..., 1].ne(0)).any()):
-                    reasons.setdefault(call[0], OTHER_COLUMNS)
-
-        def drawn(queries: int, keys: int, bit: int = bit) -> Tensor:
-            return noise(queries, keys, LARGE) * has_bit(queries, bit)[:, None]
-
-        def rows(call: Call, attended: Attended, bit: int = bit) -> None:
-            if call in doubtful:
-                changed = ((attended.own.double() - plain[call]).abs() > GONE).any(-1)
-                changed = changed.reshape(-1, changed.shape[-1]).any(0)
-                if bool((changed & ~has_bit(len(changed), bit)).any()):
-                    reasons.setdefault(call[0], OTHER_ROWS)
-                if bool(changed.any()):
-                    answered.add(call)
-
-        weigh(alone, lowered, scores, low)
-        weigh(alone, moved, scores, columns)
-        weigh(alone, drawn, scores, rows)
-    silent = {name for name, _ in doubtful - answered}
-    silent = silent and silent & answering_input(alone)  # attention by positions alone answers neither
-    return dict.fromkeys(silent, NO_ANSWER) | reasons
-
-
-def change_apart(one: Tensor, other: Tensor) -> Tensor:
-    """In which rows weights do not all change by one factor; it is 1 where some have vanished."""
-    if not one.shape[-1]:
-        return torch.zeros(one.shape[:-1], dtype=torch.bool)
-    live, factor = one.abs() > GONE, other / one
-    most, least = factor.where(live, -torch.inf).amax(-1), factor.where(live, torch.inf).amin(-1)
-    gone = (~live).any(-1)
-    most, least = torch.where(gone, most.clamp_min(1), most), torch.where(gone, least.clamp_max(1), least)
-    return live.any(-1) & (most - least > OFF)
-
-
-def has_bit(count: int, bit: int) -> Tensor:
-    """Which of the numbers below a count have a bit."""
-    return torch.arange(count) >> bit & 1 == 1
-
-
-def weigh(alone: Perturbed, change: Change | None, scores: dict[int, bool], use: Use) -> None:
-    """Passes on each call of each attention of a run with other scores, the products of these numbers."""
+def weigh(alone: Perturbed, use: Use, marked: Marked | None = None, softmaxed: Softmaxed | None = None) -> None:
+    """Passes on each call of each attention of a silenced run."""
     calls = Counter[str]()
 
     def see(attended: Attended, _: Running) -> None:
         calls[attended.name] += 1
         use((attended.name, calls[attended.name] - 1), attended)
 
-    def marked(number: int, product: Tensor) -> Tensor:
-        if change is None or number not in scores:
-            return product
-        added = change(*(product.mT if scores[number] else product).shape[-2:])
-        return product + (added.mT if scores[number] else added)
-
-    alone.run(Watch(alone.network, see, Silence(), marked=marked))
+    alone.run(Watch(alone.network, see, Silence(), marked=marked, softmaxed=softmaxed))
 
 
 def answering_input(alone: Perturbed) -> set[str]:
@@ -252,8 +235,7 @@ def answering_input(alone: Perturbed) -> set[str]:
     def keep(attended: Attended, _: Running) -> None:
         call = attended.name, calls[attended.name]
         calls[attended.name] += 1
-        queries, keys = attended.own.shape[-2:]
-        sums = (attended.own.double() * noise(queries, keys, 1.0)).sum((-1, -2))
+        sums = (attended.own.double() * noise(attended.own)).sum((-1, -2))
         if call in first and not torch.equal(first[call], sums):
             answering.add(call[0])
         first.setdefault(call, sums)

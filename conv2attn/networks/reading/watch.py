@@ -43,6 +43,8 @@ GROWTH = 2.5
 """What is larger than so many times what it is made of is no attention any more: weights times each channel, say."""
 Marked = Callable[[int, Tensor], Tensor]
 """What a product of a run is to be, given its number in the run and itself."""
+Softmaxed = Callable[[int, Tensor, Tensor], Tensor]
+"""What a softmax of a run is to be, given its number in the run, its scores and itself."""
 LOCK = threading.RLock()
 SEED = 0
 """Networks that draw numbers at random draw the same ones in every run, but in the one that asks whether they do."""
@@ -61,11 +63,12 @@ class Watch(TorchFunctionMode):
         rule: Rule | None = None,
         blind: Callable[[str], bool] = lambda name: False,
         marked: Marked | None = None,
+        softmaxed: Softmaxed | None = None,
     ):
         """Takes what to do; `blind` says which layers of this project are seen without content, and forced.
 
         `marked` takes the number in the run of a product that may be of queries and keys, and the product: what it is
-        to be.
+        to be; `softmaxed` the number of a softmax, its scores, and itself.
         """
         super().__init__()
         self.names = {module: name or "(root)" for name, module in network.named_modules()}
@@ -73,7 +76,7 @@ class Watch(TorchFunctionMode):
         self.network, self.see, self.rule, self.blind = network, see, rule, blind
         self.silent = isinstance(rule, Silence)
         self.running: list[Running] = []
-        self.marked, self.run_itself = marked, object()
+        self.marked, self.softmaxed, self.run_itself = marked, softmaxed, object()
         self.seeing, self.unseen = False, Counter[nn.Module]()
         self.opened, self.scores = dict[int, Opened](), dict[int, Scores]()
         self.numbers = 0
@@ -171,7 +174,8 @@ class Watch(TorchFunctionMode):
             return self.multiplied(factors, result)
         below = [each for each in tensors_in((args, kwargs)) if trail_of(each, self.run_itself) is not None]
         if func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 1:
-            return self.softened(result, kwargs.get("dim", args[1] if len(args) > 1 else None), below)
+            scores = args[0] if args else kwargs["input"]
+            return self.softened(scores, result, kwargs.get("dim", args[1] if len(args) > 1 else None), below)
         if below:
             self.pass_on(func.__name__, args, result, below)
         return result
@@ -207,7 +211,7 @@ class Watch(TorchFunctionMode):
         """Fused attention by its formula, whose steps are seen; its own result where nothing changes."""
         with self:
             output = sdpa_by_formula(*args, **kwargs)
-        unchanged = self.rule is None and self.marked is None
+        unchanged = not (self.rule or self.marked or self.softmaxed)
         return F.scaled_dot_product_attention(*args, **kwargs) if unchanged else output
 
     def multi_head(self, args: Any, kwargs: Any) -> Any:
@@ -223,11 +227,11 @@ class Watch(TorchFunctionMode):
                 output, weights = F.multi_head_attention_forward(**(named | {"need_weights": True}))
         finally:
             module.has_torch_function = asks
-        if self.rule is None and self.marked is None:
+        if not (self.rule or self.marked or self.softmaxed):
             return F.multi_head_attention_forward(**named)
         return output, weights if named["need_weights"] else None
 
-    def softened(self, result: Tensor, axis: Any, below: Sequence[Tensor]) -> Tensor:
+    def softened(self, scores: Tensor, result: Tensor, axis: Any, below: Sequence[Tensor]) -> Tensor:
         """A softmax over keys, which waits for its values: over the last axis, or over the columns of squares.
 
         One of matrices counts where these are square, and over columns of others where they are products.
@@ -245,6 +249,8 @@ class Watch(TorchFunctionMode):
         # product alone, since what changes weights may divide by their sum.
         result = torch.zeros_like(result) if self.silent and not under.products else result
         self.numbers += 1
+        if self.softmaxed is not None:
+            result = self.softmaxed(self.numbers, scores, result).to(result)
         self.opened[self.numbers] = Opened(result, tuple(self.running), axis == -2, under.products)
         tag(result, Trail(self.run_itself, frozenset({self.numbers}), under.products, under.every))
         return result
@@ -298,6 +304,7 @@ class Watch(TorchFunctionMode):
         self.scores = {number: each for number, each in self.scores.items() if number >= min(kept)}
         attended = self.attended(attention[None, None] if matrix else attention, place, value=value, **operands)
         if attended is not None and self.see is not None:
+            attended.softmaxes = trail.softmaxes
             self.see(attended, place)
         if attended is None or self.rule is None:
             return result

@@ -29,13 +29,13 @@ def test_heads_have_an_order_in_common_only_where_they_agree(heads, common):
 def test_columns_of_nearly_even_attention_are_told_from_swapped_ones(sharpness):
     """The square of the noise was seen in such rows, and each bit of the keys was then asked of runs of its own."""
     scores = sharpness * torch.randn((6, 257, 257), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    noise, factors = score_order.noise(257, 257), score_order.numbers(257, 6)
+    noise, factors = score_order.noise(scores), score_order.numbers(257, 6)
     weights = [torch.softmax(scores + change, -1) for change in (0, noise, noise * factors)]
     swapped = torch.arange(257)
     swapped[[3, 4]] = torch.tensor([4, 3])
     for keys, in_order in ((torch.arange(257), True), (swapped, False)):
         own, moved, by_key = (each[..., keys] for each in weights)
-        assert score_order.columns_agree(own, moved, by_key) is in_order
+        assert score_order.why_columns(own, moved, by_key) == ("" if in_order else score_order.OTHER_COLUMNS)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -55,27 +55,38 @@ def test_the_part_that_changes_a_target_is_told_from_none_and_several(width):
 
 
 class Odd(nn.Module):
-    """Attention of two heads whose weights come in another order of keys, or are mixed by numbers of either sign."""
+    """Attention of two heads, mixed by numbers of either sign in front of the softmax and behind it."""
 
-    def __init__(self, how):
+    def __init__(self, between, behind):
         super().__init__()
-        self.how, self.stem, self.qkv = how, nn.Conv2d(3, 8, 4, 4), nn.Linear(8, 24)
-        self.mix = torch.tensor([[1.0, -2.0], [-1.5, 0.5]])
+        self.between, self.behind, self.stem, self.qkv = between, behind, nn.Conv2d(3, 8, 4, 4), nn.Linear(8, 24)
+        self.mix, self.bias = torch.tensor([[1.0, -2.0], [-1.5, 0.5]]), torch.tensor([0.2, -0.1])
 
     def forward(self, image):
         query, key, value = self.qkv(self.stem(image).flatten(2).mT).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
-        scores = query @ key.mT
-        if self.how == "turned":
-            return torch.softmax(scores, -1).flip(-1) @ value
-        return self.mixed(torch.softmax(self.mixed(scores), -1)) @ value
+        return self.behind(self.mixed(torch.softmax(self.between(self.mixed(query @ key.mT)), -1))) @ value
 
     def mixed(self, heads):
-        return F.linear(heads.movedim(1, -1), self.mix.to(heads)).movedim(-1, 1)
+        return F.linear(heads.movedim(1, -1), self.mix.to(heads), self.bias.to(heads)).movedim(-1, 1)
 
 
-@pytest.mark.parametrize(("how", "reason"), [("turned", score_order.OTHER_COLUMNS), ("mixed", score_order.NO_SHARES)])
-def test_only_weights_that_are_shares_tell_that_their_columns_are_others(how, reason):
+def exchanged(heads, axis):
+    """Two neighbours exchanged, in the second head alone."""
+    order = torch.arange(16)
+    order[[4, 5]] = torch.tensor([5, 4])
+    return torch.stack([heads[:, 0], heads[:, 1].index_select(axis, order)], 1)
+
+
+@pytest.mark.parametrize(
+    ("axis", "reason"), [(None, ""), (-1, score_order.OTHER_COLUMNS), (-2, score_order.OTHER_ROWS)]
+)
+@pytest.mark.parametrize("where", ["between", "behind"])
+def test_talking_heads_are_placed_and_tokens_exchanged_in_one_of_them_are_not(where, axis, reason):
+    """Mixed by numbers of either sign, with a bias: no score that is lowered makes a weight vanish."""
     torch.manual_seed(0)
+    changes = {"between": lambda heads: heads, "behind": lambda heads: heads}
+    if axis is not None:
+        changes[where] = lambda heads: exchanged(heads, axis)
     image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-    (read,) = reads_of(Odd(how).eval(), image)
+    (read,) = reads_of(Odd(**changes).eval(), image)
     assert read.unplaced == reason

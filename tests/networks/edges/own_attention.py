@@ -352,7 +352,7 @@ STYLES = {
         partial(Layer, lambda scores: exchanged(mixed_heads(scores), SWAPPED)),
         "columns",
     ),
-    "columns of two": (pairs_exchanged, partial(Layer, lambda scores: scores.softmax(-1).flip(-1)), "columns"),
+    "columns of two": (pairs_exchanged, partial(Layer, lambda scores: scores.softmax(-1).flip(-1)), "two keys at most"),
     "scores of sums": (of_sums, Layer, "queries and keys were not seen"),
     "an operator beside it": (beside_an_operator, Layer, "not seen"),
     "sums behind the values": (online, Layer, "not seen"),
