@@ -25,7 +25,6 @@ from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, OTHER_HEADS, Replayed
 from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
-from conv2attn.networks.reading.stopped_runs import may_end, run_until, versions
 from conv2attn.networks.reading.token_grids import SAME_PLACES, Placed, placed
 from conv2attn.networks.reading.watch import SEED, Marked, Operators, Watch
 
@@ -72,15 +71,13 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
         marks[attended.name].append(sums_of_rows(attended.attention))
 
     with running(network, first):
-        modules, before = list(network.modules()), versions(network)
+        modules = list(network.modules())
         beside = first_run(network, see, first)
         if modules != list(network.modules()):  # some networks replace modules as they first run
             sizes.clear()
             counts.clear()
             marks.clear()
-            before = versions(network)
             beside = first_run(network, see, first)
-        writes = any(each._version != version for each, version in before)
         drawn = changing(network, first, marks)
         own = own_sides(network, first) if attention_layers(network) else {}
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
@@ -94,8 +91,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
         name = next(each for at in count(1) if (each := f"{module}#{at}" if at > 1 else module) not in named)
         if selection.wants(name):
             named[name] = unseen[name] = UNSEEN_CODE
-    ends = not writes and may_end(network)
-    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, ends, held)
+    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, held)
     return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
 
 
@@ -174,19 +170,16 @@ class ReadingPass:
         own: Mapping[str, Sequence[int]],
         unseen: Mapping[str, Captured],
         drawn: Set[str],
-        ends: bool,
         held: Held | None,
     ):
         """Takes what first runs have told.
 
         Args:
             drawn: attention that changes from run to run.
-            ends: whether runs may end behind the last layer that is wanted.
             held: how the runs go whose attention is kept, where not as the network does.
         """
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
         self.own, self.unseen, self.drawn, self.held = own, unseen, drawn, held
-        self.ends = ends and held is None
         self.leads = dict[str, list[tuple[int, ...]]]()
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
 
@@ -198,12 +191,9 @@ class ReadingPass:
         known: PlacesByName = {} if isinstance(found, str) else found
         rows, reasons = self.rows_of_images(perturbed, known)
         reasons |= dict.fromkeys(self.drawn, DRAWN)
-        together = list(groups(names, self.sizes))
-        ends = len(together) > 1 and self.ends
-        whole = [self.marks(batch) for batch in self.batches] if ends else None
-        for group in together:
+        for group in groups(names, self.sizes):
             asked = [name for name in group if name in others]
-            calls, shapes = calls_of(perturbed, asked, self.ends) if perturbed is not None and asked else ({}, {})
+            calls, shapes = calls_of(perturbed, asked) if perturbed is not None and asked else ({}, {})
             replays = {name: self.replay(perturbed, name, calls, shapes) for name in asked}
             axes = dict[str, HeadAxis]()
             for name, each in replays.items():
@@ -213,7 +203,7 @@ class ReadingPass:
                     if name in rows and on_two_sides(rows[name], axis):
                         reasons.setdefault(name, SAME_PLACES)
             del calls
-            captured, centers = self.captured([name for name in group if not self.ideal(name)], rows, axes, whole)
+            captured, centers = self.captured([name for name in group if not self.ideal(name)], rows, axes)
             for name in group:
                 if name in self.layers:
                     yield self.own_record(name, captured, centers)
@@ -281,78 +271,32 @@ class ReadingPass:
         except Exception as error:  # a network may raise its own
             return Replayed(why=f"it does not run alone ({first_line(error)})")
 
-    def marks(self, batch: Any) -> dict[str, list[float]]:
-        """A number of each attention seen in a run on a batch: on another, a module may be called more often."""
-        marks = defaultdict[str, list[float]](list)
-
-        def see(attended: Attended, _: Running) -> None:
-            marks[attended.name].append(mark(attended.attention))
-
-        with running(self.network, batch):
-            Watch(self.network, see).run(partial(call_network, self.network, batch))
-        return marks
-
     def captured(
-        self,
-        names: Sequence[str],
-        rows: Mapping[str, ImageRows],
-        axes: Mapping[str, HeadAxis],
-        whole: Sequence[Mapping[str, list[float]]] | None,
+        self, names: Sequence[str], rows: Mapping[str, ImageRows], axes: Mapping[str, HeadAxis]
     ) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
-        """The attention of these layers on all batches, and the moved centres of those that have some.
+        """The attention of these layers on all batches, and the moved centres of those that have some."""
+        pieces, centers = dict[str, list[Captured]](), defaultdict[str, list[Tensor]](list)
+        selection = Selection(tuple(map(literally, names)))
+        for batch in self.batches if names else ():
+            kept = Kept(selection, rows, axes)
 
-        A run ends when each was seen as often as it is in a whole run, if the marks of one on each batch are known.
-        Where it has other marks, an earlier end has left something behind: a whole run takes that away, and no other
-        run ends early.
-        """
-        pieces: dict[str, list[Captured]] = {}
-        centers: dict[str, list[Tensor]] = {}
-        for place, batch in enumerate(self.batches if names else ()):
-            wanted = {name: whole[place][name] for name in names} if whole is not None and self.ends else None
-            kept, moved, marks = self.seen(names, rows, axes, batch, wanted)
-            if wanted is not None and marks != wanted:
-                self.ends = False
-                self.marks(batch)
-                kept, moved, _ = self.seen(names, rows, axes, batch, None)
-            for name, each in moved.items():
-                centers.setdefault(name, []).extend(each)
+            def see(attended: Attended, run: Running, kept: Kept = kept) -> None:
+                kept.see(attended, run)
+                layer = self.layers.get(attended.name)
+                if layer is None or run.first is None or attended.name not in names:
+                    return
+                moved = layer.moved_centers(run.first)
+                if moved is not None:
+                    centers[attended.name].append(moved.detach().cpu())
+
+            held = self.held or Held()
+            with running(self.network, batch):
+                Watch(self.network, see, marked=held.marked).run(partial(held.call, self.network, batch))
             for name in names:  # taken out, so that the last part is not held while all are joined
                 part = joined_calls(kept.attention.pop(name)) if name in kept.attention else UNSEEN
                 pieces.setdefault(name, []).append(part)
                 del part
         return {name: joined_calls(each) for name, each in pieces.items()}, centers
-
-    def seen(
-        self,
-        names: Sequence[str],
-        rows: Mapping[str, ImageRows],
-        axes: Mapping[str, HeadAxis],
-        batch: Any,
-        wanted: Mapping[str, list[float]] | None,
-    ) -> tuple[Kept, dict[str, list[Tensor]], dict[str, list[float]]]:
-        """The attention of these layers in a run, their moved centres and marks; it ends at as many as are wanted."""
-        kept, moved = Kept(Selection(tuple(map(literally, names))), rows, axes), defaultdict[str, list[Tensor]](list)
-        marks: dict[str, list[float]] = {name: [] for name in names}
-
-        def see(attended: Attended, run: Running) -> None:
-            kept.see(attended, run)
-            if attended.name not in marks:
-                return
-            if wanted is not None:
-                marks[attended.name].append(mark(attended.attention))
-            layer = self.layers.get(attended.name)
-            centers = None if layer is None or run.first is None else layer.moved_centers(run.first)
-            if centers is not None:
-                moved[attended.name].append(centers.detach().cpu())
-
-        def enough() -> bool:
-            return wanted is not None and all(len(marks[name]) >= len(each) for name, each in wanted.items())
-
-        with running(self.network, batch):
-            held = self.held or Held()
-            call = partial(Watch.run, call=partial(held.call, self.network, batch))
-            run_until(enough, self.network, see, call, held.marked)
-        return kept, moved, marks
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
         """The record of a layer of this project: its grid and its weights are its own."""
@@ -381,12 +325,6 @@ def where_tokens_lie(perturbed: Perturbed) -> PlacesByName | str:
         return places(perturbed)
     except Exception as error:  # a network may raise its own
         return f"it does not run with noise on its input ({first_line(error)})"
-
-
-def mark(attention: Tensor) -> float:
-    """A number that tells of a change: a sum whose weights differ from key to key and from row to row."""
-    rows = sums_of_rows(attention).flatten().double()
-    return float(rows @ torch.arange(1.0, len(rows) + 1, dtype=torch.float64))
 
 
 def sums_of_rows(attention: Tensor) -> Tensor:

@@ -26,7 +26,6 @@ from conv2attn.networks.reading.replay_result import (
     UNKNOWN,
     Replayed,
 )
-from conv2attn.networks.reading.stopped_runs import run_until
 from conv2attn.networks.reading.watch import Watch
 
 
@@ -36,39 +35,27 @@ def parent(name: str) -> str:
 
 
 @on_the_cpu
-def calls_of(
-    perturbed: Perturbed, names: Iterable[str], ends: bool
-) -> tuple[dict[str, Call], dict[str, tuple[int, ...]]]:
-    """The first call of the module of each of these attentions and of the module around it, and their shapes.
-
-    The run `ends` behind them where that leaves nothing behind.
-    """
+def calls_of(perturbed: Perturbed, names: Iterable[str]) -> tuple[dict[str, Call], dict[str, tuple[int, ...]]]:
+    """The first call of the module of each of these attentions and of the module around it, and their shapes."""
     modules = {name or "(root)": module for name, module in perturbed.network.named_modules()}
     calls, shapes = dict[str, Call](), dict[str, tuple[int, ...]]()
-    owners = {each: each.split("#")[0] for each in names}
-    called = {around for each in owners.values() for around in (each, parent(each))}
+    owners = (each.split("#")[0] for each in names)
 
     def see(attended: Attended, _: Running) -> None:
         shapes.setdefault(attended.name, tuple(attended.attention.shape))
 
-    def run(watch: Watch) -> None:
-        handles = []
-        for name in called:
+    handles = []
+    for name in {around for each in owners for around in (each, parent(each))}:
 
-            def keep(_: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
-                calls.setdefault(name, Call(*fresh((args, kwargs))))
+        def keep(_: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
+            calls.setdefault(name, Call(*fresh((args, kwargs))))
 
-            handles.append(modules[name].register_forward_pre_hook(keep, with_kwargs=True))
-        try:
-            perturbed.run(watch)
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def enough() -> bool:
-        return ends and owners.keys() <= shapes.keys() and called <= calls.keys()
-
-    run_until(enough, perturbed.network, see, run)
+        handles.append(modules[name].register_forward_pre_hook(keep, with_kwargs=True))
+    try:
+        perturbed.run(Watch(perturbed.network, see))
+    finally:
+        for handle in handles:
+            handle.remove()
     return calls, shapes
 
 

@@ -12,6 +12,7 @@ softmaxes. What is linear between these answers in proportion, and tells each ke
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
@@ -117,7 +118,7 @@ def out_of_order(
                 if number not in changing:
                     return tensor
                 added = change(tensor.mT).mT if changing[number] else change(tensor)
-                return added if even else tensor + added
+                return added if even else added.add_(tensor)
 
             def softmaxed(number: int, scores: Tensor, result: Tensor, run: str = run, marked: Any = marked) -> Tensor:
                 if number in of_softmaxes:
@@ -129,27 +130,32 @@ def out_of_order(
             weigh(alone, keep, None if softmaxes else marked, softmaxed)
         for call in calls:
             for key in [call] if into is None else [("", number) for number in into[call]]:
-                why = why_not(*(stored.get(run, key) for run in CHANGES))
+                why = why_not(partial(stored.get, key=key))
                 if why:
                     found.setdefault(call, why)
     return found
 
 
-def why_not(own: Tensor, moved: Tensor, by_query: Tensor, by_key: Tensor) -> str:
-    """Why answers to noise and its multiples are not those of rows of queries and columns of keys, in their order."""
-    if not bool((moved - own).abs().amax() > SMALL**2):
+def why_not(answer: Callable[[str], Tensor]) -> str:
+    """Why the answers of runs are not those of rows of queries and columns of keys, in their order."""
+    own, moved = answer("own"), answer("moved")
+    if not largest_change(own, moved) > SMALL**2:
         return NO_ANSWER
-    if not in_proportion(own, moved, by_query, numbers(own.shape[-2], 5)[:, None]):
+    if not in_proportion(own, moved, answer("by query"), numbers(own.shape[-2], 5)[:, None]):
         return OTHER_ROWS
-    if in_proportion(own, moved, by_key, numbers(own.shape[-1], 6)):
-        return ""
-    return why_columns(own, moved, by_key)
+    by_key = answer("by key")
+    return "" if in_proportion(own, moved, by_key, numbers(own.shape[-1], 6)) else why_columns(own, moved, by_key)
+
+
+def largest_change(own: Tensor, moved: Tensor) -> float:
+    """The largest change of an answer."""
+    return max(float((one - rows).abs().max()) for rows, one in in_parts(own, moved))
 
 
 def noise(weights: Tensor) -> Tensor:
     """The noise on scores or weights, (..., queries, keys)."""
     generator = torch.Generator().manual_seed(weights.numel())
-    return SMALL * torch.randn(weights.shape, generator=generator, device="cpu", dtype=torch.float64)
+    return torch.randn(weights.shape, generator=generator, device="cpu", dtype=torch.float64).mul_(SMALL)
 
 
 def numbers(count: int, seed: int) -> Tensor:
@@ -158,10 +164,10 @@ def numbers(count: int, seed: int) -> Tensor:
 
 
 CHANGES: Mapping[str, Change] = {
-    "own": lambda weights: 0 * noise(weights),
+    "own": lambda weights: torch.zeros(weights.shape, dtype=torch.float64),
     "moved": noise,
-    "by query": lambda weights: noise(weights) * numbers(weights.shape[-2], 5)[:, None],
-    "by key": lambda weights: noise(weights) * numbers(weights.shape[-1], 6),
+    "by query": lambda weights: noise(weights).mul_(numbers(weights.shape[-2], 5)[:, None]),
+    "by key": lambda weights: noise(weights).mul_(numbers(weights.shape[-1], 6)),
 }
 """What is added to scores or weights in each run."""
 
@@ -176,7 +182,7 @@ def in_proportion(own: Tensor, moved: Tensor, other: Tensor, factors: Tensor) ->
 
     Rows that hardly change tell nothing; each column that is not zero has to change somewhere.
     """
-    largest, silent = float((moved - own).abs().max()), torch.ones(own.shape[-1]) > 0
+    largest, silent = largest_change(own, moved), torch.ones(own.shape[-1]) > 0
     some = ~silent
     for at, (rows, one, by_factor) in enumerate(in_parts(own, moved, other)):
         factor = factors if factors.ndim == 1 else factors[(at * AT_ONCE + torch.arange(len(rows))) % len(factors)]
