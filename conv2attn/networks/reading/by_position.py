@@ -20,8 +20,9 @@ from conv2attn.errors import Conv2AttnError, UsageError, first_line
 from conv2attn.networks.positions import PositionAttention, Unread, leading_note, windows_note
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.perturbed import double_copy, on_the_cpu
-from conv2attn.networks.reading.phase import Held, literally, read_network, sums_of_rows
+from conv2attn.networks.reading.phase import Held, literally, read_network
 from conv2attn.networks.reading.records import Read, Tokens
+from conv2attn.networks.reading.responses import sums_of_rows
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.networks.specimens import IDS, main_input, specimen_of, specimen_size
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites

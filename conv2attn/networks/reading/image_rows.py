@@ -17,16 +17,13 @@ from torch import Tensor
 
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import EPSILON, IN_MEMORY, SILENT, Places
-from conv2attn.networks.reading.responses import Stored
+from conv2attn.networks.reading.responses import Answer, Runs, Shape
 from conv2attn.networks.reading.rounds import places as places_of
 from conv2attn.networks.reading.token_centres import (
-    Answer,
     Centres,
-    Shape,
     as_rows,
     centres_known,
     centres_of,
-    each_call,
     is_exact,
     ramps_of,
 )
@@ -194,32 +191,19 @@ def answering(pair: Perturbed) -> dict[str, dict[int, Tensor]]:
     noise = torch.randn(pair.shape, generator=generator, device="cpu", dtype=torch.float64) * EPSILON
     found = defaultdict[str, dict[int, Tensor]](dict)
     with SpooledTemporaryFile(IN_MEMORY) as file:
-        stored = Stored(file)
-
-        def keep(answer: Answer, tensor: Tensor, _: Shape) -> None:
-            stored.put("base", (f"{answer[0]} {answer[1]}", answer[2]), tensor)
-
-        each_call(pair, lambda _, own: own, keep)
-        squares = dict[Answer, list[Tensor]]()
-        leads = dict[tuple[str, int], Shape]()
+        runs = Runs(file, pair, lambda _, own: own)
         for image in (0, 1):
             alone = torch.zeros_like(noise)
-            part = noise.narrow(pair.batch, image, 1)
-            alone.narrow(pair.batch, image, 1).copy_(part)
-
-            def respond(answer: Answer, tensor: Tensor, lead: Shape) -> None:
-                change = tensor - stored.get("base", (f"{answer[0]} {answer[1]}", answer[2]))
-                leads[answer[:2]] = lead
-                squares.setdefault(answer, []).append((change * change).sum((-1, -2)))
-
-            each_call(pair, lambda _, own: own, respond, alone)
+            alone.narrow(pair.batch, image, 1).copy_(noise.narrow(pair.batch, image, 1))
+            runs.add(alone)
+        squares = {each: torch.stack([t.pow(2).sum((-1, -2)) for t in runs.of(each, 1, 2)]) for each in runs.leads}
     # Axes that an answer lacks could be those of images or of heads: where others have all, it is not asked.
-    by_axes = sorted(squares.items(), key=lambda item: item[1][0].ndim != len(leads[item[0][:2]]))
-    for (name, call, _), each in by_axes:
-        lead = leads[name, call]
+    by_axes = sorted(squares.items(), key=lambda item: item[1][0].ndim != len(runs.leads[item[0]]))
+    for (name, call, role), each in by_axes:
+        lead = runs.leads[name, call, role]
         if each[0].ndim != len(lead) and call in found[name] and bool(found[name][call].any()):
             continue
-        of_rows = as_rows(torch.stack(each) if len(each) == 2 else torch.zeros(0), lead)
+        of_rows = as_rows(each, lead)
         if of_rows is not None:
             live = of_rows > SILENT * float(of_rows.max())
             found[name][call] = found[name].get(call, torch.zeros_like(live)) | live

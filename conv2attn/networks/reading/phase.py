@@ -23,6 +23,7 @@ from conv2attn.networks.reading.places import Places
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, OTHER_HEADS, Replayed
+from conv2attn.networks.reading.responses import sums_of_rows
 from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
 from conv2attn.networks.reading.token_grids import SAME_PLACES, Placed, placed
@@ -325,12 +326,6 @@ def where_tokens_lie(perturbed: Perturbed) -> PlacesByName | str:
         return places(perturbed)
     except Exception as error:  # a network may raise its own
         return f"it does not run with noise on its input ({first_line(error)})"
-
-
-def sums_of_rows(attention: Tensor) -> Tensor:
-    """A sum of each row, whose weights differ from key to key."""
-    keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
-    return (attention.detach() @ keys).cpu()
 
 
 def literally(name: str) -> str:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import final
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.lattice import apart, lattice, pooled
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.responses import Key, Response, Stored, by_role, each_operand
+from conv2attn.networks.reading.responses import Key, Response, Runs, first_calls
 
 EPSILON = 1e-5
 """Size of the noise: in float64, far above rounding, and so small that the response is linear."""
@@ -78,68 +77,43 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
     def drawn() -> Tensor:
         return torch.randn(shape, generator=generator, device="cpu", dtype=torch.float64)
 
-    first, responses = drawn() * EPSILON, dict[Key, Response]()
-    sizes = dict[Key, float]()
-
-    with SpooledTemporaryFile(IN_MEMORY) as file:
-        stored = Stored(file)
-
-        def keep(key: Key, tensor: Tensor, run: str = "base") -> None:
-            stored.put(run, key, tensor)
-            for each, (part,) in by_role(key, tensor):
-                sizes.setdefault(each, float(part.pow(2).sum(-1).mean()))
-
-        each_operand(perturbed, rule, keep)
-        for draw in range(draws):
-            noise, image, base, moved = first, None, "base", "moved"
+    first, responses, sizes = drawn() * EPSILON, dict[Key, Response](), dict[Key, float]()
+    for draw in range(draws)[::-1]:  # the image itself comes last, and is then asked for blocks
+        noise = drawn() * EPSILON if draw else first
+        image = None
+        if draw and perturbed.base is not None:
+            image = drawn() * perturbed.base.std() + perturbed.base.mean()
+        with SpooledTemporaryFile(IN_MEMORY) as file:
+            runs = Runs(file, perturbed, rule, image)
+            for each in (noise, *(noise * ramp(axis, 1) for axis in axes)):
+                runs.add(each)
+            for key, (own, change, *ramped) in first_calls(runs, *range(runs.count)):
+                response = responses.setdefault(key, Response(torch.zeros(change.shape[:-1], dtype=torch.float64)))
+                response.squares = response.squares + (change * change).sum(-1)
+                sizes[key] = float(own.pow(2).sum(-1).mean())
+                for axis, other in zip(axes, ramped, strict=True):
+                    response.add(axis, change, other)
+                    if not draw:
+                        response.fit(axis, 1, fits_blocks(change, other, 1, shape[axis]))
             if draw:
-                noise, base, moved = drawn() * EPSILON, "image", "moved on the image"
-                if perturbed.base is not None:
-                    image = drawn() * perturbed.base.std() + perturbed.base.mean()
-                each_operand(perturbed, rule, partial(keep, run=base), base=image)
+                continue
+            live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
+            told = {key: [axis for axis in axes if tells(each, axis, live[key])] for key, each in responses.items()}
+            of_tokens = {axis for (_, role), each in told.items() if role != "channels" for axis in each}
+            of_channels = {axis for each in told.values() for axis in each}
+            telling = sorted(of_tokens or of_channels)
+            for axis in telling:
+                guesses = {key: blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items()}
+                tried = {1}
 
-            def respond(key: Key, tensor: Tensor, base: str = base, moved: str = moved) -> None:
-                if key in sizes:
-                    stored.put(moved, key, tensor - stored.get(base, key))
-                    for each, (change,) in by_role(key, stored.get(moved, key)):
-                        squares = (change * change).sum(-1)
-                        response = responses.setdefault(each, Response(torch.zeros_like(squares)))
-                        response.squares = response.squares + squares
+                def fitting(key: Key, axis: int = axis, live: Mapping[Key, Tensor] = live) -> bool:
+                    return responses[key].fitting(axis, live[key]) is not None
 
-            each_operand(perturbed, rule, respond, noise, image)
-            for axis in axes:
-
-                def ramped(key: Key, tensor: Tensor, base: str = base, moved: str = moved, axis: int = axis) -> None:
-                    if key in responses:
-                        changes = by_role(key, stored.get(moved, key), tensor - stored.get(base, key))
-                        for each, (change, other) in changes:
-                            responses[each].add(axis, change, other)
-                            if base == "base":
-                                responses[each].fit(axis, 1, fits_blocks(change, other, 1, shape[axis]))
-
-                each_operand(perturbed, rule, ramped, noise * ramp(axis, 1), image)
-        live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
-        told = {key: [axis for axis in axes if tells(each, axis, live[key])] for key, each in responses.items()}
-        of_tokens = {axis for (_, role), each in told.items() if role != "channels" for axis in each}
-        of_channels = {axis for each in told.values() for axis in each}
-        telling = sorted(of_tokens or of_channels)
-        for axis in telling:
-            guesses = {key: blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items()}
-            tried = {1}
-
-            def fitting(key: Key, axis: int = axis) -> bool:
-                return responses[key].fitting(axis, live[key]) is not None
-
-            while block := next_block(guesses, tried, fitting):
-
-                def fit(key: Key, tensor: Tensor, axis: int = axis, block: int = block) -> None:
-                    if key in responses:
-                        changes = by_role(key, stored.get("moved", key), tensor - stored.get("base", key))
-                        for each, (change, other) in changes:
-                            responses[each].fit(axis, block, fits_blocks(change, other, block, shape[axis]))
-
-                each_operand(perturbed, rule, fit, first * ramp(axis, block))
-                tried.add(block)
+                while block := next_block(guesses, tried, fitting):
+                    runs.add(first * ramp(axis, block))
+                    for key, (change, other) in first_calls(runs, 1, runs.count - 1):
+                        responses[key].fit(axis, block, fits_blocks(change, other, block, shape[axis]))
+                    tried.add(block)
     found: dict[str, dict[str, Places]] = {}
     for (name, role), response in responses.items():
         found.setdefault(name, {})[role] = judged(response, telling, shape, live[name, role])

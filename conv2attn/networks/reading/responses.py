@@ -1,6 +1,7 @@
 """How the queries, keys and values of each attention respond to small noise, one attention at a time."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from os import SEEK_END
 from typing import IO, Any, final
@@ -8,11 +9,15 @@ from typing import IO, Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.networks.reading.attended import Attended, Running, Silence
+from conv2attn.networks.reading.attended import Attended, Rule, Running
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.watch import Watch
 
 ROLES = ("query", "key", "value")
+WEIGHTS = "weights"
+Shape = tuple[int, ...]
+Answer = tuple[str, int, str]
+"""The name of an attention, the number of a call of it in a run, and a role: one of `ROLES`, or its weights."""
 Key = tuple[str, str]
 """The name of an attention and a role: one of `ROLES`, or "channels" of its values."""
 
@@ -78,28 +83,60 @@ class Stored:
         return tensor
 
 
-def each_operand(
-    perturbed: Perturbed,
-    rule: Silence,
-    use: Callable[[Key, Tensor], None],
-    noise: Tensor | None = None,
-    base: Tensor | None = None,
-) -> None:
-    """Passes on the queries, keys and values of each attention, in float64, as a silenced run comes to them."""
-    passed = set[Key]()
+@final
+class Runs:
+    """The queries, keys, values and weights of each call of each attention in a run on a `base`, and how they change.
 
-    def see(attended: Attended, _: Running) -> None:
-        for role in ROLES:
-            tensor, key = getattr(attended, role), (attended.name, role)
-            if tensor is not None and tensor.is_floating_point() and key not in passed:
-                passed.add(key)
-                use(key, tensor.double())
+    They stand in a `file`, by their `leads`: what is in front of the queries and keys of their attention.
+    """
 
-    perturbed.run(Watch(perturbed.network, see, rule), noise, base)
+    def __init__(self, file: IO[bytes], perturbed: Perturbed, rule: Rule, base: Tensor | None = None):
+        self.stored, self.perturbed, self.rule, self.base = Stored(file), perturbed, rule, base
+        self.count, self.leads = 0, dict[Answer, Shape]()
+        self.add(None)
+
+    def add(self, noise: Tensor | None) -> None:
+        """A run with this noise on the input, of which the changes are stored."""
+        calls, first = Counter[str](), self.count == 0
+
+        def keep(answer: Answer, tensor: Tensor, lead: Shape) -> None:
+            if first:
+                self.leads[answer] = lead
+            change = tensor.double() if first else tensor.double() - self.stored.get("0", answer)
+            self.stored.put(f"{self.count}", answer, change)
+
+        def see(attended: Attended, _: Running) -> None:
+            name, lead = attended.name, tuple(attended.attention.shape[:-2])
+            keep((name, calls[name], WEIGHTS), sums_of_rows(attended.attention)[..., None], lead)
+            for role in ROLES:
+                tensor = getattr(attended, role)
+                if tensor is not None and tensor.is_floating_point():
+                    keep((name, calls[name], role), tensor, lead)
+            calls[name] += 1
+
+        self.perturbed.run(Watch(self.perturbed.network, see, self.rule), noise, self.base)
+        self.count += 1
+
+    def of(self, answer: Answer, *numbers: int) -> list[Tensor]:
+        """The tensor of the first run, and its changes in others."""
+        return [self.stored.get(f"{number}", answer) for number in numbers]
 
 
-def by_role(key: Key, *tensors: Tensor) -> Iterator[tuple[Key, tuple[Tensor, ...]]]:
-    """Numbers of each token; of values a second time, with their channels for tokens."""
-    yield key, tensors
-    if key[1] == "value":
-        yield (key[0], "channels"), tuple(each.mT for each in tensors)
+def sums_of_rows(attention: Tensor) -> Tensor:
+    """A sum of each row, whose weights differ from key to key."""
+    keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
+    return (attention.detach() @ keys).cpu()
+
+
+def first_calls(runs: Runs, *numbers: int) -> Iterator[tuple[Key, list[Tensor]]]:
+    """What runs of these numbers have stored of the first call of each attention, by role.
+
+    Values come a second time, with their channels for tokens.
+    """
+    for name, call, role in runs.leads:
+        if call or role == WEIGHTS:
+            continue
+        tensors = runs.of((name, call, role), *numbers)
+        yield (name, role), tensors
+        if role == "value":
+            yield (name, "channels"), [each.mT for each in tensors]

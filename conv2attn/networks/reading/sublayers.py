@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from conv2attn.arguments import FAILURES
 from conv2attn.errors import first_line
 from conv2attn.networks.reading.attended import Attended, Running
-from conv2attn.networks.reading.layer_alone import Call, fresh, replay_residual
+from conv2attn.networks.reading.layer_alone import Call, replay_residual
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.replay import parent
+from conv2attn.networks.reading.replay import calls_of, parent
 from conv2attn.networks.reading.replay_result import MOST_RESIDUAL
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
@@ -68,19 +68,7 @@ def sublayer_of(perturbed: Perturbed, name: str, matrices: Tensor, count: int) -
     """The module around the attention `name` that maps `count` tokens to tokens by these matrices; or why none does."""
     modules = {each or "(root)": module for each, module in perturbed.network.named_modules()}
     names = [each for each in (name, parent(name)) if each in modules and each != "(root)"]
-    calls = dict[str, Call]()
-    handles = [
-        modules[each].register_forward_pre_hook(
-            lambda _, args, kwargs, each=each: calls.setdefault(each, Call(*fresh((args, kwargs)))) and None,
-            with_kwargs=True,
-        )
-        for each in names
-    ]
-    try:
-        perturbed.run(Watch(perturbed.network))
-    finally:
-        for handle in handles:
-            handle.remove()
+    calls, _ = calls_of(perturbed, [name])
     why = "no module around it takes its tokens and returns its output"
     for each in names:
         if each not in calls:

@@ -1,7 +1,5 @@
 """The centres of the tokens of each call of an attention, from a noise and its ramps, with attention silenced."""
 
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from tempfile import SpooledTemporaryFile
@@ -10,18 +8,13 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.networks.reading.attended import Attended, Rule, Running, Silence
+from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import EPSILON, IN_MEMORY, SILENT, Kind, Places
-from conv2attn.networks.reading.responses import ROLES, Stored
-from conv2attn.networks.reading.watch import Watch
+from conv2attn.networks.reading.responses import Answer, Runs, Shape
 
-Shape = tuple[int, ...]
 Ramp = tuple[int, int]
 """An axis of the input, and the number of blocks within which the ramp is constant: 0 for one pixel each."""
-Answer = tuple[str, int, str]
-"""The name of an attention, the number of a call of it in a run, and a role: one of `ROLES`, or its weights."""
-WEIGHTS = "weights"
 
 
 @final
@@ -70,26 +63,6 @@ def as_rows(tensor: Tensor, lead: Shape) -> Tensor | None:
         return None
 
 
-def each_call(
-    perturbed: Perturbed, rule: Rule, use: Callable[[Answer, Tensor, Shape], None], noise: Tensor | None = None
-) -> None:
-    """Passes on the queries, keys, values and weights of each call of each attention, with the axes in front."""
-    calls = Counter[str]()
-
-    def see(attended: Attended, _: Running) -> None:
-        name, lead = attended.name, tuple(attended.attention.shape[:-2])
-        weights = attended.attention.detach().double()
-        keys = torch.arange(1.0, weights.shape[-1] + 1, dtype=torch.float64, device=weights.device).sqrt()
-        use((name, calls[name], WEIGHTS), (weights @ keys)[..., None], lead)
-        for role in ROLES:
-            tensor = getattr(attended, role)
-            if tensor is not None and tensor.is_floating_point():
-                use((name, calls[name], role), tensor.double(), lead)
-        calls[name] += 1
-
-    perturbed.run(Watch(perturbed.network, see, rule), noise)
-
-
 def centres_of(together: Perturbed, ramps: set[Ramp]) -> dict[Answer, Centres]:
     """The centres of the tokens of each call, with attention silenced."""
     shape = together.shape
@@ -99,31 +72,16 @@ def centres_of(together: Perturbed, ramps: set[Ramp]) -> dict[Answer, Centres]:
     generator, of_one = torch.Generator().manual_seed(3), list(shape)
     of_one[together.batch] = 1
     noise = torch.randn(of_one, generator=generator, device="cpu", dtype=torch.float64).expand(shape) * EPSILON
-    found = dict[Answer, Centres]()
+    found, asked = dict[Answer, Centres](), sorted(ramps)
     with SpooledTemporaryFile(IN_MEMORY) as file:
-        stored = Stored(file)
-
-        def keep(answer: Answer, tensor: Tensor, _: Shape) -> None:
-            stored.put("base", (f"{answer[0]} {answer[1]}", answer[2]), tensor)
-
-        def move(answer: Answer, tensor: Tensor, lead: Shape) -> None:
-            key = (f"{answer[0]} {answer[1]}", answer[2])
-            change = tensor - stored.get("base", key)
-            stored.put("moved", key, change)
-            found[answer] = Centres(lead, (change * change).sum(-1).float(), {})
-
-        each_call(together, Silence(), keep)
-        each_call(together, Silence(), move, noise)
-        for asked_ramp in sorted(ramps):
-            axis, blocks = asked_ramp
+        runs = Runs(file, together, Silence())
+        runs.add(noise)
+        for axis, blocks in asked:
             count = blocks or shape[axis]
             ramp = (torch.arange(shape[axis]) * count // shape[axis] + 0.5).double() / count
-            ramp = ramp.reshape([-1 if each == axis else 1 for each in range(len(shape))])
-
-            def along(answer: Answer, tensor: Tensor, _: Shape, key: Ramp = asked_ramp) -> None:
-                of_call = (f"{answer[0]} {answer[1]}", answer[2])
-                change = tensor - stored.get("base", of_call)
-                found[answer].along[key] = (change * stored.get("moved", of_call)).sum(-1).float()
-
-            each_call(together, Silence(), along, noise * ramp)
+            runs.add(noise * ramp.reshape([-1 if each == axis else 1 for each in range(len(shape))]))
+        for answer, lead in runs.leads.items():
+            change, *ramped = runs.of(answer, *range(1, runs.count))
+            along = {ramp: (each * change).sum(-1).float() for ramp, each in zip(asked, ramped, strict=True)}
+            found[answer] = Centres(lead, (change * change).sum(-1).float(), along)
     return found

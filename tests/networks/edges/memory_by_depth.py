@@ -105,7 +105,7 @@ def keeping(calls_of):
 
 PLANTED = {
     "a copy of the weights": ("perturbed.double_copy", copied, "heads"),
-    "queries, keys and values": ("places.Stored", InMemory, "places"),
+    "queries, keys and values": ("responses.Stored", InMemory, "places"),
     "matrices of heads": ("head_matrices.HeadMatrices.packed", lambda self: self, "heads"),
     "inputs of layers": ("phase.calls_of", keeping(resolve_name(f"{READING}.phase.calls_of")), "check_span"),
 }
