@@ -12,7 +12,6 @@ from torch.nn.modules import module as module_hooks
 from conv2attn.equality.worlds.drawn_inputs import with_random_numbers
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.output_shadows import output_tensors
-from conv2attn.equality.worlds.records import Record
 from conv2attn.equality.worlds.shadows import Shadow
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
@@ -36,14 +35,12 @@ class FollowedCall:
         return [getattr(t, "_shadow", None) for t in self.tensors.values()]
 
 
-def followed_call(
-    network: Any, args: Any, kwargs: Any, oracles: Oracles, second: bool, seed: int, records: list[Record] | None = None
-) -> FollowedCall:
+def followed_call(network: Any, args: Any, kwargs: Any, oracles: Oracles, second: bool, seed: int) -> FollowedCall:
     """Calls a network with shadows."""
     path = list[str]()
-    watch = Watch(oracles, second, path, records)
+    watch = Watch(oracles, second, path)
     args, kwargs = with_random_numbers(args, kwargs, seed, oracles)
-    for t in tree_leaves((args, kwargs)) if records is not None else ():
+    for t in tree_leaves((args, kwargs)):
         if isinstance(shadow := getattr(t, "_shadow", None), Shadow):
             watch.keep(t, shadow)
     with as_before(network, path, oracles.quick), generators_kept(seed=seed), watch:

@@ -7,6 +7,7 @@ forgotten at each nonlinear function, and the section before it is judged alone:
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -52,7 +53,7 @@ def compare_sections(
 ) -> Sections:
     """Whether the outputs of two networks come from the same functions, and each section between them agrees.
 
-    Of networks that `differ` the place alone is wanted, which takes half of the calls.
+    Of networks that `differ` the place alone is wanted: the quick run, which has none, is left out.
 
     The inputs give shapes, integers, booleans, Python numbers and masks; other numbers are drawn. A sample, not a
     proof. Not seen: stored numbers that are lost beside larger ones, numbers that never win a maximum, what rounding
@@ -71,21 +72,20 @@ def compare_sections(
     try:
         for network in (first, second):
             check_plans(network, args, kwargs, seed)
-        if differ and (place := find_place(first, second, args, kwargs, seed)):
-            return Sections(False, place.units, reason=place.in_words(), place=place)
-        # A quick run shakes the first of its networks alone: the one that rounding enters through more numbers.
-        shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
+        if not differ:
+            # Only "equal" counts of what two worlds say; anything else, an error too, comes from the full run.
+            with suppress(Exception):
+                quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
+                # It shakes the first of its networks alone: the one that rounding enters through more numbers.
+                answer = decided(*sorted((first, second), key=moving_numbers, reverse=True), args, kwargs, seed, quick)
+                if answer.equal:
+                    return answer
+        worlds = 4 if dtypes <= {torch.float32, torch.float64} else 6
+        return decided(first, second, args, kwargs, seed, Oracles(seed, worlds=worlds))
     except Unfollowed as refusal:
         return Sections(None, reason=str(refusal))
     except Exception as error:  # the network's own code, or an operator on random numbers
-        return Sections(None, reason=call_failure(error))
-    if not differ:
-        quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
-        answer = decided(shaken, still, args, kwargs, seed, quick)
-        if answer.equal:  # only this counts of what two worlds say
-            return answer
-    worlds = 4 if dtypes <= {torch.float32, torch.float64} else 6
-    return decided(first, second, args, kwargs, seed, Oracles(seed, worlds=worlds))
+        return Sections(None, reason=f"the call failed beside its shadows: {str(error).strip().splitlines()[-1:]}")
 
 
 def stored_tensors(network: Any) -> list[Tensor]:
@@ -99,38 +99,28 @@ def moving_numbers(network: Any) -> int:
     return sum(t.numel() for t in dense if bool((t != t.flatten()[:1]).any()))
 
 
-def call_failure(error: Exception) -> str:
-    """An error beside the network, in a sentence."""
-    return f"the call failed beside its shadows: {str(error).strip().splitlines()[-1:]}"
-
-
 def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles) -> Sections:
     """What one table of oracles says."""
-    try:
-        calls = both_calls(first, second, args, kwargs, seed, oracles)
-        shadows = [call.shadows for call in calls]
-        if not comparable(*shadows):
-            return Sections(None, reason="outputs of other kinds or shapes")
-        pairs = [(p, q) for p, q in zip(*shadows, strict=True) if p is not None and q is not None]
-        if all(p.constant and q.constant for p, q in pairs):
-            return Sections(None, reason="the outputs do not depend on the inputs' numbers")
-        worst, one_sided = max(outputs_apart(p, q, oracles) for p, q in pairs), oracles.one_sided()
-        if worst <= LIMIT and len(one_sided) and not oracles.quick:
-            # Results that only one network asks for do not matter if no bit of the outputs depends on them.
-            loud = Oracles(seed, oracles.dtype, oracles.worlds, one_sided)
-            others = [call.shadows for call in both_calls(first, second, args, kwargs, seed, loud)]
-            if unchanged(shadows, others, oracles):
-                oracles.parting, one_sided = None, one_sided[:0]
-        if calls[0].values != calls[1].values:
-            return Sections(False, math.inf, reason="the outputs that are no tensors differ")
-        if oracles.parting or not worst <= LIMIT:
-            units = oracles.parting.units if oracles.parting else worst
-            place = None if oracles.quick else find_place(first, second, args, kwargs, seed, units)
-            return Sections(False, units, place=place, reason=parting_in_words(oracles, worst))
-    except Unfollowed as refusal:
-        return Sections(None, reason=str(refusal))
-    except Exception as error:
-        return Sections(None, reason=call_failure(error))
+    calls = both_calls(first, second, args, kwargs, seed, oracles)
+    shadows = [call.shadows for call in calls]
+    if not comparable(*shadows):
+        return Sections(None, reason="outputs of other kinds or shapes")
+    pairs = [(p, q) for p, q in zip(*shadows, strict=True) if p is not None and q is not None]
+    if all(p.constant and q.constant for p, q in pairs):
+        return Sections(None, reason="the outputs do not depend on the inputs' numbers")
+    worst, one_sided = max(outputs_apart(p, q, oracles) for p, q in pairs), oracles.one_sided()
+    if worst <= LIMIT and len(one_sided) and not oracles.quick:
+        # Results that only one network asks for do not matter if no bit of the outputs depends on them.
+        loud = Oracles(seed, oracles.dtype, oracles.worlds, one_sided)
+        others = [call.shadows for call in both_calls(first, second, args, kwargs, seed, loud)]
+        if unchanged(shadows, others, oracles):
+            oracles.parting, one_sided = None, one_sided[:0]
+    if calls[0].values != calls[1].values:
+        return Sections(False, math.inf, reason="the outputs that are no tensors differ")
+    if oracles.parting or not worst <= LIMIT:
+        units = oracles.parting.units if oracles.parting else worst
+        place = None if oracles.quick else find_place(*calls, oracles.parting, units)
+        return Sections(False, units, place=place, reason=parting_in_words(oracles, worst))
     if len(one_sided):
         return Sections(False, math.inf, reason=f"only one network asks for {len(one_sided)} results of functions")
     slopes = [{float(torch.tensor(v, dtype=torch.float32)) for v in call.watch.slopes} for call in calls]

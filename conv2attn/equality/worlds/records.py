@@ -11,19 +11,6 @@ from conv2attn.equality.worlds.steps import Step
 from conv2attn.equality.worlds.units import LIMIT
 
 
-class Parted(Exception):
-    """An oracle of the second network meets new arguments while tensors are recorded.
-
-    Args:
-        operator, place: of the oracle.
-        ends: the records of what it was asked; inside a fused operator of what went into that.
-    """
-
-    def __init__(self, operator: str, place: str, ends: list[int]):
-        super().__init__(operator)
-        self.operator, self.place, self.ends = operator, place, ends
-
-
 @dataclass(frozen=True)
 class Record:
     """A tensor: the means of its numbers, squares and cubes in each world, and what shaking changes in them.

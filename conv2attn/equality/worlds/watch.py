@@ -9,7 +9,7 @@ from torch import Tensor
 from conv2attn.equality.worlds.constants import MADE, constant_step
 from conv2attn.equality.worlds.general_rules import result_of
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.records import Parted, Record
+from conv2attn.equality.worlds.records import Record
 from conv2attn.equality.worlds.refusals import is_followed, refuse_draws
 from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.source_lines import source_of
@@ -26,12 +26,15 @@ ERRORS = RuntimeError, TypeError, AttributeError, LookupError, ValueError
 class Watch(TorchDispatchMode):
     """Runs shadows beside one network. They are attributes of the plain tensors, so they are freed with them."""
 
-    def __init__(self, oracles: Oracles, second: bool, path: list[str], records: list[Record] | None = None):
+    def __init__(self, oracles: Oracles, second: bool, path: list[str]):
         super().__init__()
-        self.oracles, self.second, self.path, self.records = oracles, second, path, records
+        self.oracles, self.second, self.path = oracles, second, path
         self.numbers = StoredNumbers(oracles, second)
         self.slopes: set[float] = set()  # Python numbers that are compared as they are
+        # Tensors are recorded in a full run, which is to name the place where two networks part.
+        self.records: list[Record] = []
         self.behind: list[int] = []  # the records of what the current operator reads
+        self.ends: list[int] = []  # those of what the first new question asks; inside a fused operator what it reads
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -58,7 +61,7 @@ class Watch(TorchDispatchMode):
         if not isinstance(plain, Tensor) or (shadow is None and not is_number(plain)):
             return
         plain._shadow = Shadow(()) if shadow is None else shadow  # type: ignore[attr-defined]
-        if self.records is not None and is_number(plain) and shadow is not None and not shadow.constant:
+        if not self.oracles.quick and is_number(plain) and shadow is not None and not shadow.constant:
             # Of an operator in place, what the tensor was before is among them.
             inputs = [s.record for s in before if s.record is not None]
             shadow.record = len(self.records)
@@ -69,17 +72,13 @@ class Watch(TorchDispatchMode):
         return ", ".join(filter(None, [self.path[-1] if self.path else "the network", source_of()]))
 
     def oracle(self, name: str, shadow: Shadow, positive: float | None = None) -> Shadow:
-        """A random function that both networks share.
-
-        Raises:
-            Parted: tensors are recorded, and these arguments are new.
-        """
+        """A random function that both networks share."""
         if shadow.of(0).is_complex():
             raise Unfollowed(f"{name} of complex numbers")
-        place = self.here()
-        result = self.oracles.ask(name, shadow, place, self.second, positive)
-        if self.records is not None and self.oracles.parting:
-            raise Parted(name, place, [shadow.record] if shadow.record is not None else self.behind)
+        before = self.oracles.parting
+        result = self.oracles.ask(name, shadow, self.here(), self.second, positive)
+        if self.oracles.parting is not before:
+            self.ends = [shadow.record] if shadow.record is not None else self.behind
         return result
 
     def follow(
