@@ -1,54 +1,57 @@
-"""Rules of activations that are made of others, so that code that writes them out is the same function."""
+"""Functions that are made of others, so that code that writes them out is the same function."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.equality.worlds.largest import clamped
 from conv2attn.equality.worlds.shadows import Shadow
 from conv2attn.equality.worlds.steps import Step, shadow_rule
 
-SOFTPLUS = "softplus beta=1.0 threshold=20.0"
 
-
-@shadow_rule("silu")
-def silu(step: Step) -> Any:
-    """x sigmoid(x)."""
-    return step.across(torch.mul, step.x, step.oracle("sigmoid", step.x))
-
-
-@shadow_rule("mish")
-def mish(step: Step) -> Any:
-    """x tanh(softplus(x))."""
-    return step.across(torch.mul, step.x, step.oracle("tanh", step.oracle(SOFTPLUS, step.x)))
-
-
-@shadow_rule("log_sigmoid_forward")
-def log_of_sigmoid(step: Step) -> Any:
-    """-softplus(-x)."""
-    return [step.across(torch.neg, step.oracle(SOFTPLUS, step.across(torch.neg, step.x))), None]
-
-
-@shadow_rule("hardsigmoid")
-def hardsigmoid(step: Step) -> Any:
-    """relu6(x + 3) / 6."""
-    shifted = clamped(step, step.across(lambda t: t + 3, step.x), 0, 6)
-    return step.across(torch.div, shifted, step.shadow(6.0))
-
-
-@shadow_rule("hardswish")
-def hardswish(step: Step) -> Any:
-    """x hardsigmoid(x)."""
-    return step.across(torch.mul, step.x, hardsigmoid(step))
-
-
-@shadow_rule("glu")
-def gated_linear_unit(step: Step) -> Any:
+def gated_linear_unit(x: Tensor, axis: int = -1) -> Tensor:
     """One half of the channels times the sigmoid of the other."""
-    value, gate = step.across(lambda t: t.chunk(2, step.bound["dim"]), step.x)
-    return step.across(torch.mul, value, step.oracle("sigmoid", gate))
+    value, gate = x.chunk(2, axis)
+    return value * gate.sigmoid()
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Fused attention as scores, a softmax and a sum of values; its second result serves gradients alone."""
+    # Several queries may share a head of keys and values.
+    if q.dim() > 3 and (groups := q.shape[-3] // k.shape[-3]) > 1:
+        k, v = (t.repeat_interleave(groups, -3) for t in (k, v))
+    scores = q * (q.shape[-1] ** -0.5 if scale is None else scale) @ k.mT
+    if causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None:
+        boolean = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
+    return scores.softmax(-1) @ v, q
+
+
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "silu": lambda x: x * x.sigmoid(),
+    "mish": lambda x: x * F.softplus(x).tanh(),
+    "log_sigmoid_forward": lambda x: (-F.softplus(-x), x),
+    "hardsigmoid": lambda x: F.relu6(x + 3) / 6.0,
+    "hardswish": lambda x: x * (F.relu6(x + 3) / 6.0),
+    "glu": gated_linear_unit,
+    "_log_softmax": lambda x, axis, _: x - x.logsumexp(axis, keepdim=True),
+    "_scaled_dot_product_flash_attention_for_cpu": attention,
+}
+"""Operators that are called as this code, in place of the network's own."""
 
 
 @shadow_rule("gelu")

@@ -5,14 +5,20 @@ network; tensors that the first computes too are where they still agree, and the
 """
 
 import math
-from typing import Any, final
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
 
 from conv2attn.equality.worlds.followed_calls import FollowedCall
 from conv2attn.equality.worlds.oracles import Parting
-from conv2attn.equality.worlds.parting_words import difference_of
-from conv2attn.equality.worlds.record_twins import Twins, beside_of, suspects_behind
-from conv2attn.equality.worlds.records import Record
+from conv2attn.equality.worlds.records import Record, Twins
 from conv2attn.report.result import Number, Part
+
+INDICES = "output channel", "input"
+SILENT = {"momentum", "cudnn_enabled", "cudnn_enable", "benchmark", "deterministic"}
+"""Numbers of operators that change no output."""
 
 
 @final
@@ -46,27 +52,53 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
     if parting is None:
         ends = [shadow.record for shadow in second.shadows if shadow is not None and shadow.record is not None]
     twins = Twins(ours, theirs)
-    if suspects := suspects_behind(theirs, ends, lambda n: twins.of(n) is not None):
-        suspect = theirs[min(suspects)]
-        return placed(beside_of(suspect, ours, theirs, twins), suspect, units)
+
+    def placed(beside: Record | None, suspect: Record, what: str = "") -> PartingPlace:
+        what = difference_of(beside, suspect) if beside else what
+        return PartingPlace(beside.place if beside else "", suspect.place, suspect.operator.strip("_"), units, what)
+
+    if (number := twins.first_apart(ends, lambda n: twins.of(n) is not None)) is not None:
+        return placed(twins.beside(theirs[number]), theirs[number])
     # The means agree, and the order of the numbers may not.
-    if moved := suspects_behind(theirs, ends, twins.in_order):
-        twin = twins.of(min(moved))
-        beside, suspect = None if twin is None else ours[twin], theirs[min(moved)]
-        what = "" if difference_of(beside, suspect) else "the same numbers in another order"
-        return placed(beside, suspect, units, what)
+    if (number := twins.first_apart(ends, twins.in_order)) is not None:
+        twin = twins.of(number)
+        place = placed(None if twin is None else ours[twin], theirs[number])
+        return place if place.what else place.__replace__(what="the same numbers in another order")
     if parting is None:
         return None
     reached = {twins.of(n) for n in ends}
-    beside = next((r for r in ours if reached & set(r.inputs)), None)
+    beside = next((r.place for r in ours if reached & set(r.inputs)), "")
     # The means hide a difference in few numbers; where all are new and the means agree, the function is another.
     what = f"another function of the same numbers: {parting.operator}"
     if parting.new < parting.total:
         what = f"{parting.new} of its {parting.total} arguments differ"
-    return PartingPlace(beside.place if beside else "", parting.place, parting.operator, units, what)
+    return PartingPlace(beside, parting.place, parting.operator, units, what)
 
 
-def placed(first: Record | None, second: Record, units: float, what: str = "") -> PartingPlace:
-    """The place of two records, and what it is."""
-    what = what or difference_of(first, second)
-    return PartingPlace(first.place if first else "", second.place, second.operator.strip("_"), units, what)
+def difference_of(first: Record, second: Record) -> str:
+    """What differs between two operators on the same tensors, in words; empty if it is not known."""
+    if first.operator != second.operator:
+        return f"{second.operator.strip('_')}, where the first network has {first.operator.strip('_')}"
+    gaps = dict[str, tuple[float, list[int]]]()
+    for name, value in second.arguments.items():
+        other = first.arguments.get(name)
+        if isinstance(value, Tensor):
+            if isinstance(other, Tensor) and value.shape == other.shape and value.numel():
+                gaps[name] = furthest(other, value)
+        elif name not in SILENT and other is not None and value != other:
+            return f"its {name} is {value}, not {other}"
+    name = max(gaps, key=lambda name: gaps[name][0], default="")
+    return f"its {name} differs most at {indices_in_words(gaps[name][1])}" if name and gaps[name][0] else ""
+
+
+def furthest(one: Tensor, two: Tensor) -> tuple[float, list[int]]:
+    """The largest difference of two tensors, relative to the largest number, and its index."""
+    gap = (one.cpu().double() - two.cpu().double()).abs().nan_to_num(torch.inf)
+    index = torch.stack(torch.unravel_index(gap.argmax(), gap.shape)).tolist() if gap.dim() else []
+    return float(gap.max()) / (float(one.abs().max()) or 1.0), index
+
+
+def indices_in_words(index: Sequence[int]) -> str:
+    """The index of a weight; the axes of a kernel follow those of channels."""
+    named = [f"{name} {i}" for name, i in zip(INDICES, index, strict=False)]
+    return ", ".join([*named, *([f"tap {tuple(index[2:])}"] if len(index) > 2 else [])]) or "its only number"

@@ -1,13 +1,14 @@
-"""Records of the tensors of a run: numbers that no layout changes, and where they were made."""
+"""Records of the tensors of two runs: numbers that no layout changes, by which the same tensors are found in both."""
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import COPIES, GAIN, SCALES, Shadow, is_number
-from conv2attn.equality.worlds.steps import Step
+from conv2attn.equality.worlds.shadows import COPIES, GAIN, SCALES, Shadow
 from conv2attn.equality.worlds.units import LIMIT
 
 
@@ -24,12 +25,13 @@ class Record:
     count: int
     means: Tensor  # (worlds, 4)
     squares: Tensor  # (worlds, 4)
-    numbers: dict[str, Any] = field(default_factory=dict)  # the operator's Python numbers, by name
-    constants: dict[str, Tensor] = field(default_factory=dict)  # its stored tensors, by name
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # the operator's Python numbers and stored tensors
 
     @classmethod
-    def of(cls, shadow: Shadow, dtype: torch.dtype, step: Step | None, place: str, inputs: list[int]) -> "Record":
-        """The record of a shadow; without a step it is an input of the network."""
+    def of(
+        cls, shadow: Shadow, dtype: torch.dtype, operator: str, place: str, inputs: list[int], arguments: Any
+    ) -> "Record":
+        """The record of a shadow."""
         copies = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in shadow.copies]
         x = torch.stack(copies).double().reshape(len(copies), copies[0].numel()).unflatten(0, (-1, COPIES))
         x = torch.where(x.abs() < 1e30, x, 0.0).nan_to_num(0.0)
@@ -38,11 +40,7 @@ class Record:
         squares = ((means[:, 1:] - means[:, :1]) / GAIN[dtype]).square().mean(1)
         # Over the worlds of one scale: a mean is one number, whose four shakes may all be small by chance.
         pooled = squares.unflatten(0, (-1, len(SCALES))).mean(0).repeat(len(means) // len(SCALES), 1)
-        operator, bound = (step.name, step.bound) if step else ("input", {})
-        numbers = {name: value for name, value in bound.items() if isinstance(value, (int, float, list, tuple))}
-        numbers = {name: value for name, value in numbers.items() if not contains_tensors(value)}
-        constants = plain_constants(step) if step else {}
-        return cls(operator, place, inputs, x.shape[-1], means[:, 0], pooled, numbers, constants)
+        return cls(operator, place, inputs, x.shape[-1], means[:, 0], pooled, arguments)
 
     def agrees(self, other: "Record", moments: int = 3) -> bool:
         """Whether both are the same numbers but for rounding and their order; with 4 moments in their order too."""
@@ -52,18 +50,47 @@ class Record:
         return bool(((self.means - other.means).abs() <= LIMIT * unit)[:, :moments].all())
 
 
-def contains_tensors(value: Any) -> bool:
-    """Whether a list of arguments has tensors or their shadows."""
-    return isinstance(value, (list, tuple)) and any(isinstance(t, (Tensor, Shadow)) for t in value)
+class Twins:
+    """For each tensor of the second network the same tensor in the first, the latest of them."""
 
+    def __init__(self, ours: Sequence[Record], theirs: Sequence[Record]):
+        self.ours, self.theirs = ours, theirs
+        self.numbers: dict[int, int | None] = {}
+        self.sizes: dict[int, list[int]] = defaultdict(list)
+        for number, record in enumerate(ours):
+            self.sizes[record.count].append(number)
 
-def plain_constants(step: Step) -> dict[str, Tensor]:
-    """The tensors among an operator's arguments that no input changes, as the network stores them."""
-    names = [p.name for p in step.func._schema.arguments]
-    plain = {**dict(zip(names, step.plain, strict=False)), **step.kwargs}
-    shadows = {name: step.bound.get(name) for name in plain}
-    return {
-        name: t.detach()
-        for name, t in plain.items()
-        if is_number(t) and isinstance(shadow := shadows[name], Shadow) and shadow.constant
-    }
+    def of(self, number: int) -> int | None:
+        """The number of the twin, or None."""
+        if number not in self.numbers:
+            mine = self.theirs[number]
+            candidates = reversed(self.sizes[mine.count])
+            self.numbers[number] = next((n for n in candidates if mine.agrees(self.ours[n])), None)
+        return self.numbers[number]
+
+    def in_order(self, number: int) -> bool:
+        """Whether a tensor of the first has the same numbers in the same order."""
+        mine = self.theirs[number]
+        return any(mine.agrees(self.ours[n], 4) for n in self.sizes[mine.count])
+
+    def first_apart(self, ends: Iterable[int], same: Callable[[int], bool]) -> int | None:
+        """The first tensor on the way back from the ends that differs although all that went into it does not."""
+        suspects, stack, visited = set[int](), list(ends), set[int]()
+        while stack:
+            number = stack.pop()
+            if number in visited or same(number):
+                continue
+            visited.add(number)
+            inputs = self.theirs[number].inputs
+            stack += inputs
+            if all(map(same, inputs)):
+                suspects.add(number)
+        return min(suspects, default=None)
+
+    def beside(self, suspect: Record) -> Record | None:
+        """What the first network computes from the same tensors and the second does not; first the same operator."""
+        reached = {self.of(n) for n in suspect.inputs} - {None}
+        matched = set(self.numbers.values())
+        here = [record for n, record in enumerate(self.ours) if reached & set(record.inputs) and n not in matched]
+        here = [record for record in here if not any(record.agrees(t) for t in self.theirs)]
+        return next((r for r in here if r.operator == suspect.operator), here[0] if here else None)

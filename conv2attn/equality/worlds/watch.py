@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.constants import MADE, constant_step
+from conv2attn.equality.worlds.functions import COMPOSED
 from conv2attn.equality.worlds.general_rules import result_of
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.records import Record
@@ -41,11 +41,16 @@ class Watch(TorchDispatchMode):
     ) -> Any:
         """Computes the operator as the network does, then beside it."""
         kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled() and has_kernel(func.name(), "CompositeImplicitAutograd"):
+        # In inference mode, and in code that is called here, operators come before torch takes them apart.
+        if has_kernel(func.name(), "CompositeImplicitAutograd"):
             with self:
                 return func.decompose(*args, **kwargs)
         before = [(t, self.shadow_of(t)) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         refuse_draws(func, args, kwargs)
+        if (composed := COMPOSED.get(base_name(func))) is not None:
+            with self:
+                out = composed(*args, **kwargs)
+                return args[0].copy_(out) if func._schema.is_mutable else out
         out = func(*args, **kwargs)
         with without_modes():
             self.follow(func, args, kwargs, out, before)
@@ -87,8 +92,7 @@ class Watch(TorchDispatchMode):
         """The operator beside the network's: in place if it is, of constants if no input enters."""
         shadows = {id(t): s for t, s in before}
         entering = [s for s in shadows.values() if s is not None]
-        name = func._schema.name.split("::")[1]
-        name = name[:-1] if name.endswith("_") and not name.startswith("__") else name
+        name = base_name(func)
 
         def swapped(tree: Any) -> Any:
             return tree_map(lambda t: (shadows.get(id(t)) or t) if isinstance(t, Tensor) else t, tree)
@@ -119,6 +123,12 @@ class Watch(TorchDispatchMode):
         outs = [out] if isinstance(out, Tensor) else out
         for plain, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):
             self.keep(plain, shadow, step, lively)
+
+
+def base_name(func: Any) -> str:
+    """The name of an operator, which is that of its variant in place too."""
+    name: str = func._schema.name.split("::")[1]
+    return name[:-1] if name.endswith("_") and not name.startswith("__") else name
 
 
 def named_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
