@@ -1,4 +1,4 @@
-"""A function in all copies of its arguments."""
+"""A function in all copies of its arguments, and its result written into the copies of a tensor."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_number
-from conv2attn.torch_internals import tree_leaves
+from conv2attn.torch_internals import storage_users, tree_leaves
 
 MOST_BYTES = 2 << 30
 """Of the copies of one tensor; up to seven times as much stands at once where it is asked of a table."""
@@ -62,19 +62,36 @@ def in_copy(value: Any, i: int) -> Any:
 
 
 def wide(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator on copies: a dtype among its arguments becomes that of the copy."""
+    """The operator on copies: a dtype of numbers among its arguments becomes that of the copy."""
 
-    def widened(*args: Any, **kwargs: Any) -> Any:
-        if not any(isinstance(t, torch.dtype) for t in (*args, *kwargs.values())):
+    def widened(*args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+        if dtype is None:
             return func(*args, **kwargs)
-        numbers = (t.dtype for t in tree_leaves((args, kwargs)) if is_number(t))
-        real = next(numbers, torch.float64).to_real()
-
-        def swapped(t: Any) -> Any:
-            if not isinstance(t, torch.dtype):
-                return t
-            return real.to_complex() if t.is_complex else real if t.is_floating_point else t
-
-        return func(*map(swapped, args), **{name: swapped(value) for name, value in kwargs.items()})
+        real = next((t.dtype for t in tree_leaves((args, kwargs)) if is_number(t)), torch.float64).to_real()
+        if dtype.is_complex or dtype.is_floating_point:
+            dtype = real.to_complex() if dtype.is_complex else real
+        return func(*args, dtype=dtype, **kwargs)
 
     return widened
+
+
+def write(target: Shadow, result: Any) -> None:
+    """Writes a result into the copies of the target, or puts it in their place where no other tensor sees them."""
+    if isinstance(result, Shadow) and result.copies[0] is not target.copies[0]:
+        if not is_seen_elsewhere(target) and not result.constant:
+            target.copies = result.copies
+        else:
+            for i, mine in enumerate(target.copies):
+                mine.copy_(result.of(i))
+    target.state["constant"] = False
+
+
+def is_seen_elsewhere(shadow: Shadow) -> bool:
+    """Whether other tensors share the memory of its copies."""
+    return storage_users(shadow.copies[0].untyped_storage()._cdata) > 2
+
+
+def every_copy(shadow: Shadow, count: int, still: bool) -> list[Tensor]:
+    """So many copies to write into; what no shaking moves stays one tensor a world."""
+    step = COPIES if still else 1
+    return [t for i in range(0, count, step) for t in [shadow.of(i).clone()] * step]

@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.all_copies import wide
-from conv2attn.equality.worlds.shadows import Shadow, is_number, is_shadow
+from conv2attn.equality.worlds.all_copies import every_copy, wide
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, is_number, is_shadow
 from conv2attn.equality.worlds.shaking import UNITS
 from conv2attn.equality.worlds.steps import Step
-from conv2attn.equality.worlds.writes import every_copy
 from conv2attn.torch_internals import tree_leaves
 
 MADE = {
@@ -40,7 +39,11 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
         for t in floats:
             new = numbers.moved(t, unit)
             # What code makes to write into has every copy from the start, so that views of it see what is written.
-            made = Shadow(every_copy(new, step.watch.oracles), True) if step.name in MADE else new
+            made = (
+                Shadow(every_copy(new, step.watch.oracles.worlds * COPIES, step.watch.oracles.still), True)
+                if step.name in MADE
+                else new
+            )
             step.watch.keep(t, made)
     else:
         keep_results(step, unit)
@@ -48,12 +51,11 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
 
 def keep_results(step: Step, unit: float) -> None:
     """The shadows of what an operator makes of constants: views share memory, all else is rounded."""
-    is_view, result = any(r.alias_info is not None for r in step.func._schema.returns), step.computed()
-    outs = [step.out] if isinstance(step.out, Tensor) else step.out
+    result, outs = step.computed(), [step.out] if isinstance(step.out, Tensor) else step.out
     for t, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):
         if is_number(t):
-            new = Shadow(shadow.copies, state=step.x.state) if is_view else step.watch.numbers.moved_again(shadow, unit)
-            step.watch.keep(t, new)
+            moved = step.watch.numbers.moved_again
+            step.watch.keep(t, Shadow(shadow.copies, state=step.x.state) if step.is_view else moved(shadow, unit))
 
 
 def looked_up_axis(step: Step) -> int | None:

@@ -9,34 +9,27 @@ from conv2attn.equality.worlds import arithmetic as arithmetic  # these register
 from conv2attn.equality.worlds import functions as functions
 from conv2attn.equality.worlds import largest as largest
 from conv2attn.equality.worlds import layouts as layouts
-from conv2attn.equality.worlds import orders as orders
 from conv2attn.equality.worlds import softmaxes as softmaxes
 from conv2attn.equality.worlds.refusals import refuse_few
 from conv2attn.equality.worlds.shadows import LEAST, Shadow, Unfollowed, is_number, is_shadow
 from conv2attn.equality.worlds.steps import RULES, Step
 from conv2attn.torch_internals import tree_leaves
 
-# Computed in every copy: linear in each argument, rational, a root, a norm, or a matter of places.
+# Computed in every copy, as views are: linear in each argument, rational, a root, a norm, or a matter of places.
 COMPUTED = {
     *("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"),
     *("native_layer_norm", "native_group_norm", "_fused_rms_norm", "convolution", "_convolution", "mm", "bmm"),
-    *("addmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "mul", "div", "add", "sub", "rsub", "neg"),
-    *("reciprocal", "square", "pow", "mean", "sum", "prod", "var", "var_mean", "std", "cumsum", "addcmul"),
-    *("addcdiv", "lerp", "linalg_vector_norm", "norm", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d"),
-    *("_adaptive_avg_pool3d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d"),
-    *("upsample_trilinear3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d"),
-    *("_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "upsample_nearest1d"),
-    *("upsample_nearest2d", "upsample_nearest3d", "col2im", "im2col", "index_add", "scatter_add", "polar"),
-    *("complex", "real", "imag", "_conj", "view_as_complex", "view_as_real", "_fft_r2c", "_fft_c2c"),
-    *("_fft_c2r", "grid_sampler_2d", "linalg_cross", "trace", "diag_embed", "permute", "transpose", "t"),
-    *("unsqueeze", "squeeze", "expand", "slice", "select", "split", "split_with_sizes", "unbind", "clone"),
-    *("detach", "alias", "lift_fresh_copy", "lift_fresh", "flip", "roll", "repeat", "index", "index_select"),
-    *("constant_pad_nd", "cat", "stack", "pixel_shuffle", "pixel_unshuffle", "unfold", "reflection_pad1d"),
-    *("reflection_pad2d", "replication_pad1d", "replication_pad2d", "diagonal", "channel_shuffle"),
-    *("native_channel_shuffle", "gather", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes"),
-    *("slice_scatter", "select_scatter", "masked_fill", "tril", "triu", "scatter", "copy", "movedim"),
-    *("index_put", "_index_put_impl", "fill", "zero", "_unsafe_index", "contiguous", "resolve_conj"),
+    *("addmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "neg", "reciprocal", "square", "pow", "mean", "sum", "prod"),
+    *("var", "var_mean", "std", "cumsum", "addcmul", "addcdiv", "lerp", "linalg_vector_norm", "norm", "avg_pool2d"),
+    *("avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "col2im", "im2col", "index_add", "scatter_add"),
+    *("polar", "complex", "_fft_r2c", "_fft_c2c", "_fft_c2r", "grid_sampler_2d", "linalg_cross", "trace"),
+    *("diag_embed", "clone", "flip", "roll", "repeat", "index", "index_select", "constant_pad_nd", "cat", "stack"),
+    *("pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "replication_pad1d"),
+    *("replication_pad2d", "channel_shuffle", "native_channel_shuffle", "gather", "slice_scatter", "select_scatter"),
+    *("masked_fill", "tril", "triu", "scatter", "copy", "index_put", "_index_put_impl", "fill", "zero"),
+    *("_unsafe_index", "unsafe_split", "unsafe_split_with_sizes", "lift_fresh_copy"),
 }
+RESIZED = "upsample_", "_upsample_"
 
 
 def result_of(step: Step) -> Any:
@@ -50,7 +43,7 @@ def result_of(step: Step) -> Any:
         result = RULES[step.name](step)
         if result is not NotImplemented:
             return result
-    if step.name in COMPUTED:
+    if step.is_view or step.name in COMPUTED or step.name.startswith(RESIZED):
         return step.computed()
     return pointwise(step)
 

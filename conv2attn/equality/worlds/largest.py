@@ -1,4 +1,4 @@
-"""Rules of maxima and minima, and of bounds."""
+"""Rules of maxima and minima, of the order of numbers, and of bounds."""
 
 import math
 from typing import Any
@@ -87,3 +87,19 @@ def clamp(step: Step) -> Any:
         raise Unfollowed(f"{step.name} by tensors or with a jump")
     low, high = (t if t is None else float(t.of(0) if isinstance(t, Shadow) else t) for t in (low, high))
     return clamped(step, step.x, low, high)
+
+
+@shadow_rule("sort", "topk", "argmax", "argmin")
+def order(step: Step) -> Any:
+    """The order of the oracle's results, in place of that of the numbers, and the numbers in it.
+
+    Of the numbers themselves only those that come first would count, and rounding would decide between neighbours. All
+    copies of a world have the same results, and so the same order.
+    """
+    results = step.oracle("order", step.x)
+    chosen = step.across(wide(step.func), results, *step.args[1:], **step.kwargs)
+    if isinstance(chosen, Shadow):
+        return chosen
+    places, axis = chosen[1], int(step.bound["dim"])
+    values = step.across(lambda t, at: t.gather(axis, at) if t.dim() else t, step.x, places)
+    return [values, places]

@@ -53,8 +53,8 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
         ends = [shadow.record for shadow in second.shadows if shadow is not None and shadow.record is not None]
     twins = Twins(ours, theirs)
 
-    def placed(beside: Record | None, suspect: Record, what: str = "") -> PartingPlace:
-        what = difference_of(beside, suspect) if beside else what
+    def placed(beside: Record | None, suspect: Record, otherwise: str = "") -> PartingPlace:
+        what = (difference_of(beside, suspect) if beside else "") or otherwise
         return PartingPlace(beside.place if beside else "", suspect.place, suspect.operator.strip("_"), units, what)
 
     if (number := twins.first_apart(ends, lambda n: twins.of(n) is not None)) is not None:
@@ -62,8 +62,7 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
     # The means agree, and the order of the numbers may not.
     if (number := twins.first_apart(ends, twins.in_order)) is not None:
         twin = twins.of(number)
-        place = placed(None if twin is None else ours[twin], theirs[number])
-        return place if place.what else place.__replace__(what="the same numbers in another order")
+        return placed(None if twin is None else ours[twin], theirs[number], "the same numbers in another order")
     if parting is None:
         return None
     reached = {twins.of(n) for n in ends}
@@ -93,7 +92,8 @@ def difference_of(first: Record, second: Record) -> str:
 
 def furthest(one: Tensor, two: Tensor) -> tuple[float, list[int]]:
     """The largest difference of two tensors, relative to the largest number, and its index."""
-    gap = (one.cpu().double() - two.cpu().double()).abs().nan_to_num(torch.inf)
+    one, two = (t.detach().cpu().double() for t in (one, two))
+    gap = (one - two).abs().nan_to_num(torch.inf)
     index = torch.stack(torch.unravel_index(gap.argmax(), gap.shape)).tolist() if gap.dim() else []
     return float(gap.max()) / (float(one.abs().max()) or 1.0), index
 

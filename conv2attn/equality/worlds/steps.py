@@ -51,6 +51,17 @@ class Step:
         """The first argument."""
         return self.args[0]
 
+    @property
+    def is_view(self) -> bool:
+        """Whether its results share the memory of an argument."""
+        return not self.func._schema.is_mutable and any(r.alias_info for r in self.func._schema.returns)
+
+    @property
+    def fixed_arguments(self) -> dict[str, Any]:
+        """The network's own tensors and numbers among the arguments that no input changes, by name."""
+        plain = {**self.bound, **dict(zip(self.bound, self.plain, strict=False))}
+        return {name: value for name, value in plain.items() if is_fixed(self.bound[name])}
+
     def computed(self) -> Any:
         """The operator itself, in all copies."""
         return self.across(wide(self.func), *self.args, **self.kwargs)
@@ -76,6 +87,13 @@ class Step:
         factor, oracles = torch.tensor(2.0**17 if size > TINY else 2.0**31), self.watch.oracles
         factors = oracles.spread([factor if scale == 1 else torch.tensor(1.0) for scale in oracles.scales])
         return self.across(torch.mul, self.shadow(value), factors)
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether it is a stored tensor or a Python number, or several."""
+    if isinstance(value, (list, tuple)):
+        return not any(isinstance(t, (Tensor, Shadow)) for t in value)
+    return value.constant if isinstance(value, Shadow) else isinstance(value, (int, float))
 
 
 def is_single(value: Any) -> bool:

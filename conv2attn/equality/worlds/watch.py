@@ -5,17 +5,16 @@ from typing import Any, final
 
 from torch import Tensor
 
+from conv2attn.equality.worlds.all_copies import every_copy, is_seen_elsewhere, write
 from conv2attn.equality.worlds.constants import MADE, constant_step
 from conv2attn.equality.worlds.functions import COMPOSED
 from conv2attn.equality.worlds.general_rules import result_of
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.records import Record
+from conv2attn.equality.worlds.records import Record, source_of
 from conv2attn.equality.worlds.refusals import is_followed, refuse_draws
-from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_number
-from conv2attn.equality.worlds.source_lines import source_of
+from conv2attn.equality.worlds.shadows import Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step
 from conv2attn.equality.worlds.stored_numbers import StoredNumbers
-from conv2attn.equality.worlds.writes import is_seen_elsewhere, widen, write
 from conv2attn.torch_internals import TorchDispatchMode, has_kernel, tree_leaves, tree_map, without_modes
 
 # What torch raises for arguments of other kinds.
@@ -70,7 +69,8 @@ class Watch(TorchDispatchMode):
             # Of an operator in place, what the tensor was before is among them.
             inputs = [s.record for s in before if s.record is not None]
             shadow.record = len(self.records)
-            self.records.append(Record.of(shadow, self.oracles.dtype, step, self.here(), inputs))
+            name, fixed = (step.name, step.fixed_arguments) if step else ("input", {})
+            self.records.append(Record.of(shadow, self.oracles.dtype, name, self.here(), inputs, fixed))
 
     def here(self) -> str:
         """The module that is called and the source line of the network's code."""
@@ -107,18 +107,17 @@ class Watch(TorchDispatchMode):
             if not is_followed(func, name):
                 return
             target = swapped(args[0]) if func._schema.is_mutable else None
-            if any(s.state.get("stale") and len(s.copies) == COPIES for s in entering):
-                raise Unfollowed("numbers of the input were written into a constant through another view")
-            seen = False
-            if isinstance(target, Shadow) and (seen := is_seen_elsewhere(target)):
-                widen(target, max(len(s.copies) for s in entering), self.oracles)
+            if isinstance(target, Shadow) and len(target.copies) < (most := max(len(s.copies) for s in entering)):
+                if is_seen_elsewhere(target):  # the others would not see what is written
+                    raise Unfollowed("numbers of the input are written into a constant, or a maximum into a part")
+                target.copies = every_copy(target, most, self.oracles.still)
             self.behind = [s.record for s in entering if s.record is not None]
             step = Step(self, func, name, swapped(args), swapped(kwargs), swapped(bound), out, args)
             result = result_of(step)
         except ERRORS as error:
             raise Unfollowed(f"{name} beside the network: {error}") from error
         if isinstance(target, Shadow):
-            write(target, result, seen)
+            write(target, result)
             result = target
         outs = [out] if isinstance(out, Tensor) else out
         for plain, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):

@@ -53,6 +53,12 @@ def maximum_into_a_part(x):
     return x
 
 
+def into_a_constant(x):
+    constant = torch.linspace(1, 2, 8) * torch.ones(3, 1)
+    constant.copy_(x)
+    return constant
+
+
 def product_with_the_tensor_before(x):
     double = x * 2
     x.add_(1)
@@ -65,6 +71,7 @@ SAME = {
     not_seen_by_a_copy: lambda x: x,
     seen_by_an_earlier_view: lambda x: F.relu(x + 1),
     maximum_into_a_part: lambda x: torch.cat([x.amax(-1, keepdim=True), x[:, 1:]], 1),
+    into_a_constant: lambda x: x,
     product_with_the_tensor_before: lambda x: 2 * x * (x + 1),
 }
 DIFFERENT = {
@@ -72,6 +79,7 @@ DIFFERENT = {
     not_seen_by_a_copy: lambda x: 2 * x,
     seen_by_an_alias: lambda x: x,
     seen_by_an_earlier_view: F.relu,
+    into_a_constant: lambda x: 1.001 * x,
     product_with_the_tensor_before: lambda x: 2 * (x + 1) * (x + 1),
 }
 
