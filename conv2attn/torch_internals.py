@@ -123,7 +123,6 @@ ATTRIBUTES = {
     "_reversed_padding_repeated_twice": "refusing convolutions whose padding was changed",
     **dict.fromkeys(("_graph", "_code", "_lineno_map", "_prologue_start"), "comparing graph modules"),
     "_metadata": "the versions of modules in state dicts",
-    "_conj": "sections of networks of complex numbers",
     "_version": "converting deformable convolutions, whose inputs nothing may write to",
     "_is_view": "results of layers that are written to in place",
     "_make_wrapper_subclass": "fingerprints",

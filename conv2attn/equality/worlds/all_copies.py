@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_number
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_number, repeated
 from conv2attn.torch_internals import storage_users, tree_leaves
 
 MOST_BYTES = 2 << 30
@@ -91,7 +91,7 @@ def is_seen_elsewhere(shadow: Shadow) -> bool:
     return storage_users(shadow.copies[0].untyped_storage()._cdata) > 2
 
 
-def every_copy(shadow: Shadow, count: int, still: bool) -> list[Tensor]:
-    """So many copies to write into; what no shaking moves stays one tensor a world."""
-    step = COPIES if still else 1
-    return [t for i in range(0, count, step) for t in [shadow.of(i).clone()] * step]
+def every_copy(shadow: Shadow, count: int, shakes: int) -> list[Tensor]:
+    """So many copies to write into; those that are repetitions in each world stay so."""
+    worlds = range(0, count, COPIES)
+    return [t for w in worlds for t in repeated([shadow.of(w + i).clone() for i in range(1 + shakes)])]

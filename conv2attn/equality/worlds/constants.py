@@ -40,7 +40,7 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
             new = numbers.moved(t, unit)
             # What code makes to write into has every copy from the start, so that views of it see what is written.
             made = (
-                Shadow(every_copy(new, step.watch.oracles.worlds * COPIES, step.watch.oracles.still), True)
+                Shadow(every_copy(new, step.watch.oracles.worlds * COPIES, step.watch.oracles.shakes), True)
                 if step.name in MADE
                 else new
             )

@@ -18,29 +18,6 @@ def gated_linear_unit(x: Tensor, axis: int = -1) -> Tensor:
     return value * gate.sigmoid()
 
 
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout: float = 0.0,
-    causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Fused attention as scores, a softmax and a sum of values; its second result serves gradients alone."""
-    # Several queries may share a head of keys and values.
-    if q.dim() > 3 and (groups := q.shape[-3] // k.shape[-3]) > 1:
-        k, v = (t.repeat_interleave(groups, -3) for t in (k, v))
-    scores = q * (q.shape[-1] ** -0.5 if scale is None else scale) @ k.mT
-    if causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if attn_mask is not None:
-        boolean = attn_mask.dtype == torch.bool
-        scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
-    return scores.softmax(-1) @ v, q
-
-
 COMPOSED: dict[str, Callable[..., Any]] = {
     "silu": lambda x: x * x.sigmoid(),
     "mish": lambda x: x * F.softplus(x).tanh(),
@@ -49,7 +26,6 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "hardswish": lambda x: x * (F.relu6(x + 3) / 6.0),
     "glu": gated_linear_unit,
     "_log_softmax": lambda x, axis, _: x - x.logsumexp(axis, keepdim=True),
-    "_scaled_dot_product_flash_attention_for_cpu": attention,
 }
 """Operators that are called as this code, in place of the network's own."""
 

@@ -19,7 +19,7 @@ from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.output_shadows import comparable, is_blind, outputs_apart, unchanged
 from conv2attn.equality.worlds.places import PartingPlace, find_place
 from conv2attn.equality.worlds.plans import check_plans
-from conv2attn.equality.worlds.shadows import Unfollowed, is_number
+from conv2attn.equality.worlds.shadows import SHAKES, Unfollowed, is_number
 from conv2attn.equality.worlds.shaking import UNITS
 from conv2attn.equality.worlds.units import LIMIT
 from conv2attn.torch_internals import tree_leaves
@@ -77,7 +77,8 @@ def compare_sections(
             with suppress(Exception):
                 quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
                 # It shakes the first of its networks alone: the one that rounding enters through more numbers.
-                answer = decided(*sorted((first, second), key=moving_numbers, reverse=True), args, kwargs, seed, quick)
+                shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
+                answer = decided(shaken, still, args, kwargs, seed, quick)
                 if answer.equal:
                     return answer
         worlds = 4 if dtypes <= {torch.float32, torch.float64} else 6
@@ -136,15 +137,18 @@ def both_calls(
     """Runs the two networks with one table; the second's outputs in the order of the first's names."""
     one = followed_call(first, args, kwargs, oracles, False, seed)
     # Units of rounding are at least those that the first network shows, so the second of a quick run is not shaken at
-    # first: that costs its true copies alone, and the units are narrower. What they leave open is asked with both.
-    before, oracles.still = (dict(oracles.unmatched), oracles.arguments), oracles.quick
-    try:
-        two = followed_call(second, args, kwargs, oracles, True, seed)
-    except Unfollowed:
-        if not oracles.quick:
-            raise
-        (oracles.unmatched, oracles.arguments), oracles.turn, oracles.worst, oracles.still = before, {}, 0.0, False
-        two = followed_call(second, args, kwargs, oracles, True, seed)
+    # first: that costs its true copies alone, and the units are narrower. What they leave open is asked with two shakes
+    # beside the four of the first.
+    matches = dict(oracles.unmatched), oracles.arguments
+    for shakes in (0, 2) if oracles.quick else (SHAKES,):
+        oracles.shakes = shakes
+        try:
+            two = followed_call(second, args, kwargs, oracles, True, seed)
+            break
+        except Unfollowed:
+            if shakes:
+                raise
+        (oracles.unmatched, oracles.arguments), oracles.turn, oracles.worst = matches, {}, 0.0
     if set(one.tensors) == set(two.tensors):
         two = FollowedCall(two.watch, {name: two.tensors[name] for name in one.tensors}, two.values)
     for call in (one, two):

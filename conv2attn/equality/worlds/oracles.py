@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conv2attn.equality.worlds.number_table import NumberTable
 from conv2attn.equality.worlds.questions import Asked, Match, Question, match_in_another_order, match_in_order
-from conv2attn.equality.worlds.shadows import COPIES, SCALES, Shadow, Unfollowed, cast
+from conv2attn.equality.worlds.shadows import COPIES, SCALES, SHAKES, Shadow, Unfollowed, cast, repeated
 from conv2attn.equality.worlds.units import LIMIT, mean_squares
 
 LOUD = 1e6  # of results that only one network was given: so large that a maximum does not hide them
@@ -38,7 +38,7 @@ class Oracles:
         self.scales = SCALES * (worlds // len(SCALES))
         self.loud = one_sided  # results to be replaced by LOUD ones
         self.worst, self.arguments = 0.0, 0
-        self.still = False  # whether stored numbers do not move: see `both_calls`
+        self.shakes = SHAKES  # shaken copies that are no repetitions: see `both_calls`
         self.parting: Parting | None = None
         self.table = NumberTable()
         self.tensors: dict[str, list[Asked]] = {}
@@ -53,9 +53,7 @@ class Oracles:
 
     def spread(self, worlds: Sequence[Tensor]) -> Shadow:
         """A shadow of one tensor in each world, the same in all copies of it."""
-        if self.still:
-            return Shadow(t for world in worlds for t in [cast(world, 0, self.dtype)] * COPIES)
-        return Shadow(cast(world, i, self.dtype) for world in worlds for i in range(COPIES))
+        return Shadow(t for w in worlds for t in repeated([cast(w, i, self.dtype) for i in range(1 + self.shakes)]))
 
     def fresh(self, number: int, worlds: int, count: int, positive: float | None) -> Tensor:
         """(worlds, count) random numbers, the same for the same number."""
@@ -69,10 +67,10 @@ class Oracles:
     def ask(self, operator: str, shadow: Shadow, place: str, second: bool, positive: float | None = None) -> Shadow:
         """The results of an oracle for a shadow; without a place its results need not enter both networks."""
         shape = shadow.copies[0].shape
-        copies = shadow.copies[:: COPIES if self.still else 1]
+        copies = shadow.copies if self.shakes else shadow.copies[::COPIES]
         copies = [t.clamp(min=positive) for t in copies] if positive else copies
-        k = torch.stack([t.reshape(-1) for t in copies[:: 1 if self.still else COPIES]])
-        q = torch.zeros_like(k) if self.still else mean_squares(copies, self.dtype)
+        k = torch.stack([t.reshape(-1) for t in copies[:: COPIES if self.shakes else 1]])
+        q = mean_squares(copies, self.dtype) if self.shakes else torch.zeros_like(k)
         if not math.isfinite(float(k.sum())) or not math.isfinite(float(q.sum())):
             raise Unfollowed(f"{operator} of a number that is not finite")
         self.arguments += len(k[0])

@@ -90,3 +90,12 @@ def cast(t: Tensor, i: int, dtype: torch.dtype) -> Tensor:
 def groups_of(copies: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
     """The copies, world by world."""
     return (copies[start : start + COPIES] for start in range(0, len(copies), COPIES))
+
+
+def repeated(copies: Sequence[Tensor]) -> list[Tensor]:
+    """COPIES copies of fewer: the true one, and the shaken ones again and again, if there are any.
+
+    What is computed of a repetition is computed once.
+    """
+    true, *moved = copies
+    return [true, *(moved or [true]) * SHAKES][:COPIES]

@@ -32,14 +32,16 @@ def are_exact(t: Tensor, unit: float) -> Tensor:
     return (t.view(whole) & low == 0) | masks
 
 
-def shaken(value: Tensor, unit: float, seed: int, dtype: torch.dtype) -> list[Tensor]:
-    """One true copy of a constant and SHAKES copies in which each number that is not exact moves."""
+def shaken(value: Tensor, unit: float, seed: int, dtype: torch.dtype, shakes: int = SHAKES) -> list[Tensor]:
+    """One true copy of a constant and `shakes` copies in which each number that is not exact moves."""
     value = value.detach().resolve_conj()
-    return shaken_again([cast(value, 0, dtype)] + [value] * SHAKES, unit, seed, dtype)
+    return shaken_again([cast(value, 0, dtype)] + [value] * shakes, unit, seed, dtype)
 
 
 def shaken_again(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.dtype) -> list[Tensor]:
     """The copies of a constant, rounded once more: in shaken copies a number moves by 0.5 to 1.5 units, times GAIN."""
+    if len(copies) == 1:
+        return [*copies]
     if copies[0].is_complex():
         parts = [torch.view_as_real(t.resolve_conj()).contiguous() for t in copies]
         return [torch.view_as_complex(t) for t in shaken_again(parts, unit, seed, dtype)]

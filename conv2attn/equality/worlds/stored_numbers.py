@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, cast
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, repeated
 from conv2attn.equality.worlds.shaking import HALF, UNITS, are_exact, shaken, shaken_again, unit_of
 from conv2attn.equality.worlds.steps import has_large_numbers
 
@@ -31,15 +31,13 @@ class StoredNumbers:
 
     def moved(self, t: Tensor, unit: float, seed: int | None = None) -> Shadow:
         """The shadow of a stored number, whose shaken copies move by about a unit."""
-        if self.oracles.still:
-            return Shadow([cast(t.detach().resolve_conj(), 0, self.oracles.dtype)] * COPIES, constant=True)
-        return Shadow(shaken(t, unit, seed or self.seed(), self.oracles.dtype), constant=True)
+        copies = shaken(t, unit, seed or self.seed(), self.oracles.dtype, self.oracles.shakes)
+        return Shadow(repeated(copies), constant=True)
 
     def moved_again(self, shadow: Shadow, unit: float) -> Shadow:
         """A constant that code computes, rounded once more."""
-        copies = shadow.copies[:COPIES]
-        moved = copies if self.oracles.still else shaken_again(copies, unit, self.seed(), self.oracles.dtype)
-        return Shadow(moved, constant=True)
+        copies = shadow.copies[: 1 + self.oracles.shakes]
+        return Shadow(repeated(shaken_again(copies, unit, self.seed(), self.oracles.dtype)), constant=True)
 
     def shadow(self, t: Tensor) -> Shadow:
         """The shadow of a tensor that no operator made."""

@@ -110,7 +110,7 @@ class Watch(TorchDispatchMode):
             if isinstance(target, Shadow) and len(target.copies) < (most := max(len(s.copies) for s in entering)):
                 if is_seen_elsewhere(target):  # the others would not see what is written
                     raise Unfollowed("numbers of the input are written into a constant, or a maximum into a part")
-                target.copies = every_copy(target, most, self.oracles.still)
+                target.copies = every_copy(target, most, self.oracles.shakes)
             self.behind = [s.record for s in entering if s.record is not None]
             step = Step(self, func, name, swapped(args), swapped(kwargs), swapped(bound), out, args)
             result = result_of(step)
