@@ -78,6 +78,7 @@ def attention_by_run(network: nn.Module, sides: Sides | None = None, inputs: Any
     # are more than float64 loses on the way.
     dtype = next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
     roundoff = torch.float32 if dtype == torch.float64 else dtype
+    # Sizes are guesses; a network that does not run on one says so, and the next is tried.
     for first, second in pairs_of_inputs(network, sides, inputs):
         try:
             found = known_of(double, first, second, sides, roundoff)
@@ -159,6 +160,8 @@ def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dt
     def zeroed(number: int, product: Tensor) -> Tensor:
         return torch.zeros_like(product) if number in changing else product
 
+    # A product that two images change is one of content. Products of parameters (biases made by a layer of coordinates)
+    # stay the same to the last bit, and pass.
     relative, stem = Held(marked=zeroed), changed(firsts_of(double, first), firsts_of(double, second))
     absolute = Held(call=lambda each, inputs: without(min(stem, default=0), each, inputs))
     same, found, fitting = agreeing(double, relative, first, second), dict[str, Known](), False

@@ -35,6 +35,8 @@ def factors_of(matrices: Tensor) -> tuple[Tensor, Tensor] | None:
     """
     heads, d_out, d_in = matrices.shape
     generator, rank = torch.Generator("cpu").manual_seed(0), -(-d_in // heads)
+    # The rank is unknown. It is doubled until the factors give the matrices back, or are no smaller (Halko, Martinsson
+    # and Tropp 2011, Sec. 4.4).
     while rank * (d_out + d_in) < d_out * d_in:
         drawn = torch.randn(d_in, rank, generator=generator, dtype=matrices.dtype, device="cpu").to(matrices.device)
         left = torch.linalg.qr(matrices @ drawn).Q

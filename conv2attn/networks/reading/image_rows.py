@@ -156,8 +156,10 @@ def asked(pair: Perturbed, leads: Mapping[str, Shape]) -> tuple[dict[str, ImageR
 
 def of_calls(calls: list[Tensor], lead: Shape) -> ImageRows | str:
     """The rows of all calls, each (2, *lead of two images): which rows answer noise in each image."""
+    # A row that answers noise in both images mixes them: statistics of the batch, or keys of another image.
     if any(bool(call.all(0).any()) for call in calls):
         return SEVERAL_IMAGES
+    # A network may run its images one by one, image after image, or call after call.
     if all(call.shape[1:] == lead for call in calls):  # one image a call: calls are joined in their order
         images = [tuple(call.flatten(1).any(1).tolist()) for call in calls]
         one, two, half = (True, False), (False, True), len(calls) // 2
@@ -174,6 +176,8 @@ def of_one(answers: Tensor, lead: Shape) -> ImageRows | None:
     if len(shape) != len(lead) or prod(shape) != 2 * prod(lead) or len(doubled) != 1:
         return None
     (axis,) = doubled
+    # (outer, images, inner) on one axis: images in front have inner = all of it, windows in front of images have 1. The
+    # largest that fits is taken, which is images in front where several do.
     for inner in range(lead[axis], 0, -1):
         if lead[axis] % inner:
             continue

@@ -61,6 +61,8 @@ def lattice(centre: Tensor, live: Tensor) -> tuple[Tensor, tuple[int, ...]] | No
     that overlap fill a lattice unequally.
     """
     axes, most = centre.shape[-1], max(MOST_CELLS, live.shape[-1])
+    # Gaps between rows are wide and those within narrow. That alone could be chance, so that cells also have to be
+    # filled alike; overlapping windows are not, and have to show wider gaps in return.
     for ratio, equal in ((2.0, True), (4.0, False)):
         choices = [cuts(centre[live][:, axis], ratio, equal, most) for axis in range(axes)]
         for ways in sorted(itertools.product(*choices), key=lambda ways: -math.prod(way[1] for way in ways)):
@@ -91,6 +93,8 @@ def pooled(moments: Tensor, weight: Tensor, centre: Tensor, live: Tensor) -> Ten
 
     if not lead:
         return centre
+    # Heads and rows see the same tokens through other weights, so that their mean is nearer to the true centre. It is
+    # taken only where they agree to half a cell: windows at other places must not be averaged.
     axis = min(lead, key=disagreement)
     each = 1 / weight.mean(-2, keepdim=True).clamp_min(1e-300)
     mean = (moments * each).sum(axis, keepdim=True) / (weight * each).sum(axis, keepdim=True).clamp_min(1e-300)

@@ -148,6 +148,7 @@ class Layer:
         if self.times != 1 or 0 in self.shape:
             return
         inputs, behind = self.inputs, set(self.after)
+        # The matrices may act on what a part is given rather than the module: on normed tokens, for one.
         parts = [self.module, *(each for each in self.module.modules() if each in inputs and each not in behind)]
         if self.around is not self.module:  # a core takes queries, keys and values, and its tokens are around it
             parts.append(self.around)
@@ -200,6 +201,8 @@ class Layer:
     def written(self, heads: Heads, ends: Sequence[nn.Module]) -> Written:
         """The token that each query writes, over all heads, for each end whose tokens are written by one query each."""
         one, other = self.random_attention(), self.random_attention()
+        # Each query moves from one attention to another by its own amount, and the output is linear in these: two runs
+        # then tell which query wrote which token, however the output is laid out.
         base = self.run(forced(one)).outputs
 
         def changes(amounts: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
@@ -270,6 +273,8 @@ class Layer:
             return
         asking, width = pairs(read, [places for _, places in written.values()]), old.shape[channels]
         slots = len(asking[0])
+        # A run asks as many unit vectors as it has free queries. Few queries and wide tokens would take thousands of
+        # runs.
         passes = heads.count * -(-width // slots) if slots else 0
         if passes > MOST_PASSES:
             yield Replayed(why=too_many(passes, heads.count, width, slots))
@@ -314,6 +319,7 @@ class Layer:
             eye[head, rows, queries, keys] = 1
             attention = heads.joined(eye)
             zeros = torch.zeros_like(as_tokens(old, channels))
+            # Zeros have an answer of their own: biases of values and outputs, which must not be in the columns.
             still = self.run(forced(attention), old, as_tensor(zeros, old, channels)).outputs
             columns: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
             for wanted in torch.arange(old.shape[channels]).split(len(rows)):
@@ -362,6 +368,7 @@ def pairs(read: Tensor, written: Sequence[Tensor]) -> Asking:
     """Rows, queries and keys: queries whose output is known beside keys of tokens that no other of them reads."""
     usable = torch.stack([places >= 0 for places in written]).all(0)
     taken, found = set[int](), list[tuple[int, int, int]]()
+    # Two queries that read one token would answer for each other's unit vector.
     for row, tokens in enumerate(read.tolist()):
         queries = iter(usable[row].nonzero().flatten().tolist())
         for key, token in enumerate(tokens):

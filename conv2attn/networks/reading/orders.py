@@ -30,6 +30,8 @@ def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict
     found = dict[Key, Tensor]()
     for key, change in whole.items():
         squares = change.pow(2).sum(-1)
+        # If one part alone changes a target, the second change is its number times the first, so that nothing is left
+        # of it.
         centre = (numbered[key] * change).sum(-1) / squares.clamp_min(1e-300)
         spread = (numbered[key] - centre[..., None] * change).pow(2).sum(-1).div(squares.clamp_min(1e-300)).sqrt()
         at = centre * count - 0.5

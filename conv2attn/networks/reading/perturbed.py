@@ -96,6 +96,8 @@ def double_copy(network: nn.Module, share: bool = True) -> nn.Module:
     Its parameters are those of the network, and cast as they are used, if it is to `share` them: code that is none of
     torch's functions takes them as they are.
     """
+    # A copy in float64 takes twice the memory of the network. Sharing parameters and casting each as it is used takes
+    # that of one layer.
     narrow = [each for each in network.parameters() if type(each) is nn.Parameter and each.is_floating_point()]
     narrow = [each for each in narrow if share and each.dtype != torch.float64]
     twins: dict[int, Any] = {id(each): nn.Parameter(each.detach().cpu(), each.requires_grad) for each in narrow}

@@ -81,6 +81,8 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
             beside = first_run(network, see, first)
         drawn = changing(network, first, marks)
         own = own_sides(network, first) if attention_layers(network) else {}
+    # Parts of a batch are as large as memory allows, with two images at least, so that statistics over images stay
+    # seen.
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
     batches = [part for batch in batches for part in parts_of(batch, most)]
     every = dict.fromkeys([*sizes, *own])
@@ -194,6 +196,7 @@ class ReadingPass:
         reasons |= dict.fromkeys(self.drawn, DRAWN)
         for group in groups(names, self.sizes):
             asked = [name for name in group if name in others]
+            # Inputs of layers are kept for one group at a time: those of all would grow with the network.
             calls, shapes = calls_of(perturbed, asked) if perturbed is not None and asked else ({}, {})
             replays = {name: self.replay(perturbed, name, calls, shapes) for name in asked}
             axes = dict[str, HeadAxis]()
@@ -237,6 +240,7 @@ class ReadingPass:
         None where it does not run in float64, or has other tokens either way. Weights are copied only where it does
         not run with those of the network.
         """
+        # Some networks take tokens first and images second, which shows in the number of tokens of one image.
         for share, axis in product((True, False), (0, 1)):
             shapes = defaultdict[str, list[tuple[int, ...]]](list)
 
@@ -357,6 +361,7 @@ def head_axis(
     if replay.matrices is None:
         return replay, told or ((1, shape[1]) if len(shape) == 4 else None)
     replays = replay.heads, len(replay.matrices)
+    # Both must say the same. A core run alone takes windows for heads, which the places of its tokens deny.
     if told is None or told == replays:
         return replay, replays
     return Replayed(replay.residual, why=OTHER_HEADS), told

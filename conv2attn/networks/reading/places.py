@@ -67,6 +67,7 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
     shape = perturbed.shape
     assert shape is not None
     generator = torch.Generator().manual_seed(1)
+    # The axis of channels is among them: nothing says which it is, and its ramp tells no token from another.
     axes = [axis for axis in range(len(shape)) if axis != perturbed.batch and shape[axis] > 1]
 
     def ramp(axis: int, block: int) -> Tensor:
@@ -82,6 +83,8 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
         noise = drawn() * EPSILON if draw else first
         image = None
         if draw and perturbed.base is not None:
+            # Behind convolutions and norms what a token answers depends on the image. Other images of the same size of
+            # numbers average that out; the ramps are those of the same noise.
             image = drawn() * perturbed.base.std() + perturbed.base.mean()
         with SpooledTemporaryFile(IN_MEMORY) as file:
             runs = Runs(file, perturbed, rule, image)
@@ -124,6 +127,7 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
 
 def responding(response: Response, size: float, draws: int) -> Tensor:
     """Which tokens respond at all; `size` is the mean square of a token without noise."""
+    # Rounding answers too: of tokens that nothing reaches, changes are some units of float64 of what they are.
     largest = max(float(response.squares.max()) if response.squares.numel() else 0.0, 1e-9 * EPSILON**2 * size)
     return response.squares > SILENT * draws * largest + 1e-300
 
@@ -145,6 +149,8 @@ def blocks_of(response: Response, axis: int, side: int, live: Tensor) -> list[in
     """The sides of blocks that the spread of a tensor's tokens suggests, the likeliest first."""
     if not live.any():
         return []
+    # A token that depends evenly on a block of b pixels of s has the spread sqrt((b^2 - 1) / 12) / s, which is solved
+    # for b. Weights of a patch are not even, so that this is a guess, and divisors of s near it are tried.
     spread = response.spread(axis)[live]
     guess = math.sqrt(max(1 + 12 * side**2 * float((spread**2).median()), 1))
     blocks = [block for block in range(2, side) if side % block == 0 and 0.6 < block / guess < 1.7]
@@ -170,6 +176,8 @@ def fits_blocks(change: Tensor, ramped: Tensor, block: int, side: int) -> tuple[
     squares = (change * change).sum(-1).clamp_min(1e-300)
     centre = (ramped * change).sum(-1) / squares
     spread = ((ramped * ramped).sum(-1) / squares - centre**2).clamp_min(0).sqrt()
+    # The ramp is constant within a block, so that a token of one block has spread 0 up to rounding, whatever its
+    # weights.
     at = centre * side / block - 0.5
     fits = (spread < FLAT * block / side) & ((at - at.round()).abs() < OFF_BLOCK)
     return fits & (change.shape[-1] > 1), at.round()
@@ -184,6 +192,7 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
     if not axes:
         return Places(unknown, nowhere, why=BLURRED)
     chosen = [response.fitting(axis, live) for axis in axes]
+    # Blocks come first: they are certain. Centres are cut into a lattice only where no size of blocks fits.
     exact = [each for each in chosen if each is not None]
     if len(exact) == len(axes):
         at = torch.stack([at for _, at in exact], -1).long()
@@ -210,6 +219,7 @@ def conclude(roles: dict[str, Places]) -> None:
     for role, each in roles.items():
         if placed and each.why == NOTHING:
             roles[role] = Places(torch.full_like(each.kind, int(Kind.NONE)), each.at)
+    # Attention between channels: each channel of the values depends on one place, and their tokens on many.
     if channels is None or channels.why or roles["value"].why != BLURRED:
         return
     # Centres of a few real channels may fall into rows and columns by chance; tokens of an image fill theirs.
@@ -226,5 +236,6 @@ def standing(queries: Places, keys: Places) -> Tensor | None:
         return None
     if keys.kind.shape[-1] < 2:
         return None
+    # Half way between two keys a query stands at neither: nearness has to be clear.
     (first, second), at = (each.unbind(-1) for each in torch.cdist(queries.centre, keys.centre).topk(2, largest=False))
     return at[0] if bool((first < NEARER * second).all()) else None

@@ -70,6 +70,8 @@ def replayed(perturbed: Perturbed, name: str, calls: Mapping[str, Call], shape: 
     own = Layer(module, module, calls[name], shape)
     with held(module):
         best = best_of(own)
+    # Heads laid side by side are the inside of a layer: its output weights are in the module around, which is asked
+    # too.
     if best.passes and name != "(root)" and own.lacks_outputs(best):
         with held(modules[around]):
             mixed = best_of(Layer(modules[around], module, calls[around], shape))
@@ -107,6 +109,8 @@ def best_of(layer: Layer) -> Replayed:
     tried, limit, unknown = False, "", UNKNOWN
     for start in filter(layer.linear_values, starts):
         for channels, order in layer.orders(start[1]).items():
+            # Which axis is heads is no convention: each is tried, and replay under another attention in each head
+            # decides.
             for heads in layer.head_axes():
                 read = alike(heads.split(order, 1))
                 if read is None or not covers(read, start[1].numel() // start[1].shape[channels]):

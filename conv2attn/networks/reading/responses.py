@@ -102,6 +102,7 @@ class Runs:
         def keep(answer: Answer, tensor: Tensor, lead: Shape) -> None:
             if first:
                 self.leads[answer] = lead
+            # Only changes are compared. Their difference is taken here, in float64, before anything is rounded.
             change = tensor.double() if first else tensor.double() - self.stored.get("0", answer)
             self.stored.put(f"{self.count}", answer, change)
 

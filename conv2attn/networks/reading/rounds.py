@@ -34,6 +34,7 @@ def places_by_draws(perturbed: Perturbed) -> dict[str, dict[str, Places]]:
     """The places, from more draws where fewer leave one unknown."""
     if perturbed.shape is None:
         return {}
+    # Eight draws cost eight times as much, and only blurred tokens gain by them.
     for draws in DRAWS:
         found = places_in_rounds(perturbed, draws)
         if not any(map(are_unsure, found.values())):
@@ -61,6 +62,8 @@ def places_in_rounds(perturbed: Perturbed, draws: int) -> dict[str, dict[str, Pl
     while lost := [name for name in found if all(each.why == NOTHING for each in found[name].values())]:
         times = times or times_seen(perturbed)
         names = list(found)
+        # Only layers in front of the first lost one can block it. One that was seen several times would need a place of
+        # each time, which are not known.
         before = [name for name in names[: names.index(lost[0])] if name not in passing and times[name] == 1]
         chosen = {name: at for name in before if (at := values_at_queries(found[name])) is not None}
         if not chosen:

@@ -70,7 +70,10 @@ def unordered(alone: Perturbed) -> dict[str, str]:
             unseen.add(call[0])
 
     weigh(alone, look)
+    # The whole way is asked first, since most layers answer it, and whatever stands between is in it.
     doubtful = out_of_order(alone, {call: each for call, each in of_scores.items() if call[0] not in reasons})
+    # Mixed heads answer the whole way by sums over heads, each with a c of its own, and no two numbers explain these.
+    # The halves are linear where heads are mixed by layers, so that each column answers by its own factor exactly.
     halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
     front = out_of_order(alone, {call: of_scores[call] for call in halves}, into=halves)
     behind = out_of_order(alone, {call: each for call, each in halves.items() if call not in front}, softmaxes=True)
@@ -191,6 +194,7 @@ def in_proportion(own: Tensor, moved: Tensor, other: Tensor, factors: Tensor) ->
         wrong = (by_factor - rows - factor * change).abs() > OFF * size
         if bool((wrong & (size > OFF * largest)).any()):
             return False
+        # A column that never answers could be that of any key. Only columns without weight may be silent.
         some, silent = some | (rows != 0).any(0), silent & (change.abs() <= SMALL * largest).all(0)
     return factors.ndim > 1 or not bool((some & silent).any())
 

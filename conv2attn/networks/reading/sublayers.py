@@ -140,6 +140,7 @@ def scores_of(module: nn.Module, call: Call, tokens: Tensor, attended: Attended)
     if attended.query is None or attended.key is None:
         return "its queries and keys were not seen"
     chunks = -(-width // count)
+    # The first sequence is zeros and gives the biases; the others hold unit vectors, one a token, as many as there are.
     units = torch.zeros(1 + chunks, count, width, dtype=tokens.dtype)
     units[1:].view(-1, width)[:width] = torch.eye(width, dtype=tokens.dtype)
     answer = run_alone(module, call, tokens, units)[1][0]
@@ -158,6 +159,7 @@ def scores_of(module: nn.Module, call: Call, tokens: Tensor, attended: Attended)
 
 def score_scale(products: Tensor, attention: Tensor) -> Tensor:
     """For each head the factor by which the products explain the logarithms of attention best, row by row."""
+    # Scores are known up to what is added to a row, which the softmax drops, so that both sides are centred row by row.
     logs = attention.clamp(min=torch.finfo(attention.dtype).tiny).log()
     logs, products = (each - each.mean(-1, keepdim=True) for each in (logs, products))
     size = (products * products).sum((0, 2, 3))

@@ -32,6 +32,7 @@ class Centres:
     def numbers(self, place: Places) -> list[Tensor]:
         """Which tokens respond, and their centres in the sides of the input along the axes of a place."""
         live = self.squares > SILENT * float(self.squares.max())
+        # The ratio of two inner products: the mean place of what a token depends on, weighted by how much.
         centres = (self.along[each] / self.squares.clamp_min(1e-37) for each in ramps_of(place))
         return [live.double(), *(torch.where(live, each, 0) for each in centres)]
 

@@ -53,6 +53,8 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
     (at_queries, query_sides), (at_keys, key_sides) = found
     values = roles.get("value", keys)
     at_values = cells_by_head(values, shape[:-2], axis, heads, shape[-1])
+    # Weights of a key multiply the value in its column. A value of another place is another layer than the matrices
+    # say.
     if not isinstance(at_values, str) and values.sides == key_sides and are_apart(at_values, at_keys):
         return VALUES_APART
     if not (at_keys >= 0).any() or not (at_queries >= 0).any():
@@ -71,6 +73,7 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
             elif not (at_one_place(queries, keys, *lines) if query_sides == key_sides else in_cells(*lines)):
                 return APART
             return Placed(Tokens(key_sides, leading.pop(), sites=sites), *orders)
+        # Queries that are some of the tokens (pooled, or every other one) have cells among those of the keys.
         exact = query_sides == key_sides and is_exact(queries) and is_exact(keys)
         if exact and len(leading) == 1 and orders[1] is not None and shape[-2] < shape[-1]:
             sites = sites_of(at_queries[0][at_queries[0] >= 0], key_sides)
@@ -81,6 +84,7 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
             return ONE_SIDE
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
         return APART
+    # Two windows of one image with the same tokens: these rows could be heads, or views, and replay has not told.
     if len(np.unique(np.sort(at_keys), axis=0)) < len(at_keys):
         return SAME_PLACES
     grid = AttentionGrid(key_sides, Sites.everywhere(len(key_sides)))

@@ -72,6 +72,8 @@ def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, r
     if first is not None and second is not None and all(strong):
         if first.softmaxes == second.softmaxes:
             return None
+        # Both have weights in them. Values that an earlier layer mixed carry its softmaxes, which stand before those of
+        # the scores, since scores are made of the same tokens.
         if second.softmaxes <= first.before:  # values behind an earlier softmax
             return False
         if first.softmaxes <= second.before:
@@ -92,6 +94,7 @@ def shares(tensor: Tensor) -> bool:
     """Whether the rows of a tensor are shares: not negative, and one in all."""
     if tensor.shape[-1] < 2 or not tensor.numel():
         return False
+    # In half precision sums of shares are off by some roundings.
     unit = max(UNIT, 8 * torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() else 0
     return bool((tensor >= 0).all() and (tensor.sum(-1) - 1).abs().max() < unit)
 
@@ -149,6 +152,8 @@ def of_einsum(first: str, second: str, output: str, one: Tensor, other: Tensor) 
     rows = [letter for letter in output if letter in first and letter not in second]
     columns = [letter for letter in output if letter in second and letter not in first]
     common = [letter for letter in first if letter in second and letter not in output]
+    # Each letter has one part to play: letters that are summed in one factor alone, or are in both and the result
+    # twice, make no product of matrices.
     whole = len(first) == len(lead + rows + common) and len(second) == len(lead + columns + common)
     if not (whole and rows and columns and common and len(output) == len(lead + rows + columns)):
         return None

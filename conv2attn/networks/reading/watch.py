@@ -71,6 +71,7 @@ class Watch(TorchFunctionMode):
         to be; `softmaxed` the number of a softmax, its scores, and itself.
         """
         super().__init__()
+        # Names are taken once: some networks build modules while they run, which then have no name and are not watched.
         self.names = {module: name or "(root)" for name, module in network.named_modules()}
         self.own = {each for each in self.names if isinstance(each, MultiHeadSelfAttention)}
         self.network, self.see, self.rule, self.blind = network, see, rule, blind
@@ -91,6 +92,8 @@ class Watch(TorchFunctionMode):
             for module in self.names:
                 if isinstance(module, torch.jit.ScriptModule):
                     continue
+                # Our hook comes first, so that hooks of the caller, which may compute, run inside the module that they
+                # belong to.
                 handles.append(module.register_forward_pre_hook(self.started, prepend=True, with_kwargs=True))
                 handles.append(module.register_forward_hook(self.ended, always_call=True))
             try:
@@ -121,6 +124,7 @@ class Watch(TorchFunctionMode):
         leaving = frozenset[int]().union(*(each.softmaxes for each in trails if each is not None))
         running, last = self.running[-1], len(self.running) == 1
         for number, opened in list(self.opened.items()):
+            # Weights may meet their values in the module around: those that leave this one as its output still wait.
             if running in opened.running and (last or number not in leaving):
                 del self.opened[number]
                 if opened.weights.ndim > 2:
@@ -183,6 +187,8 @@ class Watch(TorchFunctionMode):
     def pass_on(self, name: str, args: Any, result: Any, below: Sequence[Tensor]) -> None:
         """The trail of what a function is given is that of its result, unless that is larger, or sums rows up."""
         trail = self.joined(below)
+        # What is far larger than its parts is no attention of the same queries and keys, but weights times channels,
+        # say. A writer is let through: it puts a few weights into a large tensor of zeros.
         most = GROWTH * sum(each.numel() for each in below)
         for made in tensors_in((result,)):
             whole = name not in REDUCTIONS or (made.ndim > 1 and made.shape[-2:] == below[0].shape[-2:])
@@ -241,6 +247,8 @@ class Watch(TorchFunctionMode):
         square, matrix = result.shape[-1] == result.shape[-2], result.ndim == 2
         if any(each.module in self.own for each in self.running) or not self.running:
             return result
+        # A softmax over anything else (classes, experts, gates) is none of attention. Over columns it is only where
+        # queries may stand there: in a square, or over products of queries and keys.
         if not (axis == -1 and (square or not matrix)) and not (
             axis == -2 and not matrix and (square or under.products)
         ):
@@ -259,17 +267,21 @@ class Watch(TorchFunctionMode):
         """A product: of attention with its values, or one that may be the scores of an attention."""
         left, right = factors.left, factors.right
         first, second = (trail_of(each, self.run_itself) for each in (factors.first, factors.second))
+        # A matrix times many: such a factor has no images, so that it is a layer (one that mixes heads, a projection).
         one_for_all = min(left.ndim, right.ndim) == 2 < max(left.ndim, right.ndim)  # as a layer that mixes heads
         turned = weights_are_right(first, second, left, right)
         if turned is not None and not any(each.module in self.own for each in self.running):
             attention, value = (right.mT, left.mT) if turned else (left, right)
             trail = second if turned else first
             assert trail is not None
+            # Without a softmax only rows that sum to one are taken: any other product of activations would be
+            # attention.
             if (trail.softmaxes and not one_for_all) or shares(attention):
                 return self.weighed(attention, value, trail, turned, factors, result)
             if not trail.softmaxes and not one_for_all and self.operands(attention, products=trail.products):
                 self.unseen[innermost(self.running).module] += 1
         whole = self.joined((factors.first, factors.second))
+        # A product of weights with something that has none is made of these weights still, and is no score of its own.
         mixed = any(each is not None and each.softmaxes for each in (first, second)) and (
             first is None or second is None or first.softmaxes != second.softmaxes
         )
@@ -280,6 +292,8 @@ class Watch(TorchFunctionMode):
         if self.marked is not None:
             result = factors.back(self.marked(self.numbers, factors.canonical(result)).to(result))
         self.scores[self.numbers] = Scores(left, right.mT, tuple(factors.canonical(result).shape))
+        # Queries and keys are kept alive here. Those of the last products are enough: scores come soon before their
+        # softmax.
         while len(self.scores) > MOST_PRODUCTS:
             del self.scores[next(iter(self.scores))]
         products = (whole.products if one_for_all else frozenset()) | {self.numbers}
