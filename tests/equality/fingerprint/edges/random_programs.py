@@ -8,7 +8,8 @@ import random
 
 import pytest
 import torch
-from equality.fingerprint.programs import IMAGES, gap, mutant, network, new_program
+from equality.fingerprint.programs import gap, mutant, network, new_program
+from equality.fingerprint.sweeps import IMAGES
 
 from conv2attn.equality.fingerprint import Field, Undecided, fingerprint, identify
 
@@ -32,7 +33,7 @@ def test_identified_mutants_agree_in_numbers(part):
         difference = gap(*pair)
         if difference is None:
             continue
-        if identify(*pair, IMAGES[0].double(), primes=2).equal:
+        if identify(*pair, IMAGES[0], primes=2).equal:
             equal += 1
             assert difference <= TOLERANCE, (program, changed)
     assert equal
@@ -47,7 +48,7 @@ def test_functions_with_equal_residues_agree_in_numbers(part):
     for _ in range(FUNCTIONS):
         program = new_program(source, longest=3)
         try:
-            form, values = fingerprint(network(program), IMAGES[0].double(), field)
+            form, values = fingerprint(network(program), IMAGES[0], field)
         except Undecided:
             continue
         if any(each.mark is not None for each in values):
