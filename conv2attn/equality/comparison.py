@@ -99,13 +99,13 @@ class Comparison:
     def certificate(self) -> Certificate:
         """The certificate, but for its circumstances."""
         between = self.between()
-        rows, shown = list(self.rows.values()), list(self.constructed)
-        if self.shown is not None:
-            shown.append(self.shown)
+        rows, shown = list(self.rows.values()), list[Counterexample]()
         if self.identified is not None and not all(row.verdict is Verdict.HOLDS for row in rows):
-            rows, shown = [], []  # the formulas say more than layers that are compared by their names
-        if self.rounded is not None:  # so do the sections: a folded convolution is no other layer with weights off
-            rows, shown = [rounded_row(row) for row in rows], []
+            rows = []  # the formulas say more than layers that are compared by their names
+        elif self.rounded is not None:  # so do the sections: a folded convolution is no other layer with weights off
+            rows = [rounded_row(row) for row in rows]
+        else:  # only here is anything constructed, which takes longer than the sections of a folded network
+            shown = [*self.constructed, *([self.shown] if self.shown else [])]
         return Certificate(
             tuple(rows),
             tuple(between),

@@ -39,12 +39,9 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
         for t in floats:
             new = numbers.moved(t, unit)
             # What code makes to write into has every copy from the start, so that views of it see what is written.
-            made = (
-                Shadow(every_copy(new, step.watch.oracles.worlds * COPIES, step.watch.oracles.shakes), True)
-                if step.name in MADE
-                else new
-            )
-            step.watch.keep(t, made)
+            if step.name in MADE:
+                new.copies = every_copy(new, step.watch.oracles.worlds * COPIES, step.watch.oracles.shakes)
+            step.watch.keep(t, new)
     else:
         keep_results(step, unit)
 

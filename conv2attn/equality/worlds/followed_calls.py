@@ -12,7 +12,7 @@ from torch.nn.modules import module as module_hooks
 from conv2attn.equality.worlds.drawn_inputs import with_random_numbers
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.output_shadows import output_tensors
-from conv2attn.equality.worlds.shadows import Shadow
+from conv2attn.equality.worlds.shadows import Shadow, Unfollowed
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
 from conv2attn.networks.fast_path import without_fast_path
@@ -30,9 +30,12 @@ class FollowedCall:
     values: list[Any]
 
     @property
-    def shadows(self) -> list[Shadow | None]:
+    def shadows(self) -> list[Shadow]:
         """The shadows of the tensors."""
-        return [getattr(t, "_shadow", None) for t in self.tensors.values()]
+        shadows = [s for t in self.tensors.values() if isinstance(s := getattr(t, "_shadow", None), Shadow)]
+        if len(shadows) < len(self.tensors):
+            raise Unfollowed("outputs of whole numbers or booleans")
+        return shadows
 
 
 def followed_call(network: Any, args: Any, kwargs: Any, oracles: Oracles, second: bool, seed: int) -> FollowedCall:

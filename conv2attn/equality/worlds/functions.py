@@ -19,13 +19,13 @@ def gated_linear_unit(x: Tensor, axis: int = -1) -> Tensor:
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {
-    "silu": lambda x: x * x.sigmoid(),
-    "mish": lambda x: x * F.softplus(x).tanh(),
-    "log_sigmoid_forward": lambda x: (-F.softplus(-x), x),
-    "hardsigmoid": lambda x: F.relu6(x + 3) / 6.0,
-    "hardswish": lambda x: x * (F.relu6(x + 3) / 6.0),
-    "glu": gated_linear_unit,
-    "_log_softmax": lambda x, axis, _: x - x.logsumexp(axis, keepdim=True),
+    "aten::silu": lambda x: x * x.sigmoid(),
+    "aten::mish": lambda x: x * F.softplus(x).tanh(),
+    "aten::log_sigmoid_forward": lambda x: (-F.softplus(-x), x),
+    "aten::hardsigmoid": lambda x: F.relu6(x + 3) / 6.0,
+    "aten::hardswish": lambda x: x * (F.relu6(x + 3) / 6.0),
+    "aten::glu": gated_linear_unit,
+    "aten::_log_softmax": lambda x, axis, _: x - x.logsumexp(axis, keepdim=True),
 }
 """Operators that are called as this code, in place of the network's own."""
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from conv2attn.equality.worlds.followed_calls import FollowedCall, followed_call
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.output_shadows import comparable, is_blind, outputs_apart, unchanged
+from conv2attn.equality.worlds.output_shadows import is_blind, outputs_apart, unchanged
 from conv2attn.equality.worlds.places import PartingPlace, find_place
 from conv2attn.equality.worlds.plans import check_plans
 from conv2attn.equality.worlds.shadows import SHAKES, Unfollowed, is_number
@@ -103,17 +103,18 @@ def moving_numbers(network: Any) -> int:
 def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles) -> Sections:
     """What one table of oracles says."""
     calls = both_calls(first, second, args, kwargs, seed, oracles)
-    shadows = [call.shadows for call in calls]
-    if not comparable(*shadows):
+    shadows = [shadow for call in calls for shadow in call.shadows]
+    shapes = [[t.shape for t in call.tensors.values()] for call in calls]
+    if not shadows or shapes[0] != shapes[1]:
         return Sections(None, reason="outputs of other kinds or shapes")
-    pairs = [(p, q) for p, q in zip(*shadows, strict=True) if p is not None and q is not None]
-    if all(p.constant and q.constant for p, q in pairs):
+    if all(shadow.constant for shadow in shadows):
         return Sections(None, reason="the outputs do not depend on the inputs' numbers")
+    pairs = zip(calls[0].shadows, calls[1].shadows, strict=True)
     worst, one_sided = max(outputs_apart(p, q, oracles) for p, q in pairs), oracles.one_sided()
     if worst <= LIMIT and len(one_sided) and not oracles.quick:
         # Results that only one network asks for do not matter if no bit of the outputs depends on them.
         loud = Oracles(seed, oracles.dtype, oracles.worlds, one_sided)
-        others = [call.shadows for call in both_calls(first, second, args, kwargs, seed, loud)]
+        others = [shadow for call in both_calls(first, second, args, kwargs, seed, loud) for shadow in call.shadows]
         if unchanged(shadows, others, oracles):
             oracles.parting, one_sided = None, one_sided[:0]
     if calls[0].values != calls[1].values:
@@ -153,7 +154,7 @@ def both_calls(
         two = FollowedCall(two.watch, {name: two.tensors[name] for name in one.tensors}, two.values)
     for call in (one, two):
         for plain, shadow in zip(call.tensors.values(), call.shadows, strict=True):
-            if shadow is not None and is_blind(plain, shadow):
+            if is_blind(plain, shadow):
                 raise Unfollowed("numbers that are finite in the network are not so in its shadow")
     return one, two
 

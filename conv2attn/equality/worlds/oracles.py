@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds.number_table import NumberTable
-from conv2attn.equality.worlds.questions import Asked, Match, Question, match_in_another_order, match_in_order
+from conv2attn.equality.worlds.questions import Match, Question, match_in_another_order, match_in_order
 from conv2attn.equality.worlds.shadows import COPIES, SCALES, SHAKES, Shadow, Unfollowed, cast, repeated
 from conv2attn.equality.worlds.units import LIMIT, mean_squares
 
@@ -41,7 +41,7 @@ class Oracles:
         self.shakes = SHAKES  # shaken copies that are no repetitions: see `both_calls`
         self.parting: Parting | None = None
         self.table = NumberTable()
-        self.tensors: dict[str, list[Asked]] = {}
+        self.tensors: dict[str, list[Question]] = {}
         self.turn: dict[str, int] = {}
         self.results: tuple[list[Tensor], list[Tensor]] = ([], [])
         self.unmatched: dict[int, int] = {}  # of a quick run: tensors of the first network that the second has not met
@@ -81,7 +81,7 @@ class Oracles:
             out = out.masked_fill(masked, 0.0)
         if not self.quick:
             if not second:
-                self.tensors.setdefault(operator, []).append(Asked(k, q, out))
+                self.tensors.setdefault(operator, []).append(replace(question, results=out))
             if place:
                 self.results[second].append(out[0])
             if self.loud is not None:
@@ -109,7 +109,7 @@ class Oracles:
         if question.second:
             self.unmatched.pop(number, None)
         else:
-            tensors.append(Asked(question.keys, question.squares.bfloat16(), number))
+            tensors.append(replace(question, squares=question.squares.bfloat16(), results=number))
             self.unmatched.update({number: count} if question.place else {})
         worlds = len(question.keys) if question.positive else len(SCALES)
         out = self.fresh(number, worlds, count, question.positive)

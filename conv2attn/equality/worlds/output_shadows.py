@@ -1,6 +1,7 @@
 """The outputs of two followed calls beside each other."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,19 +21,11 @@ def output_tensors(output: Any) -> dict[str, Tensor]:
     return {key_string(path): t for path, t in tree_flatten_with_path(output)[0] if isinstance(t, Tensor)}
 
 
-def comparable(ours: list[Shadow | None], theirs: list[Shadow | None]) -> bool:
-    """Whether there are outputs, as many, all with shadows of the same shapes."""
-    if len(ours) != len(theirs) or not ours:
-        return False
-    pairs = zip(ours, theirs, strict=True)
-    return all(p is not None and q is not None and p.of(0).shape == q.of(0).shape for p, q in pairs)
-
-
-def unchanged(ours: list[list[Shadow | None]], theirs: list[list[Shadow | None]], oracles: Oracles) -> bool:
+def unchanged(ours: Sequence[Shadow], theirs: Sequence[Shadow], oracles: Oracles) -> bool:
     """Whether no bit of the outputs changed in any world."""
-    pairs = [(p, q) for one, two in zip(ours, theirs, strict=True) for p, q in zip(one, two, strict=True)]
     worlds = range(0, oracles.worlds * COPIES, COPIES)
-    return all(p and q and torch.equal(p.of(i).nan_to_num(), q.of(i).nan_to_num()) for p, q in pairs for i in worlds)
+    pairs = [(p.of(i).nan_to_num(), q.of(i).nan_to_num()) for p, q in zip(ours, theirs, strict=True) for i in worlds]
+    return all(torch.equal(*pair) for pair in pairs)
 
 
 def is_blind(plain: Tensor, shadow: Shadow) -> bool:

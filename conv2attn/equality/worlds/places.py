@@ -50,7 +50,7 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
     """
     ours, theirs, ends = first.watch.records, second.watch.records, second.watch.ends
     if parting is None:
-        ends = [shadow.record for shadow in second.shadows if shadow is not None and shadow.record is not None]
+        ends = [shadow.record for shadow in second.shadows if shadow.record is not None]
     twins = Twins(ours, theirs)
 
     def placed(beside: Record | None, suspect: Record, otherwise: str = "") -> PartingPlace:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class Question:
     """The arguments of an operator, at a place in one of the networks; without a place only one network may ask.
 
     `keys` and `squares` are (worlds, n): the numbers and the mean squares of what shaking changes in them. The results
-    of exp are positive, and zero for arguments down at the number `positive`.
+    of exp are positive, and zero for arguments down at the number `positive`. `results` is what is kept of the answer.
     """
 
     operator: str
@@ -28,6 +28,7 @@ class Question:
     keys: Tensor
     squares: Tensor
     positive: float | None = None
+    results: Any = None
 
     @property
     def masked(self) -> Tensor | None:
@@ -41,19 +42,7 @@ class Question:
         return torch.ones(self.keys.shape[1], dtype=torch.bool) if masked is None else ~masked.all(0)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """A tensor that the first network asked, and what is kept of its results."""
-
-    keys: Tensor
-    squares: Tensor
-    results: Any
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Match:
+class Match(NamedTuple):
     """The number of a tensor of the first network, and how far each number is apart in units.
 
     `order` are the places of the second network's numbers in it, where they stand in another order.
@@ -64,24 +53,28 @@ class Match:
     order: Tensor | None = None
 
 
-def match_in_order(question: Question, tensors: Sequence[Asked], turn: int, whole: bool) -> Match | None:
+def match_in_order(question: Question, tensors: Sequence[Question], turn: int, whole: bool) -> Match | None:
     """The first tensor, from the turn on, whose numbers are the question's place by place: all of them, or most."""
-    k, q = question.keys, question.squares
     for number in (*range(turn, len(tensors)), *range(turn)):
-        keys, squares = tensors[number].keys, tensors[number].squares
-        if keys.shape != k.shape:
+        if not lies_alike(question, tensors[number]):
             continue
-        few = (t[:, :SAMPLE] for t in (keys, squares, k, q))
-        if not deviations(*few).median() <= LIMIT:
-            continue
-        units = deviations(keys, squares, k, q)
+        units = deviations(tensors[number].keys, tensors[number].squares, question.keys, question.squares)
         hit, lively = units <= LIMIT, question.lively
         if bool(hit.all()) if whole else int((hit & lively).sum()) > MATCHED * int(lively.sum()):
             return Match(number, units)
     return None
 
 
-def match_in_another_order(question: Question, tensors: Sequence[Asked]) -> Match | None:
+def lies_alike(question: Question, asked: Question) -> bool:
+    """Whether of a sample of the numbers that are not masked most agree place by place."""
+    sample = torch.nonzero(question.lively).flatten()[:SAMPLE]
+    if asked.keys.shape != question.keys.shape:
+        return False
+    few = [t[:, sample] for each in (asked, question) for t in (each.keys, each.squares)]
+    return not bool(deviations(*few).median() > LIMIT)
+
+
+def match_in_another_order(question: Question, tensors: Sequence[Question]) -> Match | None:
     """The first tensor that has the question's numbers one to one, in any order, such as channels last for first.
 
     Each number is looked up by itself. Equal numbers are refused: which is which could not be told, and one of the
@@ -89,6 +82,9 @@ def match_in_another_order(question: Question, tensors: Sequence[Asked]) -> Matc
     """
     k, q, here = question.keys, question.squares.double(), torch.nonzero(question.lively).flatten()
     for number, asked in enumerate(tensors):
+        # Of numbers in their places a few are too far apart, and no order mends that.
+        if lies_alike(question, asked):
+            continue
         keys, squares = asked.keys, asked.squares.double()
         # The sums differ by less than the sum of what rounding makes, unless the numbers are others.
         if keys.shape != k.shape or bool(((keys - k).sum(1).abs() > LIMIT * (squares + q).sqrt().sum(1)).any()):

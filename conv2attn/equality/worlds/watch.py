@@ -46,7 +46,7 @@ class Watch(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         before = [(t, self.shadow_of(t)) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         refuse_draws(func, args, kwargs)
-        if (composed := COMPOSED.get(base_name(func))) is not None:
+        if (composed := COMPOSED.get(func._schema.name.rstrip("_"))) is not None:
             with self:
                 out = composed(*args, **kwargs)
                 return args[0].copy_(out) if func._schema.is_mutable else out

@@ -136,6 +136,43 @@ def test_the_logarithm_of_a_sigmoid_is_a_softplus():
     assert compare_sections(first, block(activation=lambda x: -F.softplus(x)), IMAGES).equal is False
 
 
+WRITTEN_OUT = {
+    F.silu: lambda x: x * x.sigmoid(),
+    F.mish: lambda x: x * F.softplus(x).tanh(),
+    F.hardsigmoid: lambda x: (x + 3).clamp(0, 6) / 6,
+    F.hardswish: lambda x: x * (x + 3).clamp(0, 6) / 6,
+    (lambda x: F.glu(torch.cat([x, x.flip(1)], 1), 1)): lambda x: x * x.flip(1).sigmoid(),
+    (lambda x: x.log_softmax(1)): lambda x: x - x.logsumexp(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("activation", WRITTEN_OUT)
+def test_an_activation_is_the_code_that_it_is_made_of(activation):
+    written = WRITTEN_OUT[activation]
+    torch.testing.assert_close(activation(IMAGES[0]), written(IMAGES[0]))
+    assert compare_sections(block(activation=activation), block(activation=written), IMAGES).equal
+    assert (
+        compare_sections(block(activation=activation), block(activation=lambda x: written(1.001 * x)), IMAGES).equal
+        is False
+    )
+
+
+@pytest.mark.parametrize("activation", [F.silu, F.hardswish, F.leaky_relu, F.mish])
+def test_an_activation_in_place_is_the_activation(activation):
+    first, second = block(activation=activation), block(activation=lambda x: activation(x, inplace=True))
+    assert compare_sections(first, second, IMAGES).equal
+
+
+def test_operators_of_other_libraries_have_no_rule_by_their_name():
+    library = torch.library.Library("other_than_torch", "FRAGMENT")
+    library.define("silu(Tensor x) -> Tensor")
+    library.impl("silu", lambda x: x * torch.sigmoid(2 * x), "CompositeExplicitAutograd")
+    other = block(activation=torch.ops.other_than_torch.silu)
+    answer = compare_sections(block(activation=F.silu), other, IMAGES)
+    assert answer.equal is None
+    assert "no rule for other_than_torch::silu" in answer.reason
+
+
 DIFFERENT = {
     "another epsilon": (lambda: block(eps=1e-3), "norm"),
     "a thousandth of one weight": (lambda: changed("conv", lambda m: m.weight[4, 2, 1, 0].mul_(1.001)), ""),

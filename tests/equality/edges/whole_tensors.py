@@ -20,7 +20,7 @@ def matched(change, positive=None):
     keys, squares = arguments()
     if positive:
         keys[:, ::4] = positive
-    first = questions.Asked(keys, squares, 1)
+    first = questions.Question("relu", "there", False, keys, squares, positive, 1)
     return questions.match_in_another_order(
         questions.Question("relu", "here", True, change(keys.clone()), squares, positive), [first]
     )
