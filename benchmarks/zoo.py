@@ -37,15 +37,16 @@ HEAD = """# Networks of torchvision and timm
 
 Classification models of torchvision and networks of timm, converted and certified on two random images, with
 random weights. Of {all} networks, {proved} hold and are proved, {large} were not run, since the comparison
-needs several copies of each network{rest}. Layers are compared one by one, and the code between them as graphs
-with free batch and sides. The column *sizes* gives the input sizes of the claim. *Seconds* is the processor
-time of conversion and certificate together, on one thread; *MiB* is the peak memory of the process, with torch
-and both libraries.
+needs several copies of each network{rest}. Layers are compared one by one, and between them both networks must be
+the same objects of the same code: what the claim assumes stands in [a certificate](certificates.md#the-question).
+*Seconds* is the processor time of conversion and certificate together, on one thread; *MiB* is the peak memory of the
+process, with torch and both libraries. Rows of 2026-11-22 are older than this
+comparison: the one that gave them followed the code between layers as a graph. `git blame` dates a row.
 
 `make zoo` runs the networks that have no row here; `python -m benchmarks.zoo NAME` runs one again.
 
-| library | network | side | verdict | seconds | MiB | sizes | what does not hold |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| library | network | side | verdict | seconds | MiB | what does not hold |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -84,7 +85,7 @@ def side_of(name: str) -> int:
 
 
 def certified(library: str, name: str) -> list[str]:
-    """The cells of a network: verdict, seconds, peak memory, sizes of the claim, and what does not hold."""
+    """The cells of a network: verdict, seconds, peak memory, and what does not hold."""
     side, start = side_of(name), time.process_time()
     images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with tempfile.TemporaryDirectory() as folder:
@@ -92,9 +93,9 @@ def certified(library: str, name: str) -> list[str]:
         try:
             state = built(library, name).state_dict()
         except Exception as error:  # a network of others may raise anything
-            return ["not built", "-", "-", "-", f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"]
+            return ["not built", "-", "-", f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"]
         if (count := sum(each.numel() for each in state.values())) > PARAMETERS:
-            return ["not run", "-", "-", "-", f"{count / 1e6:.0f} million parameters"]
+            return ["not run", "-", "-", f"{count / 1e6:.0f} million parameters"]
         torch.save(state, weights)
         np.save(inputs, images.numpy())
         del state
@@ -104,15 +105,13 @@ def certified(library: str, name: str) -> list[str]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if not result.stdout.startswith("{"):
         said = result.stderr.strip().replace(folder + "/", "").splitlines() or [repr(result.exception)]
-        return [f"exit {result.exit_code}", f"{seconds:.0f}", f"{peak:.0f}", "-", said[-1][:160]]
+        return [f"exit {result.exit_code}", f"{seconds:.0f}", f"{peak:.0f}", said[-1][:160]]
     report = json.loads(result.stdout)
     verdict = report["verdict"] + (f" ({report['strength']})" if result.exit_code == 0 else "")
-    sizes = report["claim"].partition("finite inputs")[2].partition(";")[0].replace(" that are not empty", "")
-    sizes = sizes.lstrip(", ").removeprefix("of sizes ")
     reasons = [each["sentence"] for each in report["between"] if each["sentence"]]
     for row in report["rows"]:
         reasons += [f"{row['name']}: {each['sentence']}" for each in row["findings"] if each["verdict"] != "holds"]
-    return [verdict, f"{seconds:.0f}", f"{peak:.0f}", sizes[:120] or "every size", reasons[0][:160] if reasons else ""]
+    return [verdict, f"{seconds:.0f}", f"{peak:.0f}", reasons[0][:160] if reasons else ""]
 
 
 def work(library: str, name: str, answer: Connection) -> None:
@@ -133,7 +132,7 @@ def row(library: str, name: str) -> str:
     try:
         cells = ours.recv()
     except EOFError:
-        cells = ["stopped", "-", "-", "-", f"more than {SECONDS} s of processor or {MEMORY >> 30} GiB"]
+        cells = ["stopped", "-", "-", f"more than {SECONDS} s of processor or {MEMORY >> 30} GiB"]
     process.join()
     return "| " + " | ".join(each.replace("|", " ") for each in [library, name, str(side_of(name)), *cells]) + " |"
 

@@ -14,6 +14,7 @@ OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:proofs|examples|benchmarks|te
 FORMAL = ROOT / "proofs" / "formal"
 CLAIMS = re.compile(r"(?<=\| )[\w, ]+(?= \|$)", re.M)
 BLOCK = re.compile(r"```python\n.*?```\n", re.S)
+PICTURE = re.compile(r'<img [^>]*src="(?!data:)([^"]+)"[^>]*/?>')
 SECTION = re.compile(r"(?<!\n)\n(?=(?:Args|Returns|Yields|Raises|Examples|Source):$)", re.M)
 
 
@@ -34,6 +35,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if guide.name == "proofs.md" and shutil.which("coqdoc"):
         linked = CLAIMS.sub(lambda claims: re.sub(r"\w+", formal_page, claims[0]), linked)
     return with_outputs(linked, guide.stem) if guide.parent.name == "guides" else linked
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Pictures are links to themselves: on a telephone the numbers in them are too small to read."""
+    return PICTURE.sub(lambda picture: f'<a href="{picture[1]}">{picture[0]}</a>', html)
 
 
 def with_outputs(markdown: str, guide: str) -> str:

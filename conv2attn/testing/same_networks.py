@@ -44,8 +44,9 @@ def assert_same(
 
     Args:
         inputs, forward: as the networks are called; see `certify`.
-        up_to: "formula": the same function of all inputs (proved, identified or bounded); "rounding": also networks
-            with folded, merged or cast weights whose sections agree within rounding (*rounded*).
+        up_to: "formula": one formula or bound for all inputs of which the certificate speaks (proved, identified or
+            bounded); "rounding": also networks with folded, merged or cast weights whose sections agree within rounding
+            (*rounded*).
         options: further ones of `certify`: input_size, match, seed and so on.
     Returns:
         The certificate.
