@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from tempfile import SpooledTemporaryFile
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +35,7 @@ OFF = 1e-3
 OTHER_ROWS = "a row of its weights is not of the query of its number alone"
 OTHER_COLUMNS = "its columns of weights are not in the order of its keys"
 FEW_KEYS = "some of its keys have weight in rows of two keys at most alone, which do not tell of which keys they are"
+OTHER_WAY = "its weights come from its scores by more than its softmax, which does not tell of which keys they are"
 UNSEEN_SCORES = (
     "its queries and keys were not seen, so that nothing tells of which its weights are: "
     "compute scores as a product of matrices"
@@ -75,14 +75,13 @@ def unordered(alone: Perturbed) -> dict[str, str]:
     # Mixed heads answer the whole way by sums over heads, each with a c of its own, and no two numbers explain these.
     # The halves are linear where heads are mixed by layers, so that each column answers by its own factor exactly.
     halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
-    front = out_of_order(alone, {call: of_scores[call] for call in halves}, into=halves)
-    behind = out_of_order(alone, {call: each for call, each in halves.items() if call not in front}, softmaxes=True)
+    front = out_of_order(alone, of_scores, halves, front=True)
+    behind = out_of_order(alone, of_scores, {call: each for call, each in halves.items() if call not in front})
     for call in halves:
         doubtful[call] = front.get(call) or behind.get(call, "")
-    # Weights that are no softmax's (sparsemax) change by other numbers: of equal scores by `a (u - c)` with one a.
-    by_hand = {call: of_scores[call] for call, why in doubtful.items() if why in (FEW_KEYS, OTHER_COLUMNS)}
-    by_hand = {call: each for call, each in by_hand.items() if call not in halves}
-    doubtful |= dict.fromkeys(by_hand, "") | out_of_order(alone, by_hand, even=True)
+    # Where weights are sparse by hand, more keys have some of equal scores.
+    few = {call: of_scores[call] for call, why in doubtful.items() if why == FEW_KEYS and call not in halves}
+    doubtful |= dict.fromkeys(few, "") | out_of_order(alone, few, even=True)
     silent = unseen | {name for (name, _), why in doubtful.items() if why == NO_ANSWER}
     answering = answering_input(alone) if silent else set[str]()  # attention by positions alone answers neither
     for (name, _), why in doubtful.items():
@@ -93,50 +92,68 @@ def unordered(alone: Perturbed) -> dict[str, str]:
 
 def out_of_order(
     alone: Perturbed,
-    calls: Mapping[Call, Numbers],
-    into: Mapping[Call, Numbers] | None = None,
-    softmaxes: bool = False,
+    scores: Mapping[Call, Numbers],
+    softmaxes: Mapping[Call, Numbers] | None = None,
+    front: bool = False,
     even: bool = False,
 ) -> dict[Call, str]:
     """Why not each row answers noise on its query alone, and each column noise on its key.
 
     Args:
-        calls: by call its products of queries and keys, or its `softmaxes`, which noise changes.
-        into: the softmaxes of each call whose scores are to answer; else its attention is.
-        even: whether noise stands in place of what it changes.
+        scores: by call its products of queries and keys, which noise changes.
+        softmaxes: of the calls that are asked by halves: what these are of is to answer noise on products, in the
+            `front` half, else attention noise on these.
+        even: whether noise stands in place of products.
     """
-    found, changing = dict[Call, str](), {number: turned for each in calls.values() for number, turned in each.items()}
+    found, calls = dict[Call, str](), scores if softmaxes is None else softmaxes
     if not calls:
         return found
-    of_softmaxes = {number: turned for each in (into or {}).values() for number, turned in each.items()}
+    of_products = {number: turned for call in calls for number, turned in scores[call].items()}
+    of_softmaxes = {number: turned for each in (softmaxes or {}).values() for number, turned in each.items()}
+    behind = softmaxes is not None and not front
     with SpooledTemporaryFile(IN_MEMORY) as file:
         stored = Stored(file)
-        for run, change in CHANGES.items():
+        for run, change in (CHANGES | {BESIDE: noise} if behind else CHANGES).items():
 
             def keep(call: Call, attended: Attended, run: str = run) -> None:
-                if into is None and call in calls:
+                if call in calls and not front:
                     stored.put(run, call, attended.own.double())
 
-            def marked(number: int, tensor: Tensor, change: Change = change) -> Tensor:
-                if number not in changing:
-                    return tensor
-                added = change(tensor.mT).mT if changing[number] else change(tensor)
-                return added if even else added.add_(tensor)
+            def marked(number: int, product: Tensor, run: str = run, change: Change = change) -> Tensor:
+                if number not in of_products or (behind and run != BESIDE):
+                    return product
+                return moved(product, of_products[number], change, even)
 
-            def softmaxed(number: int, scores: Tensor, result: Tensor, run: str = run, marked: Any = marked) -> Tensor:
-                if number in of_softmaxes:
+            def softmaxed(
+                number: int, scores: Tensor, result: Tensor, run: str = run, change: Change = change
+            ) -> Tensor:
+                if number not in of_softmaxes:
+                    return result
+                turned = of_softmaxes[number]
+                if front:
                     # What is masked has no weight, and its scores may be infinite.
-                    scores = torch.where(result > 0, scores, 0).double()
-                    stored.put(run, ("", number), scores.mT if of_softmaxes[number] else scores)
-                return marked(number, result) if softmaxes else result
+                    weighty = torch.where(result > 0, scores, 0).double()
+                    stored.put(run, number, weighty.mT if turned else weighty)
+                    return result
+                if run == "own":
+                    stored.put("held", number, result.double())
+                # Products change while softmaxes are held: what these reach by another way shows.
+                return stored.get("held", number) if run == BESIDE else moved(result, turned, change)
 
-            weigh(alone, keep, None if softmaxes else marked, softmaxed)
-        for call in calls:
-            for key in [call] if into is None else [("", number) for number in into[call]]:
-                why = why_not(partial(stored.get, key=key))
+            weigh(alone, keep, marked, softmaxed)
+        for call, each in calls.items():
+            for key in each if front else [call]:
+                answer = partial(stored.get, key=key)
+                why = OTHER_WAY if behind and largest_change(answer("own"), answer(BESIDE)) > 0 else why_not(answer)
                 if why:
                     found.setdefault(call, why)
     return found
+
+
+def moved(weights: Tensor, turned: bool, change: Change, alone: bool = False) -> Tensor:
+    """Scores or weights that are changed, or their change `alone`; columns are queries where they are `turned`."""
+    added = change(weights.mT).mT if turned else change(weights)
+    return added if alone else added.add_(weights)
 
 
 def why_not(answer: Callable[[str], Tensor]) -> str:
@@ -147,7 +164,10 @@ def why_not(answer: Callable[[str], Tensor]) -> str:
     if not in_proportion(own, moved, answer("by query"), numbers(own.shape[-2], 5)[:, None]):
         return OTHER_ROWS
     by_key = answer("by key")
-    return "" if in_proportion(own, moved, by_key, numbers(own.shape[-1], 6)) else why_columns(own, moved, by_key)
+    if in_proportion(own, moved, by_key, numbers(own.shape[-1], 6)):
+        return ""
+    why = why_columns(own, moved, by_key)
+    return why_columns(own, moved, by_key, shares=False) if why == OTHER_COLUMNS else why
 
 
 def largest_change(own: Tensor, moved: Tensor) -> float:
@@ -166,13 +186,15 @@ def numbers(count: int, seed: int) -> Tensor:
     return torch.rand(count, generator=torch.Generator().manual_seed(seed), device="cpu", dtype=torch.float64) + 0.5
 
 
-CHANGES: Mapping[str, Change] = {
+CHANGES: dict[str, Change] = {
     "own": lambda weights: torch.zeros(weights.shape, dtype=torch.float64),
     "moved": noise,
     "by query": lambda weights: noise(weights).mul_(numbers(weights.shape[-2], 5)[:, None]),
     "by key": lambda weights: noise(weights).mul_(numbers(weights.shape[-1], 6)),
 }
 """What is added to scores or weights in each run."""
+BESIDE = "beside"
+"""The run in which products change, and softmaxes do not."""
 
 
 def in_parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -199,25 +221,28 @@ def in_proportion(own: Tensor, moved: Tensor, other: Tensor, factors: Tensor) ->
     return factors.ndim > 1 or not bool((some & silent).any())
 
 
-def why_columns(own: Tensor, moved: Tensor, by_key: Tensor) -> str:
+def why_columns(own: Tensor, moved: Tensor, by_key: Tensor, shares: bool = True) -> str:
     """Why noise times a number of each key does not change its weights by the number: `a (f u - d)` for `a (u - c)`.
 
+    The slope a is in proportion to a weight as of `shares` of a softmax, else the same for all that are not zero, as of
+    the nearest point of the simplex (sparsemax).
     Each key that has weight must be in a row that tells: of three weights at least.
     """
     factors, some, told = numbers(own.shape[-1], 6), torch.zeros(own.shape[-1]) > 0, torch.zeros(own.shape[-1]) > 0
     for rows, one, other in in_parts(own, moved, by_key):
         live = rows.abs() > GONE * rows.abs().amax(-1, keepdim=True).clamp_min(1e-300)
+        slopes = rows if shares else torch.ones_like(rows)
         enough = live.sum(-1) > 2
         some, told = some | live.any(0), told | live[enough].any(0)
         # Of the changes, as shares of the weights, `c f - d` is left in each row: a line in f.
-        shown = torch.where(live, (other - rows - factors * (one - rows)) / rows, 0)[enough]
+        shown = torch.where(live, (other - rows - factors * (one - rows)) / slopes, 0)[enough]
         weights = live[enough].double()
         count = weights.sum(-1, keepdim=True)
         away = (factors - (weights @ factors)[:, None] / count) * weights
         shift = (shown - shown.sum(-1, keepdim=True) / count) * weights
         slope = (shift * away).sum(-1, keepdim=True) / away.pow(2).sum(-1, keepdim=True)
         # Where a row is nearly even, c and d are means of much noise: near 0, so that its square is seen.
-        changes = (torch.where(live, (each - rows) / rows, 0)[enough].abs().amax(-1) for each in (one, other))
+        changes = (torch.where(live, (each - rows) / slopes, 0)[enough].abs().amax(-1) for each in (one, other))
         most = OFF * shown.abs().amax(-1) + sum(each**2 for each in changes)
         if bool(((shift - slope * away).abs().amax(-1) > most).any()):
             return OTHER_COLUMNS

@@ -90,3 +90,26 @@ def test_talking_heads_are_placed_and_tokens_exchanged_in_one_of_them_are_not(wh
     image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
     (read,) = reads_of(Odd(**changes).eval(), image)
     assert read.unplaced == reason
+
+
+class Beside(Odd):
+    """Half of its weights are a softmax, half are shares made by hand of the same scores, in an order of their own."""
+
+    def __init__(self, order):
+        super().__init__(lambda heads: heads, lambda heads: heads)
+        self.order = order
+
+    def forward(self, image):
+        query, key, value = self.qkv(self.stem(image).flatten(2).mT).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        scores = query @ key.mT
+        shares = (scores / 2).exp()[..., self.order]
+        return (torch.softmax(scores, -1) + shares / shares.sum(-1, keepdim=True)) / 2 @ value
+
+
+@pytest.mark.parametrize("order", [[*range(16)], [1, 0, *range(2, 16)]], ids=["alike", "exchanged"])
+def test_a_way_beside_the_softmax_is_not_overlooked(order):
+    """Planted by asking the softmax alone: exchanged columns beside it were read as if they were in their order."""
+    torch.manual_seed(0)
+    image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    (read,) = reads_of(Beside(order).eval(), image)
+    assert read.unplaced == score_order.OTHER_WAY
