@@ -1,7 +1,7 @@
 """Files: read without executing anything, recognised by their contents, written whole or not at all."""
 
 from conv2attn.files import kinds
-from conv2attn.files.architectures import Architecture, architecture, parse_arguments
+from conv2attn.files.architectures import Architecture, architecture
 from conv2attn.files.array_files import arrays_in
 from conv2attn.files.atomic_files import write_atomically, write_text_atomically
 from conv2attn.files.contents import contents_of, sha256
@@ -29,7 +29,6 @@ __all__ = [
     "inspection_of",
     "kinds",
     "load",
-    "parse_arguments",
     "prefix_readings",
     "read_dict",
     "read_images",

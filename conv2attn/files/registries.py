@@ -22,7 +22,7 @@ from conv2attn.files.architectures import (
     torchvision_architecture,
 )
 from conv2attn.files.states import State, misfit_of, prefix_readings, with_own_classes
-from conv2attn.networks.zoo import AttentionClassifier, published, resnet
+from conv2attn.networks.zoo import AttentionClassifier, ResNet, published, recognise_resnet
 
 Maker = Callable[[str, dict[str, Any]], Architecture]
 MODEL_LIBRARIES: dict[str, tuple[str, Maker]] = {
@@ -68,8 +68,8 @@ def matches_of(state: State, path: Path, name: str | None = None) -> tuple[list[
         if plan := published.recognise_published(reading.tensors):
             tensors = published.own_state(reading.tensors, plan)
             return [own_match(plan, AttentionClassifier, replace(reading, tensors=tensors), published.READ_AS)], True
-        if resnet_plan := resnet.recognise_resnet(reading.tensors):
-            own = own_match(resnet_plan, resnet.ResNet, reading, resnet_plan.read_as)
+        if resnet_plan := recognise_resnet(reading.tensors):
+            own = own_match(resnet_plan, ResNet, reading, resnet_plan.read_as)
             return [
                 own,
                 *(registry_match(twin, partial(architecture, twin), state) for twin in resnet_plan.twins),

@@ -1,16 +1,18 @@
 """One report of each kind whose numbers are exact, so that its text is the same everywhere."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+import torch
 
 from conv2attn import check_span, heads
 from conv2attn.equality import Recheck
 from conv2attn.files import Inspection
 from conv2attn.lab.pruning import Pruning
 from conv2attn.lab.tables import reproduce_tables
-from conv2attn.networks import SoftenedLayer, Softening
+from conv2attn.networks import convert, soften
 from conv2attn.report import Report
 
 NAMES = [f"layer{stage}.{block}.attention" for stage in (1, 2) for block in (0, 1, 2)]
@@ -34,6 +36,14 @@ def attention() -> dict[str, np.ndarray]:
     return {name: shifts((5, 6)) for name in NAMES}
 
 
+def softened() -> Report:
+    """A converted convolution with known weights, at alpha 5."""
+    network = torch.nn.Sequential(OrderedDict(conv1=torch.nn.Conv2d(1, 2, 3, bias=False)))
+    with torch.no_grad():
+        network.conv1.weight.copy_(torch.arange(18.0).reshape(2, 1, 3, 3) / 64)
+    return soften(convert(network), alpha=5.0)
+
+
 REPORTS: dict[str, Callable[[], Report]] = {
     "span": lambda: check_span(attention(), grid=(5, 6), exact=True),
     "span-refuted": lambda: check_span({"eight heads": shifts((5, 6))[:8]}, grid=(5, 6), exact=True),
@@ -43,7 +53,7 @@ REPORTS: dict[str, Callable[[], Report]] = {
         *("net.pt", "torch.save file", 2 * 2**20, "0" * 64, ("resnet18",), ("ReLU, from keys and shapes alone",), ()),
         tensors=(("conv1.weight", (16, 3, 7, 7), "float32"), ("fc.bias", (10,), "float32")),
     ),
-    "softening": lambda: Softening(None, (SoftenedLayer("conv1", 128.0, 5.0, 0.0265, 0.053, 3.1e-6),)),
+    "softening": softened,
     "pruning": lambda: Pruning({"layers.0": (1, 4)}, {"layers.0": 7}, 1e-5, 1e5, (1000, 900), (20000, 18000)),
     "tables": reproduce_tables,
 }

@@ -1,6 +1,6 @@
 """The paper's figures, drawn from training runs."""
 
-from conv2attn.lab.figures.drawing import accuracy_figure, centers_figure, draw_figures, pixels_of
+from conv2attn.lab.figures.drawing import accuracy_figure, centers_figure, draw_figures
 from conv2attn.lab.figures.ellipses import attention_of_query, ellipse, mean_places, reading_order
 from conv2attn.lab.figures.factors import factors_figure, factors_of_layer, nearest_convolution
 
@@ -14,6 +14,5 @@ __all__ = [
     "factors_of_layer",
     "mean_places",
     "nearest_convolution",
-    "pixels_of",
     "reading_order",
 ]

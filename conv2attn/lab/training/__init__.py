@@ -2,14 +2,13 @@
 
 from conv2attn.lab.training.loop import Training, train
 from conv2attn.lab.training.optimisation import Widths
-from conv2attn.lab.training.paper_recipes import RECIPES, described, recipes, source_of
+from conv2attn.lab.training.paper_recipes import RECIPES, described, recipes
 from conv2attn.lab.training.recipe_networks import classifies, fresh_network, hybrid_network, network_digest
-from conv2attn.lab.training.run_folder import STATE, TrainingRun
+from conv2attn.lab.training.run_folder import TrainingRun
 from conv2attn.lab.training_recipe import TrainingRecipe, learning_rate
 
 __all__ = [
     "RECIPES",
-    "STATE",
     "Training",
     "TrainingRecipe",
     "TrainingRun",
@@ -21,6 +20,5 @@ __all__ = [
     "learning_rate",
     "network_digest",
     "recipes",
-    "source_of",
     "train",
 ]

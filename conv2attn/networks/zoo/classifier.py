@@ -131,15 +131,13 @@ class AttentionClassifier(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(batch, channels, side, side), or (batch, channels, side) of lines, to (batch, classes)."""
-        line = self.plan.axes == 1  # space-to-depth of torch is that of squares
-        parts = line_to_depth(image, self.plan.patch) if line else F.pixel_unshuffle(image, self.plan.patch)
+        patch = self.plan.patch
+        if self.plan.axes == 1:  # space-to-depth of torch is that of squares
+            parts = image.unflatten(2, (-1, patch)).movedim(3, 2).flatten(1, 2)
+        else:
+            parts = F.pixel_unshuffle(image, patch)
         tokens = self.embed(parts.movedim(1, -1)).movedim(-1, 1)
         return self.classify(self.blocks(self.places(tokens)).flatten(2).mean(2))
-
-
-def line_to_depth(lines: Tensor, patch: int) -> Tensor:
-    """Lines (batch, channels, side) in parts of `patch` numbers: (batch, channels * patch, side / patch)."""
-    return lines.unflatten(2, (-1, patch)).movedim(3, 2).flatten(1, 2)
 
 
 def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:

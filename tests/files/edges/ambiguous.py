@@ -13,7 +13,7 @@ from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import Architecture, load, loading, registries, save
 from conv2attn.networks import provenance_of
-from conv2attn.networks.zoo import TWINS, ResNet, ResNetPlan
+from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 PLANS = {"resnet18": ResNetPlan(), "resnet50": ResNetPlan("bottleneck", (3, 4, 6, 3))}
 
@@ -27,10 +27,12 @@ def states():
 @pytest.mark.parametrize("name", PLANS)
 def test_weights_of_two_models_are_refused_and_both_are_named(states, name):
     torch.save({"state_dict": states[name]}, "net.pt")
-    with pytest.raises(CheckpointError, match=f"C2A304 .*fit {1 + len(TWINS[name])} models: {name}, timm") as caught:
+    with pytest.raises(
+        CheckpointError, match=f"C2A304 .*fit {1 + len(PLANS[name].twins)} models: {name}, timm"
+    ) as caught:
         load("net.pt")
     assert (caught.value.exit_code, f"arch {name}" in str(caught.value)) == (2, True)
-    assert all(each in str(caught.value) for each in TWINS[name])
+    assert all(each in str(caught.value) for each in PLANS[name].twins)
 
 
 @pytest.mark.parametrize(

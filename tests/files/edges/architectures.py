@@ -13,7 +13,7 @@ from torch import nn
 import conv2attn
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.extras import EXTRAS
-from conv2attn.files import architecture, load, parse_arguments, save
+from conv2attn.files import Reading, architecture, load, save
 from conv2attn.networks import provenance_of
 from conv2attn.networks.zoo import ResNet, ResNetPlan
 
@@ -93,9 +93,9 @@ def test_an_architecture_that_is_not_there_is_refused(factory, arch, match):
 
 
 def test_arguments_are_a_json_object():
-    assert parse_arguments('{"num_classes": 10}') == {"num_classes": 10}
+    assert Reading(arch_args='{"num_classes": 10}').options()["arch_args"] == {"num_classes": 10}
     with pytest.raises(UsageError, match="not a JSON object"):
-        parse_arguments("[10]")
+        Reading(arch_args="[10]").options()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

@@ -12,7 +12,7 @@ from conv2attn.errors import UsageError
 from conv2attn.lab.data import Augmentation, read_images_of
 from conv2attn.lab.figures import draw_figures
 from conv2attn.lab.training import train
-from conv2attn.networks.zoo import line_to_depth
+from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
 
 SIZES = {"data": "motifs", "patch": 1, "width": 8, "heads": 3, "layers": 1, "images": 40, "batch": 20, "epochs": 1}
 
@@ -63,10 +63,12 @@ def test_augmented_lines_are_crops_of_padded_ones():
 
 
 def test_parts_of_a_line_are_channels_of_a_token():
-    lines = torch.randn(2, 3, 8)
-    parts = line_to_depth(lines, 4)
+    plan = ClassifierPlan(axes=1, side=8, patch=4, channels=3, width=8, heads=2, layers=1, hidden=8)
+    network, lines, parts = AttentionClassifier(plan), torch.randn(2, 3, 8), []
+    network.embed.register_forward_pre_hook(lambda module, given: parts.append(given[0]))
+    network(lines)
     for token in range(2):
-        assert torch.equal(parts[..., token], lines[..., 4 * token : 4 * token + 4].flatten(1))
+        assert torch.equal(parts[0][:, token], lines[..., 4 * token : 4 * token + 4].flatten(1))
 
 
 @pytest.mark.parametrize("kind", ["quadratic", "generalised", "learned"])

@@ -14,7 +14,7 @@ from lab.cases import quiet, small
 
 import conv2attn
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.lab.training import STATE, TrainingRun, loop, train
+from conv2attn.lab.training import TrainingRun, loop, train
 
 DIVERGING = {"epochs": 30, "learning_rate": 1e30, "schedule": "constant", "warm_up": 0.0}
 
@@ -73,7 +73,7 @@ def without(content, *names):
 @pytest.mark.parametrize(
     "lost",
     [
-        *((part,) for part in STATE),
+        *((part,) for part in ("recipe", "images", "network", "widths", "optimiser", "scaler", "progress")),
         ("recipe", "kind"),
         ("network", "a weight"),
         ("optimiser", "state"),
