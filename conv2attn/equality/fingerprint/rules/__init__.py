@@ -2,26 +2,22 @@
 
 from conv2attn.equality.fingerprint.rules import (
     attention,
-    extremes,
-    norms,
     pointwise,
     pools,
     powers,
     products,
+    reductions,
     scattered,
-    sums,
 )
 from conv2attn.equality.fingerprint.rules.call import RULES
 
 __all__ = [
     "RULES",
     "attention",
-    "extremes",
-    "norms",
     "pointwise",
     "pools",
     "powers",
     "products",
+    "reductions",
     "scattered",
-    "sums",
 ]

@@ -9,7 +9,7 @@ from conv2attn.equality.fingerprint.formulas import inverse, mul, oracle, root, 
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, POSITIVE, Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, axes_of, rule
-from conv2attn.equality.fingerprint.rules.extremes import extreme
+from conv2attn.equality.fingerprint.rules.reductions import extreme
 
 LARGEST_POWER = 16
 
