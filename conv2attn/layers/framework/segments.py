@@ -30,6 +30,7 @@ def softmax_over(pattern: Pattern, scores: Tensor, side: Side) -> Tensor:
     """
     index = pattern.queries if side == "queries" else pattern.keys
     count = pattern.shape[0] if side == "queries" else pattern.shape[1]
+    # The largest score keeps exp within range. A softmax does not change with it, so it has no gradient.
     largest = scores.new_full((count, scores.shape[1]), -torch.inf)
     largest = largest.scatter_reduce(0, index[:, None].expand_as(scores), scores.detach(), "amax")
     grown = (scores - spread(pattern, largest.masked_fill(largest == -torch.inf, 0), side)).exp()

@@ -27,8 +27,10 @@ def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
     """
     check_channels(second, first)
     outer, inner = second.weights, first.weights
+    # `Composition` numbers its terms by j first, then k, and the channel matrices follow it.
     taps = torch.einsum("joc,kci->jkoi", outer.dense(), inner.dense()).flatten(0, 1)
     between = output_sides(first.mixing, sides)
+    # The first bias arrives through the second operators: less of it where the second layer pads with zeros.
     carried = apply(second.mixing, field(first, sides).expand(inner.d_out, *between), between)
     bias = field(second, between) + torch.einsum("toc,tc...->o...", outer.dense(), carried)
     return basis_of(Composition((second.mixing, first.mixing)), Weights(None, taps, bias), len(sides))
@@ -88,6 +90,8 @@ def compose_shifts(second: Basis, first: Basis) -> Basis:
     check_channels(second, first)
     mode = common_padding(second, first)
     stride, room = first.sites.stride, first.form.room
+    # S_a S_b = S_(a + b): taps whose starts have one sum are one tap, so that 9 times 9 products become 25. A step of
+    # the second layer is a stride of the first, in pixels of the image.
     sums: dict[Offset, Tensor] = {}
     for outer_start, outer in zip(second.starts, second.weights.dense(), strict=True):
         for inner_start, inner in zip(first.starts, first.weights.dense(), strict=True):
@@ -145,6 +149,7 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
             "filters compose to one where both are polynomials of the same operator object",
             "Build both from one operator object.",
         )
+    # All products of terms, each of which is then a term, or half of two, of the one filter.
     both = compose(second, first, sides)
     taps = both.weights.dense().unflatten(0, (outer.order + 1, inner.order + 1))
     total = torch.zeros(outer.order + inner.order + 1, *taps.shape[2:]).to(taps)

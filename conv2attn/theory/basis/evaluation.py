@@ -56,6 +56,7 @@ def order_costs(basis: Basis, sides: Sides, batch: int = 1) -> dict[str, int]:
     weights, keys, queries = basis.weights, math.prod(sides), math.prod(output_sides(basis.mixing, sides))
     mixing = entries(basis.mixing, sides)
     channels = terms(basis.mixing) * weights.d_in * weights.d_out // weights.groups
+    # Each operator adds to every entry of the whole matrix, which each image then meets once.
     whole = weights.d_in * weights.d_out * keys * queries
     return {
         "mixing": batch * (mixing * weights.d_in + queries * channels),

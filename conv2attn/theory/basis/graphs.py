@@ -60,6 +60,7 @@ def pattern_of(graph: Graph, loops: bool = True) -> Pattern:
     """The pairs that attention scores on a graph: its edges, and with `loops` each node with itself exactly once."""
     edges = graph.edges
     if loops:
+        # Loops of the graph go first: otherwise their nodes would be scored with themselves twice.
         everywhere = torch.arange(graph.nodes).expand(2, -1)
         edges = torch.cat([edges[:, edges[0] != edges[1]], everywhere], 1)
     return Pattern.sorted(edges[1], edges[0], (graph.nodes, graph.nodes))[0]
@@ -123,6 +124,7 @@ def random_walks(graph: Graph, order: int) -> Concatenation:
     source, target = graph.edges
     along = graph.weight * at(inverse(degree(source, graph.weight, graph.nodes)), source)
     against = graph.weight * at(inverse(degree(target, graph.weight, graph.nodes)), target)
+    # `from_edges` lets the target of an edge read its source; a step along an edge lets the source read the target.
     forward = Sparse.from_edges(graph.edges.flip(0), along, graph.nodes)
     return Concatenation((Powers(forward, order), Powers(Sparse.from_edges(graph.edges, against, graph.nodes), order)))
 
@@ -159,5 +161,6 @@ def at(numbers: Tensor, index: Tensor) -> Tensor:
 
 def inverse(numbers: Tensor, power: float = 1.0) -> Tensor:
     """`x^-power`, and 0 at 0 with gradient 0: a node without edges, or with weights of 0, has nothing to share."""
+    # Filled before the power and not behind it: 0^-p has an infinite slope, and infinity times 0 is no number.
     nothing = numbers == 0
     return torch.where(nothing, 0, numbers.masked_fill(nothing, 1).pow(-power))

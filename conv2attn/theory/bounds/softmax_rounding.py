@@ -69,8 +69,10 @@ def weights_error(keys: int, format_name: str, off: arb, lost: arb) -> arb:
     u, cast, tiny = arb(inner.unit_roundoff), 1 + arb(storage.unit_roundoff), arb(inner.smallest_normal)
     summed = arb(gamma(keys, inner.unit_roundoff))
     least = (1 - summed) * (1 - off) - lost
+    # Asked in this way round, since a ball that may be either, or no number, answers False to both.
     if not (summed <= 1 and least > 0):
         return arb(math.inf)
+    # One rounding each for the reciprocal, for its product with the exponential, and for the cast to the stored format.
     quotients = (1 + u) ** 2 * cast - 1
     underflow = cast * (3 + 2 * u) * tiny + tiny + storage.smallest_subnormal
     return ((quotients + summed) * (1 + off) + 2 * off + lost) / least + keys * underflow

@@ -141,6 +141,7 @@ def cut_softmax(scores: Tensor) -> Tensor:
     remains weighs at least `tiny`, and what is cut weighs at most `tiny MOST_KEYS` per key, counted by
     `conv2attn.theory.bounds.cut_mass`.
     """
+    # Which scores are dropped is no function that has a slope: without `detach` the largest one would get a gradient.
     floor = scores.detach().amax(-1, keepdim=True) - cut_depth(scores.dtype)
     return torch.softmax(scores.masked_fill(scores < floor, -math.inf), -1)
 
