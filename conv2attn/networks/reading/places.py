@@ -29,6 +29,8 @@ FLAT = 0.01
 """A spread below this share of a block is that of one block."""
 OFF_BLOCK = 0.05
 """A centre at most this share of a block from the centre of a block is in it."""
+CLEAR, NEARLY_CLEAR = 2.0, 1.5
+"""How many times further apart centres are than they spread, where tokens differ in their place."""
 NEARER = 0.5
 """A query stands at a key that is nearer than this share of the distance to the next one."""
 IN_MEMORY = 2**24
@@ -101,10 +103,10 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
             if draw:
                 continue
             live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
-            told = {key: [axis for axis in axes if tells(each, axis, live[key])] for key, each in responses.items()}
-            of_tokens = {axis for (_, role), each in told.items() if role != "channels" for axis in each}
-            of_channels = {axis for each in told.values() for axis in each}
-            telling = sorted(of_tokens or of_channels)
+            told = {key: [clearness(each, axis, live[key]) for axis in axes] for key, each in responses.items()}
+            of_tokens = [each for (name, role), each in told.items() if role != "channels" and live[name, role].any()]
+            clearest = [max(each) for each in zip(*told.values(), strict=True)]
+            telling = telling_axes(axes, of_tokens) or telling_axes(axes, [clearest])
             for axis in telling:
                 guesses = {key: blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items()}
                 tried = {1}
@@ -132,17 +134,27 @@ def responding(response: Response, size: float, draws: int) -> Tensor:
     return response.squares > SILENT * draws * largest + 1e-300
 
 
-def tells(response: Response, axis: int, live: Tensor) -> bool:
-    """Whether tokens differ in their place along an axis: their centres are further apart than each spreads.
+def clearness(response: Response, axis: int, live: Tensor) -> float:
+    """How much further apart the centres of tokens are along an axis than each spreads.
 
-    All channels of an image reach each of its tokens, so that their axis does not.
+    All channels of an image reach each of its tokens, so that their axis is not clear. Two patches that share an axis
+    are at 1.7, and more of them further.
     """
     if not live.any():
-        return False
+        return 0.0
     centre, count = response.centre(axis), live.sum(-1, keepdim=True).clamp_min(1)
     mean = torch.where(live, centre, 0).sum(-1, keepdim=True) / count
     apart_by = float((centre - mean)[live].pow(2).mean().sqrt())
-    return apart_by > 1.5 * float(response.spread(axis)[live].median()) + 1e-6
+    return apart_by / (float(response.spread(axis)[live].median()) + 1e-6)
+
+
+def telling_axes(axes: Sequence[int], clear: Sequence[Sequence[float]]) -> list[int]:
+    """The axes along which tokens differ in their place: clearly in one tensor, or less so in half of them.
+
+    By chance an axis of few channels passes for two patches in one tensor of several.
+    """
+    ratios = zip(axes, map(sorted, zip(*clear, strict=True)), strict=False)
+    return [axis for axis, each in ratios if each[-1] > CLEAR or each[len(each) // 2] > NEARLY_CLEAR]
 
 
 def blocks_of(response: Response, axis: int, side: int, live: Tensor) -> list[int]:
