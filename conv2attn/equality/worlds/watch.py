@@ -6,6 +6,7 @@ from typing import Any, final
 from torch import Tensor
 
 from conv2attn.equality.worlds.all_copies import every_copy, is_seen_elsewhere, write
+from conv2attn.equality.worlds.arithmetic import OPERATORS
 from conv2attn.equality.worlds.constants import MADE, constant_step
 from conv2attn.equality.worlds.functions import COMPOSED
 from conv2attn.equality.worlds.general_rules import result_of
@@ -110,7 +111,8 @@ class Watch(TorchDispatchMode):
             if isinstance(target, Shadow) and len(target.copies) < (most := max(len(s.copies) for s in entering)):
                 if is_seen_elsewhere(target):  # the others would not see what is written
                     raise Unfollowed("numbers of the input are written into a constant, or a maximum into a part")
-                target.copies = every_copy(target, most, self.oracles.shakes)
+                if name not in OPERATORS:  # which are computed beside their target, and large where a maximum is added
+                    target.copies = every_copy(target, most, self.oracles.shakes)
             self.behind = [s.record for s in entering if s.record is not None]
             step = Step(self, func, name, swapped(args), swapped(kwargs), swapped(bound), out, args)
             result = result_of(step)
