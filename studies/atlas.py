@@ -34,9 +34,10 @@ from conv2attn.errors import CheckpointError
 from conv2attn.generators import generators_kept
 from conv2attn.networks.positions import Unread
 from conv2attn.report.markup import markdown_table, to_csv
-from conv2attn.span import HeadsReport, LayerFacts
+from conv2attn.span import HeadsReport
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.attending import reads_of
+from conv2attn.span.graded_facts import LayerFacts
 from conv2attn.span.graded_facts.effects import ReplacedBy
 from conv2attn.span.graded_facts.forced_runs import ByImage
 from conv2attn.span.graded_facts.replacement_maps import replacement
