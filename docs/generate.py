@@ -42,6 +42,7 @@ from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 from conv2attn.span.graded_facts.fact_table import facts_defined
 from conv2attn.span.graded_facts.facts import KIND_RULES
+from studies import small
 from studies.starts import Starts, digest_of, draw_start_curves, page_of
 
 ROOT = Path(__file__).parents[1]
@@ -171,7 +172,9 @@ faster on patches of 4x4; where heads are one-hot, the engines for hard heads on
 
 def tables() -> dict[str, str]:
     """What of the experiments' page follows from committed rows: tables, and sentences with times."""
-    return {"starts": starts(), **timed_sentences((ROOT / "benchmarks" / "training.md").read_text())}
+    rows = small.read(ROOT / "docs" / "experiments" / "small.csv")
+    timed = timed_sentences((ROOT / "benchmarks" / "training.md").read_text())
+    return {"starts": starts(), "small": small.page_of(rows), **timed}
 
 
 PICTURES = {
