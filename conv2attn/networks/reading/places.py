@@ -105,8 +105,9 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
             live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
             told = {key: [clearness(each, axis, live[key]) for axis in axes] for key, each in responses.items()}
             of_tokens = [each for (name, role), each in told.items() if role != "channels" and live[name, role].any()]
-            clearest = [max(each) for each in zip(*told.values(), strict=True)]
-            telling = telling_axes(axes, of_tokens) or telling_axes(axes, [clearest])
+            clearest = map(max, zip(*told.values(), strict=True))
+            of_channels = [axis for axis, clear in zip(axes, clearest, strict=True) if clear > CLEAR]
+            telling = telling_axes(axes, of_tokens) or of_channels
             for axis in telling:
                 guesses = {key: blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items()}
                 tried = {1}
@@ -149,12 +150,12 @@ def clearness(response: Response, axis: int, live: Tensor) -> float:
 
 
 def telling_axes(axes: Sequence[int], clear: Sequence[Sequence[float]]) -> list[int]:
-    """The axes along which tokens differ in their place: clearly in one tensor, or less so in half of them.
+    """The axes along which tokens differ in their place: clearly in one tensor, or less so in all of them.
 
-    By chance an axis of few channels passes for two patches in one tensor of several.
+    By chance an axis of few channels passes for two patches in some tensors.
     """
     ratios = zip(axes, map(sorted, zip(*clear, strict=True)), strict=False)
-    return [axis for axis, each in ratios if each[-1] > CLEAR or each[len(each) // 2] > NEARLY_CLEAR]
+    return [axis for axis, each in ratios if each[-1] > CLEAR or each[0] > NEARLY_CLEAR]
 
 
 def blocks_of(response: Response, axis: int, side: int, live: Tensor) -> list[int]:
