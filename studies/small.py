@@ -14,8 +14,9 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from conv2attn.errors import CheckpointError
+from conv2attn.files import write_text_atomically
 from conv2attn.lab.training.paper_recipes import ROWS
-from conv2attn.report.markup import markdown_table
+from conv2attn.report.markup import markdown_table, to_csv
 
 SEEDS = (0, 1, 2)
 OPTIONS = {
@@ -85,12 +86,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = [word for option in OPTIONS.items() for word in option]
     for seed in SEEDS:
         words = ["reproduce", "experiments", *options, "--seed", str(seed), "-o", str(given.runs / str(seed))]
-        subprocess.run([sys.executable, "-m", "conv2attn", *words], check=True)
+        # The command has said what is wrong; what it trained stays, and the next call goes on from there.
+        if code := subprocess.run([sys.executable, "-m", "conv2attn", *words]).returncode:
+            sys.exit(code)
     done = [run for seed in SEEDS for name in ROWS if (run := run_of(given.runs, name, seed))]
-    with given.table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(done)
+    write_text_atomically(given.table, to_csv(done), force=True)  # a table of fewer runs is replaced
     print(page_of(done))
 
 

@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -14,23 +15,32 @@ def test_each_seed_runs_the_command_with_the_sizes_of_the_page(tmp_path, monkeyp
     """The rows themselves are trained in the tests of that command."""
     contexts = []
 
-    def trained(words, check):
-        assert check
+    def trained(words):
         assert words[1:5] == ["-m", "conv2attn", "reproduce", "experiments"]
         contexts.append(command_line.commands["reproduce"].commands["experiments"].make_context("", words[5:]).params)
         for row in small.ROWS:
             folder = Path(contexts[-1]["output"]) / row
             folder.mkdir(parents=True)
             (folder / "metrics.csv").write_text("test_accuracy,seconds\n" + "0.5,1\n" * 9)
+        return CompletedProcess(words, 0)
 
     monkeypatch.setattr(small.subprocess, "run", trained)
     table = tmp_path / "small.csv"
+    table.write_text("a table of fewer runs")
     small.main([str(tmp_path / "runs"), str(table)])
     assert [(row["seed"], row["row"]) for row in small.read(table)] == list(product("012", small.ROWS))
     assert [context["seed"] for context in contexts] == [0, 1, 2]
     assert {(context["width"], context["layers"], context["patch"], context["epochs"]) for context in contexts} == {
         (100, 3, 4, 9)
     }
+
+
+def test_a_run_that_ends_badly_ends_the_script_with_its_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(small.subprocess, "run", lambda words: CompletedProcess(words, 2))
+    with pytest.raises(SystemExit) as ended:
+        small.main([str(tmp_path / "runs"), str(tmp_path / "small.csv")])
+    assert ended.value.code == 2
+    assert not (tmp_path / "small.csv").exists()
 
 
 def test_a_run_with_an_epoch_left_is_no_row(tmp_path):

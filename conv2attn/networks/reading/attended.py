@@ -31,9 +31,8 @@ class Attended:
 
     `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `scores` are the numbers in the
     run of the products of queries and keys in its scores, and whether these are turned; `softmaxes` those of which it
-    is made. `multiplies` says whether it
-    was seen to multiply values, and `columns` that it is a softmax over queries that was not. `own` is the attention of
-    the network, whatever the rule gives.
+    is made. `multiplies` says whether it was seen to multiply values, and `columns` that it is a softmax over queries
+    that was not. `own` is the attention of the network, whatever the rule gives.
     """
 
     name: str

@@ -79,7 +79,7 @@ class Head:
     def sharpness(self, format_name: str) -> float:
         """A sharpness with which a head centred on a pixel leaks no less, as computed, than this one.
 
-        Let the nearest key be at g from the centre, |g|^2 <= G = `distance`, and the centre f_i = `shifts[i]` from an
+        Let the nearest key be at g from the centre, |g|^2 <= G = `distance`, and the centre f_i = |`shifts[i]`| from an
         integer on each axis. A rival n pixels from that key scores -alpha (G + k) with k >= sum of n_i^2 - 2 |n_i| f_i
         >= (1 - 2 f) |n|^2, where f is the largest f_i: on the grid by expanding |n - f|^2, and beyond its border
         because all rivals are on the far side, where k >= |n|^2. Scores are computed with a relative error of at most
@@ -100,7 +100,7 @@ class Head:
         """
         positive_ball(self.alpha)
         # The axis with the largest shift decides: 1 - 2 f is least there.
-        off = max(self.shifts)
+        off = max(map(abs, self.shifts))
         if not (off <= 0.5 and self.distance >= 0):
             return 0.0
         if off == 0 and self.distance == 0:

@@ -92,6 +92,27 @@ def test_talking_heads_are_placed_and_tokens_exchanged_in_one_of_them_are_not(wh
     assert read.unplaced == reason
 
 
+class Rounded(Odd):
+    """Its softmax is rounded to float32, as in many networks of transformers, so that a small noise is lost in it."""
+
+    def forward(self, image):
+        query, key, value = self.qkv(self.stem(image).flatten(2).mT).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        weights = torch.softmax(query @ key.mT / 8, -1, dtype=torch.float32).to(value)
+        return self.behind(weights) @ value
+
+
+@pytest.mark.parametrize(
+    ("axis", "reason"), [(None, ""), (-1, score_order.OTHER_COLUMNS), (-2, score_order.OTHER_ROWS)]
+)
+def test_a_softmax_rounded_to_float32_is_placed_and_tokens_exchanged_behind_it_are_not(axis, reason):
+    """Planted by asking once: CLIP, SegFormer and SAM had no order of queries."""
+    torch.manual_seed(0)
+    image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    behind = (lambda heads: heads) if axis is None else (lambda heads: exchanged(heads, axis))
+    (read,) = reads_of(Rounded(lambda heads: heads, behind).eval(), image)
+    assert read.unplaced == reason
+
+
 class Beside(Odd):
     """Half of its weights are a softmax, half are shares made by hand of the same scores, in an order of their own."""
 

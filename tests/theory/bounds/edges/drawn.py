@@ -35,7 +35,7 @@ from conv2attn.theory.bounds import (
 
 NAMES = st.sampled_from([*FORMATS])
 SHARPNESS = st.floats(0.01, 700.0)
-SHIFTS = st.lists(st.floats(0, 0.5), min_size=1, max_size=3)
+SHIFTS = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=3)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -103,7 +103,7 @@ def test_computed_scores_fall_off_as_said(centre):
     """Every rival n pixels from the nearest key scores lower by alpha' |n|^2 or more, as float32 computes it."""
     alpha, nearest, shifts = 19.3, nearest_key(centre), [c - round(c) for c in centre]
     distance = sum((c - n) ** 2 for c, n in zip(centre, nearest, strict=True))
-    sharpness = Fraction(Head(alpha, tuple(map(abs, shifts)), distance).sharpness("float32"))
+    sharpness = Fraction(Head(alpha, tuple(shifts), distance).sharpness("float32"))
 
     def score(key):
         away = torch.tensor(key, dtype=torch.float32) - torch.tensor(centre, dtype=torch.float32)
@@ -112,6 +112,13 @@ def test_computed_scores_fall_off_as_said(centre):
     for key in product(*map(range, SIDES[2])):
         far = sum((k - n) ** 2 for k, n in zip(key, nearest, strict=True))
         assert score(nearest) - score(key) >= sharpness * far
+
+
+@pytest.mark.parametrize(
+    ("shifts", "distance"), [((0.75,), 1.0), ((0.0, -0.625), 1.0), ((0.25,), -1.0), ((math.nan,), 1.0)]
+)
+def test_shifts_and_distances_of_no_head_leave_no_sharpness(shifts, distance):
+    assert Head(46.0, shifts, distance).sharpness("float32") == 0.0
 
 
 @pytest.mark.parametrize("name", FORMATS)
