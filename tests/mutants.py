@@ -159,8 +159,8 @@ MUTANTS = {
     ),
     "biases not compared": Mutant(
         "equality/layers/maps.py",
-        "widest_gap(biases[1], biases[0], 0.0)",
-        "widest_gap(biases[1], biases[1], 0.0)",
+        'widest_gap("bias", biases[1], biases[0])',
+        'widest_gap("bias", biases[1], biases[1])',
         f"{SHOWS}::test_a_difference_below_rounding_is_that_of_fractions[zeros-1]",
     ),
     "padding mode not compared": Mutant(

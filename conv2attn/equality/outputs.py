@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.equality.certificate.results import Finding, Gap, Outputs, axis_names, holds, refuted, undecided
@@ -15,7 +14,6 @@ from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
 MOST_BITS = 1 << 10  # of a whole number that is shown in decimals
-NUMBERS_AT_A_TIME = 1 << 22  # numbers compared at a time, so that float64 copies stay small
 PLAIN_KINDS = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
 DEEPEST = 64  # tuples, lists and mappings around a tensor; torch's own walk of a tree takes some hundred
 ONLY_COMPARED = "only dense tensors in nested tuples, lists and mappings are compared"
@@ -161,14 +159,19 @@ class Picked(nn.Module):
 def largest_difference(first: Tensor, second: Tensor) -> float:
     """max |first - second|; NaN where the first is not finite; infinite where the second alone is not, where shapes,
     dtypes or devices differ, and where there is nothing to compare."""
-    if (first.shape, first.dtype, first.device) != (second.shape, second.dtype, second.device) or not first.numel():
+    if other_kind(first, second) or not first.numel():
         return math.inf
-    if not is_finite(first):
-        return math.nan
-    if not is_finite(second):
-        return math.inf
-    chunks = zip(first.reshape(-1).split(NUMBERS_AT_A_TIME), second.reshape(-1).split(NUMBERS_AT_A_TIME), strict=True)
-    return max((wide(ours) - wide(theirs)).abs().max().item() for ours, theirs in chunks)
+    return distance(first, second).max().item() if is_finite(first) else math.nan
+
+
+def distance(first: Tensor, second: Tensor) -> Tensor:
+    """|first - second| of each number: 0 for the same infinity or NaN in both, infinite where one alone is finite."""
+    p, q = wide(first), wide(second)
+    apart = (p - q).abs()
+    if not math.isfinite(apart.sum()):
+        same = (p == q) | (p.isnan() & q.isnan())
+        apart = apart.nan_to_num_(math.inf, math.inf).masked_fill_(same, 0.0)
+    return apart
 
 
 def is_finite(tensor: Tensor) -> bool:
@@ -179,6 +182,11 @@ def is_finite(tensor: Tensor) -> bool:
 def wide(tensor: Tensor) -> Tensor:
     """The numbers of any dtype, truth values too, with 53 bits, on the CPU: not every device has float64."""
     return tensor.cpu().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def real_numbers(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor with 53 bits; real and imaginary parts along one more axis."""
+    return torch.view_as_real(wide(tensor).resolve_conj()) if tensor.is_complex() else wide(tensor)
 
 
 def other_kind(first: Tensor, second: Tensor) -> str:
@@ -244,9 +252,9 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
     if labels is not None:
         right = [int((chosen == labels.to(chosen.device)).sum()) for chosen in classes]
         correct = right[0], right[1]
-    top = one.cpu().double().topk(2, 1).values
+    top = wide(one).topk(2, 1).values
     margin = top[:, 0] - top[:, 1]
-    stable = int((margin > 2 * (one.cpu().double() - other.cpu().double()).abs().amax(1)).sum())
+    stable = int((margin > 2 * distance(one, other).amax(1)).sum())
     same = int((classes[0] == classes[1]).sum())
     measured = described, count, max(differences), largest
     return Outputs(*measured, same, correct, stable, gaps)
@@ -298,42 +306,21 @@ def in_axes(place: Sequence[int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in zip(axis_names(len(place)), place, strict=True))
 
 
-def widest_gap(first: Any, second: Any, limit: float) -> Gap | None:
-    """The widest gap of all tensors in two outputs, and how many of all their numbers differ by more than `limit`.
-
-    None where the outputs are of other kinds, or where the first holds no finite number.
-    """
-    gaps = gaps_between(first, second, limit)
-    widest = max(gaps, key=lambda each: (math.isnan(each.difference), each.difference), default=None)
-    return replace(widest, count=sum(each.count for each in gaps)) if widest else None
-
-
-def gaps_between(first: Any, second: Any, limit: float = 0.0) -> tuple[Gap, ...]:
+def gaps_between(first: Any, second: Any) -> tuple[Gap, ...]:
     """The widest gap of each tensor in two outputs of one kind; none for a tensor without a finite number."""
     ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if list(ours) != list(theirs) or any(other_kind(ours[where], theirs[where]) for where in ours):
         return ()
-    gaps = (widest_in(where, ours[where], theirs[where], limit) for where in ours if ours[where].numel())
+    gaps = (widest_gap(where, ours[where], theirs[where]) for where in ours if ours[where].numel())
     return tuple(each for each in gaps if each is not None)
 
 
-def widest_in(where: str, ours: Tensor, theirs: Tensor, limit: float) -> Gap | None:
+def widest_gap(where: str, ours: Tensor, theirs: Tensor) -> Gap | None:
     """The widest gap between two tensors of one kind; None where the first holds no finite number."""
-    gaps = gap(ours, theirs)
+    numbers, others = real_numbers(ours), real_numbers(theirs)
+    gaps = distance(numbers, others).masked_fill(~numbers.isfinite(), -1.0)
     if gaps.max() < 0:
         return None
     place = tuple(int(i) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
-    original, converted = (parts(side)[place].item() for side in (ours, theirs))
-    return Gap(where, place[:-1], original, converted, int((gaps > limit).any(-1).sum()))
-
-
-def gap(first: Tensor, second: Tensor) -> Tensor:
-    """|second - first| of two tensors of one kind: infinite where only the second is not finite, -1 where the first is
-    not; for the real and the imaginary part apart, along one more axis."""
-    ours, theirs = parts(first), parts(second)
-    return (theirs - ours).abs().nan_to_num(math.inf, math.inf).masked_fill(~ours.isfinite(), -1.0)
-
-
-def parts(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor with 53 bits, real and imaginary part along one more axis."""
-    return torch.view_as_real(wide(tensor)) if tensor.is_complex() else wide(tensor)[..., None]
+    count = int((gaps.reshape(ours.numel(), -1) > 0).any(1).sum())  # of complex numbers, not of their parts
+    return Gap(where, place[: ours.ndim], numbers[place].item(), others[place].item(), count)

@@ -19,7 +19,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.equality.outputs import dense_parts
+from conv2attn.equality.outputs import dense_parts, distance, wide
 from conv2attn.equality.stochastic_arithmetic import shaken_call
 from conv2attn.errors import UsageError
 from conv2attn.networks.specimens import Inputs
@@ -119,7 +119,12 @@ def largest_ratio(
 ) -> Difference:
     """Where two tensors differ most in units of rounding."""
     gap = distance(*plain)
-    moved = [distance(side, each) for side, shaken in zip(plain, (first, second), strict=True) for each in shaken]
+    moved = [
+        # Nothing is known of a tensor that a shaken call did not return in this shape.
+        torch.full_like(gap, math.inf) if each is None or each.shape != side.shape else distance(side, each)
+        for side, shaken in zip(plain, (first, second), strict=True)
+        for each in shaken
+    ]
     each_number = reduce(torch.maximum, [*moved, *map(last_place, plain)])
     # The least over its image and each other axis: one bad image or channel, or a mask of -1e9, hides no other.
     axes = set(range(gap.dim()))
@@ -127,9 +132,8 @@ def largest_ratio(
         [each_number.amax([*axes - {axis}], keepdim=True) for axis in axes] if len(axes) > 1 else [each_number.max()]
     )
     rounding = reduce(torch.minimum, groups).expand_as(gap)
-    # Equal numbers have ratio 0, and nothing is known of a number that a shaken call did not return.
-    unknown = torch.where(rounding == math.inf, 1.0, gap / rounding)
-    ratio = torch.where(gap == 0, 0.0, unknown)
+    # Infinite over infinite shows nothing, and zero over zero is equal.
+    ratio = torch.where(rounding == math.inf, 1.0, gap / rounding).masked_fill(gap == 0, 0.0)
     place = tuple(int(each) for each in torch.unravel_index(ratio.argmax(), ratio.shape))
     first_number, second_number = (float(side[place]) for side in plain)
     image = ratio[place[0]] if ratio.dim() > 1 else ratio  # one image is shown, so its numbers are counted
@@ -137,16 +141,7 @@ def largest_ratio(
     return Difference(float(ratio[place]), output, place, first_number, second_number, float(rounding[place]), many)
 
 
-def distance(first: Tensor, second: Tensor | None) -> Tensor:
-    """|first - second| of each number: 0 for the same infinity or NaN in both, infinite where one alone is finite."""
-    if second is None or first.shape != second.shape:
-        return torch.full(first.shape, math.inf, dtype=torch.float64)
-    p, q = first.cpu().double(), second.cpu().double()
-    apart = torch.where(p.isfinite() & q.isfinite(), (p - q).abs(), math.inf)
-    return torch.where((p == q) | (p.isnan() & q.isnan()), 0.0, apart)
-
-
 def last_place(tensor: Tensor) -> Tensor:
     """The unit in the last place of each number; 0 for whole numbers."""
     eps = max(torch.finfo(tensor.dtype).eps, FINEST) if tensor.is_floating_point() else 0.0
-    return torch.nan_to_num(tensor.cpu().double(), 0.0, 0.0, 0.0).abs() * eps
+    return torch.nan_to_num(wide(tensor), 0.0, 0.0, 0.0).abs() * eps

@@ -40,7 +40,7 @@ class Recheck(Report):
     """The result for a stored certificate: `wrong` lists contradictions with it, `unknown` what was not decided.
 
     Both networks are one formula of images of these `sizes`, but for a chance of 2^`log2_chance` at each. `shown` says
-    what the kept input of a refutation shows. `as_stored` names the parts of the document that were not derived again.
+    what the kept input of a refutation shows.
     """
 
     schema: ClassVar[str] = "conv2attn.recheck/5"
@@ -51,7 +51,6 @@ class Recheck(Report):
     log2_chance: float | None = None
     sizes: tuple[tuple[int, ...], ...] = ()
     mode: str = ""
-    as_stored: tuple[str, ...] = ()
     shown: str = ""
 
     @property
@@ -80,7 +79,7 @@ def _(recheck: Recheck, verbose: bool = False) -> Document:
     if recheck.verdict is Verdict(recheck.stored) is Verdict.REFUTED and not recheck.wrong:
         counts += ", which is right"
     found = [f"found here: {recheck.claim}"] if recheck.claim else []
-    found += [f"as stored, not derived again: {', '.join(recheck.as_stored)}"] if recheck.as_stored else []
+    found += [] if recheck.shown else [f"as stored, not derived again: {CIRCUMSTANCES}"]
     return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, *found, counts)),), recheck.verdict)
 
 
@@ -117,7 +116,7 @@ def recheck_certificate(
         return Recheck(path, body["verdict"], wrong, unknown)
     chance = max(each.log2_chance for each in identifications if each.log2_chance is not None)
     sizes = tuple(each.size for each in identifications)
-    return Recheck(path, body["verdict"], wrong, unknown, chance, sizes, identifications[0].mode, (CIRCUMSTANCES,))
+    return Recheck(path, body["verdict"], wrong, unknown, chance, sizes, identifications[0].mode)
 
 
 def told_apart(found: Sequence[Identification]) -> str:

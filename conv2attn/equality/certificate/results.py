@@ -135,11 +135,6 @@ class Row(Part, frozen=True):
         parts = [finding.strength for finding in self.findings if finding.part not in ("measured", "support")]
         return weakest_strength(parts) if parts and not self.skipped else None
 
-    @property
-    def decisive(self) -> Finding:
-        """The part that decides."""
-        return next(finding for finding in self.findings if finding.verdict is self.verdict)
-
     def part(self, name: str) -> Finding | None:
         """The finding of a part, if it was asked."""
         return next((finding for finding in self.findings if finding.part == name), None)

@@ -190,7 +190,7 @@ def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...
     biases = [zero if side.weights.bias is None else side.weights.bias.cpu() for side in (converted, original)]
     if biases[0].shape != biases[1].shape or biases[0].dtype != biases[1].dtype:
         return refuted("weights", "C2A402", f"the bias is {biases[0].dtype} {tuple(biases[0].shape)}")
-    gap = widest_gap(biases[1], biases[0], 0.0)
+    gap = widest_gap("bias", biases[1], biases[0])
     if gap is not None and gap.count:
         many = counted(gap.count, "bias", "biases")
         pair = f"{gap.converted!r}, not {gap.original!r}"

@@ -14,6 +14,7 @@ from equality.reports import at_most_rounded
 import conv2attn
 from conv2attn.equality import certify
 from conv2attn.verdicts import Strength, Verdict
+from tests.equality.reports import decisive
 
 LAYERS = {name: error for name, error in PLANTED.items() if error.layer}
 CHANNELS = {"square": 4, "oblong": 8, "border": 6}
@@ -43,7 +44,7 @@ def rows():
 def test_a_planted_error_is_refuted_by_its_part(rows, name):
     error, row = LAYERS[name], rows["planted", name]
     assert (row.verdict, row.part(error.part).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
-    assert row.decisive.sentence
+    assert decisive(row).sentence
     assert rows["right", error.layer].verdict is Verdict.HOLDS
 
 
@@ -139,7 +140,7 @@ def test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network(n
     between = {finding.part for finding in report.between if finding.verdict is Verdict.REFUTED}
     assert set(refuted) == ({error.layer} if error.layer else set())
     assert error.layer or between
-    assert all(row.decisive.sentence in report.to_text() for row in refuted.values())
+    assert all(decisive(row).sentence in report.to_text() for row in refuted.values())
     assert all(row.part(error.part).verdict is Verdict.REFUTED for row in refuted.values())
     assert {each.layer for each in report.counterexamples} <= {error.layer or "(network)", "(network)"}
     assert all(each.shows for each in report.counterexamples)

@@ -20,6 +20,7 @@ from conv2attn.equality.layers import leaks
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.theory.basis import FAMILIES
 from conv2attn.verdicts import Strength, Verdict
+from tests.equality.reports import decisive
 
 PROVED, BOUNDED = (Verdict.HOLDS, Strength.PROVED), (Verdict.HOLDS, Strength.BOUNDED)
 REFUTED, UNDECIDED = (Verdict.REFUTED, Strength.PROVED), (Verdict.UNDECIDED, Strength.PROVED)
@@ -262,7 +263,7 @@ UNREAD = {
 def test_heads_that_are_not_known_to_be_hard_are_unsupported(kind):
     change, code = UNREAD[kind]
     row = certify(LINE, change(line(128)), input_size=(2, 7)).rows[0]
-    assert (row.verdict, row.decisive.code) == (Verdict.UNSUPPORTED, code)
+    assert (row.verdict, decisive(row).code) == (Verdict.UNSUPPORTED, code)
     assert {*FAMILIES} <= {*UNREAD, *HARD}
 
 

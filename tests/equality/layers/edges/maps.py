@@ -18,6 +18,7 @@ from conv2attn.equality.layers.bases import without_identities
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.theory.basis import Padding, Sites, Weights
 from conv2attn.verdicts import Verdict
+from tests.equality.reports import decisive
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
@@ -182,7 +183,7 @@ def rows():
 def test_a_pair_of_layers_is_decided_by_the_right_part(rows, name):
     (_, part, verdict), found = LAYERS[name], rows[name]
     assert (found.part(part).verdict, found.verdict) == (verdict, verdict), found.findings
-    assert verdict is HOLDS or (found.decisive.part, found.decisive.code) == (part, CODES[part])
+    assert verdict is HOLDS or (decisive(found).part, decisive(found).code) == (part, CODES[part])
 
 
 def test_taps_without_a_head_are_counted_and_the_first_is_named():
@@ -196,7 +197,7 @@ def test_weights_that_are_off_are_counted_and_the_worst_is_named(groups):
     taps(converted)[1, 0, 0] += 2.0
     taps(converted)[2, 4, 1] += 8.0
     taps(converted)[5, 5, 0] -= 4.0
-    told = row_of(original, converted).decisive.sentence
+    told = decisive(row_of(original, converted)).sentence
     assert told.startswith("3 weights off"), told
     assert f"(head 2), output channel 4, input channel {1 if groups == 1 else 3}: " in told
 

@@ -25,6 +25,7 @@ from conv2attn.testing.laws import rows_are_probabilities
 from conv2attn.theory.basis import FAMILIES, MODES, Centered, Composition, Padding, as_matrix
 from conv2attn.theory.basis.padding import Mode
 from conv2attn.verdicts import Verdict
+from tests.equality.reports import decisive
 
 
 def backwards(place, side):
@@ -171,7 +172,7 @@ def test_a_convolution_converts_into_a_new_family_that_sharpens(cone):
     shifts = conv2attn.check_span(layer, grid=(4, 4))
     assert shifts.verdict is Verdict.HOLDS
     report = conv2attn.certify(convolution, layer, input_size=(2, 5, 6))
-    assert (report.verdict, report.rows[0].decisive.code) == (Verdict.UNSUPPORTED, "C2A106")
+    assert (report.verdict, decisive(report.rows[0]).code) == (Verdict.UNSUPPORTED, "C2A106")
 
 
 def by_formula(basis, image):
