@@ -65,6 +65,7 @@ ASSUMPTIONS = (
     "them",
     "the classes of conv2attn and torch are as installed: only methods replaced on an instance are seen",
 )
+MOST_IMAGES = 2  # of a refuted call, that are followed as they are
 MOST_SHOWN = 4  # layers, of which a counterexample is constructed
 
 
@@ -302,8 +303,11 @@ class Comparison:
         """The inputs with a batch of two, so that a formula that couples images is seen; as they are where this fails.
 
         With three where the code of a network does something else of two, as one that takes two for a pair does.
-        Networks may take no two images, or have the batch in another place.
+        Networks may take no two images, or have the batch in another place. Few images that refute are asked as they
+        are: there the place where they part is wanted, and whether images are coupled is not.
         """
+        if self.apart.refutes and len(self.images) <= MOST_IMAGES:
+            return self.specimen
         two, three = (self.specimen.several_images(count) for count in (2, 3))
         of_two, of_three = ([operators_called(each, few.inputs) for each in self.networks] for few in (two, three))
         if None not in of_three and of_two != of_three:

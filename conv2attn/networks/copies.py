@@ -56,6 +56,9 @@ def copy_network(network: nn.Module) -> Any:
     # Most of what a module holds are empty dictionaries of hooks, which Python takes apart and builds anew one by one.
     hooks = (value for value in attributes if type(value) is OrderedDict)
     detached |= {id(value): OrderedDict() for value in hooks if not value and not vars(value)}
+    # The same of buffers, whose copy by torch takes as long as a small network's call.
+    plain = (each for each in network.buffers() if type(each) is Tensor and not (vars(each) or each.requires_grad))
+    detached |= {id(each): laid_out(each, memo) for each in plain if id(each) not in detached}
     for parameter in filter(has_storage, network.parameters()):
         detached[id(parameter)] = nn.Parameter(laid_out(parameter.data, memo), parameter.requires_grad)
     memo |= detached

@@ -19,6 +19,7 @@ from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.output_shadows import is_blind, outputs_apart, unchanged
 from conv2attn.equality.worlds.places import PartingPlace, find_place
 from conv2attn.equality.worlds.plans import check_plans
+from conv2attn.equality.worlds.questions import SAMPLE
 from conv2attn.equality.worlds.shadows import SHAKES, Unfollowed, is_number
 from conv2attn.equality.worlds.shaking import UNITS
 from conv2attn.equality.worlds.units import LIMIT
@@ -95,9 +96,10 @@ def stored_tensors(network: Any) -> list[Tensor]:
 
 
 def moving_numbers(network: Any) -> int:
-    """How many stored numbers there are in tensors of more than one value, such as the ones of a folded norm."""
+    """How many stored numbers there are in tensors of more than one value, unlike the ones of a folded norm."""
+    # The first numbers tell, and only which network is shaken depends on them.
     dense = [t for t in stored_tensors(network) if t.layout is torch.strided]
-    return sum(t.numel() for t in dense if bool((t != t.flatten()[:1]).any()))
+    return sum(t.numel() for t in dense if len(t.flatten()[:SAMPLE].unique()) > 1)
 
 
 def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles) -> Sections:
