@@ -131,3 +131,15 @@ ATTRIBUTES = {
     **dict.fromkeys(("_schema", "_overloadname"), "fingerprints and stochastic arithmetic"),
 }
 """Private attributes of torch's modules, tensors and operators, each with what is lost without it."""
+
+
+def view_in_place(operator: Any) -> Any:
+    """The view that a tensor becomes by an operator: `transpose` for `transpose_`, as GRU calls it; None for others."""
+    if torch.Tag.inplace_view not in operator.tags:
+        return None
+    views = getattr(torch.ops.aten, operator._schema.name.partition("::")[2].rstrip("_"), None)
+    names = views.overloads() if views is not None else []
+    # Of axes by name there is another overload; `transpose_` has but one, and so no name of its own.
+    found = [name for name in (operator._overloadname, "int") if name in names]
+    view = getattr(views, found[0]) if found else None
+    return view if view is not None and any(each.alias_info for each in view._schema.returns) else None

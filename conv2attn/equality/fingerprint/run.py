@@ -42,6 +42,7 @@ from conv2attn.torch_internals import (
     TorchDispatchMode,
     tree_leaves,
     tree_map,
+    view_in_place,
 )
 
 aten = torch.ops.aten
@@ -176,9 +177,11 @@ class Run(TorchDispatchMode):
         targets = written_tensors(func, args, kwargs)
         if name == "as_strided_" and type(args[0]) is FieldTensor and keeps_view(args):
             return args[0]
-        refuse_unsound(func, kwargs, tensors, targets)
         in_place = bool(targets) and name.endswith("_") and not name.startswith("__")
         base = name[:-1] if in_place else name
+        if (view := view_in_place(func)) is not None and type(args[0]) is FieldTensor:
+            return self.turn(view, args, kwargs)
+        refuse_unsound(func, kwargs, tensors, targets)
         if not any(map(self.numbers.depends, tensors)) or (name in TEMPLATES and not targets):
             return self.constants(func, name, args, kwargs, targets)
         if name in METADATA:
@@ -249,6 +252,14 @@ class Run(TorchDispatchMode):
             return numbers.constant(value)
 
         return tree_map(wrap, out)
+
+    def turn(self, func: Any, args: Any, kwargs: Any) -> FieldTensor:
+        """The first argument itself, which becomes this view of its store, as in `y.transpose_(0, 1)`."""
+        turned: FieldTensor = args[0]
+        turned.field_view = self.view(func, args, kwargs).field_view
+        with DisableTorchDispatch():  # for code that asks its shape, torch keeps one beside ours
+            turned.as_strided_(*turned.field_view)
+        return turned
 
     def view(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The same view of the same store, whose geometry torch finds."""

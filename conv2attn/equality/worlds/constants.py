@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.all_copies import every_copy, wide
+from conv2attn.equality.worlds.all_copies import every_copy, is_seen_elsewhere, wide
 from conv2attn.equality.worlds.shadows import COPIES, Shadow, is_number, is_shadow
 from conv2attn.equality.worlds.shaking import UNITS
 from conv2attn.equality.worlds.steps import Step
@@ -43,6 +43,9 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
                 new.copies = every_copy(new, step.watch.oracles.worlds * COPIES, step.watch.oracles.shakes)
             step.watch.keep(t, new)
     else:
+        # GRU adds numbers of the input to parts of a constant: then all parts have every copy, as what is made has.
+        if step.name.startswith("unsafe_split") and not is_seen_elsewhere(step.x):
+            step.x.copies = every_copy(step.x, step.watch.oracles.worlds * COPIES, step.watch.oracles.shakes)
         keep_results(step, unit)
 
 

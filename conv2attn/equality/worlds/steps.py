@@ -30,6 +30,15 @@ def shadow_rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
+def is_view(func: Any) -> bool:
+    """Whether the results of an operator share the memory of an argument.
+
+    An unsafe split is one too: it only promises that nobody reads the whole while its parts are written, as in GRU.
+    """
+    shared = any(r.alias_info for r in func._schema.returns) or func._schema.name.startswith("aten::unsafe_split")
+    return shared and not func._schema.is_mutable
+
+
 @dataclass(frozen=True)
 class Step:
     """An operator with shadows in place of tensors.
@@ -54,7 +63,7 @@ class Step:
     @property
     def is_view(self) -> bool:
         """Whether its results share the memory of an argument."""
-        return not self.func._schema.is_mutable and any(r.alias_info for r in self.func._schema.returns)
+        return is_view(self.func)
 
     @property
     def fixed_arguments(self) -> dict[str, Any]:

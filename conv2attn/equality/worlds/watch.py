@@ -16,7 +16,7 @@ from conv2attn.equality.worlds.refusals import is_followed, refuse_draws
 from conv2attn.equality.worlds.shadows import Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step
 from conv2attn.equality.worlds.stored_numbers import StoredNumbers
-from conv2attn.torch_internals import TorchDispatchMode, has_kernel, tree_leaves, tree_map, without_modes
+from conv2attn.torch_internals import TorchDispatchMode, has_kernel, tree_leaves, tree_map, view_in_place, without_modes
 
 # What torch raises for arguments of other kinds.
 ERRORS = RuntimeError, TypeError, AttributeError, LookupError, ValueError
@@ -52,8 +52,9 @@ class Watch(TorchDispatchMode):
                 out = composed(*args, **kwargs)
                 return args[0].copy_(out) if func._schema.is_mutable else out
         out = func(*args, **kwargs)
+        # Of `y.transpose_(0, 1)` the shadow is that of `y.transpose(0, 1)`: no number is written.
         with without_modes():
-            self.follow(func, args, kwargs, out, before)
+            self.follow(view_in_place(func) or func, args, kwargs, out, before)
         return out
 
     def shadow_of(self, t: Tensor) -> Shadow | None:

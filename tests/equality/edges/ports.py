@@ -201,21 +201,24 @@ def of_torch(norm_first, eps=1e-5):
     return layer.eval()
 
 
-def recurrent(looped):
-    lstm = seeded(nn.LSTM, 4, 5, batch_first=True)
+def recurrent(looped, kind=nn.LSTM, cells=nn.LSTMCell, forgets=False):
+    layer = seeded(kind, 4, 5, batch_first=True)
     if not looped:
-        return Code(lstm, lambda lstm, x: lstm(x)[0]).eval()
-    cell = nn.LSTMCell(4, 5)
-    cell.load_state_dict({name.removesuffix("_l0"): each for name, each in lstm.state_dict().items()})
+        return Code(layer, lambda layer, x: layer(x)[0]).eval()
+    cell = cells(4, 5)
+    cell.load_state_dict({name.removesuffix("_l0"): each for name, each in layer.state_dict().items()})
 
     def loop(cell, x):
         state, outputs = None, []
         for step in x.unbind(1):
-            state = cell(step, state)
-            outputs.append(state[0])
+            state = cell(step, None if forgets else state)
+            outputs.append(state if isinstance(state, torch.Tensor) else state[0])
         return torch.stack(outputs, 1)
 
     return Code(cell, loop).eval()
+
+
+GRU, RNN = (nn.GRU, nn.GRUCell), (nn.RNN, nn.RNNCell)
 
 
 def normalised(folded):
@@ -305,6 +308,8 @@ EQUAL = {
     "torch's layer, norm last": (lambda: (seeded(Block, written=True, norm_first=False), of_torch(False)), ROWS),
     "an exported program, decomposed": (lambda: (seeded(Picture), decomposed()), IMAGE),
     "LSTM, a loop of cells": (lambda: (recurrent(False), recurrent(True)), (3, 4)),
+    "GRU, a loop of cells": (lambda: (recurrent(False, *GRU), recurrent(True, *GRU)), (3, 4)),
+    "RNN, a loop of cells": (lambda: (recurrent(False, *RNN), recurrent(True, *RNN)), (3, 4)),
     "an adapter of zeros": (lambda: (seeded(Block), adapted(0.0)), ROWS),
     "doubled by interpolation, by a transposed convolution": (lambda: (upsampled(False), upsampled(True)), (3, 5, 5)),
     "a copy": (lambda: (seeded(Residual), copy.deepcopy(seeded(Residual))), IMAGE),
@@ -325,6 +330,7 @@ DIFFERENT = {
     "epsilon of a batch norm": (lambda: (seeded(Residual, eps=1e-3), seeded(Residual)), IMAGE),
     "folded without epsilon": (lambda: (seeded(Residual), fused(0.0)), IMAGE),
     "norm last": (lambda: (seeded(Block), of_torch(False)), ROWS),
+    "cells that forget": (lambda: (recurrent(False, *GRU), recurrent(True, *GRU, forgets=True)), (3, 4)),
     "GELU by erf for tanh": (lambda: (seeded(Text, act=tanh_gelu, causal=True), seeded(Text, causal=True)), IDS),
     "GELU by a logistic function": (
         lambda: (seeded(Block), seeded(Block, act=lambda x: x * torch.sigmoid(1.702 * x))),

@@ -65,6 +65,21 @@ def product_with_the_tensor_before(x):
     return double * x
 
 
+def turned(x):
+    turned = x.unflatten(1, (2, 4)).clone()
+    view = turned.flatten()
+    turned.transpose_(1, 2)
+    view += 1
+    return turned.flatten(1)
+
+
+def into_a_part(x):
+    constant = torch.linspace(1, 2, 16) * torch.ones(3, 1)
+    part, rest = constant.unsafe_chunk(2, 1)
+    part += x
+    return part * rest
+
+
 SAME = {
     filled: lambda x: x,
     seen_by_an_alias: lambda x: 2 * x,
@@ -73,6 +88,8 @@ SAME = {
     maximum_into_a_part: lambda x: torch.cat([x.amax(-1, keepdim=True), x[:, 1:]], 1),
     into_a_constant: lambda x: x,
     product_with_the_tensor_before: lambda x: 2 * x * (x + 1),
+    turned: lambda x: 1 + x.unflatten(1, (2, 4)).transpose(1, 2).flatten(1),
+    into_a_part: lambda x: (x + torch.linspace(1, 2, 16)[:8]) * torch.linspace(1, 2, 16)[8:],
 }
 DIFFERENT = {
     (lambda x: filled(x, 1.001)): lambda x: x,
@@ -81,6 +98,8 @@ DIFFERENT = {
     seen_by_an_earlier_view: F.relu,
     into_a_constant: lambda x: 1.001 * x,
     product_with_the_tensor_before: lambda x: 2 * (x + 1) * (x + 1),
+    turned: lambda x: 1 + x,
+    into_a_part: lambda x: (x + torch.linspace(1, 2, 16)[:8]) * torch.linspace(1, 2, 16)[:8],
 }
 
 
