@@ -88,9 +88,7 @@ TREES = "torch.utils._pytree"
 tree_leaves = internal(TREES, "tree_leaves", "networks that return more than one tensor")
 tree_map = internal(TREES, "tree_map", "fingerprints")
 tree_flatten = internal(TREES, "tree_flatten", "sections of networks")
-tree_flatten_with_path = internal(TREES, "tree_flatten_with_path", "sections of networks")
 tree_unflatten = internal(TREES, "tree_unflatten", "sections of networks")
-key_string = internal(TREES, "keystr", "sections of networks")
 tree_map_only = internal(TREES, "tree_map_only", "networks that take or return more than one tensor")
 if not TYPE_CHECKING:
     TorchDispatchMode = internal("torch.utils._python_dispatch", "TorchDispatchMode", "fingerprints", object)

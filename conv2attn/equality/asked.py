@@ -15,7 +15,8 @@ from conv2attn.arguments import check_has_numbers, first_weight
 from conv2attn.equality.calls import MODES
 from conv2attn.equality.certificate.results import CallInput
 from conv2attn.equality.failures import a_kind
-from conv2attn.equality.outputs import is_dense, output_parts, plainly
+from conv2attn.equality.output_parts import is_dense, output_parts
+from conv2attn.equality.outputs import plainly
 from conv2attn.equality.twins.bits import sha256_of
 from conv2attn.errors import UsageError
 from conv2attn.networks.specimens import (

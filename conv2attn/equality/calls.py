@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import tensors_in
 from conv2attn.equality.failures import blame, reason, without_memory
-from conv2attn.equality.outputs import output_parts
+from conv2attn.equality.output_parts import output_parts
 from conv2attn.equality.twins.lockstep import Lockstep
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.generators import generators_kept

@@ -35,11 +35,11 @@ from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.fingerprint.one_formula import one_formula
 from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.equality.layers.layer_pairs import Pairs, conversions
+from conv2attn.equality.output_parts import dense_parts
 from conv2attn.equality.outputs import (
     Matching,
     Picked,
     compare_outputs,
-    dense_parts,
     findings_returned,
     judge_outputs,
     match_outputs,

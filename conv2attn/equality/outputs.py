@@ -2,73 +2,21 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.certificate.results import Finding, Gap, Outputs, axis_names, holds, refuted, undecided
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.equality.distances import distance, largest_difference, other_kind, real_numbers, wide
+from conv2attn.equality.output_parts import PLAIN_KINDS, dense_parts, is_dense, output_parts
+from conv2attn.errors import UsageError
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
 MOST_BITS = 1 << 10  # of a whole number that is shown in decimals
-PLAIN_KINDS = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
-DEEPEST = 64  # tuples, lists and mappings around a tensor; torch's own walk of a tree takes some hundred
 ONLY_COMPARED = "only dense tensors in nested tuples, lists and mappings are compared"
-
-
-def output_parts(output: Any, where: str = "output", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """The parts of nested tuples, lists and mappings, each with the path to it; empty ones are parts themselves.
-
-    Args:
-        around: the ids of what `output` is a part of.
-    Raises:
-        UnsupportedError: a part holds itself, is nested too deep, or raises where its items are asked for (C2A407).
-    """
-    try:
-        items = items_of(output)
-    except Exception as error:  # the code of a mapping may raise anything
-        raise not_walked(output, f"has items that raise {type(error).__name__}") from error
-    if items is None:
-        yield where, output
-        return
-    if id(output) in around:
-        raise not_walked(output, "holds itself")
-    if len(around) == DEEPEST:
-        raise not_walked(output, f"is nested more than {DEEPEST} deep")
-    for key, item in items:
-        yield from output_parts(item, f"{where}[{key}]", (*around, id(output)))
-
-
-def not_walked(output: Any, why: str) -> UnsupportedError:
-    """The error on an output whose parts cannot be walked."""
-    sentence = f"an output of a network {why} ({type(output).__name__})"
-    return UnsupportedError("C2A407", sentence, "Return tensors, or tuples, lists and mappings of tensors.")
-
-
-def items_of(output: Any) -> list[tuple[str, Any]] | None:
-    """The items of a tuple, list, mapping or dataclass, each with its key in words; None if it has none or is no such.
-
-    A key that is no plain value is called by its place: others may have the same words.
-    """
-    if isinstance(output, Mapping) and output:
-        return [
-            (repr(key) if type(key) in PLAIN_KINDS else f"key {place}", item)
-            for place, (key, item) in enumerate(output.items())
-        ]
-    if isinstance(output, list | tuple) and output:
-        return [(str(index), item) for index, item in enumerate(output)]
-    if dataclasses.is_dataclass(output) and not isinstance(output, type):
-        fields = ((repr(each.name), getattr(output, each.name)) for each in dataclasses.fields(output))
-        return [(name, item) for name, item in fields if item is not None]  # None: a field that was not filled
-    return None
-
-
-def dense_parts(output: Any) -> Iterator[tuple[str, Tensor]]:
-    """The dense tensors in an output, each with the path to it."""
-    return ((where, part) for where, part in output_parts(output) if is_dense(part))
 
 
 @final
@@ -156,49 +104,6 @@ class Picked(nn.Module):
         return self.matching.of(self.network(*inputs, **named), self.side)
 
 
-def largest_difference(first: Tensor, second: Tensor) -> float:
-    """max |first - second|; NaN where the first is not finite; infinite where the second alone is not, where shapes,
-    dtypes or devices differ, and where there is nothing to compare."""
-    if other_kind(first, second) or not first.numel():
-        return math.inf
-    return distance(first, second).max().item() if is_finite(first) else math.nan
-
-
-def distance(first: Tensor, second: Tensor) -> Tensor:
-    """|first - second| of each number: 0 for the same infinity or NaN in both, infinite where one alone is finite."""
-    p, q = wide(first), wide(second)
-    apart = (p - q).abs()
-    if not math.isfinite(apart.sum()):
-        same = (p == q) | (p.isnan() & q.isnan())
-        apart = apart.nan_to_num_(math.inf, math.inf).masked_fill_(same, 0.0)
-    return apart
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers are; torch says it of no format of 8 bits."""
-    return bool((wide(tensor) if tensor.itemsize == 1 else tensor).isfinite().all())
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """The numbers of any dtype, truth values too, with 53 bits, on the CPU: not every device has float64."""
-    return tensor.cpu().to(torch.complex128 if tensor.is_complex() else torch.float64)
-
-
-def real_numbers(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor with 53 bits; real and imaginary parts along one more axis."""
-    return torch.view_as_real(wide(tensor).resolve_conj()) if tensor.is_complex() else wide(tensor)
-
-
-def other_kind(first: Tensor, second: Tensor) -> str:
-    """The first of shape, dtype and device that differs between two tensors, in words; empty if none does."""
-    for what in ("shape", "dtype", "device"):
-        ours, theirs = (getattr(side, what) for side in (first, second))
-        if ours != theirs:
-            ours, theirs = (tuple(side) if what == "shape" else side for side in (ours, theirs))
-            return f"has {what} {theirs}, not {ours}"
-    return ""
-
-
 def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
     """Whether the second network returns what the first returns in kind: structure, shapes, dtypes, finite numbers.
 
@@ -258,18 +163,6 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
     same = int((classes[0] == classes[1]).sum())
     measured = described, count, max(differences), largest
     return Outputs(*measured, same, correct, stable, gaps)
-
-
-def is_dense(thing: object) -> bool:
-    """Whether something is a tensor whose numbers can be read one by one: not sparse, quantised, nested or on meta."""
-    if not isinstance(thing, Tensor):
-        return False
-    try:  # of a fake tensor, and of other subclasses, torch has no numbers; a class may raise anything
-        if thing.is_nested or thing.layout != torch.strided or thing.is_quantized or thing.is_meta:
-            return False
-        return len(thing.detach().reshape(-1)[:1].tolist()) == min(thing.numel(), 1)
-    except Exception:
-        return False
 
 
 def findings_returned(first: Any, second: Any) -> list[Finding]:

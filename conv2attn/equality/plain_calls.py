@@ -19,7 +19,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.equality.outputs import dense_parts, distance, wide
+from conv2attn.equality.distances import distance, wide
+from conv2attn.equality.output_parts import dense_parts
 from conv2attn.equality.stochastic_arithmetic import shaken_call
 from conv2attn.errors import UsageError
 from conv2attn.networks.specimens import Inputs

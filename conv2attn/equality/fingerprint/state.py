@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.tensors import CODE, PLAIN, FieldTensor
-from conv2attn.equality.outputs import output_parts
+from conv2attn.equality.output_parts import output_parts
 from conv2attn.equality.twins.bits import same_numbers
 
 SCRIPTED = (torch.jit.ScriptFunction, torch.jit.ScriptModule)

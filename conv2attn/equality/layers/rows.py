@@ -20,6 +20,7 @@ from conv2attn.equality.certificate.results import (
     undecided,
     unsupported_row,
 )
+from conv2attn.equality.distances import largest_difference, other_kind
 from conv2attn.equality.failures import reason, without_memory
 from conv2attn.equality.layers.bases import Pair, comparable_basis, engines_of, gradual_underflow, heads_out_of_bounds
 from conv2attn.equality.layers.compared_layers import Layer, own, tap_weights
@@ -27,7 +28,6 @@ from conv2attn.equality.layers.counterexamples import find_counterexample
 from conv2attn.equality.layers.leaks import check_leaks
 from conv2attn.equality.layers.maps import compare_maps
 from conv2attn.equality.layers.rounding import difference_bounds, has_blind_outputs, overflow, seeing
-from conv2attn.equality.outputs import largest_difference, other_kind
 from conv2attn.errors import Conv2AttnError
 from conv2attn.layers.attention import ENGINES, MultiHeadSelfAttention
 from conv2attn.layers.attention.hardness import hard_offsets

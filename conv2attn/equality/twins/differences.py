@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from conv2attn.equality.calls import Returned
-from conv2attn.equality.outputs import is_dense
+from conv2attn.equality.output_parts import is_dense
 from conv2attn.equality.twins.bits import same_numbers
 
 BESIDE = ("the first network with its layers", "the second network")

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 
+from conv2attn.equality.output_parts import output_parts
 from conv2attn.equality.worlds.drawn_inputs import with_random_numbers
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.output_shadows import output_tensors
 from conv2attn.equality.worlds.shadows import Shadow, Unfollowed
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
@@ -48,8 +48,9 @@ def followed_call(network: Any, args: Any, kwargs: Any, oracles: Oracles, second
             watch.keep(t, shadow)
     with as_before(network, path, oracles.quick), generators_kept(seed=seed), watch:
         out = network(*args, **kwargs)
-    values = [v for v in tree_leaves(out) if isinstance(v, (int, float, complex, str))]
-    return FollowedCall(watch, output_tensors(out), values)
+    parts = dict(output_parts(out))
+    values = [v for v in parts.values() if isinstance(v, (int, float, complex, str))]
+    return FollowedCall(watch, {path: t for path, t in parts.items() if isinstance(t, Tensor)}, values)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,15 +9,6 @@ from torch import Tensor
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.shadows import COPIES, Shadow
 from conv2attn.equality.worlds.units import deviations, mean_squares
-from conv2attn.torch_internals import key_string, tree_flatten_with_path
-
-
-def output_tensors(output: Any) -> dict[str, Tensor]:
-    """The tensors of an output by name."""
-    output = dict(output) if hasattr(output, "items") else output
-    if hasattr(output, "__dataclass_fields__"):
-        output = {name: getattr(output, name) for name in output.__dataclass_fields__}
-    return {key_string(path): t for path, t in tree_flatten_with_path(output)[0] if isinstance(t, Tensor)}
 
 
 def unchanged(ours: Sequence[Shadow], theirs: Sequence[Shadow], oracles: Oracles) -> bool:

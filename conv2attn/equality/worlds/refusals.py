@@ -1,5 +1,6 @@
 """Operators that shadows do not follow, and those that the few numbers of a quick run do not show."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,16 +34,12 @@ def is_followed(func: Any, name: str) -> bool:
     return True
 
 
-def refuse_draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def refuse_draws(func: Any, bound: Mapping[str, Any]) -> None:
     """Refuses random draws: two draws of one generator agree, and say nothing of the next two.
 
     Fused attention may draw, and draws nothing without dropout.
     """
-    if torch.Tag.nondeterministic_seeded not in func.tags:
-        return
-    names = [argument.name for argument in func._schema.arguments]
-    passed = {**dict(zip(names, args, strict=False)), **kwargs}
-    if "dropout_p" not in names or passed.get("dropout_p", 0.0) != 0:
+    if torch.Tag.nondeterministic_seeded in func.tags and bound.get("dropout_p") != 0:
         raise Unfollowed("the network draws random numbers")
 
 

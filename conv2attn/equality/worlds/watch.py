@@ -1,6 +1,7 @@
 """The mode that runs shadows beside one network, operator by operator."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 from torch import Tensor
@@ -46,15 +47,17 @@ class Watch(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         before = [(t, self.shadow_of(t)) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        refuse_draws(func, args, kwargs)
+        bound = named_arguments(func, args, kwargs)
+        refuse_draws(func, bound)
         if (composed := COMPOSED.get(func._schema.name.rstrip("_"))) is not None:
             with self:
                 out = composed(*args, **kwargs)
                 return args[0].copy_(out) if func._schema.is_mutable else out
         out = func(*args, **kwargs)
         # Of `y.transpose_(0, 1)` the shadow is that of `y.transpose(0, 1)`: no number is written.
+        func = view_in_place(func) or func
         with without_modes():
-            self.follow(view_in_place(func) or func, args, kwargs, out, before)
+            self.follow(Step(self, func, base_name(func), args, kwargs, bound, out, args), before)
         return out
 
     def shadow_of(self, t: Tensor) -> Shadow | None:
@@ -88,34 +91,30 @@ class Watch(TorchDispatchMode):
             self.ends = [shadow.record] if shadow.record is not None else self.behind
         return result
 
-    def follow(
-        self, func: Any, args: Any, kwargs: Any, out: Any, before: Sequence[tuple[Tensor, Shadow | None]]
-    ) -> None:
+    def follow(self, plain: Step, before: Sequence[tuple[Tensor, Shadow | None]]) -> None:
         """The operator beside the network's: in place if it is, of constants if no input enters."""
         shadows = {id(t): s for t, s in before}
         entering = [s for s in shadows.values() if s is not None]
-        name = base_name(func)
+        lively = [s for s in entering if not s.constant]
 
         def swapped(tree: Any) -> Any:
             return tree_map(lambda t: (shadows.get(id(t)) or t) if isinstance(t, Tensor) else t, tree)
 
-        bound = named_arguments(func, args, kwargs)
-        lively = [s for s in entering if not s.constant]
+        step = replace(plain, args=swapped(plain.args), kwargs=swapped(plain.kwargs), bound=swapped(plain.bound))
+        name, out = step.name, step.out
         try:
             if not lively or name in MADE:
-                step = Step(self, func, name, swapped(args), swapped(kwargs), bound, out, args)
                 constant_step(step, [t for t, _ in before])
                 return
-            if not is_followed(func, name):
+            if not is_followed(step.func, name):
                 return
-            target = swapped(args[0]) if func._schema.is_mutable else None
+            target = step.x if step.func._schema.is_mutable else None
             if isinstance(target, Shadow) and len(target.copies) < (most := max(len(s.copies) for s in entering)):
                 if is_seen_elsewhere(target):  # the others would not see what is written
                     raise Unfollowed("numbers of the input are written into a constant, or a maximum into a part")
                 if name not in OPERATORS:  # which are computed beside their target, and large where a maximum is added
                     target.copies = every_copy(target, most, self.oracles.shakes)
             self.behind = [s.record for s in entering if s.record is not None]
-            step = Step(self, func, name, swapped(args), swapped(kwargs), swapped(bound), out, args)
             result = result_of(step)
         except ERRORS as error:
             raise Unfollowed(f"{name} beside the network: {error}") from error
@@ -123,8 +122,8 @@ class Watch(TorchDispatchMode):
             write(target, result)
             result = target
         outs = [out] if isinstance(out, Tensor) else out
-        for plain, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):
-            self.keep(plain, shadow, step, lively)
+        for each, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):
+            self.keep(each, shadow, step, lively)
 
 
 def base_name(func: Any) -> str:

@@ -103,6 +103,18 @@ def test_a_refuted_network_has_its_place_by_the_callers_names(packed):
     assert report.place.what == "its bias differs most at output channel 2"
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_images_that_refute_are_followed_as_they_are(monkeypatch, count):
+    """Networks that differ on them are not called once more with more images or fewer."""
+    asked = []
+    monkeypatch.setattr("conv2attn.equality.comparison.operators_called", lambda *inputs: asked.append(inputs))
+    other = network()
+    other[3].bias.data[2] += 1
+    report = certify(network(), other, torch.rand(count, *SIZE, generator=torch.Generator().manual_seed(0)))
+    assert (report.verdict, bool(asked)) == (Verdict.REFUTED, count > 2)
+    assert report.place.what == "its bias differs most at output channel 2"
+
+
 def test_an_operator_without_a_rule_is_named():
     class Running(nn.Module):
         def __init__(self, inner, late):
