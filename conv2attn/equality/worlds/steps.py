@@ -30,15 +30,6 @@ def shadow_rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def is_view(func: Any) -> bool:
-    """Whether the results of an operator share the memory of an argument.
-
-    An unsafe split is one too: it only promises that nobody reads the whole while its parts are written, as in GRU.
-    """
-    shared = any(r.alias_info for r in func._schema.returns) or func._schema.name.startswith("aten::unsafe_split")
-    return shared and not func._schema.is_mutable
-
-
 @dataclass(frozen=True)
 class Step:
     """An operator with shadows in place of tensors.
@@ -63,7 +54,10 @@ class Step:
     @property
     def is_view(self) -> bool:
         """Whether its results share the memory of an argument."""
-        return is_view(self.func)
+        # An unsafe split only promises that nobody reads the whole while its parts are written, as in GRU.
+        schema = self.func._schema
+        shared = any(r.alias_info for r in schema.returns) or self.name.startswith("unsafe_split")
+        return shared and not schema.is_mutable
 
     @property
     def fixed_arguments(self) -> dict[str, Any]:
