@@ -184,46 +184,6 @@ def test_combine_adds_up_what_apply_gives(data, sides, seed):
     )
 
 
-VECTORS = {
-    "quadratic": lambda heads, grid: torch.cat([-heads.alpha[:, None], 2 * heads.alpha[:, None] * heads.center], 1),
-    "enumerated": lambda heads, grid: (
-        heads.alpha[:, None] * torch.stack([2 * numbered(heads.center, grid.keys), -torch.ones(heads.heads)], 1)
-    ),
-    "generalised": lambda heads, grid: torch.cat(
-        [(heads.precision() @ heads.center[..., None])[..., 0], *upper_triangle(-heads.precision())], 1
-    ),
-    "learned": lambda heads, grid: heads.bias.flatten(1).double(),
-    "sinusoidal": lambda heads, grid: heads.bias.flatten(1).double(),
-}
-"""`W_hat_key^T v` of each head, whose inner product with r_delta is the score: (heads, d_position)."""
-
-
-def numbered(displacement, sides):
-    """Displacements (..., axes) on a line: digits to the radix `2 side - 1`, the last axis first."""
-    factors = [math.prod(2 * side - 1 for side in sides[axis + 1 :]) for axis in range(len(sides))]
-    return (displacement * torch.tensor(factors)).sum(-1)
-
-
-def upper_triangle(matrices):
-    """Coefficients of the products of two coordinates in a quadratic form of half of these matrices."""
-    axes = range(matrices.shape[-1])
-    return [matrices[:, i, j, None] / (2 if i == j else 1) for i in axes for j in axes if i <= j]
-
-
-@given(st.data(), LINES)
-def test_heads_score_alike_by_their_vectors_and_by_their_features(data, sides):
-    """Up to what depends on the query alone, which softmax drops."""
-    heads, grid = data.draw(heads_on(sides)), AttentionGrid(sides, Sites.everywhere(len(sides)))
-    vectors, queries = VECTORS[heads.name](heads, grid), grid.every_query()
-    scores = [heads.directed_scores(vectors[:, None].expand(-1, len(queries), -1), grid, queries)]
-    features = heads.features(grid, torch.float64) if heads.has_features else ()
-    if features:
-        scores.append((features[0] @ features[1].mT)[0])
-    assert {heads.d_position} == {vectors.shape[1], *(part.shape[-1] for part in features)}
-    for each in scores:
-        torch.testing.assert_close(each.softmax(-1), as_matrix(heads, sides), rtol=1e-9, atol=1e-12)
-
-
 def test_drawn_vectors_have_a_length_of_about_one():
     """So that scores begin at the same scale whatever the width is."""
     torch.manual_seed(0)
@@ -378,30 +338,6 @@ def test_a_mode_has_the_padding_layers_of_torch_where_its_convolutions_have_the_
     assert torch.equal(layer(image), Padding(before, after, mode).pad(image))
 
 
-@given(st.data(), LINES)
-def test_displacements_are_key_minus_site_as_loops_say(data, sides):
-    grid = AttentionGrid(sides, data.draw(sites_on(sides)))
-    offset = data.draw(shifts(len(sides))).offsets[0]
-    squared = grid.squared_distance(offset)
-    assert squared.shape == grid.shape
-    for q, query in enumerate(indices(grid.queries)):
-        for k, key in enumerate(indices(sides)):
-            site = [b + o * s for b, o, s in zip(grid.sites.before, query, grid.sites.stride, strict=True)]
-            away = [x - y - z for x, y, z in zip(key, site, offset, strict=True)]
-            assert squared[q, k] == sum(a * a for a in away)
-    for axis in range(len(sides)):
-        assert grid.longest_shift(axis) == grid.displacement(axis).abs().max()
-    targets = bool((squared == 0).any(1).all())
-    assert grid.contains_targets(offset) is targets
-
-
-def indices(sides):
-    """All coordinates of a grid, row-major, by loops."""
-    if not sides:
-        return [()]
-    return [(i, *rest) for i in range(sides[0]) for rest in indices(sides[1:])]
-
-
 @given(st.data())
 def test_the_basis_of_a_convolution_is_the_convolution_of_torch(data):
     conv = data.draw(convolutions(dtypes=[torch.float64]))
@@ -465,15 +401,6 @@ def test_the_affine_map_of_a_convolution_is_that_of_all_basis_images(data):
     images = torch.eye(size, dtype=torch.float64).reshape(size, conv.in_channels, *sides)
     assert_same_output(matrix, conv(images).flatten(1).T.contiguous())
     assert_same_output(bias, zero.flatten())
-
-
-@pytest.mark.parametrize(("sides", "around", "maps"), [((6, 7), 1, 49), ((9, 8), 1, 49), ((7, 9), 0, 25)])
-def test_composing_two_3x3_layers_gives_49_maps_with_zero_padding_and_25_without(sides, around, maps):
-    """DESIGN.md: zero padding tells apart paths that leave the grid; away from the border only 5 x 5 shifts remain."""
-    first, second = (torch.nn.Conv2d(1, 1, 3, padding=around, dtype=torch.float64) for _ in range(2))
-    both = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), sides)
-    assert terms(both.mixing) == 81
-    assert len({matrix.numpy().tobytes() for matrix in as_matrix(both.mixing, sides)}) == maps
 
 
 @given(st.data())

@@ -58,26 +58,3 @@ def test_the_precision_of_heads_is_the_curvature_of_their_scores(axes, full, see
     expected = -torch.einsum("hqkx,hxy,hqky->hqk", from_center, heads.precision(), from_center) / 2
     found = heads.scores(grid, grid.every_query(), torch.float64)[0]
     assert_same_output(found - found[..., :1], expected - expected[..., :1], 1e-9)
-
-
-@given(st.integers(1, 2), st.booleans(), st.sampled_from(["qr", "both"]), SEEDS)
-def test_moved_centres_are_where_the_scores_have_no_slope(axes, full, terms, seed):
-    """The gradient of `toward . r + score` at the centre is 0, where it has a largest value."""
-    center, scale = numbers(1, axes, seed=seed), 1.0 if terms == "both" else 0.0
-    eye = scale * torch.eye(axes, dtype=torch.float64)[None]
-    heads = GeneralisedSoftmax(center, eye) if full else QuadraticSoftmax(center, torch.full((1,), scale / 2).double())
-    toward = numbers(1, 1, 1, heads.d_position, seed=seed + 1) / 2
-    found = heads.moved_centers(toward)[0, 0, 0]
-    squares, linear = (each[0, 0, 0] for each in heads.split(toward))
-
-    def total(delta):
-        pairs = [delta[i] * delta[j] for i in range(axes) for j in range(i, axes)] if full else [delta.square().sum()]
-        own = -(scale / 2) * (delta - center[0]).square().sum()
-        return own + (squares * torch.stack(pairs)).sum() + (linear * delta).sum()
-
-    curvature = torch.autograd.functional.hessian(total, center[0])
-    if torch.linalg.eigvalsh(curvature).max() >= 0:
-        assert found.isnan().all()
-        return
-    slope = torch.autograd.functional.jacobian(total, found)
-    assert_same_output(slope, torch.zeros_like(slope), 1e-9 * (1 + found.abs().max().item()))

@@ -3,12 +3,11 @@
 import math
 
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.testing import grids, paddings, sites_on
 from conv2attn.theory.basis import AttentionGrid, Padding
-from conv2attn.theory.basis.padding import ZERO
 
 LINES = st.integers(1, 3).flatmap(lambda axes: grids(axes, 5 if axes < 3 else 3))
 
@@ -23,26 +22,6 @@ def test_paddings_add_nothing_where_they_are_none_and_are_extended_behind(data, 
     assert (longer.before, longer.mode, longer.spacing) == (padding.before, padding.mode, padding.spacing)
     added = zip(longer.sides(sides), padding.sides(sides), more, strict=True)
     assert all(after == before + each for after, before, each in added)
-
-
-@given(st.integers(1, 5), st.integers(1, 3), st.integers(-3, 4), st.integers(-3, 4))
-def test_zeros_are_where_no_pixel_moves_to(side, spacing, before, after):
-    padding = Padding((before,), (after,), "zeros", (spacing,))
-    moved = {before + pixel * spacing: pixel for pixel in range(side)}
-    length = before + (side - 1) * spacing + 1 + after
-    assert padding.sides((side,)) == (length,)
-    assume(length >= 0)
-    assert padding.source(0, side).tolist() == [moved.get(place, ZERO) for place in range(length)]
-
-
-@given(st.data(), LINES)
-def test_sites_without_stride_are_the_same_and_those_between(data, sides):
-    sites = data.draw(sites_on(sides))
-    dense, image = sites.without_stride(), torch.arange(math.prod(sides)).reshape(sides)
-    assert dense.stride == (1,) * len(sides)
-    every = tuple(slice(None, None, s) for s in sites.stride)
-    nowhere = (0,) * len(sides)
-    assert torch.equal(image[dense.view(sides, nowhere)][every], image[sites.view(sides, nowhere)])
 
 
 @given(st.data(), LINES)
@@ -62,17 +41,3 @@ def test_a_view_shows_each_query_its_target(data, sides):
     ]
     for axis, beyond in enumerate(furthest):
         assert not grid.contains_targets((*offset[:axis], beyond, *offset[axis + 1 :]))
-
-
-@given(st.data(), LINES)
-def test_displacements_of_an_axis_are_those_of_all_pairs(data, sides):
-    grid = AttentionGrid(sides, data.draw(sites_on(sides)))
-    every = grid.displacements().reshape(*grid.queries, *sides, len(sides))
-    for axis in range(len(sides)):
-        alone = (
-            every[..., axis]
-            .movedim((axis, len(sides) + axis), (0, 1))
-            .reshape(grid.queries[axis], sides[axis], -1)[..., 0]
-        )
-        assert torch.equal(grid.displacement(axis), alone)
-        assert torch.equal(grid.displacement(axis, torch.tensor([0])), alone[:1])

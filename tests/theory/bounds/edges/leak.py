@@ -22,7 +22,6 @@ from conv2attn.theory.bounds import (
 from conv2attn.theory.bounds.leak import _rivals
 
 mpf = mpmath.mpf
-ALPHAS = [0.1, 0.5, 2.9999, 3.0, 46.0, 104.0, 1100.0]
 SIDES = {1: (9,), 2: (5, 4), 3: (4, 3, 2)}
 SHIFTS = [(0.25,), (-0.125, 0.375), (0.4375, 0.0, -0.25)]
 
@@ -47,15 +46,6 @@ def quadratic(alphas, centre):
 
 def nearest_key(centre):
     return tuple(min(max(round(c), 0), side - 1) for c, side in zip(centre, SIDES[2], strict=True))
-
-
-@pytest.mark.parametrize("dimensions", [1, 2, 3])
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_the_leak_is_bounded_at_every_target(alpha, dimensions):
-    sides = SIDES[dimensions]
-    for target in product(*map(range, sides)):
-        truth = true_leak(quadratic([alpha] * dimensions, target), sides, target)
-        assert truth <= leaked_mass(alpha, dimensions)
 
 
 @pytest.mark.parametrize("alpha", [0.75, 2.5, 3.0, 9.0])
@@ -88,14 +78,6 @@ def test_extremes():
 def test_targets_off_the_grid_leak_no_more_than_that_off_the_nearest_key(alphas, centre):
     truth = true_leak(quadratic(alphas, centre), SIDES[2], nearest_key(centre))
     assert truth <= leaked_mass_diagonal(alphas, centre)
-
-
-@pytest.mark.parametrize("alpha", [0.3, 2.0, 46.0])
-def test_enumerated_encoding_leaks_like_one_axis(alpha):
-    def score(key):
-        return -mpf(alpha) * (7 * (key[0] - 2) + key[1] - 1) ** 2
-
-    assert true_leak(score, SIDES[2], (2, 1)) <= leaked_mass(alpha, 1)
 
 
 @pytest.mark.parametrize("centre", [(2.25, 1.0), (1.875, 2.375), (-3.0, 6.5), (9.0, -4.25)])
