@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from layers.attention.drawing import SUMS, encoding_for, layers
-from layers.attention.formula import loops
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.errors import EngineError
@@ -12,27 +11,6 @@ from conv2attn.layers.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.testing import assert_same_output
 
 FAMILIES = ("quadratic", "generalised", "learned", "sinusoidal")
-
-
-@given(layers(FAMILIES, SUMS, longest=3))
-def test_the_fused_engine_is_the_equations(drawn):
-    layer, image = drawn
-    with torch.no_grad():
-        result = set_engine(layer, "sdpa")(image)
-        for each, one in zip(result, image, strict=True):
-            assert_same_output(each, loops(layer, one), 1e-11)
-
-
-@given(layers(FAMILIES, SUMS, longest=3))
-def test_gradients_of_the_fused_engine_are_those_of_the_formula(drawn):
-    layer, image = drawn
-    inputs = [image.requires_grad_(), *layer.parameters()]
-    gradients = []
-    for engine in ("dense", "sdpa"):
-        total = set_engine(layer, engine)(image).sin().sum()
-        gradients.append(torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True))
-    for fused, plain in zip(*reversed(gradients), strict=True):
-        assert_same_output(fused, plain, 1e-9)
 
 
 @given(layers(FAMILIES, SUMS, longest=3))

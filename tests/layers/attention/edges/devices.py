@@ -23,6 +23,8 @@ EXPORTED = {
 }
 TIMED = {name for name, engine in ENGINES.items() if engine.choose and name != "auto"}
 """Rules that run engines to choose one, and so wait for the device."""
+ALWAYS = ("auto", "separable", "dense")
+"""Engines that serve hard and soft heads alike."""
 
 
 def frozen(layer):
@@ -51,42 +53,38 @@ def image_for(layer, sides=(9, 12)):
     return drawn.to(DEVICE).requires_grad_()
 
 
-@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine not in TIMED])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_a_step_of_a_converted_layer_reads_nothing_and_copies_nothing(name, engine):
-    layer = hard_layer(name, engine).to(DEVICE)
-    layer.weight.requires_grad_()
-    counts = step(layer, image_for(layer))
-    assert not counts.reads
-    assert not counts.copies
-    assert layer.weight.grad.device == DEVICE
-
-
-@pytest.mark.parametrize("alpha", [None, 5.0])
-@pytest.mark.parametrize("engine", ["auto", "separable", "dense"])
-def test_a_step_of_a_converted_network_reads_nothing_and_copies_nothing(engine, alpha):
+def network(engine, **options):
+    """Two converted layers among others."""
     parts = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3, stride=2, groups=2)
-    options = {} if alpha is None else {"alpha": alpha}
-    network = set_engine(convert(nn.Sequential(*parts), **options), engine).to(DEVICE)
-    image = torch.randn(2, 3, 9, 12).to(DEVICE).requires_grad_()
-    counts = step(network, image)
-    assert not counts.reads
-    assert not counts.copies
+    return set_engine(convert(nn.Sequential(*parts), **options), engine)
 
 
-@pytest.mark.parametrize("engine", ["auto", "separable", "dense"])
-@pytest.mark.parametrize("kind", ["trained", "parameters", "numbers"])
-def test_a_step_of_soft_heads_reads_nothing_and_copies_nothing(engine, kind):
-    layer = soft_layer(engine).to(DEVICE)
-    layer.encoding.learn(kind != "numbers").requires_grad_(kind == "trained")
-    counts = step(layer, image_for(layer))
-    assert not counts.reads
-    assert not counts.copies
+def soft(engine, *, trains, moves):
+    layer = soft_layer(engine)
+    layer.encoding.learn(trains).requires_grad_(moves)
+    return layer
 
 
-def test_sdpa_of_frozen_heads_reads_nothing_and_copies_nothing():
-    layer = frozen(soft_layer("sdpa")).to(DEVICE)
-    counts = step(layer, image_for(layer))
+STEPS = {
+    **{
+        f"{name}, {engine}": lambda name=name, engine=engine: hard_layer(name, engine)
+        for name in CONVOLUTIONS
+        for engine in ENGINES
+        if engine not in TIMED
+    },
+    **{f"network, {engine}": lambda engine=engine: network(engine) for engine in ALWAYS},
+    **{f"soft network, {engine}": lambda engine=engine: network(engine, alpha=5.0) for engine in ALWAYS},
+    **{f"trained, {engine}": lambda engine=engine: soft(engine, trains=True, moves=True) for engine in ALWAYS},
+    **{f"parameters, {engine}": lambda engine=engine: soft(engine, trains=True, moves=False) for engine in ALWAYS},
+    **{f"numbers, {engine}": lambda engine=engine: soft(engine, trains=False, moves=False) for engine in ALWAYS},
+    "numbers, sdpa": lambda: frozen(soft_layer("sdpa")),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_reads_nothing_and_copies_nothing(name):
+    layer = STEPS[name]().to(DEVICE)
+    counts = step(layer, image_for(layer[0] if isinstance(layer, nn.Sequential) else layer))
     assert not counts.reads
     assert not counts.copies
 

@@ -16,7 +16,6 @@ from conv2attn.errors import EngineError
 from conv2attn.layers.attention import (
     ENGINES,
     Encoding,
-    LearnedPlaces,
     MultiHeadSelfAttention,
     ScoreTerms,
     SinusoidalPlaces,
@@ -60,7 +59,7 @@ def test_every_exact_engine_gives_the_same_and_the_others_refuse(drawn, dtype):
         assert reasons[set_engine(layer, "auto").which_engine(image)] == "exact"
 
 
-@given(layers(terms=("vr",), longest=3))
+@given(layers(longest=3))
 def test_gradients_of_every_exact_engine_are_those_of_the_dense_softmax(drawn):
     """With respect to the image and every parameter; relative to the largest of each."""
     layer, image = drawn
@@ -68,7 +67,8 @@ def test_gradients_of_every_exact_engine_are_those_of_the_dense_softmax(drawn):
     inputs = [image, *layer.parameters()]
 
     def gradients(engine):
-        return torch.autograd.grad(set_engine(layer, engine)(image).square().sum(), inputs)
+        total = set_engine(layer, engine)(image).square().sum()
+        return torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
 
     expected = gradients("dense")
     reasons = layer.why_engine(image)
@@ -120,14 +120,6 @@ def test_attention_that_reads_no_content_is_that_of_its_sides(drawn):
         assert torch.equal(layer.attention(sides=tuple(image.shape[2:])), layer.attention(image))
 
 
-@given(layers())
-def test_an_image_without_a_batch_is_a_batch_of_one(drawn):
-    layer, image = drawn
-    with torch.no_grad():
-        assert_same_output(layer(image[0]), layer(image[:1])[0], 1e-12)
-        assert_same_output(layer.attention(image[0]), layer.attention(image[:1]), 1e-12)
-
-
 @given(
     st.floats(0.01, 60.0), st.sampled_from([torch.float32, torch.float64]), st.integers(2, 12), st.integers(0, 2**16)
 )
@@ -141,17 +133,6 @@ def test_no_weight_of_attention_is_subnormal(alpha, dtype, side, seed):
 def numbers(*shape, seed):
     """Numbers of size one in float64."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-@given(geometries(), st.floats(0.01, 50.0), st.integers(0, 2**16))
-def test_an_isotropic_covariance_is_a_quadratic_head(geometry, alpha, seed):
-    """Sigma^{-1} = 2 alpha I."""
-    sides, axes = geometry[0], len(geometry[0])
-    centers = numbers(2, axes, seed=seed)
-    root = (2 * alpha) ** 0.5 * torch.eye(axes, dtype=torch.float64)
-    encodings = Encoding.of("quadratic", centers, alpha), Encoding.of("generalised", centers, root)
-    one, two = (MultiHeadSelfAttention(1, 1, each, dtype=torch.float64) for each in encodings)
-    assert_same_output(one.attention(sides=sides).detach(), two.attention(sides=sides).detach(), 1e-9)
 
 
 @given(geometries(longest=3), st.floats(0.01, 1e6), st.integers(0, 2**16))
@@ -195,36 +176,6 @@ def test_terms_sum_to_the_scores(drawn):
         assert_same_output(total.softmax(-1), layer.attention(image).expand_as(total), 1e-10)
 
 
-@given(layers())
-def test_images_of_a_batch_do_not_meet(drawn):
-    layer, image = drawn
-    with torch.no_grad():
-        alone = torch.cat([layer(one[None]) for one in image])
-        assert_same_output(layer(image), alone, 1e-11)
-
-
-@given(layers(terms=("vr",)))
-def test_the_layer_is_affine_where_it_reads_no_content(drawn):
-    """`f(x + y) + f(0) = f(x) + f(y)`; heads that read content are not affine."""
-    layer, image = drawn
-    other = torch.randn_like(image)
-    with torch.no_grad():
-        assert_same_output(layer(image + other) + layer(0 * image), layer(image) + layer(other), 1e-10)
-
-
-@given(layers())
-def test_heads_may_be_permuted_together(drawn):
-    layer, image = drawn
-    with torch.no_grad():
-        expected = layer(image)
-        for name, parameter in layer.named_parameters():
-            if name in ("value", "output"):
-                parameter.copy_(parameter.flip(-1))
-            elif name != "bias" and not name.startswith("encoding.tables"):
-                parameter.copy_(parameter.flip(0))
-        assert_same_output(layer(image), expected, 1e-10)
-
-
 @given(layers(("learned", "sinusoidal"), ("vr", "qk+qr", "qr+vr")))
 def test_larger_tables_leave_attention_as_it_was(drawn):
     layer, image = drawn
@@ -261,19 +212,6 @@ def test_hard_offsets_are_where_one_hot_attention_is(geometry, data):
         distances = grid.squared_distance(offset)
         found = distances.min(1).values == 0
         assert torch.equal(attention[head][found], (distances == 0).double()[found])
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 2**16))
-def test_places_add_the_same_to_every_image(sides, share, seed):
-    torch.manual_seed(seed)
-    width = 2 * len(sides) * share
-    images = torch.randn(2, width, *sides, dtype=torch.float64)
-    learned = LearnedPlaces(width, tuple(side + 1 for side in sides)).double()
-    for places in (learned, SinusoidalPlaces(width, len(sides))):
-        added = places(images) - images
-        assert_same_output(added[0].detach(), added[1].detach(), 1e-12)
-        corner = places(images[(..., *[slice(1)] * len(sides))]) - images[(..., *[slice(1)] * len(sides))]
-        assert_same_output(corner.detach(), added[(..., *[slice(1)] * len(sides))].detach(), 1e-12)
 
 
 @given(st.sets(st.sampled_from(["qk", "qr", "uk", "vr"]), min_size=1), st.randoms())

@@ -108,18 +108,6 @@ def saved(layer):
     return file
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_positions_that_learn_and_are_frozen_again_are_the_same(family):
-    layer, image = layer_of(family, False), image_of()
-    expected = layer(image)
-    layer.encoding.learn()
-    assert [name for name, _ in layer.encoding.named_parameters()]
-    assert_same_output(layer(image), expected, 1e-6)
-    layer.encoding.learn(False)
-    assert not [*layer.encoding.parameters()]
-    assert_same_output(layer(image), expected, 1e-6)
-
-
 @pytest.mark.parametrize("trains", [False, True])
 def test_numbers_are_assigned_under_their_name_and_followed(trains):
     layer, image = layer_of("quadratic", trains), image_of()

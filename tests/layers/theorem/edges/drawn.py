@@ -3,73 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from conv2attn.layers.attention import hard_offsets
 from conv2attn.layers.theorem import (
-    STOCK,
     DepthToSpace,
     SpaceToDepth,
-    as_convolution,
-    attention_for,
     combinations,
-    convolution_of,
-    fewest_heads,
     has_own_forward,
-    module_of,
-    read_convolution,
-    tap_matrix,
 )
-from conv2attn.testing import assert_same_output, convolutions, images_for
-from conv2attn.theory.basis import as_affine_map, as_basis
+from conv2attn.testing import convolutions
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
-EXACT = (torch.float32, torch.float64)
-
-
-def kernel_of(module):
-    """The weight of a convolution layer of torch, padded and cropped by others or not."""
-    return read_convolution(next(each for each in module.modules() if isinstance(each, STOCK))).weight
-
-
-@given(convolutions(dtypes=EXACT), st.data())
-def test_the_way_back_from_attention_is_the_convolution(conv, data):
-    """Its heads' offsets and its basis give a module with the same numbers; sums of whole numbers are exact."""
-    layer = attention_for(read_convolution(conv))
-    offsets = hard_offsets(layer.operators(), conv.weight.dtype)
-    convolution = convolution_of(offsets, layer.basis())
-    assert torch.equal(convolution.weight, read_convolution(conv).weight)
-    module = module_of(convolution)
-    assert torch.equal(kernel_of(module), read_convolution(conv).weight)
-    image = data.draw(images_for(conv, batches=(1, 2)))
-    assert torch.equal(module(image), conv(image))
-
-
-@given(convolutions(dtypes=EXACT), st.data())
-def test_a_module_read_and_made_again_is_itself(conv, data):
-    image, module = data.draw(images_for(conv, batches=(1, 2))), module_of(read_convolution(conv))
-    assert torch.equal(kernel_of(module), read_convolution(conv).weight)
-    assert torch.equal(module(image), conv(image))
-    assert torch.equal(as_convolution(conv).weight, read_convolution(conv).weight)
-
-
-@given(convolutions(dimensions=(1, 2), dtypes=(torch.float64,)), st.data())
-def test_the_convolution_and_its_attention_are_one_affine_map(conv, data):
-    image = data.draw(images_for(conv, extra=1, batches=(1,)))
-    matrix, constant = as_affine_map(as_basis(conv), tuple(image.shape[2:]))
-    others = as_affine_map(as_basis(attention_for(read_convolution(conv))), tuple(image.shape[2:]))
-    assert_same_output(others[0], matrix)
-    assert_same_output(others[1], constant)
-
-
-@settings(max_examples=max(10, settings.default.max_examples // 4))
-@given(convolutions(dtypes=(torch.float64,)))
-def test_fewest_heads_are_the_taps_that_are_not_zero_and_at_least_their_rank(conv):
-    taps = tap_matrix(read_convolution(conv))
-    fewest, rank = fewest_heads(conv), np.linalg.matrix_rank(taps)
-    assert fewest.hard == int((taps != 0).any(1).sum())
-    assert rank <= fewest.free <= rank + 1
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3), st.integers(1, 3))

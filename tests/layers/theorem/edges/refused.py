@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.errors import AlphaError, HeadSizeError, UnsupportedError, UsageError
+from conv2attn.errors import HeadSizeError, UnsupportedError, UsageError
 from conv2attn.layers.theorem import attention_for, read_convolution
 
 
@@ -70,9 +70,3 @@ def test_heads_that_are_too_narrow_are_refused_with_what_they_could_express():
     for width in (0, -4, 6):
         with pytest.raises(HeadSizeError, match=f"C2A105 d_head={width} is not a positive multiple of groups=4"):
             attention_for(read_convolution(grouped), d_head=width)
-
-
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf"), "hard"])
-def test_an_alpha_that_is_not_positive_and_finite_is_refused(alpha):
-    with pytest.raises(AlphaError, match=f"C2A130 alpha={alpha!r} is not a positive finite number"):
-        attention_for(read_convolution(nn.Conv1d(1, 1, 3)), alpha=alpha)
