@@ -42,14 +42,6 @@ def test_a_weight_that_no_float_holds_is_not_passed_over():
     assert check_span(heads, 1, grid=(5,), eps=1e-9).verdict is HOLDS
 
 
-def test_a_phi_beyond_the_bound_never_holds():
-    heads = fractions(np.array([[[10**7 + 1, 10**7 - 1], [1, 1]], [[1, 1], [1, 1]]]))
-    assert check_span(heads, 1, grid=(2,), condition="joint").rows[0].deciding.verdict is REFUTED
-    close = fractions(np.array([[[10**7 + 1, 10**7 - 1]] * 2, [[1, 1]] * 2]))
-    one = check_span(close[:, :1].repeat(2, 1), offsets=[(0,)], grid=(2,), condition="per-query").rows[0].deciding
-    assert one.verdict is not HOLDS
-
-
 @pytest.mark.parametrize("exact", [False, True])
 def test_every_offset_of_hard_heads_is_decided_beside_one_that_is_refuted(exact):
     # three copies of one head: least squares has thirds, and leaves a little more than nothing

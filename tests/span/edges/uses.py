@@ -17,11 +17,10 @@ from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
-from conv2attn import check_span, convert, express, load, recover
+from conv2attn import check_span, convert, express
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import fewest_heads, read_convolution
-from conv2attn.networks import attention_layers
 from conv2attn.span import MovedPattern, expression, fit_heads, head_offsets, profiles, redundant_heads
 from conv2attn.verdicts import Verdict
 
@@ -133,26 +132,6 @@ def test_a_convolution_without_channels_needs_no_head():
     assert (found.hard, found.free, found.matrices.shape) == (0, 0, (0, 0, 2))
 
 
-def test_heads_are_read():
-    layer = convert(nn.Conv2d(1, 1, 3, padding=1))
-    assert [reading.offset for reading in head_offsets(layer, grid=(5, 6))] == OFFSETS
-    assert all(reading.spread == 0 for reading in head_offsets(layer, grid=(5, 6)))
-    layer.encoding.assign(alpha=0.5)
-    soft = head_offsets(layer, grid=(5, 6))
-    assert all(reading.offset is None for reading in soft)
-    assert soft[4].peak == (0, 0)
-    assert soft[4].center == pytest.approx((0, 0), abs=1e-9)
-
-
-def test_redundant_heads_are_found_among_fractions():
-    weights = np.random.default_rng(0).integers(1, 9, (3, 9, 9))
-    heads = np.array([[[Fraction(int(x), int(row.sum())) for x in row] for row in head] for head in weights])
-    mixed = (heads[0] + 2 * heads[1]) / 3
-    assert redundant_heads(heads).removable == ()
-    assert redundant_heads(np.stack([*heads, mixed])).removable == (3,)
-    assert redundant_heads(np.stack([mixed, *heads[:2], heads[0]])).removable == (2, 3)
-
-
 def test_redundant_heads_are_found():
     attention = convert(nn.Conv2d(1, 1, 3)).attention(sides=(5, 6))[0]
     square = np.zeros((3, 6, 6))
@@ -163,17 +142,6 @@ def test_redundant_heads_are_found():
     assert found.removable == (2,)
     assert redundant_heads(square[:2], grid=(6,)).removable == ()
     assert attention.shape[0] == 9
-
-
-def test_profiles_tell_one_convolution_from_a_mixture():
-    layer = convert(nn.Conv2d(1, 1, 3, padding=2))
-    assert profiles(layer, grid=(5, 6)).reads_as == "one convolution"
-    with changing(layer, "center") as numbers:
-        numbers[0] = 0.0
-    assert profiles(layer, grid=(5, 6)).reads_as == "one sparse convolution"
-    with changing(layer, "alpha") as numbers:
-        numbers[:3] = 0.5
-    assert profiles(layer, grid=(5, 6)).reads_as == "a mixture of 2 convolutions"
 
 
 def heads_on(sides, weigh, offsets):
@@ -197,14 +165,6 @@ def test_boxes_of_one_radius_are_one_profile(sides):
     assert profiles(boxes, grid=sides).reads_as == "one convolution"
     other = heads_on(sides, lambda head, square, largest: (largest <= (1 if head < 8 else 2)).astype(float), NINE)
     assert profiles(other, grid=sides).reads_as == "a mixture of 2 convolutions"
-
-
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 5.0])
-def test_gaussians_of_one_width_are_one_profile_and_of_two_widths_two(alpha):
-    one = heads_on((14, 14), lambda head, square, largest: np.exp(-alpha * square), NINE)
-    assert profiles(one, grid=(14, 14)).reads_as == "one convolution"
-    two = heads_on((14, 14), lambda head, square, largest: np.exp(-alpha * square / (1 + 3 * (head // 5))), NINE)
-    assert profiles(two, grid=(14, 14)).reads_as == "a mixture of 2 convolutions"
 
 
 def test_reports_say_profiles_in_words_where_asked():
@@ -253,37 +213,6 @@ def test_the_examples_of_the_documentation_run(monkeypatch):
     results = doctest.testfile(str(root / "docs" / "check-span.md"), module_relative=False)
     assert results.attempted >= 20
     assert results.failed == 0
-
-
-@pytest.mark.parametrize("name", ["quadratic", "learned"])
-def test_the_uses_work_on_the_trained_examples(name):
-    root = Path(__file__).parents[3]
-    for layer in attention_layers(load(root / "examples" / f"attention-{name}.pt")).values():
-        assert [reading.head for reading in head_offsets(layer, grid=4)] == list(range(9))
-        assert redundant_heads(layer, grid=4).removable == ()
-        assert sorted(h for pattern in profiles(layer, grid=4).patterns for h in pattern.heads) == list(range(9))
-        found = recover(layer, grid=4)
-        assert 0 < found.share < 0.8
-        heads = fewest_heads(found.module)
-        assert (heads.hard, heads.free) == (9, 9)
-
-
-def test_a_far_corner_that_one_query_reads_is_no_peak():
-    heads = np.full((1, 49, 49), 0.5 / 49)
-    heads[0, np.arange(49), np.maximum(np.arange(49) - 1, 0)] += 0.5
-    heads[0, 0] = np.eye(49)[48]
-    reading = head_offsets(heads, grid=(49,))[0]
-    assert reading.peak == (-1,)
-    assert reading.share == pytest.approx(heads[0, np.arange(1, 49), np.arange(48)].sum() / 49)
-
-
-def test_a_sink_implements_no_offset():
-    sink = np.zeros((1, 49, 49))
-    sink[..., 48] = 1
-    reading = head_offsets(sink)[0]
-    assert reading.offset is None
-    assert reading.share == pytest.approx(1 / 49)
-    assert reading.center == pytest.approx((3, 3))
 
 
 def by_displacement(images, sides):
@@ -380,14 +309,6 @@ def test_heads_that_cannot_are_fitted_by_least_squares_at_the_queries_of_all_ima
     phi = np.linalg.lstsq(rows, np.stack([asked] * 3, 1).reshape(len(offsets), -1).T)[0].T
     made = fit_heads(conv, attention, grid=sides).weights.taps().detach().numpy()
     assert np.allclose(made, np.einsum("th,oct->hoc", phi, taps))
-
-
-def test_attention_at_random_is_no_convolution():
-    heads = np.random.default_rng(0).dirichlet(np.ones(36), (2, 36))
-    assert profiles(heads[:1]).reads_as == "not relative to position"
-    assert profiles(heads).reads_as == "not relative to position"
-    layer = convert(torch.nn.Conv2d(1, 1, 3, padding=2))
-    assert profiles(layer, grid=(6, 6)).reads_as == "one convolution"
 
 
 def test_a_copy_with_other_findings_has_their_verdict():

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard
-from click.testing import CliRunner
 from schemas import entries, nearly
 from torch import nn
 
 from conv2attn import check_span, heads
-from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.networks.reading import Windows
 from conv2attn.span import HeadsReport, rows_of
@@ -98,22 +96,6 @@ def test_the_norm_of_a_layer_is_without_the_padding_of_its_windows():
         for query in range(3)
     ]
     assert fact.norm == pytest.approx(max(lengths), rel=1e-9)
-
-
-def test_check_span_of_a_file_says_so_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("images.npy", np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float32))
-    torch.save(windowed_by_four().state_dict(), "network.pt")
-    given = ["check-span", "network.pt", "--arch", f"{__file__}:windowed_by_four", "--inputs", "images.npy"]
-    result = CliRunner().invoke(main, [*given], env={"COLUMNS": "160"})
-    assert result.exit_code == 1, result.output
-    assert f"first: {SAID}" in result.stdout
-    assert f"second: {SAID}" not in result.stdout
-
-
-def windowed_by_four():
-    """The factory that the command calls."""
-    return Hierarchy(4)
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -1,23 +1,16 @@
 """Facts of heads against planted attention whose true numbers are known, and against plain loops."""
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard, mixed, soft
 from changes import changing
 from schemas import entries, nearly
-from scipy.special import stdtrit
 from torch import nn
 
 import conv2attn
 from conv2attn import heads
-from conv2attn.networks.reading import Windows
-from conv2attn.span import read_array, reads_of, redundant_heads
-from conv2attn.span.graded_facts import error_of, nearest_convolutions, sums_of
-from conv2attn.span.graded_facts.measuring import facts_of
-from conv2attn.span.graded_facts.sums import kernel
-from conv2attn.theory.basis import AttentionGrid, Sites
+from conv2attn.span import reads_of, redundant_heads
 
 SIDES = (3, 4)
 PLACES = [(i, j) for i in range(3) for j in range(4)]
@@ -83,15 +76,6 @@ def test_shares_are_the_true_ones_within_three_standard_errors(name, images):
         assert 0.6 * np.std(estimates) <= np.mean(errors) <= 2 * np.std(estimates) + 1e-9
 
 
-@pytest.mark.parametrize("images", [2, 4])
-def test_the_mean_of_many_estimates_is_the_true_share(images):
-    draw, true = planted(MIXTURES["position and content"])
-    found = [heads(draw(images), grid=SIDES).layers[0].heads[0] for _ in range(50)]
-    values = np.array([(each.relative, each.absolute, each.content) for each in found])
-    error = values.std(0) / len(values) ** 0.5
-    assert (np.abs(values.mean(0) - true) <= 4 * error + 2e-3).all()
-
-
 def test_one_image_does_not_tell_content_from_position():
     draw, _ = planted(MIXTURES["content"], sides=(6, 6))
     (layer,) = heads(draw(1), grid=(6, 6)).layers
@@ -115,71 +99,9 @@ def test_masked_keys_are_neither_content_nor_position():
     assert (layer.heads[0].relative, layer.heads[0].kind) == (None, "uniform")
 
 
-@pytest.mark.parametrize("extra", [0, 1])
-@pytest.mark.parametrize("images", [1, 3])
-def test_spans_and_distances_are_those_of_loops(images, extra):
-    array = np.random.default_rng(0).dirichlet(np.ones(TOKENS + extra) / 2, (images, 2, TOKENS + extra))
-    array = array if images == 1 else np.repeat(array[:1], images, 0)
-    (layer,) = heads(array, grid=SIDES, extra_tokens=extra).layers
-    pixels = array[:, :, extra:, extra:]
-    away = np.array([[np.hypot(k[0] - q[0], k[1] - q[1]) for k in PLACES] for q in PLACES])
-    for head, own in zip(layer.heads, pixels.swapaxes(0, 1), strict=True):
-        assert head.distance == pytest.approx((own * away).sum() / images / TOKENS)
-        assert head.extra == pytest.approx(1 - own.sum() / images / TOKENS)
-    stacked = array[0, :, extra:].reshape(2, -1)
-    reached = []
-    for offset in OFFSETS:
-        asked = np.zeros((TOKENS, TOKENS + extra))
-        for q, at in enumerate(PLACES):
-            key = (at[0] + offset[0], at[1] + offset[1])
-            if key in PLACES:
-                asked[q, extra + PLACES.index(key)] = 1
-        phi = np.linalg.lstsq(stacked.T, asked.ravel(), rcond=None)[0]
-        reached.append(1 - ((asked.ravel() - phi @ stacked) ** 2).sum() / asked.sum())
-    assert layer.span(3).mean == pytest.approx(np.mean(reached))
-    assert layer.span(3).best == pytest.approx(max(reached))
-
-
 def test_heads_that_are_nearly_dependent_reach_what_they_span():
     (layer,) = heads(mixed(hard((12,), [(-1,), (0,), (1,)]), 1e6), grid=(12,)).layers
     assert layer.span(3).mean > 0.9
-
-
-def test_random_attention_reaches_nothing_beyond_its_mean():
-    attention = np.random.default_rng(1).dirichlet(np.ones(36) / 2, (16, 4, 36))
-    (layer,) = heads(attention, grid=(6, 6)).layers
-    assert layer.means.relative <= 3 * layer.errors.relative
-    assert layer.span(3).mean <= 4 / 36 / 36 * 4 + 3 * layer.span(3).error + 0.03
-
-
-@pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("sharp", [False, True])
-@pytest.mark.parametrize("cancel", [False, True])
-def test_the_nearest_convolution_is_that_of_least_squares_and_its_norms_are_exact(sharp, size, cancel):
-    rng = np.random.default_rng(1)
-    drawn = rng.dirichlet(np.ones(TOKENS), (1, 2, TOKENS))
-    array = np.repeat(np.eye(TOKENS)[drawn.argmax(-1)] if sharp else drawn, 2, 0)
-    matrices = rng.standard_normal((2, 3, 2))
-    if cancel:
-        array[:, 1], matrices[1] = array[:, 0], -(1 + 1e-8) * matrices[0]
-    rows = read_array("random", array, grid=SIDES, dimensions=2, memory_limit=10**6)
-    found = next(c for c in nearest_convolutions(rows, sums_of(rows), matrices) if c.kernel_size == size)
-    layer = np.einsum("hqk,hoi->qkoi", array[0], matrices)
-    basis = np.zeros((size**2, TOKENS, TOKENS))
-    for t, offset in enumerate(kernel(size, 1, 2)):
-        for q, at in enumerate(PLACES):
-            key = (at[0] + offset[0], at[1] + offset[1])
-            if key in PLACES:
-                basis[t, q, PLACES.index(key)] = 1
-    taps = np.linalg.lstsq(basis.reshape(size**2, -1).T, layer.reshape(TOKENS**2, -1), rcond=None)[0]
-    assert np.allclose(found.taps.reshape(size**2, -1), taps)
-    difference = layer - np.einsum("tqk,toi->qkoi", basis, found.taps)
-    assert found.share == pytest.approx(1 - (difference**2).sum() / (layer**2).sum())
-    for matrix, said in ((difference, found.error), (layer, found.norm)):
-        exact = np.sqrt((matrix**2).sum((2, 3))).sum(-1).max()
-        assert exact <= said <= exact * (1 + 1e-9) + (1e-13 if cancel else 0)
-    zero = np.stack([matrices[0], -matrices[0]])
-    assert nearest_convolutions(rows, sums_of(rows), zero)[0].share == 1 or not cancel
 
 
 @pytest.mark.parametrize("alpha", [0.7, 128.0])
@@ -208,24 +130,6 @@ def test_what_a_convolution_leaves_of_soft_heads_is_told_up_to_a_number_of_entri
         monkeypatch.setattr("conv2attn.span.graded_facts.nearest.DENSE", most)
         fact = heads(layer, grid=(6, 7)).layers[0].convolution(3)
         assert [number is not None for number in (fact.error, fact.norm)] == [told, told]
-
-
-@pytest.mark.parametrize("images", [1, 3])
-def test_attention_in_windows_has_the_facts_of_the_same_attention_on_the_whole_grid(images):
-    rng = np.random.default_rng(0)
-    places = np.arange(36).reshape(2, 3, 2, 3).transpose(0, 2, 1, 3).reshape(4, 9)  # windows of 3x3 in a grid of 6x6
-    array, whole = rng.dirichlet(np.ones(9), (images, 4, 2, 9)), np.zeros((images, 2, 36, 36))
-    for window, tokens in enumerate(places):
-        whole[:, :, tokens[:, None], tokens] = array[:, window]
-    matrices = rng.standard_normal((2, 3, 2))
-    found = []
-    for attention, sides in ((whole, (6, 6)), (array.reshape(-1, 2, 9, 9), (3, 3))):
-        rows = read_array("attention", attention, grid=sides, dimensions=2, memory_limit=10**6)
-        windows = None if sides == (6, 6) else Windows(places, AttentionGrid((6, 6), Sites.everywhere(2)))
-        facts = facts_of(rows, windows, (torch.from_numpy(matrices), None))
-        as_lists = lambda part: getattr(part, "dense", lambda: part)().tolist()  # noqa: E731
-        found.append(msgspec.json.decode(msgspec.json.encode(facts, enc_hook=as_lists)))
-    assert entries(found[1]) == nearly(found[0], rel=1e-9, abs=1e-12)
 
 
 def with_row(row):
@@ -344,14 +248,6 @@ def test_values_and_outputs_of_torch_s_own_layer(bias):
     ((matrices, shift),) = (read.weights for read in reads_of(layer, (x, x, x)))
     made = torch.einsum("nhqk,nki,hoi->nqo", weights, x, matrices)
     torch.testing.assert_close(made if shift is None else made + shift, computed)
-
-
-def test_errors_of_few_replicates_are_enlarged_to_what_student_s_distribution_asks_for():
-    for count in range(2, 30):
-        replicates = np.zeros((count + 1, 1))
-        replicates[1] = 1
-        plain = np.sqrt((count - 1) / count * (count - 1) / count)
-        assert error_of(replicates)[0] == pytest.approx(plain * max(1, stdtrit(count - 1, 0.995) / 3), rel=1e-4)
 
 
 def test_the_legend_counts_no_shifts_of_a_square_on_a_line():

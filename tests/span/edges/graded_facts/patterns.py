@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from attentions import OFFSETS, hard, soft
+from attentions import OFFSETS, hard
 from torch import nn
 
 import conv2attn
@@ -12,51 +12,9 @@ from conv2attn.layers.attention import Encoding
 from conv2attn.layers.theorem import deformable_as_attention
 from conv2attn.span.graded_facts import patterns
 
-BESIDE = np.stack([hard((1, 60), [(0, 0)])[0], hard((1, 60), [(0, 1)])[0]]).mean(0)
-
-
-def shapes(rows, columns):
-    """Attention (1, tokens, tokens) on a grid 5x7, even over the keys in some rows and columns of it."""
-    keys = np.zeros((5, 7))
-    keys[rows, columns] = 1
-    return np.broadcast_to(keys.ravel() / keys.sum(), (1, 35, 35))
-
 
 def facts(attention, grid):
     return heads(attention, grid=grid).layers[0]
-
-
-def test_a_head_around_its_query_is_symmetric_and_one_beside_it_is_so_along_the_other_axis():
-    around, right, below = facts(soft((6, 6), 1.0, [(0, 0), (0, 2), (2, 0)]), (6, 6)).heads
-    assert (around.horizontal, around.vertical) == pytest.approx((1, 1))
-    assert right.vertical == pytest.approx(1)
-    assert below.horizontal == pytest.approx(1)
-    assert right.horizontal == pytest.approx(below.vertical)
-    taps = facts(conv2attn.convert(nn.Conv2d(1, 1, 3)), (6, 7)).heads
-    assert [(tap.horizontal, tap.vertical) for tap in taps] == [(j == 0, i == 0) for i, j in OFFSETS]
-
-
-def test_half_of_the_attention_to_the_right_is_half_a_symmetry():
-    (half,) = facts(BESIDE[None], (1, 60)).heads
-    assert half.horizontal == pytest.approx(half.itself)
-    assert half.itself == pytest.approx(0.5, abs=0.02)
-    assert facts(BESIDE[None], (60,)).heads[0].vertical is None
-
-
-@pytest.mark.parametrize(("rows", "columns", "sides"), [(2, slice(None), (0, 48)), (slice(1, 4), slice(2, 5), (8, 8))])
-def test_anisotropy_is_known_of_boxes_of_keys(rows, columns, sides):
-    """Displacements are differences of places of keys and of queries: variances (n^2 - 1) / 12 of sides n add up."""
-    (head,) = facts(shapes(rows, columns), (5, 7)).heads
-    of_axes = [(own + n**2 - 1) / 12 for own, n in zip(sides, (5, 7), strict=True)]
-    assert head.anisotropy == pytest.approx(1 - min(of_axes) / max(of_axes))
-
-
-def test_an_isotropic_head_has_no_anisotropy_a_bar_has_all_and_one_displacement_none():
-    along = np.kron(np.eye(6), np.full((6, 6), 1 / 6))
-    isotropic, bar = facts(np.stack([soft((6, 6), 0.5, [(0, 0)])[0], along]), (6, 6)).heads
-    assert (isotropic.anisotropy, bar.anisotropy) == pytest.approx((0, 1))
-    assert facts(conv2attn.convert(nn.Conv2d(1, 1, 3)), (5, 6)).heads[0].anisotropy is None
-    assert facts(hard((9,), [(0,), (1,)]), (9,)).heads[1].anisotropy is None
 
 
 def test_heads_that_tile_a_kernel_cover_it_without_overlap_and_equal_heads_cover_one_of_it():
