@@ -23,10 +23,6 @@ DILATIONS = (1, 2, 3)
 LEVEL = 1e-12
 """Energy about the mean below this share of the whole is rounding: such a head attends evenly."""
 
-STUDENT = (63.6567, 9.9248, 5.8409, 4.6041, 4.0321, 3.7074, 3.4995, 3.3554, 3.2498, 3.1693, 3.1058, 3.0545, 3.0123)
-"""Quantiles 0.995 of Student's distribution with 1, 2, ... degrees of freedom; those of more are below 3."""
-
-
 Estimate = Callable[[int | None], Array]
 """A statistic of some images without one of them, or for None with all."""
 
@@ -50,12 +46,16 @@ def error_of(replicates: Array) -> Array | None:
     Of few replicates it is enlarged as Student's distribution asks, for a coverage of 99 % by three errors;
     docs/heads.md has the coverage that was measured.
     """
+    from scipy.special import stdtrit
+
     count = len(replicates) - 1
     if not count:
         return None
     without = replicates[1:]
     spread = (count - 1) / count * ((without - without.mean(0)) ** 2).sum(0)
-    return np.asarray(np.sqrt(spread) * (STUDENT[count - 2] / 3 if count - 2 < len(STUDENT) else 1.0))
+    # Three errors cover 99.7 % of a normal distribution. With few replicates an error is itself uncertain, so that it is
+    # enlarged until three of them cover 99 % of Student's distribution.
+    return np.asarray(np.sqrt(spread) * max(1.0, stdtrit(count - 1, 0.995) / 3))
 
 
 def crossed(own: Array, along: Array, total: Array, left_out: int | None) -> Array:

@@ -9,7 +9,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import UsageError
-from conv2attn.lab.data import Augmentation, read_images_of
+from conv2attn.lab.data import read_images_of
 from conv2attn.lab.figures import draw_figures
 from conv2attn.lab.training import train
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
@@ -50,16 +50,6 @@ def test_a_convolution_of_three_taps_tells_the_classes_and_counts_of_symbols_do_
     test = motifs.test_pixels.sum(2).double() / 255
     nearest = torch.cdist(test, means).argmin(1)
     assert (nearest == motifs.test_labels).double().mean() < 0.25
-
-
-def test_augmented_lines_are_crops_of_padded_ones():
-    lines = torch.randint(256, (30, 2, 7), dtype=torch.uint8)
-    augmented = Augmentation(padding=2, mirror=False)(lines, torch.Generator().manual_seed(0))
-    moved = set()
-    for line, source in zip(augmented, nn.functional.pad(lines, (2, 2)), strict=True):
-        places = [start for start in range(5) if torch.equal(source[:, start : start + 7], line)]
-        moved |= {places[0]}
-    assert len(moved) == 5
 
 
 def test_parts_of_a_line_are_channels_of_a_token():

@@ -13,19 +13,6 @@ from conv2attn.errors import Conv2AttnWarning
 IMAGE = image_of(2, 3, 6, 7)
 
 
-@pytest.mark.parametrize("frozen", ["weight", "bias", "nothing"])
-@pytest.mark.parametrize("kind", PARAMETRISATIONS)
-def test_state_and_frozen_parameters_are_kept(kind, frozen):
-    model = parametrised(kind)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(frozen not in name)
-    network = convert(model)
-    assert isinstance(network[0], MultiHeadSelfAttention)
-    ours, theirs = (dict(each.named_parameters()) for each in (network, model))
-    assert {name: each.requires_grad for name, each in ours.items()} == {n: p.requires_grad for n, p in theirs.items()}
-    assert list(network.state_dict()) == list(model.state_dict())
-
-
 def trained(network: nn.Module) -> torch.Tensor:
     """The outputs after 20 steps from one seed."""
     torch.manual_seed(0)

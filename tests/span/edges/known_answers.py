@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from attentions import EVERY, LINE, OFFSETS, hard, mixed, mixture, soft
-from msgspec import structs
 from span.laws import optimum
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.layers.attention import Encoding
 from conv2attn.layers.theorem import read_convolution
-from conv2attn.span import check_kernel, conditions, least_squares, limits_for, read_array, rows_of
+from conv2attn.span import check_kernel, conditions, limits_for, read_array, rows_of
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
@@ -50,28 +49,6 @@ def test_a_remark_names_its_layers(layers, several):
 def test_a_square_is_inferred_from_its_tokens_and_a_line_is_them():
     assert check_span(hard((4, 4), OFFSETS)).rows[0].notes == ("grid 4x4 inferred from 16 tokens",)
     assert check_span(hard((9,), LINE), offsets=LINE).rows[0].notes == ()
-
-
-@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
-def test_least_squares_within_a_norm_are_the_least_regular_that_fit(share):
-    """By the normal equations, on heads that are nearly dependent."""
-    rng, largest = np.random.default_rng(0), lambda matrix: np.linalg.svd(matrix)[1][0]
-    heads, targets = rng.standard_normal((20, 4)) @ np.diag([1, 1, 0.1, 0.01]), rng.standard_normal((20, 3))
-    factor = np.linalg.qr(np.hstack([heads, targets]), mode="r")
-    bound = share * np.abs(np.linalg.lstsq(heads, targets)[0]).sum(0).min()
-    found = least_squares.factored(factor, 4, bound).bounded
-    ridges = [ridge * largest(heads) ** 2 * np.eye(4) for ridge in least_squares.RIDGES]
-    tried = [np.linalg.solve(heads.T @ heads + ridge, heads.T @ targets).T for ridge in ridges]
-    for at, mixing in enumerate(found):
-        assert mixing == pytest.approx(next(each[at] for each in tried if np.abs(each[at]).sum() <= bound), abs=1e-9)
-
-
-@pytest.mark.parametrize(("share", "advises"), [(None, False), (0.0, False), (0.5, True), (1.0, False)])
-def test_a_smaller_phi_is_advised_where_its_norms_are_refuted(share, advises):
-    row = check_span(soft((4, 5), 1.0).astype(np.float32), grid=(4, 5)).rows[0]
-    excluded = None if share is None else share * row.limits.max_phi
-    sentence = conditions.why_open(structs.replace(row.deciding.targets[0], excluded=excluded), row.limits)
-    assert ("--max-phi" in sentence) is advises
 
 
 @pytest.mark.parametrize("condition", EVERY)

@@ -9,7 +9,7 @@ import torch
 from attentions import LINE, OFFSETS, hard, soft
 
 from conv2attn import check_span
-from conv2attn.span import check, limits_for, read_array, shift_targets
+from conv2attn.span import read_array, shift_targets
 from conv2attn.span.equations import portions
 from conv2attn.span.residuals import residuals_of
 from conv2attn.span.span_document import RESIDUAL_LEGEND, layout, picture
@@ -68,19 +68,6 @@ def test_residuals_are_those_of_loops(seed):
         assert left[j] >= max(sums) * (1 - 1e-12)
         assert left[j] == pytest.approx(max(sums), rel=1e-9)
         assert [sums[row - 1] for row in worst[j]] == pytest.approx(sorted(sums)[:-3:-1])
-
-
-@pytest.mark.parametrize("memory_limit", [1, 10**5])
-@pytest.mark.parametrize("attention", [hard((5, 6), OFFSETS), soft((5, 6), 3.0)])
-def test_chunks_change_no_verdict(attention, memory_limit):
-    def decided(limit):
-        rows = read_array("x", attention, grid=(5, 6), dimensions=2, memory_limit=limit)
-        targets = shift_targets(rows.grid, OFFSETS)
-        return check("interior", rows, targets, limits_for(rows, None, None))
-
-    found, whole = decided(memory_limit), decided(10**9)
-    assert found.verdict is whole.verdict
-    assert found.residual == pytest.approx(whole.residual, rel=1e-6)
 
 
 def test_pictures_are_laid_out_as_the_kernel():

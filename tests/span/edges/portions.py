@@ -9,7 +9,7 @@ from attentions import EVERY, LINE, OFFSETS, hard, soft
 
 from conv2attn import MultiHeadSelfAttention, convert
 from conv2attn.layers.attention import Encoding
-from conv2attn.span import check, limits_for, read_array, read_layer, shift_targets, solver
+from conv2attn.span import check, limits_for, read_array, read_layer, shift_targets
 from conv2attn.span import equations as module
 from conv2attn.span.layers import keys_read
 
@@ -111,16 +111,3 @@ def test_a_query_that_is_passed_over_is_noticed(monkeypatch):
     monkeypatch.setattr(module, "read_portions", lambda *given: [*everything(*given), *everything(*given)])
     with pytest.raises(RuntimeError, match="24 were looked at"):
         check("interior", rows, targets, limits)
-
-
-@pytest.mark.parametrize("condition", ["joint", "interior"])
-def test_rows_are_kept_between_passes_up_to_a_number_of_entries(condition, monkeypatch):
-    rows = read_array("soft", soft((8,), 1.0, LINE), grid=(8,), dimensions=1, memory_limit=2**20)
-    targets, limits, read = shift_targets(rows.grid, LINE), limits_for(rows, None, None), []
-    monkeypatch.setattr(solver, "portions", lambda *given: read.append(1) or module.portions(*given))
-    entries = 3 * {"joint": 8, "interior": 6}[condition] * 8
-    for most, once in ((entries, True), (entries - 1, False)):
-        monkeypatch.setattr(solver, "KEPT_ENTRIES", most)
-        read.clear()
-        check(condition, rows, targets, limits)
-        assert (len(read) == 1) == once

@@ -8,7 +8,6 @@ from attentions import soft
 from conv2attn import check_span
 from conv2attn.networks.positions import PositionAttention
 from conv2attn.span import Limits, limits_for, rows_of
-from conv2attn.span.arrays import CHUNK, COPIES, rows_at_once
 from conv2attn.span.attention_rows import ULPS
 from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.reading import UNDERFLOW
@@ -71,17 +70,6 @@ def test_what_counts_as_none_is_what_entries_that_are_all_off_the_same_way_leave
         asked = limits_for(rows, None, most)
         assert asked.allowed(asked.max_phi) == pytest.approx(min(0.5, asked.allowed(most)), rel=1e-6, abs=0)
     assert limits_for(rows_of("attention", np.eye(9)[None], None), None, 7.0) == Limits(0.0, 7.0)
-
-
-@pytest.mark.parametrize("limit", [1, 10**4, 10**6, 10**9])
-@pytest.mark.parametrize(("heads", "keys"), [(1, 5), (12, 196), (96, 3)])
-def test_a_chunk_has_as_many_rows_as_a_quarter_of_the_memory_holds(heads, keys, limit):
-    def fits(rows):
-        return rows * keys <= CHUNK and 4 * rows * heads * keys * COPIES * np.dtype(np.float64).itemsize <= limit
-
-    rows = rows_at_once(heads, keys, limit)
-    assert fits(rows) or rows == 1
-    assert not fits(rows + 1)
 
 
 def test_scores_that_are_far_apart_are_one_hot_and_exact():

@@ -1,7 +1,6 @@
 """Every verdict carries a witness that a checker in fractions confirms, and duals are weighed exactly."""
 
 from copy import deepcopy
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,17 +13,13 @@ from confirmation import confirm
 from conv2attn import MultiHeadSelfAttention, check_span
 from conv2attn.layers.attention import Encoding
 from conv2attn.span import (
-    Coefficients,
-    Dual,
     Limits,
     check,
     limits_for,
     read_array,
     read_layer,
     shift_targets,
-    stability,
 )
-from conv2attn.span.weighing import exact_rows, in_integers, projected, weighed
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -77,22 +72,6 @@ def test_soft_heads_are_those_of_float64_in_every_dtype(alpha):
     assert np.array_equal(read, in_double)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_projected_dual_meets_no_head_and_no_mixing_beats_its_floor(seed):
-    rng = np.random.default_rng(seed)
-    heads = rng.dirichlet(np.ones(7), (3, 7))
-    attention = rows_of(heads, (7,))
-    targets = shift_targets(attention.grid, LINE)
-    rows = exact_rows(attention, targets, range(1, 6))
-    _, values = projected(rows, in_integers(rng.standard_normal(35), sorted(rows)))
-    dual = weighed(rows, Coefficients.exactly(targets.coefficients), 0, values)
-    assert dual.attended == 0
-    floor, asked = float(dual.floor(Fraction(10**9))), np.eye(7)[:5]
-    for _ in range(100):
-        phi = rng.standard_normal(3) * 10 ** rng.uniform(-3, 3)
-        assert np.abs(asked - np.tensordot(phi, heads[:, 1:6], 1)).sum(-1).max() >= floor
-
-
 @pytest.mark.parametrize("alpha", [14.0, 28.0])
 def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
     heads = soft((8,), alpha, LINE)
@@ -105,32 +84,6 @@ def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
             again = check("interior", attention, targets, within)
             assert again.verdict is Verdict.REFUTED
             assert confirm(again, attention, targets, within)
-
-
-@pytest.mark.parametrize("attended", [0, Fraction(1, 50), 9])
-@pytest.mark.parametrize("per_norm", [0, Fraction(1, 200), 2])
-@pytest.mark.parametrize("eps", [0, Fraction(1, 10), Fraction(1, 2), 7])
-def test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding(attended, per_norm, eps):
-    dual = Dual({}, gain=Fraction(1), attended=Fraction(attended), weight=Fraction(3), peak=Fraction(2))
-    norm = dual.excludes(Fraction(eps), Fraction(per_norm))
-    if norm is None:
-        assert dual.floor(Fraction(10**9)) > eps + per_norm * 10**9
-    elif norm:
-        assert replace(dual, peak=Fraction(0)).floor(norm) == 0
-        assert dual.floor(norm) == eps + per_norm * norm
-    else:
-        assert dual.floor(Fraction(0)) <= eps
-
-
-@pytest.mark.parametrize("attended", [0, Fraction(1, 500)])
-@pytest.mark.parametrize("per_norm", [0, Fraction(1, 256)])
-def test_a_dual_refutes_until_entries_have_moved_by_its_stability(attended, per_norm):
-    """Of a head every entry of which moves against y, what y meets grows by that share of its weight."""
-    limits = Limits(0.125, 16.0, float(per_norm))
-    dual = Dual({}, gain=Fraction(1), attended=Fraction(attended), weight=Fraction(3), peak=Fraction(2))
-    moved = replace(dual, attended=dual.attended + Fraction(stability(dual, limits)) * dual.weight)
-    assert float(moved.floor(Fraction(16))) == pytest.approx(limits.allowed(16.0), rel=1e-6, abs=0)
-    assert stability(replace(dual, weight=Fraction(0)), limits) == 0
 
 
 def test_stability_is_how_far_entries_may_move():
