@@ -287,7 +287,7 @@ MUTANTS = {
         "span/weighing.py",
         "slope = self.attended + per_norm * self.peak",
         "slope = self.attended",
-        "tests/span/edges/witnesses.py::test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding",
+        "tests/span/edges/witnesses.py::test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none",
     ),
     "floats of exact rows decide": Mutant(
         "span/solver.py",
@@ -323,7 +323,7 @@ MUTANTS = {
         "layers/theorem/modules.py",
         "turned(convolution.weight, convolution.groups)",
         "convolution.weight.transpose(0, 1)",
-        "tests/span/edges/recovered.py::test_recovered_modules_compute_the_same",
+        "tests/span/edges/recovered.py::test_converting_and_recovering_gives_the_convolution_back",
     ),
 }
 

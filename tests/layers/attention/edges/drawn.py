@@ -31,8 +31,6 @@ from conv2attn.theory.basis import AttentionGrid, Sites, as_affine_map, as_basis
 
 PLAIN = tuple(family for family in FAMILIES if family != "enumerated")  # which the loops know
 
-SEEDS = st.integers(0, 2**16)
-
 
 @given(layers(PLAIN, longest=3))
 def test_a_layer_is_its_equations(drawn):

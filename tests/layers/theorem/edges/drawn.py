@@ -6,15 +6,30 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conv2attn.layers.attention import hard_offsets
 from conv2attn.layers.theorem import (
     DepthToSpace,
     SpaceToDepth,
+    as_convolution,
+    attention_for,
     combinations,
+    convolution_of,
     has_own_forward,
+    read_convolution,
+    tap_matrix,
 )
 from conv2attn.testing import convolutions
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
+
+
+@given(convolutions(dtypes=(torch.float32, torch.float64)))
+def test_the_way_back_from_attention_is_the_convolution(conv):
+    """Its heads' offsets and its basis have the numbers of the convolution, tap by tap."""
+    layer, kernel = attention_for(read_convolution(conv)), as_convolution(conv)
+    found = convolution_of(hard_offsets(layer.operators(), conv.weight.dtype), layer.basis())
+    assert torch.equal(found.weight, kernel.weight)
+    assert np.array_equal(tap_matrix(found), kernel.weight.flatten(2).flatten(0, 1).T.double().numpy())
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3), st.integers(1, 3))

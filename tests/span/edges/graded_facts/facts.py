@@ -14,7 +14,6 @@ from conv2attn.span import reads_of, redundant_heads
 
 SIDES = (3, 4)
 PLACES = [(i, j) for i in range(3) for j in range(4)]
-TOKENS = len(PLACES)
 
 
 def planted(weights, seed=0, sides=SIDES, sharp=0.5):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from layers.attention.cases import SOFT_ENGINES
+from licences.softmaxes import bounds_a_soft_mean
 from mpmath import mp, mpf
 
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, arithmetics, score_dtype, score_error
@@ -31,6 +32,29 @@ def test_the_keys_of_an_enumeration_are_one_row():
     arithmetic = Arithmetic("float32", by_axis=True)
     box, row = (soft_mixing_bound(Head(5.0, (0.0,), box=box), (2**12, 2**12), arithmetic, 0.0) for box in (True, False))
     assert box.factor < row.factor == math.inf
+
+
+HEADS = {
+    "on a pixel": Head(2.0, (0.0, 0.0)),
+    "soft": Head(0.125, (0.0,)),
+    "beyond the grid": Head(0.5, (0.25, 0.0), 9.5, outside=True),
+    "enumerated": Head(2.0, (0.0,), box=False),
+}
+ARITHMETICS = {
+    "by axis": Arithmetic("bfloat16", 1.61, by_axis=True),
+    "fused": Arithmetic("float32", 5.72, fused=True),
+    "stored sums": Arithmetic("float16", 2.0, stores_means=True),
+    "truncating": Arithmetic("bfloat16", 2.0, truncates=True),
+}
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+@pytest.mark.parametrize("head", HEADS)
+def test_the_bound_is_the_formula_of_the_claim(head, arithmetic):
+    """On more keys than one block holds, and where sums are stored, neither of which the licences draw."""
+    head, arithmetic = HEADS[head], ARITHMETICS[arithmetic]
+    error = 2.0**-12 if arithmetic.fused else 0.0
+    assert bounds_a_soft_mean(soft_mixing_bound, (head, (40,) * len(head.shifts), arithmetic, error))
 
 
 def exact_row(center, alpha, sides, query):
