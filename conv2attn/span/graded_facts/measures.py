@@ -53,7 +53,7 @@ def error_of(replicates: Array) -> Array | None:
         return None
     without = replicates[1:]
     spread = (count - 1) / count * ((without - without.mean(0)) ** 2).sum(0)
-    # Three errors cover 99.7 % of a normal distribution. With few replicates an error is itself uncertain, so that it is
+    # Three errors cover 99.7 % of a normal distribution. With few replicates an error is itself uncertain, and is
     # enlarged until three of them cover 99 % of Student's distribution.
     return np.asarray(np.sqrt(spread) * max(1.0, stdtrit(count - 1, 0.995) / 3))
 
