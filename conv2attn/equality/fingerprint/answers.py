@@ -49,6 +49,8 @@ class Answers:
         question, field = self.question(run, operator, arguments), run.field
         if question in self.answers:
             made, asked = self.answers[question]
+            # The chance counts pairs of values, so those that this network asks again count again, though nothing is
+            # computed.
             field.oracle_values += asked
             return tree_map(lambda each: each.anew(run), made)
         before = field.oracle_values
@@ -64,6 +66,7 @@ class Answers:
         assert numbers is not None
         if id(numbers) in self.held:
             return id(numbers)
+        # The sum only chooses which tensors to compare: `equals` decides, so a collision costs time and no truth.
         alike = self.alike.setdefault((tuple(numbers.values.shape), int(numbers.values.sum())), [])
         same = next((each for each in alike if each.equals(numbers)), None)
         if same is None:
@@ -77,6 +80,8 @@ class Answers:
 
     def question(self, run: Any, operator: str, arguments: Any) -> str | None:
         """An operator and its arguments in words: numbers by what they are, and which operands share a store."""
+        # x * x is known not to be negative, and x * y of equal numbers is not: which operands share a store is asked
+        # too.
         stores = [id(each.field_store) for each in tree_leaves(arguments) if isinstance(each, FieldTensor)]
         full = False
 

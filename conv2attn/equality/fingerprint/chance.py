@@ -22,6 +22,7 @@ def log2_chance(field: Field, primes: int, bits: int | None = None) -> float:
     """
     bits = field.bits if bits is None else bits
     pool = (1 << bits - 1) / (bits * math.log(2)) * 0.95  # primes of so many bits, from below
+    # A degree may exceed every float. From 2^900 on the bound is above one anyway, and more primes are refused.
     degree = float(min(field.degree, 1 << 900))
     # A difference of degree D vanishes for at most D pairs of words of one prime that agree.
     one = degree * (2.0 ** (1 - bits) + 2.0 ** (bits - 64)) + field.height / (bits - 1) / pool

@@ -73,11 +73,13 @@ def embedding_of_ids(network: nn.Module, inputs: Inputs, ids: Tensor) -> str:
         return hook
 
     for name, module in copy.named_modules():
+        # With max_norm a call rewrites rows of the weight, so that the rows put in would not be those it returns.
         if type(module) is nn.Embedding and module.max_norm is None and name:
             module.register_forward_hook(record(name))
     positional, named = arguments(inputs)
     with torch.no_grad():
         copy(*positional, **named)
+    # Rows are put in once a call, so an embedding that is read twice would find none the second time.
     reading = [name for name, same in calls if same]
     return reading[0] if reading and [name for name, _ in calls].count(reading[0]) == 1 else ""
 

@@ -103,6 +103,8 @@ def fingerprint(
         Undecided: an operator has no sound rule, or the code does not do what it does with real numbers.
     """
     plain = plain or plain_run(network, images)
+    # In half precision rounding is a part of what is computed and no small error, so no arithmetic narrower than
+    # float32 counts as exact: its results are oracles of their dtype.
     single = torch.finfo(images.dtype).eps <= torch.finfo(torch.float32).eps
     run = Run(field, images.dtype if single else torch.float32, plain.log)
     like = torch.empty_strided(images.size(), images.stride(), dtype=images.dtype, device="meta")
@@ -115,6 +117,7 @@ def fingerprint(
         raise Undecided(run.failures[0] if run.failures else error_in_words(error)) from error
     if run.failures:
         raise Undecided(run.failures[0])
+    # Code that notices tensors without memory may return early, and two networks that do so would agree.
     if len(run.trace.log) != len(run.plan):
         missing = spoken(run.plan[len(run.trace.log)][0])
         raise Undecided(f"the network stops before {missing}, which it calls in a plain run")
@@ -137,6 +140,7 @@ def residues_of(run: Run, plain: PlainRun, outputs: list[Tensor], image: Tensor)
     """
     values = []
     with DisableTorchFunctionSubclass():
+        # Outputs must be the same results of the same operators: equal residues of another tensor would say nothing.
         if [run.trace.reference(each) for each in outputs] != plain.references:
             raise Undecided("other outputs than with real numbers")
         for each, real in zip((*outputs, image), (*plain.outputs, plain.image), strict=True):
@@ -169,6 +173,7 @@ def same_outputs(first: tuple[Any, list[Residues]], second: tuple[Any, list[Resi
             return False
         if not torch.equal(a.values, b.values):
             return False
+    # Last, since networks that differ elsewhere are told apart whatever is not finite here.
     if any(each.mark is not None for each in first[1]):
         raise Undecided("outputs that are not finite")
     return True

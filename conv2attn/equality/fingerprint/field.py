@@ -87,6 +87,7 @@ class Field:
         if sides not in self.inputs:
             count = self.count * math.prod(sides)
             raw = torch.frombuffer(bytearray(os.urandom(8 * max(1, count))), dtype=torch.int64)
+            # 62 bits modulo a prime below 2^31: no residue is likelier than another by more than one part in 2^31.
             words = raw[:count].reshape(self.count, *sides) & (1 << 62) - 1
             self.inputs[sides] = self.reduced(words)
         return self.inputs[sides].clone()
@@ -135,6 +136,7 @@ class Field:
             infinite = torch.where(numbers == -math.inf, 1, 2)
             mark = torch.where(numbers.isfinite(), 0, infinite).to(torch.int8)
             numbers = torch.where(mark > 0, 0, numbers)
+        # float32 holds every number of float16 and bfloat16 exactly, so one reading of bits serves them too.
         if numbers.dtype not in (torch.float32, torch.float64):
             numbers = numbers.float()
         return self.encode_dyadic(numbers, mark)
@@ -144,6 +146,8 @@ class Field:
         single = numbers.dtype == torch.float32
         bits, bias, whole = (23, 150, torch.int32) if single else (52, 1075, torch.int64)
         top = 1 << (31 if single else 63) - bits
+        # A float is sign, exponent e and mantissa m: m 2^(e - bias) with its hidden bit. One entry for each sign and
+        # exponent; subnormal numbers (e = 0) have the power of e = 1, and no hidden bit.
         if numbers.dtype not in self.powers:
             self.powers[numbers.dtype] = [
                 torch.tensor([s * pow(2, max(1, e) - bias, p) % p for s in (1, -1) for e in range(top)])
@@ -157,12 +161,14 @@ class Field:
             mantissa += ((exponent & top - 1) > 0).to(torch.int64) << bits
             for place, prime in enumerate(self.primes):
                 here = values[place][at]
+                # 24 bits times a residue of 31 fit in int64; the 53 bits of float64 must be reduced before.
                 factor = mantissa if single else mantissa % prime
                 torch.mul(factor, self.powers[numbers.dtype][place].index_select(0, exponent), out=here)
                 here.remainder_(prime)
         values = values.reshape(self.count, *numbers.shape)
         if not numbers.numel():
             return Residues(values, mark, degree=0)
+        # Without their sign bit floats have the order of their bits, so two extreme words give both extreme exponents.
         sizes = words & (1 << (31 if single else 63)) - 1
         zero = sizes == 0
         most = int(sizes.max()) >> bits
@@ -174,6 +180,8 @@ class Field:
 
     def rational(self, numerator: int, denominator: int) -> Residues:
         """A fraction, as one number."""
+        # Powers of two are counted apart, since all floats share them; the odd part of a denominator is lost to no
+        # cancellation, so it is kept as the least common multiple.
         odd_divisor, halvings = abs(denominator), 0
         while odd_divisor % 2 == 0:
             odd_divisor, halvings = odd_divisor // 2, halvings + 1

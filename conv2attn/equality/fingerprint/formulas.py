@@ -41,9 +41,11 @@ def add(field: Field, a: Residues, b: Residues) -> Residues:
 
     values, mark, facts = field.each(block, a, b), None, knowledge(a, b)
     if a.mark is not None or b.mark is not None:
+        # UNUSABLE is larger than MINUS_INFINITY, so the larger mark is the more careful one.
         marks = [each.mark.expand(values.shape[1:]) for each in (a, b) if each.mark is not None]
         mark = torch.stack(marks).amax(0)
         values = torch.where(mark > 0, 0, values)
+    # Two numbers that are not negative may both be zero: a sum is positive only if one of them is.
     sign = POSITIVE if a.sign and b.sign and POSITIVE in (a.sign, b.sign) else min(a.sign, b.sign)
     return Residues(values, mark, **{**facts, "sign": sign, "size_bits": facts["size_bits"] + 1})
 
@@ -76,6 +78,7 @@ def neg(field: Field, a: Residues) -> Residues:
     """`-a`."""
     if not a.finite:
         return oracle(field, "neg", a)
+    # p - 0 is p, which is no residue: the factor makes it 0 again.
     values = field.each(lambda prime, x, out: torch.sub(prime, x, out=out).mul_(x != 0), a)
     return a.but(values=values, mark=unusable(a.shape, a), sign=ANY_SIGN)
 
@@ -100,6 +103,7 @@ def total(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) ->
     terms = math.prod(a.shape[axis] for axis in along)
     if terms > MOST_TERMS:
         raise Undecided("a sum of so many")
+    # At most 2^30 residues below 2^31 add up below 2^61, so one remainder at the end is enough.
     sums = a.values.sum(along, keep)
     values = field.reduced(sums)
     size_bits = a.size_bits + math.log2(max(1, terms))
@@ -129,6 +133,7 @@ def matmul(field: Field, a: Residues, b: Residues) -> Residues:
     def op(parts: Tensor, other: Tensor) -> Sequence[Tensor]:
         return (parts.flatten(-3, -2) @ other).chunk(parts.shape[-3], -2)
 
+    # Limbs are made of one factor alone, so the smaller one is cut: every limb is another product of matrices.
     if a.values.numel() <= b.values.numel():
         values = field.bilinear(a, b, terms, op, len(a.shape) - 2)
     else:
@@ -144,6 +149,9 @@ def keyed_hashes(field: Field, name: str, *operands: Residues) -> Tensor:
     result = torch.empty(field.count, *shape, dtype=torch.int64)
     field.oracle_values += math.prod(shape)
     field.note(*operands)
+    # A multilinear hash modulo 2^64 (Carter and Wegman 1979): arguments that differ in any residue modulo any prime
+    # agree by chance alone. The shifts and odd factors after it are bijections: they lose nothing, and carry high bits
+    # into low ones, of which a product of even differences has few.
     for lane in range(field.count):
         salt = field.salt(f"{name} lane {lane}", 3 + field.count * len(operands))
         words = [word for each in operands for word in each.values]
@@ -164,6 +172,8 @@ def hashes_as_residues(field: Field, hashes: Tensor) -> Tensor:
     """63 bits of each hash as a residue, almost uniformly."""
 
     def block(prime: int, x: Tensor, out: Tensor) -> None:
+        # floor(x p / 2^63), in two halves since 63 + 31 bits do not fit: no division, and no residue has more than one
+        # hash above its share (Lemire 2019).
         x = x & 0x7FFFFFFFFFFFFFFF
         torch.add((x >> 32) * prime, ((x & 0xFFFFFFFF) * prime) >> 32, out=out)
         out >>= 31
@@ -215,6 +225,7 @@ def logarithm(field: Field, operand: Residues, finite: bool) -> Residues:
 
 def exponential(field: Field, operand: Residues) -> Residues:
     """`exp`: of a logarithm what that is of, and of a difference a quotient."""
+    # exp(log w) = w for positive w alone: of others the logarithm is NaN in the network, and stays an oracle here.
     if (power := field.origins.of("log", operand)) and power[0].sign == POSITIVE:
         return power[0]
     difference = field.origins.of("difference", operand)
@@ -278,6 +289,7 @@ def exponentials(field: Field, operand: Residues, axes: Sequence[int], keep: boo
     if operand.mark is not None:
         if bool((operand.mark == MINUS_INFINITY).all(tuple(axes)).any()):
             raise Undecided("exponentials of a row of -inf")
+        # exp(-inf) is 0 exactly, and a row has a number above -inf, so the sum stays positive and may divide.
         weights = weights.but(values=weights.values * (operand.mark == 0), sign=NOT_NEGATIVE)
     return weights, total(field, weights, axes, keep).but(sign=POSITIVE)
 

@@ -50,6 +50,7 @@ class Places:
         self.first += count
         if not isinstance(value, Tensor):
             return int(places)
+        # Torch may follow the order of memory, as `clone` does, so the places of an operand lie as its numbers do.
         strides = zip(size, value.stride(), strict=True)
         if count and not any(step == 0 and side > 1 for side, step in strides):
             return torch.empty_strided(size, tuple(value.stride()), dtype=self.kind).copy_(places)
@@ -84,6 +85,7 @@ def move_numbers(numbers: Numbers, func: Any, base: str, bound: dict[str, Any]) 
         raise Undecided(f"the dtype {dtype}")  # too few places
     if dtype.is_complex:
         raise Undecided("complex numbers")
+    # Where torch moves floats alone, places are floats, and there must be no more of them than are exact.
     kind = torch.int64 if base not in FLOAT_MOVES else dtype if base in NEAREST else torch.float64
     places = Places(numbers, dtype, kind, base in MASKING)
     call = {n: tree_map(places.of if n in moved else numbers.real, value) for n, value in bound.items()}
@@ -98,6 +100,7 @@ def move_numbers(numbers: Numbers, func: Any, base: str, bound: dict[str, Any]) 
     values, marks = places.table()
     mark = None if marks is None else marks[flat].reshape(at.shape)
     facts = knowledge(*places.pool)
+    # Place 0 is the zero that padding puts in, so what is positive elsewhere is only not negative.
     if bool((flat == 0).any()):
         facts["sign"] = min(NOT_NEGATIVE, facts["sign"])
     like = torch.empty_strided(placed.size(), placed.stride(), dtype=dtype, device="meta")
@@ -113,6 +116,7 @@ def check_once(base: str, call: dict[str, Any]) -> None:
     """
     if base not in SCATTERED or not isinstance(call.get(SCATTERED[base]), Tensor):
         return
+    # The same move with ones, added up, counts how often each place is written.
     none, one = torch.zeros_like(call["self"]), torch.ones_like(call[SCATTERED[base]])
     if base == "index_put":
         counts = aten.index_put(none, call["indices"], one, True)

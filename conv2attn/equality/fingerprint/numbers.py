@@ -179,6 +179,8 @@ class Numbers:
             assert store.real is not None
             old = self.field.encode(store.real)
         facts = knowledge(numbers, old)
+        # Others hold the old residues, answers among them, so a write makes new ones; and the source may be a view of
+        # the target, so it is copied before anything is written.
         values = old.values.clone(memory_format=torch.contiguous_format)
         values.as_strided((primes, *size), (count, *stride), offset).copy_(numbers.values.clone())
         mark = old.mark

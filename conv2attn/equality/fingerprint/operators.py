@@ -190,9 +190,11 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
     plain = bound.get("alpha", 1) != 0 and not bound.get("decimals")
     if base in WHOLE:
         places = torch.arange(out.numel()).reshape(out.size())
+        # Each number of the result is a function of all numbers, of their places and of its own.
         operands = [*(in_order(run.field, base, each) for each in operands), run.field.encode(places)]
     finite = (base in TOTAL or base in WHOLE) and all(map(math.isfinite, scalars)) and plain
     if base in COMMUTATIVE and len(operands) == 2 and bound["self"].dtype == bound["other"].dtype:
+        # A sum of two hashes does not know their order, and neither does the operator.
         name = f"{base} operand {bound['self'].dtype}"
         hashes = [keyed_hashes(run.field, name, each.with_axes(out.dim())) for each in operands]
         mark, sound = unusable(tuple(out.size()), *operands), all(each.finite for each in operands)

@@ -54,6 +54,7 @@ class Residues:
     odd_divisor: int = 1
 
     def __post_init__(self) -> None:
+        # -inf is negative, so where a number may be marked nothing is known of the sign of all.
         if self.mark is not None and self.sign:
             object.__setattr__(self, "sign", ANY_SIGN)
 

@@ -63,6 +63,8 @@ def near_remainder(numbers: Tensor, prime: int) -> Tensor:
 def settle(numbers: Tensor, prime: int, out: Tensor) -> None:
     """Writes whole numbers in float64 as residues."""
     out.copy_(near_remainder(numbers, prime))
+    # The remainder lies from -p to 2 p. The shift spreads the sign over all bits, so p is added where it is negative,
+    # without a branch; then the same once more, a p lower.
     out += (out >> 63) & prime
     out -= prime
     out += (out >> 63) & prime
@@ -70,6 +72,7 @@ def settle(numbers: Tensor, prime: int, out: Tensor) -> None:
 
 def limb(numbers: Tensor, width: int, out: Tensor) -> Tensor:
     """Writes the lowest limb of whole numbers in float64, at most 2^(width-1) in size, and returns the others."""
+    # Rounded and not cut: around 0 a limb is half as large, which saves one of the 53 bits.
     others = (numbers * 2.0**-width).round_()
     torch.sub(numbers, others, alpha=2.0**width, out=out)
     return others
@@ -126,6 +129,8 @@ def bilinear(
             result = torch.empty(len(primes), *products[0].shape, dtype=torch.int64)
         for at in blocks(products[0].shape):
             total = products[-1][at]
+            # From the highest limb down (Horner), each step brought near the prime, so no step leaves the exact whole
+            # numbers.
             for product in reversed(products[:-1]):
                 total = near_remainder(total, prime).mul_(2.0**width).add_(product[at])
             settle(total, prime, result[place][at])

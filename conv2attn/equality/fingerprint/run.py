@@ -67,6 +67,7 @@ class Run(TorchDispatchMode):
         """Keeps the first failure, with the line of the network's code."""
         if self.failures:
             return
+        # Only the first failure counts, as the network may catch it and go on; so its line is looked up here.
         frame, place = sys._getframe(), ""
         here = os.path.dirname(os.path.dirname(__file__))
         while frame is not None:
@@ -87,6 +88,7 @@ class Run(TorchDispatchMode):
         """An operator, held to the plan where it is the network's own and not a part of another."""
         try:
             with DisableTorchFunctionSubclass():
+                # Hashes are kept by where numbers lie, and the network may have written there since the last operator.
                 self.field.forget()
                 return self.handle(func, args, kwargs) if not main or self.depth else self.planned(func, args, kwargs)
         except BaseException as error:
@@ -221,6 +223,7 @@ class Run(TorchDispatchMode):
         def real(value: Any) -> Any:
             if not isinstance(value, FieldTensor):
                 return value
+            # A tensor that depends on the input is only asked for its form here, as by `zeros_like`.
             size, stride, _ = value.field_view
             return (
                 torch.empty_strided(size, stride, dtype=value.dtype) if numbers.depends(value) else numbers.real(value)
@@ -247,6 +250,8 @@ class Run(TorchDispatchMode):
                 return FieldTensor(self, owners[key], value.size(), value.stride(), value.storage_offset())
             if key in plain:
                 return numbers.constant(value.clone()) if name == "lift_fresh" else value
+            # What nobody has written must differ from call to call here too: equal leftovers would look like a
+            # constant.
             if name.startswith(("empty", "new_empty")):
                 scramble(value)
             return numbers.constant(value)
@@ -268,6 +273,7 @@ class Run(TorchDispatchMode):
         if sum(isinstance(each, Tensor) for each in tree_leaves((args, kwargs))) != 1:
             raise Undecided("a view of several tensors")
         count = source.field_store.numel()
+        # Torch itself computes the geometry, on a tensor without numbers, so no view needs a rule.
         whole = torch.empty(count, dtype=source.dtype, device="meta").as_strided(size, stride, offset)
         out = func(whole, *args[1:], **kwargs)
 

@@ -41,6 +41,7 @@ def taken_apart(output: Any, leaves: list[Tensor]) -> Any:
             if part.is_quantized or part.layout != torch.strided:
                 raise Undecided("an output that is no dense tensor")
             leaves.append(part)
+            # Code may hand on what it computed as an attribute of an output, so attributes are outputs too.
             beside = ((name, value) for name, value in vars(part).items() if name not in OURS)
             form.append((where, [(name, taken_apart(value, leaves)) for name, value in beside]))
         elif type(part) in VALUES or (isinstance(part, tuple | list | dict) and not part):
@@ -140,10 +141,15 @@ def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
             if isinstance(part, torch.jit.ScriptModule) or getattr(part, "_compiled_call_impl", None) is not None:
                 raise Undecided("compiled code, whose operators cannot be seen")
             values = [(name, value) for name, value in vars(part).items() if name != "_modules"]
+            # Most attributes are empty dictionaries of hooks. One that is filled at a call appears then, and so
+            # differs.
             held[key] = [(name, plain(value)) for name, value in values if isinstance(value, Tensor) or value]
         elif isinstance(part, Tensor):
             held[key] = plain(part)
         else:
+            # Functions are the same objects in a copy of the network: a counter that they enclose or name is moved by a
+            # call
+            # of either.
             globally = [part.__globals__.get(name) for name in part.__code__.co_names if name.islower()]
             changing = [each for each in globally if isinstance(each, int | float | list | dict)]
             held[key] = [plain(value) for value in (*cells_of(part), *changing)]

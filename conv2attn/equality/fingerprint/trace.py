@@ -99,6 +99,7 @@ class Trace:
         Raises:
             Undecided: its kernel was replaced.
         """
+        # Rules are those of the kernels that torch installs: one that torch.library put there may compute anything.
         name = str(func).replace(".", "/", 1).split(".")
         names = (name[0], ".".join(name))
         if any(f"{each}/{key}" in registered_operators for each in names for key in KERNELS):
@@ -112,6 +113,9 @@ class Trace:
 
     def result(self, func: Any, inputs: tuple[Any, ...], out: Any, sources: set[int]) -> None:
         """Writes an operator down with its results."""
+        # A storage that came from outside is no result, even if an operator returns it: it has no number of its own,
+        # but
+        # its numbers stand for it. What is lifted is a constant of the code, new at each call.
         lifted = func.__name__.startswith("lift_fresh")
         for each in tree_leaves(out):
             if isinstance(each, Tensor) and (lifted or self.owner(each)[1] not in sources):

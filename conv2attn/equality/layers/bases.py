@@ -75,6 +75,8 @@ def _(operators: QuadraticSoftmax, sites: Sites) -> tuple[Head, ...]:
 @soft_heads.register
 def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[Head, ...]:
     """On one line its numbers are the pixels; of several axes nothing is known but of pixels inside the grid."""
+    # Pixels are enumerated row by row, so over several axes a difference of numbers is no distance: then a head is
+    # known on a pixel of the grid alone, whose own key has the only score of zero.
     if operators.center.shape[1] == 1:
         return soft_heads(QuadraticSoftmax(operators.center, operators.alpha), sites)
     heads = zip(operators.center.tolist(), offsets(operators), operators.alpha.tolist(), strict=True)
@@ -102,6 +104,7 @@ def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[Head, ...]:
 def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -> Head:
     """The head with these shifts and distances off the grid, one of each per axis of its scores."""
     shifts, outside = tuple(shifts), tuple(outside)
+    # A few squares and sums of float64, rounded up by far more than they can be off.
     distance = sum((over + shift) ** 2 for over, shift in zip(outside, shifts, strict=True)) * (1 + 2.0**-40)
     return Head(alpha, shifts, distance, any(outside))
 
@@ -150,10 +153,12 @@ def gap_of(root: torch.Tensor, format_name: str) -> float:
     """
     axes, inner = len(root), accumulator_of(format_name)
     unit, largest = inner.unit_roundoff, root.square().sum().item()
+    # Beyond it a score may overflow to -inf, and a row of nothing else has no softmax.
     if not largest * LONGEST_DISPLACEMENT**2 <= inner.largest:
         return 0.0
     gram: Any = (root.mT @ root).tolist()
     try:
+        # The Gram matrix was rounded in float64, which moves each eigenvalue by no more than this (Weyl).
         least = smallest_eigenvalue_at_least(gram) - axes * 2.0**-50 * largest
     except AlphaError:
         return 0.0
@@ -331,6 +336,7 @@ def channels(basis: Basis) -> tuple[int, int]:
 def working_heads(basis: Basis) -> list[int]:
     """The terms that do anything: one with a factor of zeros adds nothing, wherever it reads."""
     factors = [w for w in (basis.weights.value, basis.weights.output) if w is not None]
+    # NaN is not equal to zero, so a head with one counts as working.
     used = torch.stack([~(factor.abs().sum((1, 2)) == 0) for factor in factors]).all(0)
     return [int(head) for head in used.nonzero()]
 

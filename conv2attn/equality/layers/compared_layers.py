@@ -48,6 +48,7 @@ def softened_module(layer: nn.Module | None) -> nn.Module | None:
     """A layer; of attention a copy with the same parameters, whose quadratic heads are softmaxes."""
     if not isinstance(layer, MultiHeadSelfAttention):
         return layer
+    # The parameters stay the same objects: what is measured is the layer, with another engine.
     module = object.__new__(type(layer))  # a copy of parametrized modules is refused
     module.__setstate__(dict(vars(layer)))
     module.engine = "separable" if isotropic(module.operators()) is not None else "auto"
@@ -56,6 +57,7 @@ def softened_module(layer: nn.Module | None) -> nn.Module | None:
 
 def own(layer: nn.Module, *arguments: Any, **keywords: Any) -> Tensor:
     """The output of a layer by its own class, without its hooks but for those that compute its weight."""
+    # By the class, since a forward or hooks put on the instance are code around the layer, which is compared as code.
     for hook in reparametrisations(layer).values():
         hook(layer, ())
     result: Tensor = type(layer).forward(layer, *arguments, **keywords)
@@ -84,6 +86,7 @@ def function_layers(name: str, calls: AttendingCalls, like: Tensor) -> Iterator[
 def any_convolution(geometry: tuple[Any, ...], like: Tensor) -> Convolution:
     """A convolution of this geometry in whose weight every tap is another number; see `functional.geometry_of`."""
     shape, groups, stride, dilation, before, after, mode, spacing = geometry
+    # Each tap is another number, so that two taps which changed places are seen.
     taps = torch.arange(1, 1 + torch.Size(shape[2:]).numel(), dtype=torch.float64, device="cpu").reshape(shape[2:])
     weight = torch.ones(shape, dtype=torch.float64, device="cpu").mul(taps).to(like)
     return Convolution(weight, None, stride, dilation, Padding(before, after, mode, spacing), groups)

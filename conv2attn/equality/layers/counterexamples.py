@@ -35,6 +35,7 @@ def find_counterexample(
     the biases differ by. A difference counts if it exceeds what rounding allows or is one in exact arithmetic.
     """
     counterexamples = list[Counterexample]()
+    # A layer may refuse images of these sides. Then there is nothing to show, and the findings stand without it.
     with contextlib.suppress(Conv2AttnError, RuntimeError, IndexError):
         for image, place in candidate_inputs(layers, pair, reach, sides or small_sides(pair.original)):
             each = compared_at(layers, pair, image[0].detach(), place)
@@ -62,6 +63,7 @@ def compared_at(
         return None
     limits = rounding_allowed(layers[0], pair, image) or [torch.inf] * len(first)
     limit = torch.tensor(limits, dtype=torch.float64, device=first.device).reshape(-1, *[1] * (first.ndim - 1))
+    # A NaN of the second is a difference; where the first is not finite, nothing is one.
     excess = (second - first).abs().nan_to_num(torch.inf) - limit
     excess[~first.isfinite()] = -torch.inf
     worst = tuple(int(i) for i in torch.unravel_index(excess.argmax(), excess.shape))
@@ -94,6 +96,7 @@ def candidate_inputs(
     original, like = pair.original, pair.original.weights.stored
     image = torch.zeros(1, original.weights.d_in, *sides, dtype=like.dtype, device=like.device)
     image.requires_grad_()
+    # Both layers are affine, so gradients at zero are those everywhere, and one graph serves all outputs.
     first, second = both_outputs(layers, image)
     difference = (second.cpu().double() - first.cpu().double())[0]
     largest = torch.unravel_index(difference.detach().abs().nan_to_num(torch.inf).argmax(), difference.shape)
@@ -103,6 +106,7 @@ def candidate_inputs(
         ours, theirs = both_outputs(layers, noise)
         apart = (theirs.cpu().double() - ours.cpu().double())[0].abs().nan_to_num(torch.inf).flatten(1)
     weights, biases = differences(pair)
+    # On a larger image fewer channels are tried, so that every image takes about as long.
     times = max(1, math.prod(sides) // math.prod(small_sides(original)))
     count = min(max(1, CHANNELS // times), difference.shape[0])
     for channel in (weights + biases).topk(count).indices.tolist():
@@ -140,6 +144,7 @@ def exact_value(basis: Basis, image: Tensor, place: tuple[int, ...]) -> Fraction
     """
     channel, *query = place
     keys, padding = basis.padding.pad(image.detach()).cpu(), basis.padding
+    # Softmax weights that are not 0 and 1 are no rational numbers, so an exact output is that of one-hot heads alone.
     if check_leak(basis)[1] > 0 or heads_out_of_bounds(basis):
         return None
     bias, stride = basis.weights.bias, basis.form.stride

@@ -40,6 +40,7 @@ def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[
     if original.weights.groups != converted.weights.groups:
         weights = block_diagonal(original.weights), block_diagonal(converted.weights)
     stored = [w.taps().cpu() if w.value is None or w.output is None else None for w in weights]
+    # The usual case: each place has one tap in both, so floats are compared with floats, all at once.
     if stored[0] is not None and stored[1] is not None and tuple(keys[0]) == tuple(keys[1]) == tuple(places):
         return ~(stored[0] == stored[1])
     wrong = list[Tensor]()
@@ -49,6 +50,9 @@ def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[
         if single[0] is not None and single[1] is not None:
             wrong.append(~(single[0] == single[1]))
             continue
+        # A sum of products in floats would round. So both sides go into one product of whole numbers, which is zero
+        # where
+        # they are equal:  [outputs | -other outputs] [values ; other values].
         outputs, values = zip(*(in_a_row(*each) for each in zip(weights, terms, strict=True)), strict=True)
         left, right = torch.cat([outputs[0], -outputs[1]], 2), torch.cat(values, 1)
         wrong.append(torch.cat([differing(*pair) for pair in zip(left, right, strict=True)]))

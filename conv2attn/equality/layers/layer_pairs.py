@@ -56,6 +56,7 @@ def read_pairs(original: nn.Module, network: nn.Module) -> Pairs:
             refused[name or ROOT] = signature, error
     weight = first_weight(original)
     like = torch.empty(0) if weight is None else weight.detach()
+    # A network may be converted in both: then the attention of the first stands in the place of its functions.
     for name, (before, calls) in walk.calls.items():
         try:
             layers = {geometry: [first, second] for geometry, first, second in function_layers(name, calls, like)}

@@ -54,6 +54,7 @@ def check_leaks(original: Basis, converted: Basis) -> tuple[Finding, Claimed]:
     Two attentions with equal scores leak alike, whatever their leak is.
     """
     (ours, own), (theirs, leak) = check_leak(original), check_leak(converted)
+    # Two layers that leak the same mass to the same keys are one map, however soft: nothing of the leak is lost.
     if leak and attend_alike(original, converted):
         return holds("leak"), leak
     if own <= leak:
@@ -76,11 +77,14 @@ def check_leak(basis: Basis) -> tuple[Finding, Claimed]:
     if bad:
         sentence = f"head {bad[0]} has alpha = {every[bad[0]].alpha!r}, which is not positive and finite"
         return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {counted(len(every), 'head')})"), Claimed(1.0)
+    # Heads that do nothing may leak: their factor is zero. Equal heads leak alike, so each kind is looked at once.
     counts = Counter(every[head] for head in working)
     like, threshold = basis.weights.stored, one_hot_threshold(kind)
     measured = (each for engine in ENGINES for each in arithmetics(engine, like.dtype, like.device.type))
     ulps = max(each.exp_ulps for each in measured)
     computed = {head: head.computed_leak(kind, ulps) for head in counts}
+    # That the weights off the target are 0 is a theorem about an exp that underflows. That exp does so on this device
+    # is measured: a device may compute exp another way.
     if not any(computed.values()) and exponential_underflows(threshold, like.dtype, like.device.type):
         return holds("leak"), Claimed(0.0, claims_of(*computed.values()))
     leaks = {head: Claimed(max(leak, head.leak()), claims_of(leak, head.leak())) for head, leak in computed.items()}
@@ -90,6 +94,7 @@ def check_leak(basis: Basis) -> tuple[Finding, Claimed]:
         sentence = f"alpha = {worst.alpha:g} leaves up to {most:.3g} of a head's mass to other keys"
         return holds("leak", Strength.BOUNDED, *(("C2A131", sentence) if worst.alpha < SURE_ALPHA else ())), most
     order = sorted(counts, key=lambda head: head != worst)
+    # An upper bound above the roundoff shows nothing: a leak is refuted where some query certainly has it.
     if certain := {head: reason for head in order if (reason := certain_leak(head, roundoff))}:
         head, reason = next(iter(certain.items()))
         many = f"{sum(counts[each] for each in certain)} of {counted(len(every), 'head')}"

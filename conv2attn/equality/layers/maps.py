@@ -28,6 +28,7 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
                 "weights", "C2A402", "a weight of the second network is not finite, and all of the first network are"
             )
         ]
+    # Geometry first: taps are compared at their starts, which mean the same only under one form.
     form = compare_forms(original, converted)
     if form is not None:
         return [form]
@@ -102,6 +103,8 @@ def compare_forms(original: Basis, converted: Basis) -> Finding | None:
     if len(ours.stride) != len(theirs.stride):
         return refuted("geometry", "C2A401", f"there are {len(theirs.stride)} axes, not {len(ours.stride)}")
     ratios = [[Fraction(p, s) for p, s in zip(side.spacing, side.stride, strict=True)] for side in (ours, theirs)]
+    # Zeros at spacing p that a stride s steps over: with an equal p / s both may read the same pixels, which the affine
+    # forms alone do not tell.
     if ours.spacing != theirs.spacing and ratios[0] == ratios[1]:
         return undecided("geometry", "C2A401", "zeros are stuffed at another spacing, and left out by the stride")
     fields = [key for key in vars(ours) if getattr(ours, key) != getattr(theirs, key)]
@@ -120,6 +123,7 @@ def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...]
     """
     taps, heads = offsets(original.operators), offsets(converted.operators)
     ours, theirs = original.starts, converted.starts
+    # A tap of zeros copies nothing, so a start that one layer lacks matters only where the sums differ.
     amiss = {place for place, bad in zip(places, wrong.flatten(1).any(1).tolist(), strict=True) if bad}
     extra = [head for head, start in enumerate(theirs) if start in amiss and start not in ours]
     missing = [tap for tap, start in zip(taps, ours, strict=True) if start in amiss and start not in theirs]
@@ -202,6 +206,7 @@ def worst_weight(original: Basis, converted: Basis, places: tuple[Offset, ...], 
     """The index of the place, the output and the input channel where the weights differ most, up to rounding."""
     indices = amiss.nonzero()
     if original.weights.groups == converted.weights.groups:
+        # With groups the columns count from the first channel of their group; a report counts from the first of all.
         width_out, width_in = (width // original.weights.groups for width in reversed(channels(original)))
         indices[:, 2] += indices[:, 1] // width_out * width_in
     ours, theirs = (summed(side, places)[tuple(indices.T)] for side in (original, converted))
@@ -219,6 +224,8 @@ def on_a_larger_grid(basis: Basis) -> Basis | None:
         return basis
     if not (basis.operators.reads_nearest or len(basis.form.stride) == 1):
         return None
+    # A target beyond the grid reads the nearest key: the border again. So the same map has its targets on the grid if
+    # the border is padded further by itself, or by zeros where it is zeros already.
     targets = list(zip(*offsets(basis.operators), strict=True))
     padding, sites = basis.padding, basis.sites
     before = tuple(max(0, -min(each) - first) for each, first in zip(targets, sites.before, strict=True))

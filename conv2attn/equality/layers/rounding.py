@@ -49,6 +49,7 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
     with gradual_underflow() as flushing:
         original, converted = bases = pair.original, pair.converted
         like = converted.weights.stored
+        # "auto" takes an engine by the size of the input, so a bound counts the worst of all that it may take.
         settings = [
             tuple(chain.from_iterable(arithmetics(engine, like.dtype, like.device.type) for engine in engines))
             for engines in pair.engines
@@ -67,6 +68,7 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
         leak = Claimed((mixings[0][0] + mixings[1][0]) * SLACK, claims_of(*(each for each, _ in mixings)))
         factor, absolute = (sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute"))
         mixing = RoundingBound(factor, absolute, claims_of(*(each for _, each in mixings)))
+        # A sum that cuts digits is not within the bounds for sums that round to nearest, on which that of mixing rests.
         if any(each.truncates for own in settings for each in own) and mixing != RoundingBound(0.0, 0.0):
             return None
         sums = pair.magnitudes
@@ -75,6 +77,7 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
         extra = (products[0] * sums[0] + products[1] * sums[1] + underflow) * SLACK**2 * 2 * input_range
         taps, offs = differences(pair)
         extra = extra + taps * SLACK * input_range + offs
+        # The bound is affine in the sum of |weights| and in |bias|: three values of it serve all channels.
         numbers = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
         per_weight, per_bias, constant = numbers
         biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64, device="cpu")
@@ -118,6 +121,7 @@ def differences(pair: Pair) -> tuple[Tensor, Tensor]:
 def tap_differences(pair: Pair) -> Tensor:
     """For each output channel an upper bound on the sum of |differences of weights|: 0 where they plainly are equal."""
     original, converted = pair.original, pair.converted
+    # Forming sums in float64 may round, so plainly equal taps, the usual case, are not subtracted at all.
     if pair.same_taps:
         return torch.zeros(original.weights.d_out, dtype=torch.float64, device="cpu")
     plain = is_plain(original) and is_plain(converted)
@@ -173,6 +177,7 @@ def mixing_bound(
     kind, axes, features = arithmetics[0].format, every[0].axes, 0.0
     if any(each.fused for each in arithmetics):  # scores are inner products of absolute features
         features = score_error(basis.operators.numbers(), max(padded_sides), score_dtype(basis.weights.stored.dtype))
+    # Scores by features are off by `features` each, so a gap of two of them shrinks by twice that.
     alpha = min(head.sharpness(kind) for head in heads) - 2 * features
     ulps = max(each.exp_ulps for each in arithmetics)
     if alpha >= target_rounds_to_one_threshold(kind, axes, ulps):
@@ -219,6 +224,7 @@ def formed_exactly(weights: Weights) -> bool:
     value, output, groups = weights.value, weights.output, weights.groups
     assert value is not None
     assert output is not None
+    # One product at most in each entry: it is exact if the dtype holds it, as of permutations and powers of two.
     alone = (output != 0).sum(2).max() <= 1 or (value.unflatten(1, (groups, -1)) != 0).sum(2).max() <= 1
     if not alone or value.dtype == torch.float64:
         return False

@@ -195,6 +195,8 @@ class LayerPair:
         if not isinstance(module, STOCK) or measured.like is None:
             return
         basis, device = self.bases.original, measured.like.device.type
+        # A Winograd or FFT kernel spreads a large pixel over outputs that do not see it, and the bound is of direct
+        # sums.
         for shape in (each for each in measured.shapes if has_blind_outputs(basis, each)):
             spread = spread_of_spike(
                 lambda image: own(module, image),
@@ -233,6 +235,7 @@ class LayerPair:
             self.find_spread()
             measured.refused = self.refusal()
             beyond = self.overflow(0)
+            # Where the first may overflow nothing is asked of the second. If only that may, finite outputs still hold.
             if not beyond and math.isfinite(measured.max_error):
                 beyond = self.overflow(1)
             bound = None if beyond else self.bound(measured.input_range)
@@ -253,6 +256,8 @@ class LayerPair:
         doubt = next((each for each in row.findings if (each.part, each.verdict) == UNDECIDED_GEOMETRY), None)
         if doubt is None or row.verdict is not Verdict.UNDECIDED or self.measured.spread > 0:
             return row
+        # Kernels of half precision are not always within their bounds, so a difference there is no proof of another
+        # map.
         if self.first.basis.weights.stored.dtype in HALF or (counterexample := self.counterexample(1.0)) is None:
             return row
         geometry = refuted("geometry", doubt.code, f"{doubt.sentence}; {counterexample.in_words()}")

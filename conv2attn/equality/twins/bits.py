@@ -25,6 +25,7 @@ def sha256_of(numbers: Tensor) -> str:
 
 def same_bits(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors have the same shape, dtype and bits: NaN and the sign of zero included."""
+    # By bytes, as NaN is not equal to itself and the two zeros are equal.
     alike = first.shape == second.shape and first.dtype == second.dtype
     return alike and torch.equal(bytes_of(first), bytes_of(second))
 

@@ -94,6 +94,7 @@ class Exchanged(TorchFunctionMode):
 
     def numbers(self) -> "FunctionNumbers | None":
         """The numbers for the module whose forward runs; None within a layer."""
+        # A function does not know its caller, so the innermost module on the stack whose forward runs is its owner.
         frame = sys._getframe(2)
         while frame is not None:
             code = frame.f_code
@@ -115,6 +116,7 @@ class LayerNumbersOf:
 
     def forward(self, input: Tensor, *rest: Any, **keywords: Any) -> Tensor:
         """The output; the difference of both layers is counted."""
+        # Its own result first: strides, fresh memory and gradients are what code behind the layer may look at.
         result: Tensor = type(self.layer).forward(self.layer, input, *rest, **keywords)
         given = input.detach()
         for pair in self.pairs if measuring() else ():
@@ -130,6 +132,7 @@ class FunctionNumbers:
 
     def __init__(self, calls: Any, pairs: list[LayerPair], carrying: bool):
         self.calls, self.carrying, self.untouched = calls, carrying, calls.untouched
+        # A function is met with one geometry or several; the pairs were made in the same order.
         known = [*calls.geometries, *calls.later_layers]
         self.by_geometry = dict(zip(known, pairs, strict=False))
 

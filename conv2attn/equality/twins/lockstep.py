@@ -90,6 +90,7 @@ class Lockstep:
             if list(ours) != list(theirs):
                 odd = [name for name in {**ours, **theirs} if (name in ours) != (name in theirs)]
                 raise Different("names or order of modules" + (f" ({odd[0]} is in one only)" if odd else ""))
+            # All modules are noted before any is entered, since an attribute may name a module that comes later.
             for name, module in ours.items():
                 with self.at(name or "(the network)"):
                     self.note(module, theirs[name])
@@ -115,6 +116,8 @@ class Lockstep:
         Raises:
             Different: one of them stands for a third.
         """
+        # In both directions: if one object stood for two, code that writes to one of them would tell the networks
+        # apart.
         if id(first) in self.there or id(second) in self.back:
             if self.there.get(id(first)) is second and self.back.get(id(second)) is first:
                 return False
@@ -151,6 +154,7 @@ class Lockstep:
             self.same(vars(first).get("forward"), vars(second).get("forward"))
         if isinstance(first, MultiHeadSelfAttention):
             return
+        # What else somebody put on a layer: code around it may read that, and so it is compared like any attribute.
         computed = {"name", "training", "forward", "weight", "bias"}
         for key, value in vars(first).items():
             if not key.startswith("_") and key in vars(second) and key not in computed:
@@ -179,6 +183,7 @@ class Lockstep:
         ):
             raise Different(f"a {type(second).__name__}, not a {kind.__name__}")
         elif kind in (float, complex):
+            # In words NaN is equal to itself, and -0.0 is not 0.0.
             if repr(first) != repr(second):
                 raise Different(f"{second}, not {first}")
         elif kind in ATOMS:
@@ -237,6 +242,7 @@ class Lockstep:
             raise Different("strides of a tensor")
         if bits and self.numbers and not same_bits(first, second):
             raise Different("numbers of a tensor")
+        # Which tensors share memory decides what a write in place changes elsewhere.
         ours, theirs = (each.untyped_storage()._cdata for each in (first, second))
         known = self.storages[0].setdefault(ours, theirs), self.storages[1].setdefault(theirs, ours)
         if known != (theirs, ours):
@@ -289,6 +295,9 @@ class Lockstep:
         elif type(first) is not type(second):
             raise Different(f"a {type(second).__name__}, not a {type(first).__name__}")
         self.hooks(first, second)
+        # A conversion adds one child to a module that calls convolutions as functions, and a forward around its own.
+        # These
+        # are its doing, and compared as values; all else must be as before.
         added = CHILD in second._modules and CHILD not in first._modules
         ours, theirs = first._modules, {k: v for k, v in second._modules.items() if not (added and k == CHILD)}
         if isinstance(first, AttendingCalls):
@@ -335,6 +344,7 @@ class Lockstep:
             self.alive += [own, others]
             self.state(own, others)
         rule = copyreg.dispatch_table.get(kind)
+        # What pickle would rebuild the object from is all that it holds, also where its memory is not that of Python.
         ours, theirs = (rule(each) if rule else each.__reduce_ex__(4) for each in (first, second))
         if isinstance(ours, str):
             if first is not second:

@@ -31,6 +31,8 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
             return reason
     if reason := replacement_in("encoding", layer.positions):
         return reason
+    # Weight and bias are plain tensors where hooks compute them, and those hooks are known; any other tensor in the
+    # place of a parameter was put there by somebody.
     computed = {"weight", "bias"} if reparametrisations(layer) else set[str]()
     for part in (layer, layer.encoding):
         for key, value in [*vars(part).items(), *part._parameters.items()]:

@@ -46,6 +46,7 @@ def modules_outside_layers(network: nn.Module) -> dict[str, nn.Module]:
     found = dict[str, nn.Module]()
     inside: list[str] = []
     for name, module in network.named_modules(remove_duplicate=False):
+        # A layer is one value: what it is made of is compared by that, and by no walk.
         if any(name.startswith(each) for each in inside):
             continue
         if isinstance(module, AttendingCalls):

@@ -44,6 +44,7 @@ def power_of(step: Step) -> Any:
     exponent = {"sqrt": 0.5, "rsqrt": -0.5}.get(step.name) or step.args[1]
 
     def power(t: torch.Tensor, e: Any) -> torch.Tensor:
+        # Both networks take the same absolute value, so sections that agree still do; whole powers need none.
         return torch.where(torch.as_tensor(e % 1 == 0), t, t.abs()) ** e
 
     return step.across(power, step.x, exponent)

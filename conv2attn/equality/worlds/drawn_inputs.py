@@ -33,4 +33,5 @@ def random_input(t: Tensor, generator: torch.Generator, oracles: Oracles) -> Sha
     dtype = torch.complex128 if t.is_complex() else torch.float64
     stored = torch.complex64 if t.is_complex() else torch.float32
     drawn = [s * size * torch.randn(t.shape, generator=generator, device="cpu", dtype=dtype) for s in oracles.scales]
+    # In float32 first, so that copies of both dtypes hold the same input, and its rounding is nobody's.
     return oracles.spread([world.to(stored) for world in drawn])

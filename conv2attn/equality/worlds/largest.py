@@ -49,6 +49,7 @@ def exchanged(step: Step) -> Any:
     """
 
     def turned(t: Any) -> Any:
+        # A mask of -1e9 would win the minimum of every row: it stays what never wins.
         return torch.where(t < LEAST, -math.inf, -t) if is_number(t) else t
 
     def largest(sign: float, *args: Any, **kwargs: Any) -> Any:
@@ -67,6 +68,7 @@ def exchanged(step: Step) -> Any:
 def clamped(step: Step, x: Shadow, low: float | None, high: float | None) -> Shadow:
     """A clamp as one bound after the other, so that relu6 is a relu and a bound; bounds as float32 stores them."""
     low, high = (t if t is None else float(torch.tensor(t, dtype=torch.float32)) for t in (low, high))
+    # One question costs less than two. A network that writes one bound after the other is the full run's.
     if step.watch.oracles.quick and low is not None and high is not None:
         return step.oracle(f"clamp {low} {high}", x)
     if low is not None:

@@ -71,6 +71,7 @@ class Oracles:
         copies = [t.clamp(min=positive) for t in copies] if positive else copies
         k = torch.stack([t.reshape(-1) for t in copies[:: COPIES if self.shakes else 1]])
         q = mean_squares(copies, self.dtype) if self.shakes else torch.zeros_like(k)
+        # A number that is not finite is near every other one or none, so nothing could be told of it.
         if not math.isfinite(float(k.sum())) or not math.isfinite(float(q.sum())):
             raise Unfollowed(f"{operator} of a number that is not finite")
         self.arguments += len(k[0])

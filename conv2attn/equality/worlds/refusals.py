@@ -46,6 +46,7 @@ def refuse_draws(func: Any, bound: Mapping[str, Any]) -> None:
 def refuse_few(step: Step) -> None:
     """Leaves to the full run what two worlds of float32 might not show."""
     oracles, count = step.watch.oracles, tree_leaves(step.out)[0].numel()
+    # Roots and maxima forget signs and losers: with few numbers two worlds may agree where networks differ.
     few = count < FEW and (step.name in LARGEST or step.name in ROOTS)
     if "norm" in step.name:
         few = few and count == step.plain[0].numel()

@@ -82,6 +82,7 @@ def largest(c: Call, numbers: Residues, kernel: Sides, steps: Sides, around: Sid
         raise Undecided("a number that is not finite in a pool")
     axes = len(kernel)
     where = (kernel, steps, around, apart, tuple(c.outs[0].shape[-axes:]))
+    # Torch pads a maximum with -inf, which loses to every number: only a window of nothing else has no maximum.
     inside = windows(torch.ones(1, *numbers.shape[-axes:], dtype=torch.int64), *where)
     if bool((inside == 0).any()):
         raise Undecided("a pool over nothing but padding")
@@ -119,6 +120,7 @@ def _(
     if divisor_override or count_include_pad or not padded:
         return times(c.field, summed, 1, divisor_override or math.prod(kernel))
     counts = windows(torch.ones(1, *numbers.shape[-axes:], dtype=torch.int64), *where)[0]
+    # One inverse for each count of numbers that a window may hold, and not one for each window.
     inverses = [[pow(n, -1, prime) if n else 0 for n in range(int(counts.max()) + 1)] for prime in c.field.primes]
     shares = torch.stack([torch.tensor(each)[counts] for each in inverses])
     odd_divisor = math.lcm(*counts.unique().tolist())

@@ -50,6 +50,7 @@ def _(
             settings = stride, padding, dilation, transposed, output_padding, groups
             return torch.ops.aten.convolution(other, part, None, *settings)
 
+        # Limbs stand side by side as further output channels. With groups these would belong to other input channels.
         if groups > 1:
             return [one(part) for part in parts]
         return one(parts.flatten(axis, axis + 1)).chunk(parts.shape[axis], 1 - len(kernel.shape))

@@ -40,6 +40,8 @@ def mean_and_variance(
     less = 1 if correction is None else correction
     if not float(less).is_integer() or count - less <= 0:
         raise Undecided(f"the argument correction = {correction}")
+    # The sum of squares about the mean and not E x^2 - (E x)^2: both are one polynomial, and this is known not to be
+    # negative, which the root and the division after it need.
     middle = mean(c.field, numbers, axes, True)
     apart = sub(c.field, numbers, middle)
     squares = total(c.field, mul(c.field, apart, apart, True), axes, keepdim)

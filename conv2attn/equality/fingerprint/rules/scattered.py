@@ -27,6 +27,7 @@ def _(c: Call, self: Any, output_size: Any, kernel_size: Any, dilation: Any, pad
     if terms > MOST_OVERLAPS:
         raise Undecided(f"windows of {terms} numbers")
     settings = output_size, kernel_size, dilation, padding, stride
+    # Torch has this for floats alone: 2^20 residues below 2^31 add up below 2^53, exactly in float64.
     sums = torch.stack([torch.ops.aten.col2im(each.double(), *settings) for each in numbers.values])
     return numbers.but(
         values=c.field.reduced(sums.to(torch.int64)),
