@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from itertools import cycle
 from pathlib import Path
 from typing import Any, final
 
@@ -15,6 +16,10 @@ FORMAL = ROOT / "proofs" / "formal"
 CLAIMS = re.compile(r"(?<=\| )[\w, ]+(?= \|$)", re.M)
 BLOCK = re.compile(r"```python\n.*?```\n", re.S)
 PICTURE = re.compile(r'<img [^>]*src="(?!data:)([^"]+)"[^>]*/?>')
+TABLE, TAG = re.compile(r"<table>.*?</table>", re.S), re.compile(r"<[^>]+>")
+HEADING, CELL = re.compile(r"<th[^>]*>(.*?)</th>", re.S), re.compile(r"<td[^>]*>(.*?)</td>", re.S)
+SENTENCE = 120
+"""Letters in a cell from which a column of a telephone's width has more lines than are read with ease."""
 SECTION = re.compile(r"(?<!\n)\n(?=(?:Args|Returns|Yields|Raises|Examples|Source):$)", re.M)
 
 
@@ -39,7 +44,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """Pictures are links to themselves: on a telephone the numbers in them are too small to read."""
-    return PICTURE.sub(lambda picture: f'<a href="{picture[1]}">{picture[0]}</a>', html)
+    linked = PICTURE.sub(lambda picture: f'<a href="{picture[1]}">{picture[0]}</a>', html)
+    return TABLE.sub(with_headings, linked)
+
+
+def with_headings(table: re.Match[str]) -> str:
+    """A table of sentences with the heading of each cell: on a telephone its cells are stacked, by site.css."""
+    headings = [TAG.sub("", heading) for heading in HEADING.findall(table[0])]
+    if len(headings) < 3 or max(len(TAG.sub("", cell)) for cell in CELL.findall(table[0])) < SENTENCE:
+        return table[0]
+    names = cycle(headings)
+    cells = re.sub("<td", lambda _: f'<td data-heading="{next(names)}"', table[0])
+    return f'<div class="sentences">{cells}</div>'
 
 
 def with_outputs(markdown: str, guide: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import nn
 
 from conv2attn import plots
 from conv2attn.arguments import Patterns, Selection, as_inputs
@@ -68,11 +68,15 @@ def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Att
 
 
 def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Specimen:
-    """The inputs of a network from a file, what was done to them, and what else its library says it is called with.
+    """The inputs of a network from a file, as it is called with them; images with what else its library calls it with.
 
     Raises:
-        CheckpointError: they cannot be read.
+        CheckpointError, UsageError: they cannot be read, or are no arguments of it.
     """
+    if call := reading.call(inputs, network, size):
+        (positional, named), described = call
+        arguments: Any = named or positional
+        return Specimen(arguments, described)
     return with_others(network, *reading.images(inputs, network, size))
 
 
@@ -261,8 +265,8 @@ def facts_of_file(
         options: dict[str, Any] = {"profiles": profiles, "only": only}
         if replacing is not None and replacing.replace:
             options |= {"replace": replacing.replace, "replaced_heads": replacing.replaced_heads}
-            if replacing.labels and isinstance(images, Tensor):
-                options |= {"labels": read_labels(replacing.labels, tokens.inputs or "", len(images))}
+            if replacing.labels and specimen is not None:
+                options |= {"labels": read_labels(replacing.labels, tokens.inputs or "", len(specimen.main))}
         report = heads(attending, images, grid=grid, extra_tokens=extra, progress=bar, **options)
     if not isinstance(attending, nn.Module):
         return report, attending
@@ -352,6 +356,9 @@ def explore_file(
             raise UsageError("C2A008", f"{path} has no layer to draw", "Leave one in with --only and --skip.")
         write_text_atomically(output, moving_picture(layers[name], name), force)
         return [f"wrote {output}"]
+    if inputs and reading.call(inputs, network, input_size):
+        reason = f"a page shows images, and {inputs} holds several inputs of a call"
+        raise UsageError("C2A004", reason, "Pass images alone.")
     captured = not attention_layers(network)
     size = tuple(input_size or size_for(network, captured))
     if inputs is None and len(size) != 3:

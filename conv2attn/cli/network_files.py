@@ -24,7 +24,6 @@ from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.examples import demo_files
 from conv2attn.files import load, save
 from conv2attn.files.atomic_files import replacing
-from conv2attn.files.call_inputs import read_call
 from conv2attn.files.contents import PROGRAM_KINDS, sha256
 from conv2attn.files.kinds import kind_of_path
 from conv2attn.files.reading_options import Reading
@@ -312,13 +311,9 @@ def call_of(running: Running, network: nn.Module, reading: Reading) -> tuple[Arg
         UsageError: an option that changes images stands beside the inputs of a call (C2A004).
     """
     options = options_of(running)
-    read = read_call(running.inputs, network) if running.inputs else None
+    read = reading.call(running.inputs, network, running.input_size) if running.inputs else None
     if read is None:
         return Arguments((), {}), options | images_of(running, network, reading)
-    on_images = {"--input-size": running.input_size, "--mean": reading.mean, "--std": reading.std}
-    if passed := [name for name, value in on_images.items() if value is not None]:
-        sentence = f"{passed[0]} is about images, and {running.inputs} holds several inputs of a call"
-        raise UsageError("C2A004", sentence, "Leave it out: such inputs are used as they are.")
     call, described = read
     return map_tensors(lambda each: each.to(running.device), call), options | {"described": described}
 

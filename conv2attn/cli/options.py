@@ -410,8 +410,8 @@ reading_options = grouped("reading", READING_CLASS, FILES, *READING)
 INPUTS = click.option(
     "--inputs",
     type=Read(),
-    help="What to run on: images in a PNG, JPEG or folder; images, waves or ids of tokens in .npy, .npz or .pt; for "
-    "verify and convert also several inputs of a call, in order or by argument name, in .npz or .pt.",
+    help="What to run on: images in a PNG, JPEG or folder; images, waves or ids of tokens in .npy, .npz or .pt; or "
+    "several inputs of a call, in order or by argument name, in .npz or .pt.",
 )
 INPUT_SIZE = click.option(
     "--input-size",

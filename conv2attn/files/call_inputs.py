@@ -6,7 +6,7 @@ Examples: `np.savez("call.npz", x, memory)`, `torch.save({"input_ids": ids, "att
 from collections.abc import Mapping
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from conv2attn.networks.specimens import Arguments, is_mask
 from conv2attn.torch_internals import tree_map
 
 PASS_CALL = "Pass what forward takes: a tensor, a tuple of them, or a dictionary by the names of its arguments."
+LABELS = "labels"
 BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -68,11 +69,18 @@ def is_call(content: Any, network: nn.Module, path: str) -> bool:
     known = [key for key in content if key in names]
     if len(content) < 2 and known == names[:1]:
         return False  # one tensor for the first argument is read like any other file of one tensor
-    others = [key for key in content if key not in names]
-    if any(each.kind is Parameter.VAR_KEYWORD for each in taken) and all(isinstance(key, str) for key in others):
+    further = next((each.annotation for each in taken if each.kind is Parameter.VAR_KEYWORD), None)
+    # A library that writes **kwargs: Unpack[Keywords] lists what they may be; others take any, and a network that
+    # ignored a misspelt mask would be judged without it.
+    listed = [key for kind in get_args(further) for key in getattr(kind, "__annotations__", ())]
+    others = [key for key in content if key not in (*names, *listed)]
+    if further is not None and not listed and all(isinstance(key, str) for key in others):
         others = []
-    if not others or not known or any(each in content for each in IMAGE_ENTRIES):
-        return bool(known) and not others
+    # Pictures are often stored with their labels, which are no input even where forward could take them for a loss.
+    if not known or (known == [LABELS] and any(each in others for each in IMAGE_ENTRIES)):
+        return False
+    if not others:
+        return True
     sentence = f"{path} holds {str(others[0])[:60]!r}, which is no argument of {type(network).__name__}.forward"
     raise UsageError("C2A006", sentence, f"Name its entries as the arguments: {', '.join(names[:12])}.")
 

@@ -130,6 +130,11 @@ def array_in(path: str, name: str = "") -> Tensor:
     if len(candidates) != 1:
         several = f"{len(candidates)} tensors that could be images, none of them called so"
         raise CheckpointError("C2A303", f"{path} holds {several if candidates else 'no images'}", PASS_IMAGES)
+    # Images are often stored with a table of labels or classes; what has more axes would be another input of the call.
+    others = [key for key, each in arrays.items() if each is not candidates[0] and each.ndim > 1]
+    if others:
+        reason = f"{path} holds {others[0][:60]!r} beside what the network runs on"
+        raise CheckpointError("C2A303", reason, "Leave it out, or name all entries as arguments of the network.")
     return candidates[0]
 
 

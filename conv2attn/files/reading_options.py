@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from conv2attn.arguments import first_weight
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files.architectures import parse_arguments
+from conv2attn.files.call_inputs import read_call
 from conv2attn.files.input_images import Preparation, read_images
 from conv2attn.files.loading import load
 from conv2attn.files.plans import NotBuiltError, full_name
 from conv2attn.networks.provenance import Provenance, provenance_of, with_provenance
-from conv2attn.networks.specimens import takes_ids
+from conv2attn.networks.specimens import Arguments, takes_ids
 
 GIB = 1 << 30
 
@@ -78,6 +79,20 @@ class Reading:
             with_provenance(network, Provenance(path, "network of conv2attn", error.kind, assumed))
         source, (mean, std) = provenance_of(network), self.normalisation()
         return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
+
+    def call(self, path: str, network: nn.Module, size: Sequence[int] | None) -> tuple[Arguments, str] | None:
+        """The inputs of a call of `network` in a file, and a description; None of a file of images or of one tensor.
+
+        Raises:
+            CheckpointError, UsageError: see `read_call`; or an option is about images (C2A004).
+        """
+        call = read_call(path, network)
+        on_images = {"--input-size": size, "--mean": self.mean, "--std": self.std}
+        passed = [name for name, value in on_images.items() if value is not None]
+        if call and passed:
+            sentence = f"{passed[0]} is about images, and {path} holds several inputs of a call"
+            raise UsageError("C2A004", sentence, "Leave it out: such inputs are used as they are.")
+        return call
 
     def images(
         self, path: str, network: nn.Module, asked: Sequence[int] | None, default: Sequence[int] | None = None

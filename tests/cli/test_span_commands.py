@@ -2,16 +2,19 @@
 
 import json
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, gated, hard
-from commands import call
+from commands import call, refused
 from safetensors.torch import save_file
 from torch import nn
 
 import conv2attn
+from conv2attn.errors import UsageError
+from conv2attn.files.call_inputs import read_call
 
 EXAMPLES = Path(conv2attn.__file__).parents[1] / "examples"
 
@@ -106,3 +109,67 @@ def test_conditions_that_are_shown_together_are_named(monkeypatch):
     np.save("heads.npy", HEADS)
     shown = call("check-span", "heads.npy", "--grid", "5x6", "--condition", "joint", "--condition", "interior", "-v")
     assert all(name in shown.stdout.split("not shown")[0] for name in ("joint *", "interior"))
+
+
+@pytest.fixture
+def encoder():
+    """Arguments that name an encoder layer of torch in a file, and the tokens that it runs on."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, activation=nn.GELU(), batch_first=True)
+    torch.save(nn.TransformerEncoder(layer, 1).eval(), "encoder.pt")
+    return ["encoder.pt", "--inputs"], torch.randn(3, 5, 8)
+
+
+def test_a_mask_in_a_file_of_inputs_is_passed_to_the_network(encoder):
+    """A mask that leaves each token itself alone makes each head the shift by 0, which none is without it."""
+    named, tokens = encoder
+    mask = torch.full((5, 5), -torch.inf).fill_diagonal_(0)
+    torch.save({"src": tokens, "mask": mask}, "by-name.pt")
+    torch.save((tokens, mask), "in-order.pt")
+    torch.save({"src": tokens}, "without.pt")
+    for file, code in {"by-name.pt": 0, "in-order.pt": 0, "without.pt": 1}.items():
+        assert call("check-span", *named, file, "--offsets", "0").exit_code == code, file
+        facts = json.loads(call("heads", *named, file, "--format", "json").stdout)["layers"][0]["heads"]
+        assert all((head["peak_mass"] == 1) == (code == 0) for head in facts), file
+
+
+@pytest.mark.parametrize("command", [("heads",), ("check-span",), ("explore", "-o", "page.html")])
+@pytest.mark.parametrize(
+    ("entries", "match"),
+    [
+        ({"src": 3, "mesk": 2}, "'mesk', which is no argument of TransformerEncoder"),
+        ({"images": 3, "mask": 2}, "'images', which is no argument"),
+        ({"images": 3, "mesk": 2}, "'mesk' beside what the network runs on"),
+    ],
+)
+def test_an_entry_of_a_file_of_inputs_is_no_argument_in_silence(encoder, command, entries, match):
+    named, tokens = encoder
+    torch.save({name: tokens if axes == 3 else tokens[0] for name, axes in entries.items()}, "inputs.pt")
+    options = ("--input-size", "1x5x8") if command[0] == "explore" and "beside" in match else ()
+    refused(*command, *named, "inputs.pt", *options, match=match)
+
+
+def test_images_have_labels_and_further_arguments_are_those_that_a_library_lists(encoder):
+    """Labels beside images are no input; of **kwargs with a list of names, others than those are refused."""
+
+    class Keywords(TypedDict):
+        bias: torch.Tensor
+
+    class Network(nn.Linear):
+        def forward(self, pixels_of, labels=None, **further: Unpack[Keywords]):
+            return super().forward(pixels_of)
+
+    image = torch.zeros(2, 3, 8)
+    for entries, found in {("images", "labels"): None, ("pixels_of", "bias"): (2, 3, 8)}.items():
+        torch.save(dict(zip(entries, (image, torch.tensor([1, 2])), strict=True)), "inputs.pt")
+        read = read_call("inputs.pt", Network(8, 2))
+        assert (read and tuple(read[0].named["pixels_of"].shape)) == found
+    torch.save({"pixels_of": image, "bais": image}, "inputs.pt")
+    with pytest.raises(UsageError, match=r"C2A006 .*'bais'"):
+        read_call("inputs.pt", Network(8, 2))
+
+
+def test_a_page_is_of_images_and_not_of_a_call(encoder):
+    named, tokens = encoder
+    torch.save({"src": tokens, "mask": tokens[0]}, "inputs.pt")
+    refused("explore", *named, "inputs.pt", "-o", "page.html", match="C2A004 a page shows images")
