@@ -171,11 +171,7 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
             operands.append(run.numbers.operand(value, value.dtype))
         elif isinstance(value, float) and is_whole(value):
             words.append(f"{name} = {int(value)}")
-        elif (
-            value is None
-            or base in WHOLE
-            or isinstance(value, bool | int | float | str | torch.dtype | torch.device | torch.layout)
-        ):
+        elif base in WHOLE or isinstance(value, PLAIN_ARGUMENTS):
             words.append(f"{name} = {value!r}")
         else:
             raise Undecided(f"the argument {name}")

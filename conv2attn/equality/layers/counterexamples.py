@@ -1,7 +1,6 @@
 """Counterexamples of layers: constructed, not searched for, since both layers are affine in their input."""
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.certificate.results import Counterexample
+from conv2attn.equality.distances import distance
 from conv2attn.equality.layers.bases import Pair, comparable_basis, heads_out_of_bounds
 from conv2attn.equality.layers.compared_layers import Layer, own
 from conv2attn.equality.layers.exact_sums import exact_row, nearest_float
@@ -19,25 +19,24 @@ from conv2attn.layers.theorem import STOCK, attention_for
 from conv2attn.networks.conversion.computed_weights import current_convolution
 from conv2attn.theory.basis import Basis, Sides
 
-CHANNELS = 16  # output channels tried on a small image, those whose weights differ most; fewer on a large one
+CHANNELS = 16  # output channels that are tried, those whose weights differ most
 
 
 def find_counterexample(
     layers: tuple[Layer, Layer],
     pair: Pair,
     reach: float,
-    sides: Sides | None = None,
 ) -> Counterexample | None:
     """The input within +-reach that shows the largest difference of all that were constructed; None if none shows any.
 
-    It has the `sides` given, or is small. For one output the difference is affine in the input, so its sign-aligned
+    It is small. For one output the difference is affine in the input, so its sign-aligned
     input, +-reach by the sign of the gradient, is the worst for that output in real arithmetic. Zero shows what only
     the biases differ by. A difference counts if it exceeds what rounding allows or is one in exact arithmetic.
     """
     counterexamples = list[Counterexample]()
     # A layer may refuse images of these sides. Then there is nothing to show, and the findings stand without it.
     with contextlib.suppress(Conv2AttnError, RuntimeError, IndexError):
-        for image, place in candidate_inputs(layers, pair, reach, sides or small_sides(pair.original)):
+        for image, place in candidate_inputs(layers, pair, reach):
             each = compared_at(layers, pair, image[0].detach(), place)
             if each is not None and each.shows:
                 counterexamples.append(each)
@@ -58,13 +57,13 @@ def compared_at(
         Conv2AttnError, RuntimeError: a layer does not run on it.
     """
     with torch.no_grad():
-        first, second = (each[0].cpu().double() for each in both_outputs(layers, image[None]))
+        first, second = (each[0].cpu() for each in both_outputs(layers, image[None]))
     if first.shape != second.shape:
         return None
     limits = rounding_allowed(layers[0], pair, image) or [torch.inf] * len(first)
     limit = torch.tensor(limits, dtype=torch.float64, device=first.device).reshape(-1, *[1] * (first.ndim - 1))
     # A NaN of the second is a difference; where the first is not finite, nothing is one.
-    excess = (second - first).abs().nan_to_num(torch.inf) - limit
+    excess = distance(first, second) - limit
     excess[~first.isfinite()] = -torch.inf
     worst = tuple(int(i) for i in torch.unravel_index(excess.argmax(), excess.shape))
     place = worst if excess[worst] > 0 else place
@@ -85,16 +84,14 @@ def both_outputs(layers: tuple[Layer, Layer], image: Tensor) -> tuple[Tensor, Te
     return own(first, image), own(second, image)
 
 
-def candidate_inputs(
-    layers: tuple[Layer, Layer], pair: Pair, reach: float, sides: Sides
-) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+def candidate_inputs(layers: tuple[Layer, Layer], pair: Pair, reach: float) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Zero, and the worst input for some outputs of the channels that differ most: corner, middle and end queries, and
     the one that differs most on noise.
 
     Each with the output that it is the worst for; zero with that of the largest difference.
     """
     original, like = pair.original, pair.original.weights.stored
-    image = torch.zeros(1, original.weights.d_in, *sides, dtype=like.dtype, device=like.device)
+    image = torch.zeros(1, original.weights.d_in, *small_sides(original), dtype=like.dtype, device=like.device)
     image.requires_grad_()
     # Both layers are affine, so gradients at zero are those everywhere, and one graph serves all outputs.
     first, second = both_outputs(layers, image)
@@ -103,13 +100,9 @@ def candidate_inputs(
     yield image, tuple(int(i) for i in largest)
     with torch.no_grad():
         noise = torch.rand(image.shape, generator=torch.Generator("cpu").manual_seed(0), device="cpu").to(image)
-        ours, theirs = both_outputs(layers, noise)
-        apart = (theirs.cpu().double() - ours.cpu().double())[0].abs().nan_to_num(torch.inf).flatten(1)
+        apart = distance(*both_outputs(layers, noise))[0].flatten(1)
     weights, biases = differences(pair)
-    # On a larger image fewer channels are tried, so that every image takes about as long.
-    times = max(1, math.prod(sides) // math.prod(small_sides(original)))
-    count = min(max(1, CHANNELS // times), difference.shape[0])
-    for channel in (weights + biases).topk(count).indices.tolist():
+    for channel in (weights + biases).topk(min(CHANNELS, difference.shape[0])).indices.tolist():
         queries = difference[channel].flatten()
         for query in {0, middle(difference.shape[1:]), queries.numel() - 1, int(apart[channel].argmax())}:
             (weight,) = torch.autograd.grad(queries[query], image, retain_graph=True)

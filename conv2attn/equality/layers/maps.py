@@ -1,8 +1,7 @@
 """Whether two layers are the same map for every input of every size: geometry and weights, decided exactly."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from typing import Self, final
 
 import torch
 from msgspec.structs import replace as replace_finding
@@ -41,52 +40,24 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
     wrong = different_sums(original, converted, places)
     found = compare_places(original, converted, places, wrong), compare_weights(original, converted, places, wrong)
-    premises = MapPremises.of(original, converted)
-    licences = premises.of_geometry, premises.of_weights
     return [
         replace_finding(finding, licensed_by=claims) if finding.verdict is Verdict.HOLDS else finding
-        for finding, claims in zip(found, licences, strict=True)
+        for finding, claims in zip(found, licences_of(original, converted), strict=True)
     ]
 
 
-@final
-@dataclass(frozen=True)
-class MapPremises:
-    """The premises of the claims on two maps that are equal.
+def licences_of(original: Basis, converted: Basis) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The claims on which equal geometry and equal weights rest, as their premises hold here; none of convolutions.
 
-    Args:
-        one_attends: one of the layers is attention, of which L1 says that it is a convolution.
-        heads_read_beyond_the_grid: a query has its target off the grid, and reads the nearest key (PAD).
-        queries_are_selected: the stride is above 1 along some axis (STR).
-        weights_are_factored: a tap is stored as W_val W_out, whose width its rank decides (T1p).
+    L1 says that attention is a convolution, PAD that a query whose target is off the grid reads the nearest key, STR
+    that a stride selects queries, T1p that the rank of a tap decides the width in which it is stored as W_val W_out.
     """
-
-    one_attends: bool
-    heads_read_beyond_the_grid: bool
-    queries_are_selected: bool
-    weights_are_factored: bool
-
-    @classmethod
-    def of(cls, original: Basis, converted: Basis) -> Self:
-        """The premises as two layers have them."""
-        both = original, converted
-        return cls(
-            any(not isinstance(side.operators, Shift) for side in both),
-            any(heads_out_of_bounds(side) for side in both),
-            max(original.form.stride) > 1,
-            any(side.weights.output is not None for side in both),
-        )
-
-    @property
-    def of_geometry(self) -> tuple[str, ...]:
-        """The claims on which equal geometry rests."""
-        beside = {"PAD": self.heads_read_beyond_the_grid, "STR": self.queries_are_selected}
-        return ("L1", *(claim for claim, holds_here in beside.items() if holds_here)) if self.one_attends else ()
-
-    @property
-    def of_weights(self) -> tuple[str, ...]:
-        """The claims on which equal weights rest."""
-        return ("L1", *(["T1p"] if self.weights_are_factored else [])) if self.one_attends else ()
+    both = original, converted
+    if all(isinstance(side.operators, Shift) for side in both):
+        return (), ()
+    padded, strided = any(map(heads_out_of_bounds, both)), max(original.form.stride) > 1
+    factored = any(side.weights.output is not None for side in both)
+    return ("L1", *["PAD"] * padded, *["STR"] * strided), ("L1", *["T1p"] * factored)
 
 
 def are_finite(weights: Weights) -> bool:
