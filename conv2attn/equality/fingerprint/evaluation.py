@@ -5,7 +5,7 @@ The run over the field must call it too, and returns the squares of the residues
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.field import Field
-from conv2attn.equality.fingerprint.repeated_calls import called
+from conv2attn.equality.fingerprint.repeated_calls import Network, called
 from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.run import Run
@@ -24,7 +24,6 @@ from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
 STANCE = threading.RLock()
 """Held while it is changed how torch compiles, which is one setting for the process."""
-Network = Callable[[Tensor], Any]
 
 
 @contextmanager

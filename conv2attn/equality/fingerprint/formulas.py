@@ -193,14 +193,14 @@ def symmetric_oracle(field: Field, name: str, a: Residues, b: Residues) -> Resid
     """An oracle of two numbers in any order."""
     axes = max(len(a.shape), len(b.shape))
     both = keyed_hashes(field, f"{name} of", a.with_axes(axes)) + keyed_hashes(field, f"{name} of", b.with_axes(axes))
-    values = hashes_as_residues(field, keyed_hashes(field, name, Residues(both)))
-    return Residues(values, unusable(values.shape[1:], a, b), a.finite and b.finite)
+    hashes = Residues(both, unusable(both.shape[1:], a, b), a.finite and b.finite)
+    return oracle(field, name, hashes, finite=True)
 
 
 def unordered(field: Field, name: str, a: Residues, axes: Sequence[int], keep: bool = False) -> Residues:
     """An oracle of all numbers along some axes, in any order."""
     hashes = hashes_of_all(field, name, a, axes, keep)
-    return Residues(hashes_as_residues(field, keyed_hashes(field, name, hashes)), None, a.finite, a.sign)
+    return oracle(field, name, hashes, finite=a.finite, sign=a.sign)
 
 
 def hashes_of_all(field: Field, name: str, a: Residues, axes: Sequence[int], keep: bool) -> Residues:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.chance import FEWEST, MOST, log2_chance, primes_needed
-from conv2attn.equality.fingerprint.evaluation import Network, fingerprint, plain_run, same_outputs
+from conv2attn.equality.fingerprint.evaluation import fingerprint, plain_run, same_outputs
 from conv2attn.equality.fingerprint.field import Field, Progress
-from conv2attn.equality.fingerprint.repeated_calls import CLOSE, after_another, called, far, fresh_copy, leaves_of
+from conv2attn.equality.fingerprint.repeated_calls import CLOSE, Network, after_another, called, far, leaves_of
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.networks.copies import copy_network
@@ -174,7 +174,8 @@ def watch(copies: tuple[Network, Network], networks: tuple[Network, Network], im
     for copy, network, before, result in zip(copies, networks, start, results, strict=True):
         if alike(before, network_state(copy)):
             continue
-        unused = fresh_copy(network)
-        if unused is None or not alike(result, after_another(unused, images)):
+        # A copy that was never called, of which a function has none.
+        module = isinstance(network, nn.Module)
+        if not module or not alike(result, after_another(own_copy(network), images)):
             raise Undecided("what a network computes depends on its first call")
     return results

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules import RULES
-from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid
+from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor
 
 
 def refuse_unsound(func: Any, kwargs: Any, tensors: list[Tensor], targets: list[Tensor]) -> None:
@@ -58,13 +58,6 @@ def check_bits(view: Tensor, dtype: torch.dtype) -> None:
     """
     if view.dtype != dtype or view.is_conj() or view.is_neg():
         raise Undecided("bits read as another dtype")
-
-
-def keeps_view(args: Any) -> bool:
-    """Whether `as_strided_` leaves a tensor as it is."""
-    size, stride, offset = args[0].field_view
-    same = tuple(args[1]) == size and laid(args[1], args[2]) == laid(size, stride)
-    return same and (len(args) < 4 or args[3] == offset)
 
 
 def scramble(tensor: Tensor) -> None:

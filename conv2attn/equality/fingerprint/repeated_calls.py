@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from conv2attn.equality.fingerprint.state import taken_apart
-from conv2attn.networks.copies import copy_network
 
 FAR = 0.02
 """Two networks count as different if an output differs by this share of the larger of both: rounding hardly ever
@@ -27,14 +26,6 @@ def called(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
     with torch.no_grad():
         form = taken_apart(network(images.clone()), leaves)
     return form, [each.detach().clone() for each in leaves]
-
-
-def fresh_copy(network: Any) -> Any:
-    """A copy that was never called; None for a function, and for a module that cannot be copied."""
-    try:
-        return copy_network(network) if isinstance(network, nn.Module) else None
-    except Exception:
-        return None
 
 
 def after_another(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:

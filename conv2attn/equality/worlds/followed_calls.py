@@ -12,7 +12,8 @@ from torch.nn.modules import module as module_hooks
 from conv2attn.equality.output_parts import output_parts
 from conv2attn.equality.worlds.drawn_inputs import with_random_numbers
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.shadows import Shadow, Unfollowed
+from conv2attn.equality.worlds.output_shadows import is_blind
+from conv2attn.equality.worlds.shadows import SHAKES, Shadow, Unfollowed
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
 from conv2attn.networks.fast_path import without_fast_path
@@ -51,6 +52,33 @@ def followed_call(network: Any, args: Any, kwargs: Any, oracles: Oracles, second
     parts = dict(output_parts(out))
     values = [v for v in parts.values() if isinstance(v, (int, float, complex, str))]
     return FollowedCall(watch, {path: t for path, t in parts.items() if isinstance(t, Tensor)}, values)
+
+
+def both_calls(
+    first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles
+) -> tuple[FollowedCall, FollowedCall]:
+    """Runs the two networks with one table; the second's outputs in the order of the first's names."""
+    one = followed_call(first, args, kwargs, oracles, False, seed)
+    # Units of rounding are at least those that the first network shows, so the second of a quick run is not shaken at
+    # first: that costs its true copies alone, and the units are narrower. What they leave open is asked with two shakes
+    # beside the four of the first.
+    matches = dict(oracles.unmatched), oracles.arguments
+    for shakes in (0, 2) if oracles.quick else (SHAKES,):
+        oracles.shakes = shakes
+        try:
+            two = followed_call(second, args, kwargs, oracles, True, seed)
+            break
+        except Unfollowed:
+            if shakes:
+                raise
+        (oracles.unmatched, oracles.arguments), oracles.turn, oracles.worst = matches, {}, 0.0
+    if set(one.tensors) == set(two.tensors):
+        two = FollowedCall(two.watch, {name: two.tensors[name] for name in one.tensors}, two.values)
+    for call in (one, two):
+        for plain, shadow in zip(call.tensors.values(), call.shadows, strict=True):
+            if is_blind(plain, shadow):
+                raise Unfollowed("numbers that are finite in the network are not so in its shadow")
+    return one, two
 
 
 @contextmanager

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
 
-from conv2attn.equality.worlds.followed_calls import FollowedCall, followed_call
+from conv2attn.equality.worlds.followed_calls import both_calls
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.output_shadows import is_blind, outputs_apart, unchanged
+from conv2attn.equality.worlds.output_shadows import outputs_apart, unchanged
 from conv2attn.equality.worlds.places import PartingPlace, find_place
 from conv2attn.equality.worlds.plans import check_plans
-from conv2attn.equality.worlds.questions import SAMPLE
-from conv2attn.equality.worlds.shadows import SHAKES, Unfollowed, is_number
+from conv2attn.equality.worlds.shadows import Unfollowed, is_number
 from conv2attn.equality.worlds.shaking import UNITS
+from conv2attn.equality.worlds.stored_numbers import moving_numbers, stored_tensors
 from conv2attn.equality.worlds.units import LIMIT
 from conv2attn.torch_internals import tree_leaves
 
@@ -90,18 +89,6 @@ def compare_sections(
         return Sections(None, reason=f"the call failed beside its shadows: {str(error).strip().splitlines()[-1:]}")
 
 
-def stored_tensors(network: Any) -> list[Tensor]:
-    """The parameters and buffers of a network; code has none."""
-    return [*network.parameters(), *network.buffers()] if isinstance(network, nn.Module) else []
-
-
-def moving_numbers(network: Any) -> int:
-    """How many stored numbers there are in tensors of more than one value, unlike the ones of a folded norm."""
-    # The first numbers tell, and only which network is shaken depends on them.
-    dense = [t for t in stored_tensors(network) if t.layout is torch.strided]
-    return sum(t.numel() for t in dense if len(t.flatten()[:SAMPLE].unique()) > 1)
-
-
 def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles) -> Sections:
     """What one table of oracles says."""
     calls = both_calls(first, second, args, kwargs, seed, oracles)
@@ -132,33 +119,6 @@ def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles:
         return Sections(False, math.inf, reason=f"slopes are {sorted(slopes[1])}, not {sorted(slopes[0])}")
     unit = max(call.watch.numbers.coarsest for call in calls) or UNITS[torch.float32]
     return Sections(True, max(oracles.worst, worst), unit, arguments=oracles.arguments)
-
-
-def both_calls(
-    first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles
-) -> tuple[FollowedCall, FollowedCall]:
-    """Runs the two networks with one table; the second's outputs in the order of the first's names."""
-    one = followed_call(first, args, kwargs, oracles, False, seed)
-    # Units of rounding are at least those that the first network shows, so the second of a quick run is not shaken at
-    # first: that costs its true copies alone, and the units are narrower. What they leave open is asked with two shakes
-    # beside the four of the first.
-    matches = dict(oracles.unmatched), oracles.arguments
-    for shakes in (0, 2) if oracles.quick else (SHAKES,):
-        oracles.shakes = shakes
-        try:
-            two = followed_call(second, args, kwargs, oracles, True, seed)
-            break
-        except Unfollowed:
-            if shakes:
-                raise
-        (oracles.unmatched, oracles.arguments), oracles.turn, oracles.worst = matches, {}, 0.0
-    if set(one.tensors) == set(two.tensors):
-        two = FollowedCall(two.watch, {name: two.tensors[name] for name in one.tensors}, two.values)
-    for call in (one, two):
-        for plain, shadow in zip(call.tensors.values(), call.shadows, strict=True):
-            if is_blind(plain, shadow):
-                raise Unfollowed("numbers that are finite in the network are not so in its shadow")
-    return one, two
 
 
 def parting_in_words(oracles: Oracles, worst: float) -> str:

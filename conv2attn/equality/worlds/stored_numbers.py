@@ -1,17 +1,30 @@
 """Shadows of the numbers that a network stores or writes in its code: these are shaken."""
 
-from typing import final
+from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.questions import SAMPLE
 from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, repeated
 from conv2attn.equality.worlds.shaking import HALF, UNITS, are_exact, shaken, shaken_again, unit_of
 from conv2attn.equality.worlds.steps import has_large_numbers
 
 KEPT = 10**5  # numbers of a constant, up to which its copies are kept and not drawn again at each use
 SECOND = 10**6  # added to seeds of the second network: its constants move by themselves
+
+
+def stored_tensors(network: Any) -> list[Tensor]:
+    """The parameters and buffers of a network; code has none."""
+    return [*network.parameters(), *network.buffers()] if isinstance(network, nn.Module) else []
+
+
+def moving_numbers(network: Any) -> int:
+    """How many stored numbers there are in tensors of more than one value, unlike the ones of a folded norm."""
+    # The first numbers tell, and only which network is shaken depends on them.
+    dense = [t for t in stored_tensors(network) if t.layout is torch.strided]
+    return sum(t.numel() for t in dense if len(t.flatten()[:SAMPLE].unique()) > 1)
 
 
 @final

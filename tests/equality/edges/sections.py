@@ -118,13 +118,14 @@ def test_a_fold_into_whole_numbers_needs_two_calls_in_either_order(monkeypatch, 
         whole.weight.copy_(torch.arange(24.0).view(4, 6) - 11)
         unfolded.weight.copy_(whole.weight / factors[:, None])
     networks = (nn.Sequential(whole, nn.Tanh()), nn.Sequential(unfolded, Scale(factors), nn.Tanh()))[::order]
-    calls, followed_call = [], compare_sections.__globals__["followed_call"]
+    room = compare_sections.__globals__["both_calls"].__globals__
+    calls, followed_call = [], room["followed_call"]
 
     def counted(*args):
         calls.append(args)
         return followed_call(*args)
 
-    monkeypatch.setitem(compare_sections.__globals__, "followed_call", counted)
+    monkeypatch.setitem(room, "followed_call", counted)
     answer = compare_sections(*networks, (torch.randn(5, 6, generator=torch.Generator().manual_seed(1)),))
     assert answer.equal, answer.reason
     assert len(calls) == 2

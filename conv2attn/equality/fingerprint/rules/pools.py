@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.formulas import hashes_as_residues, keyed_hashes, mul, oracle, times, total
+from conv2attn.equality.fingerprint.formulas import keyed_hashes, mul, oracle, times, total
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, POSITIVE, Residues, knowledge
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule
@@ -87,8 +87,7 @@ def largest(c: Call, numbers: Residues, kernel: Sides, steps: Sides, around: Sid
     if bool((inside == 0).any()):
         raise Undecided("a pool over nothing but padding")
     hashes = windows(keyed_hashes(c.field, "max of", numbers), *where)
-    values = hashes_as_residues(c.field, keyed_hashes(c.field, "max", Residues(hashes)))
-    found = Residues(values, None, numbers.finite, numbers.sign)
+    found = oracle(c.field, "max", Residues(hashes), finite=numbers.finite, sign=numbers.sign)
     if adjacent and all(step == 1 for step in steps):
         origins.note(found, "pool", numbers, kernel, around)
     return found
@@ -162,5 +161,4 @@ def _(c: Call, self: Any, output_size: Any) -> tuple[Residues, None]:
     for axis in range(-axes_of_pool(c), 0):
         parts = [hashes.narrow(axis, *window).sum(axis, keepdim=True) for window in adaptive(c, numbers, axis)]
         hashes = torch.cat(parts, axis)
-    values = hashes_as_residues(c.field, keyed_hashes(c.field, "max", Residues(hashes)))
-    return Residues(values, None, numbers.finite, numbers.sign), None
+    return oracle(c.field, "max", Residues(hashes), finite=numbers.finite, sign=numbers.sign), None
