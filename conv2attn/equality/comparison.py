@@ -199,8 +199,6 @@ class Comparison:
         """
         modules = [each for network in self.networks for each in network.modules()]
         others = {name: each for each in modules if isinstance(name := getattr(each, "operators_of", None), str)}
-        if scripted := [each for each in modules if isinstance(each, torch.jit.ScriptModule)]:
-            others["TorchScript"] = scripted[0]
         if not others:
             return None
         unread = "; ".join(filter(None, (getattr(each, "unread", "") for each in others.values())))

@@ -245,8 +245,10 @@ def checked_weight(module: nn.Module) -> Tensor:
             f"{type(module).__name__} has a forward of its own",
             "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
         )
-    weight = module.weight
-    assert isinstance(weight, Tensor)
+    # torch's remove_parametrizations takes the weight of all copies of a layer, which share a class.
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor):
+        raise UnsupportedError("C2A103", f"{type(module).__name__} has no weight", "Give it its weight first.")
     assert module.bias is None or isinstance(module.bias, Tensor)
     check_plain(type(module).__name__, weight, module.bias)
     if weight.is_quantized or weight.dtype not in CONVOLUTION_DTYPES:

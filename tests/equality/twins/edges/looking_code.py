@@ -126,16 +126,20 @@ def test_compiled_code_is_not_read(side, where):
 
 
 @pytest.mark.parametrize("compiled", [torch.jit.script, lambda network: torch.jit.trace(network, torch.rand(1, *SIZE))])
-def test_a_network_of_torchscript_is_compared_by_plain_calls_alone(compiled):
-    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
-    other = copy.deepcopy(original)
+def test_a_network_of_torchscript_is_compared_section_by_section(compiled):
+    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.GELU()).eval()
+    near, other = copy.deepcopy(original), copy.deepcopy(original)
+    near[1].eps = 1e-3
     other[0].bias.data += 0.1
     with warnings.catch_warnings(action="ignore"):  # torch deprecates scripts
-        scripted, wrong = compiled(original), compiled(other)
+        scripted, near, wrong = map(compiled, (original, near, other))
     report = certify(original, scripted, input_size=SIZE)
-    assert report.verdict is Verdict.UNDECIDED
-    assert any("the operators of one are TorchScript's" in finding.sentence for finding in report.between)
-    assert certify(scripted, scripted, input_size=SIZE)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.ROUNDED), report.to_text()
+    assert certify(scripted, scripted, input_size=SIZE).verdict is Verdict.HOLDS
+    report = certify(scripted, near, input_size=SIZE)
+    assert report.verdict is Verdict.REFUTED
+    assert report.place is not None
+    assert report.place.what == "its eps is 0.001, not 1e-05"
     assert certify(scripted, wrong, input_size=SIZE).verdict is Verdict.REFUTED
 
 

@@ -22,6 +22,8 @@ class Own(nn.Conv2d):
 REFUSED = {
     "complex": (lambda: nn.Conv2d(2, 2, 3, dtype=torch.complex64), "C2A102 Conv2d has weights of torch.complex64"),
     "lazy": (lambda: nn.LazyConv2d(2, 3), "C2A103 LazyConv2d has not seen an input yet"),
+    "no weight": (lambda: spoiled(lambda c: delattr(c, "weight")), "C2A103 Conv2d has no weight"),
+    "its weight None": (lambda: spoiled(lambda c: setattr(c, "weight", None)), "C2A103 Conv2d has no weight"),
     "own forward": (lambda: Own(2, 2, 3), "C2A106 Own has a forward of its own"),
     "patched": (
         lambda: spoiled(lambda c: setattr(c, "forward", lambda x: x)),
