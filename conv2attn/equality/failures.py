@@ -1,5 +1,6 @@
 """What is wrong, in words: errors that networks raise, whose code they come from, and things of another kind."""
 
+import sys
 import traceback
 from pathlib import Path
 
@@ -7,6 +8,10 @@ import torch
 
 PACKAGE, TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
 NETWORKS = PACKAGE / "networks" / "zoo"
+WITHOUT_LINES = tuple(map(str, (TORCH, PACKAGE / "files", Path(__file__).parent)))
+"""Code that is nobody's network: torch's, our readers of programs, whose nodes have names, and what calls networks."""
+FOLLOWING = ("followed_call", "fingerprint")
+"""Functions that call a network while its operators are followed: frames outside them are the caller's."""
 OURS_THAT_CALL = (
     *(Path(__file__).parent / name for name in ("calls.py", "exchanged.py")),
     PACKAGE / "networks" / "conversion" / "redirection.py",
@@ -38,3 +43,16 @@ def a_kind(thing: object) -> str:
     """The class of something, with its article."""
     name = type(thing).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def network_line() -> str:
+    """File and line of the innermost code of a network; empty if there is none, as in a node of an ONNX model."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(WITHOUT_LINES):
+            return f"{'/'.join(file.split('/')[-3:])}:{frame.f_lineno}"
+        if frame.f_code.co_name in FOLLOWING:
+            return ""
+        frame = frame.f_back
+    return ""

@@ -12,13 +12,12 @@ An operator of higher order, random numbers, or a write to a weight leave the an
 """
 
 import math
-import os
-import sys
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from conv2attn.equality.failures import network_line
 from conv2attn.equality.fingerprint.families import METADATA, TEMPLATES, VIEWS
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.numbers import Numbers
@@ -64,21 +63,14 @@ class Run(TorchDispatchMode):
 
     def fail(self, error: BaseException, what: Any) -> None:
         """Keeps the first failure, with the line of the network's code."""
+        # The network may catch an error and go on, so what fails later counts no more.
         if self.failures:
             return
-        # Only the first failure counts, as the network may catch it and go on; so its line is looked up here.
-        frame, place = sys._getframe(), ""
-        here = os.path.dirname(os.path.dirname(__file__))
-        while frame is not None:
-            path = frame.f_code.co_filename
-            if not path.startswith(here) and f"{os.sep}torch{os.sep}" not in path:
-                place = f" at {os.path.basename(path)}:{frame.f_lineno}"
-                break
-            frame = frame.f_back  # type: ignore[assignment]
         words = str(error) if isinstance(error, Undecided) else f"{type(error).__name__}: {first_line(error)}"
         if isinstance(error, NotImplementedError):
             words = "torch does not tell the shape of its result without the numbers"
-        self.failures.append(f"{spoken(what)}: {words}{place}")
+        line = network_line()
+        self.failures.append(f"{spoken(what)}: {words}{f' at {line}' if line else ''}")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.guarded(func, args, kwargs or {}, main=True)

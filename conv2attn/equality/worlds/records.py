@@ -1,10 +1,8 @@
 """Records of the tensors of two runs: numbers that no layout changes, by which the same tensors are found in both."""
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,13 +10,6 @@ from torch import Tensor
 
 from conv2attn.equality.worlds.shadows import COPIES, GAIN, SCALES, Shadow
 from conv2attn.equality.worlds.units import LIMIT
-
-OWN = str(Path(__file__).parent)
-PACKAGE = Path(__file__).parents[2]
-WITHOUT_LINES = str(Path(torch.__file__).parent), str(PACKAGE / "files"), str(PACKAGE / "equality")
-"""Code that is nobody's network: torch's, our readers' of programs (a node has a name), and the wrappers around one."""
-START = "followed_call"
-"""The function that calls the network; frames outside it are the caller's."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +94,3 @@ class Twins:
         here = [record for n, record in enumerate(self.ours) if reached & set(record.inputs) and n not in matched]
         here = [record for record in here if not any(record.agrees(t) for t in self.theirs)]
         return next((r for r in here if r.operator == suspect.operator), here[0] if here else None)
-
-
-def source_of() -> str:
-    """File and line of the innermost code of a network; empty if there is none, as in a node of an ONNX model."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_back is not None:
-        file, own = frame.f_code.co_filename, frame.f_code.co_filename.startswith(OWN)
-        if own and frame.f_code.co_name == START:
-            return ""
-        if not own and not file.startswith(WITHOUT_LINES):
-            return f"{'/'.join(file.split('/')[-3:])}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""

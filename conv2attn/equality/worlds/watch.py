@@ -6,13 +6,14 @@ from typing import Any, final
 
 from torch import Tensor
 
+from conv2attn.equality.failures import network_line
 from conv2attn.equality.worlds.all_copies import every_copy, is_seen_elsewhere, write
 from conv2attn.equality.worlds.arithmetic import OPERATORS
 from conv2attn.equality.worlds.constants import MADE, constant_step
 from conv2attn.equality.worlds.functions import COMPOSED
 from conv2attn.equality.worlds.general_rules import result_of
 from conv2attn.equality.worlds.oracles import Oracles
-from conv2attn.equality.worlds.records import Record, source_of
+from conv2attn.equality.worlds.records import Record
 from conv2attn.equality.worlds.refusals import is_followed, refuse_draws
 from conv2attn.equality.worlds.shadows import Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step
@@ -79,7 +80,7 @@ class Watch(TorchDispatchMode):
 
     def here(self) -> str:
         """The module that is called and the source line of the network's code."""
-        return ", ".join(filter(None, [self.path[-1] if self.path else "the network", source_of()]))
+        return ", ".join(filter(None, [self.path[-1] if self.path else "the network", network_line()]))
 
     def oracle(self, name: str, shadow: Shadow, positive: float | None = None) -> Shadow:
         """A random function that both networks share."""

@@ -70,7 +70,7 @@ def test_what_reads_numbers_or_has_no_rule_is_undecided_with_its_operator(name):
 
 def test_the_reason_names_the_line_of_the_code():
     found = identify(lambda x: x * float(x.sum()), lambda x: x, IMAGE)
-    assert "at laws.py:" in found.reason
+    assert "equality/fingerprint/laws.py:" in found.reason
 
 
 def test_a_converted_network_is_identified_with_its_original_and_neither_is_changed():
