@@ -28,6 +28,9 @@ BLOCK = 2**16
 COUNTS = 2**11
 """Whole numbers below it are exact in every format: they may count or index, and stay."""
 
+PRODUCTS = tuple(getattr(torch.ops.aten, name).default for name in ("convolution", "mm", "bmm", "addmm", "baddbmm"))
+"""Operators whose result has the dtype of each operand."""
+
 
 def shaken_call(network: nn.Module, inputs: Inputs, seed: int) -> Returned:
     """What a copy of the network returns in stochastic arithmetic; inputs and stored numbers move to a neighbour first.
@@ -69,6 +72,9 @@ class StochasticRounding(TorchDispatchMode):
         if schema and torch.Tag.nondeterministic_seeded not in func.tags:
             with suppress(Exception):  # no kernel for float64
                 exact = func(*tree_map(widened, args), **tree_map(widened, kwargs))
+        # A product costs most of a call and has the dtype of its factors, so it is computed in float64 alone.
+        if isinstance(exact, Tensor) and func in PRODUCTS and exact.dtype != args[0].dtype and is_rounded(exact):
+            return neighbour(exact.to(args[0].dtype), self.generator, exact)
         out = func(*args, **kwargs)
         for rounded, wider in zip(tree_leaves(out), wide_leaves(exact), strict=False):
             if isinstance(rounded, Tensor) and is_rounded(rounded):
