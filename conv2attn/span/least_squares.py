@@ -1,7 +1,7 @@
 """Orthogonal factors of the stacked rows, by a QR of chunks: where the programme starts, ranks and distances.
 
-Products of columns, which lose half the digits, serve only where the columns are far from dependent. Nothing is decided
-here.
+Products of columns lose half the digits, so they are used only where the columns are far from dependent. No verdict is
+decided here.
 """
 
 from collections.abc import Iterable
@@ -27,9 +27,10 @@ RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 2.0)])
 class Factors:
     """Ranks, directions and least squares from the factor R of `[A^T E^T]`.
 
-    `singular` (heads) and `directions` (heads, heads, one a row) of the attention; the mixings of least squares
-    (targets, heads), `plain` and with a norm of at most the bound; and the share of each target's length that is left.
-    `explained` is the share of the attention, in squares, that combinations of the targets make, each head its own.
+    `singular` (heads) and `directions` (heads, heads, one a row) are those of the attention. `plain` (targets, heads)
+    are the mixings of least squares, `bounded` those with a norm of at most the bound. `distance` is each target's
+    distance from the span, over the target's length. `explained` is the share of the attention, in squares, that the
+    best combination of the targets for each head explains.
     """
 
     singular: Array
@@ -55,7 +56,8 @@ def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -
     factor = triangle(portions, coefficients)
     heads = factor.shape[1] - len(coefficients)
     attention_part, target_part = factor[:, :heads], factor[:, heads:]
-    # The other way round: how much of the heads the targets explain, for which the targets' span is projected on.
+    # The other way round, how much of the heads the targets explain: the heads are projected on the targets' span.
+    # R stands for the stacked rows in this too, since an orthogonal factor changes no inner product.
     basis, singular, _ = np.linalg.svd(target_part, full_matrices=False)
     along = basis[:, singular > NEGLIGIBLE * singular[:1]].T @ attention_part
     explained = float((along**2).sum() / (attention_part**2).sum())
@@ -64,20 +66,22 @@ def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -
 
 def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
     """The factors from R (..., rows, heads + targets), of one group of rows or of several."""
-    # R has the singular values of the whole system, and a few rows: the attention itself is never held at once.
+    # R has the singular values of the whole system, and only as many rows as columns: the attention itself is never
+    # held at once.
     left, singular, right = np.linalg.svd(triangular_factor[..., :heads], full_matrices=False)
     components = np.swapaxes(left, -1, -2) @ triangular_factor[..., heads:]
     squares = (triangular_factor[..., heads:] ** 2).sum(-2)
     kept = singular > NEGLIGIBLE * singular[..., :1]
     # Directions that float64 cannot tell from 0 get no weight: 1 / singular would be noise times 1e16.
     cut = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)[..., None]
+    # The remainder is formed and then squared. The difference of two sums of squares would cancel to half the digits.
     beyond = ((triangular_factor[..., heads:] - left @ (components * kept[..., None])) ** 2).sum(-2)
     distance = np.sqrt(np.divide(beyond, squares, out=np.zeros_like(squares), where=squares > 0))
     plain = mixings_along(right, components * cut)
     best = np.zeros_like(plain)
     norms = np.abs(plain).sum(-1, keepdims=True)
-    # Of the mixings within the norm the one with the least damping leaves least. From the strongest damping downwards,
-    # each that still fits replaces the one before, target by target.
+    # Tikhonov's damping shrinks a mixing until its norm fits. Less damping leaves less in squares: from the strongest
+    # downwards, each mixing that still fits replaces the one before, target by target.
     for ridge in RIDGES[::-1] if (norms > bound).any() else ():
         damped = singular / (singular**2 + ridge * singular[..., :1] ** 2 + (ridge == 0) * ~kept)
         shrunk = mixings_along(right, components * damped[..., None])
@@ -92,6 +96,7 @@ def mixings_along(right: Array, along: Array) -> Array:
 
 def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
     """R of the QR of `[A^T E^T]`, its rows all (row, key) of some portions: TSQR, portion after portion."""
+    # TSQR (Demmel, Grigori, Hoemmen and Langou 2012): R of the R so far on top of the next rows is R of all of them.
     factor: Array | None = None
     for portion in portions:
         heads = len(portion.attention)
@@ -108,8 +113,11 @@ def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
 
 
 def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
-    """The keys that nobody asks for, (heads, rows, keys) with zeros at the others; and those that somebody does,
-    with what is asked, (rows, taps, heads + targets). Most have nothing asked, and cost less on their own."""
+    """Attention on keys that no target names, and attention on the others beside the targets.
+
+    The first is (heads, rows, keys) with zeros at the others, the second (rows, taps, heads + targets). Most keys are
+    named by no target, and their factor is narrower.
+    """
     heads, rows, _ = portion.attention.shape
     rest, queries = portion.attention.copy(), np.arange(rows)
     asked_columns = np.zeros((rows, len(portion.places), heads + len(coefficients)))
@@ -122,7 +130,7 @@ def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
 
 
 def widened(factor: Array, targets: int) -> Array:
-    """A triangle of attention alone, nothing being asked for."""
+    """A triangle of attention with columns of zeros for the targets."""
     return np.concatenate([factor, np.zeros((*factor.shape[:-1], targets))], -1)
 
 
@@ -132,9 +140,9 @@ def triangular(rows: Array) -> Array:
 
 
 def triangles(columns: Array) -> Array:
-    """R of the QR of the columns (groups, heads, entries), from their products where these tell it to ten digits.
+    """R of the QR of the columns (groups, heads, entries), by Cholesky of their products where that has ten digits.
 
-    Columns of which some combination vanishes, or nearly, are never among them.
+    Columns that are nearly dependent always take the QR.
     """
     products = columns @ columns.swapaxes(1, 2)
     # Products of columns square the condition number. Their Cholesky factor is cheaper than a QR, and as good, while
@@ -142,5 +150,6 @@ def triangles(columns: Array) -> Array:
     values = np.linalg.eigvalsh(products)
     if (values[:, 0] > WELL * values[:, -1]).all():
         return np.asarray(np.linalg.cholesky(products)).swapaxes(1, 2)
+    # LAPACK returns min(entries, heads) rows of R. Rows of zeros make it square, as the Cholesky factor is.
     short = max(0, columns.shape[1] - columns.shape[2])
     return triangular(np.pad(columns, ((0, 0), (0, 0), (0, short))).swapaxes(1, 2))

@@ -23,7 +23,7 @@ from conv2attn.theory.bounds.dyadic import over_power_of_two
 FINE = 128
 """Bits that a refined dual has behind those of float64."""
 ROUNDS = 4
-"""Refinements of a dual: each gains what float64 can tell of what is left."""
+"""Refinements of a dual: each gains about as many bits as float64 resolves of the remaining inner products."""
 Dyadic = Mapping[int, Sequence[int]]
 """Integers at some rows, one for each key: of a dual, only the direction counts."""
 
@@ -34,7 +34,7 @@ class ExactRow:
     """A row: `numbers` (heads, keys), Python's integers, over `unit`, and for each tap the key asked for, or -1.
 
     For one-hot heads it may have only the keys that are read or asked for; `keys` are then their places in the grid.
-    The row counts `times` times.
+    `times` is how many equal rows of the group it represents.
     """
 
     row: int
@@ -47,7 +47,7 @@ class ExactRow:
 
     @cached_property
     def heads(self) -> flint.fmpz_mat:
-        """The numbers as a matrix of FLINT, which costs more to make than a product of them."""
+        """`numbers` as a matrix of FLINT, kept because the conversion costs more than a product."""
         return flint.fmpz_mat(self.numbers.tolist())
 
 
@@ -79,7 +79,8 @@ def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]
     exact = {}
     for row in wanted:
         image, query = divmod(row, targets.places.shape[1])
-        floats, places = attention.read(image, np.array([query]))[:, 0], tuple(targets.places[:, query].tolist())
+        floats = attention.read(image, np.array([query]))[:, 0]
+        places = tuple(targets.places[:, query].tolist())
         if attention.exact:
             assert attention.rational is not None
             rows = [attention.rational(head, row) for head in range(attention.heads)]
@@ -87,6 +88,7 @@ def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]
             unit = math.lcm(*(x.denominator for each in rows for x in each))
             integers = [[x.numerator * (unit // x.denominator) for x in each] for each in rows]
         else:
+            # A float is an integer over a power of two, so that the attention as it was given needs no rounding here.
             unit, integers = over_power_of_two(floats)
         exact[row] = ExactRow(row, unit, np.array(integers, dtype=object), floats, places)
     return exact
@@ -106,8 +108,10 @@ def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
 @final
 @dataclass(frozen=True)
 class Dual:
-    """y, and what it is worth exactly: `gain` is <y, e>, `attended` max_h |<A_h, y>|, `weight` max_h <A_h, |y|>, `peak`
-    sum_q |y_q|_max."""
+    """A dual y with its exact inner products.
+
+    `gain` is <y, e>, `attended` max_h |<A_h, y>|, `weight` max_h <A_h, |y|>, and `peak` sum_q |y_q|_max.
+    """
 
     values: Dyadic
     gain: Fraction
@@ -116,11 +120,12 @@ class Dual:
     peak: Fraction
 
     def floor(self, norm: Fraction) -> Fraction:
-        """Lower bound on what every mixing of at most this norm leaves."""
+        """Lower bound on the largest residual of every mixing with at most this norm."""
         return (self.gain - norm * self.attended) / self.peak if self.peak else Fraction(0)
 
     def excludes(self, eps: Fraction, per_norm: Fraction) -> Fraction | None:
-        """The norm up to which no mixing leaves `eps + per_norm |phi|_1`; None where that is every norm."""
+        """The norm up to which every mixing leaves more than `eps + per_norm |phi|_1`; None if every norm does."""
+        # A mixing of norm N that serves needs `gain - N attended <= (eps + per_norm N) peak`: solved for N here.
         spare = self.gain - eps * self.peak
         slope = self.attended + per_norm * self.peak
         return max(Fraction(0), spare / slope) if slope else (None if spare > 0 else Fraction(0))
@@ -137,22 +142,24 @@ def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: in
         gain += sum(number * numbers[key] for key, number in coefficients.of(target, exact).items())
         # By Hoelder <y_q, r_q> is at most the largest entry of y_q times the 1-norm of what is left there.
         peak += max(map(abs, numbers))
-        # A y that meets the heads loses up to |phi| times what it meets, whichever mixing is tried.
+        # A y that is not orthogonal to the heads loses up to |phi|_1 max_h |<A_h, y>|, whatever the mixing is.
         along_heads = along_heads + exact.numbers @ y * (unit // exact.unit)
         weight = weight + exact.numbers @ np.abs(y) * (unit // exact.unit)
-    gained, across, absolute = Fraction(gain, 1 << coefficients.bits), np.abs(along_heads).max(), weight.max()
-    return Dual(values, gained, Fraction(int(across), unit), Fraction(int(absolute), unit), Fraction(peak))
+    gained = Fraction(gain, 1 << coefficients.bits)
+    attended = Fraction(int(np.abs(along_heads).max()), unit)
+    return Dual(values, gained, attended, Fraction(int(weight.max()), unit), Fraction(peak))
 
 
 def duals_near(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> Iterator[Dyadic]:
-    """Duals near y (rows * keys): less its part along the heads in float64, as it is, and less that part more finely.
+    """Three integer duals near y (rows * keys): projected off the heads in float64, unprojected, projected more finely.
 
-    Heads that are nearly dependent differ by less than float64 tells: exactly across those differences y would lose
-    more than they are worth to a mixing of bounded norm.
+    No projection is best for all heads. Off nearly dependent heads it also removes the part of y along their small
+    differences; a mixing of bounded norm gains little from these, and the dual may need that part.
     """
     attention = np.concatenate([rows[row].floats for row in order], axis=1)
     across = y
-    # One projection leaves rounding along the heads, which a norm of 1e6 makes large. Each more gains digits.
+    # One projection leaves rounding along the heads, which a norm of 1e6 makes large. Each further one gains digits
+    # (reorthogonalisation: Giraud, Langou and Rozloznik 2005).
     for _ in range(3):
         across = across - attention.T @ np.linalg.lstsq(attention.T, across, rcond=None)[0]
     yield in_integers(across, order)
@@ -161,17 +168,19 @@ def duals_near(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> 
 
 
 def in_integers(y: Array, order: Sequence[int]) -> Dyadic:
-    """y (rows * keys) as integers of at most 2^52, by row: it is a direction, and float64 tells no more of it."""
+    """y (rows * keys) scaled to integers of at most 2^52, by row; the scale of a dual has no meaning."""
     # float64 has 53 bits: more than 2^52 would only write down its rounding.
-    integers = np.rint(y * (2.0**52 / (np.abs(y).max(initial=0.0) or 1.0))).astype(np.int64).reshape(len(order), -1)
+    scale = 2.0**52 / (np.abs(y).max(initial=0.0) or 1.0)
+    integers = np.rint(y * scale).astype(np.int64).reshape(len(order), -1)
     return dict(zip(order, integers.tolist(), strict=True))
 
 
 def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array, values: Dyadic) -> Dyadic:
-    """y less its part along the heads that float64 tells apart, to more digits than float64 has, in integers."""
+    """y in integers, projected off the directions of the heads that float64 resolves, beyond the digits of float64."""
     directions, singular, _ = np.linalg.svd(attention, full_matrices=False)
     kept = singular > NEGLIGIBLE * singular[0]
-    # The inverse is of float64, and only proposes a step: what is left is counted in integers after each of them.
+    # The pseudo-inverse of A A^T in float64 only proposes a step: inner products are exact integers after each step,
+    # so that its rounding costs a further round and no correctness.
     inverse = (directions[:, kept] / singular[kept] ** 2) @ directions[:, kept].T
     integers = {row: [y << FINE for y in values[row]] for row in order}
     for _ in range(ROUNDS):
@@ -188,9 +197,10 @@ def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array
 
 
 def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fraction], Dyadic]:
-    """The weights phi of least squares for y, and `y - phi A` in integers, exactly: it meets no head.
+    """The exact mixing phi of least squares for y, and a positive multiple of `y - phi A` in integers.
 
-    Rows count as often as they stand for others, and what is left is given so often.
+    The remainder is orthogonal to every head over the whole group: a row that represents n equal rows counts n times,
+    and so do its numbers in the remainder.
     """
     order = list(values)
     unit = math.lcm(*(rows[row].unit for row in order))
@@ -205,11 +215,14 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
     # Heads may depend on each other exactly: a basis of them has the same span, and its Gram matrix an inverse.
     weights, basis = flint.fmpz_mat(heads, 1), pivots(gram)
     square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
-    above, below = square.solve(flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis]))).numer_denom()
+    right = flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis]))
+    # One common denominator, so that everything after this line is integers again.
+    above, below = square.solve(right).numer_denom()
     for place, h in enumerate(basis):
         weights[h, 0] = above[place, 0]
-    left = {row: columns[row] * below - matrices[row].transpose() * weights for row in order}
-    numbers = {row: [int(x) * rows[row].times for x in left[row].entries()] for row in order}
+    remainder = {row: columns[row] * below - matrices[row].transpose() * weights for row in order}
+    # A dual is summed over the representatives alone, and is orthogonal to the heads only with this factor.
+    numbers = {row: [int(x) * rows[row].times for x in remainder[row].entries()] for row in order}
     # The direction alone counts, so common factors of thousands of digits are dropped.
     shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1
     phi = [Fraction(int(weights[h, 0]) * unit, int(below)) for h in range(heads)]
@@ -217,7 +230,7 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
 
 
 def pivots(matrix: Any) -> list[int]:
-    """Columns of the first non-zeros of the rows of the reduced echelon form of integers."""
+    """The pivot columns of an integer matrix: a largest set of columns that are linearly independent."""
     reduced, _, rank = matrix.rref()
     columns: list[int] = []
     for i in range(rank):
@@ -229,24 +242,27 @@ def pivots(matrix: Any) -> list[int]:
 def spanned_exactly(
     rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int
 ) -> tuple[tuple[Fraction, ...], Dual | None]:
-    """Whether these rows, which are exact, span a target: it is its own exact projection, with Phi's row, or else the
-    rest is a dual that no row of Phi gets around."""
+    """Projects a target on exact rows: a zero remainder gives the row of Phi, else the remainder is a dual.
+
+    That dual is orthogonal to every head, and refutes every row of Phi, whatever its norm.
+    """
     target_rows: dict[int, list[int]] = {}
     for row, exact in rows.items():
         target_rows[row] = [0] * exact.numbers.shape[1]
         for key, number in coefficients.of(target, exact).items():
             target_rows[row][key] = number
-    # Nothing is asked for at these rows, and no head is needed for it.
+    # A target of zeros needs no heads: its row of Phi is 0, without an exact projection.
     if not any(map(any, target_rows.values())):
         return (Fraction(0),) * len(next(iter(rows.values())).numbers), None
-    phi, left = projected(rows, target_rows)
-    if left:
-        return (), weighed(rows, coefficients, target, left)
+    phi, remainder = projected(rows, target_rows)
+    if remainder:
+        return (), weighed(rows, coefficients, target, remainder)
     return tuple(x / (1 << coefficients.bits) for x in phi), None
 
 
 def row_left(row: ExactRow, coefficients: Coefficients, target: int, weights: Sequence[float | Fraction]) -> Fraction:
-    """Residual of these weights for a target at one row, exactly."""
+    """The exact residual `|e_q - phi A_q|_1` of these weights for a target at one row."""
+    # Everything over one denominator: `unit` of the weights, the row's own, and the power of two of the coefficients.
     exact = [Fraction(w) for w in weights]
     unit = math.lcm(*(w.denominator for w in exact))
     mixing = np.array([int(w * unit) for w in exact], dtype=object)

@@ -1,9 +1,9 @@
 """Shares of heads and of layers estimated without bias over images, each with a standard error.
 
 A square of a mean over n images is estimated by the products of different images, `sum_{i != j} <x_i, x_j> / n(n - 1)`,
-whose expectation is the square of the expectation. Errors are those of the jackknife: everything is estimated once more
-without each image in turn, or of two images without each block of queries. An estimate has a leading axis for these
-replicates, the first of them with everything.
+whose expectation is the square of the expectation. Errors are those of the jackknife: everything is estimated again
+without each image in turn, or, for two images, without each block of queries in turn. An estimate has a leading axis:
+first the value from all data, then these replicates.
 
 Source of the estimator: Hoeffding 1948 (U-statistics); of the errors: Efron and Stein 1981 (the jackknife).
 """
@@ -21,20 +21,21 @@ from conv2attn.theory.basis import Offset
 KERNELS = (1, 3, 5, 7)
 DILATIONS = (1, 2, 3)
 LEVEL = 1e-12
-"""Energy about the mean below this share of the whole is rounding: such a head attends evenly."""
+"""If the energy about the row means is below this share of the whole, it is rounding: the head attends evenly."""
 
 Estimate = Callable[[int | None], Array]
-"""A statistic of some images without one of them, or for None with all."""
+"""A statistic of some images: of all for None, or of all but the image of this number."""
 
 
 def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> Array:
-    """A statistic of a layer with its replicates in front: (1 + replicates, ...); one image has none."""
+    """A statistic of a layer followed by its jackknife replicates: (1 + replicates, ...); one image has none."""
     total = reduce(Sums.__add__, parts)
     without = statistic(total)
     values = [without(None)]
     if len(parts) > 1:
         rest = (reduce(Sums.__add__, [*parts[:at], *parts[at + 1 :]]) for at in range(len(parts)))
         values += [statistic(each)(None) for each in rest]
+    # Without one of two images a single one is left, which has no products of different images.
     elif total.images > 2:
         values += [without(image) for image in range(total.images)]
     return np.array(values)
@@ -43,8 +44,8 @@ def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> A
 def error_of(replicates: Array) -> Array | None:
     """The standard error of an estimate from its replicates; None where there are none.
 
-    Of few replicates it is enlarged as Student's distribution asks, for a coverage of 99 % by three errors;
-    docs/heads.md has the coverage that was measured.
+    With few replicates it is enlarged by Student's distribution until three errors cover 99 %; docs/heads.md has the
+    coverage that was measured.
     """
     from scipy.special import stdtrit
 
@@ -63,20 +64,21 @@ def crossed(own: Array, along: Array, total: Array, left_out: int | None) -> Arr
     n = len(own)
     if left_out is None:
         return np.asarray((total - own.sum(0)) / (n * (n - 1)))
+    # |S - x|^2 = |S|^2 - 2 <x, S> + |x|^2 for the sum S without x, less the sum of |x_i|^2 without |x|^2.
     rest = total - 2 * along[left_out] + 2 * own[left_out] - own.sum(0)
     return np.asarray(rest / ((n - 1) * (n - 2)))
 
 
 def mean_of(values: Array, left_out: int | None) -> Array:
-    """The mean over images (axis 0), without one."""
+    """The mean over images (axis 0): all of them, or all but `left_out`."""
     return np.asarray((values if left_out is None else np.delete(values, left_out, 0)).mean(0))
 
 
 def shares(sums: Sums, known: bool) -> Estimate:
-    """(3, heads): the shares of relative position, of other position, and of content; NaN where images tell nothing.
+    """(3, heads): the shares of relative position, of other position, and of content; NaN where they have no estimate.
 
     For one image whose attention may depend on it, only the share of relative position is estimated: by products of
-    different queries that have one displacement.
+    different queries at one displacement. `known` says that attention is by position alone, without noise.
     """
     axes = tuple(range(1, sums.pairs.ndim + 1))
     by_offset = np.divide(sums.deviation**2, sums.pairs, out=np.zeros_like(sums.deviation), where=sums.pairs > 0)
@@ -87,6 +89,7 @@ def shares(sums: Sums, known: bool) -> Estimate:
         along, total = (sums.deviation * against).sum(tuple(a + 1 for a in axes)), (every * against).sum(axes)
     elif not known:
         assert sums.scatter is not None
+        # (sum D)^2 less the sum of D^2 is the sum over different queries, of which a displacement has pairs - 1 each.
         several = sums.pairs > 1
         parts = np.divide(sums.deviation[0] ** 2 - sums.scatter, sums.pairs - 1, where=several, out=0 * sums.scatter)
         same_image = parts.sum(axes)[None]
@@ -99,15 +102,16 @@ def shares(sums: Sums, known: bool) -> Estimate:
             relative = crossed(same_image, along, total, left_out)
         even = energy <= LEVEL * mean_of(sums.energy, left_out)
         parts = np.stack([relative, position - relative, energy - position]) / np.where(even, 1.0, energy)
+        # Differences of equal energies leave rounding, which would be printed with a sign.
         return np.where(even, np.nan, np.where(np.abs(parts) < LEVEL, 0.0, parts))
 
     return without
 
 
 def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
-    """R^2 of the heads' span for each offset of some kernels: 1 less a shift's squared distance, over its square.
+    """R^2 of the heads' span for each offset of some kernels: 1 - |shift - span|^2 / |shift|^2.
 
-    It comes from the triangular factor of the heads, so that heads that are nearly dependent count as what they span.
+    It comes from the triangular factor of the heads: of nearly dependent heads, directions above rounding count alone.
     """
     mass, count = sums.at(tuple(offset for each in kernels for offset in each))
 
@@ -116,9 +120,12 @@ def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
         factor = np.linalg.qr(sums.factor[kept].reshape(-1, mass.shape[1]), mode="r") / np.sqrt(len(kept))
         _, singular, right = np.linalg.svd(factor, full_matrices=False)
         real = singular > NEGLIGIBLE * singular[0]
+        # A shift's inner product with head h is the head's mass at the offset. In an orthonormal basis of the span the
+        # squares of these products sum to the squared length of the projection.
         reached = (right[real] / singular[real, None]) @ mass[kept]
         squares = (reached.sum(0) ** 2).sum(0)
         if len(kept) > 1:
+            # Products of different images only: the square of one image's noise would count as reach.
             squares = (squares - (reached**2).sum((0, 1))) / (len(kept) * (len(kept) - 1))
         return np.asarray(np.divide(squares, count, out=np.zeros_like(squares), where=count > 0))
 
@@ -126,11 +133,12 @@ def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
 
 
 def explained_of_uniform(sums: Sums, offsets: tuple[Offset, ...]) -> Array | None:
-    """What one tap at each offset explains of uniform attention: what a number is worth by chance on this grid.
+    """The share of uniform attention that one tap at each offset explains: the chance level on this grid.
 
-    Uniform attention is 1 / w at each of the w keys that a query may read. A tap is the mean of that over the queries
-    that have its offset, of which `pairs` may read it: it explains `pairs^2 / having` of the `queries w`, all over w^2.
-    The same is R^2 of the span of uniform heads for the shift. None where queries may read different numbers of keys.
+    Uniform attention is 1 / w at each of the w keys that a query may read. The nearest tap is its mean over the
+    `having` queries with this offset on the grid, of which `pairs` may read the key: `pairs / (having w)`. The tap then
+    explains `having (pairs / (having w))^2` of the energy `queries / w`. This is also R^2 of the span of uniform heads
+    for the shift. None where queries may read different numbers of keys.
     """
     readable = sums.readers.sum() / sums.images
     # The mean of w over queries is its geometric mean if and only if all are equal.
@@ -142,5 +150,5 @@ def explained_of_uniform(sums: Sums, offsets: tuple[Offset, ...]) -> Array | Non
 
 
 def number(value: Array | None) -> float | None:
-    """A single number as Python's, or None for none."""
+    """A single number as a Python float; None for None, NaN and infinity."""
     return None if value is None or not np.isfinite(value) else float(value)

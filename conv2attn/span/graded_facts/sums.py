@@ -1,7 +1,7 @@
 """One pass over the attention of a layer: all sums from which its heads' facts follow, image by image.
 
-With D the attention less the mean of its row over the keys that the row may attend to, `mass` and `deviation` are the
-sums of A and D by displacement, and `squares` that of D^2. A sum over queries is the sum over their blocks.
+D is the attention A less the mean of its row over the keys that the row may attend to. `mass` and `deviation` are the
+sums of A and of D by displacement, `squares` is the sum of D^2. Every sum over queries is the sum over their blocks.
 """
 
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ from conv2attn.span.least_squares import triangles, triangular
 from conv2attn.theory.basis import Offset
 
 ALLOWED = 1e-30
-"""A key that no head gives more than this in any image is masked: the scores of what is not masked differ by less."""
+"""A key is masked for a query if no head in any image gives it more than this: scores less than 69 apart are read."""
 BLOCKS = 8
 """Blocks of queries, by which the errors of two images are estimated."""
 BY_AXIS = 2**24
-"""Entries of attention beyond which heads that are known axis by axis are summed axis by axis."""
+"""Entries of attention beyond which heads whose rows are outer products over the axes are summed axis by axis."""
 
 
 @final
@@ -32,16 +32,16 @@ class Sums:
     """Sums over queries, by image (axis 0) unless said otherwise; displacement 0 is in the middle of its axes.
 
     Attributes:
-        queries: how many, of one image.
+        queries: number of queries of one image.
         along, total: `<D_i, sum_j D_j>`, and `|sum_j D_j|^2` of all images.
         energy: sums of A^2.
-        pairs: how many pairs of a query and a key that it may attend to have a displacement, in one image.
-        having: how many queries have a displacement on the grid, in one image.
+        pairs: number of (query, key) pairs at each displacement whose query may attend to the key, in one image.
+        having: number of queries for which each displacement is on the grid, in one image.
         scatter: of one image, the sums of D^2 by displacement.
         factor: R of the QR of the rows of A, a column a head.
-        entropy, largest, distance, extra: sums over queries of what `HeadFacts` gives the mean of.
-        argmax: of all images, how often the largest weight has a displacement.
-        columns, readers: of all images, attention to each key, and how many queries may attend to it.
+        entropy, largest, distance, extra: sums over queries; `HeadFacts` has the means.
+        argmax: over all images, number of queries whose largest weight is at each displacement.
+        columns, readers: over all images, attention to each key, and number of queries that may attend to it.
         room: the sum over queries of the logarithm of how many keys each may attend to.
         centers: sums over queries of a moved centre and of its square, (images, heads, axes + 1).
     """
@@ -75,6 +75,7 @@ class Sums:
     def __add__(self, other: "Sums") -> "Sums":
         """The sums over the queries of both."""
         added = {name: value + getattr(other, name) for name, value in vars(self).items() if value is not None}
+        # R is no sum: the R of both blocks of rows is that of their two R on top of each other.
         factor = np.linalg.qr(np.concatenate([self.factor, other.factor], 1), mode="r")
         return replace(self, **(added | {"factor": factor}))
 
@@ -87,8 +88,8 @@ class Sums:
         shape, middle = self.having.shape, np.array(self.having.shape) // 2
         places = np.array(offsets).reshape(len(offsets), len(shape)) + middle
         inside = ((places >= 0) & (places < np.array(shape))).all(-1)
-        found: Array = numbers[(..., *np.where(inside[:, None], places, 0).T)] * inside
-        return found
+        chosen: Array = numbers[(..., *np.where(inside[:, None], places, 0).T)] * inside
+        return chosen
 
 
 def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
@@ -98,12 +99,14 @@ def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
 
 
 def sums_of(rows: AttentionRows, windows: Windows | None = None) -> list[Sums]:
-    """The sums of a layer; of two images in blocks of queries, whose sum is that of the layer."""
+    """The sums of a layer in one part, or for two images in several parts that add up to it."""
     if rows.axes is not None and windows is None and rows.heads * prod(rows.grid.shape) > BY_AXIS:
         return [sums_by_axis(rows)]
     pieces = list_of_pieces(rows, windows)
     if len(pieces[0][2]) != 2:
         return [reduce(Sums.__add__, (sums_at(rows, windows, *piece) for piece in pieces))]
+    # Without one of two images no pair of different images is left, so the jackknife leaves out blocks of queries
+    # instead. They are dealt in turn, and each has queries from all over the grid.
     parts = [sums_at(rows, windows, *piece) for piece in pieces]
     starts = range(min(BLOCKS, len(parts)))
     return [reduce(Sums.__add__, parts[start :: len(starts)]) for start in starts]
@@ -155,6 +158,7 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         moved = at_key[axis][None, :] - site[:, None]
         place = place * shape[axis] + moved + grid.keys[axis] - 1
         away = away + moved**2
+    # Zeros of a one-hot or positional head are its attention, and no mask of the network's.
     unmasked = rows.one_hot or rows.by_position or bool(pixels.min() > ALLOWED)
     allowed = np.ones(place.shape, bool) if unmasked else pixels.max((0, 1)) > ALLOWED
     everything = bool(allowed.all())
@@ -164,17 +168,21 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         """Sums (..., displacements) of values (..., queries, keys)."""
         lead = values.shape[:-2]
         if windows is None:
-            found = np.zeros((*lead, *shape))
+            by_offset = np.zeros((*lead, *shape))
+            # The keys of one query, in their order, fill a box of displacements, so that one slice is added. On a line
+            # of 4, the query at 1 fills the displacements -1, 0, 1, 2 of -3 to 3.
             for query, site in enumerate(zip(*sites, strict=True)):
                 box: tuple[Any, ...] = tuple(
                     slice(n - 1 - at, 2 * n - 1 - at) for at, n in zip(site, grid.keys, strict=True)
                 )
-                found[(..., *box)] += values[..., query, :].reshape(*lead, *grid.keys)
-            return found
+                by_offset[(..., *box)] += values[..., query, :].reshape(*lead, *grid.keys)
+            return by_offset
         flat = values.reshape(-1, place.size)
         summed = [np.bincount(place.ravel(), each, size) for each in flat]
         return np.array(summed, dtype=np.float64).reshape(*lead, *shape)
 
+    # D = A - level on `width` keys, and level is the row's mean: <D, D'> = <A, A'> - width level level'. So D is never
+    # made. The three sums below are |D_i|^2, <D_i, sum D> and |sum D|^2.
     level, total = pixels.sum(-1) / width, pixels.sum(0)
     energy, mass = np.einsum("nhqk,nhqk->nh", pixels, pixels), by_displacement(pixels)
     own = energy - np.einsum("nhq,nhq,q->nh", level, level, width)
@@ -184,8 +192,11 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         deviation = mass - levelled(level, grid, sites)
     else:
         deviation = mass - by_displacement(level[..., None] * allowed)
+    # Of one image that may depend on it, only products of different queries are free of bias: they need the squares.
     alone = count == 1 and not rows.by_position
     scatter = by_displacement(np.where(allowed, pixels[0] - level[0][..., None], 0.0) ** 2) if alone else None
+    # A log in float32 costs less than one in float64, and its error is far below the digits of a report. The maximum
+    # makes 0 log 0 zero.
     logs = np.log(np.maximum(blocks.astype(np.float32), np.finfo(np.float32).tiny))
     best = np.take_along_axis(np.broadcast_to(place, pixels.shape), pixels.argmax(-1)[..., None], -1)[..., 0]
     most = [np.bincount(each.ravel(), minlength=size) for each in best.swapaxes(0, 1)]
@@ -224,16 +235,20 @@ def sums_of_centers(centers: Array) -> Array:
 
 
 def factor_of_products(first: Array, second: Array) -> Array:
-    """R of the QR of columns that are outer products of two columns, from R of either; a row at a time."""
+    """R of the QR of columns that are outer products of two columns, from the R of each factor."""
+    # Their Gram matrix is the entrywise product of the two Gram matrices. It is that of the rows (row of the first R)
+    # times (each row of the second), which are stacked here one row of the first at a time.
     start: Array = second[:0]
     return reduce(lambda factor, row: triangular(np.concatenate([factor, row * second])), first, start)
 
 
 def levelled(level: Array, grid: Grid, sites: list[Whole]) -> Array:
-    """Sums by displacement of one number a query, (images, heads, queries), over the queries that have it."""
+    """Sums by displacement of one number for each query (images, heads, queries), over queries with it on the grid."""
     flat = np.ravel_multi_index(tuple(sites), grid.keys)
     rows = [np.bincount(flat, each, prod(grid.keys)) for each in level.reshape(-1, level.shape[-1])]
     placed: Array = np.array(rows, dtype=np.float64).reshape(*level.shape[:2], *grid.keys)
+    # Displacement d is on a side of n for sites from max(0, -d) to n - max(0, d): an interval, whose sum is a
+    # difference of two cumulative sums, one axis after the other.
     for axis, side in enumerate(grid.keys, 2):
         sums = np.concatenate([np.zeros_like(placed.take([0], axis)), placed.cumsum(axis)], axis)
         moved = np.arange(1 - side, side)
@@ -242,12 +257,14 @@ def levelled(level: Array, grid: Grid, sites: list[Whole]) -> Array:
 
 
 def having(grid: Grid, queries: Whole) -> Array:
-    """How many of some queries have each displacement on the grid."""
+    """For each displacement, the number of these queries for which it is on the grid."""
     return levelled(np.ones((1, 1, len(queries))), grid, coordinates(grid, queries))[0, 0]
 
 
 def sums_by_axis(rows: AttentionRows) -> Sums:
-    """The sums of heads whose rows are outer products, without their attention."""
+    """The sums of heads whose rows are outer products over the axes; the attention is never formed."""
+    # Every sum over (query, key) of an outer product is the product of the sums of the axes, and the logarithm of one
+    # is the sum of theirs. No key is masked, and rows sum to 1, so that their mean over the keys is 1 / keys.
     assert rows.axes is not None
     axes, grid = rows.axes, rows.grid
     queries, keys = grid.shape
@@ -263,15 +280,16 @@ def sums_by_axis(rows: AttentionRows) -> Sums:
 
     def outer(parts: list[Array]) -> Array:
         """The outer products over the axes of parts (heads, entries)."""
-        found = parts[0]
+        product_ = parts[0]
         for part in parts[1:]:
-            found = found[..., None] * part.reshape(len(part), *[1] * (found.ndim - 1), -1)
-        return found
+            product_ = product_[..., None] * part.reshape(len(part), *[1] * (product_.ndim - 1), -1)
+        return product_
 
     mass, pairs = outer(masses), outer([each[None] for each in counts])[0]
     deviation = mass - pairs / keys
     energy = np.prod([np.einsum("hqk,hqk->h", a, a) for a in axes], 0)
     factor = reduce(factor_of_products, (triangles(a.reshape(1, rows.heads, -1))[0] for a in axes))
+    # The sum of an axis' entropies over its queries occurs once for every query of the other axes: hence the means.
     entropies = [-np.einsum("hqk,hqk->h", a, np.log(np.maximum(a, 1e-300))) / a.shape[1] for a in axes]
     away = np.sqrt(sum(np.square(x) for x in np.ogrid[tuple(slice(-(s // 2), s // 2 + 1) for s in mass.shape[1:])]))
     squares = energy - queries / keys
