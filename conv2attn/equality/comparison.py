@@ -438,20 +438,10 @@ class Comparison:
     @property
     def state(self) -> State:
         """What the networks were in while they were compared."""
-        sizes = (tuple(self.images.shape[1:]),)
-        return compared_state(self.networks, str(self.images.device), sizes, self.runs.gradients)
-
-
-def compared_state(
-    networks: tuple[nn.Module, nn.Module],
-    device: str,
-    sizes: tuple[tuple[int, ...], ...],
-    gradients: tuple[str, ...],
-) -> State:
-    """What networks are in while they are compared."""
-    both = [*networks[0].parameters(), *networks[1].parameters()]
-    dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in both})
-    return State(training_mode(networks[0]), tuple(dtypes), device, sizes, gradients, torch.get_num_threads())
+        weights = [each for network in self.networks for each in network.parameters()]
+        dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in weights})
+        mode, device, size = training_mode(self.networks[0]), str(self.images.device), tuple(self.images.shape[1:])
+        return State(mode, tuple(dtypes), device, (size,), self.runs.gradients, torch.get_num_threads())
 
 
 def training_mode(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:

@@ -10,7 +10,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.equality import certify, differing_calls
-from conv2attn.equality.stochastic_arithmetic import neighbour
+from conv2attn.equality.stochastic_arithmetic import StochasticRounding, neighbour
 from conv2attn.verdicts import Strength, Verdict
 
 torch.manual_seed(0)
@@ -191,3 +191,28 @@ def test_a_number_without_an_exact_one_moves_by_one_place_and_what_may_count_sta
     assert torch.equal(there[whole], here[whole])
     assert bool(((there == up) | (there == down))[~whole].all())
     assert 0.45 < float((there == up)[~whole].double().mean()) < 0.55
+
+
+FACTORS = {
+    "matrices": torch.mm,
+    "a layer with a bias": lambda a, b: nn.functional.linear(a, b.T, b[0]),
+    "a convolution": lambda a, b: nn.functional.conv1d(a[None], b.reshape(2, 8, 8)),
+    "matrices in a batch": lambda a, b: torch.bmm(a[None], b[None]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", FACTORS)
+def test_a_product_is_the_exact_one_rounded_up_or_down(name, dtype):
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(sides, generator=generator).to(dtype) for sides in ((8, 16), (16, 8)))
+    exact = FACTORS[name](a.double(), b.double())
+    with StochasticRounding(generator):
+        product = FACTORS[name](a, b)
+    assert product.dtype == dtype
+    near = exact.to(dtype)
+    up, down = (torch.nextafter(near, torch.full_like(near, end)) for end in (9e3, -9e3))
+    beside = ((product == up) & (exact >= near)) | ((product == down) & (exact <= near))
+    assert bool((beside | (product == near)).all())
+    assert 0.25 < float(beside.double().mean()) < 0.75 or dtype == torch.float64
+    assert bool(beside.any())
