@@ -17,6 +17,7 @@ from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules import RULES
 from conv2attn.equality.fingerprint.rules.call import NOTHING, Call
 from conv2attn.equality.fingerprint.tensors import without_numbers
+from conv2attn.equality.schemas import named_arguments
 from conv2attn.torch_internals import decomposition_table, has_kernel, tree_leaves, tree_map
 
 Bound = dict[str, Any]
@@ -25,28 +26,9 @@ BROADCAST = {"div", "maximum", "clamp", "clamp_min"}
 """Rules whose numbers may broadcast to the result."""
 
 
-def bind(func: Any, args: Any, kwargs: Any) -> Bound:
-    """The arguments of an operator by name, defaults filled in.
-
-    Raises:
-        Undecided: one is missing.
-    """
-    bound = {}
-    for place, argument in enumerate(func._schema.arguments):
-        if place < len(args) and not argument.kwarg_only:
-            bound[argument.name] = args[place]
-        elif argument.name in kwargs:
-            bound[argument.name] = kwargs[argument.name]
-        elif argument.has_default_value():
-            bound[argument.name] = argument.default_value
-        else:
-            raise Undecided(f"{func}: no argument {argument.name}")
-    return bound
-
-
 def written_tensors(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """The tensors that an operator writes to."""
-    bound = bind(func, args, kwargs)
+    bound = named_arguments(func, args, kwargs)
     names = [each.name for each in func._schema.arguments if each.alias_info is not None and each.alias_info.is_write]
     return [leaf for name in names for leaf in tree_leaves(bound[name]) if isinstance(leaf, Tensor)]
 
@@ -57,7 +39,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     Raises:
         Undecided: nothing sound is known of it.
     """
-    bound = bind(func, args, kwargs)
+    bound = named_arguments(func, args, kwargs)
     returns = func._schema.returns
     if not returns or any("Tensor" not in str(each.type) for each in returns):
         raise Undecided("numbers that depend on the input are read")

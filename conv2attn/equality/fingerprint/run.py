@@ -27,12 +27,13 @@ from conv2attn.equality.fingerprint.operand_checks import (
     refuse_unsound,
     scramble,
 )
-from conv2attn.equality.fingerprint.operators import bind, compute, written_tensors
+from conv2attn.equality.fingerprint.operators import compute, written_tensors
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules import RULES
 from conv2attn.equality.fingerprint.rules.call import Call
 from conv2attn.equality.fingerprint.tensors import FieldTensor, laid, without_numbers
 from conv2attn.equality.fingerprint.trace import Trace, spoken
+from conv2attn.equality.schemas import base_name, named_arguments
 from conv2attn.torch_internals import (
     DisableTorchDispatch,
     DisableTorchFunctionSubclass,
@@ -168,8 +169,7 @@ class Run(TorchDispatchMode):
         name = func._schema.name.split("::")[1]
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         targets = written_tensors(func, args, kwargs)
-        in_place = bool(targets) and name.endswith("_") and not name.startswith("__")
-        base = name[:-1] if in_place else name
+        base = base_name(func)
         if (view := view_in_place(func)) is not None and type(args[0]) is FieldTensor:
             return self.turn(view, args, kwargs)
         refuse_unsound(func, kwargs, tensors, targets)
@@ -181,7 +181,7 @@ class Run(TorchDispatchMode):
             return self.view(func, args, kwargs)
         if not targets:
             return compute(self, func, base, args, kwargs)
-        if not in_place or len(targets) != 1 or targets[0] is not args[0] or len(func._schema.returns) != 1:
+        if base == name or len(targets) != 1 or targets[0] is not args[0] or len(func._schema.returns) != 1:
             raise Undecided("writes in another way than to its first argument")
         return self.in_place(func, base, args, kwargs, tensors)
 
@@ -190,7 +190,7 @@ class Run(TorchDispatchMode):
         target, numbers = args[0], self.numbers
         check_apart(target, tensors)
         if base in ("copy", "fill", "zero"):
-            bound = bind(func, args, kwargs)
+            bound = named_arguments(func, args, kwargs)
             source = bound.get("src", bound.get("value", 0))
             source = source if isinstance(source, Tensor) else torch.tensor(source, dtype=target.dtype)
             dtype = source.dtype if numbers.depends(source) else target.dtype

@@ -1,12 +1,13 @@
 """The mode that runs shadows beside one network, operator by operator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
 
 from torch import Tensor
 
 from conv2attn.equality.failures import network_line
+from conv2attn.equality.schemas import base_name, named_arguments
 from conv2attn.equality.worlds.all_copies import every_copy, is_seen_elsewhere, write
 from conv2attn.equality.worlds.arithmetic import OPERATORS
 from conv2attn.equality.worlds.constants import MADE, constant_step
@@ -125,16 +126,3 @@ class Watch(TorchDispatchMode):
         outs = [out] if isinstance(out, Tensor) else out
         for each, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):
             self.keep(each, shadow, step, lively)
-
-
-def base_name(func: Any) -> str:
-    """The name of an operator, which is that of its variant in place too."""
-    name: str = func._schema.name.split("::")[1]
-    return name[:-1] if name.endswith("_") and not name.startswith("__") else name
-
-
-def named_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of an operator by name, with its defaults."""
-    parameters = func._schema.arguments
-    defaults = {p.name: p.default_value if p.has_default_value() else None for p in parameters}
-    return {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
