@@ -49,6 +49,8 @@ HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
 BY_KEY = "tests/theory/bounds/edges/by_key.py::test_the_bound_is_the_formula_of_the_claim"
 SIDES = "tests/theory/bounds/edges/by_key.py::test_the_bound_is_the_same_at_every_side"
 ONE_ROW = "tests/theory/bounds/edges/by_key.py::test_the_keys_of_an_enumeration_are_one_row"
+SOFT = "tests/layers/attention/edges/soft.py"
+SOFT_WAYS = f"{SOFT}::test_each_way_to_evaluate_heads_is_the_sum_of_the_basis"
 CHAIN = "tests/equality/layers/edges/chain.py"
 
 MUTANTS = {
@@ -324,6 +326,51 @@ MUTANTS = {
         "turned(convolution.weight, convolution.groups)",
         "convolution.weight.transpose(0, 1)",
         "tests/span/edges/recovered.py::test_converting_and_recovering_gives_the_convolution_back",
+    ),
+    "tiles step one key too short": Mutant(
+        "layers/attention/engines/profiles.py", "ends[0], tile * stride)", "ends[0], tile * stride - 1)", SOFT_WAYS
+    ),
+    "margins of tiles are one key off": Mutant(
+        "layers/attention/engines/profiles.py",
+        "return crop[0] - self.first, self.first",
+        "return crop[0] - self.first - 1, 1 + self.first",
+        SOFT_WAYS,
+    ),
+    "keys beyond the grid weigh something": Mutant(
+        "layers/attention/engines/profiles.py", "masked_fill(beyond, -math.inf)", "masked_fill(beyond, -1.0)", SOFT_WAYS
+    ),
+    "tiles without their last keys": Mutant(
+        "layers/attention/engines/profiles.py", "math.floor(high)))", "math.floor(high) - 3))", SOFT_WAYS
+    ),
+    "an image put together one pixel off": Mutant(
+        "layers/attention/engines/mixing.py",
+        "image = image.narrow(first",
+        "image = image.roll(1, first + axis).narrow(first",
+        SOFT_WAYS,
+    ),
+    "half of what a frozen head reads": Mutant(
+        "layers/attention/engines/profiles.py",
+        "return min(whole, least +",
+        "return 0.5 * min(whole, least +",
+        SOFT + "::test_what_frozen_heads_leave_out_weighs_less_than_rounding",
+    ),
+    "too many weights of a frozen head": Mutant(
+        "layers/attention/engines/profiles.py",
+        "return min(whole, least +",
+        "return 3 * min(whole, least +",
+        SOFT + "::test_what_frozen_heads_leave_out_weighs_less_than_rounding",
+    ),
+    "a nearest key that is left out": Mutant(
+        "layers/attention/engines/profiles.py",
+        "scores < top - depth - margin",
+        "scores == top",
+        SOFT + "::test_keys_that_are_kept_are_an_interval_with_the_nearest",
+    ),
+    "half a box of keys": Mutant(
+        "theory/basis/numbers.py",
+        "return self.center[axis] - far,",
+        "return self.center[axis] - far / 4,",
+        SOFT + "::test_boxes_keep_every_weight",
     ),
 }
 
