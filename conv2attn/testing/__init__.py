@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from conv2attn.testing.equivalence import assert_equivalent, assert_same_output
-    from conv2attn.testing.laws import LAWS
-    from conv2attn.testing.layer_laws import LAYER_LAWS
+    from conv2attn.testing.laws import LAWS, LAYER_LAWS
     from conv2attn.testing.operators import grids, operators_on, paddings, shifts, sites_on, softmaxes
     from conv2attn.testing.same_networks import assert_same
     from conv2attn.testing.strategies import convolutions, groupings, images_for, smallest_sides
@@ -20,7 +19,6 @@ PARTS_OF_TESTING = (
     "equivalence",
     "same_networks",
     "laws",
-    "layer_laws",
     "tensor_strategies",
     "operators",
     "strategies",

@@ -6,12 +6,11 @@ from conv2attn.theory.basis.operators.content import ContentSoftmax
 from conv2attn.theory.basis.operators.enumerated import EnumeratedSoftmax
 from conv2attn.theory.basis.operators.factored import Diagonal, LowRank
 from conv2attn.theory.basis.operators.generalised import GeneralisedSoftmax
-from conv2attn.theory.basis.operators.kronecker import Kronecker
 from conv2attn.theory.basis.operators.learned import LearnedSoftmax
 from conv2attn.theory.basis.operators.matrices import Dense
 from conv2attn.theory.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.theory.basis.operators.polynomials import Chebyshev, Powers
-from conv2attn.theory.basis.operators.product import Composition
+from conv2attn.theory.basis.operators.product import Composition, Kronecker
 from conv2attn.theory.basis.operators.quadratic import Centered, QuadraticSoftmax, isotropic
 from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
 from conv2attn.theory.basis.operators.shift import Shift, causal_shifts

@@ -17,7 +17,7 @@ from conv2attn.layers.attention import (
     MultiHeadSelfAttention,
     set_engine,
 )
-from conv2attn.layers.attention.engines.cost import cheapest
+from conv2attn.layers.attention.engines import cheapest
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same_output, integer_tensors
 

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conv2attn.layers.attention.engines import windows
-from conv2attn.layers.attention.engines.windows import Windows
+from conv2attn.layers.attention.engines.mixing import Windows
 from conv2attn.testing import assert_same_output
 
 
