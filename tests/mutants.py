@@ -49,6 +49,8 @@ HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
 BY_KEY = "tests/theory/bounds/edges/by_key.py::test_the_bound_is_the_formula_of_the_claim"
 SIDES = "tests/theory/bounds/edges/by_key.py::test_the_bound_is_the_same_at_every_side"
 ONE_ROW = "tests/theory/bounds/edges/by_key.py::test_the_keys_of_an_enumeration_are_one_row"
+CHOICE = "tests/layers/attention/edges/choice.py"
+STORED = "tests/layers/attention/engines/laws.py::test_the_output_is_stored_as_the_convolution_s"
 SOFT = "tests/layers/attention/edges/soft.py"
 SOFT_WAYS = f"{SOFT}::test_each_way_to_evaluate_heads_is_the_sum_of_the_basis"
 CHAIN = "tests/equality/layers/edges/chain.py"
@@ -371,6 +373,36 @@ MUTANTS = {
         "return self.center[axis] - far,",
         "return self.center[axis] - far / 4,",
         SOFT + "::test_boxes_keep_every_weight",
+    ),
+    "a window gives back what no other reads": Mutant(
+        "layers/attention/engines/mixing.py",
+        "overlapped(gradients[0], ",
+        "overlapped(gradients[0][..., : ctx.step], ",
+        "tests/layers/attention/edges/windows.py",
+    ),
+    "a frame that is one pixel off": Mutant(
+        "layers/attention/engines/compiled.py",
+        "front = [start - before + span",
+        "front = [start - before + span + 1",
+        CHOICE,
+    ),
+    "the cost of all pairs is off by far": Mutant(
+        "layers/attention/engines/__init__.py", "DENSE_PASSES = 12.0", "DENSE_PASSES = 768.0", CHOICE
+    ),
+    "the cost of axes is off by far": Mutant(
+        "layers/attention/engines/__init__.py", "SEPARABLE_PASSES = 64.0", "SEPARABLE_PASSES = 4096.0", CHOICE
+    ),
+    "an output stored in another order": Mutant(
+        "layers/attention/storage.py", "return result.clone(memory_format=form)", "return result", STORED
+    ),
+    "an output that is a view": Mutant(
+        "layers/attention/storage.py", "if result._is_view() else result", "if False else result", STORED
+    ),
+    "what a memory planner left behind is kept": Mutant(
+        "layers/attention/encoding.py",
+        "if not is_transient(image):",
+        "if True:",
+        "tests/layers/attention/edges/frozen.py",
     ),
 }
 

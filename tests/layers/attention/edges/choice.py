@@ -7,7 +7,6 @@ from torch import nn
 
 from conv2attn import convert
 from conv2attn.layers.attention import recipe, set_engine
-from conv2attn.layers.attention.engines import compiled, cost
 from conv2attn.testing import assert_same_output
 
 TRANSPOSED = {
@@ -45,24 +44,6 @@ def test_a_wanted_size_of_the_output_is_honoured(extra):
     assert_same_output(set_engine(convert(conv), "conv")(image, output_size=size).detach(), conv(image, size).detach())
 
 
-@pytest.mark.parametrize("part", ["before", "behind"])
-def test_a_frame_that_is_one_pixel_off_is_found(part, monkeypatch):
-    """Planted."""
-    conv, right = TRANSPOSED["padded"], compiled.frame_of
-    image = integers_for(conv)
-
-    def wrong(basis, points):
-        frame = right(basis, points)
-        moved = {"before": (frame.before[0] - 1, frame.before[1]), "behind": (0, 0)}[part]
-        fields = {"before": frame.before, "behind": frame.behind, part: moved}
-        return compiled.Frame(**fields, transposed=True)
-
-    monkeypatch.setattr(compiled, "frame_of", wrong)
-    layer = set_engine(convert(conv), "conv")
-    with pytest.raises(AssertionError):
-        assert_same_output(layer(image).detach(), convolve(conv, image, torch.float32))
-
-
 @pytest.mark.parametrize("reason", [None, "this device may choose Winograd's algorithm"])
 def test_auto_makes_the_convolution_s_call_whatever_algorithm_the_device_chooses(reason, monkeypatch):
     monkeypatch.setattr(recipe, "indirect_convolution", lambda image: reason)
@@ -92,10 +73,3 @@ def engine_of_trained_heads(channels, side, batch):
 @pytest.mark.parametrize("case", FASTER)
 def test_auto_takes_what_was_measured_to_be_faster_for_trained_heads(case):
     assert engine_of_trained_heads(*case) == FASTER[case]
-
-
-@pytest.mark.parametrize("passes", ["DENSE_PASSES", "SEPARABLE_PASSES"])
-def test_a_cost_that_is_off_by_far_is_seen_by_the_measured_cases(passes, monkeypatch):
-    """Planted."""
-    monkeypatch.setattr(cost, passes, 64 * getattr(cost, passes))
-    assert any(engine_of_trained_heads(*case) != engine for case, engine in FASTER.items())

@@ -73,16 +73,6 @@ def test_function_transforms_leave_nothing_behind(name):
     assert_same_output(layer(image), expected)
 
 
-@pytest.mark.parametrize("name", ["soft", "frozen quadratic"])
-@pytest.mark.filterwarnings("ignore")
-def test_a_recipe_that_a_memory_planner_left_behind_is_found(name, monkeypatch):
-    """Planted: it is kept as any other."""
-    for module in ("layer", "encoding"):
-        monkeypatch.setattr(f"conv2attn.layers.attention.{module}.is_transient", lambda tensor: False)
-    with pytest.raises((AssertionError, RuntimeError, AttributeError)):
-        test_memory_planners_run_a_layer_and_leave_nothing_behind(name, True)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_numbers_are_no_tensors_and_nobody_writes_to_them(family):
     layer = layer_of(family, False)

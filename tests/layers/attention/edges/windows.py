@@ -1,11 +1,9 @@
 """Windows of an axis against torch's unfold: values, derivatives of both orders and directions, and under vmap."""
 
-import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conv2attn.layers.attention.engines import windows
 from conv2attn.layers.attention.engines.mixing import Windows
 from conv2attn.testing import assert_same_output
 
@@ -46,11 +44,3 @@ def test_windows_follow_torch_func():
     each = torch.vmap(torch.func.grad(lambda line: run(line).sum()))(lines)
     visits = torch.tensor([1, 1, 2, 1, 2, 1, 2, 1, 1])
     assert_same_output(each, 2 * visits * lines, 1e-6)
-
-
-def test_a_gradient_without_what_overlaps_is_found(monkeypatch):
-    """Planted: a window gives its first numbers back, up to where the next one begins."""
-    right = windows.overlapped
-    monkeypatch.setattr(windows, "overlapped", lambda parts, dim, step, side: right(parts[..., :step], dim, step, side))
-    with pytest.raises(AssertionError):
-        test_windows_are_a_view_with_the_values_and_derivatives_of_unfold.hypothesis.inner_test(((2, 9), 1, 5, 2))
