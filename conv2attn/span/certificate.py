@@ -81,6 +81,7 @@ def certificates(
             parts.append(f"{title}{'' if evidence else ', without a certificate of this format'}\n")
             if evidence is None:
                 continue
+            # A refutation needs one dual; what holds needs a mixing for each group of its queries.
             duals = [] if evidence.dual is None else [(sorted(evidence.dual), {"dual": evidence.dual})]
             mixings = zip(evidence.groups, evidence.mixings, strict=True)
             shown: list[tuple[list[int], Any]] = [
@@ -110,6 +111,7 @@ def certificate_text(
     Integers are written and read by FLINT, since Python's own conversion refuses more than 4,300 digits.
     """
     exact = exact_rows(attention, targets, rows)
+    # The checker has integers only: all rows come over one denominator, so that no number is rounded.
     scale = lcm(*(exact[row].unit for row in rows))
     bounds = [Fraction(limits.eps), Fraction(limits.per_norm), Fraction(limits.max_phi)]
     denominator = lcm(*(number.denominator for number in bounds))
@@ -235,6 +237,7 @@ def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
         queries = f"{len(about.rows)} of {attention.images * attention.grid.shape[0]} queries"
         claim = "refuted" if numbers[1] else f"holds at {queries}"
         confirmations.append(Confirmation(*about.subject, f"{claim}, confirmed{about.limits}", Verdict.HOLDS))
+        # A certificate is of one group of queries. That all groups have one is looked at when all are read.
         if not numbers[1]:
             confirmed_groups.setdefault(replace(about, rows=()), (groups, set()))[1].add(tuple(sorted(about.rows)))
     for about, (groups, confirmed) in confirmed_groups.items():
@@ -275,8 +278,10 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         plain = certificate_text(attention, targets, 0, rows, limits, weights=[Fraction(x, unit) for x in numerators])
     derived = [int(fmpz(word)) for word in plain.split()]
     if not kind:
+        # Weights are compared as they were written: reducing their fractions would give other integers.
         derived[10 : 11 + heads] = numbers[10 : 11 + heads]
     if derived != list(numbers):
         return "limits, rows asked for or attention are others", plain, groups
+    # A mixing must serve a whole group. A dual refutes the group already by some of its rows.
     misplaced = set(rows) not in map(set, groups) if not kind else not any(set(rows) <= set(group) for group in groups)
     return ("its queries are not those of its condition" if misplaced else None), plain, groups

@@ -254,9 +254,11 @@ def chosen_groups(candidates: Sequence[Candidate], runs: ForcedRuns, max_loss: f
             one: Group = (candidate, group)
             own = candidate.costs[group[0]] if len(group) == 1 else cost(runs.changes(maps_of([one])))
             least = max(least, own) if group == candidate.sublayer.unread else least
+            # Heads whose scores are not read leave together and first, so that no other head of the layer costs less.
             alone.append((max(least, own), one))
     order = [group for least, group in sorted(alone, key=lambda each: each[0]) if least <= max_loss]
     fits, most = 0, len(order)
+    # Bisection: costs grow with the number of groups, near enough, and each question is a run of the network.
     while fits < most:
         middle = (fits + most + 1) // 2
         if cost(runs.changes(maps_of(order[:middle]))) <= max_loss:
@@ -339,6 +341,7 @@ def changes_held_out(
     forced = runs.outputs(maps_of(chosen)).flatten(1)
     outputs = ForcedRuns(distilled, images, images, None).plain
     apart = float(((outputs.flatten(1) - forced).norm(dim=-1) / forced.norm(dim=-1)).max())
+    # The weights were assembled by hand; a wrong table would pass as a loss of accuracy.
     if not apart <= MOST_RESIDUAL:
         reason = f"the distilled network is {apart:.1e} off the network under the same maps"
         raise UnsupportedError("C2A122", reason, "Leave layers out with --skip.")

@@ -156,6 +156,7 @@ def interior_rows(attention: AttentionRows, targets: Targets) -> Whole:
 def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
     """The Phi of a condition that holds, otherwise that of least squares: (targets, heads)."""
     if condition.targets and all(target.verdict is Verdict.HOLDS for target in condition.targets):
+        # The mixing that was proved is kept: least squares would give another one, without a proof.
         rows = [[float(Fraction(w)) for w in target.weights] for target in condition.targets]
         return np.array(rows).reshape(len(rows), attention.heads)
     group = interior_rows(attention, targets)

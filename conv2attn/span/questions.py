@@ -65,6 +65,7 @@ def head_offsets(
         center = shares @ away
         spread = float(np.sqrt(shares @ ((away - center) ** 2).sum(1)))
         offset, most = tuple(int(x) for x in away[peak]), sums.having.ravel()[peak] > sums.queries / 2
+        # A row that gives its peak the weight w is off a one-hot row by 1 - w at the peak and by 1 - w elsewhere.
         implemented = offset if 2 * (1 - weakest[head]) <= eps and most else None
         numbers = (tuple(map(float, center)), spread, offset, float(mass[peak] / count), float(weakest[head]))
         readings.append(HeadReading(head, *numbers, implemented))
@@ -89,6 +90,7 @@ def redundant_heads(
     """
     attention = rows_of("attention", attention, grid, None, extra_tokens)
     eps = limits_for(attention, eps, None).allowed(1.0)
+    # R has the inner products of all attention rows, so distances between heads are those of its few columns.
     factor = np.asarray(np.linalg.qr(np.concatenate(reduce(Sums.__add__, sums_of(attention)).factor), mode="r"))
     norms, cut = np.linalg.norm(factor, axis=0), max(NEGLIGIBLE, eps)
 
@@ -101,6 +103,7 @@ def redundant_heads(
     everyone = range(attention.heads)
     distances = tuple(distance(head, [h for h in everyone if h != head]) for head in everyone)
     staying = list(everyone)
+    # One at a time: of two equal heads each is in the span of the other, and only one of them can go.
     for head in reversed(everyone):
         rest = [h for h in staying if h != head]
         if rest and distance(head, rest) <= cut:
@@ -179,6 +182,7 @@ def profiles_of(attention: AttentionRows, tolerance: float = 0.05) -> Profiles:
         for group in groups:
             first = group[0][0]
             rounded = [round(float(x)) for x in centre - centres[first]]
+            # Centres are cut off at the border and so move by less than their patterns: the neighbours are tried too.
             nearby = product(*((x, x - 1, x + 1) for x in rounded))
             found = next((s for s in nearby if moved_distance(attention, first, head, s) <= tolerance), None)
             if found is not None:
@@ -225,6 +229,7 @@ def moved_distance(attention: AttentionRows, first: int, second: int, shift: Off
         steps.append(-round(along / stride) * cell)
         rest.append(along + steps[-1] // cell * stride)
     ours = [np.arange(max(0, -n), side - max(0, n)) for n, side in zip(steps, grid.queries, strict=True)]
+    # Two heads that are compared at a few queries in a corner would agree there by chance.
     if prod(map(len, ours)) < LEAST_OVERLAP * prod(grid.queries):
         return 1.0
     numbers = np.arange(prod(grid.queries)).reshape(grid.queries)

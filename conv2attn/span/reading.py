@@ -97,6 +97,7 @@ def read_positions(name: str, positions: PositionAttention, sides: Sides | None,
     check_rows(name, attention, 2.0**-53)
     one_hot = bool(((attention == 0) | (attention == 1)).all())
     spread = float((positions.scores.amax(-1) - positions.scores.amin(-1)).max())
+    # Score minus largest score: either may be off, and the difference is rounded once more.
     moved = 2 * positions.uncertainty + 2.0**-53 * min(spread, UNDERFLOW)
     return AttentionRows(
         name,
@@ -171,6 +172,7 @@ def leading_of(counts: Sequence[int]) -> tuple[int, tuple[str, ...]]:
     if len(counts) != 2 or counts[0] != counts[1]:
         return 0, ()
     count, side = counts[0], math.isqrt(counts[0])
+    # 50 tokens are a class token and 7x7; 49 may be all pixels, and then none leads.
     if side**2 == count or side**2 != count - 1 or side < 2:
         return 0, ()
     return 1, (f"{count} {TAKEN_FOR} 1 + {side}x{side}: a class token and a square",)
@@ -201,6 +203,7 @@ def rows_of_read(
             name, layer, place.sides, place.dimensions, place.leading, memory_limit, sites=place.sites, **options
         )
     except UsageError as error:
+        # Queries and keys that differ in number have no common grid: that is no mistake of the caller.
         apart = len(set(counts.get(name, ()))) == 2 and error.code == "C2A503"
         if of_parameters or (read.tokens is None and not read.unplaced and not apart):
             raise

@@ -74,6 +74,7 @@ class ForcedRuns:
             largest = max(largest, own.numel() * own.element_size())
             return own
 
+        # Two images show how large the largest map is, which decides how many images may be run at once.
         self.run(measured[:2], look)
         self.at_once = max(2, 2 * AT_ONCE // largest)
         self.plain = self.outputs({})
@@ -95,6 +96,7 @@ class ForcedRuns:
     def parts(self, images: Tensor) -> Iterator[Tensor]:
         """As many images at once as memory allows, two at least: one has the shape of what is no image."""
         parts = images.split(self.at_once)
+        # One image has the shape of what is no image, so the last part is never a single one.
         if len(parts) > 1 and len(parts[-1]) == 1:
             parts = (*parts[:-2], torch.cat(parts[-2:]))
         yield from parts
@@ -104,6 +106,7 @@ class ForcedRuns:
 
         Without a layer that does not attend once, or whose attention is not (images, heads, queries, keys).
         """
+        # Of a module that runs twice it is open which of its runs a map would be forced on.
         once = {name for name in wanted if self.times.get(name) == 1 and f"{name}#2" not in self.times}
         sums = dict[str, Tensor]()
 

@@ -51,6 +51,7 @@ def share_explained(sums: Sums, root: Array, size: int) -> Estimate:
     def without(left_out: int | None) -> Array:
         part = crossed(same_image, along, total, left_out) if sums.images > 1 else same_image[0]
         whole, scale = mean_of(wholes, left_out), mean_of(scales, left_out)
+        # A layer whose heads cancel has nothing to explain: what is left of it is rounding.
         return np.asarray(part / whole if whole > NEGLIGIBLE**2 * scale else 1.0)
 
     return without
@@ -72,6 +73,8 @@ def nearest_convolutions(
     for size in fitting:
         offsets = kernel(size, 1, len(grid.keys))
         mass, count = total.at(offsets)
+        # The mean over the queries that have an offset is the least-squares tap, as shifts by different offsets share
+        # no entry.
         weights = np.divide(mass.mean(0), count, out=np.zeros_like(mass[0]), where=count > 0)
         share = estimated(parts, partial(share_explained, root=root, size=size))
         solutions.append((size, offsets, weights, share))
@@ -104,6 +107,7 @@ def norms_left(
         pieces = read_pieces(rows, windows, fields)
     for block, placed in pieces:
         turned = np.einsum("gh,hqk->gqk", root, block)
+        # |L_qk| of a combination of the heads is that of R times their weights at (q, k): a few numbers for each pair.
         lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
         largest = float(lengths.sum(1).max(initial=largest))
         for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
@@ -113,8 +117,10 @@ def norms_left(
                 here = np.flatnonzero(place >= 0)
                 moved = turned[:, here, place[here]] - taps[:, tap, None]
                 rest[here, place[here]] = np.sqrt((moved**2).sum(0))
+                # A tap that reads a key beyond the window has no attention beside it: all of it is left.
                 outside += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
             left[at] = float((rest.sum(1) + outside).max(initial=left[at]))
+    # The norm is rounded up by more than float64 sums can lose, also where heads are large and their sum is not.
     rounding, cancelled = 1 + 1e-10, NEGLIGIBLE * float(np.linalg.norm(root, axis=0).sum())
     return largest * rounding + cancelled, [each * rounding + cancelled for each in left]
 

@@ -68,6 +68,7 @@ class Replacing:
             raise UsageError("C2A006", reason, "Pass more images with --inputs.")
         self.by, self.only = by, only
         classes = checked_labels(labels, len(images))
+        # Measured on one half and judged on the other: a mean fits the images that it was taken over.
         self.runs = ForcedRuns(network, images[::2], images[1::2], None if classes is None else classes[1::2])
         self.grids: dict[str, tuple[Sides, int, int]] = {}
 
@@ -157,6 +158,7 @@ class Replacing:
         if draws:
             drawn = []
             for _ in range(draws):
+                # Random heads, as many as were named, show what the number of replaced heads costs by itself.
                 places = torch.randperm(len(every), generator=generator, device="cpu")[: len(heads)].tolist()
                 drawn.append(self.runs.changes(self.maps([every[place] for place in places], self.by)))
             random = effect_of(ByImage.means(drawn))
@@ -221,5 +223,6 @@ def share_lost(mean: ByImage, uniform: ByImage) -> tuple[float | None, float | N
     if float(uniform.change.mean()) <= ROUNDING:
         return None, None
     ratio = mean.change.mean() / uniform.change.mean()
+    # The error of a ratio of means, by its linearisation at these means.
     residuals = (mean.change - ratio * uniform.change) / uniform.change.mean()
     return float(ratio), float(residuals.std() / len(residuals) ** 0.5)

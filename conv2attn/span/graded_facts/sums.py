@@ -125,6 +125,7 @@ def list_of_pieces(rows: AttentionRows, windows: Windows | None) -> list[tuple[W
         ]
     queries, pixels = rows.grid.shape
     step = max(1, rows.step // rows.images)
+    # The error of two images cannot come from leaving one out, which leaves no pair: it comes from blocks of queries.
     if rows.images == 2:
         step = min(step, -(-queries // BLOCKS))
     everything = np.arange(queries)
@@ -156,6 +157,7 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     at_key = np.unravel_index(keys, grid.keys)
     for axis, site in enumerate(coordinates(grid, queries)):
         moved = at_key[axis][None, :] - site[:, None]
+        # One number for each displacement, so that sums over pairs that share it are one `bincount`.
         place = place * shape[axis] + moved + grid.keys[axis] - 1
         away = away + moved**2
     # Zeros of a one-hot or positional head are its attention, and no mask of the network's.
@@ -188,6 +190,8 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     own = energy - np.einsum("nhq,nhq,q->nh", level, level, width)
     along = np.einsum("nhqk,hqk->nh", pixels, total) - np.einsum("nhq,hq,q->nh", level, level.sum(0), width)
     every = np.einsum("hqk,hqk->h", total, total) - np.einsum("hq,hq,q->h", level.sum(0), level.sum(0), width)
+    # One number a query needs no sum over all pairs: how many keys are at each displacement follows from cumulated
+    # sums.
     if everything and windows is None:
         deviation = mass - levelled(level, grid, sites)
     else:

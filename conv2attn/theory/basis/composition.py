@@ -48,6 +48,7 @@ def common_padding(second: Basis, first: Basis) -> str:
     modes = [basis.padding.mode for basis in (first, second) if not basis.padding.is_identity]
     if set(modes) <= {"zeros"}:
         return "zeros"
+    # A circular layer that changes the sides wraps around another torus than the one behind it.
     if set(modes) == {"circular"} and all(map(keeps_sides, (first, second))):
         return "circular"
     words = " and then ".join(basis.padding.mode for basis in (first, second))
@@ -101,6 +102,7 @@ def compose_shifts(second: Basis, first: Basis) -> Basis:
     kernel_size = tuple(m - n + 1 for n, m in zip(least, most, strict=True))
     strides = tuple(a * b for a, b in zip(stride, second.sites.stride, strict=True))
     sites = Sites.of_kernel(kernel_size, strides, (1,) * len(stride))
+    # The second layer begins where the first has output: what it leaves behind is counted in pixels of the image.
     after = tuple(r + s * t + m for r, s, t, m in zip(room, stride, second.form.room, most, strict=True))
     offsets = {start: tuple(x - n - b for x, n, b in zip(start, least, sites.before, strict=True)) for start in sums}
     order = sorted(sums)

@@ -60,6 +60,7 @@ def order_costs(basis: Basis, sides: Sides, batch: int = 1) -> dict[str, int]:
     whole = weights.d_in * weights.d_out * keys * queries
     return {
         "mixing": batch * (mixing * weights.d_in + queries * channels),
+        # Channels first are computed once a key, and mixing then costs the channels of the output.
         "channels": batch * (keys * channels + mixing * weights.d_out),
         "map": whole * (terms(basis.mixing) + batch),
     }

@@ -151,9 +151,11 @@ class Padding(Operator):
             return image
         for axis, side in enumerate(image.shape[first:]):
             self.check(axis, side)
+        # torch repeats pixels of (batch, channels, *sides) alone.
         batched = image if first == 2 else image.reshape(1, -1, *image.shape[first:])
         amounts = innermost_first(self.before, self.after)
         padded = F.pad(batched, [max(0, amount) for amount in amounts], self.mode)
+        # Cropped afterwards: what is repeated are pixels of the whole image.
         padded = F.pad(padded, [min(0, amount) for amount in amounts]) if min(amounts) < 0 else padded
         return padded if first == 2 else padded.reshape(*image.shape[:first], *padded.shape[2:])
 

@@ -32,6 +32,7 @@ def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: i
     squares = dimensions * largest_coordinate**2
     return (
         squares <= 1 << form.precision
+        # Every partial sum is then an integer times a power of two that the accumulator holds, whatever the order.
         and 3 * squares <= 1 << inner.precision
         and form.smallest_normal <= alpha <= form.largest / max(1, 2 * largest_coordinate)
         and alpha <= inner.largest / max(1, 3 * squares)

@@ -200,6 +200,7 @@ def any_mean_bound(keys: int, arithmetic: Arithmetic) -> RoundingBound:
 @lru_cache(maxsize=4096)
 def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float) -> SoftHeads | None:
     """The heads as claim ROW takes them, of the reach at which its bound is least; None where it says nothing."""
+    # A rival n places from the nearest key is at least (1 - 2 f) n^2 further from the centre, by `sharpness`.
     alpha = Fraction(head.alpha) * (1 - 2 * Fraction(max(head.shifts)))
     if not alpha >= LEAST_ALPHA:
         return None
@@ -260,6 +261,7 @@ def settings(
         terms = max(keys, (2 * reach + 1) ** together)
         softmax = Setting.counting(u, 0, cast, losses, 0, 0, 0, 0)
         mean = Setting.counting(roundoff, cut, kept, losses, terms, terms, casts, casts)
+        # A sum that is stored after each step is rounded twice a step, and has no cast at the end.
         if stores:
             mean = Setting.counting((1 + roundoff) * (1 + cast) - 1, cut, 0, losses, terms, terms, 0, terms)
         yield softmax, mean, reach

@@ -28,6 +28,7 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
             "Pass a square matrix of finite numbers.",
         )
     guess = float(np.linalg.eigvalsh((array + array.T) / 2)[0])
+    # The guess has the error of a float computation; the margin is doubled until the exact test agrees.
     margin = float(abs(array).max()) * 2.0**-50
     while (lowered := guess - margin) > 0:
         if is_positive_definite(array, lowered):
@@ -46,6 +47,7 @@ def is_positive_definite(array: NDArray[np.float64], shift: float = 0.0) -> bool
     rows = [[(Fraction(array[i, j]) + Fraction(array[j, i])) / 2 for j in range(size)] for i in range(size)]
     for i in range(size):
         rows[i][i] -= Fraction(shift)
+    # Sylvester: a symmetric matrix is positive definite exactly if elimination meets positive pivots alone.
     for pivot in range(size):
         if rows[pivot][pivot] <= 0:
             return False

@@ -65,6 +65,7 @@ def difference_bound(
         for part in PARTS:
             _non_negative(part, getattr(bound, part))
     effect = mixing_effect(leak, input_range, mixing)
+    # Fractions of the floats, so that only the last step rounds, and upwards.
     read = Fraction(weight_sum) * Fraction(effect)
     size = Fraction(weight_sum) * Fraction(input_range) + abs(Fraction(bias))
     rounding = Fraction(original.factor) * size + Fraction(converted.factor) * (size + read)

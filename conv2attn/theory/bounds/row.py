@@ -98,11 +98,14 @@ class Setting:
     @cached_property
     def lost(self) -> int:
         """The absolute error below the normal numbers."""
+        # Losses of single steps are rounded again by all steps behind them.
         lost = self.products * self.loss + self.terms * self.sum_loss + self.stored * self.cast_loss
         return prod(ONE + self.cost(self.terms), lost)
 
     def few(self, count: int, near: int, far: int, moves: int) -> int:
         """Error of a sum of which `count` summands, `near` in all, are rounded, and the others, `far` in all, moved."""
+        # A sum that is rounded to nearest moves by at most twice a summand: the far ones count by what they weigh
+        # alone.
         moved = prod(ONE + self.cost(self.terms), far) + self.lost
         return prod(self.cost(count), near) + prod(ONE + self.cost(count), moves * moved)
 
@@ -148,9 +151,11 @@ class SoftHeads:
             return False
         if max(self.score, self.score_lost) >= ONE:
             return False
+        # Axes that are mixed one after the other are softmaxes of one axis each, with fewer keys.
         together = 1 if self.apart else self.axes
         count, roundoff = self.count(together), self.softmax.roundoff
         small = max(self.keys, count) * roundoff < ONE and count <= self.mean.terms
+        # The tails are geometric series, which need a ratio below 1; and the sum of exponentials must stay above 0.
         return small and 4 * self.sums.step < ONE and self.falling(self.reach + 1) and self.doubt(together) < ONE
 
     @cached_property
@@ -179,7 +184,10 @@ class SoftHeads:
 
     def key_error(self, axes: int) -> int:
         """The error of the exponentials as a fraction of their sum: each counts by its own score."""
+        # An exponential of a score s that is off by c |s| moves by c |s| e^s at most, which `spread` sums over the
+        # keys.
         moved = prod(geom(self.score_lost), ONE + power(prod(self.score, self.sums.spread), axes)) - ONE
+        # The exponential of 0 is 1 without error, so that only what leaks has the error of exponentials.
         relative = prod(ONE + self.ulps, moved) + prod(self.ulps, self.leak(axes))
         return prod(relative, ONE + self.far(axes)) + self.count(axes) * self.exp_lost
 
@@ -205,9 +213,11 @@ class SoftHeads:
     def off(self, axes: int) -> int:
         """The sum over keys of |computed weight - softmax weight|."""
         s, d, count = self.softmax, self.key_error(axes), self.count(axes)
+        # A reciprocal, a product and a cast for each weight, and the roundings of the sum that it is divided by.
         quotients = both(power(s.roundoff, 2), s.cast) + scaled_gamma(count, s.roundoff)
         numerator = prod(quotients, ONE + d) + 2 * d + self.total_lost(axes)
         underflow = prod(prod(ONE + s.cast, 3 * ONE + 2 * s.roundoff), s.loss) + s.cast_loss
+        # The computed sum is at least 1 - doubt of the true one, which is what the weights are divided by.
         near = prod(numerator, geom(self.doubt(axes))) + count * underflow
         return near + self.far_weights(axes) + 2 * self.far(axes)
 
@@ -222,6 +232,7 @@ class SoftHeads:
             return self.mean_error(self.axes)(input_range)
         error, total = self.mean_error(1), 0
         for _ in range(self.axes):
+            # The next axis reads tokens that are off already.
             total += error(input_range + total)
         return total
 
@@ -251,12 +262,14 @@ class ThetaSums:
     @classmethod
     def of(cls, heads: SoftHeads) -> "ThetaSums":
         q, peak = ratio(heads.alpha - prod(heads.score, heads.alpha)), prod(INVERSE_E, geom(heads.score))
+        # q^((m + 1)^2) = q^(m^2) q^(2 m + 1), and the last factor grows by q^2: no power is formed anew.
         q2, power_m, step, others, spread = prod(q, q), q, prod(prod(q, q), q), 0, 0
         for m in range(1, heads.reach + 1):
             others += power_m
             spread += prod(heads.square(m), power_m) if heads.falling(m) else peak
             power_m, step = prod(power_m, step), prod(step, q2)
         tail = prod(power_m, geom(step))
+        # (m + 1)^2 is at most 4 m^2, so that these terms fall by the ratio 4 step or faster.
         spread += prod(prod(heads.square(heads.reach + 1), power_m), geom(4 * step))
         return cls(2 * (others + tail), 2 * spread, 2 * tail, step)
 
@@ -305,6 +318,7 @@ class OutputChannel:
         if not self.fits:
             return None
         size = prod(self.weights, self.radius) + self.bias
+        # What the heads read is off before the channels, and that is then rounded by the sum over channels too.
         read = prod(self.weights, self.soft.reads(self.radius)) if self.soft else 0
         first = prod(self.first.cost(self.first.terms), size) + self.first.lost
         return read + first + (prod(self.second.cost(self.second.terms), size + read) + self.second.lost)
@@ -358,6 +372,7 @@ def scaled_gamma(n: int, roundoff: int) -> int:
 
 def ratio(alpha: int) -> int:
     """e^-alpha: (1 + alpha / 2^64)^(2^64) is at most e^alpha."""
+    # Rounded down until the end: the reciprocal of a lower bound is an upper one.
     below = ONE + min(alpha, CAPPED) // (1 << 64)
     for _ in range(64):
         below = below * below // ONE

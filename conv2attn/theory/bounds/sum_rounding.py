@@ -30,6 +30,7 @@ def gamma(operations: int, unit_roundoff: float) -> Claimed:
         UsageError: n u >= 1, where nothing can be said.
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, Lemma 3.1.
     """
+    # In fractions: in floats 1 - n u may round to 1, and the quotient would be below gamma.
     exact = operations * Fraction(unit_roundoff)
     if not (operations >= 0 and unit_roundoff > 0 and exact < 1):
         raise UsageError(

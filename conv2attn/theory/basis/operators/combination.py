@@ -112,5 +112,6 @@ def _(operator: Concatenation, images: Tensor, sides: Sides) -> Tensor:
 @combine.register
 def _(operator: Combination, images: Tensor, sides: Sides) -> Tensor:
     output_sides(operator, sides)
+    # The images of all heads that use a term are summed before the term is applied, once.
     spread = torch.einsum("ht,h...->t...", operator.coefficients.to(images), images)
     return combine(operator.family, spread, sides)

@@ -92,6 +92,7 @@ class ContentSoftmax(Operator):
         positions, all_queries, asking = self.positions, grid.every_query(), []
         if by_axis:
             coordinates = grid.key_coordinates()
+            # One-hot marks of the coordinates turn a lookup of position scores by axis into an inner product.
             marks = [
                 coordinates[:, axis, None] == torch.arange(side, device=coordinates.device)
                 for axis, side in enumerate(grid.keys)
@@ -140,6 +141,8 @@ class ContentSoftmax(Operator):
             query, bias = self.query, self.query_bias
             assert query is not None
             if self.position_key is not None:
+                # The products of the matrices first: the bound is then of the numbers that meet r_delta, not of two
+                # factors.
                 query = self.position_key.mT @ query
                 bias = None if bias is None else torch.einsum("hdp,hd->hp", self.position_key, bias)
             toward = torch.einsum("hpc,bcn->bhpn", query.detach(), image.flatten(2).to(query))

@@ -90,6 +90,7 @@ class GeneralisedSoftmax(Positions):
             return ()
         values, vectors = torch.linalg.eigh(precision)
         plain = values[:, :1] > SINGULAR * values[:, -1:]
+        # `d_axis^2 <= (P^-1)_axis d^T P d`, the diagonal of the inverse, by the eigenvectors that are there already.
         variances = torch.where(plain, (vectors.square() / values[:, None]).sum(-1), math.inf)
         heads = zip(self.center.tolist(), variances.tolist(), values[:, -1].tolist(), strict=True)
         return tuple(ScoreEllipse(tuple(center), tuple(spread), sharpest) for center, spread, sharpest in heads)
@@ -135,14 +136,18 @@ class GeneralisedSoftmax(Positions):
         for place, (first, second) in enumerate(pairs(self.dimensions)):
             turned[..., first, second] += squares[..., place]
             turned[..., second, first] += squares[..., place]
+        # The scores with content are a quadratic form again. Its maximum is where the gradient is 0, if it curves down.
         left = precision[:, None] - turned
         definite = torch.linalg.eigvalsh(left)[..., :1] > 0
+        # Those without a maximum get a matrix that can be solved, so that they raise nothing; their result is dropped.
         left = torch.where(definite[..., None], left, torch.eye(self.dimensions).to(left))
         pull = (precision @ self.center.to(toward)[..., None]).squeeze(-1)[:, None] + linear
         return torch.where(definite, torch.linalg.solve(left, pull[..., None]).squeeze(-1), math.nan)
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """`(b - C q, c_ij)` for `toward = (b, c_ij)` at the query q, C symmetric with `d^T C d / 2 = c_ij d_i d_j`."""
+        # With delta = k - q, a square of delta is one of k, products of k and q, and a term of q alone, which no
+        # softmax sees.
         sites, axes = grid.centred()[0].to(toward), self.dimensions
         linear = list(toward[..., :axes].unbind(-1))
         for place, (first, second) in enumerate(pairs(axes)):

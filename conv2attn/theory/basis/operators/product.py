@@ -106,6 +106,7 @@ def _(operator: Kronecker, sides: Sides) -> Tensor:
 def _(operator: Kronecker, image: Tensor, sides: Sides) -> Tensor:
     mixed = image[None]
     for axis in reversed(range(len(sides))):
+        # Each axis in turn: the product of the matrices would have as many entries as all pairs of pixels.
         lines = mixed.movedim(axis - len(sides), -1)
         mixed = apply(operator.factors[axis], lines, (sides[axis],)).movedim(-1, axis - len(sides)).flatten(0, 1)
     return mixed
