@@ -1,6 +1,6 @@
 """The conditions: each is a partition of the rows into groups, and every group needs a Phi of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ from conv2attn.report import counted
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, kernel_targets, portions, widest
 from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
-from conv2attn.span.residuals import CANDIDATES, rounded_up
+from conv2attn.span.residuals import CANDIDATES, add_asked, rounded_up
 from conv2attn.span.solver import NEAR_INTEGERS, Decision, decide_targets
 from conv2attn.span.span_report import Condition, ConditionName, Counting, Evidence, Target
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -138,59 +138,82 @@ def in_groups(
     attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits, tight: bool
 ) -> list[Target]:
     """Each target over several groups: least squares serves most, the others are decided one by one, worst first."""
-    # Floats of rows that are declared exact are rounded already, and decide nothing about the fractions.
-    trusted = not attention.exact or attention.one_hot
     single = all(len(group) == 1 for group in groups)
     mixings = np.zeros((len(groups), len(targets), attention.heads))
     residuals = np.full((len(groups), len(targets)), np.inf)
     if single:
-        rows = np.concatenate(groups)
-        place = np.zeros(int(rows.max()) + 1, dtype=np.int64)
-        place[rows] = np.arange(len(rows))
-        for portion in portions(attention, targets, rows):
-            step = max(1, CANDIDATES * attention.heads * len(portion.rows) // max(1, len(targets)))
-            for start in range(0, len(portion.rows), step):
-                few = np.arange(start, min(start + step, len(portion.rows)))
-                proposed, left = of_least_squares(targets, portion.only(few), limits)
-                members = np.flatnonzero(np.isin(portion.kind, few))
-                at = place[portion.members[members]]
-                of_part = portion.kind[members] - start
-                mixings[at], residuals[at] = proposed[of_part], left[of_part]
+        mixings, residuals = squares_by_row(attention, targets, np.concatenate(groups), limits)
     norms = np.abs(mixings).sum(-1)
-    serves = (residuals <= limits.eps + limits.per_norm * norms) & (norms <= limits.max_phi) & trusted
+    serves = (residuals <= limits.eps + limits.per_norm * norms) & (norms <= limits.max_phi)
+    # Floats of rows that are declared exact are rounded already, and decide nothing about the fractions.
+    serves &= not attention.exact or attention.one_hot
     results = []
     for j in range(len(targets)):
-        by_group = {
+        served = {
             g: Decision(Verdict.HOLDS, float(residuals[g, j]), 0.0, tuple(mixings[g, j].tolist()), attention.one_hot)
             for g in np.flatnonzero(serves[:, j]).tolist()
         }
-        tried: list[Decision] = []
-        stay_open: list[Decision] = []
-        refuted: list[Decision] = []
-        # Worst first: one refuted group refutes the condition, and groups are many (one a query).
-        for g in sorted(np.flatnonzero(~serves[:, j]).tolist(), key=lambda g: -residuals[g, j])[:AFFORDABLE]:
-            by_group[g] = decide_targets(attention, targets, groups[g], limits, [j], tight)[0][j]
-            tried.append(by_group[g])
-            stay_open += [by_group[g]] if by_group[g].verdict is Verdict.UNDECIDED else []
-            refuted += [by_group[g]] if by_group[g].verdict is Verdict.REFUTED else []
-            if len(stay_open) >= OPEN or (single and len(refuted) >= OPEN):
-                break
-            # The report names the worst group. Least squares bounds what is left from above, so that a query behind
-            # this one leaves less where its bound is lower; whole images have no such bound, and all are decided.
-            worst_yet = max((each.residual for each in refuted), default=np.inf)
-            if refuted and worst_yet >= max(
-                (residuals[h, j] for h in range(len(groups)) if h not in by_group), default=0
-            ):
-                break
-        decisions = [by_group[g] for g in sorted(by_group)]
-        if refuted:
-            decisions.append(max(refuted, key=lambda each: each.residual))
-        # A group that was not looked at may be refuted: nothing is said of the condition.
-        elif stay_open or len(by_group) < len(groups):
-            worst = max(stay_open or tried, key=lambda each: each.residual)
-            decisions.append(replace(worst, verdict=Verdict.UNDECIDED, dual=None, stability=None))
+
+        def decide(g: int, j: int = j) -> Decision:
+            return decide_targets(attention, targets, groups[g], limits, [j], tight)[0][j]
+
+        decisions = worst_first(served, residuals[:, j].tolist(), decide, single)
         results.append(over_groups(targets, j, groups, decisions, None))
     return results
+
+
+def squares_by_row(attention: AttentionRows, targets: Targets, rows: Whole, limits: Limits) -> tuple[Array, Array]:
+    """The mixings of least squares at each of some rows by itself, (rows, targets, heads), and what they leave."""
+    mixings = np.zeros((len(rows), len(targets), attention.heads))
+    residuals = np.zeros((len(rows), len(targets)))
+    place = np.zeros(int(rows.max()) + 1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    for portion in portions(attention, targets, rows):
+        step = max(1, CANDIDATES * attention.heads * len(portion.rows) // max(1, len(targets)))
+        for start in range(0, len(portion.rows), step):
+            few = np.arange(start, min(start + step, len(portion.rows)))
+            proposed, left = of_least_squares(targets, portion.only(few), limits)
+            members = np.flatnonzero(np.isin(portion.kind, few))
+            at = place[portion.members[members]]
+            of_part = portion.kind[members] - start
+            mixings[at], residuals[at] = proposed[of_part], left[of_part]
+    return mixings, residuals
+
+
+def worst_first(
+    served: dict[int, Decision], bounds: Sequence[float], decide: Callable[[int], Decision], single: bool
+) -> list[Decision]:
+    """The decisions on the groups, the worst last: those that are `served`, and others until no more are worth asking.
+
+    `bounds` are what least squares leaves at most in each group, and `single` says whether groups are single rows.
+    """
+    by_group, asked = dict(served), list[Decision]()
+
+    def of_verdict(verdict: Verdict) -> list[Decision]:
+        return [each for each in asked if each.verdict is verdict]
+
+    # One refuted group refutes the condition, and groups are many (one a query).
+    order = sorted((g for g in range(len(bounds)) if g not in served), key=lambda g: -bounds[g])
+    for g in order[:AFFORDABLE]:
+        by_group[g] = decide(g)
+        asked.append(by_group[g])
+        refuted = of_verdict(Verdict.REFUTED)
+        if len(of_verdict(Verdict.UNDECIDED)) >= OPEN or (single and len(refuted) >= OPEN):
+            break
+        # The report names the worst group. Least squares bounds what is left from above, so that a query behind
+        # this one leaves less where its bound is lower; whole images have no such bound, and all are decided.
+        behind = max((bounds[h] for h in range(len(bounds)) if h not in by_group), default=0.0)
+        if refuted and max(each.residual for each in refuted) >= behind:
+            break
+    decisions = [by_group[g] for g in sorted(by_group)]
+    refuted, undecided = of_verdict(Verdict.REFUTED), of_verdict(Verdict.UNDECIDED)
+    if refuted:
+        return [*decisions, max(refuted, key=lambda each: each.residual)]
+    # A group that was not looked at may be refuted: nothing is said of the condition.
+    if undecided or len(by_group) < len(bounds):
+        worst = max(undecided or asked, key=lambda each: each.residual)
+        return [*decisions, replace(worst, verdict=Verdict.UNDECIDED, dual=None, stability=None)]
+    return decisions
 
 
 def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tuple[Array, Array]:
@@ -203,9 +226,7 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
     near = np.round(mixings)
     mixings = np.where(np.abs(near - mixings).max(-1, keepdims=True) <= NEAR_INTEGERS, near, mixings)
     left = -mixings @ portion.attention.swapaxes(0, 1)
-    for tap, places in enumerate(portion.places):
-        queries = np.flatnonzero(places >= 0)
-        left[queries, :, places[queries]] += targets.coefficients[:, tap]
+    add_asked(left.swapaxes(0, 1), portion, targets.coefficients)
     row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
     sizes = np.abs(left, out=left).sum(-1)
     asked_for = (np.abs(targets.coefficients) @ (portion.places >= 0)).T

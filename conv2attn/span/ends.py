@@ -17,7 +17,7 @@ import numpy as np
 
 from conv2attn.layers.theorem import Convolution, tap_matrix
 from conv2attn.span.attention_rows import Array, AttentionRows, limits_for
-from conv2attn.span.equations import Targets
+from conv2attn.span.equations import Targets, weights_on
 from conv2attn.span.grids import PooledGrid
 from conv2attn.span.span_report import Condition, Ends
 from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, claims_under, up
@@ -44,10 +44,7 @@ def ends_of(
     far, theorem = worst.floor, "L3_far" if worst.floor > 0 else None
     if condition.counting is not None and far < condition.counting.least_residual:
         far, theorem = condition.counting.least_residual, condition.counting.theorem
-    left = [
-        left_with_uncertainty(attention, target.residual, sum((abs(Fraction(w)) for w in target.weights), Fraction(0)))
-        for target in condition.targets
-    ]
+    left = [left_with_uncertainty(attention, target.residual, target.weights) for target in condition.targets]
     weights = None if convolution is None else weights_of(convolution, targets)
     near = Claimed(up(max(left)), {"L3"}) if weights is None else near_bound(left, weights)
     far_claims = {"TAPS"} if theorem == "TAPS_far" else {"L3"}
@@ -77,8 +74,9 @@ class LayerPremises:
         return cls(not attention.sampled, not attention.extra, not isinstance(attention.grid, PooledGrid))
 
 
-def left_with_uncertainty(attention: AttentionRows, residual: float, norm: Fraction) -> Fraction:
-    """What coefficients of this norm leave of the ideal rows, of which the numbers at hand are known to some ulps."""
+def left_with_uncertainty(attention: AttentionRows, residual: float, weights: Sequence[float | str]) -> Fraction:
+    """What these coefficients leave of the ideal rows, of which the numbers at hand are known to some ulps."""
+    norm = sum((abs(Fraction(w)) for w in weights), Fraction(0))
     return Fraction(residual) + Fraction(limits_for(attention, None, None).per_norm) * norm
 
 
@@ -114,14 +112,9 @@ def bound_of_layer(
     `sum_t left_t sum_c |w_tco|`; each head's weights add what storing them changed, since its attention sums to 1.
     That, and targets that are combinations of shifts, are steps without a theorem.
     """
-    matrix = tap_matrix(convolution)
-    places = {offset: t for t, offset in enumerate(convolution.offsets)}
-    used = matrix[[places[offset] for offset in targets.offsets]]
-    parts = used if targets.plain else np.asarray(np.linalg.lstsq(targets.coefficients.T, used, rcond=None)[0], float)
-    left = [
-        left_with_uncertainty(attention, residual, sum((abs(Fraction(w)) for w in row), Fraction(0)))
-        for residual, row in zip(residuals.tolist(), mixing.tolist(), strict=True)
-    ]
+    used, parts = weights_on(convolution, targets)
+    rows = zip(residuals.tolist(), mixing.tolist(), strict=True)
+    left = [left_with_uncertainty(attention, residual, row) for residual, row in rows]
 
     def by_output(rows: Array) -> Array:
         return sum_up(np.abs(rows).reshape(len(rows), convolution.d_out, rows.shape[1] // convolution.d_out), -1)

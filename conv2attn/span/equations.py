@@ -120,12 +120,18 @@ def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff:
     return replace(one_for_each, coefficients=columns.T.copy(), labels=labels)
 
 
+def weights_on(convolution: Convolution, targets: Targets) -> tuple[Array, Array]:
+    """The weights of the convolution on the taps that are used, and on each target: rows of numbers."""
+    places = {offset: t for t, offset in enumerate(convolution.offsets)}
+    used = tap_matrix(convolution)[[places[offset] for offset in targets.offsets]]
+    # Combinations span the weights of the taps, up to rounding: least squares says by which numbers.
+    parts = used if targets.plain else np.asarray(np.linalg.lstsq(targets.coefficients.T, used, rcond=None)[0], float)
+    return used, parts
+
+
 def head_taps(convolution: Convolution, targets: Targets, mixing: Array) -> Array:
     """`W_val W_out` of each head for a mixing (targets, heads): (heads, d_out, d_in / groups)."""
-    matrix = tap_matrix(convolution)
-    places = {offset: t for t, offset in enumerate(convolution.offsets)}
-    used = matrix[[places[offset] for offset in targets.offsets]]
-    parts = used if targets.plain else np.linalg.lstsq(targets.coefficients.T, used, rcond=None)[0]
+    _, parts = weights_on(convolution, targets)
     taps: Array = (mixing.T @ parts).reshape(mixing.shape[1], convolution.d_out, -1)
     return taps
 

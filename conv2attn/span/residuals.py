@@ -32,10 +32,15 @@ def left_by(portion: Portion, coefficients: Array, mixings: Array) -> Array:
     """`e - phi A` of each candidate, (candidates, rows, keys)."""
     heads, rows, keys = portion.attention.shape
     left = (-mixings @ portion.attention.reshape(heads, -1)).reshape(len(mixings), rows, keys)
+    add_asked(left, portion, coefficients)
+    return left
+
+
+def add_asked(rows: Array, portion: Portion, coefficients: Array) -> None:
+    """Adds what each candidate asks for to its rows, (candidates, rows, keys)."""
     for tap, places in enumerate(portion.places):
         queries = np.flatnonzero(places >= 0)
-        left[:, queries, places[queries]] += coefficients[:, tap, None]
-    return left
+        rows[:, queries, places[queries]] += coefficients[:, tap, None]
 
 
 def residuals_of(

@@ -354,11 +354,9 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
     of_rows = kron(eye_array(len(rows.order)), np.ones((1, rows.remainder.shape[1])))
     column = csr_array(np.ones((len(rows.order), 1)))
     blocks = [[-moved, -eye, None], [moved, -eye, None], [None, of_rows, -column]]
-    side, costs = (
-        np.concatenate([-remainder, remainder, np.zeros(len(rows.order))]),
-        np.zeros(moved.shape[1] + count + 1),
-    )
-    costs[-1] = 1
+    side = np.concatenate([-remainder, remainder, np.zeros(len(rows.order))])
+    costs = np.zeros(moved.shape[1] + count + 1)
+    costs[-1] = 1  # of t, the last variable
     bounds: list[tuple[float, float | None]] = [(-LARGEST, LARGEST)] * moved.shape[1] + [(0, None)] * (count + 1)
     if max_phi < LARGEST * max(1.0, float(np.abs(start).sum())):
         # The norm may bind: |start + frame x + idle z| <= w, and the sum of w is at most the bound, all in its unit.
@@ -377,10 +375,14 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
     if answer.status != 0:
         return None
     steps, rest = answer.x[: moved.shape[1]], answer.x[moved.shape[1] + count + 1 :]
-    mixing: Array = start + frame @ steps + idle @ rest[: idle.shape[1]] if len(rest) else start + frame @ steps
+    mixing: Array = start + frame @ steps
+    if len(rest):
+        mixing = mixing + idle @ rest[: idle.shape[1]]
     size = float(np.abs(mixing).sum())
+    # The norm is met to the tolerance of HiGHS alone; a mixing beyond it would not be counted.
     if size > max_phi:
         mixing = mixing * (max_phi * (1 - 1e-15) / size)
+    # A multiplier each of `-moved x - s <= -remainder` and of `moved x - s <= remainder`: their difference is the dual.
     weights = answer.ineqlin.marginals
     return mixing, np.asarray(weights[count : 2 * count] - weights[:count])
 
