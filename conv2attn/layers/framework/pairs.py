@@ -183,7 +183,8 @@ class Collect(torch.autograd.Function):
         else:
             back, order = pattern.transposed
             starts = back.starts
-        if not len(numbers):
+        # With two threads and more, torch 2.13 refuses rows of no numbers, as of a batch without images.
+        if not numbers.numel():
             return numbers.new_zeros(len(starts) - 1, numbers.shape[1])
         return F.embedding_bag(order, numbers.contiguous(), starts, mode="sum", include_last_offset=True)
 

@@ -96,7 +96,8 @@ class WeightedSum(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, tokens: Tensor, pattern: Pattern) -> Tensor:
         ctx.save_for_backward(weights, tokens if ctx.needs_input_grad[0] else None)
         ctx.pattern = pattern
-        if not pattern.keys.numel():
+        # With two threads and more, torch 2.13 refuses tokens of no numbers, as of a batch without images.
+        if not (pattern.keys.numel() and tokens.numel()):
             return tokens.new_zeros(pattern.shape[0], tokens.shape[1])
         return F.embedding_bag(
             pattern.keys,
