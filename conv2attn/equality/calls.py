@@ -20,7 +20,7 @@ from conv2attn.networks.specimens import Inputs, arguments, map_tensors
 from conv2attn.torch_internals import TorchDispatchMode, tree_map_only
 
 LOCK = threading.RLock()
-"""Held while both networks run: torch's generators are one for the process."""
+"""Held while both networks run: torch's generators, and how it compiles, are one for the process."""
 MODES = {"no gradients": torch.no_grad, "gradients": torch.enable_grad, "inference": torch.inference_mode}
 """The modes of gradients in which networks are called."""
 
@@ -65,6 +65,17 @@ def seeded(images: Inputs, seed: int = 0) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """While active, code that compiles itself, as torch.cond does at each call, runs uncompiled.
+
+    What it compiled under a mode would be served to the caller later. An error within compiled code, such as that of an
+    operator without a rule, keeps it from running ever after.
+    """
+    with LOCK, torch.compiler.set_stance("force_eager"):
+        yield
+
+
 def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradients", seed: int = 0) -> Returned:
     """What a network returns, and what it leaves in the images, or named inputs, that it was given.
 
@@ -103,9 +114,8 @@ class Named(TorchDispatchMode):
 
 def operators_called(network: nn.Module, inputs: Inputs) -> list[str] | None:
     """The names of the operators that a copy of a network calls, in their order; None where it does not run."""
-    # torch.cond compiles its branches at each call; what it compiled under a mode would be served to the caller later.
     copy = copy_network(network)
-    with Named() as operators, torch.compiler.set_stance("force_eager"):
+    with Named() as operators, eagerly():
         failed = call(copy, inputs).failure
     return None if failed else operators.names
 

@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.equality.calls import Returned, call
+from conv2attn.equality.calls import Returned, call, eagerly
 from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Inputs, map_tensors
 from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
@@ -44,8 +44,7 @@ def shaken_call(network: nn.Module, inputs: Inputs, seed: int) -> Returned:
             each_once = stored[tuple(slice(0, 1) if step == 0 else slice(None) for step in stored.stride())]
             each_once.copy_(neighbour(each_once, generator))
         shaken = map_tensors(lambda each: neighbour(each.detach(), generator), inputs)
-    # torch.cond compiles its branches at each call; what it compiled under a mode would be served to the caller later.
-    with StochasticRounding(generator), torch.compiler.set_stance("force_eager"):
+    with StochasticRounding(generator), eagerly():
         return call(copy, shaken, seed=seed)
 
 

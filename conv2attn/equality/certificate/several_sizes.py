@@ -1,8 +1,8 @@
 """The certificates of two networks at several sizes, as one."""
 
-import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from conv2attn.equality.certificate.results import Certificate, Identified, Row, in_words
@@ -58,11 +58,9 @@ def worst_rows(certificates: Iterable[Certificate]) -> Iterable[Row]:
 
 def all_identified(every: Sequence[Identified]) -> Identified:
     """Formulas at several sizes as one finding: at most the sum of the chances, and the largest of each count."""
-    chances = [each.log2_chance for each in every]
-    largest = max(chances)
     return replace(
         every[0],
-        log2_chance=largest + math.log2(sum(2.0 ** (each - largest) for each in chances)),
+        log2_chance=float(np.logaddexp2.reduce([each.log2_chance for each in every])),
         values=max(each.values for each in every),
         degree=max(each.degree for each in every),
         height=max(each.height for each in every),

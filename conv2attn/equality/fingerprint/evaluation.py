@@ -4,15 +4,13 @@ An example: of `torch.square` and an input of 3 numbers, the plain call leaves o
 The run over the field must call it too, and returns the squares of the residues of the input, modulo each prime.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from conv2attn.equality.calls import eagerly
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.repeated_calls import Network, called
 from conv2attn.equality.fingerprint.residues import Residues
@@ -21,19 +19,6 @@ from conv2attn.equality.fingerprint.run import Run
 from conv2attn.equality.fingerprint.state import alike, network_state, taken_apart
 from conv2attn.equality.fingerprint.trace import Log, spoken
 from conv2attn.torch_internals import DisableTorchFunctionSubclass
-
-STANCE = threading.RLock()
-"""Held while it is changed how torch compiles, which is one setting for the process."""
-
-
-@contextmanager
-def eagerly() -> Iterator[None]:
-    """While active, code that compiles itself, as torch.cond does, runs uncompiled.
-
-    An error within compiled code, such as that of an operator without a rule, keeps it from running ever after.
-    """
-    with STANCE, torch.compiler.set_stance("force_eager"):
-        yield
 
 
 @final

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,20 +104,13 @@ def candidate_inputs(layers: tuple[Layer, Layer], pair: Pair, reach: float) -> I
         apart = distance(*both_outputs(layers, noise))[0].flatten(1)
     weights, biases = differences(pair)
     for channel in (weights + biases).topk(min(CHANNELS, difference.shape[0])).indices.tolist():
-        queries = difference[channel].flatten()
-        for query in {0, middle(difference.shape[1:]), queries.numel() - 1, int(apart[channel].argmax())}:
+        queries, grid = difference[channel].flatten(), difference.shape[1:]
+        middle = int(np.ravel_multi_index([side // 2 for side in grid], grid))
+        for query in {0, middle, queries.numel() - 1, int(apart[channel].argmax())}:
             (weight,) = torch.autograd.grad(queries[query], image, retain_graph=True)
             if bool(weight.any()):
-                at = torch.unravel_index(torch.tensor(query), difference.shape[1:])
+                at = torch.unravel_index(torch.tensor(query), grid)
                 yield weight.sign() * reach, (channel, *(int(i) for i in at))
-
-
-def middle(sides: torch.Size) -> int:
-    """The row-major index of the query in the middle."""
-    index = 0
-    for side in sides:
-        index = index * side + side // 2
-    return index
 
 
 def small_sides(basis: Basis) -> Sides:
