@@ -1,6 +1,7 @@
 """A model of ONNX as a module of torch: one submodule a node, under the node's name, so that a place can be named."""
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from types import FunctionType
@@ -14,6 +15,7 @@ from conv2attn.errors import CheckpointError, UnsupportedError, UsageError, firs
 from conv2attn.extras import optional
 from conv2attn.files.onnx_operators import HONOURED, OPERATORS
 from conv2attn.files.onnx_shapes import MADE, SHAPES, Plain, sized
+from conv2attn.torch_internals import tree_leaves
 
 OPSET = 18
 """The opset of the table; onnx brings older files to it."""
@@ -33,8 +35,7 @@ class OnnxNode(nn.Module):
     def forward(self, *operands: Any) -> tuple[Any, ...]:
         """The outputs; an operand that is stored here stands in place of the one that is passed."""
         operands = tuple(self._parameters.get(f"input_{place}", value) for place, value in enumerate(operands))
-        parts = [part for value in operands for part in (value if isinstance(value, list) else [value])]
-        device = next((part.device for part in parts if isinstance(part, Tensor)), None)
+        device = next((part.device for part in tree_leaves(operands) if isinstance(part, Tensor)), None)
         if device is None or self.operator not in OPERATORS:
             return self.of_plain([value.numpy() if isinstance(value, Tensor) else value for value in operands])
         arguments = (
@@ -47,8 +48,7 @@ class OnnxNode(nn.Module):
         """The outputs of plain arrays, computed by onnx itself."""
         if self.operator in MADE:
             sized(MADE[self.operator](*arrays))
-        named = {name: array for name, array in zip(self.inputs, arrays, strict=True) if name}
-        return tuple(map(np.asarray, evaluator(self.proto).run(None, named)))
+        return tuple(map(np.asarray, evaluator(self.proto).run(*arrays)))
 
     def extra_repr(self) -> str:
         return self.operator
@@ -58,15 +58,15 @@ class OnnxNode(nn.Module):
 def evaluator(proto: bytes) -> Any:
     """Runs one node by onnx's reference; to build it takes longer than to run it."""
     onnx = optional("onnx")
-    node = onnx.NodeProto.FromString(proto)
-    return optional("onnx.reference").ReferenceEvaluator(node, opsets={"": onnx.defs.onnx_opset_version()})
+    opsets = {"": onnx.defs.onnx_opset_version()}
+    return optional("onnx.reference").ReferenceEvaluator(onnx.NodeProto.FromString(proto), opsets=opsets).rt_nodes_[0]
 
 
 def as_operand(value: Any, device: torch.device, plain: bool) -> Any:
     """An array as a row takes it: a number, if it has no axes, since torch then keeps the other operand's dtype."""
     if not isinstance(value, np.ndarray):
         return value
-    return value.item() if not value.ndim else value if plain else tensor_of(value).to(device)
+    return value.tolist() if plain or not value.ndim else tensor_of(value).to(device)
 
 
 @final
@@ -78,17 +78,9 @@ class OnnxGraph(nn.Module):
         plain: arrays by name, that no node has as a parameter.
     """
 
-    def __init__(
-        self,
-        nodes: Mapping[str, OnnxNode],
-        sizes: Mapping[str, tuple[int | None, ...]],
-        plain: Mapping[str, Plain],
-        outputs: Sequence[str],
-    ):
+    def __init__(self, sizes: Mapping[str, tuple[int | None, ...]], plain: dict[str, Plain], outputs: Sequence[str]):
         super().__init__()
         self.sizes, self.plain, self.outputs = sizes, plain, outputs
-        for name, node in nodes.items():
-            self.add_module(name, node)
 
     @property
     def input_size(self) -> tuple[int | None, ...] | None:
@@ -104,10 +96,10 @@ class OnnxGraph(nn.Module):
         """
         values: dict[str, Any] = {**self.plain, **dict(zip(self.sizes, inputs, strict=False)), **named}
         for name, sides in self.sizes.items():
-            shape = tuple(getattr(values.get(name), "shape", ()))
+            shape = getattr(values.get(name), "shape", ())
             if len(shape) != len(sides) or any(a not in (None, b) for a, b in zip(sides, shape, strict=True)):
-                taken = "x".join("?" if side is None else str(side) for side in sides)
-                reason = f"the ONNX model does not take {name} {'x'.join(map(str, shape)) or 'of no shape'}"
+                taken, passed = ("x".join(map(str, each)).replace("None", "?") for each in (sides, shape))
+                reason = f"the ONNX model does not take {name} {passed or 'of no shape'}"
                 raise UsageError("C2A120", reason, f"Pass --input-size or --inputs of {taken}.")
         for node in self.children():
             assert isinstance(node, OnnxNode)
@@ -125,47 +117,48 @@ def graph_of(model: Any) -> OnnxGraph:
     Raises:
         UnsupportedError: it has an operator or an attribute that no row of the table honours (C2A110).
     """
-    model = inlined(model)
+    onnx, model = optional("onnx"), inlined(model)
     if model.graph.sparse_initializer:
         raise unread("sparse weights")
     stored = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in stored]
     outputs = [value.name for value in model.graph.output]
     used = {name for node in model.graph.node for name in node.input} | {*outputs}
-    nodes, parameters, plain = dict[str, OnnxNode](), dict[int, nn.Parameter](), {*outputs}
-    unchanged = casts_without_effect(model)
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in inputs}
+    sizes = {
+        name: tuple(side.dim_value if side.HasField("dim_value") else None for side in shape)
+        for name, shape in shapes.items()
+    }
+    graph, parameters = OnnxGraph(sizes, {}, outputs), dict[int, nn.Parameter]()
+    typed = onnx.shape_inference.infer_shapes(model).graph
+    types = {each.name: each.type.tensor_type.elem_type for each in (*typed.input, *typed.value_info)}
     for number, node in enumerate(model.graph.node):
+        # Exporters write a cast for `x.to(dtype)`, which holds the rest of a network that was made float64 in float32.
+        if node.op_type == "Cast" and onnx.helper.get_node_attr_value(node, "to") == types.get(node.input[0]):
+            node.op_type = "Identity"
+            node.ClearField("attribute")
         if node.op_type == "Constant":
             stored[node.output[0]] = constant(node.attribute[0])
             continue
         if node.op_type == "Identity" and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
             continue
-        if node.output[0] in unchanged:
-            node.op_type = "Identity"
-            node.ClearField("attribute")
-        name = node.name.strip("/").replace(".", "_").replace("/", "_") or node.op_type
-        name = f"{name}_{number}" if name in nodes or not node.name or hasattr(nn.Module, name) else name
-        nodes[name] = OnnxNode(node, honoured(node, used))
+        module, name = OnnxNode(node, honoured(node, used)), re.sub("[./]", "_", node.name.strip("/"))
+        graph.add_module(name if name and not hasattr(graph, name) else f"{name or node.op_type}_{number}", module)
         alone = all(operand in stored or not operand for operand in node.input)
         for place, operand in enumerate(node.input):
             array = stored.get(operand)
             if array is None:
                 continue
-            setting = node.op_type in SHAPES and place > 0
-            if alone or setting or not array.ndim or array.dtype.kind in "biuOUS":
-                plain.add(operand)
+            if alone or (node.op_type in SHAPES and place) or not array.ndim or array.dtype.kind in "biuOUS":
+                graph.plain[operand] = array
                 continue
-            if id(array) not in parameters:
-                # The statistics of a norm do not train.
-                trained = array.dtype.kind == "f" and (node.op_type != "BatchNormalization" or place < 3)
-                parameters[id(array)] = nn.Parameter(tensor_of(array), requires_grad=trained)
-            nodes[name].register_parameter(f"input_{place}", parameters[id(array)])
-    sizes = {
-        value.name: tuple(s.dim_value if s.HasField("dim_value") else None for s in value.type.tensor_type.shape.dim)
-        for value in inputs
-    }
-    return OnnxGraph(nodes, sizes, {name: stored[name] for name in plain & stored.keys()}, outputs).eval()
+            # The statistics of a norm do not train.
+            trained = array.dtype.kind == "f" and (node.op_type != "BatchNormalization" or place < 3)
+            parameter = parameters.setdefault(id(array), nn.Parameter(tensor_of(array), requires_grad=trained))
+            module.register_parameter(f"input_{place}", parameter)
+    graph.plain.update((name, stored[name]) for name in outputs if name in stored)
+    return graph.eval()
 
 
 def inlined(model: Any) -> Any:
@@ -179,22 +172,6 @@ def inlined(model: Any) -> Any:
         return inliner.inline_selected_functions(model, [("", name) for name in (*OPERATORS, *MADE)], True, True)
     except (RuntimeError, ValueError, TypeError) as error:
         raise unread(f"functions or an opset that onnx does not convert ({type(error).__name__})") from error
-
-
-def casts_without_effect(model: Any) -> set[str]:
-    """The outputs of casts to the type that their operand has in the file.
-
-    Exporters write one for `x.to(dtype)`. It would hold the rest of a network that was made float64 in float32.
-    """
-    graph = optional("onnx.shape_inference").infer_shapes(model).graph
-    types = {each.name: each.type.tensor_type.elem_type for each in (*graph.input, *graph.value_info)}
-    casts = [node for node in model.graph.node if node.op_type == "Cast"]
-    return {
-        node.output[0]
-        for node in casts
-        for each in node.attribute
-        if each.name == "to" and types.get(node.input[0]) == each.i
-    }
 
 
 def honoured(node: Any, used: Set[str]) -> dict[str, Any]:
@@ -212,17 +189,19 @@ def honoured(node: Any, used: Set[str]) -> dict[str, Any]:
         raise unread(f"output 2 of {name}")
     if name == "LSTM" and any((*node.input[4:5], *node.input[7:])):
         raise unread("LSTM with lengths or peepholes")
-    schema = optional("onnx").defs.get_schema(name).attributes.items()
-    attributes = {key: plain_attribute(each.default_value) for key, each in schema if each.default_value.type}
-    defaults = {**attributes}
-    attributes |= {each.name: plain_attribute(each) for each in node.attribute}
-    if attributes.get("auto_pad") == "SAME_UPPER" and (name != "Conv" or max(attributes.get("strides", [1])) > 1):
+    defaults = {
+        key: plain_attribute(each.default_value)
+        for key, each in optional("onnx").defs.get_schema(name).attributes.items()
+        if each.default_value.type
+    }
+    attributes = defaults | {each.name: plain_attribute(each) for each in node.attribute}
+    if attributes.get("auto_pad") == "SAME_UPPER" and max(attributes.get("strides", [1])) > 1:
         raise unread(f"{name} with auto_pad=SAME_UPPER")
     taken = inspect.signature(row).parameters if isinstance(row, FunctionType) else {}
     for key, value in attributes.items() if row else ():
-        if value not in HONOURED.get(key, [value if key in taken else defaults.get(key)]):
+        if value not in (HONOURED.get(key, [value]) if key in taken else [defaults.get(key)]):
             raise unread(f"{name} with {key}={value}")
-    return {key: value for key, value in attributes.items() if key in taken}
+    return {key: attributes[key] for key in taken if key in attributes}
 
 
 def tensor_of(array: Plain) -> Tensor:
@@ -248,8 +227,8 @@ def array_of(tensor: Any) -> Plain:
 
 def constant(attribute: Any) -> Plain:
     """The array of a Constant, by its one attribute."""
-    if attribute.name not in ("value", "value_int", "value_ints", "value_float", "value_floats"):
-        raise unread(f"a Constant with {attribute.name}")
+    if attribute.name == "sparse_value":
+        raise unread("a Constant of sparse numbers")
     return np.array(plain_attribute(attribute), dtype=np.float32 if "float" in attribute.name else None)
 
 
@@ -268,8 +247,9 @@ def plain_attribute(attribute: Any) -> Any:
         if not isinstance(dtype, torch.dtype):
             raise unread(f"a Cast to {name}")
         return dtype
-    plain: dict[Any, Any] = {kinds.FLOAT: lambda number: float(str(np.float32(number))), kinds.STRING: bytes.decode}
-    return plain[attribute.type](value) if attribute.type in plain else value
+    if isinstance(value, float):
+        return float(str(np.float32(value)))
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def unread(what: str) -> UnsupportedError:

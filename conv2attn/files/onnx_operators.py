@@ -10,14 +10,14 @@ tensor([0.2500, 1.0000])
 """
 
 import operator
-from collections.abc import Callable
+from math import isclose
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.files.onnx_shapes import MOVES, SHAPES, torch_order
+from conv2attn.files.onnx_shapes import MOVES, SHAPES, Rows, torch_order
 
 HONOURED = {
     "auto_pad": ("NOTSET", "SAME_UPPER"),
@@ -28,74 +28,31 @@ HONOURED = {
 """The values of attributes that are honoured, where not all are."""
 
 
-def quotient(first: Any, second: Any) -> Any:
-    """first / second; of whole numbers cut towards zero."""
-    exact = not any(torch.as_tensor(each).is_floating_point() for each in (first, second))
-    return torch.div(torch.as_tensor(first), second, rounding_mode="trunc") if exact else first / second
+def windowed(name: str, image: Tensor, *operands: Any, pads: Any = (), fill: Any = 0.0, **settings: Any) -> Any:
+    """Torch's function of windows for the image's number of axes; it pads both sides of an axis alike."""
+    if pads[: len(pads) // 2] != pads[len(pads) // 2 :]:
+        image, pads = F.pad(image, torch_order(pads), value=fill), ()
+    settings = {"padding": pads[: len(pads) // 2] or 0} | settings
+    return getattr(F, f"{name}{image.ndim - 2}d")(image, *operands, **settings)
 
 
-def hard_sigmoid(value: Tensor, *, alpha: float, beta: float) -> Tensor:
-    torchs = abs(alpha - 1 / 6) < 1e-7 and beta == 0.5
-    return F.hardsigmoid(value) if torchs else torch.clamp(alpha * value + beta, 0, 1)
+def lstm(value: Tensor, *operands: Any, hidden_size: int, direction: str) -> tuple[Tensor, ...]:
+    *weights, _, hidden, cell = (*operands, *[None] * 6)[:6]
+    # The gates of ONNX are input, output, forget and cell; of torch input, forget, cell and output.
+    sides = [
+        part.unflatten(1, (-1, 4, hidden_size))[:, :, [0, 2, 3, 1]].flatten(2, 3)
+        for part in weights
+        if part is not None
+    ]
+    flat = [matrix for side in zip(*sides, strict=True) for part in side for matrix in part]
+    zeros = value.new_zeros(len(sides[0]), value.shape[1], hidden_size)
+    states = [zeros if state is None else state for state in (hidden, cell)]
+    both = direction == "bidirectional"
+    result, *last = torch.lstm(value, states, flat, len(sides) == 3, 1, 0.0, False, both, False)
+    return (result.unflatten(2, (len(zeros), -1)).transpose(1, 2), *last)
 
 
-def gemm(value: Tensor, weight: Tensor, bias: Any = None, *, transB: int) -> Tensor:
-    product = F.linear(value, weight if transB else weight.T)
-    return product if bias is None else product + bias
-
-
-def around(image: Tensor, pads: Any, value: float = 0.0) -> tuple[Tensor, Any]:
-    """The image padded where both sides differ, and the padding that is left to the operator."""
-    half = len(pads) // 2
-    if pads[:half] == pads[half:]:
-        return image, pads[:half] or 0
-    return F.pad(image, torch_order(pads), value=value), 0
-
-
-def convolved(
-    image: Tensor, weight: Tensor, bias: Any = None, *, kernel_shape: Any = (), strides: Any = 1, dilations: Any = 1,
-    pads: Any = (), group: int, auto_pad: str,
-) -> Tensor:  # fmt: skip
-    image, padding = around(image, pads) if auto_pad == "NOTSET" else (image, "same")
-    return (F.conv1d, F.conv2d, F.conv3d)[image.ndim - 3](image, weight, bias, strides, padding, dilations, group)
-
-
-def transposed(
-    image: Tensor, weight: Tensor, bias: Any = None, *, kernel_shape: Any = (), strides: Any = 1, dilations: Any = 1,
-    pads: Any = (), group: int, output_padding: Any = 0,
-) -> Tensor:  # fmt: skip
-    convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[image.ndim - 3]
-    whole = convolve(image, weight, bias, strides, 0, output_padding, group, dilations)
-    return F.pad(whole, [-amount for amount in torch_order(pads)])
-
-
-def largest(
-    image: Tensor, *, kernel_shape: Any, strides: Any = 1, dilations: Any = 1, pads: Any = (), ceil_mode: int
-) -> Tensor:
-    image, padding = around(image, pads, -torch.inf)
-    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[image.ndim - 3]
-    return pool(image, kernel_shape, strides, padding, dilations, bool(ceil_mode))
-
-
-def lstm(
-    value: Tensor, inner: Tensor, outer: Tensor, bias: Any = None, _: None = None, *states: Any, hidden_size: int,
-    direction: str,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    def gates(matrix: Tensor) -> Tensor:
-        into, out, forget, content = matrix.split(hidden_size)
-        return torch.cat([into, forget, content, out])
-
-    weights = list[Tensor]()
-    for side in range(len(inner)):
-        weights += [gates(inner[side]), gates(outer[side])]
-        weights += [] if bias is None else map(gates, bias[side].chunk(2))
-    zeros = value.new_zeros(len(inner), value.shape[1], hidden_size)
-    first = [zeros if state is None else state for state in (*states, None, None)][:2]
-    result, *last = torch.lstm(value, first, weights, bias is not None, 1, 0.0, False, len(inner) == 2, False)
-    return (result.unflatten(2, (len(inner), -1)).transpose(1, 2), *last)
-
-
-OPERATORS: dict[str, Callable[..., Any]] = {
+OPERATORS: Rows = {
     "Add": operator.add,
     "BatchNormalization": lambda image, scale, bias, mean, variance, *, epsilon, momentum, training_mode: F.batch_norm(
         image,
@@ -109,17 +66,50 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Cast": lambda value, *, to: value.to(to),
     "CastLike": lambda value, like: torch.as_tensor(value).to(like),
     "Clip": torch.clamp,
-    "Conv": convolved,
-    "ConvTranspose": transposed,
-    "Div": quotient,
+    "Conv": lambda image, *weights, kernel_shape=(), strides=1, dilations=1, pads=(), group, auto_pad: windowed(
+        "conv",
+        image,
+        *weights,
+        pads=pads,
+        stride=strides,
+        dilation=dilations,
+        groups=group,
+        **({} if auto_pad == "NOTSET" else {"padding": "same"}),
+    ),
+    # Torch crops both sides of an axis alike, so that its output is cropped behind it.
+    "ConvTranspose": lambda x, *weights, kernel_shape=(), strides=1, dilations=1, pads=(), group, output_padding=0: (
+        F.pad(
+            windowed(
+                "conv_transpose",
+                x,
+                *weights,
+                stride=strides,
+                dilation=dilations,
+                groups=group,
+                output_padding=output_padding,
+            ),
+            [-amount for amount in torch_order(pads)],
+        )
+    ),
+    # A quotient of whole numbers is cut towards zero.
+    "Div": lambda first, second: (
+        first / second
+        if torch.result_type(first, second).is_floating_point
+        else torch.div(torch.as_tensor(first), second, rounding_mode="trunc")
+    ),
     "Equal": operator.eq,
     "Erf": torch.erf,
     "Exp": torch.exp,
     "Gelu": lambda value, *, approximate: F.gelu(value, approximate=approximate),
-    "Gemm": gemm,
+    "Gemm": lambda value, weight, bias=0, *, transB: F.linear(value, weight if transB else weight.T) + bias,
     "GlobalAveragePool": lambda image: image.mean(tuple(range(2, image.ndim)), keepdim=True),
     "Greater": operator.gt,
-    "HardSigmoid": hard_sigmoid,
+    # Torch's own, where it is that: the file keeps 1/6 in float32.
+    "HardSigmoid": lambda value, *, alpha, beta: (
+        F.hardsigmoid(value)
+        if isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5
+        else torch.clamp(alpha * value + beta, 0, 1)
+    ),
     "HardSwish": F.hardswish,
     "Identity": lambda value: value,
     "InstanceNormalization": lambda image, scale, bias, *, epsilon: F.instance_norm(
@@ -132,7 +122,16 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Less": operator.lt,
     "Log": torch.log,
     "MatMul": operator.matmul,
-    "MaxPool": largest,
+    "MaxPool": lambda image, *, kernel_shape, strides=1, dilations=1, pads=(), ceil_mode: windowed(
+        "max_pool",
+        image,
+        pads=pads,
+        fill=-torch.inf,
+        kernel_size=kernel_shape,
+        stride=strides,
+        dilation=dilations,
+        ceil_mode=bool(ceil_mode),
+    ),
     "Mod": operator.mod,
     "Mul": operator.mul,
     "Neg": torch.neg,
