@@ -193,3 +193,11 @@ def test_panels_of_quadratic_heads_end_beyond_their_kernel_and_circles_and_at_th
         assert (panel.get_xlim(), panel.get_ylim()) == (pytest.approx((-shown, shown)), pytest.approx((shown, -shown)))
     small = plots.draw_heads([plots.heads_around("layer", layer, (3, 28))]).axes[0]
     assert small.get_ylim() == (2.5, -2.5)  # padded by one pixel on each side
+
+
+def test_a_panel_shows_the_kernel_and_two_pixels_also_where_training_moved_its_centres():
+    layer = conv2attn.convert(torch.nn.Conv2d(1, 1, 3, padding=1), alpha=46.0, trainable=True)
+    for moved, shown in ((0.1, 3.5), (0.6, 4.5)):
+        with torch.no_grad():
+            layer.encoding.center *= 1 + moved
+        assert plots.draw_heads([plots.heads_around("layer", layer, (20, 28))]).axes[0].get_xlim() == (-shown, shown)

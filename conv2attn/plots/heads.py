@@ -23,7 +23,7 @@ CIRCLES = {0.5: "solid", 0.9: "dotted"}
 LETTERS = 12  # of a title, in an inch
 INCHES, MARGIN = 1.2, 0.7
 BESIDE_CENTERS = 2
-"""Pixels that a panel of quadratic heads shows beyond the farthest centre of its layer."""
+"""Pixels that a panel of quadratic heads shows beyond the pixel of the farthest centre of its layer."""
 
 
 @final
@@ -105,7 +105,8 @@ def reach_of_centers(layer: HeadsAround) -> float:
         return math.inf
     centers = np.abs(layer.centers[:, -2:]).max(1)
     wide = [radius(alpha, max(CIRCLES)) if alpha > 0 else math.inf for alpha in layer.alpha]
-    return float(np.maximum(np.ceil(centers) + BESIDE_CENTERS, centers + wide).max()) + 0.5
+    # A centre that training moved by a fraction of a pixel is still the tap beside it.
+    return float(np.maximum(np.rint(centers) + BESIDE_CENTERS, centers + wide).max()) + 0.5
 
 
 def plane_of(numbers: NDArray[np.float64]) -> NDArray[np.float64]:

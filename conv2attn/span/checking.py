@@ -194,7 +194,7 @@ def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -
             )
     if eps is not None and eps >= 1:
         raise UsageError(
-            "C2A001", f"eps={eps:g} counts as none as much as no heads at all leave, which is 1", "Pass --eps below 1."
+            "C2A001", f"eps={eps:g} is not below 1, the residual of a layer without heads", "Pass --eps below 1."
         )
     if max_phi is not None and not 1 / MOST_PHI <= max_phi <= MOST_PHI:
         sentence = f"max_phi={max_phi:g} is not from {1 / MOST_PHI:g} to {MOST_PHI:g}"

@@ -63,7 +63,7 @@ class Ends(Part, frozen=True):
 
 @final
 class Target(Part, frozen=True, eq=False):
-    """One offset, or one combination of them, and what is known of it.
+    """One offset, or one combination of offsets, with its verdict and bounds.
 
     `residual` is certified from above, for a mixing within the bound; `floor` from below, for all such mixings.
     `weights` is the mixing, where one serves all rows; exact ones are fractions such as "9/7". `dual_rows` are the rows

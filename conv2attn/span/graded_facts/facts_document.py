@@ -17,19 +17,20 @@ from conv2attn.span.graded_facts.facts import (
 from conv2attn.span.reading import TAKEN_FOR
 
 SHARES = "rel, abs, cont: shares of displacement, other position, content; se: error of rel"
+AMOUNTS = "dist: mean distance looked at, in tokens; replay: error of the layer as it was read"
 REACHES = "R2 3x3: reach of 9 shifts; conv 3: a 3x3 convolution"
 REACHES_OF_OTHER_AXES = (
     "R2 3x3: reach of the shifts by at most 1 along each axis; conv 3: of a convolution of 3 taps along each"
 )
 
 
-def legend_of(layers: Sequence[LayerFacts]) -> tuple[str, str]:
+def legend_of(layers: Sequence[LayerFacts]) -> tuple[str, ...]:
     """What the columns of layers are, and what conv 3 is for uniform attention on these grids, at every width."""
     reaches = REACHES if all(len(layer.grid) == 2 for layer in layers) else REACHES_OF_OTHER_AXES
     of_uniform = [fact.chance for each in layers if (fact := each.convolution(3)) and fact.chance is not None]
     ends = dict.fromkeys(f"{share:.0%}" for share in (min(of_uniform), max(of_uniform))) if of_uniform else ()
     chance = f" (chance, of uniform attention: {' to '.join(ends)})" if ends else ""
-    return SHARES, f"{reaches}{chance}; -: not known"
+    return SHARES, AMOUNTS, f"{reaches}{chance}; -: not known"
 
 
 def kinds_of(layer: LayerFacts) -> str:
