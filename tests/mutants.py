@@ -404,6 +404,30 @@ MUTANTS = {
         "if True:",
         "tests/layers/attention/edges/frozen.py",
     ),
+    "offsets that move a head half as far": Mutant(
+        "layers/theorem/deformable.py",
+        "layer.query = nn.Parameter(2 * sharpness",
+        "layer.query = nn.Parameter(sharpness",
+        "tests/layers/theorem/edges/deformable.py",
+    ),
+    "offsets with their axes exchanged": Mutant(
+        "layers/theorem/deformable.py",
+        ".unflatten(0, (-1, axes))  # (heads",
+        ".unflatten(0, (-1, axes)).flip(1)  # (heads",
+        "tests/layers/theorem/edges/deformable.py",
+    ),
+    "the term u.k is forgotten": Mutant(
+        "theory/basis/operators/content.py",
+        "if self.terms.uk:",
+        "if False:",
+        "tests/layers/attention/edges/drawn.py::test_every_exact_engine_gives_the_same_and_the_others_refuse",
+    ),
+    "permuted heads are in order": Mutant(
+        "layers/attention/lattice.py",
+        "in_order = order == tuple(range(len(order)))",
+        "in_order = True",
+        "tests/layers/attention/engines/laws.py::test_converted_layers_obey_the_laws",
+    ),
 }
 
 

@@ -80,7 +80,6 @@ def test_graph_attention_on_random_features_cannot_be_the_graph_convolution():
 
 def test_filters_of_a_cycle_are_spanned_by_walks_of_each_length():
     """Chebyshev polynomials of order 2, and attention to each distance: a graph transformer with distance heads."""
-    steps = as_matrix(Shift(tuple((d,) for d in range(9))), (9,))
     ring = torch.stack([torch.roll(torch.eye(9, dtype=torch.float64), d, 1) for d in range(9)])
     heads = torch.stack([ring[0], (ring[1] + ring[8]) / 2, (ring[2] + ring[7]) / 2])
     filters = Chebyshev(adjacency(CYCLE), 2)
@@ -89,7 +88,6 @@ def test_filters_of_a_cycle_are_spanned_by_walks_of_each_length():
     assert [target.verdict for target in missing.targets] == [Verdict.HOLDS, Verdict.HOLDS, Verdict.REFUTED]
     assert check_span(ring, structure=Shift(((0,),))).verdict is Verdict.HOLDS
     assert check_span(ring, structure=causal_shifts(2)).verdict is Verdict.REFUTED  # the first token has no past
-    assert steps.shape == ring.shape
 
 
 def test_the_checker_confirms_what_was_found():

@@ -117,17 +117,6 @@ def rounding_of(layer, image):
     return 2 * (layer.heads + 1) * 2.0**-24 / (1 - 2.0**-20) * (taps + layer.bias.abs().max().item())
 
 
-def test_permuted_heads_are_compiled_to_the_same_convolution():
-    conv = torch.nn.Conv2d(2, 3, (2, 3), dilation=2).requires_grad_(False)
-    layer = attention_for(read_convolution(conv))
-    order = torch.tensor([3, 0, 5, 1, 4, 2])
-    layer.encoding.center = layer.encoding.center[order.numpy()]
-    layer.weight.data = layer.weight.flatten(2)[..., order].unflatten(2, (2, 3))
-    image = torch.randn(1, 2, 8, 7)
-    assert layer.which_engine(image) == "conv"
-    assert_same_output(layer(image).detach(), conv(image))
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_images_smaller_than_the_kernel_are_refused(engine):
     layer = set_engine(attention_for(read_convolution(torch.nn.Conv2d(1, 1, 3))), engine)
