@@ -29,6 +29,11 @@ def quiet(line):
     """A report that prints nothing."""
 
 
+def without_times(run):
+    """The metrics of a run but for how long they took."""
+    return [{name: value for name, value in row.items() if "seconds" not in name} for row in run.metrics()]
+
+
 def few_test_images(source):
     """The images of a source, but of those for tests 30: on all of the digits a test takes longer than an epoch."""
     images = read_images_of(source)

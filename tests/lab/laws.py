@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 from forks import FORKS
-from lab.cases import KINDS, command, quiet, small
+from lab.cases import KINDS, command, quiet, small, without_times
 
 import conv2attn
 from conv2attn.lab.training import Training, TrainingRun, train
@@ -19,11 +19,6 @@ from conv2attn.networks import attention_layers
 def state_of(run):
     """The weights of a run's network."""
     return conv2attn.load(run.network).state_dict()
-
-
-def without_times(run):
-    """The metrics but for how long they took."""
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in run.metrics()]
 
 
 def same(first, second):

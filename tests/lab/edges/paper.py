@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from commands import call
-from lab.cases import quiet
+from lab.cases import quiet, without_times
 
 from conv2attn.errors import UsageError
 from conv2attn.files import load, save
@@ -30,10 +30,6 @@ from conv2attn.lab.training import (
 DATA = ["--data", "digits", "--train-images", "20", "--test-images", "20", "--batch", "10", "--epochs", "2"]
 ROWS = tuple(recipes(TrainingRecipe("quadratic"), Path("runs")))
 TOY = [*DATA, "--heads", "2", "--layers", "1", "--width", "8", "--hidden", "8", "--positions", "4"]
-
-
-def without_times(run):
-    return [{name: value for name, value in row.items() if "seconds" not in name} for row in run.metrics()]
 
 
 @pytest.fixture(scope="module")
