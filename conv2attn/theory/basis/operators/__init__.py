@@ -4,10 +4,9 @@ from conv2attn.theory.basis.operators import geometry  # noqa: F401 -- its rules
 from conv2attn.theory.basis.operators.combination import Combination, Concatenation
 from conv2attn.theory.basis.operators.content import ContentSoftmax
 from conv2attn.theory.basis.operators.enumerated import EnumeratedSoftmax
-from conv2attn.theory.basis.operators.factored import Diagonal, LowRank
+from conv2attn.theory.basis.operators.factored import Dense, Diagonal, LowRank
 from conv2attn.theory.basis.operators.generalised import GeneralisedSoftmax
 from conv2attn.theory.basis.operators.learned import LearnedSoftmax
-from conv2attn.theory.basis.operators.matrices import Dense
 from conv2attn.theory.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.theory.basis.operators.polynomials import Chebyshev, Powers
 from conv2attn.theory.basis.operators.product import Composition, Kronecker
