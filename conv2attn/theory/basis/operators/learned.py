@@ -109,6 +109,7 @@ class LearnedSoftmax(Positions):
         for axis, index in enumerate(grid.coordinates(queries)):
             width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
             shift_scores = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
+            # A key reads the score of its shift: width products a shift, and not a pair.
             parts.append(shift_scores.gather(-1, shifts.expand(*shift_scores.shape[:-1], -1)))
         return parts
 
@@ -118,6 +119,7 @@ class LearnedSoftmax(Positions):
         for axis, table in enumerate(self.tables):
             width, shifts = table.shape[1], grid.displacement(axis) + table.shape[0] // 2
             asking = toward[..., axis * width : (axis + 1) * width].movedim(first + axis, -2)
+            # Queries of one coordinate share the shifts of their keys, so that nothing is gathered.
             part = torch.einsum("...qp,qkp->...qk", asking, table.to(toward)[shifts])
             parts.append(part.movedim(-2, first + axis).flatten(first, -2))
         return parts

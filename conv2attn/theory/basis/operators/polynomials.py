@@ -86,6 +86,7 @@ def _(operator: Powers, images: Tensor, sides: Sides) -> Tensor:
     output_sides(operator, sides)
     total = images[-1]
     for k in reversed(range(operator.order)):
+        # As many products with L as the order says, where powers of L would take the square of it.
         total = images[k] + apply(operator.operator, total, sides)[0]
     return total
 
