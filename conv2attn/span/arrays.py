@@ -1,6 +1,6 @@
-"""Attention as arrays: shapes, sums and grids checked, leading tokens put last, one-hot rows recognised.
+"""Attention as arrays: shapes, sums and grids are checked, leading tokens put last, one-hot rows recognised.
 
-An array may be declared exact: fractions, whole weights over their sums, or floats as the rationals that they are.
+An array may be declared exact: fractions, whole weights over their sums, or floats taken as exact rational numbers.
 """
 
 from collections.abc import Callable
@@ -46,12 +46,13 @@ def read_array(
     sampled: bool | None = None,
     exact: bool = False,
 ) -> AttentionRows:
-    """An array or tensor (images, heads, queries, keys), or without the first axes, every row checked.
+    """The rows of an array or tensor (images, heads, queries, keys), or without the first axes, each of them checked.
 
-    Fractions are the operator itself, and so are all numbers where it is declared `exact`.
+    Fractions are the operator itself, and so is every array that is declared `exact`: nothing is rounded then.
 
     Raises:
-        UsageError: it is not attention, or not exactly (C2A502); its tokens are not those of the grid (C2A503).
+        UsageError: it is not attention, or declared exact and its rows do not sum to exactly 1 (C2A502); the number of
+            its tokens is not that of the grid (C2A503).
     """
     numbers = as_array(name, attention)
     kind = "i" if numbers.dtype.kind in "biu" else numbers.dtype.kind
@@ -83,9 +84,11 @@ def read_array(
     )
     notes += [*leading_note(extra_tokens), *([] if exact or known else noted(on, grid is None))]
     images, heads, _, keys = stack.shape
-    # Leading tokens attend too, but no convolution has an output there: their rows ask for nothing.
-    asking = stack[:, :, extra_tokens:]
-    blocks = (block for image in asking for block in image)
+    # Leading tokens attend too, but no convolution has an output there: only the rows of pixels are equations.
+    pixel_rows = stack[:, :, extra_tokens:]
+    blocks = (block for image in pixel_rows for block in image)
+    # One head at a time, since the booleans of a whole stack may be as large as a copy of it. A row of whole weights
+    # with a single one, such as (0, 3, 0), is one-hot after its division.
     one_hot = all(
         bool((block != 0).sum(1).max() == 1) and (exact or bool((block.max(1) == 1).all())) for block in blocks
     )
@@ -103,13 +106,13 @@ def read_array(
         rational=fractions_of(stack, extra_tokens) if exact else None,
         sampled=varies(stack) if sampled is None else sampled,
         notes=tuple(notes),
-        hot=((asking != 0).argmax(-1) - extra_tokens) % keys if one_hot else None,
+        hot=((pixel_rows != 0).argmax(-1) - extra_tokens) % keys if one_hot else None,
         extra=extra_tokens,
     )
 
 
 def fractions_of(stack: NDArray[Any], leading: int) -> Callable[[int, int], list[Fraction]]:
-    """The exact attention of a head at `image * queries + query`: numbers over their sum, leading tokens last."""
+    """Reads the exact attention of a head at row `image * queries + query`: weights over their sum, pixels first."""
 
     def row(head: int, place: int) -> list[Fraction]:
         image, query = divmod(place, stack.shape[2] - leading)
@@ -122,7 +125,7 @@ def fractions_of(stack: NDArray[Any], leading: int) -> Callable[[int, int], list
 
 
 def reader(stack: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Array]:
-    """The rows of an array (images, heads, queries, keys) in float64; leading tokens ask nothing, and come last."""
+    """Reads rows of an array (images, heads, queries, keys) in float64, without leading queries, leading keys last."""
 
     def read(image: int, queries: Whole) -> Array:
         first = int(queries[0]) + leading
@@ -162,15 +165,19 @@ def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
-    """Queries of a chunk, whose copies take a quarter of the limit."""
+    """Number of queries of a chunk: all working copies of it take at most a quarter of the memory limit."""
     return max(1, min(CHUNK // keys, memory_limit // (4 * 8 * COPIES * heads * keys)))
 
 
 def dtype_of(stack: NDArray[Any], dtype: str) -> str:
-    """The dtype that the attention was computed in: a narrower one than the array's where only its rounding explains
-    the sums of the rows, and every entry is a number of it."""
+    """The dtype that the attention was computed in, which may be narrower than the array's.
+
+    It is the widest one whose rounding explains the sums of the rows, and of which every entry is a number.
+    """
     wide = dtype if dtype in ROUNDOFF else "float64"
     away = float(np.abs(stack.sum(-1, dtype=np.float64) - 1).max())
+    # From the widest down: a format that explains the sums and holds every entry has at least the rounding that took
+    # place, and a narrower one would allow more than that.
     for format_name, roundoff in ROUNDOFF.items():
         if roundoff < ROUNDOFF[wide] or not away <= row_error(stack.shape[3], roundoff):
             continue
@@ -182,12 +189,13 @@ def dtype_of(stack: NDArray[Any], dtype: str) -> str:
 
 
 def row_error(keys: int, roundoff: float) -> float:
-    """How far rounding of its softmax and of its sum takes the sum of a row from 1; never more than 1/2."""
+    """Bound on how far rounding of the softmax and of the sum takes the sum of a row from 1; at most 1/2."""
+    # gamma_n = n u / (1 - n u) (Higham 2002, Lemma 3.1) is 1/2 at n u = 1/3 and bounds nothing as n u reaches 1.
     return gamma(keys + ULPS, roundoff) if (keys + ULPS) * roundoff < 1 / 3 else 0.5
 
 
 def check_rows(name: str, stack: NDArray[Any], roundoff: float) -> None:
-    """Refuses what is not attention; a row may miss 1 by the rounding of its softmax and of its sum.
+    """Refuses arrays that are not attention; a row may miss a sum of 1 by the rounding of its softmax and of its sum.
 
     Raises:
         UsageError: NaN, negative entries, rows that do not sum to 1, or columns that do instead (C2A502).
@@ -234,10 +242,10 @@ def check_rows(name: str, stack: NDArray[Any], roundoff: float) -> None:
 
 
 def pixels_of(name: str, stack: NDArray[Any], extra: int) -> tuple[int, int]:
-    """How many of the queries and of the keys are pixels.
+    """Number of queries and number of keys that are pixels.
 
     Raises:
-        UsageError: none (C2A503).
+        UsageError: no query or no key is a pixel (C2A503).
     """
     queries, keys = stack.shape[2:]
     if not 0 <= extra < min(queries, keys):
@@ -248,10 +256,11 @@ def pixels_of(name: str, stack: NDArray[Any], extra: int) -> tuple[int, int]:
 
 
 def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
-    """Refuses what is not exactly attention.
+    """Refuses arrays that are not attention in exact arithmetic.
 
     Raises:
-        UsageError: an entry is not a rational number, or negative, or a row does not sum to 1, or to 0 (C2A502).
+        UsageError: an entry is not a rational number or is negative, or a row of fractions or floats does not sum to
+            exactly 1, or a row of whole weights is all 0 (C2A502).
     """
     for (image, head), rows in ((at, stack[at]) for at in np.ndindex(*stack.shape[:2])):
         where = f"{name}: image {image}, head {head}"
@@ -282,10 +291,10 @@ def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
 
 
 def as_array(name: str, array: Any) -> NDArray[Any]:
-    """An array, or a tensor wherever and however it is held; bfloat16 as float32.
+    """An array as it is, or a tensor of any device and layout as an array; bfloat16 as float32.
 
     Raises:
-        UsageError: it is neither, or a tensor without numbers (C2A502).
+        UsageError: it is neither, or a tensor on the meta device (C2A502).
     """
     if not isinstance(array, torch.Tensor):
         if not hasattr(array, "dtype") or not hasattr(array, "shape"):

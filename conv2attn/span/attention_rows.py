@@ -1,4 +1,4 @@
-"""Attention rows, read a few queries at a time; how well they are known, and when a residual counts as none.
+"""Attention rows, read a few queries at a time; their uncertainty, and the largest residual that counts as none.
 
 The numbers of `check_span` that had to be chosen stand here, each with its reason; a report prints those that it used.
 """
@@ -18,20 +18,19 @@ Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""Unit roundoff of the dtypes that attention comes in."""
+"""Unit roundoff of the dtypes that attention comes in, the widest first."""
 ULPS = 4
 """Largest distance of an entry of attention in floats from its ideal value, in units of roundoff.
 
-An assumption, since only whoever computed it knows: the softmax of the scores as they were, its exponential counted as
-2 and the sum and the division as 1 each. What the scores themselves had lost is not counted. Attention that is declared
-exact has none."""
+An assumption, since an array does not say how it was computed: a softmax of the given scores, whose exponential counts
+as 2, the sum and the division as 1 each. Errors of the scores themselves are not counted. Attention that is declared
+exact has no uncertainty."""
 LARGEST_PHI = {0.0: 1e6, 2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 10.0}
-"""By roundoff: what four ulps of attention let through, times this, stays far from 1."""
+"""The default `max_phi` by roundoff: four ulps of attention times this norm stay far below a residual of 1."""
 MOST_ALLOWED = 0.5
-"""A Phi so large that rounding lets more than this through does not count: no heads at all leave 1."""
+"""A norm of Phi is not accepted if rounding alone lets a larger residual through: no heads at all leave 1."""
 MOST_PHI = 1e100
-"""The largest that can be asked for, and 1 over the smallest: float64 holds the squares of both times all that is
-multiplied with them."""
+"""The largest `max_phi`, and 1 over the smallest: float64 holds the square of either times every number of a bound."""
 
 
 @final
@@ -46,16 +45,16 @@ class AttentionRows:
         ulps: entrywise uncertainty in units of `roundoff`; 0 where the numbers are the operator itself.
         read: the rows of some queries of an image, (heads, queries, keys) in float64.
         step: how many queries of an image are read at once.
-        by_position: the attention is that of positions alone, so that one image says all.
+        by_position: the attention depends on positions alone, so that one image determines it.
         one_hot: every row is bitwise one-hot.
-        hot: (images, heads, queries), the keys that one-hot rows read, where they are known.
+        hot: (images, heads, queries), the keys that one-hot rows read; None where they were not computed.
         axes: (heads, queries, keys) of each axis, where a row is their outer product.
         rational: the ideal operator's row of (head, image * queries + query), where it is rational.
         sampled: attention depends on the input, and these images are samples.
-        d_head: width of the heads, where known.
-        notes: what was done to the attention before.
+        d_head: width of the heads; None where it is unknown.
+        notes: how the attention was read, for the report.
         centers: (images, heads, queries, axes), where content moves the centres of quadratic heads.
-        extra: keys that are no pixels (class tokens, registers): the last columns, of which targets ask for nothing.
+        extra: number of keys that are no pixels (class tokens, registers): the last columns, where targets are 0.
     """
 
     name: str
@@ -84,7 +83,7 @@ class AttentionRows:
 
     @property
     def exact(self) -> bool:
-        """Whether the rational rows are the operator itself, declared so, and not what floats are meant to be."""
+        """Whether the rational rows were declared to be the operator itself, rather than the ideal behind floats."""
         return self.rational is not None and self.ulps == 0
 
     def pieces(self, queries: Whole) -> Iterator[tuple[int, Whole, Array]]:
@@ -96,8 +95,7 @@ class AttentionRows:
 
 
 class Limits(Part, frozen=True):
-    """A residual of at most `eps + per_norm |phi|_1` counts as none; `|phi|_1`, the sum of the absolute values of a row
-    of Phi, is at most `max_phi`."""
+    """A residual of at most `eps + per_norm |phi|_1` counts as none, for rows phi of Phi with `|phi|_1 <= max_phi`."""
 
     eps: float
     max_phi: float
@@ -112,12 +110,15 @@ def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | Non
     """The limits given; by default the norm of the dtype, and what the entries' uncertainty c u lets through.
 
     Rows sum to 1, so that a relative change of every entry by c u moves `phi A_q` by at most `c u |phi|_1`, whatever
-    the number of keys, and `e_q - phi A_q` is a sum of heads + 1 products. Exact and one-hot attention have no c u.
+    the number of keys; computing `e_q - phi A_q`, a sum of heads + 1 products, rounds too. Exact and one-hot attention
+    have c = 0.
     """
     norm = LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi)
     if eps is not None:
         return Limits(float(eps), norm)
+    # The same share is eps: a target with |e_q|_1 = 1 is a term of the rounded sum, as phi A_q is.
     uncertainty = attention.ulps * attention.roundoff
     share = uncertainty + 2 * (attention.heads + 4) * 2.0**-53 if uncertainty else 0.0
+    # share (1 + norm) <= MOST_ALLOWED, solved for the norm: beyond it rounding alone would pass for half of a shift.
     largest = (MOST_ALLOWED - share) / share if share else norm
     return Limits(share, min(norm, largest), share)

@@ -1,6 +1,6 @@
-"""Grids of queries and of keys, and offsets between them, also as users write them in integers of any library.
+"""Grids of queries and of keys, and offsets between them, as users write them: integers of any library.
 
-Queries stand on the grid of the keys, on some of the keys, or keys are pooled cells of queries.
+Queries stand on every key, on some of the keys (strides), or in the cells that keys pool.
 """
 
 import math
@@ -16,9 +16,9 @@ from conv2attn.errors import UsageError
 from conv2attn.theory.basis import AttentionGrid, Offset, Sides, Sites
 
 FARTHEST = 2**31
-"""Pixels that no offset goes beyond: no grid is as long, and sums of two of them are still numbers of int64."""
+"""Bound on an offset along one axis, in pixels: no grid is as long, and sums of two such numbers fit int64."""
 MOST_OFFSETS = 4096
-"""Offsets of a kernel of 64x64 or 16x16x16, the square of whose number is still a matter of 128 MiB."""
+"""Most offsets of a kernel, as of 64x64 or 16x16x16: a float64 matrix of (offsets, offsets) takes 128 MiB."""
 
 
 def is_number(value: Any) -> TypeGuard[SupportsIndex]:
@@ -27,10 +27,10 @@ def is_number(value: Any) -> TypeGuard[SupportsIndex]:
 
 
 def as_integers(values: Any) -> tuple[int, ...]:
-    """Integers of any library; nothing is rounded.
+    """A sequence of integers of any library as a tuple; nothing is rounded.
 
     Raises:
-        UsageError: they are not (C2A006).
+        UsageError: it is no sequence of integers (C2A006).
     """
     try:
         return tuple(index(number) for number in values)
@@ -54,7 +54,7 @@ def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:
 
 
 def axes_named(sides: Any) -> int | None:
-    """Number of axes that sides name; None where there are none, or one number for all axes.
+    """Number of axes of some sides; None where sides are None, or one number for all axes.
 
     Raises:
         UsageError: they are not integers (C2A006).
@@ -63,10 +63,10 @@ def axes_named(sides: Any) -> int | None:
 
 
 def as_offsets(offsets: Any) -> tuple[Offset, ...]:
-    """Offsets, as they are.
+    """A sequence of offsets as a tuple of tuples.
 
     Raises:
-        UsageError: they are not several integers each (C2A006).
+        UsageError: an offset is not a sequence of integers (C2A006).
     """
     try:
         return tuple(as_integers(one_offset) for one_offset in offsets)
@@ -80,7 +80,7 @@ def check_extent(offsets: int, farthest: int) -> None:
     """Refuses kernels with too many offsets, or with offsets beyond any grid.
 
     Raises:
-        UsageError: they are (C2A504).
+        UsageError: there are too many, or one is too far (C2A504).
     """
     if offsets > MOST_OFFSETS:
         raise UsageError("C2A504", f"{offsets} offsets are more than {MOST_OFFSETS}", "Ask for a smaller kernel.")
@@ -119,11 +119,13 @@ Grid = AttentionGrid | PooledGrid
 
 
 def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions: int) -> Grid:
-    """The grid of attention with so many queries and keys; `sides` are those of either, squares are inferred.
+    """The grid of attention with these numbers of queries and keys.
+
+    `sides` are those of the keys or of the queries. None infers a square or cube of keys.
 
     Raises:
-        UsageError: the sides do not fit, there is no such square or cube, or no whole number of keys lies between
-            queries, or of queries in a key (C2A503).
+        UsageError: the sides do not fit, the keys form no square or cube, or queries and keys are related by no whole
+            stride and no whole pooled cell (C2A503).
     """
     if sides is None:
         sides = root(name, keys, dimensions)
@@ -135,6 +137,7 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
             f"{name}: a grid {shape} has {math.prod(sides)} pixels, not {tokens}",
             "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
         )
+    # A stride is no longer than a side, and the cell of a pooled key is the ratio of both numbers along one axis.
     ratio = max(queries / keys, keys / queries) ** (1 / len(sides))
     steps = range(2, 2 + max(*sides, round(ratio)))
     fitting = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
@@ -148,10 +151,10 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
 
 
 def sides_among(sides: Sides | None, counts: Sequence[int], others: Iterable[Sequence[int]]) -> Sides | None:
-    """The sides of an array of attention with so many queries and keys: those given or, where `others` fit them and it
-    does not, as many times fewer or more along each axis as its tokens are.
+    """The sides of one layer's tokens, where the caller's `sides` may be those of another layer.
 
-    So one grid serves all layers of a network whose layers have different resolutions.
+    One grid serves all layers of a network with several resolutions: if the sides do not fit this layer's `counts` of
+    queries or keys but fit one of `others`, every side is scaled by the same ratio.
     """
     if sides is None or math.prod(sides) in counts or min(sides) < 1:
         return sides
@@ -166,7 +169,7 @@ def sides_among(sides: Sides | None, counts: Sequence[int], others: Iterable[Seq
 
 
 def noted(grid: Grid, inferred: bool) -> list[str]:
-    """Notes on the grid: how queries stand on keys, and whether it was inferred."""
+    """Notes for the report: pooled or strided queries, and a grid that was inferred."""
     keys, queries = ("x".join(map(str, sides)) for sides in (grid.keys, grid.queries))
     if isinstance(grid, PooledGrid):
         return [f"{queries} queries attend to {keys} pooled keys: offsets count cells of {grid.cell} queries a side"]
@@ -181,7 +184,7 @@ def no_common_grid(queries: int, keys: int) -> str:
 
 
 def grids_with(sides: Sides, steps: Iterable[int]) -> Iterator[Grid]:
-    """The grids whose keys, or whose queries, have these sides: the same one, then those of these steps."""
+    """The grids whose keys or queries have these sides: first one query on every key, then each step in turn."""
     yield AttentionGrid(sides, Sites.everywhere(len(sides)))
     for step in steps:
         yield strided(sides, step)
@@ -198,10 +201,10 @@ def strided(keys: Sides, step: int) -> AttentionGrid:
 
 
 def root(name: str, tokens: int, dimensions: int) -> Sides:
-    """The sides of the line, square or cube that has so many tokens.
+    """The sides of the line, square or cube with this number of tokens.
 
     Raises:
-        UsageError: there is none (C2A503).
+        UsageError: the tokens form no square or cube (C2A503).
     """
     side = round(tokens ** (1 / dimensions))
     if side**dimensions != tokens:

@@ -1,4 +1,4 @@
-"""The attention of a layer of this project, from its parameters alone: the ideal operator on its padded keys."""
+"""The attention of a layer of this project, computed from its parameters: the ideal operator on its padded keys."""
 
 import math
 import operator
@@ -26,14 +26,14 @@ from conv2attn.theory.basis import (
 
 SCORE_ROUNDINGS = 5
 """Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, and the softmax's
-subtraction. A weight is off by as many times the size of its score, as a share of itself."""
+subtraction. The relative error of a weight is at most this many roundoffs times the size of its score."""
 
 
 def check_ours(layer: object) -> None:
-    """Refuses anything but a layer of this project, whose values and outputs can be read and replaced.
+    """Refuses modules that are no layer of this project: values and outputs are read and replaced in these alone.
 
     Raises:
-        UsageError: it is not (C2A502), or holds no numbers (C2A006).
+        UsageError: it is no such layer (C2A502), or its parameters have no numbers (C2A006).
     """
     if not isinstance(layer, MultiHeadSelfAttention):
         raise UsageError("C2A502", f"{type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
@@ -43,12 +43,12 @@ def check_ours(layer: object) -> None:
 def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:
     """The rows of a layer whose attention does not depend on the image, for inputs with these sides.
 
-    Hard heads are taken as their dtype computes them, one-hot; others as the softmax in float64, whose uncertainty is
-    taken to be that of the layer's dtype.
+    Hard heads are one-hot, as the layer's dtype computes them. Other heads are a softmax in float64, with the
+    uncertainty of the layer's dtype.
 
     Raises:
-        UsageError: the attention depends on the image (C2A502), the sides are of another number
-            of axes (C2A503), its scores are not finite (C2A408), or those of one axis exceed the memory (C2A202).
+        UsageError: the attention depends on the image (C2A502), the number of sides is not that of the layer's axes
+            (C2A503), its scores are not finite (C2A408), or those of one axis exceed the memory (C2A202).
     """
     if layer.has_content:
         raise UsageError(
@@ -77,6 +77,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     queries, keys = grid.shape
     step = rows_at_once(layer.heads, keys, memory_limit)
 
+    # As the engines do: scores of half formats, which count exactly to 256 or 2048 only, are computed in float32.
     computed_in = torch.float32 if hard and dtype != torch.float64 else precise
     axes = None if (quadratic := isotropic(operators)) is None else softmax_by_axis(quadratic, grid)
 
@@ -91,7 +92,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     notes = ["from parameters, positions alone: its relative encoding"]
     if grid.keys != tuple(sides):
         notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
-    # Offsets say which keys hard heads read, without any attention; else the rows are computed and looked at.
+    # Offsets say which keys hard heads read, and no attention is computed; where they do not, the rows are scanned.
     hot = keys_read(operators, grid, dtype)
     if hot is None and hard:
         hot = read_if_one_hot(read, queries, step)
@@ -128,7 +129,8 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
 
 @torch.no_grad()
 def largest_score(operators: Positions, grid: AttentionGrid, step: int) -> float:
-    """The largest absolute score in float64; no number where one of them is none."""
+    """The largest absolute score in float64; NaN where a score is NaN."""
+    # Quadratic scores are sums over axes of terms of one sign, so that the largest of each axis add up to the largest.
     if (quadratic := isotropic(operators)) is not None:
         parts = (quadratic.axis_scores(grid.displacement(a), a, torch.float64) for a in range(operators.dimensions))
         return float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
@@ -150,9 +152,9 @@ def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int
 
 @torch.no_grad()
 def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[Array, ...]:
-    """The softmax of each axis in float64, (heads, queries, keys), of which a row of attention is the outer product.
+    """The softmax of each axis in float64, (heads, queries, keys); a row of attention is their outer product.
 
-    As in `cut_softmax` no weight is subnormal, and no product of one weight an axis: what could make one is 0.
+    As in `cut_softmax` no weight is subnormal, and no product of one weight from each axis is: smaller weights are 0.
     """
     parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(len(grid.keys)))
     # Subnormal weights would be multiplied slowly, and lose digits that the bound on rounding counts on.
@@ -163,11 +165,10 @@ def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[A
 def outer_product(axes: tuple[Array, ...], grid: AttentionGrid, wanted: Whole) -> Array:
     """The rows of some queries, (heads, queries, keys), from the softmax of each axis.
 
-    A softmax of scores that are a sum over axes is the product of theirs (claim L2d), so that no exponential is taken
-    again each time that a row is read.
+    The softmax of a sum over axes is the product of the softmaxes (claim L2d).
     """
     along = grid.coordinates(torch.from_numpy(wanted))
-    # A softmax of a sum over axes is a product (claim L2d): tables of one axis replace an exponential for each pair.
+    # Rows are read in every pass. The tables of the axes replace an exponential for each pair of a query and a key.
     rows, *others = (torch.from_numpy(profile)[:, index] for profile, index in zip(axes, along, strict=True))
     for profile in others:
         rows = (rows[..., None] * profile[..., None, :]).flatten(2)
@@ -178,10 +179,10 @@ def outer_product(axes: tuple[Array, ...], grid: AttentionGrid, wanted: Whole) -
 def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> Whole | None:
     """The key that each head reads at each query, (heads, queries); None where it does not follow from the offsets.
 
-    Hard heads whose targets are all on the grid are bitwise one-hot on them. Beyond the grid those of the quadratic
-    encoding read the nearest key of the box, one axis at a time (E8 of docs/errata.md): another key is farther by an
-    integer in squared pixels, and where alpha is a power of two and its product with the largest square a number of the
-    format, no score is rounded, so that its weight vanishes as that of a neighbour of a target does.
+    Hard heads whose targets are all on the grid are bitwise one-hot on them. For a target beyond the grid, quadratic
+    heads read the nearest key of the box, one axis at a time (E8 of docs/errata.md): every other key is farther by at
+    least 1 in squared pixels. If no score is rounded, its weight vanishes like that of a neighbour of a target. Scores
+    are not rounded if alpha is a power of two and the largest square fits the significand.
     """
     offsets = hard_offsets(operators, dtype)
     if isinstance(offsets, str):
@@ -189,6 +190,7 @@ def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> 
     # Off the grid the target is the nearest key, which rounded scores might not tell from its neighbours.
     if first_stray(grid, offsets) is not None and not scores_are_exact(operators, grid, offsets, dtype):
         return None
+    # Row-major places, built one axis at a time; the clip is the nearest key of the box.
     read = np.zeros((len(offsets), 1), dtype=np.int64)
     for axis, side in enumerate(grid.keys):
         along = np.array([offset[axis] for offset in offsets])[:, None] + grid.site(axis).numpy()
@@ -203,6 +205,7 @@ def scores_are_exact(
     heads = isotropic(operators)
     if heads is None or not bool((torch.frexp(heads.alpha)[0] == 0.5).all()):
         return False
-    # Products of a power of two with integers are exact while the integers fit the significand.
+    # Products of a power of two with integers are exact while the integers fit the significand. Half formats count as
+    # float32, in which their scores are computed.
     farthest = sum(max(side + abs(offset[a]) for offset in offsets) ** 2 for a, side in enumerate(grid.keys))
     return farthest < (2**53 if dtype == torch.float64 else 2**24)
