@@ -1,6 +1,6 @@
-"""The layers of anything that a user passes as attention, as records: networks, layers and arrays.
+"""Turns what a user passes as attention (networks, layers, arrays) into one record for each layer.
 
-A network is read as it runs, or by position alone.
+A network is read as it runs on inputs, or by position alone.
 """
 
 import math
@@ -23,7 +23,7 @@ from conv2attn.span.grids import as_sides
 from conv2attn.theory.basis import Sides
 
 MOST_ZEROS = 2**24
-"""Largest image of zeros, in numbers, that is run to find the grids of the layers of a network."""
+"""Largest image of zeros, in numbers, that a network runs on so that the grids of its layers are known."""
 
 
 def reads_of(
@@ -36,11 +36,12 @@ def reads_of(
     """The layers of a model that attend: captured on inputs, read by position alone, or already given as attention.
 
     Raises:
-        UsageError: inputs beside what is attention already, or positions alone of what has no parameters (C2A004), or
-            no layer of such a name (C2A008), or a network without numbers (C2A006), or one that does not run on the
-            inputs (C2A009).
+        UsageError: `inputs` came with an array, or `position_only` with an array, which has no parameters (C2A004); no
+            layer has such a name (C2A008); the parameters of the network have no numbers (C2A006); or the network does
+            not run on the inputs (C2A009).
     """
     sides: Mapping[str, Sides] = {}
+    # A state dict is a mapping of names too. Attention has no vectors, and a state dict nearly always has biases.
     if isinstance(model, Mapping) and any(getattr(each, "ndim", 2) == 1 for each in model.values()):
         remedy = "Load weights into their network, conv2attn.load(path, arch=...), and pass that; images are inputs."
         reason = f"{next(iter(model))} and others are no attention (heads, queries, keys)"
@@ -57,14 +58,14 @@ def reads_of(
 
 
 def check_images(attention: Any) -> None:
-    """Refuses layers with different numbers of images, whose errors over images would be those of windows.
+    """Refuses layers whose arrays have different numbers of images: some of these would be windows.
 
     Raises:
-        UsageError: they are of different numbers of images (C2A502).
+        UsageError: the numbers of images differ (C2A502).
     """
     layers = attention.values() if isinstance(attention, Mapping) else attention
-    # Four axes are images (or windows), heads, queries, keys. One run gives every layer as many images, so that other
-    # numbers are windows of them, whose error is not that of independent images.
+    # Four axes are images (or windows), heads, queries, keys. One run gives every layer the same number of images, so
+    # that another number is one of windows. A standard error over windows is not one over independent images.
     several = layers if isinstance(layers, list | tuple | ValuesView) else ()
     counts = sorted({len(each) for each in several if getattr(each, "ndim", 0) == 4})
     if len(counts) > 1:
@@ -74,10 +75,11 @@ def check_images(attention: Any) -> None:
 
 
 def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | None, position_only: bool) -> None:
-    """Refuses what attention that is no network does not take.
+    """Refuses options that apply to networks alone, for attention that is not a network.
 
     Raises:
-        UsageError: inputs, or positions alone (C2A004), or another grid than that of its parameters (C2A503).
+        UsageError: inputs or `position_only` were passed (C2A004), or another grid than that of its parameters
+            (C2A503).
     """
     kind = f"an object of class {type(attention).__name__}"
     if position_only:
@@ -94,51 +96,53 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
 def attention_by_position(
     network: nn.Module, grid: Sequence[int] | int | None, inputs: Any
 ) -> tuple[Mapping[str, LayerAttention], Mapping[str, Sides]]:
-    """What attends in a network by position alone, and the sides that reach its own layers.
+    """The attention by position alone of each layer of a network, and the sides that reach layers of this project.
 
     Layers of this project whose sides are known come last.
     """
     own = {n or "(root)": each for n, each in attention_layers(network).items() if not each.has_content}
     alone = own_alone(network)
-    asked = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
+    passed = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
     of_run = own_sides_on(network, inputs) if inputs is not None else own_sides_by_plan(network)
-    sides = {n: each for n, each in asked.items() if each} or {n: each for n, each in of_run.items() if n in own}
+    # The caller's grid goes before that of a run, which only says what this one input gave.
+    sides = {n: each for n, each in passed.items() if each} or {n: each for n, each in of_run.items() if n in own}
     others = {} if sides and alone else others_by_position(network, as_sides(grid, 2), inputs)
     return {name: each for name, each in others.items() if name not in sides} | {n: own[n] for n in sides}, sides
 
 
 def others_by_position(network: nn.Module, sides: Sides | None, inputs: Any) -> dict[str, LayerAttention]:
-    """Attention by position alone of each layer: from parameters where no run tells it, else from a run.
+    """Attention by position alone of each layer: from its parameters where these suffice, else from a run.
 
     Raises:
-        UsageError: nothing is known to attend (C2A501).
+        UsageError: no layer is known to attend (C2A501).
     """
-    found = position_attention(network, sides)
-    named = [name for name in named_to_attend(network) if name not in found]
-    if found and not named:
-        return found
+    of_parameters = position_attention(network, sides)
+    named = [name for name in named_to_attend(network) if name not in of_parameters]
+    # Where every module that is named as attention was read from its parameters, a run would only cost more.
+    if of_parameters and not named:
+        return of_parameters
     try:
         run: Mapping[str, LayerAttention] = attention_by_run(network, sides, inputs)
     except UsageError as error:
-        if not (found or named):
+        if not (of_parameters or named):
             reason = f"{type(network).__name__} has no layer that is known to attend"
             raise UsageError("C2A501", reason, "Pass --inputs if it attends nevertheless.") from error
         run = dict.fromkeys(named, Unread(error.found))
     places = {name or "(root)": place for place, (name, _) in enumerate(network.named_modules())}
-    return dict(sorted({**run, **found}.items(), key=lambda item: places.get(item[0].split("#")[0], 0)))
+    return dict(sorted({**run, **of_parameters}.items(), key=lambda item: places.get(item[0].split("#")[0], 0)))
 
 
 def named_to_attend(network: nn.Module) -> list[str]:
-    """The innermost modules whose class names say that they attend."""
+    """The innermost modules whose class names contain a word of attention."""
     names = [name for name, each in network.named_modules() if ATTENDS.search(type(each).__name__)]
     inside = [name for name in names if not any(each != name and f"{each}.".startswith(f"{name}.") for each in names)]
     return [name or "(root)" for name in inside if name or names == [""]]
 
 
 def own_alone(model: nn.Module) -> bool:
-    """Whether a network attends, and only in layers of this project that read no content.
+    """Whether a network attends only in layers of this project, and none of these reads content.
 
-    Modules count as attention by the names of their classes.
+    Other modules count as attention by the names of their classes.
     """
     own = attention_layers(model)
     named = [
@@ -155,7 +159,7 @@ def needs_inputs(network: nn.Module) -> None:
     """Refuses a network whose attention depends on its inputs.
 
     Raises:
-        UsageError: it does (C2A502), or nothing in it is known to attend (C2A501).
+        UsageError: the attention depends on the inputs (C2A502), or no layer is known to attend (C2A501).
     """
     own, kind = attention_layers(network), type(network).__name__
     if own_alone(network):
@@ -171,13 +175,13 @@ def needs_inputs(network: nn.Module) -> None:
 
 
 def own_sides_on(network: nn.Module, inputs: Any) -> dict[str, Sides]:
-    """The sides that reach layers of this project in a run on what the caller passed.
+    """The sides that reach layers of this project in a run on the caller's inputs.
 
     Raises:
-        UsageError: the network does not run on it (C2A009).
+        UsageError: the network does not run on them (C2A009).
     """
-    # A network that refuses the caller's inputs is a mistake of the call, also where positions are read from its
-    # parameters: the report names these inputs as what was run.
+    # Inputs that the network refuses are a mistake of the call, even if positions are read from parameters alone: the
+    # report names these inputs as what was run.
     inputs = as_inputs(network, inputs)
     with running(network, inputs):
         return own_sides(network, inputs)
@@ -186,7 +190,7 @@ def own_sides_on(network: nn.Module, inputs: Any) -> dict[str, Sides]:
 def own_sides_by_plan(network: nn.Module) -> dict[str, Sides]:
     """The sides that reach layers of this project in a run on an image of zeros, of the size of the network's plan.
 
-    None where there is no plan, or the network does not run.
+    Empty where there is no plan, the image is too large, or the network does not run.
     """
     size: Sides | None = getattr(getattr(network, "plan", None), "input_size", None)
     if not attention_layers(network) or size is None or math.prod(size) > MOST_ZEROS:
@@ -201,7 +205,7 @@ def as_reads(attention: Any, sides: Mapping[str, Sides]) -> Reads:
     """Attention as records, from a mapping of names, a sequence of layers, or one layer.
 
     Args:
-        sides: of what reaches layers, by name, where these are known.
+        sides: of the tokens that reach each layer, by its name, where these are known.
     """
     if isinstance(attention, Reads):
         return attention

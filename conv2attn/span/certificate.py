@@ -1,7 +1,7 @@
-"""Certificates of a span: verdicts as plain integers that the proved checker reads, bound to what they speak of.
+"""Certificates of a span: verdicts as plain integers for the proved checker, each bound to its claim.
 
-`proofs/certificates.py` describes the format. In front of each certificate stands a comment with what was asked, as
-JSON, so that `recheck` can derive limits, offsets, queries and rows anew from the model or array, and compare.
+`proofs/certificates.py` describes the format. A comment in front of each certificate has the claim as JSON, so that
+`recheck` derives limits, offsets, queries and rows anew from the model or array, and compares.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ from conv2attn.verdicts import Verdict, worst_verdict
 VERSION = 1
 RowNumbers = tuple[int, ...]
 MARK = "#! "
-"""Begins the comment that says what a certificate is about."""
+"""Begins the comment with the claim of a certificate."""
 StoredOffset = tuple[Annotated[int, msgspec.Meta(gt=-FARTHEST, lt=FARTHEST)], ...]
 
 
 class About(Part, frozen=True):
-    """The claim of one certificate: a layer, a condition, and `offset`, one of the `offsets` asked for.
+    """The claim of one certificate: a layer, a condition, and `offset`, one of the `offsets` of the kernel.
 
     `eps` and `max_phi` are None for the default limits. `keys` are the sides of the grid of keys; `rows` are
     numbered `image * queries + query`.
@@ -54,7 +54,7 @@ class About(Part, frozen=True):
 
     @property
     def limits(self) -> str:
-        """The limits that were asked for, in words."""
+        """The limits that the caller passed, in words; empty for the default ones."""
         options = {"eps": self.eps, "max_phi": self.max_phi}
         return "".join(f", {name}={value:g}" for name, value in options.items() if value is not None)
 
@@ -62,15 +62,16 @@ class About(Part, frozen=True):
 def certificates(
     report: SpanReport, read: Mapping[str, AttentionRows], eps: float | None, max_phi: float | None
 ) -> str:
-    """One certificate for each offset of the condition that decides: its mixing, or the dual that refutes it.
+    """One certificate for each offset of the deciding condition: its mixing, or the dual that refutes it.
 
     A comment names each offset without a certificate: an undecided one, or one that counting alone refutes. Under the
-    condition per-query an offset that holds has a certificate for each query.
+    condition per-query, an offset that holds has one certificate for each query.
     """
     parts = []
     for row in report.rows:
         condition, attention = row.deciding, read.get(row.name)
         offsets = tuple(target.offset for target in condition.targets if target.offset is not None)
+        # The format has shifts alone: a combination of them, or an operator of a graph, has no offset.
         if attention is None or not offsets or len(offsets) < len(condition.targets):
             parts.append(f"# {row.name}: nothing was checked\n")
             continue
@@ -106,12 +107,13 @@ def certificate_text(
     weights: Sequence[float | Fraction] = (),
     dual: Mapping[int, Sequence[int]] | None = None,
 ) -> str:
-    """One certificate: limits and numbers over common denominators, then the rows asked for and attended.
+    """One certificate: limits and numbers over common denominators, then the rows of the target and of the heads.
 
     Integers are written and read by FLINT, since Python's own conversion refuses more than 4,300 digits.
     """
+    # The proved checker has integers only. All rows come over one denominator, in which a target is `scale` at its key:
+    # no number is rounded, and `e - phi A` has one unit.
     exact = exact_rows(attention, targets, rows)
-    # The checker has integers only: all rows come over one denominator, so that no number is rounded.
     scale = lcm(*(exact[row].unit for row in rows))
     bounds = [Fraction(limits.eps), Fraction(limits.per_norm), Fraction(limits.max_phi)]
     denominator = lcm(*(number.denominator for number in bounds))
@@ -136,7 +138,7 @@ def certificate_text(
 
 @final
 class Confirmation(Part, frozen=True):
-    """The finding on one certificate, in words, or on an offset for which certificates are missing."""
+    """The result of one certificate, in words, or of an offset for which certificates are missing."""
 
     layer: str
     condition: str
@@ -147,7 +149,7 @@ class Confirmation(Part, frozen=True):
 
 @final
 class Rechecked(Result, frozen=True):
-    """Holds where every certificate is of this attention and right; undecided where there is none."""
+    """Holds if every certificate is of this attention and right; undecided if there is none."""
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "verdict")
     certificates: tuple[Confirmation, ...]
@@ -155,7 +157,7 @@ class Rechecked(Result, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst finding; undecided where there is no certificate."""
+        """The worst verdict of all certificates; undecided if there is none."""
         return worst_verdict(each.verdict for each in self.certificates)
 
     @property
@@ -167,7 +169,7 @@ class Rechecked(Result, frozen=True):
 
 @document.register
 def _(rechecked: Rechecked, verbose: bool = False) -> Document:
-    """A line for each certificate."""
+    """One line per certificate."""
     right = sum(each.verdict is Verdict.HOLDS for each in rechecked.certificates)
     count = f"{right} of {len(rechecked.certificates)} certificates are of this attention and right"
     answer = f"{rechecked.verdict.value}: {count}"
@@ -180,7 +182,7 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
     """The certificates of a file: the claim and the integers of each.
 
     Raises:
-        CheckpointError: it is no file of certificates that say what they are about (C2A303).
+        CheckpointError: it is no file of certificates with their claims (C2A303).
     """
     parts: list[tuple[About, list[int]]] = []
     try:
@@ -206,10 +208,10 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
 
 
 def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
-    """Each certificate of a file against the attention that it names: everything but its numbers is derived anew.
+    """Checks each certificate of a file against the attention that it names; all but its numbers is derived anew.
 
-    Limits come from the attention and from the eps and norm that were asked for, offsets give the rows asked for; what
-    holds must list every query of its group. Then the twin of the proved checker is asked.
+    Limits follow from the attention and from the claim's eps and norm, rows of targets from its offsets. A certificate
+    that holds must list every query of its group. The Python twin of the proved checker then judges the numbers.
 
     Raises:
         CheckpointError: it is no file of such certificates (C2A303).
@@ -237,9 +239,9 @@ def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
         queries = f"{len(about.rows)} of {attention.images * attention.grid.shape[0]} queries"
         claim = "refuted" if numbers[1] else f"holds at {queries}"
         confirmations.append(Confirmation(*about.subject, f"{claim}, confirmed{about.limits}", Verdict.HOLDS))
-        # A certificate is of one group of queries. That all groups have one is looked at when all are read.
         if not numbers[1]:
             confirmed_groups.setdefault(replace(about, rows=()), (groups, set()))[1].add(tuple(sorted(about.rows)))
+    # One certificate shows one group. A claim about all queries holds if those of every group are there.
     for about, (groups, confirmed) in confirmed_groups.items():
         if not groups <= confirmed:
             missing = f"missing: {counted(len(groups - confirmed), 'group')} of queries{about.limits}"
@@ -248,10 +250,12 @@ def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
 
 
 def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> tuple[str | None, str, set[RowNumbers]]:
-    """The reason why a certificate is not one of this attention, or None; the derived certificate; the groups of rows.
+    """The reason why a certificate is not of this attention, or None; the derived certificate; the groups of rows.
 
     The groups are those of its condition.
     """
+    # The certificate is written again from the attention, with its numbers of Phi or y alone taken over. If the two
+    # differ anywhere, a limit, a row of a target or an entry of attention in the file is not what it claims.
     rows, total = about.rows, attention.images * attention.grid.shape[0]
     if {len(each) for each in (about.offset, *about.offsets)} != {len(attention.grid.keys)}:
         return f"its offset has {len(about.offset)} axes", "", set()
@@ -282,6 +286,6 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         derived[10 : 11 + heads] = numbers[10 : 11 + heads]
     if derived != list(numbers):
         return "limits, rows asked for or attention are others", plain, groups
-    # A mixing must serve a whole group. A dual refutes the group already by some of its rows.
+    # Phi must serve a whole group. A dual refutes on any part of one, since the whole group leaves at least as much.
     misplaced = set(rows) not in map(set, groups) if not kind else not any(set(rows) <= set(group) for group in groups)
     return ("its queries are not those of its condition" if misplaced else None), plain, groups

@@ -1,4 +1,4 @@
-"""check_span: decides conditions for a layer, an array, a network, or a mapping of them."""
+"""check_span: decides conditions of Lemma 3 for a layer, an array, a network, or a mapping of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -57,45 +57,48 @@ def check_span(
 ) -> SpanReport:
     """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
 
-    A condition says which rows share one Phi: all queries (joint), all whose neighbourhood is on the grid (interior),
-    these of each image alone (per-image), each query (per-query, as the paper prints it); or the interior ones, for
-    what a given `convolution` uses (kernel). Only conditions that are asked for are decided.
+    A condition says which rows share one Phi: all queries (joint); all queries whose neighbourhood is on the grid
+    (interior); the interior queries of each image (per-image); each query by itself (per-query, as the paper prints
+    it); or the interior queries, for the combinations of shifts that a given `convolution` uses (kernel). Only the
+    conditions passed are decided.
 
     Args:
         attention: a MultiHeadSelfAttention that does not read content, judged on its padded keys; an array or tensor
-            (images, heads, queries, keys), or without the first one or two axes, images sharing one Phi; a list, or a
-            mapping of names, of such; any
-            network with `example_input` or `position_only`; a network whose attention is all by position.
-        kernel_size, dilation: of the kernel, a number or one for each axis.
-        offsets: instead of them, explicit offsets (key - query).
+            (images, heads, queries, keys), or without the first one or two axes, whose images share one Phi; a list, or
+            a mapping of names, of these; any network with `example_input` or `position_only`; or a network whose
+            attention is by position alone.
+        kernel_size, dilation: of the kernel, one number or one for each axis.
+        offsets: explicit offsets (key - query), in place of a kernel.
         example_input: what a network takes, a size for one image of noise, or a loader of batches: its attention is
             captured.
-        grid: sides of the tokens of an array; of the input of a layer or network. Said by the run of a network, or
-            inferred where it is a square, or where layers have as many times fewer along each axis as one that has it.
-        condition: the one that decides the verdict, or several, of which the first does.
-        eps: the residual that counts as none; by default what the rounding of the attention lets through.
+        grid: sides of the tokens of an array, or of the input of a layer or network. By default the run of a network
+            says it, or it is inferred: a square, or the grid of another layer divided by one ratio along each axis.
+        condition: the condition that decides the verdict, or several, of which the first decides.
+        eps: a residual of at most this counts as none; by default, what the rounding of the attention lets through.
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
-        tight: ask a linear programme about targets that least squares leaves undecided, which are near what rounding
-            explains; it is asked too where `eps` or `max_phi` is given.
-        convolution: whose combinations the kernel condition asks for, and whose offsets all do.
-        extra_tokens: leading tokens that are not pixels, of all layers or by name: keys of which targets ask nothing.
+        tight: solve a linear programme for targets that least squares leaves undecided, which are near what rounding
+            explains; it is also solved if `eps` or `max_phi` is passed.
+        convolution: the kernel condition asks for the combinations of shifts that it uses, and every condition for its
+            offsets.
+        extra_tokens: number of leading tokens that are not pixels, for all layers or by name: targets are 0 at these
+            keys.
         memory_limit: bytes of the chunks of attention that are read at once.
-        sampled: whether the images are samples of more; by default, whether attention was captured or varies over them.
+        sampled: whether the images are a sample; by default, whether attention was captured or varies over them.
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
-            sum), or floats as the rationals that they are. Then nothing is rounded, and `eps` is 0 by default.
+            sum), or floats as exact rationals. Then nothing is rounded, and `eps` is 0 by default.
         structure: instead of shifts, the family of operators of another basis convolution, such as
             `conv2attn.theory.basis.gcn(graph)`: the attention is that on the nodes of this graph, and the joint
             condition decides.
-        position_only: read what each layer of a network that attends does by position alone, in a run on
-            `example_input` or on random numbers in which content is held at zero, and name those that cannot be read
-            so; see docs/check-span.md.
-        profiles: note of each layer on a grid whether its heads are one convolution, a sparse one, or a mixture; see
-            `conv2attn.span.profiles`. Every pair of heads may be compared.
-        only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.
+        position_only: read the attention of each layer of a network by position alone, in a run on `example_input` or
+            on random numbers in which content is held at zero, and name the layers that cannot be read so; see
+            docs/check-span.md.
+        profiles: add a note on each layer on a grid, whether its heads are one convolution, a sparse one, or a mixture;
+            see `conv2attn.span.profiles`. Every pair of heads may be compared.
+        only, skip: patterns of names of layers to check, and to leave out; nothing is computed for the others.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
-        UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), or arguments (C2A001 to
-            C2A008).
+        UsageError: it is not attention (C2A502), has no grid (C2A503), offsets do not fit (C2A504), or an argument is
+            wrong (C2A001 to C2A008).
     Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
     Examples:
         >>> import conv2attn, torch
@@ -108,23 +111,26 @@ def check_span(
     names: tuple[ConditionName, ...] = (condition,) if isinstance(condition, str) else tuple(condition)
     names = names if structure is None else ("joint",)
     if structure is not None and (offsets is not None or convolution is not None or position_only or profiles):
-        raise UsageError("C2A004", "a structure says itself what is asked for", "Leave out what else says so.")
+        reason = "structure excludes offsets, convolution, position_only and profiles"
+        raise UsageError("C2A004", reason, "Leave them out.")
     offsets = None if offsets is None else as_offsets(offsets)
     kernel = None if convolution is None else as_convolution(convolution)
     taps = kernel.offsets if kernel is not None and offsets is None else None
-    for each in names or ("",):
-        if each not in CONDITIONS or (each == "kernel" and kernel is None):
+    for name in names or ("",):
+        if name not in CONDITIONS or (name == "kernel" and kernel is None):
             conditions = ", ".join(CONDITIONS)
             raise UsageError(
                 "C2A002",
-                f"condition {each!r} is not one of {conditions}, the last for a given convolution",
+                f"condition {name!r} is not one of {conditions}, the last for a given convolution",
                 "Pass one of these.",
             )
     check_numbers(eps, max_phi, memory_limit)
+    # A limit of the caller's may lie between the two ends that least squares leaves open. The programme closes them.
     tight = tight or eps is not None or max_phi is not None
     if isinstance(attention, nn.Module) and example_input is None and not position_only:
         needs_inputs(attention)
     reads = reads_of(attention, example_input, grid, Selection.of(only, skip), position_only)
+    # None leaves it to each array, which is a sample if its images differ.
     sampled = (reads.sampled or None) if sampled is None else sampled
     ran = isinstance(attention, nn.Module) and example_input is not None
     inputs = run_header(attention, example_input) if ran else ""
@@ -165,27 +171,29 @@ def check_span(
         conditions = tuple(map(check_condition, dict.fromkeys(names)))
         return SpanRow(name, rows.heads, rows.images, rows.grid.keys, limits, conditions, tuple(notes))
 
-    found = list[SpanRow]()
-    for read in reads:  # `enumerate` would hold the last one, whose attention is not to stand beside the next
+    span_rows = list[SpanRow]()
+    # Attention of two layers at once may not fit: each is dropped before the next is read. `enumerate` would hold it.
+    for read in reads:
         if progress is not None:
-            progress(len(found) + 1, len(reads), read.name)
-        found.append(check_layer(read))
+            progress(len(span_rows) + 1, len(reads), read.name)
+        span_rows.append(check_layer(read))
         del read
-    rows = tuple(found)
+    rows = tuple(span_rows)
     if structure is not None:
         question = f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them"
         return SpanReport(rows, question, inputs)
-    asked = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
-    words = sorted(" ".join(f"({','.join(map(str, offset))})" for offset in each) for each in asked)
+    # Layers on a line and on a plane have the same kernel size, and different offsets.
+    kernels = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
+    words = sorted(" ".join(f"({','.join(map(str, offset))})" for offset in kernel) for kernel in kernels)
     question = f"asked: offsets {'; '.join(words)}" if words else "asked: nothing, since no layer is read"
     return SpanReport(rows, question, inputs)
 
 
 def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -> None:
-    """Refuses limits that decide nothing.
+    """Refuses limits with which no verdict would mean anything.
 
     Raises:
-        UsageError: one is not positive and finite, or too large (C2A001).
+        UsageError: a limit is not positive and finite, eps is 1 or more, or max_phi is out of range (C2A001).
     """
     for name, value in (("eps", eps), ("max_phi", max_phi), ("memory_limit", memory_limit)):
         if value is not None and not (0 <= real_number(value, name) < float("inf") and (value > 0 or name == "eps")):
@@ -209,10 +217,10 @@ def axes_of_layer(
     convolution: Convolution | None,
     tokens: int | None,
 ) -> int:
-    """Number of axes of the grid, from the arguments that name axes; two by default. `tokens` is that of a run.
+    """Number of axes of the grid, from the arguments that have one; two by default. `tokens` is the number in a run.
 
     Raises:
-        UsageError: what names them disagrees (C2A504).
+        UsageError: two arguments disagree, or the number is not 1, 2 or 3 (C2A504).
     """
     captured = layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else tokens
     axes_by_source = {
@@ -245,10 +253,10 @@ def offsets_of(
     dilation: int | Sequence[int],
     offsets: Sequence[Offset] | None,
 ) -> tuple[Offset, ...]:
-    """The offsets asked for: `dilation * (t - floor((K - 1) / 2))`, or those given.
+    """The offsets of a kernel, `dilation * (t - floor((K - 1) / 2))`, or the explicit ones.
 
     Raises:
-        UsageError: none, one twice, of too many axes, or sizes that are not positive (C2A504).
+        UsageError: offsets are empty, repeated or of another number of axes, or sizes are not positive (C2A504).
     """
     if offsets is not None:
         if not offsets or len(set(offsets)) < len(offsets) or {len(each) for each in offsets} != {dimensions}:
@@ -266,6 +274,7 @@ def offsets_of(
             f"kernel_size={kernel_size} and dilation={dilation} are not positive whole numbers",
             "Pass --kernel-size and --dilation as positive whole numbers, one or one for each axis.",
         )
+    # Before the product: a kernel of a million taps a side would fill the memory with offsets.
     check_extent(prod(sizes), max(d * (k - 1) for k, d in zip(sizes, steps, strict=True)))
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(sizes, steps, strict=True)]
     return tuple(product(*along))

@@ -1,4 +1,4 @@
-"""Heads become convolutions where that costs little: the way back of the theorem, with its loss measured."""
+"""Replaces heads by convolutions if that costs little: the converse of the theorem, with the loss measured."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ from conv2attn.span.reading import rows_of_read
 from conv2attn.theory.basis import Sides
 
 FEWEST_IMAGES = 6
-"""Two to measure tables, two to choose heads, and two that are held out, for a standard error."""
+"""Two to measure mean attention, two to choose heads, and two held out, for a standard error."""
 ROUNDS = 5
-"""Runs of each network, one after the other, of which the median time is given."""
+"""Timed runs of each network, in turn; the median is reported."""
 KERNEL_PARTS = ("kernel", "scale", "from_leading", "by_leading")
 SCORE_PARTS = ("query", "query_bias", "key", "key_bias")
 
@@ -42,7 +42,7 @@ SCORE_PARTS = ("query", "query_bias", "key", "key_bias")
 @final
 @dataclass(frozen=True, eq=False)
 class KernelHead:
-    """The parts of a head of `conv2attn.layers.attention.distilled`, and the map (queries, keys) that they make."""
+    """The parts of a head of `conv2attn.layers.attention.distilled`, and the map (queries, keys) that they define."""
 
     kernel: Tensor
     scale: Tensor
@@ -52,13 +52,15 @@ class KernelHead:
 
 
 def kernel_head(mean: Tensor, sides: Sides, leading: int, size: int) -> KernelHead | str:
-    """The convolution nearest to the mean attention of a head, (queries, keys); or why there is none.
+    """The convolution nearest to the mean attention of a head, (queries, keys); or the reason why there is none.
 
-    Of each displacement within `size` tokens a side, the mean over all pairs; rows keep their sums over the pixels.
-    Leading tokens keep their mean attention, as queries and as keys.
+    Its taps are the means over all pairs of each displacement within a kernel of `size` tokens a side. Rows keep their
+    sums over the pixels. Leading tokens keep their mean attention, as queries and as keys.
     """
     code, grid = displacements(sides), mean[leading:, leading:]
     _, table = by_displacement(grid, code)
+    # `box` has every displacement of the grid. A wider kernel keeps zeros at the others: on a grid of side 2, a kernel
+    # of 7 has the taps -1, 0, 1 of -3 to 3.
     box = table.unflatten(0, tuple(2 * side - 1 for side in sides))
     reach = tuple(min(size // 2, side - 1) for side in sides)
     inside = tuple(slice(side - 1 - r, side + r) for side, r in zip(sides, reach, strict=True))
@@ -72,6 +74,7 @@ def kernel_head(mean: Tensor, sides: Sides, leading: int, size: int) -> KernelHe
         return "some queries never read a displacement that others read"
     if not bool((total > 0).all()):
         return "some queries read nothing within the kernel"
+    # A number for each query restores the row's sum, which the cut of the kernel and the border change.
     scale = grid.sum(-1) / total
     result = mean.clone()
     result[leading:, leading:] = part * scale[:, None]
@@ -81,7 +84,7 @@ def kernel_head(mean: Tensor, sides: Sides, leading: int, size: int) -> KernelHe
 @final
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A layer whose heads may become convolutions: its parts, the heads as convolutions, and what each costs alone."""
+    """A layer whose heads may become convolutions: its parts, the heads as convolutions, and the cost of each alone."""
 
     name: str
     sides: Sides
@@ -94,10 +97,12 @@ class Candidate:
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
-        """Heads that are replaced together: those whose scores are not read first, then each of the others.
+        """Heads that are replaced together: first those whose scores are not read, then each of the others alone.
 
-        None where a head whose scores are not read cannot be replaced.
+        Empty if a head whose scores are not read cannot be replaced.
         """
+        # A head that stays needs its scores in the new layer. So heads without readable scores are replaced all at once
+        # or the layer stays, and no other head is replaced before them.
         unread = self.sublayer.unread
         if not set(unread) <= self.heads.keys():
             return []
@@ -120,28 +125,27 @@ def distil(
 ) -> Distillation[Network]:
     """A copy of a network in which heads are depthwise convolutions, as many as cost at most `max_loss` together.
 
-    The table of a head is its mean attention by displacement over a third of the images, cut to a kernel. A second
-    third chooses: heads that cost at most `max_loss` alone are tried in the order of their costs, and the largest
-    number of them that costs at most `max_loss` at once is kept. What the copy loses is measured on the last third.
-    A cost is the mean of `|y' - y| / |y|` over images plus two standard errors of it, y being the first tensor of the
-    output; with labels, that of the increase of the cross entropy.
+    The kernel of a head is its mean attention by displacement over a third of the images, cut to a box. A second third
+    of the images chooses: heads that cost at most `max_loss` alone are tried in the order of their costs, and the
+    largest number of them that costs at most `max_loss` at once is kept. The loss of the copy is measured on the last
+    third. A cost is the mean of `|y' - y| / |y|` over images plus two standard errors of it, for the first tensor y of
+    the output; with labels, it is the same of the increase of the cross entropy.
 
     A layer can be distilled if its module maps tokens (batch, tokens, channels) on one grid to tokens by
     `sum_h A_h x M_h^T + b`, and the attention of heads that stay is a softmax of inner products of affine maps of x.
-    Other layers stay. The copy takes images of the same size only.
+    Other layers are kept. The copy takes images of the same size only.
 
     Args:
-        example_input: a tensor of six images at least, or a loader of such batches.
+        example_input: a tensor of at least six images, or a loader of such batches.
         max_loss: positive and finite.
-        kernel_size: odd, of all axes.
-        heads: those that may be replaced, by layer; all by default.
+        kernel_size: odd, for all axes.
+        heads: the heads that may be replaced, by layer; all by default.
         labels: the class of each image.
-        only, skip: glob patterns of the names of layers that may be distilled, or are left.
+        only, skip: glob patterns of the names of layers that may be distilled, and of layers to keep.
     Raises:
-        UsageError: an argument is of another kind (C2A006) or out of range (C2A001), there are fewer than six images,
+        UsageError: an argument is of another type (C2A006) or out of range (C2A001), there are fewer than six images,
             or no layer or head has such a name (C2A006, C2A008).
-        UnsupportedError: the copy does not compute what the network computes under the maps of its convolutions
-            (C2A122).
+        UnsupportedError: the copy's outputs are not those of the network under the maps of its convolutions (C2A122).
     Examples:
         >>> import conv2attn, torch
         >>> class Attention(torch.nn.Module):
@@ -173,43 +177,44 @@ def distil(
         raise UsageError("C2A006", reason, "Pass more images with --inputs.")
     with generators_kept(devices_of(network, images)):
         classes = checked_labels(labels, len(images))
-        held = torch.arange(len(images)) % 3 == 2
-        chosen_by, held_classes = (None if classes is None else classes[each] for each in (~held, held))
-        replacing = Replacing(network, images[~held], "position", heads, chosen_by)
-        reads = reads_of(network, images[~held], only=Selection.of(only, skip))
+        # Every third image, as `Replacing` takes every second of the rest: files are often sorted by class.
+        held_out = torch.arange(len(images)) % 3 == 2
+        chosen_by, held_classes = (None if classes is None else classes[each] for each in (~held_out, held_out))
+        replacing = Replacing(network, images[~held_out], "position", heads, chosen_by)
+        reads = reads_of(network, images[~held_out], only=Selection.of(only, skip))
         replacing.check(reads)
-        candidates = candidates_of(network, reads, replacing, images[~held], kernel_size)
+        candidates = candidates_of(network, reads, replacing, images[~held_out], kernel_size)
         chosen = chosen_groups([each for each in candidates if isinstance(each, Candidate)], replacing.runs, max_loss)
         layers = tuple(row_of(each, chosen) for each in candidates)
         if not chosen:
-            return Distillation(network, layers, kernel_size, max_loss, int(held.sum()))
+            return Distillation(network, layers, kernel_size, max_loss, int(held_out.sum()))
         distilled = with_layers_distilled(network, chosen)
-        effect = effect_of(changes_held_out(network, distilled, chosen, images[held], held_classes))
-        seconds = median_times((network, distilled), images[held])
-        return Distillation(distilled, layers, kernel_size, max_loss, int(held.sum()), effect, seconds)
+        effect = effect_of(changes_held_out(network, distilled, chosen, images[held_out], held_classes))
+        seconds = median_times((network, distilled), images[held_out])
+        return Distillation(distilled, layers, kernel_size, max_loss, int(held_out.sum()), effect, seconds)
 
 
 def candidates_of(
     network: nn.Module, reads: Reads, replacing: Replacing, images: Tensor, kernel_size: int
 ) -> list[Candidate | DistilledLayer]:
-    """Each layer with what its heads cost, or with the reason why it stays."""
-    found: list[Candidate | DistilledLayer] = []
+    """Each layer with the costs of its heads, or with the reason why it is kept."""
+    candidates: list[Candidate | DistilledLayer] = []
     perturbed = Perturbed(network, images)
     for read in reads:
         candidate = candidate_of(read, reads, perturbed, replacing, kernel_size)
         if isinstance(candidate, Candidate):
-            found.append(candidate)
+            candidates.append(candidate)
             continue
         replacing.refuse(read.name, candidate)
         count = read.attention.shape[1] if isinstance(read.attention, Tensor) else 0
-        found.append(DistilledLayer(read.name, count, (), (None,) * count, candidate))
-    return found
+        candidates.append(DistilledLayer(read.name, count, (), (None,) * count, candidate))
+    return candidates
 
 
 def candidate_of(
     read: Read, reads: Reads, perturbed: Perturbed, replacing: Replacing, kernel_size: int
 ) -> Candidate | str:
-    """A layer with what each of its heads costs as a convolution, or the reason why it stays."""
+    """A layer with the cost of each of its heads as a convolution, or the reason why it is kept."""
     rows = rows_of_read(read, None, None, reads.counts)
     if isinstance(rows, Unread):
         return rows.reason
@@ -227,38 +232,38 @@ def candidate_of(
     for head in sorted(set(wanted)):
         if not 0 <= head < len(mean):
             replacing.refuse(read.name, f"there is no head {head} beside those from 0 to {len(mean) - 1}")
-        found = kernel_head(mean[head], sides, leading, kernel_size)
-        if isinstance(found, str):
-            notes.append(found)
+        as_kernel = kernel_head(mean[head], sides, leading, kernel_size)
+        if isinstance(as_kernel, str):
+            notes.append(as_kernel)
             continue
-        heads[head] = found
-        costs[head] = cost(replacing.runs.changes({read.name: {head: found.map}}))
+        heads[head] = as_kernel
+        costs[head] = cost(replacing.runs.changes({read.name: {head: as_kernel.map}}))
     note = "; ".join(dict.fromkeys(notes))
     return Candidate(read.name, sides, leading, read.weights, sublayer, heads, costs, note)
 
 
 def cost(values: ByImage) -> float:
-    """The increase of the cross entropy, or without labels the change of the output: the mean over images and
-    two of its standard errors."""
+    """The mean over images plus two standard errors of the increase of the cross entropy, or of the output's change."""
     # The choice is made on few images and judged on others: a mean alone is as often too low as too high.
     numbers = values.change if values.loss is None else values.loss
     return float(numbers.mean() + 2 * numbers.std() / len(numbers) ** 0.5)
 
 
 def chosen_groups(candidates: Sequence[Candidate], runs: ForcedRuns, max_loss: float) -> list[Group]:
-    """The largest number of groups, in the order of their costs, that costs at most this at once."""
+    """The first groups in the order of their costs, as many as cost at most `max_loss` when replaced at once."""
     alone: list[tuple[float, Group]] = []
     for candidate in candidates:
         least = 0.0
         for group in candidate.groups:
             one: Group = (candidate, group)
             own = candidate.costs[group[0]] if len(group) == 1 else cost(runs.changes(maps_of([one])))
+            # No head goes before those whose scores are not read: the others are ordered behind them.
             least = max(least, own) if group == candidate.sublayer.unread else least
-            # Heads whose scores are not read leave together and first, so that no other head of the layer costs less.
             alone.append((max(least, own), one))
     order = [group for least, group in sorted(alone, key=lambda each: each[0]) if least <= max_loss]
+    # Bisection: costs together grow with the number of groups as a rule, and each trial is a run on all images. The
+    # number that is kept was tried, whether they do or not.
     fits, most = 0, len(order)
-    # Bisection: costs grow with the number of groups, near enough, and each question is a run of the network.
     while fits < most:
         middle = (fits + most + 1) // 2
         if cost(runs.changes(maps_of(order[:middle]))) <= max_loss:
@@ -277,7 +282,7 @@ def maps_of(groups: Sequence[Group]) -> dict[str, dict[int, Tensor]]:
 
 
 def row_of(candidate: Candidate | DistilledLayer, chosen: Sequence[Group]) -> DistilledLayer:
-    """What became of a layer."""
+    """The row of a layer in the result."""
     if isinstance(candidate, DistilledLayer):
         return candidate
     count = len(candidate.weights[0])
@@ -301,6 +306,7 @@ def with_layers_distilled(network: Network, chosen: Sequence[Group]) -> Network:
 
 def distilled_layer(candidate: Candidate, convolved: Sequence[int], like: Tensor) -> DistilledAttention:
     """The layer with these heads as convolutions, in the dtype and on the device of `like`."""
+    # Heads that attend come first, then the convolutions: each kind is one block of the values, and of the outputs.
     matrices, bias = candidate.weights
     attending = [head for head in range(len(matrices)) if head not in convolved]
     values, outputs = zip(*parts_of_matrices(matrices[[*attending, *convolved]]), strict=True)
@@ -332,16 +338,17 @@ def distilled_layer(candidate: Candidate, convolved: Sequence[int], like: Tensor
 def changes_held_out(
     network: nn.Module, distilled: nn.Module, chosen: Sequence[Group], images: Tensor, labels: Tensor | None
 ) -> ByImage:
-    """What the copy changes on images that were held out.
+    """The change of the output on held-out images.
 
     Raises:
         UnsupportedError: its outputs are not those of the network under the maps of its convolutions (C2A122).
     """
+    # Two ways to the same outputs: the copy as it will be used, and the network with its attention forced. If they
+    # differ, a weight or a table is wrong, which would pass as a loss of accuracy.
     runs = ForcedRuns(network, images, images, labels)
     forced = runs.outputs(maps_of(chosen)).flatten(1)
     outputs = ForcedRuns(distilled, images, images, None).plain
     apart = float(((outputs.flatten(1) - forced).norm(dim=-1) / forced.norm(dim=-1)).max())
-    # The weights were assembled by hand; a wrong table would pass as a loss of accuracy.
     if not apart <= MOST_RESIDUAL:
         reason = f"the distilled network is {apart:.1e} off the network under the same maps"
         raise UnsupportedError("C2A122", reason, "Leave layers out with --skip.")
@@ -349,7 +356,8 @@ def changes_held_out(
 
 
 def median_times(networks: Sequence[nn.Module], images: Tensor) -> tuple[float, float]:
-    """The median time of a run of each of two networks on these images, in seconds, one after the other."""
+    """The median time of a run of each of two networks on these images, in seconds."""
+    # In turn, so that a slow phase of the machine falls on both. The first round warms caches, and does not count.
     times: tuple[list[float], list[float]] = ([], [])
     for round_ in range(ROUNDS + 1):
         for network, taken in zip(networks, times, strict=True):

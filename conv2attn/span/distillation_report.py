@@ -1,4 +1,4 @@
-"""What a distillation gives: the network, what became of each layer, and what that costs."""
+"""The result of a distillation: the new network, the heads replaced in each layer, and their cost."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, final
@@ -15,9 +15,9 @@ COLUMNS = ("layer", "heads", "convolutions", "least cost")
 @final
 @dataclass(frozen=True)
 class DistilledLayer:
-    """One layer: how many heads it has, which of them are convolutions now, and what each costs alone.
+    """One layer: its number of heads, the heads that became convolutions, and the cost of each head replaced alone.
 
-    A cost is None where a head was not tried; `note` says why.
+    A cost is None if the head was not tried; `note` says why.
     """
 
     name: str
@@ -30,10 +30,10 @@ class DistilledLayer:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Distillation(Report, Generic[Network]):
-    """A copy of a network in which some heads are convolutions, and what that costs on images held out.
+    """A copy of a network in which some heads are convolutions, and the cost of that on held-out images.
 
-    `effect` and `seconds`, of one run of each network on these images, are None where no head was replaced. The exit
-    code is 3 then, and where these images lose more than `max_loss` in the mean; 0 otherwise.
+    `effect` and `seconds` (one run of each network on these images) are None if no head was replaced. The exit code is
+    3 then, and if the mean loss on these images exceeds `max_loss`; 0 otherwise.
     """
 
     schema: ClassVar[str] = "conv2attn.distillation/1"
@@ -47,27 +47,28 @@ class Distillation(Report, Generic[Network]):
 
     @property
     def verdict(self) -> Verdict:
-        """Undecided where no head was replaced, or the images held out lose more than was asked for."""
+        """Undecided if no head was replaced, or if the held-out images lose more than `max_loss`."""
         replaced = any(layer.convolved for layer in self.layers)
         return Verdict.HOLDS if replaced and not self.exceeds else Verdict.UNDECIDED
 
     @property
     def exceeds(self) -> bool:
-        """Whether the mean loss on images held out is above `max_loss`."""
+        """Whether the mean loss on held-out images is above `max_loss`."""
         if self.effect is None:
             return False
         loss = self.effect.change if self.effect.loss is None else self.effect.loss
+        # Not `loss > max_loss`: a loss that is NaN exceeds every limit.
         return not loss <= self.max_loss
 
     def content(self) -> Any:
-        """All but the network."""
+        """The fields of the JSON document: all but the network."""
         names = ("layers", "kernel_size", "max_loss", "held_out", "effect", "seconds")
         return {name: getattr(self, name) for name in names}
 
 
 @document.register(Distillation)
 def _(distillation: Distillation[Any], verbose: bool = False) -> Document:
-    """A row for each layer."""
+    """One row per layer."""
     layers, size = distillation.layers, distillation.kernel_size
     convolved, every = sum(len(each.convolved) for each in layers), sum(each.heads for each in layers)
     summary = f"{convolved} of {counted(every, 'head')} became convolutions of {counted(size, 'token')} a side"
@@ -86,9 +87,9 @@ def _(distillation: Distillation[Any], verbose: bool = False) -> Document:
         lines.append(f"one run on these: {before:.3g} s before, {after:.3g} s after, {times}")
     rows = []
     for layer in layers:
-        known = [cost for cost in layer.costs if cost is not None]
+        costs = [cost for cost in layer.costs if cost is not None]
         heads = ", ".join(map(str, layer.convolved)) or "-"
-        rows.append((layer.name, layer.heads, heads, min(known, default=None)))
+        rows.append((layer.name, layer.heads, heads, min(costs, default=None)))
     table = Table(COLUMNS, tuple(rows))
     stays = gathered((layer.name, layer.note) for layer in layers if layer.note)
     return Document((summary, *lines), (table, *([Notes(tuple(stays))] if stays else [])))

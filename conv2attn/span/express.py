@@ -1,4 +1,4 @@
-"""Lemma 3 used: a convolution written with the attention heads that are there."""
+"""Lemma 3 applied: a convolution expressed with given attention heads."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -36,12 +36,12 @@ class Expression:
     """`W_val` and `W_out` with which the heads of given attention best approximate a convolution.
 
     `condition` is the verdict at the queries whose neighbourhood is on the (padded) grid: for the shifts of the taps,
-    or else for the combinations of them that the convolution uses. Where it holds, the heads compute the convolution
-    there to its residual; otherwise `mixing` (targets, heads) is that of least squares. `layer` has the weights, where
-    a layer was given.
+    or, if that fails, for the combinations of them that the convolution uses. Where it holds, the heads compute the
+    convolution there to its residual; otherwise `mixing` (targets, heads) is that of least squares. `layer` has the
+    weights, if a layer was passed.
 
     `bound`: in real arithmetic, heads with these weights differ from the convolution by at most `bound * max|X|` at
-    these queries; None where there is none. It rests on claim L3 (L3_near), and names it.
+    these queries; None if there are no such queries. It rests on claim L3 (L3_near), and names it.
     """
 
     weights: Weights
@@ -54,9 +54,9 @@ class Expression:
 def express(
     convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
 ) -> MultiHeadSelfAttention:
-    """`convolution` computed by the heads of `layer` as nearly as they can: the layer of `expression`.
+    """The layer with the heads of `layer` whose weights best approximate `convolution`: the layer of `expression`.
 
-    `expression` also says how near that is, in a verdict and in a bound for all images.
+    `expression` also returns a verdict, and a bound on the difference for all images.
 
     Examples:
         >>> import conv2attn, torch
@@ -77,12 +77,13 @@ def expression(
     """The layer that has the positions of `layer` and the padding, strides and bias of `convolution`.
 
     Args:
-        convolution: what to express.
+        convolution: the convolution to express.
         layer: its positions are kept; its values, outputs and geometry are ignored.
-        grid: sides of the input for which soft heads are fitted; three kernels a side by default. Hard heads are fitted
-            the same at every size.
+        grid: sides of the input for which soft heads are fitted; three kernels a side by default. The fit of hard heads
+            is the same at every size.
     Raises:
-        UsageError: the axes differ (C2A504), it is no such layer, or its attention depends on the image (C2A502).
+        UsageError: the axes differ (C2A504), or it is no such layer or one whose attention depends on the image
+            (C2A502).
     Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
     """
     check_ours(layer)
@@ -95,6 +96,7 @@ def expression(
         )
     spans = [d * (k - 1) + 1 for d, k in zip(kernel.dilation, kernel.kernel_size, strict=True)]
     sides = as_sides(grid, layer.dimensions) or tuple(3 * span for span in spans)
+    # The attention of the layer on the geometry of the convolution: weights of zero are never read from it.
     zeros = head_weights(kernel, torch.zeros_like(kernel.taps()[:1]).expand(layer.heads, -1, -1))
     attention = read_layer("expressed", with_weights(kernel, layer, zeros), sides, MEMORY_LIMIT)
     solution = fit(kernel, attention)
@@ -132,6 +134,8 @@ def fit(convolution: Convolution, attention: AttentionRows) -> Expression:
     """The weights with which heads of this attention best approximate the convolution."""
     limits = limits_for(attention, None, None)
     combined = kernel_targets(attention, convolution, ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")])
+    # Shifts first: a Phi for the shifts serves every convolution of this kernel, and its bound is a theorem. Heads that
+    # are too few for the shifts may still serve the combinations that these weights use.
     for targets in (shift_targets(attention.grid, combined.offsets), combined):
         condition = check("kernel", attention, targets, limits)
         if condition.verdict is Verdict.HOLDS:
@@ -142,6 +146,7 @@ def fit(convolution: Convolution, attention: AttentionRows) -> Expression:
     if len(group := interior_rows(attention, targets)):
         every = np.arange(len(targets))
         residuals = residuals_of(portions(attention, targets, group), targets, attention.width, mixing, every, 0)[0]
+        # The bound is on the weights as they are stored, after rounding to the dtype of the convolution.
         stored = taps.detach().cpu().double().numpy()
         bound = bound_of_layer(convolution, attention, targets, mixing, residuals, stored)
     return Expression(head_weights(convolution, taps), condition, mixing, bound)
@@ -154,19 +159,20 @@ def interior_rows(attention: AttentionRows, targets: Targets) -> Whole:
 
 
 def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
-    """The Phi of a condition that holds, otherwise that of least squares: (targets, heads)."""
+    """The Phi of a condition that holds, otherwise that of least squares, (targets, heads)."""
     if condition.targets and all(target.verdict is Verdict.HOLDS for target in condition.targets):
         # The mixing that was proved is kept: least squares would give another one, without a proof.
         rows = [[float(Fraction(w)) for w in target.weights] for target in condition.targets]
         return np.array(rows).reshape(len(rows), attention.heads)
     group = interior_rows(attention, targets)
+    # A kernel wider than the grid has no interior. Some weights are better than none: those for all queries, unbounded.
     if not len(group):
         group = np.arange(attention.images * targets.places.shape[1])
     return factors_of(portions(attention, targets, group), targets.coefficients, limits.max_phi).plain
 
 
 def head_weights(convolution: Convolution, taps: torch.Tensor) -> Weights:
-    """These channel matrices of heads (heads, d_out, d_in / groups) in two factors, and the bias of the convolution."""
+    """Weights with these channel matrices (heads, d_out, d_in / groups) in two factors, and the convolution's bias."""
     width = min(convolution.d_in, convolution.d_out) // convolution.groups
     value, output = factors(taps.detach(), convolution.groups, width)
     return Weights(value, output, convolution.bias, convolution.groups)

@@ -1,4 +1,4 @@
-"""Questions about the heads of one layer: which shift each is, which of them are needed, what they are together."""
+"""Questions about the heads of one layer: which shift each head is, which are redundant, what the layer reads as."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ from conv2attn.span.reading import rows_of
 from conv2attn.theory.basis import Offset
 
 LEAST_RELATIVE = 0.5
-"""Share of the energy that displacement explains from which heads are read as convolutions: half of what they do."""
+"""Heads are read as convolutions if displacement explains at least this share of the energy of each: chosen as half."""
 
 
 @final
 @dataclass(frozen=True)
 class HeadReading:
-    """One head over all its queries, each weighed alike, in pixels.
+    """One head over all its queries, each with the same weight; lengths are in pixels.
 
-    `center` and `spread` are the mean displacement of its attention to pixels and the root mean square distance from
-    it; `peak` is the displacement with the most attention, `share` that attention over all queries, and `weakest` the
-    least of a query that has the peak on the grid. `offset` is the peak if most queries have it, and every such query
-    reads it and at most eps of anything else.
+    `center` is the mean displacement of its attention to pixels, `spread` the root mean square distance from it. `peak`
+    is the displacement with the most attention, `share` the mean of that attention over all queries, and `weakest` its
+    minimum over the queries with the peak on the grid. `offset` is the peak if it is on the grid for most queries and
+    the rows of all these are within eps of one-hot at it, in the 1-norm; otherwise None.
     """
 
     head: int
@@ -45,7 +45,7 @@ class HeadReading:
 def head_offsets(
     attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
 ) -> tuple[HeadReading, ...]:
-    """For each head its centre, spread and peak, and the offset that it implements if any."""
+    """For each head its centre, spread and peak, and the offset that it implements, or None."""
     attention = rows_of("attention", attention, grid, None, extra_tokens)
     eps = limits_for(attention, eps, None).allowed(1.0)
     sums = reduce(Sums.__add__, sums_of(attention))
@@ -53,6 +53,7 @@ def head_offsets(
     masses, shape = sums.mass.sum(0).reshape(attention.heads, -1), sums.having.shape
     peaks = masses.argmax(-1)
     away = np.stack(np.unravel_index(np.arange(sums.having.size), shape), -1) - np.array(shape) // 2
+    # The peak is that of sums; whether each query reads it needs a second pass, at one target for each head.
     weakest = np.full(attention.heads, np.inf)
     targets = shift_targets(attention.grid, [tuple(int(x) for x in away[peak]) for peak in peaks])
     for _, rows, block in attention.pieces(np.arange(attention.grid.shape[0])):
@@ -61,11 +62,12 @@ def head_offsets(
             weakest[head] = min(weakest[head], block[head, queries, places[queries]].min(initial=np.inf))
     readings = []
     for head, (mass, peak) in enumerate(zip(masses, peaks, strict=True)):
-        shares = mass / mass.sum() if mass.sum() > 0 else mass
-        center = shares @ away
-        spread = float(np.sqrt(shares @ ((away - center) ** 2).sum(1)))
+        pattern = mass / mass.sum() if mass.sum() > 0 else mass
+        center = pattern @ away
+        spread = float(np.sqrt(pattern @ ((away - center) ** 2).sum(1)))
+        # A row with weight w at the peak is off a one-hot row by 1 - w there and by 1 - w elsewhere: 2 (1 - w) in the
+        # 1-norm, which is the norm of residuals.
         offset, most = tuple(int(x) for x in away[peak]), sums.having.ravel()[peak] > sums.queries / 2
-        # A row that gives its peak the weight w is off a one-hot row by 1 - w at the peak and by 1 - w elsewhere.
         implemented = offset if 2 * (1 - weakest[head]) <= eps and most else None
         numbers = (tuple(map(float, center)), spread, offset, float(mass[peak] / count), float(weakest[head]))
         readings.append(HeadReading(head, *numbers, implemented))
@@ -75,7 +77,7 @@ def head_offsets(
 @final
 @dataclass(frozen=True)
 class Redundancy:
-    """For each head its distance from the span of the others, over its norm; and heads that can go together."""
+    """For each head its distance from the span of the others, over its norm; and heads that can be removed together."""
 
     distances: tuple[float, ...]
     removable: tuple[int, ...]
@@ -84,14 +86,16 @@ class Redundancy:
 def redundant_heads(
     attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
 ) -> Redundancy:
-    """Which heads the span does not need: those at a distance of at most eps from the span of the ones that stay.
+    """Which heads the span does not need: removed one after the other, each within eps of the span of those left.
 
-    Distances are computed in float64, also those of exact rows, and count as none up to what it cannot tell from 0.
+    Distances are in float64, also for exact rows, so that eps is at least the rounding of float64.
     """
     attention = rows_of("attention", attention, grid, None, extra_tokens)
     eps = limits_for(attention, eps, None).allowed(1.0)
     # R has the inner products of all attention rows, so distances between heads are those of its few columns.
     factor = np.asarray(np.linalg.qr(np.concatenate(reduce(Sums.__add__, sums_of(attention)).factor), mode="r"))
+    # Columns of norm 1, so that distances are sines: a head that attends evenly has a small norm, and would count as
+    # redundant beside any sharp one.
     norms, cut = np.linalg.norm(factor, axis=0), max(NEGLIGIBLE, eps)
 
     def distance(head: int, others: list[int]) -> float:
@@ -102,8 +106,8 @@ def redundant_heads(
 
     everyone = range(attention.heads)
     distances = tuple(distance(head, [h for h in everyone if h != head]) for head in everyone)
-    staying = list(everyone)
     # One at a time: of two equal heads each is in the span of the other, and only one of them can go.
+    staying = list(everyone)
     for head in reversed(everyone):
         rest = [h for h in staying if h != head]
         if rest and distance(head, rest) <= cut:
@@ -114,14 +118,14 @@ def redundant_heads(
 @final
 @dataclass(frozen=True)
 class MovedPattern:
-    """Heads whose mean attention is one pattern, moved by `shift_targets` from that of the first of them."""
+    """Heads whose mean attention is one pattern; that of `heads[i]` is that of the first, moved by `shifts[i]`."""
 
     heads: tuple[int, ...]
     shifts: tuple[Offset, ...]
 
     @property
     def kernel(self) -> bool:
-        """Whether the shifts fill a box, as those of a kernel do."""
+        """Whether the shifts fill a box with even steps, once each, as the taps of a kernel do."""
         axes = [sorted(set(along)) for along in zip(*self.shifts, strict=True)]
         even = all(len({b - a for a, b in pairwise(axis)}) <= 1 for axis in axes)
         return even and set(product(*axes)) == set(self.shifts) and len(self.shifts) == prod(map(len, axes))
@@ -130,10 +134,10 @@ class MovedPattern:
 @final
 @dataclass(frozen=True)
 class Profiles:
-    """The patterns of a layer, most heads first, and how it reads: one convolution, a sparse one, or a mixture.
+    """The patterns of a layer, most heads first, and what it reads as: one convolution, a sparse one, or a mixture.
 
-    `relative` is the share of the heads' centred energy that their mean by displacement explains, the least of all
-    heads. Below `LEAST_RELATIVE` the layer does not read as any convolution.
+    `relative` is the minimum over heads of the share of a head's centred energy that its mean by displacement explains.
+    Below `LEAST_RELATIVE` the layer does not read as any convolution.
     """
 
     patterns: tuple[MovedPattern, ...]
@@ -141,7 +145,8 @@ class Profiles:
 
     @property
     def reads_as(self) -> str:
-        """One pattern moved by the shifts of a kernel is one convolution (of the image seen through the pattern)."""
+        """The name of the layer's structure; one pattern at the shifts of a kernel is one convolution."""
+        # It is the convolution with that kernel of the image filtered by the pattern.
         if self.relative < LEAST_RELATIVE:
             return "not relative to position"
         if len(self.patterns) > 1:
@@ -166,16 +171,18 @@ def profiles(
 ) -> Profiles:
     """Which heads are translates of one pattern, and what the layer reads as.
 
-    Head 2 is head 1 moved by s if query q - s reads with head 2 the keys that query q reads with head 1, borders and
-    their renormalisation included. Two heads have one pattern if, at the best s, their rows differ by at most
-    `tolerance` of their mass, in the mean over the queries that both have. Five percent tells a neighbour's softmax
-    from a translate's. Attention that depends on the input is taken in the mean over the images.
+    Head 2 is head 1 moved by s if query q - s reads with head 2 the keys that query q reads with head 1, including the
+    borders and their renormalisation. Two heads have one pattern if, at the best s, their rows differ by at most
+    `tolerance` of their mass, on average over the queries that both have. Five percent tells the softmax at a
+    neighbouring shift from a translate. Attention that depends on the input is averaged over the images.
     """
     return profiles_of(rows_of("attention", attention, grid, None, extra_tokens), tolerance)
 
 
 def profiles_of(attention: AttentionRows, tolerance: float = 0.05) -> Profiles:
-    """See `profiles`."""
+    """The profiles of attention rows: see `profiles`."""
+    # Only shifts next to the difference of the two centres are tried: all of them would be more than there are keys.
+    # A head is compared with the first of each group, so that small differences do not add up along a group.
     centres = middle_centres(attention)
     groups: list[list[tuple[int, Offset]]] = []
     for head, centre in enumerate(centres):
@@ -184,9 +191,9 @@ def profiles_of(attention: AttentionRows, tolerance: float = 0.05) -> Profiles:
             rounded = [round(float(x)) for x in centre - centres[first]]
             # Centres are cut off at the border and so move by less than their patterns: the neighbours are tried too.
             nearby = product(*((x, x - 1, x + 1) for x in rounded))
-            found = next((s for s in nearby if moved_distance(attention, first, head, s) <= tolerance), None)
-            if found is not None:
-                group.append((head, found))
+            shift = next((s for s in nearby if moved_distance(attention, first, head, s) <= tolerance), None)
+            if shift is not None:
+                group.append((head, shift))
                 break
         else:
             groups.append([(head, (0,) * len(centre))])
@@ -214,13 +221,13 @@ def mean_rows(attention: AttentionRows, queries: Whole) -> Array:
 
 
 LEAST_OVERLAP = 1 / 4
-"""The share of the queries over which two heads must be comparable: that of the far corners of a 3x3 kernel on 4x4."""
+"""Two heads are compared if at least this share of the queries has both: opposite corners of a 3x3 kernel on 4x4 do."""
 
 
 def moved_distance(attention: AttentionRows, first: int, second: int, shift: Offset) -> float:
-    """Half the distance of the second head's row at q - shift from the first's at q, over their mass: mean over q.
+    """Half the 1-norm distance of the second head's row at q - shift from the first's at q, per mass: the mean over q.
 
-    Where queries stand on some of the keys alone, the nearest query is taken and the row is moved by the rest.
+    Where queries stand on some of the keys alone, the nearest query is taken and the row is moved by the remainder.
     """
     grid, steps, rest = attention.grid, [], []
     for axis, along in enumerate(shift):
@@ -244,7 +251,8 @@ def moved_distance(attention: AttentionRows, first: int, second: int, shift: Off
 
 
 def moved_apart(first: Array, second: Array, shift: Sequence[int]) -> float:
-    """Half the sum of |first moved by shift - second| where both are, over the larger of their masses there."""
+    """Half the sum of |first moved by shift - second| on the keys that both have, over the larger of their masses."""
+    # Over the larger mass the quotient is at most 1, also where one of the rows has next to nothing on these keys.
     ours = tuple(slice(max(0, -s), side - max(0, s)) for s, side in zip(shift, first.shape, strict=True))
     theirs = tuple(slice(max(0, s), side - max(0, -s)) for s, side in zip(shift, first.shape, strict=True))
     a, b = first[ours], second[theirs]

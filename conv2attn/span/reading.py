@@ -1,4 +1,4 @@
-"""The attention rows of one layer or array on its grid: that of the caller, of the run, or an inferred one."""
+"""The attention rows of one layer or array on its grid, which the caller passed, the run showed, or is inferred."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from conv2attn.span.layers import read_layer
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 TAKEN_FOR = "tokens are taken for"
-"""In the note of a layer whose class token and grid were guessed from the number of its tokens."""
+"""Words in the note on a layer whose class token and grid were guessed from the number of its tokens."""
 ON_PIXELS = (PositionAttention, MultiHeadSelfAttention)
-"""Kinds of layers whose tokens are all pixels: parameters determine their attention."""
+"""Kinds of layers whose attention follows from parameters, and whose tokens are all pixels."""
 ROW_BY_ROW = "; if they are a grid row by row, pass it: --grid 14x14"
 UNDERFLOW = 746.0
-"""Scores so far below the largest have a weight of exactly zero in float64."""
+"""Scores this far below the largest have a weight of exactly zero in float64: exp(-746) is below 2^-1075."""
 
 
 def rows_of(
@@ -43,8 +43,8 @@ def rows_of(
     `exact` declares the numbers of an array exact; `sites` are where its queries stand on its keys, if that is known.
 
     Raises:
-        UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none, or a model that is
-            declared exact (C2A004).
+        UsageError: it is not attention (C2A502), has no grid (C2A503), or is a model that was declared exact or given
+            extra tokens (C2A004).
     """
     if exact and isinstance(attention, nn.Module | PositionAttention):
         raise UsageError("C2A004", f"{name} is computed in floats: only arrays are exact", "Leave out --exact.")
@@ -87,7 +87,7 @@ def read_positions(name: str, positions: PositionAttention, sides: Sides | None,
     distance from the largest score in float64.
 
     Raises:
-        UsageError: it is on another grid (C2A503), or not finite (C2A502).
+        UsageError: the parameters are those of another grid (C2A503), or the attention is not finite (C2A502).
     """
     if sides not in (None, positions.grid.keys):
         own_sides = "x".join(map(str, positions.grid.keys))
@@ -97,7 +97,8 @@ def read_positions(name: str, positions: PositionAttention, sides: Sides | None,
     check_rows(name, attention, 2.0**-53)
     one_hot = bool(((attention == 0) | (attention == 1)).all())
     spread = float((positions.scores.amax(-1) - positions.scores.amin(-1)).max())
-    # Score minus largest score: either may be off, and the difference is rounded once more.
+    # A weight is the exponential of its score less the largest one: either may be off, and the difference rounds once
+    # more. Beyond `UNDERFLOW` that no longer matters, since the weight is 0.
     moved = 2 * positions.uncertainty + 2.0**-53 * min(spread, UNDERFLOW)
     return AttentionRows(
         name,
@@ -119,9 +120,10 @@ def read_positions(name: str, positions: PositionAttention, sides: Sides | None,
 @final
 @dataclass(frozen=True)
 class Place:
-    """Where the tokens of a layer stand: the `sides` of their grid where these are known, and how many lead it.
+    """Where the tokens of a layer stand: the `sides` of their grid, and the number of `leading` tokens before it.
 
-    `sites` are where queries stand on the keys, and `notes` say what was guessed.
+    `sides` is None where they are unknown. `sites` are where queries stand on the keys, and `notes` say what was
+    guessed.
     """
 
     sides: Sides | None
@@ -138,10 +140,11 @@ def place_of(
     counts: Mapping[str, tuple[int, ...]],
     dimensions: int | None,
 ) -> Place:
-    """The place of the tokens of a layer: that of the caller, of the run, or of an array, which may be inferred.
+    """The place of the tokens of a layer: as the caller says, else as the run showed, else inferred from their number.
 
     Raises:
-        UsageError: extra tokens of a layer that is read with its pixels alone (C2A004), or no number of them (C2A006).
+        UsageError: extra tokens were passed for a layer that is read with its pixels alone (C2A004), or are no whole
+            number (C2A006).
     """
     name, layer, tokens = read.name, read.attention, read.tokens
     if isinstance(layer, ON_PIXELS):
@@ -153,6 +156,8 @@ def place_of(
     dimensions = dimensions or axes_named(grid) or 2
     leading, sides = whole_number(passed or 0, "extra_tokens"), as_sides(grid, dimensions)
     sites: Sites | None = None
+    # The grid of the run holds for the number of leading tokens that the run showed. With another number from the
+    # caller, the rest of the tokens is another grid, which is then inferred.
     if sides is None and tokens is not None and passed in (None, tokens.leading):
         leading, sides, dimensions = tokens.leading, tokens.sides or None, len(tokens.sides) or 1
         sites = tokens.sites
@@ -168,7 +173,7 @@ def place_of(
 
 
 def leading_of(counts: Sequence[int]) -> tuple[int, tuple[str, ...]]:
-    """How many tokens of an array lead a square, with a note: one where so many are no square and one less are."""
+    """The number of leading tokens of an array, guessed, with a note: 1 if one token fewer than all form a square."""
     if len(counts) != 2 or counts[0] != counts[1]:
         return 0, ()
     count, side = counts[0], math.isqrt(counts[0])
@@ -203,7 +208,8 @@ def rows_of_read(
             name, layer, place.sides, place.dimensions, place.leading, memory_limit, sites=place.sites, **options
         )
     except UsageError as error:
-        # Queries and keys that differ in number have no common grid: that is no mistake of the caller.
+        # An array without a grid is the caller's mistake. A layer of a run is left unread with the reason, so that one
+        # layer does not end the report on the others; so is an array whose queries are not its keys.
         apart = len(set(counts.get(name, ()))) == 2 and error.code == "C2A503"
         if of_parameters or (read.tokens is None and not read.unplaced and not apart):
             raise

@@ -31,13 +31,13 @@ from conv2attn.theory.basis import Basis, Offset, Shift, Weights
 @final
 @dataclass(frozen=True)
 class Recovered:
-    """A convolution, the `share` of the layer that it explains, and the Frobenius norm of what it leaves.
+    """A convolution, the `share` of the layer that it explains, and the Frobenius norm of the `residual`.
 
-    For a hard layer it is the layer, at every input size: 1 and 0. For a soft one, with `L_q` the matrix from padded
-    keys and input channels to the output channels of query q, `C_q` that of the convolution, and sums over the queries
-    whose whole kernel is on the padded grid (biases apart): the taps minimise `residual^2 = sum_q |L_q - C_q|^2`, and
-    `share = 1 - residual^2 / sum_q |L_q|^2`. Of attention on inputs, the share is that of `heads`, and
-    there is no residual.
+    A hard layer equals the convolution at every input size: share 1, residual 0. For a soft layer, `L_q` is the matrix
+    from padded keys and input channels to the output channels of query q, and `C_q` that of the convolution. Sums are
+    over the queries whose whole kernel is on the padded grid, without biases. The taps minimise
+    `residual^2 = sum_q |L_q - C_q|^2`, and `share = 1 - residual^2 / sum_q |L_q|^2`. For attention on inputs, the share
+    is that of `conv2attn.heads`, and the residual is None.
     """
 
     module: nn.Module
@@ -53,30 +53,30 @@ def recover(
     grid: Sequence[int] | int | None = None,
     example_input: Any = None,
 ) -> Any:
-    """The convolution that a hard attention layer is, or the one of this kernel that a soft layer is nearest to.
+    """The convolution that equals a hard attention layer, or the one of this kernel that is nearest to a soft layer.
 
-    Heads on one offset add up; offsets of the kernel without a head are zero taps. Heads or kernels that look beyond an
-    unpadded grid read its border: replicate padding (E8 of docs/errata.md). Of a network, each layer that attends by
-    name: ours as above, others by their attention on `example_input` (the zero-padded convolution of `heads`), where
-    their values and outputs are read.
+    Heads on one offset add up; offsets of the kernel without a head are zero taps. Heads or kernels that reach beyond
+    an unpadded grid read its border: replicate padding (E8 of docs/errata.md). For a network, every layer is recovered:
+    layers of conv2attn as above, others from their attention on `example_input` (the zero-padded convolution of
+    `heads`), if their values and outputs are read.
 
-    Returns a `Recovered`, or of a network one for each layer by its name.
+    Returns a `Recovered`, or for a network a mapping of names of layers to one each.
 
     Args:
         layer: attention by position alone, or a network.
-        kernel_size, dilation: of the nearest convolution; a hard layer has its own. Of a network, one odd number up to
-            7, without dilation.
-        grid: sides of the input on which the nearest is nearest; three dilated kernels a side by default.
+        kernel_size, dilation: of the nearest convolution; a hard layer has its own. For layers of a network that are
+            not of conv2attn, one odd number up to 7, without dilation.
+        grid: sides of the input for which the nearest convolution is computed; three dilated kernels a side by default.
         example_input: what a network takes, or a size for one image of noise.
     Raises:
-        UsageError: it is no such layer (C2A502), holds no numbers (C2A006), its attention depends on the image
-            (C2A505), or no query has the kernel on the grid (C2A504).
+        UsageError: it is no such layer (C2A502), its parameters have no numbers (C2A006), its attention depends on the
+            image (C2A505), or no query has the kernel on the grid (C2A504).
         UnsupportedError: torch.nn has no layer of this geometry (C2A101), or each call gives its weights (C2A103).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
-        >>> found = conv2attn.recover(conv2attn.convert(conv))
-        >>> found.share, torch.equal(found.module.weight, conv.weight)
+        >>> recovered = conv2attn.recover(conv2attn.convert(conv))
+        >>> recovered.share, torch.equal(recovered.module.weight, conv.weight)
         (1.0, True)
     """
     if not isinstance(layer, MultiHeadSelfAttention):
@@ -116,7 +116,7 @@ def recovered_in(
     """The convolution of each layer of a network, by name.
 
     Raises:
-        UsageError: another kernel than the nearest convolutions have (C2A001), or nothing to recover (C2A505).
+        UsageError: the kernel is not 1, 3, 5 or 7, undilated (C2A001), or no layer can be recovered (C2A505).
     """
     reads = reads_of(network, inputs, grid)
     own_names = [name or "(root)" for name in layers]
@@ -127,6 +127,8 @@ def recovered_in(
             own = tokens.get(name or "(root)")
             sides = grid if own is None else own.sides
             recovered[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
+    # Layers of conv2attn are recovered from their parameters, without a sample of inputs. The run of the other layers
+    # covers them too, and their own result replaces the run's.
     if inputs is not None and not set(reads.names) <= recovered.keys():
         if kernel_size not in KERNELS or dilation != 1:
             raise UsageError(
@@ -151,7 +153,8 @@ def nearest_in(report: HeadsReport, kernel_size: int) -> dict[str, Recovered]:
 
 
 def convolution_near(layer: LayerFacts, fact: ConvolutionFact) -> nn.Module:
-    """The nearest convolution of a layer as a module, zero-padded; of pooled keys, each output serves its cell."""
+    """The nearest convolution of a layer as a module, zero-padded; with pooled keys, each output serves its cell."""
+    # `cell` is queries a key along an axis: 1 on one grid, more with pooled keys, 0 where queries stand on some keys.
     axes, cell, size = len(layer.grid), layer.queries[0] // layer.grid[0], fact.kernel_size
     weight = torch.from_numpy(fact.taps).permute(1, 2, 0).unflatten(-1, (size,) * axes).float()
     kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
@@ -166,12 +169,12 @@ def convolution_near(layer: LayerFacts, fact: ConvolutionFact) -> nn.Module:
 def nearest_taps(
     layer: MultiHeadSelfAttention, taps: Tensor, offsets: tuple[Offset, ...], sides: Sequence[int]
 ) -> tuple[Tensor, float, float]:
-    """The taps of the nearest convolution, rounded to the layer's dtype, with the squared norms of what is and is left.
+    """The taps of the nearest convolution in the layer's dtype, and the squared norms of the layer and of the residual.
 
     Shifts do not overlap, so tap t is the mean over these queries of `sum_h A_h(q, q + offset_t) M_h`.
 
     Raises:
-        UsageError: no query has them all on the padded grid (C2A504).
+        UsageError: no query has all offsets on the padded grid (C2A504).
     """
     attention = read_layer(layer.name, layer, tuple(sides), MEMORY_LIMIT)
     targets = shift_targets(attention.grid, offsets)
@@ -193,7 +196,7 @@ def nearest_taps(
     energy = float((gram * np.tensordot(matrices, matrices, ((1, 2), (1, 2)))).sum())
     # The module has weights of the layer's dtype: what it leaves includes their rounding.
     rounding = float(((rounded.cpu().double().numpy() - best) ** 2).sum())
-    # By Pythagoras: the energy of the layer less that of its projection, which rounding may make negative.
+    # By Pythagoras: the energy of the layer less that of its projection. It is not negative but for rounding.
     return rounded, energy, max(0.0, energy - count * float((best**2).sum())) + count * rounding
 
 
@@ -201,11 +204,13 @@ def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Ten
     """The module with these taps, on the sites and the padding of the layer.
 
     Raises:
-        UnsupportedError: torch.nn has no such layer, or heads read the border of padding once more (C2A101).
+        UnsupportedError: torch.nn has no such layer, or heads reach beyond the padding and read its border (C2A101).
     """
     padding, sites = layer.image_padding, layer.sites
     weights = Weights(None, taps, layer.bias, layer.groups)
     convolution = convolution_of(offsets, Basis(Shift(offsets), weights, padding, sites))
+    # Heads that reach beyond the grid read its nearest pixel (E8), which is replicate padding if the grid is the image
+    # or is padded so itself. Behind a border of zeros the same heads read a zero, or a pixel of another padding twice.
     if not within_margins(sites, offsets):
         bordered = padding.is_identity or padding.mode == "replicate"
         if hard and not (bordered and layer.positions.reads_nearest):

@@ -1,4 +1,4 @@
-"""The text of a span report, and its plain data; pure functions."""
+"""The text of a span report: pure functions of it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ QUANTIFIERS: dict[ConditionName, str] = {
     "interior": "inside the border, ",
     "kernel": "inside the border, ",
 }
-"""The queries of which the claim of a condition speaks: part of the answer, never of a column that may be dropped."""
+"""The queries that a condition covers: stated in the answer, since a column may be dropped on a narrow terminal."""
 LEVELS = ((1e-6, ","), (1e-4, ":"), (1e-2, "-"), (0.1, "+"), (0.5, "*"), (float("inf"), "#"))
 RESIDUAL_LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
 
 
 @document.register
 def _(report: SpanReport, verbose: bool = False) -> Document:
-    """The answer, the rows that do not hold, and notes; all conditions and a picture of each layer where `verbose`."""
+    """The answer, the rows that do not hold, and notes; if `verbose`, all conditions and a picture of each layer."""
     pictures = tuple(line for row in report.rows for line in in_pictures(row)) if verbose else ()
     legend = (RESIDUAL_LEGEND,) if pictures else ()
     table, more = table_of(report) if verbose else brief_table(report)
@@ -46,14 +46,14 @@ def _(report: SpanReport, verbose: bool = False) -> Document:
 
 
 def table_of(report: SpanReport) -> tuple[Table, list[str]]:
-    """A row for each condition of each layer."""
+    """One row per condition and layer."""
     rows = tuple(tuple(condition_cells(row, each)) for row in report.rows for each in row.conditions)
     spare = tuple(name for name in SPAN_SPARE if name != "condition" or len(rows) == len(report.rows))
     return Table(SPAN_COLUMNS, rows, spare), []
 
 
 def brief_table(report: SpanReport) -> tuple[Table, list[str]]:
-    """The rows that do not hold, or the worst of those that do, in a few columns; and what else there is."""
+    """The rows that do not hold, or if all hold the worst of them, in a few columns; and notes on the rows left out."""
     wrong = [row for row in report.rows if row.verdict is not Verdict.HOLDS]
     worst = sorted(report.rows, key=lambda row: row.deciding.residual or 0.0, reverse=True)[:1]
     rows = tuple(tuple(condition_cells(row, row.deciding)) for row in (wrong or worst)[:MOST_ROWS])
@@ -64,11 +64,12 @@ def brief_table(report: SpanReport) -> tuple[Table, list[str]]:
 
 
 def span_answer(report: SpanReport, verbose: bool = False) -> list[str]:
-    """The verdict and the taps formed; where `verbose`, the spans' reach and what convolutions explain.
+    """The verdict and the taps formed; if `verbose`, R^2 of the spans and the share that convolutions explain.
 
-    R^2 is 1 less the squared distance of a shift from the span, over its square: of the centre where it is asked for,
-    of all on average, and of the best, each the mean over the layers that were checked.
+    R^2 is `1 - |shift - span|^2 / |shift|^2`: of the centre if it is one of the offsets, of all on average, and of the
+    best, each as a mean over the layers that were checked.
     """
+    # The quantifier comes first, in the claim itself, and is left out where layers have different ones.
     checked = [row.deciding for row in report.rows if row.deciding.targets]
     holding = sum(row.verdict is Verdict.HOLDS for row in report.rows)
     layers = counted(len(report.rows), "layer")
@@ -98,7 +99,7 @@ def span_answer(report: SpanReport, verbose: bool = False) -> list[str]:
 
 
 def condition_cells(row: SpanRow, condition: Condition) -> list[Cell]:
-    """One line of the table; the condition that decides has a star. A layer that was not read has no figures."""
+    """One row of the table; the deciding condition has a star. A layer that was not read has no figures."""
     name = condition.name + (" *" if condition is row.deciding and len(row.conditions) > 1 else "")
     if not row.heads:
         return [row.name, *[None] * 3, name, *[None] * 10, condition.verdict]
@@ -122,13 +123,13 @@ def condition_cells(row: SpanRow, condition: Condition) -> list[Cell]:
 
 
 def in_pictures(row: SpanRow) -> list[str]:
-    """The residual of every offset for the condition that decides."""
+    """A picture of the residual of every offset under the deciding condition."""
     lines = picture(row.deciding.targets, row.limits.allowed(1.0))
     return [f"{row.name}, {row.deciding.name}: residual and distance of every offset", *lines, ""] if lines else []
 
 
 def span_remarks(report: SpanReport, verbose: bool) -> list[str]:
-    """Notes beyond the figures, of the conditions that decide, or of all where `verbose`."""
+    """Notes of the deciding conditions, or of all conditions if `verbose`."""
     sentences: list[tuple[str, str]] = []
     for row in report.rows:
         sentences += [(row.name, note) for note in row.notes]
@@ -147,13 +148,14 @@ def span_remarks(report: SpanReport, verbose: bool) -> list[str]:
                     f"one Phi for {row.images} images" if row.deciding.name != "per-image" else "a Phi for each image",
                 )
             )
+    # A sentence that every one of many layers has is printed once.
     times = Counter(sentence for _, sentence in sentences)
     named = [("all", each) if times[each] == len(report.rows) > 3 else (name, each) for name, each in sentences]
     return gathered(sentences, None) if verbose else gathered(dict.fromkeys(named))
 
 
 def verdict_totals(report: SpanReport, verbose: bool) -> list[str]:
-    """The count of all four verdicts; before it the limits where `verbose`, else what to do next."""
+    """The count of all four verdicts; before it the limits if `verbose`, otherwise what to run next."""
     bounds = sorted({(row.limits.eps, row.limits.max_phi, row.limits.per_norm) for row in report.rows if row.heads})
     lines = [] if verbose else ["with -v: every condition, offset and limit", "what heads do: `conv2attn heads`"]
     for eps, most, per_norm in bounds if verbose else []:
@@ -170,10 +172,10 @@ def verdict_totals(report: SpanReport, verbose: bool) -> list[str]:
 
 
 def picture(targets: Sequence[Target], eps: float) -> list[str]:
-    """One character an offset; planes of a three-dimensional kernel follow each other.
+    """One character per offset; planes of a three-dimensional kernel follow each other.
 
-    On the left the certified residual of the worst query, on the right the least-squares distance over all queries,
-    where there is one. Empty where the targets are not offsets.
+    On the left is the certified residual of the worst query, on the right the least-squares distance over all queries,
+    if it was computed. Empty if the targets are not offsets.
     """
     with_offset = [target for target in targets if target.offset is not None]
     residuals = [0.0 if target.verdict is Verdict.HOLDS else target.residual for target in with_offset]
@@ -183,7 +185,7 @@ def picture(targets: Sequence[Target], eps: float) -> list[str]:
 
 
 def layout(values: Mapping[Offset, float], eps: float) -> list[str]:
-    """The signs of values at their offsets."""
+    """Lines with the characters of the values at their offsets."""
     if not values:
         return []
     axes = [sorted(set(along)) for along in zip(*values, strict=True)]
@@ -198,5 +200,5 @@ def layout(values: Mapping[Offset, float], eps: float) -> list[str]:
 
 
 def sign(residual: float, eps: float) -> str:
-    """The character of a residual."""
+    """The character of a residual: `.` up to eps, then one per level."""
     return "." if residual <= eps else next(mark for limit, mark in LEVELS if residual <= limit)

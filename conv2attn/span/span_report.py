@@ -1,4 +1,4 @@
-"""The result of check_span: its JSON document and schema follow from these types."""
+"""The result of check_span; its JSON document and schema are derived from these types."""
 
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, final
@@ -15,10 +15,12 @@ ConditionName = Literal["per-query", "per-image", "joint", "interior", "kernel"]
 
 @final
 class Evidence:
-    """Confirms the verdict on one target: a mixing for each group of rows `image * queries + query`, or a dual.
+    """The numbers that confirm a verdict: a mixing for each group of rows `image * queries + query`, or a dual.
 
-    It is not part of the JSON document.
+    They are not part of the JSON document.
     """
+
+    # A plain class, since msgspec would write the fields of a struct into the document.
 
     def __init__(
         self,
@@ -31,9 +33,10 @@ class Evidence:
 
 @final
 class Counting(Part, frozen=True):
-    """Fewer heads than shifts, all of which the query of `row` (image * queries + query) sees: TAPS_far of proofs/.
+    """Fewer heads than shifts, which are all on the grid at the query of `row` (image * queries + query).
 
-    Whatever the heads attend to, some shift has a residual of at least 1 there, as much as without heads.
+    By TAPS_far of proofs/, some shift has a residual of at least 1 there, whatever the heads attend to; without heads
+    it is 1.
     """
 
     heads: int
@@ -45,12 +48,12 @@ class Counting(Part, frozen=True):
 
 @final
 class Ends(Part, frozen=True):
-    """How far every layer of these heads stays, and how near one comes, for an image of at most 1: a robust Lemma 3.
+    """A robust Lemma 3 for images of at most 1: how far every layer of these heads stays, and how near one comes.
 
-    By `theorem` every layer whose coefficients are within the largest norm misses the shift of `tap` by `far` (or a
-    number as near to it as one likes) at some image of ones and minus ones; with TAPS_far every layer at all, and
-    some tap. Some layer differs by at most `near` from the convolution that was given, or, where none was, from each
-    whose weights into an output have absolute values that sum to 1. `licensed_by` names the claims.
+    By L3_far, every layer whose coefficients are within the largest norm misses the shift of `tap` by `far`, or by a
+    number arbitrarily near to it, at some image of ones and minus ones. By TAPS_far, every layer at all misses the
+    shift of some tap. Some layer differs by at most `near` from the given convolution, or, without one, from every
+    convolution whose weights into an output have absolute values that sum to 1. `licensed_by` names the claims.
     """
 
     far: Number
@@ -65,12 +68,12 @@ class Ends(Part, frozen=True):
 class Target(Part, frozen=True, eq=False):
     """One offset, or one combination of offsets, with its verdict and bounds.
 
-    `residual` is certified from above, for a mixing within the bound; `floor` from below, for all such mixings.
-    `weights` is the mixing, where one serves all rows; exact ones are fractions such as "9/7". `dual_rows` are the rows
+    `residual` is an upper bound for one mixing within the norm, `floor` a lower bound for all such mixings. `weights`
+    is the mixing, if one serves all rows; exact ones are fractions such as "9/7". `dual_rows` are the rows
     (image * queries + query) at which a dual refutes. `distance` is that of the least-squares mixing in the Frobenius
-    norm, over the norm of the target: 0 to 1. `excluded` is the norm up to which no mixing at all leaves what counts as
-    none; None for every norm. `stability` is how far every entry of the attention may move, as a share of itself,
-    before the dual fails. The numbers that confirm the verdict are its `evidence`, None where it is undecided.
+    norm, over the norm of the target: 0 to 1. `excluded` is the norm up to which every mixing leaves more than counts
+    as none; None for every norm. `stability` is the largest relative change of every entry of the attention under which
+    the dual still refutes. `evidence` confirms the verdict, and is None for an undecided one.
     """
 
     label: str
@@ -89,17 +92,18 @@ class Target(Part, frozen=True, eq=False):
 
     @property
     def reached(self) -> float | None:
-        """R^2: 1 less the squared distance of the target from the span, over its square."""
+        """R^2 of the target: `1 - distance^2`."""
         return None if self.distance is None else 1 - self.distance**2
 
 
 @final
 class Condition(Part, frozen=True, eq=False):
-    """One of the conditions, decided: `verdict` is that of the worst target unless counting decides.
+    """One condition with its verdict: that of the worst target, unless counting refutes.
 
-    `rank` counts the singular values above `threshold`; `around` are the last above it and the first below. `sentence`
-    says what a verdict alone does not. `explained` is the share of the attention, in squares, that the best convolution
-    with these taps is, one for each head. `ends` are those of the robust Lemma 3, where one Phi serves all queries.
+    `rank` is the number of singular values above `threshold`; `around` are the last above it and the first below.
+    `sentence` has notes beyond the figures. `explained` is the share of the attention, in squares, that the best
+    convolution with these taps for each head explains. `ends` are those of the robust Lemma 3, if one Phi serves all
+    queries.
     """
 
     name: ConditionName
@@ -123,7 +127,7 @@ class Condition(Part, frozen=True, eq=False):
 
     @property
     def distance(self) -> float | None:
-        """The largest distance of all targets, where it was computed."""
+        """The largest distance of all targets; None if none was computed."""
         return max((t.distance for t in self.targets if t.distance is not None), default=None)
 
     @property
@@ -134,7 +138,7 @@ class Condition(Part, frozen=True, eq=False):
 
 @final
 class SpanRow(Part, frozen=True, eq=False):
-    """One layer: the first of its conditions decides."""
+    """One layer with its conditions, the first of which decides the verdict."""
 
     name: str
     heads: int
@@ -155,16 +159,16 @@ class SpanRow(Part, frozen=True, eq=False):
         return self.deciding.verdict
 
     def condition(self, name: str) -> Condition:
-        """The condition of this name, among those that were asked for."""
+        """The condition of this name; StopIteration if it was not decided."""
         return next(condition for condition in self.conditions if condition.name == name)
 
 
 @final
 class SpanReport(Result, frozen=True, eq=False):
-    """Whether attention can express the shifts of a kernel, layer by layer; the worst row decides, or undecided where
-    there is none.
+    """Whether attention can express the shifts of a kernel, layer by layer.
 
-    `inputs` is what the network ran on and how it was prepared, in words, where these came from a file.
+    `asked` names the offsets or operators in words. `inputs` says in words what the network ran on and how that was
+    prepared, if it came from a file.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
@@ -175,7 +179,7 @@ class SpanReport(Result, frozen=True, eq=False):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of the worst row; undecided where there is none."""
+        """The verdict of the worst row; undecided if there is none."""
         return worst_verdict(row.verdict for row in self.rows)
 
     @property

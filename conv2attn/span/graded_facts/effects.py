@@ -1,20 +1,20 @@
-"""What the replacement of heads changes, as types."""
+"""The effects of replacing heads, as types."""
 
 from typing import Literal
 
 from conv2attn.report.result import Part
 
 ReplacedBy = Literal["position", "shift", "mean", "uniform"]
-"""What stands in for the attention of a head: see `conv2attn.span.graded_facts.replacement_maps`."""
+"""The map that replaces the attention of a head: see `conv2attn.span.graded_facts.replacement_maps`."""
 NOT_REPLACED = "its heads were not replaced: "
-"""So begins the note of a layer whose heads were to be replaced, before the reason."""
+"""The beginning of the note on a layer whose heads could not be replaced, before the reason."""
 
 
 class Effect(Part, frozen=True):
-    """What a replacement changes on the images that did not measure it: means over these, with standard errors.
+    """The effect of a replacement: means, with standard errors, over images that were not used to measure it.
 
-    `change` is `|y' - y| / |y|`, y being the output of the network. `loss` is the cross entropy with the replacement
-    less that without it, `accuracy` the same of the share of images that are classified right; None without labels.
+    `change` is `|y' - y| / |y|` for the output y of the network. `loss` is the increase of the cross entropy, and
+    `accuracy` the increase of the share of images that are classified right; both are None without labels.
     """
 
     change: float
@@ -28,9 +28,9 @@ class Effect(Part, frozen=True):
 class Replaced(Part, frozen=True):
     """The effect of replacing the attention of one head, and of uniform attention in its place.
 
-    `lost` is the change under the head's mean over images, as a share of that under uniform attention: what the head
-    loses with what varies over the images. None where an earlier rule tells the kind of the head, or where uniform
-    attention changes nothing.
+    `lost` is the change under the head's mean over images, as a share of the change under uniform attention: the part
+    of the head's effect that depends on what varies over the images. None if an earlier rule decides the kind of the
+    head, or if uniform attention changes nothing.
     """
 
     by: ReplacedBy
@@ -41,7 +41,7 @@ class Replaced(Part, frozen=True):
 
 
 class ReplacedHead(Part, frozen=True):
-    """A head that is replaced, by its layer and its number."""
+    """A replaced head: the name of its layer, and its number."""
 
     layer: str
     head: int
@@ -50,8 +50,8 @@ class ReplacedHead(Part, frozen=True):
 class ReplacedTogether(Part, frozen=True):
     """The effect of replacing several heads at once, of uniform attention in their place, and of random heads.
 
-    `random` is the mean over draws of as many heads out of all that can be replaced, under the same replacement; its
-    errors are those over the draws. None where all of these heads are replaced.
+    `random` is the mean over draws of the same number of heads, out of all that can be replaced, under the same
+    replacement; its errors are those over the draws. None if all of these heads are replaced.
     """
 
     by: ReplacedBy

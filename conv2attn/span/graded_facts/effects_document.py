@@ -20,9 +20,9 @@ LABELLED_LEGEND = "loss, accuracy: how much more cross entropy, and what share o
 
 
 def effect_parts(report: HeadsReport, verbose: bool = False) -> list[DocumentPart]:
-    """A line for each head that was replaced, one for all of them at once, and one for random heads.
+    """One row per replaced head, one for all of them at once, and one for random heads.
 
-    Unless `verbose`, of the heads those alone that change the output most, the first of them first.
+    Unless `verbose`, only the heads that change the output most, in this order.
     """
     replaced = [(layer.name, head.head, head.replaced) for layer in report.layers for head in layer.heads]
     single = [(layer, head, each) for layer, head, each in replaced if each is not None]
@@ -46,7 +46,7 @@ def effect_parts(report: HeadsReport, verbose: bool = False) -> list[DocumentPar
 
 
 def together_lines(together: ReplacedTogether) -> list[tuple[Cell, ...]]:
-    """One line for the heads that are replaced at once, and one for the mean over draws of random ones."""
+    """One row for the heads that are replaced at once, and one for the mean over draws of random heads."""
     count = counted(len(together.heads), "head")
     cells: tuple[Cell, ...] = (
         f"{count} at once",
@@ -63,13 +63,13 @@ def together_lines(together: ReplacedTogether) -> list[tuple[Cell, ...]]:
 
 
 def change_cells(effect: Effect, uniform: Effect | None) -> Sequence[str]:
-    """The change, and that under uniform attention."""
+    """The change under the replacement, and under uniform attention."""
     control = "" if uniform is None else value_and_error(uniform.change, uniform.change_error)
     return (value_and_error(effect.change, effect.change_error), control)
 
 
 def label_cells(effect: Effect) -> tuple[Cell, ...]:
-    """The differences of the loss and of the accuracy."""
+    """The increase of the loss, and of the accuracy."""
     return (value_and_error(effect.loss, effect.loss_error), value_and_error(effect.accuracy, effect.accuracy_error))
 
 

@@ -1,7 +1,6 @@
 """`FACTS`: every number of heads and of layers, named once for reports, CSV, JSON, pictures and the page of `explore`.
 
-A new number of a head is a field of `HeadFacts` in `facts.py`, its line here with the rule that computes it, and its
-test.
+To add a number of a head: a field of `HeadFacts` in `facts.py`, a line here with the rule that computes it, and a test.
 """
 
 from collections.abc import Callable
@@ -377,18 +376,18 @@ def facts_defined() -> tuple[Fact, ...]:
 
 
 def facts_shown(line: str) -> tuple[Fact, ...]:
-    """The facts that have a column in the lines of the report on each "head", or on each "layer"."""
+    """The facts with a column in the report's rows on each "head", or on each "layer"."""
     return tuple(fact for fact in FACTS if fact.columns in (line, "both"))
 
 
 def leaving(line: str) -> tuple[str, ...]:
-    """The titles of the columns that may leave where the terminal is narrow, the first to leave first."""
+    """The titles of the columns that a narrow terminal drops, in the order in which they are dropped."""
     spare = [fact for fact in facts_shown(line) if fact.leaves is not None]
     return tuple(fact.title for fact in sorted(spare, key=lambda fact: fact.leaves or 0))
 
 
 def facts_drawn() -> tuple[tuple[Fact, Curve], ...]:
-    """The facts that have a curve over the layers, each with it."""
+    """The facts that are drawn over the layers, each with its curve."""
     return tuple((fact, fact.curve) for fact in FACTS if fact.curve is not None)
 
 
@@ -398,12 +397,12 @@ def facts_explored() -> tuple[Fact, ...]:
 
 
 def facts_compared() -> dict[str, Fact]:
-    """By their titles, the facts that `heads --compare` sets side by side."""
+    """The facts that `heads --compare` sets side by side, by title."""
     return {fact.title: fact for fact in FACTS if fact.compared}
 
 
 def estimates_of_heads() -> dict[str, Callable[[Sums], Estimate]]:
-    """The facts that are estimated for all heads of a layer at once, each with a standard error, by name."""
+    """By name, the estimates that are made for all heads of a layer at once, each with a standard error."""
     return {fact.name: fact.estimate for fact in FACTS if fact.estimate is not None}
 
 

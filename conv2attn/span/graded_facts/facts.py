@@ -1,4 +1,4 @@
-"""Facts of heads as types: the JSON document and its schema follow from them."""
+"""Facts of heads as types, from which the JSON document and its schema are derived."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ HeadKind = Literal[
 @final
 @dataclass(frozen=True)
 class KindRule:
-    """A head is of this kind where `number` is at least `threshold`, and no rule before this one decides."""
+    """A head is of this kind if `number` is at least `threshold` and no earlier rule decides."""
 
     kind: HeadKind
     number: str
@@ -55,13 +55,13 @@ KIND_RULES = (
     ),
     KindRule("varies with the image", "content", 0.5, "half of its energy about the mean varies over the images"),
 )
-"""Tried one after the other; a head that fits none is mixed. Kinds need at least two queries."""
+"""The first rule that fits decides; a head that fits none is mixed. Kinds need at least two queries."""
 CLOSE = 0.05
-"""A number so near to its threshold, chosen as a tenth of a half, may be on the other side of it for other images."""
+"""Within this distance of its threshold, a number may be on the other side for other images. Chosen: a tenth of 1/2."""
 
 
 def kind_of(number: Callable[[str], float | None], queries: int) -> tuple[HeadKind, float]:
-    """The kind of a head, and how far its number is above the threshold, or below the nearest one where it is mixed.
+    """The kind of a head and its margin: its number less the threshold, or, if mixed, the distance to the nearest one.
 
     One query cannot tell a sink from a shift: such a head has the kind "one query", and the margin 0.
     """
@@ -75,12 +75,15 @@ def kind_of(number: Callable[[str], float | None], queries: int) -> tuple[HeadKi
 
 
 def other_kind(kind: HeadKind, number: Callable[[str], float | None]) -> HeadKind | None:
-    """The kind that the nearest change of one number by at most `CLOSE` would make of a head; None where none does."""
+    """The other kind that a head would have after the smallest change of one number; None if that exceeds `CLOSE`."""
     measured = [(rule, value - rule.threshold) for rule in KIND_RULES if (value := number(rule.number)) is not None]
     before = [(rule, margin) for rule, margin in measured if margin < 0]
     near: list[tuple[float, HeadKind]] = [(-margin, rule.kind) for rule, margin in before]
     decided = next((place for place, (rule, margin) in enumerate(measured) if margin >= 0), None)
-    if decided is not None:  # rules behind it change nothing, unless it fails, and what says the same number with it
+    # An earlier rule decides as soon as its number reaches the threshold. A later rule decides only if the present one
+    # fails, and not if its number has the same margin: the two then fail together, as "shift" and "local" do where all
+    # attention around the peak is at the peak.
+    if decided is not None:
         margin = measured[decided][1]
         behind = (rule.kind for rule, other in measured[decided + 1 :] if other >= 0 and other != margin)
         near = [*near[:decided], (margin, next(behind, "mixed"))]
@@ -89,7 +92,7 @@ def other_kind(kind: HeadKind, number: Callable[[str], float | None]) -> HeadKin
 
 
 class Shares(Part, frozen=True):
-    """Shares of relative position, of other position, and of content; None where the images do not tell them."""
+    """Shares of relative position, of other position, and of content; None if the images do not determine them."""
 
     relative: float | None = None
     absolute: float | None = None
@@ -97,7 +100,7 @@ class Shares(Part, frozen=True):
 
 
 class Errors(Part, frozen=True):
-    """Standard errors over the images; None where the images do not tell them."""
+    """Standard errors over the images; None if the images do not determine them."""
 
     relative: float | None = None
     absolute: float | None = None
@@ -114,8 +117,8 @@ class Errors(Part, frozen=True):
 class HeadFacts(Part, frozen=True):
     """One head: see `FACTS` of `fact_table` for the definition and the source of each number.
 
-    `relative`, `absolute` and `content` are shares of its energy about the mean over the keys that a query may read;
-    None where one image cannot tell, or where it attends evenly.
+    `relative`, `absolute` and `content` are shares of its energy about the mean over the keys that a query may read.
+    They are None if one image does not determine them, or if the head attends evenly.
     """
 
     head: int
@@ -148,9 +151,9 @@ class HeadFacts(Part, frozen=True):
 
 
 class SpanFact(Part, frozen=True):
-    """R^2 of the heads' span over the offsets of a kernel: of its centre, their mean and the best one.
+    """R^2 of the heads' span for the offsets of a kernel: of the centre, the mean, and the best.
 
-    `chance` is the mean for heads of uniform attention; None where queries may read different numbers of keys.
+    `chance` is the mean for heads of uniform attention; None if queries may read different numbers of keys.
     """
 
     kernel_size: int
@@ -165,11 +168,11 @@ class SpanFact(Part, frozen=True):
 class ConvolutionFact(Part, frozen=True, eq=False):
     """The zero-padded convolution nearest to the map `x -> sum_h A_h x M_h^T` of a layer, over all queries and images.
 
-    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`, estimated
-    without bias, and `share_error` its standard error. `error` is `max_q sum_k |L_qk - C_qk|`, with the Frobenius norm
-    of a key's matrix, and `norm` the same of the layer: where no token is longer than r, an output of the layer is no
-    longer than `norm r`, and that of the convolution no farther from it than `error r`. `chance` is the share for heads
-    of uniform attention; None where queries may read different numbers of keys. The document has no taps: they
+    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`. `share` is `1 - sum |L_q - C_q|^2 / sum |L_q|^2`,
+    estimated without bias, and `share_error` its standard error. `error` is `max_q sum_k |L_qk - C_qk|` with the
+    Frobenius norm of a key's matrix, and `norm` is `max_q sum_k |L_qk|`: if no token is longer than r, an output of the
+    layer is at most `norm r` long, and the convolution's output at most `error r` away from it. `chance` is the share
+    for heads of uniform attention; None if queries may read different numbers of keys. The document has no taps: they
     are the sums over heads of `combination` (heads, offsets) times `matrices` (heads, d_out, d_in).
     """
 
@@ -184,23 +187,23 @@ class ConvolutionFact(Part, frozen=True, eq=False):
 
     @property
     def matrices(self) -> Array:
-        """The matrix of each head, multiplied when it is asked for: a report keeps their factors."""
+        """The matrix of each head, multiplied on access: a report keeps the factors."""
         return self.packed.dense().numpy()
 
     @property
     def taps(self) -> Array:
-        """The kernel, made when it is asked for: those of a wide layer are larger than its attention."""
+        """The kernel, computed on access: that of a wide layer is larger than its attention."""
         made: Array = np.einsum("ht,hoi->toi", self.combination, self.matrices)
         return made
 
 
 class LayerFacts(Part, frozen=True, eq=False):
-    """One layer: its heads, what their span reaches, and the convolutions nearest to it, where its weights are read.
+    """One layer: its heads, R^2 of their span, and, if its weights are read, the convolutions nearest to it.
 
-    `grid` is that of the keys. A layer that is `unread` has none of it. `means` are those of the shares over its heads,
-    `errors` those of means over its heads. `replay` is how far the layer's output is from what its weights and
-    attention give, over the output's spread over tokens. The document has neither `mass`, attention by displacement as
-    a mean over queries and images (heads, *(2 side - 1)), nor the layer's `bias`, where its weights are read.
+    `grid` is that of the keys. `unread` is the reason why a layer was not read; it then has no heads. `means` are the
+    means of the shares over its heads, `errors` the errors of means over its heads. `replay` is the largest difference
+    between the layer's output and the output computed from its weights and attention, over the output's spread over
+    tokens. The document has neither `mass` (heads, *(2 side - 1)), the mean attention by displacement, nor `bias`.
     """
 
     name: str
@@ -222,7 +225,7 @@ class LayerFacts(Part, frozen=True, eq=False):
     bias: Array | None = None
 
     def mean(self, name: str) -> float | None:
-        """The mean of a number over the heads; None where a head has none."""
+        """The mean of a number over the heads; None if a head has none."""
         if hasattr(self.means, name):
             mean: float | None = getattr(self.means, name)
             return mean
@@ -230,21 +233,20 @@ class LayerFacts(Part, frozen=True, eq=False):
         return None if None in values else float(np.mean(values))
 
     def span(self, size: int, dilation: int = 1) -> SpanFact | None:
-        """The R^2 of one kernel; None where it is wider than the grid."""
+        """The R^2 of one kernel; None if it is wider than the grid."""
         return next((each for each in self.spans if (each.kernel_size, each.dilation) == (size, dilation)), None)
 
     def convolution(self, size: int) -> ConvolutionFact | None:
-        """The nearest convolution of one size."""
+        """The nearest convolution of one size; None if it was not computed."""
         return next((each for each in self.convolutions if each.kernel_size == size), None)
 
 
 class HeadsReport(Result, frozen=True, eq=False):
-    """Facts of the heads of each layer: numbers, no verdict of a claim. Undecided, with exit code 3, where no layer was
-    read.
+    """Facts of the heads of each layer: numbers, without a claim. Undecided, with exit code 3, if no layer was read.
 
-    `read_as` is what was assumed of the file of the network, in words, `needed` what to pass so that layers that were
-    not read are, in the words of the caller; `together` is the effect of replacing heads at once. `inputs` is what the
-    network ran on and how it was prepared, in words, where these came from a file.
+    `read_as` says in words what was assumed about the file of the network, `needed` which argument would let unread
+    layers be read. `together` is the effect of replacing heads at once. `inputs` says in words what the network ran on
+    and how that was prepared, if it came from a file.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
@@ -257,12 +259,12 @@ class HeadsReport(Result, frozen=True, eq=False):
 
     @property
     def verdict(self) -> Verdict:
-        """Undecided where no layer was read."""
+        """Undecided if no layer was read."""
         return Verdict.HOLDS if any(not layer.unread for layer in self.layers) else Verdict.UNDECIDED
 
     @property
     def strength(self) -> Strength:
-        """Facts are those of the inputs that were given."""
+        """Facts hold for the given inputs alone."""
         return Strength.SAMPLED
 
     @property
@@ -296,7 +298,7 @@ def effect_columns(replaced: Replaced | None) -> dict[str, Any]:
 
 
 class Compared(Part, frozen=True):
-    """A number of a layer in one of several checkpoints, None where it has none."""
+    """A number of a layer in one of several checkpoints; None if the layer has no such number there."""
 
     layer: str
     number: str
@@ -307,7 +309,7 @@ class Compared(Part, frozen=True):
 class HeadsComparison(Result, frozen=True):
     """Facts of several checkpoints, such as steps of a training run, layers of the same name side by side.
 
-    Undecided, with exit code 3, where no layer was read.
+    Undecided, with exit code 3, if no layer was read.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "verdict")
@@ -316,7 +318,8 @@ class HeadsComparison(Result, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """Undecided where no layer was read."""
+        """Undecided if no layer was read."""
+        # Every layer that was read has a mean distance.
         read = any(each.value is not None for each in self.numbers if each.number == "dist")
         return Verdict.HOLDS if read else Verdict.UNDECIDED
 

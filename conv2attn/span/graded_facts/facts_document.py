@@ -25,7 +25,7 @@ REACHES_OF_OTHER_AXES = (
 
 
 def legend_of(layers: Sequence[LayerFacts]) -> tuple[str, ...]:
-    """What the columns of layers are, and what conv 3 is for uniform attention on these grids, at every width."""
+    """The meaning of the columns of layers, and the value of conv 3 for uniform attention on these grids."""
     reaches = REACHES if all(len(layer.grid) == 2 for layer in layers) else REACHES_OF_OTHER_AXES
     of_uniform = [fact.chance for each in layers if (fact := each.convolution(3)) and fact.chance is not None]
     ends = dict.fromkeys(f"{share:.0%}" for share in (min(of_uniform), max(of_uniform))) if of_uniform else ()
@@ -34,7 +34,7 @@ def legend_of(layers: Sequence[LayerFacts]) -> tuple[str, ...]:
 
 
 def kinds_of(layer: LayerFacts) -> str:
-    """How many heads are of each kind, the most frequent first; the only shift of a layer with its displacement."""
+    """The number of heads of each kind, the most frequent first; a single shift is named with its displacement."""
     kinds: list[str] = [head.kind for head in layer.heads]
     if kinds.count("shift") == 1:
         (shift,) = (head for head in layer.heads if head.kind == "shift")
@@ -43,7 +43,7 @@ def kinds_of(layer: LayerFacts) -> str:
 
 
 def layer_cells(layer: LayerFacts) -> list[Cell]:
-    """The line of a layer; of one that was not read, with nothing but how far its output is from its replay."""
+    """The row of a layer; a layer that was not read has its replay alone."""
     facts = facts_shown("layer")
     if layer.unread:
         cells = (fact.written(layer.replay) if fact.name == "replay" else "" for fact in facts)
@@ -52,7 +52,7 @@ def layer_cells(layer: LayerFacts) -> list[Cell]:
 
 
 def head_cells(layer: LayerFacts, head: HeadFacts) -> list[Cell]:
-    """The line of a head: both kinds of one that is near to a threshold, and no peak of one that reads no pixels."""
+    """The row of a head: with both kinds if it is near a threshold, and without a peak if it reads no pixels."""
     other = other_kind(head.kind, lambda name: getattr(head, name, None))
     written: dict[str, Cell] = {"kind": f"{head.kind} or {other}"} if other else {}
     written |= {} if head.peak_mass else {"peak": "-"}
@@ -62,7 +62,7 @@ def head_cells(layer: LayerFacts, head: HeadFacts) -> list[Cell]:
 
 @document.register
 def _(report: HeadsReport, verbose: bool = False) -> Document:
-    """How many layers were read, a line for each, and for each head where `verbose`."""
+    """The number of layers read, one row per layer, and, if `verbose`, one per head."""
     read = [layer for layer in report.layers if not layer.unread]
     heads = [head for layer in read for head in layer.heads]
     layers = counted(len(report.layers), "layer")
@@ -95,7 +95,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
 
 
 def layer_remarks(layer: LayerFacts) -> list[str]:
-    """The spans of a layer, its nearest convolutions with what they leave, and its notes."""
+    """The notes of a layer, its best span, and its nearest convolutions with their differences from it."""
     lines = [f"{layer.name}: {note}" for note in layer.notes]
     best = max((each for each in layer.spans if each.kernel_size > 1), key=lambda each: each.mean, default=None)
     if best is not None:
@@ -114,7 +114,7 @@ def layer_remarks(layer: LayerFacts) -> list[str]:
 
 
 def numbers_of(reports: Sequence[HeadsReport]) -> list[tuple[str, str, int, float | None]]:
-    """For each layer of any report, and each number that is compared: it in each report, None where it has none."""
+    """(layer, title, report, value) of every compared number; the value is None where the report has none."""
     numbers = []
     for name in dict.fromkeys(layer.name for report in reports for layer in report.layers):
         layers = [next((x for x in report.layers if x.name == name and x.heads), None) for report in reports]
@@ -125,7 +125,7 @@ def numbers_of(reports: Sequence[HeadsReport]) -> list[tuple[str, str, int, floa
 
 @document.register
 def _(report: HeadsComparison, verbose: bool = False) -> Document:
-    """A line for each layer, each number in the order of the checkpoints."""
+    """One row per layer, with each number in the order of the checkpoints."""
     facts, lines = facts_compared(), dict[str, dict[str, list[str]]]()
     for each in report.numbers:
         line = lines.setdefault(each.layer, {})

@@ -1,4 +1,4 @@
-"""Runs of a network under attention that is forced: what each image's output loses by it."""
+"""Runs of a network with forced attention, and the change of each image's output."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from conv2attn.span.graded_facts.effects import Effect
 from conv2attn.torch_internals import tree_map_only
 
 AT_ONCE = 2**28
-"""Bytes of the largest attention of a run: as many images run together as that allows, two at least."""
+"""Bytes of the largest attention of a run: it sets the number of images that run together, at least two."""
 Maps = Mapping[str, Mapping[int, Tensor]]
-"""Maps (queries, keys) that are forced, by layer and head."""
+"""Forced maps (queries, keys), by layer and head."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ByImage:
-    """What a replacement changes, one number for each image: see `Effect`."""
+    """The effect of a replacement, one number per image: see `Effect`."""
 
     change: Tensor
     loss: Tensor | None = None
@@ -33,18 +33,18 @@ class ByImage:
 
     @staticmethod
     def means(several: Sequence["ByImage"]) -> "ByImage":
-        """The means over images of several replacements, one number for each of these."""
+        """The means over images of several replacements, one number per replacement."""
 
         def mean(values: Sequence[Tensor | None]) -> Tensor | None:
-            known = [each.mean() for each in values if each is not None]
-            return torch.stack(known) if known else None
+            means = [each.mean() for each in values if each is not None]
+            return torch.stack(means) if means else None
 
         change = torch.stack([each.change.mean() for each in several])
         return ByImage(change, mean([each.loss for each in several]), mean([each.accuracy for each in several]))
 
 
 def effect_of(values: ByImage) -> Effect:
-    """The means with their standard errors."""
+    """The means over images with their standard errors."""
 
     def estimate(numbers: Tensor) -> tuple[float, float]:
         return float(numbers.mean()), float(numbers.std() / len(numbers) ** 0.5)
@@ -55,11 +55,11 @@ def effect_of(values: ByImage) -> Effect:
 
 
 class ForcedRuns:
-    """A network on two halves of its images: `measured` gives mean attention, `compared` the effect of forcing maps.
+    """A network on two sets of images: `measured` gives mean attention, `compared` the effect of forcing maps.
 
     Raises:
-        UsageError: an output is zero or not finite or holds no tensor of numbers for each image, or the labels are no
-            classes of it (C2A006).
+        UsageError: an output is zero, is not finite, or holds no tensor with one row per image, or the labels are no
+            classes of the output (C2A006).
     """
 
     def __init__(self, network: nn.Module, measured: Tensor, compared: Tensor, labels: Tensor | None):
@@ -74,7 +74,7 @@ class ForcedRuns:
             largest = max(largest, own.numel() * own.element_size())
             return own
 
-        # Two images show how large the largest map is, which decides how many images may be run at once.
+        # Two images first: how often each layer attends, and how large its attention is, decide how many fit at once.
         self.run(measured[:2], look)
         self.at_once = max(2, 2 * AT_ONCE // largest)
         self.plain = self.outputs({})
@@ -94,9 +94,9 @@ class ForcedRuns:
             return watch.run(partial(call_network, self.network, images))
 
     def parts(self, images: Tensor) -> Iterator[Tensor]:
-        """As many images at once as memory allows, two at least: one has the shape of what is no image."""
+        """The images in parts that fit the memory, each of at least two images."""
+        # A batch of one is ambiguous: a first axis of length 1 may be the image, or an axis that is no batch at all.
         parts = images.split(self.at_once)
-        # One image has the shape of what is no image, so the last part is never a single one.
         if len(parts) > 1 and len(parts[-1]) == 1:
             parts = (*parts[:-2], torch.cat(parts[-2:]))
         yield from parts
@@ -104,9 +104,9 @@ class ForcedRuns:
     def means(self, wanted: Mapping[str, Sequence[int] | None]) -> dict[str, Tensor]:
         """The mean attention (heads, queries, keys) of some heads of layers over the measured images, in float64.
 
-        Without a layer that does not attend once, or whose attention is not (images, heads, queries, keys).
+        A layer is left out if it attends several times in a run, or if its attention has no (images, heads) axes.
         """
-        # Of a module that runs twice it is open which of its runs a map would be forced on.
+        # A second call of the same layer would be averaged with the first, and forced with its map.
         once = {name for name in wanted if self.times.get(name) == 1 and f"{name}#2" not in self.times}
         sums = dict[str, Tensor]()
 
@@ -115,6 +115,7 @@ class ForcedRuns:
             if name in once and "#" not in name and maps.ndim == 4 and len(maps) == count:
                 heads = wanted[name]
                 chosen = maps if heads is None else maps[:, list(heads)]
+                # One image at a time: a batch in float64 may be twice the attention that memory was planned for.
                 for image in chosen.cpu():
                     sums[name] = sums[name].add_(image) if name in sums else image.double()
             return own
@@ -124,23 +125,24 @@ class ForcedRuns:
         return {name: each / len(self.measured) for name, each in sums.items()}
 
     def by_image(self, name: str, own: Tensor, count: int) -> Tensor:
-        """The attention of a layer as (images, heads, queries, keys): torch's own module merges the first two."""
+        """The attention of a layer as (images, heads, queries, keys); nn.MultiheadAttention merges the first two."""
         module = self.modules.get(name)
         merged = isinstance(module, nn.MultiheadAttention) and own.ndim == 3 and len(own) == count * module.num_heads
         return own.unflatten(0, (count, -1)) if merged else own
 
     def outputs(self, maps: Maps) -> Tensor:
-        """The first output for each compared image, in float64, under these maps."""
+        """The first output tensor with one row per compared image, in float64, under these maps."""
 
         def rule(name: str, own: Tensor, count: int) -> Tensor:
             if name not in maps:
                 return own
+            # The network may keep or return what it computed: a copy is changed.
             attention = own.clone()
             for head, forced in maps[name].items():
                 self.by_image(name, attention, count)[:, head] = forced.to(own)
             return attention
 
-        found = []
+        rows = []
         for images in self.parts(self.compared):
             tensors: list[Tensor] = []
             tree_map_only(Tensor, tensors.append, self.run(images, partial(rule, count=len(images))))
@@ -148,16 +150,16 @@ class ForcedRuns:
             if not fitting or not fitting[0].is_floating_point():
                 reason = "the output has no tensor of one row for each image"
                 raise UsageError("C2A006", reason, "Pass a network with one.")
-            found.append(fitting[0].cpu().double())
-        whole = torch.cat(found)
+            rows.append(fitting[0].cpu().double())
+        whole = torch.cat(rows)
         return whole if whole.ndim > 1 else whole[:, None]
 
     def changes(self, maps: Maps) -> ByImage:
-        """What these maps change, for each compared image."""
+        """The effect of these maps on each compared image."""
         return self.changed(self.outputs(maps))
 
     def changed(self, forced: Tensor) -> ByImage:
-        """What changes for each compared image where these are the outputs."""
+        """The effect on each compared image, given these outputs in place of the network's own."""
         moved = (forced - self.plain).flatten(1).norm(dim=-1) / self.plain.flatten(1).norm(dim=-1)
         if self.labels is None:
             return ByImage(moved)

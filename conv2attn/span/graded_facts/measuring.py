@@ -1,4 +1,4 @@
-"""Facts of each head of any attention, in numbers: `conv2attn.heads`."""
+"""Facts of each head of any attention: `conv2attn.heads`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
@@ -66,34 +66,34 @@ def heads(
 ) -> HeadsReport:
     """Graded facts of each head of each layer, from one run of the network and one pass over its attention.
 
-    Shares are estimated without bias over the images, with standard errors; what one image cannot tell is None.
+    Shares are estimated without bias over the images, with standard errors; a share that one image does not determine
+    is None.
 
     Args:
-        model: a network, whose attention on `example_input` is captured, or without one read by position alone; a layer
-            of this project; an array (images, heads, queries, keys), or without the first one or two axes; a list, or
-            a mapping of names, of these.
+        model: a network, whose attention is captured on `example_input` or, without one, read by position alone; a
+            layer of this project; an array (images, heads, queries, keys), or without the first one or two axes; a
+            list, or a mapping of names, of these.
         example_input: what the network takes, a size for one image of noise, or a loader of such batches, whose images
             count together.
-        grid: sides of the tokens, behind the leading ones. As the run of the network says by default, else inferred
-            where they are a square, or where layers of a network have as many times fewer along each axis as one that
-            has these.
-        extra_tokens: leading tokens that are no pixels, of all layers or by name; as the run says by default.
-        profiles: note of each layer on one grid whether its heads are one convolution, a sparse one, or a mixture; see
-            `conv2attn.span.profiles`. Every pair of heads may be compared.
-        replace: measure what each head does, by its replacement, on half of the images, with its mean attention
-            ("mean"), that by displacement ("position"), the nearest shift ("shift") or uniform attention, two or three
-            runs of the network for each head.
-        replaced_heads: the heads to replace, numbers by name of layer, which are replaced at once too, beside as many
-            drawn at random; every head, each alone, by default.
-        labels: the class of each image, a whole number from 0; then effects have a loss, the cross entropy, and an
+        grid: sides of the tokens after the leading ones. By default the run of the network says it, or it is inferred:
+            a square, or the grid of another layer divided by one ratio along each axis.
+        extra_tokens: number of leading tokens that are no pixels, for all layers or by name; by default as in the run.
+        profiles: add a note on each layer on one grid, whether its heads are one convolution, a sparse one, or a
+            mixture; see `conv2attn.span.profiles`. Every pair of heads may be compared.
+        replace: measure the effect of each head on half of the images by replacing its attention with its mean
+            ("mean"), its mean by displacement ("position"), the nearest shift ("shift") or uniform attention
+            ("uniform"). This takes two or three runs of the network per head.
+        replaced_heads: the heads to replace, numbers by name of layer; they are also replaced all at once, beside the
+            same number drawn at random. By default every head is replaced, each alone.
+        labels: the class of each image, a whole number from 0; effects then have a loss, the cross entropy, and an
             accuracy.
-        only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.
+        only, skip: patterns of names of layers to measure, and to leave out; nothing is computed for the others.
         memory_limit: bytes of temporary arrays.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
-        UsageError: not attention (C2A502), nothing attends (C2A501) or no layer of such a name (C2A008), or no grid
-            (C2A503); no network, or fewer than four images, to replace heads in, or labels that are no classes of
-            the output (C2A006); heads or labels without `replace` (C2A004).
+        UsageError: it is not attention (C2A502), no layer attends (C2A501) or has such a name (C2A008), or it has no
+            grid (C2A503); heads are to be replaced without a network or with fewer than four images, or labels are no
+            classes of the output (C2A006); heads or labels came without `replace` (C2A004).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3, padding=1))
@@ -110,7 +110,8 @@ def heads(
     if replacing is not None:
         replacing.check(reads)
     facts = list[LayerFacts]()
-    for read in reads:  # `enumerate` would hold the last one, whose attention is not to stand beside the next
+    # Attention of two layers at once may not fit: each is dropped before the next is read. `enumerate` would hold it.
+    for read in reads:
         if progress is not None:
             progress(len(facts) + 1, len(reads), read.name)
         rows = rows_of_read(read, grid, extra_tokens, reads.counts, memory_limit)
@@ -120,12 +121,12 @@ def heads(
             facts.append(LayerFacts(read.name, unread=rows.reason, replay=read.replay, notes=read.notes))
             continue
         windows = None if read.tokens is None or grid is not None else read.tokens.windows
-        found = facts_of(rows, windows, read.weights)
+        measured = facts_of(rows, windows, read.weights)
         notes = (*rows.notes, *read.notes)
         if profiles:
             windowed = "has no profiles: it attends in windows"
             notes += (profiles_of(rows).sentence if windows is None else windowed,)
-        layer = msgspec.structs.replace(found, replay=read.replay, notes=notes)
+        layer = msgspec.structs.replace(measured, replay=read.replay, notes=notes)
         facts.append(layer if replacing is None else replacing.layer(layer, read, rows))
         del read, rows
     without = isinstance(model, nn.Module) and example_input is None and any(layer.unread for layer in facts)
@@ -143,11 +144,12 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
     parts = sums_of(rows, windows)
     total = reduce(Sums.__add__, parts)
     estimates = estimated(parts, lambda sums: shares(sums, rows.by_position))
+    # The peak is that of all images, also in the replicates: their error is that of the attention at one displacement.
     peaks = total.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
     masses = estimated(parts, lambda sums: mass_at(sums, peaks))
     named = {"relative": estimates[:, 0], "absolute": estimates[:, 1], "content": estimates[:, 2]}
     named |= {name: estimated(parts, estimate) for name, estimate in estimates_of_heads().items()}
-    found = tuple(
+    heads_measured = tuple(
         head_facts(head, total, named | {"peak_mass": masses}, int(peaks[head])) for head in range(rows.heads)
     )
     covered = estimated(parts, of_patterns(coverage))
@@ -156,7 +158,7 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
         grid.keys,
         total.images,
         grid.queries,
-        found,
+        heads_measured,
         span_facts(parts),
         () if weights is None else nearest_convolutions(rows, parts, weights[0].numpy(), windows),
         Shares(*map(number, estimates[0].mean(-1))),
@@ -170,7 +172,7 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
 
 
 def mass_at(sums: Sums, places: Array) -> Estimate:
-    """The attention of each head to one displacement of its own, a mean over queries and images."""
+    """The mean attention of each head to one displacement of its own, over queries and images."""
     mass = sums.mass.reshape(*sums.mass.shape[:2], -1)[:, np.arange(len(places)), places]
     return lambda left_out: mean_of(mass, left_out) / sums.queries
 
@@ -186,12 +188,13 @@ def head_facts(head: int, sums: Sums, estimates: Mapping[str, Array], peak: int)
 
 
 def error_number(replicates: Array) -> float | None:
-    """The standard error of a number from its replicates; None where they do not tell it."""
+    """The standard error of a number from its replicates; None if there are none or it is not finite."""
     return number(error_of(replicates))
 
 
 def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
-    """R^2 of every kernel that the grid holds."""
+    """R^2 of the span for every kernel that fits the grid."""
+    # All kernels in one estimate, since each replicate factors the heads once, whatever the offsets.
     shape = parts[0].having.shape
     sizes = [(size, step) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
     sizes = [(size, step) for size, step in sizes if all(step * (size // 2) <= side // 2 for side in shape)]

@@ -1,4 +1,4 @@
-"""`Fact`: what a line of the table of facts says of a number, and how its unit is written."""
+"""`Fact`: one line of the table of facts, and the format of each unit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FORMS: dict[Unit, str] = {
     "ratio": ".0e",
     "number": ".0f",
 }
-"""How a number of each unit is written in a report."""
+"""The format of a number of each unit in a report."""
 
 
 class Curve(NamedTuple):
@@ -44,8 +44,8 @@ class Fact:
         estimate: computes it for all heads of a layer at once, without an image: its field in `Errors` is its error.
         layer_rule: computes it from the facts of a layer; the mean over the heads where there is none.
         columns: which lines of the report have it.
-        leaves: where the terminal is narrow, columns with smaller numbers leave first; None stays.
-        if_any: whether its columns are left out where no head has it.
+        leaves: on a narrow terminal, columns with smaller numbers are dropped first; None is never dropped.
+        if_any: whether its columns are left out if no head has it.
         curve: its curve over the layers, if it is drawn.
         explored: whether the page of `explore` has it.
         compared: whether `heads --compare` has it.
@@ -81,12 +81,12 @@ class Fact:
         return f"{self.words} / side" if self.unit == "tokens" else self.words
 
     def height(self, layer: LayerFacts) -> float | None:
-        """Its height in the picture of the curves: a share, tokens as a share of the grid's longest side."""
+        """Its height in the picture of the curves; tokens are divided by the grid's longest side, as a share."""
         value = self.of_layer(layer)
         return value / max(layer.grid) if value is not None and self.unit == "tokens" else value
 
     def written(self, value: Any) -> str:
-        """A value as reports write it: "-" for none, and no minus in front of what rounds to 0."""
+        """A value in the format of reports: "-" for None, and no minus before a number that rounds to 0."""
         if value is None:
             return "-"
         if self.unit == "word":

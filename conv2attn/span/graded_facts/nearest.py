@@ -1,4 +1,4 @@
-"""The convolution nearest to the map of a layer, and the difference of the two."""
+"""The convolution nearest to the linear map of a layer, and the difference between the two."""
 
 from collections.abc import Sequence
 from functools import partial, reduce
@@ -28,30 +28,33 @@ from conv2attn.span.least_squares import NEGLIGIBLE, triangular
 from conv2attn.theory.basis import Offset
 
 DENSE = 2**29
-"""Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""
+"""Entries of attention beyond which heads with rows as outer products over the axes have no difference computed."""
 
 
 def root_of(columns: Array) -> Array:
-    """R of the QR of columns, some rows at a time."""
+    """R of the QR of columns, computed a chunk of rows at a time."""
     starts = range(0, len(columns), CHUNK)
     parts = (columns[start : start + CHUNK] for start in starts)
     return reduce(lambda factor, part: triangular(np.concatenate([factor, part])), parts, columns[:0])
 
 
 def share_explained(sums: Sums, root: Array, size: int) -> Estimate:
-    """The share of a layer's map that the nearest convolution explains; `root` is R of the QR of the heads' matrices,
-    with which heads that cancel are as small as their sum."""
+    """The share of a layer's map that the nearest convolution explains; `root` is R of the QR of the head matrices."""
+    # A layer is L = sum_h A_h M_h^T, and M_h = Q R_h with orthonormal columns of Q. A sum of the M_h has the norm of
+    # the same sum of columns of R: heads whose matrices cancel are as small as their sum, and no squares are
+    # subtracted.
     mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
     turned = root @ mass * np.divide(1.0, np.sqrt(count), out=np.zeros_like(count), where=count > 0)
     same_image, every = (turned**2).sum((1, 2)), turned.sum(0)
     along, total = (turned * every).sum((1, 2)), (every**2).sum()
+    # |L|^2 = |R_A R_M^T|^2 with the triangular factors of the attention and of the matrices. `scales` is the sum of the
+    # heads' own squares: a layer below the rounding of that is 0, and has nothing to explain.
     wholes = ((sums.factor @ root.T) ** 2).sum((1, 2))
     scales = ((sums.factor**2).sum(1) * (root**2).sum(0)).sum(1)
 
     def without(left_out: int | None) -> Array:
         part = crossed(same_image, along, total, left_out) if sums.images > 1 else same_image[0]
         whole, scale = mean_of(wholes, left_out), mean_of(scales, left_out)
-        # A layer whose heads cancel has nothing to explain: what is left of it is rounding.
         return np.asarray(part / whole if whole > NEGLIGIBLE**2 * scale else 1.0)
 
     return without
@@ -64,7 +67,9 @@ def nearest_convolutions(
     windows: Windows | None = None,
     sizes: Sequence[int] = KERNELS,
 ) -> tuple[ConvolutionFact, ...]:
-    """The nearest convolution of each size, with its difference from the layer, in one more pass."""
+    """The nearest convolution of each size, with its difference from the layer, from another pass over attention."""
+    # Shifts by different offsets share no entry, so that the least-squares tap is a mean over the queries that have its
+    # offset, and a larger kernel has the taps of a smaller one and more.
     grid = rows.grid if windows is None else windows.grid
     fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
     root = root_of(matrices.reshape(rows.heads, -1).T)
@@ -73,8 +78,6 @@ def nearest_convolutions(
     for size in fitting:
         offsets = kernel(size, 1, len(grid.keys))
         mass, count = total.at(offsets)
-        # The mean over the queries that have an offset is the least-squares tap, as shifts by different offsets share
-        # no entry.
         weights = np.divide(mass.mean(0), count, out=np.zeros_like(mass[0]), where=count > 0)
         share = estimated(parts, partial(share_explained, root=root, size=size))
         solutions.append((size, offsets, weights, share))
@@ -93,10 +96,10 @@ def norms_left(
     fields: Sequence[tuple[tuple[Offset, ...], Array]],
     root: Array,
 ) -> tuple[float | None, list[float | None]]:
-    """`max_q sum_k |L_qk|` of the layer and of what each convolution leaves of it, rounded up.
+    """`max_q sum_k |L_qk|` of the layer, and of its difference from each convolution, rounded up.
 
-    The taps are combinations of the heads' matrices, whose triangular factor `root` gives every norm. Nothing is said
-    of heads that are only known axis by axis, and are not one-hot.
+    The taps are combinations of the heads' matrices, whose triangular factor `root` gives every norm. All are None for
+    heads with more than `DENSE` entries whose rows are outer products over the axes, unless they are one-hot.
     """
     largest, left = 0.0, [0.0] * len(fields)
     if rows.hot is not None and windows is None:
@@ -111,6 +114,7 @@ def norms_left(
         lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
         largest = float(lengths.sum(1).max(initial=largest))
         for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
+            # Taps change few keys: the lengths of all others stay. A tap beyond these keys is left as a whole.
             rest, outside = lengths.copy(), np.zeros(len(lengths))
             taps = root @ weights
             for tap, place in enumerate(places):
@@ -120,7 +124,7 @@ def norms_left(
                 # A tap that reads a key beyond the window has no attention beside it: all of it is left.
                 outside += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
             left[at] = float((rest.sum(1) + outside).max(initial=left[at]))
-    # The norm is rounded up by more than float64 sums can lose, also where heads are large and their sum is not.
+    # Where heads cancel, the rounding of R is a share of the summands and not of the sum.
     rounding, cancelled = 1 + 1e-10, NEGLIGIBLE * float(np.linalg.norm(root, axis=0).sum())
     return largest * rounding + cancelled, [each * rounding + cancelled for each in left]
 
@@ -129,8 +133,11 @@ Placed = tuple[Array, Array]
 
 
 def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
-    """Attention in pieces, (heads, queries, keys); with, for each convolution, the keys of its taps among these keys,
-    -1 for none, and whether a tap is on the grid beyond them. Padding of windows is 0, and left out."""
+    """Attention in pieces (heads, queries, keys), each with the places of the taps of every convolution.
+
+    A place is the index of a tap's key among these keys, or -1; beside it stands whether the tap's key is on the grid
+    but not among these keys (in another window). The padding of windows is left out.
+    """
     grid = rows.grid if windows is None else windows.grid
     for queries, keys, images in list_of_pieces(rows, windows):
         real, pixels = queries >= 0, keys >= 0
@@ -150,7 +157,9 @@ def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[t
 
 
 def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
-    """One-hot attention as `read_pieces` gives it, but with each pattern of keys that are read or tapped only once."""
+    """One-hot attention in the form of `read_pieces`, with each pattern of keys that are read or tapped only once."""
+    # The maximum over queries is that over patterns, since queries of one pattern have the same lengths. Keys that are
+    # neither read nor tapped have length 0.
     together = tuple(dict.fromkeys(offset for offsets, _ in fields for offset in offsets))
     targets = shift_targets(rows.grid, together)
     for portion in portions(rows, targets, np.arange(rows.images * rows.grid.shape[0])):

@@ -1,4 +1,4 @@
-"""Measures of the heads' patterns: their symmetry and shape, and how those of one layer overlap and cover the grid.
+"""Measures of the heads' patterns: their symmetry and shape, their overlap, and the displacements that they cover.
 
 The pattern of a head is its attention to pixels by displacement, a mean over queries and images, divided by its sum.
 Two patterns share `sum_d min(p(d), p'(d))`: 1 where they are equal, 0 where no displacement has weight in both.
@@ -20,10 +20,10 @@ GROUPS = 8
 
 
 def of_patterns(measure: Callable[[Array], Array]) -> Callable[[Sums], Estimate]:
-    """A measure of the patterns of all heads, (heads, *displacements), less the bias of few images.
+    """A measure of the patterns of all heads, (heads, *displacements), with the bias from few images corrected.
 
-    The correction is that of the jackknife, by at most `GROUPS` groups of images; an estimate may so be slightly beyond
-    the range of the measure. NaN of a head that gives nothing to pixels, with all images or without a group of them.
+    The correction is that of the jackknife, by at most `GROUPS` groups of images; an estimate may therefore be slightly
+    beyond the range of the measure. NaN for a head without attention to pixels, with all images or without a group.
 
     Source: Quenouille 1956; groups of unequal sizes: Busing, Meijer and van der Leeden 1999.
     """
@@ -42,7 +42,8 @@ def of_patterns(measure: Callable[[Array], Array]) -> Callable[[Sums], Estimate]
                 counts[group[left_out]] -= 1
             masses, total = masses[counts > 0], counts.sum()
             plain = measure(pattern_of(masses.sum(0)))
-            if len(masses) == 1:  # one image: there is no other to tell its bias
+            # The bias is estimated from what changes without a group. With one group there is nothing to compare.
+            if len(masses) == 1:
                 return plain
             # A sum of minima of noisy means is too small, and a ratio of variances too far from 1. Without a group the
             # bias is larger, and from the difference it follows how large it is.
@@ -56,40 +57,42 @@ def of_patterns(measure: Callable[[Array], Array]) -> Callable[[Sums], Estimate]
 
 
 def pattern_of(mass: Array) -> Array:
-    """Attention by displacement, as shares of each head's attention to pixels; NaN of a head that gives them none."""
-    mass = np.maximum(mass, 0.0)  # what is left of 0 where an image was subtracted
+    """Attention by displacement as shares of each head's attention to pixels; NaN for a head without any."""
+    # An image is left out by subtraction, whose rounding may make a sum of 0 negative.
+    mass = np.maximum(mass, 0.0)
     whole = mass.sum(tuple(range(1, mass.ndim)), keepdims=True)
     return np.divide(mass, whole, out=np.full_like(mass, np.nan), where=whole > 0)
 
 
 def horizontal(patterns: Array) -> Array:
-    """What each pattern shares with its mirror image from left to right, along the last axis."""
+    """The overlap of each pattern with its mirror image from left to right, along the last axis."""
     return shared(patterns, np.flip(patterns, -1))
 
 
 def vertical(patterns: Array) -> Array:
-    """What each pattern shares with its mirror image from top to bottom; NaN on a line."""
+    """The overlap of each pattern with its mirror image from top to bottom; NaN on a line."""
     return shared(patterns, np.flip(patterns, -2)) if patterns.ndim > 2 else np.full(len(patterns), np.nan)
 
 
 def anisotropy(patterns: Array) -> Array:
-    """1 less the smallest over the largest variance of a pattern along its principal axes.
+    """`1 - smallest / largest` variance of a pattern along its principal axes.
 
-    NaN on a line, and of a pattern that is one displacement.
+    NaN on a line, and for a pattern of one displacement.
     """
     flat, axes = patterns.reshape(len(patterns), -1), patterns.ndim - 1
     places = np.stack(np.unravel_index(np.arange(flat.shape[1]), patterns.shape[1:]), -1).astype(float)
     away = places[None] - (flat @ places)[:, None]
     covariance = np.einsum("hd,hdi,hdj->hij", flat, away, away)
-    known = np.isfinite(covariance).all((1, 2))
-    variances = np.linalg.eigvalsh(np.where(known[:, None, None], covariance, 0.0))
-    extended = known & (variances[:, -1] > LEVEL) & (axes > 1)
+    # `eigvalsh` refuses NaN, which the pattern of a head without attention to pixels is.
+    finite = np.isfinite(covariance).all((1, 2))
+    variances = np.linalg.eigvalsh(np.where(finite[:, None, None], covariance, 0.0))
+    extended = finite & (variances[:, -1] > LEVEL) & (axes > 1)
     ratio = np.divide(variances[:, 0], variances[:, -1], out=np.full(len(flat), np.nan), where=extended)
     return np.asarray(1 - np.maximum(ratio, 0.0))
 
 
 def overlap(patterns: Array) -> Array:
-    """The most that each pattern shares with that of another head; NaN of a head alone."""
+    """The largest overlap of each pattern with that of another head; NaN for a single head."""
     return largest_other(np.array([shared(patterns, own[None]) for own in patterns]))
 
 
@@ -107,17 +110,18 @@ def likeness(sums: Sums) -> Estimate:
 
 
 def redundant_pairs(sums: Sums) -> int:
-    """How many pairs of heads have attention of at least the cosine `REDUNDANT`."""
+    """The number of pairs of heads whose attention has a cosine of at least `REDUNDANT`."""
     return int((np.triu(cosines(products(sums).sum(0)), 1) >= REDUNDANT).sum())
 
 
 def moved(sums: Sums) -> Estimate:
-    """The root of the mean squared distance of moved centres from their mean; NaN where content moves none."""
+    """The root mean squared distance of moved centres from their mean; NaN if content moves no centre."""
 
     def without(left_out: int | None) -> Array:
         if sums.centers is None:
             return np.full(sums.mass.shape[1], np.nan)
         mean = mean_of(sums.centers, left_out) / sums.queries
+        # E|c|^2 - |E c|^2 cancels where centres hardly move: below `LEVEL` of the first term it is rounding.
         variance = mean[:, -1] - np.square(mean[:, :-1]).sum(-1)
         return np.asarray(np.sqrt(np.where(variance < LEVEL * mean[:, -1], 0.0, variance)))
 
@@ -126,6 +130,7 @@ def moved(sums: Sums) -> Estimate:
 
 def products(sums: Sums) -> Array:
     """The inner products of the attention of every two heads in each image, (images, heads, heads)."""
+    # R^T R = A^T A for the R of an image's attention.
     return np.einsum("nrh,nrg->nhg", sums.factor, sums.factor)
 
 
@@ -136,12 +141,12 @@ def cosines(inner: Array) -> Array:
 
 
 def shared(patterns: Array, others: Array) -> Array:
-    """What each pattern shares with another, (heads)."""
+    """The overlap of each pattern with another one, (heads)."""
     return np.asarray(np.minimum(patterns, others).reshape(len(patterns), -1).sum(-1))
 
 
 def largest_other(pairs: Array) -> Array:
-    """The largest of each row beside the diagonal; NaN where there is no other."""
+    """The largest entry of each row off the diagonal; NaN for a single row."""
     if len(pairs) < 2:
         return np.full(len(pairs), np.nan)
     return np.asarray(np.where(np.eye(len(pairs), dtype=bool), -np.inf, pairs).max(-1))

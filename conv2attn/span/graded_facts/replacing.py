@@ -1,4 +1,4 @@
-"""What heads do, by replacing their attention while the network runs, layer by layer."""
+"""The effect of heads on the output, by replacing their attention while the network runs, layer by layer."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -28,23 +28,23 @@ from conv2attn.theory.basis import Sides
 FEWEST_IMAGES = 4
 """Two to measure the replacement on, and two for a standard error of its effect."""
 DRAWS = 10
-"""Draws of random heads: their mean has a standard error of about a third of what one draw varies by."""
+"""Draws of random heads: the standard error of their mean is about a third of the deviation of one draw."""
 SEED = 0
 ROUNDING = 1e-5
-"""Changes of outputs below this share may be rounding in float32: no share of such a change is told."""
+"""A relative change of outputs below this may be rounding in float32: no share of such a change is reported."""
 
 
 class Replacing:
-    """A network on images, one half of which measures mean attention; the outputs of the others are compared.
+    """A network on images: one half measures mean attention, and the outputs of the other half are compared.
 
     Args:
         network, inputs: a network and a tensor of images, or a loader of such batches.
-        by: what stands in for the attention of each head.
-        only: heads to replace, by layer; every head by default. Those that are named are also replaced at once.
+        by: the map that replaces the attention of each head.
+        only: heads to replace, by layer; every head by default. Heads named here are also replaced all at once.
         labels: the class of each image.
     Raises:
-        UsageError: no network, fewer than four images, inputs that are no tensor, an unknown replacement, an output
-            that holds no tensor of numbers for each image, or labels that are no classes of it (C2A006).
+        UsageError: there is no network, there are fewer than four images, the inputs are no tensor, the replacement is
+            unknown, the output has no tensor with one row per image, or the labels are no classes of it (C2A006).
     """
 
     def __init__(
@@ -68,15 +68,16 @@ class Replacing:
             raise UsageError("C2A006", reason, "Pass more images with --inputs.")
         self.by, self.only = by, only
         classes = checked_labels(labels, len(images))
-        # Measured on one half and judged on the other: a mean fits the images that it was taken over.
+        # Every other image: files are often sorted by class, and two halves in order would hold different classes. A
+        # mean that was measured on the compared images would fit them better than others.
         self.runs = ForcedRuns(network, images[::2], images[1::2], None if classes is None else classes[1::2])
         self.grids: dict[str, tuple[Sides, int, int]] = {}
 
     def check(self, reads: Reads) -> None:
-        """Refuses heads of layers that are not read.
+        """Refuses named heads of layers that are not read.
 
         Raises:
-            UsageError: a layer of this name does not attend, or is left out (C2A008).
+            UsageError: no layer of this name attends, or it is left out (C2A008).
         """
         for name in self.only or ():
             if name not in reads.names:
@@ -84,7 +85,7 @@ class Replacing:
                 raise UsageError("C2A008", f"no layer that attends is called {name!r}", f"Name one of {layers}.")
 
     def layer(self, facts: LayerFacts, read: Read, rows: AttentionRows) -> LayerFacts:
-        """The facts with the effect of each head that is replaced, or with a note that says why none is.
+        """The facts with the effect of each replaced head, or with a note on why no head can be replaced.
 
         Raises:
             UsageError: heads of the layer are named and cannot be replaced, or it has no such head (C2A006).
@@ -99,14 +100,14 @@ class Replacing:
         for head in wanted:
             if not 0 <= head < len(mean):
                 self.refuse(read.name, f"there is no head {head} beside those from 0 to {len(mean) - 1}")
-        found = tuple(
+        heads = tuple(
             self.head(head, read.name, mean[head.head], sides, leading) if head.head in wanted else head
             for head in facts.heads
         )
-        return msgspec.structs.replace(facts, heads=found)
+        return msgspec.structs.replace(facts, heads=heads)
 
     def refuse(self, name: str, why: str) -> None:
-        """Refuses heads that are named and cannot be replaced.
+        """Refuses a layer that cannot be replaced, if the caller named heads of it.
 
         Raises:
             UsageError: heads of this layer are named (C2A006).
@@ -125,6 +126,7 @@ class Replacing:
             return "the run does not show one attention for each image in it", None
         if mean.shape[-2] != mean.shape[-1] or mean.shape[-1] != leading + prod(sides):
             return "its queries and keys are not the tokens of one grid", None
+        # The forced map must land on the axes of what was read: both have to have the same shape behind the images.
         attention = read.attention
         if isinstance(attention, MultiHeadSelfAttention):
             attention = attention.attention(sides=sides).detach()
@@ -133,12 +135,13 @@ class Replacing:
         return "", mean
 
     def head(self, facts: HeadFacts, layer: str, mean: Tensor, sides: Sides, leading: int) -> HeadFacts:
-        """The facts of a head with the effect of its replacement; its kind is decided anew where content may be."""
+        """The facts of a head with the effect of its replacement, and its kind decided anew if it may be "content"."""
 
         def moved(by: ReplacedBy) -> ByImage:
             return self.runs.changes({layer: {facts.head: replacement(mean, by, sides, leading)}})
 
         own, uniform = moved(self.by), moved("uniform")
+        # The rule "content" costs one more run: it is made only for heads that the rule decides if all is lost.
         lost = error = None
         if with_lost(facts, 1.0)[0] == "content":
             lost, error = share_lost(own if self.by == "mean" else moved("mean"), uniform)
@@ -147,18 +150,19 @@ class Replacing:
         return msgspec.structs.replace(facts, kind=kind, margin=margin, replaced=replaced)
 
     def together(self) -> ReplacedTogether | None:
-        """The effect of replacing all named heads at once, beside random heads; None where none are named."""
+        """The effect of replacing all named heads at once, beside that of random heads; None if no head is named."""
         heads = [(layer, head) for layer, numbers in (self.only or {}).items() for head in sorted(set(numbers))]
         if not heads:
             return None
         every = [(layer, head) for layer, (_, _, count) in self.grids.items() for head in range(count)]
         effect, uniform = (effect_of(self.runs.changes(self.maps(heads, by))) for by in (self.by, "uniform"))
+        # The control of an ablation: the same number of heads at random. Without it, an effect that any heads would
+        # have is taken for one of these heads.
         random, draws = None, DRAWS if len(heads) < len(every) else 0
         generator = torch.Generator().manual_seed(SEED)
         if draws:
             drawn = []
             for _ in range(draws):
-                # Random heads, as many as were named, show what the number of replaced heads costs by itself.
                 places = torch.randperm(len(every), generator=generator, device="cpu")[: len(heads)].tolist()
                 drawn.append(self.runs.changes(self.maps([every[place] for place in places], self.by)))
             random = effect_of(ByImage.means(drawn))
@@ -166,7 +170,8 @@ class Replacing:
         return ReplacedTogether(self.by, named, effect, uniform, random, draws, SEED)
 
     def maps(self, heads: Sequence[tuple[str, int]], by: ReplacedBy) -> Maps:
-        """The maps of some heads, by layer; nothing is kept of other heads."""
+        """The maps of some heads, by layer."""
+        # Measured again for these heads alone: the mean attention of every layer at once may not fit.
         wanted: dict[str, list[int]] = {}
         for layer, head in heads:
             wanted.setdefault(layer, []).append(head)
@@ -196,10 +201,10 @@ def batches_of(network: nn.Module, inputs: Any) -> list[Tensor]:
 
 
 def checked_labels(labels: Tensor | Sequence[int] | None, count: int) -> Tensor | None:
-    """The labels of `count` images.
+    """The labels of `count` images as int64.
 
     Raises:
-        UsageError: they are not one whole number for each image (C2A006).
+        UsageError: they are not one whole number per image (C2A006).
     """
     if labels is None:
         return None
@@ -212,17 +217,18 @@ def checked_labels(labels: Tensor | Sequence[int] | None, count: int) -> Tensor 
 
 
 def with_lost(facts: HeadFacts, lost: float | None) -> tuple[Any, float]:
-    """The kind of a head of more than one query that loses this share with what varies over the images."""
+    """The kind and margin of a head whose number `lost` is this."""
     if facts.kind == "one query":
         return facts.kind, facts.margin
     return kind_of(lambda name: lost if name == "lost" else getattr(facts, name), 2)
 
 
 def share_lost(mean: ByImage, uniform: ByImage) -> tuple[float | None, float | None]:
-    """The change under the mean over images as a share of that under uniform attention; its standard error."""
+    """The change under the mean over images as a share of that under uniform attention; and its standard error."""
     if float(uniform.change.mean()) <= ROUNDING:
         return None, None
+    # A ratio of two means, with the linearised standard error of a ratio estimator (Cochran 1977, chapter 6). The mean
+    # of the ratios of single images would be ruled by images that uniform attention hardly changes.
     ratio = mean.change.mean() / uniform.change.mean()
-    # The error of a ratio of means, by its linearisation at these means.
     residuals = (mean.change - ratio * uniform.change) / uniform.change.mean()
     return float(ratio), float(residuals.std() / len(residuals) ** 0.5)

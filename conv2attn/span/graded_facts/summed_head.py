@@ -35,17 +35,17 @@ class SummedHead:
         return float(getattr(self.sums, name)[:, self.head].sum() / self.count)
 
     def displacement(self, place: int) -> tuple[int, ...]:
-        """The displacement at a place of `mass`, row-major."""
+        """The displacement of a row-major place in `mass`."""
         at = np.unravel_index(place, self.mass.shape)
         return tuple(int(x) - side // 2 for x, side in zip(at, self.mass.shape, strict=True))
 
     def around(self) -> float:
-        """The attention to the displacements next to the peak, diagonals included, and to the peak."""
+        """The attention to the peak and to the displacements next to it, diagonals included."""
         at = np.unravel_index(self.peak, self.mass.shape)
         return float(self.mass[tuple(slice(max(0, int(x) - 1), int(x) + 2) for x in at)].sum())
 
     def bar(self) -> float | None:
-        """The most attention that the displacements of one row, or of one column, have; None on a line."""
+        """The largest attention to the displacements of one row, or of one column; None on a line."""
         axes = range(self.mass.ndim)
         lines = [float(self.mass.sum(tuple(a for a in axes if a != axis)).max()) for axis in axes]
         return max(lines) if len(lines) > 1 else None
@@ -56,5 +56,7 @@ class SummedHead:
 
     def sink(self) -> float:
         """The largest share that one key has of the queries that may read it; see its line of `FACTS`."""
+        # A key that few queries may read may get all of these few, and would be a sink by its mask alone. It counts as
+        # read by at least half as many queries as the key with the most readers.
         readers = np.maximum(self.sums.readers, self.sums.readers.max() / 2)
         return float((self.sums.columns[self.head] / readers).max())

@@ -125,7 +125,6 @@ def list_of_pieces(rows: AttentionRows, windows: Windows | None) -> list[tuple[W
         ]
     queries, pixels = rows.grid.shape
     step = max(1, rows.step // rows.images)
-    # The error of two images cannot come from leaving one out, which leaves no pair: it comes from blocks of queries.
     if rows.images == 2:
         step = min(step, -(-queries // BLOCKS))
     everything = np.arange(queries)
@@ -190,8 +189,7 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     own = energy - np.einsum("nhq,nhq,q->nh", level, level, width)
     along = np.einsum("nhqk,hqk->nh", pixels, total) - np.einsum("nhq,hq,q->nh", level, level.sum(0), width)
     every = np.einsum("hqk,hqk->h", total, total) - np.einsum("hq,hq,q->h", level.sum(0), level.sum(0), width)
-    # One number a query needs no sum over all pairs: how many keys are at each displacement follows from cumulated
-    # sums.
+    # A level is one number a query, and without masks every key on the grid has it: `levelled` sums without the pairs.
     if everything and windows is None:
         deviation = mass - levelled(level, grid, sites)
     else:

@@ -134,7 +134,7 @@ def test_a_graph_transformer_whose_scores_are_equal_is_the_graph_convolution_of_
 
 def test_structures_that_do_not_fit_are_refused():
     attention = graph_attention(CYCLE, 1)
-    with pytest.raises(UsageError, match="C2A004 a structure says itself what is asked for"):
+    with pytest.raises(UsageError, match="C2A004 structure excludes offsets, convolution"):
         check_span(attention, structure=gcn(CYCLE), offsets=((0,),))
     with pytest.raises(Exception, match="C2A122 edges between"):
         check_span(attention, structure=gcn(CLUB))
