@@ -1,4 +1,4 @@
-"""The conditions: each is a partition of the rows into groups, and every group needs a Phi of its own."""
+"""The conditions: each is a partition of the rows into groups, and every group may have a Phi of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,20 +12,20 @@ from conv2attn.report import counted
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, kernel_targets, portions, widest
 from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
-from conv2attn.span.residuals import CANDIDATES, add_asked, rounded_up
+from conv2attn.span.residuals import CANDIDATES, add_targets, rounded_up
 from conv2attn.span.solver import NEAR_INTEGERS, Decision, decide_targets
 from conv2attn.span.span_report import Condition, ConditionName, Counting, Evidence, Target
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 AFFORDABLE = 1000
-"""Groups of a target that are decided one by one, worst first."""
+"""Most groups of a target that are decided one by one, worst first."""
 OPEN = 20
-"""Groups of a target that may stay undecided before no more are tried."""
+"""After this many undecided groups of a target, no more groups are tried."""
 Ranked = tuple[int | None, tuple[float | None, float | None], float | None]
 
 
 def groups_of(name: ConditionName, attention: AttentionRows, targets: Targets) -> list[Whole]:
-    """The groups of rows, `image * queries + query`, of a condition."""
+    """The groups of rows `image * queries + query` of a condition."""
     per_image = targets.places.shape[1]
     chosen = np.arange(per_image) if name in ("per-query", "joint") else np.flatnonzero(targets.interior)
     images = [image * per_image + chosen for image in range(attention.images)]
@@ -43,10 +43,10 @@ def check(
 ) -> Condition:
     """Whether each group of a condition has a Phi of its own that serves all targets.
 
-    *holds*: a Phi within the norm was found whose residual, with all rounding, counts as none. *refuted*: exactly for
-    these numbers, every Phi within the norm leaves more, or there are fewer heads than shifts, which is asked before
-    anything is solved; what each tap leaves is then still found. *undecided*: neither was shown, and `floor` and
-    `residual` are the ends of what is open. Where it is not `tight`, targets that least squares leaves open stay so.
+    *holds*: some Phi within the norm has a residual that, with all rounding, counts as none. *refuted*: proved for
+    exactly these numbers that every Phi within the norm has a larger residual, or that there are fewer heads than
+    shifts; the residual of each tap is then still computed. *undecided*: neither was shown, and the least residual lies
+    between `floor` and `residual`. Unless `tight`, targets that least squares leaves open stay undecided.
     """
     groups = groups_of(name, attention, targets)
     if not groups or not len(targets):
@@ -56,7 +56,7 @@ def check(
             else "no taps"
         )
         return Condition(name, Verdict.UNDECIDED, Strength.PROVED, sentence=why)
-    # Asked first, since it needs no attention: with fewer heads than shifts no mixing serves, whatever the heads are.
+    # Counting needs no attention: with fewer heads than shifts no mixing serves, whatever the heads are.
     counting = count(attention, targets, groups)
     factors: Factors | None = None
     ranked: Ranked = (None, (None, None), None)
@@ -64,6 +64,7 @@ def check(
         (group,) = groups
         decided, factors = decide_targets(attention, targets, group, limits, range(len(targets)), tight)
         results = [over_groups(targets, j, groups, [decided[j]], factors) for j in range(len(targets))]
+        # A rank is reported with its margin: the last singular value that counts, and the first that is rounding.
         above, below = factors.singular[factors.kept], factors.singular[~factors.kept]
         around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
         ranked = (int(factors.kept.sum()), around, factors.threshold)
@@ -86,9 +87,9 @@ def check(
 
 
 def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Limits, tight: bool = True) -> Condition:
-    """Whether one Phi serves this convolution at its interior queries, in heads of the width that they have.
+    """Whether one Phi serves this convolution at its interior queries, with heads of their present width.
 
-    Where the Phi that was found needs wider heads another might not, hence undecided (E7 of docs/errata.md).
+    If this Phi needs wider heads, another one might not, and the condition is undecided (E7 of docs/errata.md).
     """
     roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
     targets = kernel_targets(attention, convolution, roundoff)
@@ -96,7 +97,7 @@ def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Lim
     if condition.verdict is not Verdict.HOLDS or attention.d_head is None:
         return condition
     mixing = np.array([[float(Fraction(w)) for w in target.weights] for target in condition.targets])
-    # The lemma lets a head have any channel matrix. A layer that is there has heads of so many numbers.
+    # The lemma lets a head have any channel matrix. In a given layer its rank is at most the width of the head.
     width = widest(convolution, targets, mixing, roundoff)
     allowed = attention.d_head // convolution.groups
     if width <= allowed:
@@ -111,6 +112,7 @@ def over_groups(
 ) -> Target:
     """A target over its groups: the last decision is the worst, and a refuted target has the figures of that one."""
     worst = decisions[-1]
+    # One refuted group refutes, and its dual proves the floor. What holds has the largest figures of all its groups.
     counted_in = [worst] if worst.verdict is Verdict.REFUTED else decisions
     strength = Strength.PROVED if all(each.proved for each in decisions) else Strength.BOUNDED
     alone = len(groups) == 1
@@ -138,6 +140,7 @@ def in_groups(
     attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits, tight: bool
 ) -> list[Target]:
     """Each target over several groups: least squares serves most, the others are decided one by one, worst first."""
+    # Single rows are tiny systems, thousands of them: all are solved in stacks. Whole images start without a bound.
     single = all(len(group) == 1 for group in groups)
     mixings = np.zeros((len(groups), len(targets), attention.heads))
     residuals = np.full((len(groups), len(targets)), np.inf)
@@ -163,45 +166,47 @@ def in_groups(
 
 
 def squares_by_row(attention: AttentionRows, targets: Targets, rows: Whole, limits: Limits) -> tuple[Array, Array]:
-    """The mixings of least squares at each of some rows by itself, (rows, targets, heads), and what they leave."""
+    """The mixings of least squares at each row by itself, (rows, targets, heads), with their residuals."""
     mixings = np.zeros((len(rows), len(targets), attention.heads))
     residuals = np.zeros((len(rows), len(targets)))
+    # The inverse of `rows`, where results go: rows 4, 6, 9 have the places 0, 1, 2.
     place = np.zeros(int(rows.max()) + 1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     for portion in portions(attention, targets, rows):
         step = max(1, CANDIDATES * attention.heads * len(portion.rows) // max(1, len(targets)))
         for start in range(0, len(portion.rows), step):
             few = np.arange(start, min(start + step, len(portion.rows)))
-            proposed, left = of_least_squares(targets, portion.only(few), limits)
+            few_mixings, few_residuals = of_least_squares(targets, portion.only(few), limits)
+            # A row of the portion stands for all rows of its kind, and each of them gets its result.
             members = np.flatnonzero(np.isin(portion.kind, few))
             at = place[portion.members[members]]
-            of_part = portion.kind[members] - start
-            mixings[at], residuals[at] = proposed[of_part], left[of_part]
+            kind = portion.kind[members] - start
+            mixings[at], residuals[at] = few_mixings[kind], few_residuals[kind]
     return mixings, residuals
 
 
 def worst_first(
     served: dict[int, Decision], bounds: Sequence[float], decide: Callable[[int], Decision], single: bool
 ) -> list[Decision]:
-    """The decisions on the groups, the worst last: those that are `served`, and others until no more are worth asking.
+    """The decisions on the groups, the worst last: those `served`, and others until more would not change the verdict.
 
-    `bounds` are what least squares leaves at most in each group, and `single` says whether groups are single rows.
+    `bounds` are upper bounds on the residual of each group, and `single` says whether groups are single rows.
     """
-    by_group, asked = dict(served), list[Decision]()
+    by_group, decisions_tried = dict(served), list[Decision]()
 
     def of_verdict(verdict: Verdict) -> list[Decision]:
-        return [each for each in asked if each.verdict is verdict]
+        return [decision for decision in decisions_tried if decision.verdict is verdict]
 
-    # One refuted group refutes the condition, and groups are many (one a query).
+    # One refuted group refutes the condition, and there is a group for each query.
     order = sorted((g for g in range(len(bounds)) if g not in served), key=lambda g: -bounds[g])
     for g in order[:AFFORDABLE]:
         by_group[g] = decide(g)
-        asked.append(by_group[g])
+        decisions_tried.append(by_group[g])
         refuted = of_verdict(Verdict.REFUTED)
         if len(of_verdict(Verdict.UNDECIDED)) >= OPEN or (single and len(refuted) >= OPEN):
             break
-        # The report names the worst group. Least squares bounds what is left from above, so that a query behind
-        # this one leaves less where its bound is lower; whole images have no such bound, and all are decided.
+        # The report names the worst group. A query behind this one has a smaller residual if its bound is lower. Whole
+        # images have no such bound, and all are decided.
         behind = max((bounds[h] for h in range(len(bounds)) if h not in by_group), default=0.0)
         if refuted and max(each.residual for each in refuted) >= behind:
             break
@@ -209,9 +214,9 @@ def worst_first(
     refuted, undecided = of_verdict(Verdict.REFUTED), of_verdict(Verdict.UNDECIDED)
     if refuted:
         return [*decisions, max(refuted, key=lambda each: each.residual)]
-    # A group that was not looked at may be refuted: nothing is said of the condition.
+    # A group that was not decided may be refuted, so that the condition is undecided.
     if undecided or len(by_group) < len(bounds):
-        worst = max(undecided or asked, key=lambda each: each.residual)
+        worst = max(undecided or decisions_tried, key=lambda each: each.residual)
         return [*decisions, replace(worst, verdict=Verdict.UNDECIDED, dual=None, stability=None)]
     return decisions
 
@@ -219,22 +224,23 @@ def worst_first(
 def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tuple[Array, Array]:
     """At each row of a portion the mixings (rows, targets, heads) within the norm, and their residuals."""
     heads = len(portion.attention)
-    rest, asked_columns = split(portion, targets.coefficients)
-    factor = triangular(np.concatenate([widened(triangular(rest.transpose(1, 2, 0)), len(targets)), asked_columns], 1))
+    # As in `triangle`: the factor of the keys that no target names is narrower, and goes on top of the others.
+    rest, target_columns = split(portion, targets.coefficients)
+    rest_factor = widened(triangular(rest.transpose(1, 2, 0)), len(targets))
+    factor = triangular(np.concatenate([rest_factor, target_columns], 1))
     mixings = factored(factor, heads, limits.max_phi).bounded
     # One-hot heads have mixings of 0 and 1. With these the residual is exactly 0, and not a rounding of it.
     near = np.round(mixings)
     mixings = np.where(np.abs(near - mixings).max(-1, keepdims=True) <= NEAR_INTEGERS, near, mixings)
-    left = -mixings @ portion.attention.swapaxes(0, 1)
-    add_asked(left.swapaxes(0, 1), portion, targets.coefficients)
-    row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
-    sizes = np.abs(left, out=left).sum(-1)
-    asked_for = (np.abs(targets.coefficients) @ (portion.places >= 0)).T
-    mixings = np.where((sizes < asked_for)[..., None], mixings, 0.0)
-    # The mixing 0 leaves what is asked for, and is within every norm.
-    sizes = np.minimum(sizes, asked_for)
-    width = portion.attention.shape[2]
-    return mixings, rounded_up(sizes, mixings, targets.coefficients, targets.largest, row_sum, width)
+    remainders = -mixings @ portion.attention.swapaxes(0, 1)
+    add_targets(remainders.swapaxes(0, 1), portion, targets.coefficients)
+    residuals = np.abs(remainders, out=remainders).sum(-1)
+    # Least squares minimises squares, and may have a larger 1-norm than the mixing 0, whose residual is the target.
+    target_norms = (np.abs(targets.coefficients) @ (portion.places >= 0)).T
+    mixings = np.where((residuals < target_norms)[..., None], mixings, 0.0)
+    residuals = np.minimum(residuals, target_norms)
+    row_sum, width = float(portion.attention.sum(-1).max()) * (1 + 1e-9), portion.attention.shape[2]
+    return mixings, rounded_up(residuals, mixings, targets.coefficients, targets.largest, row_sum, width)
 
 
 def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting | None, sampled: bool) -> Strength:
@@ -248,11 +254,12 @@ def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting 
 
 
 def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -> Counting | None:
-    """The refutation by counting, or None: fewer heads than shifts, and a query that sees them all.
+    """The refutation by counting, or None: fewer heads than shifts, which are all on the grid at some query.
 
-    By claim TAPS (TAPS_far) every Phi then leaves at least 1 of some shift at that query, as the layer 0 does. It is
-    asked first: no attention is read for it, and no limit changes it, since what counts as none is below 1.
+    By claim TAPS (TAPS_far) every Phi then has a residual of at least 1 for some shift at that query, as the layer 0
+    has. No limit changes this, since every residual that counts as none is below 1.
     """
+    # TAPS is about shifts. Operators of a graph may depend on each other, and then need fewer heads than operators.
     if not targets.plain or attention.heads >= len(targets):
         return None
     rows = np.concatenate(groups)
@@ -263,7 +270,7 @@ def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -
 def sentence_of(
     results: Sequence[Target], counting: Counting | None, limits: Limits, factors: Factors | None, tight: bool
 ) -> str:
-    """Notes beyond the figures: counting, large norms, and the first undecided target."""
+    """Notes beyond the figures: counting, norms that are too large, and the first undecided target."""
     parts = []
     if counting:
         few = f"{counted(counting.heads, 'head')} cannot span {counting.targets} shifts"
@@ -284,7 +291,7 @@ def sentence_of(
 
 
 def why_open(target: Target, limits: Limits) -> str:
-    """Why a target stays undecided, and what would decide it."""
+    """Why a target is undecided, and what would decide it."""
     ends = f"the least residual lies within {target.floor:.2g} to {target.residual:.2g}"
     reach = float(target.excluded or 0.0)
     if limits.per_norm and 0 < reach < limits.max_phi:

@@ -1,11 +1,12 @@
 """The robust Lemma 3: how far every layer of some heads stays from a convolution, and how near one of them comes.
 
-Let `left_t` be what the coefficients of tap t leave of its shift at a query, summed over the keys.
+`left_t` is the residual of tap t at a query: the sum over keys of |its shift - the heads mixed by its coefficients|.
 
-- L3_far: a layer of one channel whose coefficients leave more than `far` of the shift of a tap at some query differs
-  there from the convolution that is this shift by more than `far`, at an image of ones and minus ones.
-- L3_near: some layer differs from each convolution by at most `max|X| sum_t left_t sum_c |w_tco|`, at each query.
-- TAPS_far: fewer heads than taps leave at least 1 of some tap's shift, as much as the layer that is 0.
+- L3_far: if the coefficients of a layer with one channel have a residual above `far` for the shift of a tap at some
+  query, the layer differs there from the convolution that is this shift by more than `far`, at an image of ones and
+  minus ones.
+- L3_near: from each convolution, some layer differs by at most `max|X| sum_t left_t sum_c |w_tco|` at each query.
+- TAPS_far: fewer heads than taps have a residual of at least 1 for some tap's shift, as the layer 0 has.
 """
 
 from collections.abc import Sequence
@@ -23,20 +24,20 @@ from conv2attn.span.span_report import Condition, Ends
 from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, claims_under, up
 
 ONE_MIXING = ("joint", "interior")
-"""Conditions that ask for one Phi for all queries, which a layer has."""
+"""Conditions with one Phi for all queries, as a layer has it."""
 
 
 def ends_of(
     condition: Condition, attention: AttentionRows, targets: Targets, convolution: Convolution | None
 ) -> Ends | None:
-    """Both ends for a condition that is decided for the shifts of a kernel; None for another condition.
+    """Both ends for a condition on the shifts of a kernel with one Phi; None for other conditions.
 
-    `near` is for the given convolution, where all its taps that are not 0 are asked for; otherwise for every
+    `near` is for the given convolution if all its non-zero taps are among the targets; otherwise it is for every
     convolution whose weights into an output have absolute values that sum to 1.
     """
     if condition.name not in ONE_MIXING or not condition.targets or not targets.plain:
         return None
-    # Attention that follows the input is another one at other inputs, where the layer may be the shift (E12).
+    # Attention that depends on the input is another one at other inputs, where the layer may be the shift (E12).
     if attention.sampled:
         return None
     # One shift that no layer of these heads comes near is enough: a convolution may be that shift.
@@ -56,10 +57,10 @@ def ends_of(
 @final
 @dataclass(frozen=True)
 class LayerPremises:
-    """The premises of L3 and TAPS on the attention of a layer.
+    """The premises of L3 and TAPS about the attention of a layer.
 
     Args:
-        attention_does_not_follow_the_input: positions alone, or arrays that do not vary over images.
+        attention_does_not_follow_the_input: by position alone, or arrays that do not vary over images.
         keys_are_pixels: no class tokens or registers.
         one_key_for_each_pixel: no pooled keys.
     """
@@ -70,22 +71,23 @@ class LayerPremises:
 
     @classmethod
     def of(cls, attention: AttentionRows) -> Self:
-        """The premises as some attention has them."""
+        """The premises that this attention meets."""
         return cls(not attention.sampled, not attention.extra, not isinstance(attention.grid, PooledGrid))
 
 
 def left_with_uncertainty(attention: AttentionRows, residual: float, weights: Sequence[float | str]) -> Fraction:
-    """What these coefficients leave of the ideal rows, of which the numbers at hand are known to some ulps."""
+    """Bound on the residual for the ideal rows, from which the given numbers may differ by some ulps."""
+    # The theorem is about the ideal operator: a relative change c u of every entry adds at most c u |phi|_1.
     norm = sum((abs(Fraction(w)) for w in weights), Fraction(0))
     return Fraction(residual) + Fraction(limits_for(attention, None, None).per_norm) * norm
 
 
 def weights_of(convolution: Convolution, targets: Targets) -> Array | None:
-    """|w_tco| summed over c, (targets, outputs), rounded up; None where a tap that is not 0 is not asked for."""
+    """|w_tco| summed over c, (targets, outputs), rounded up; None if a non-zero tap is not among the targets."""
     matrix = np.abs(tap_matrix(convolution))
     places = {offset: t for t, offset in enumerate(convolution.offsets)}
     wanted = [places.get(offset) for offset in targets.offsets]
-    # A tap that was not asked for was not bounded either.
+    # The residual of a tap that is no target was not bounded.
     if np.delete(matrix, [t for t in wanted if t is not None], axis=0).any():
         return None
     sums = sum_up(matrix.reshape(len(matrix), convolution.d_out, -1), -1)
@@ -106,11 +108,11 @@ def bound_of_layer(
     residuals: Array,
     taps: Array,
 ) -> Claimed:
-    """Bound on |layer - convolution| for an image of at most 1, in real arithmetic, where `mixing` leaves `residuals`.
+    """Bound on |layer - convolution| for an image of at most 1, in real arithmetic, if `mixing` has these `residuals`.
 
     `taps` (heads, d_out, d_in / groups) are `W_val W_out` as they are stored. By L3_near the mixed weights differ by
-    `sum_t left_t sum_c |w_tco|`; each head's weights add what storing them changed, since its attention sums to 1.
-    That, and targets that are combinations of shifts, are steps without a theorem.
+    `sum_t left_t sum_c |w_tco|`. The rounding of stored weights adds its absolute value, since attention sums to 1.
+    No theorem covers that step, nor targets that are combinations of shifts.
     """
     used, parts = weights_on(convolution, targets)
     rows = zip(residuals.tolist(), mixing.tolist(), strict=True)
@@ -121,6 +123,7 @@ def bound_of_layer(
 
     # By L3_near each target's residual counts by the weights of the convolution on it.
     near = near_bound(left, by_output(parts))
+    # A computed row of attention sums to 1 up to its uncertainty and the rounding of the sum.
     row_sum = 1 + (attention.ulps + attention.width) * max(attention.roundoff, 2.0**-53)
     # The weights as they are stored differ from the product of mixing and kernel by its rounding to their dtype.
     stored = by_output(apart(taps.reshape(len(taps), -1), mixing.T, parts))
@@ -133,19 +136,20 @@ def bound_of_layer(
 
 
 def apart(product: Array, left: Array, right: Array) -> Array:
-    """`|product - left @ right|` of each entry, rounded up; exactly, where `left` selects rows of `right`."""
+    """`|product - left @ right|` of each entry, rounded up; the product is exact if `left` selects rows of `right`."""
     distance: Array = np.abs(product - left @ right)
     # Selecting a row multiplies by 1 and adds zeros, neither of which rounds.
     if np.isin(left, (-1, 0, 1)).all() and (np.count_nonzero(left, axis=1) <= 1).all():
         return distance * (1 + 2.0**-52)
+    # An inner product of n terms loses at most gamma_n times the sum of their absolute values (Higham 2002, eq. 3.5).
     lost: Array = (len(right) + 3) * 2.0**-52 * (np.abs(left) @ np.abs(right))
     return distance * (1 + 2.0**-52) + lost
 
 
 def sum_up(terms: Array, axis: int) -> Array:
-    """The sum of terms that are not negative, rounded up: n products of two lose at most n + 1 roundings.
+    """The sum of n non-negative terms, each a product of two numbers, rounded up: at most n + 1 roundings are lost.
 
-    A sum of zeros stays 0; what underflows of others is less than the smallest normal number for each.
+    A sum of zeros stays 0; underflow of a product loses less than the smallest normal number.
     """
     # Sums to nearest may be below the true one. The terms are not negative, so a relative allowance covers them.
     count, sums = terms.shape[axis], terms.sum(axis)
@@ -154,7 +158,7 @@ def sum_up(terms: Array, axis: int) -> Array:
 
 
 def sentence_of_ends(ends: Ends, largest: float) -> str:
-    """Both ends in words; `largest` is the norm up to which coefficients were asked for."""
+    """Both ends in words; `largest` is the norm up to which coefficients count."""
     near = "the convolution" if ends.of_convolution else "a convolution whose |weights| into an output sum to 1"
     near = f"some layer of these heads is within {ends.near:.2g} max|X| of {near} (L3_near)"
     if lacking := [each for each in ends.licensed_by if ": " in each]:

@@ -3,9 +3,9 @@
 Targets are shifts, combinations of shifts that one convolution uses, or operators of a graph. A row is numbered
 `image * queries + query`, and a group is some of these numbers, in order.
 
-One-hot rows need no key that nobody reads: a query is then a pattern of equal and different keys among those that its
-heads read and its taps ask for, queries with one pattern have the same equations with the keys renamed, and each
-pattern is read once and counted as often as it occurs. That is exact on grids of every size.
+One-hot rows are reduced to patterns. The equations of a query depend only on which of the keys that its heads read and
+its taps name are equal. Queries with one pattern have the same equations with the keys renamed, so each pattern is read
+once and counted as often as it occurs. That is exact on grids of every size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,10 +26,10 @@ from conv2attn.theory.basis import Offset, as_matrix
 @final
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Combinations of shifts: row j asks for `sum_t coefficients[j, t] e_{q + offset_t}` at each query q.
+    """Combinations of shifts: row j is `sum_t coefficients[j, t] e_{q + offset_t}` at each query q.
 
-    `places` is the key of (offset, query), or -1 where it leaves the grid and zero is asked for. Operators that are no
-    shifts have empty offsets: at each query an offset stands for some entry with these coefficients, or for none.
+    `places` (taps, queries) is the key of a tap at a query, or -1 if it is off the grid and the term is 0. Operators
+    that are no shifts have empty offsets: a tap is then, at each query, one entry with these coefficients, or none.
     """
 
     offsets: tuple[Offset, ...]
@@ -42,12 +42,12 @@ class Targets:
 
     @property
     def plain(self) -> bool:
-        """Whether each row asks for one shift."""
+        """Whether each target is one shift."""
         return np.array_equal(self.coefficients, np.eye(len(self.offsets)))
 
     @cached_property
     def largest(self) -> Array:
-        """The largest sum of absolute values that a row of each target has at one query, (targets)."""
+        """The largest 1-norm of each target at one query, (targets)."""
         sums: Array = (np.abs(self.coefficients) @ (self.places >= 0)).max(1, initial=0.0)
         return sums
 
@@ -57,16 +57,16 @@ class Targets:
         return np.asarray((self.places >= 0).all(0))
 
     def block(self, queries: NDArray[np.int64], keys: int) -> Array:
-        """The rows asked for at these queries: (targets, queries, keys)."""
+        """The rows of the targets at these queries: (targets, queries, keys)."""
         rows = np.zeros((len(self), len(queries), keys))
         for tap, places in enumerate(self.places[:, queries]):
-            asking = np.flatnonzero(places >= 0)
-            rows[:, asking, places[asking]] += self.coefficients[:, tap, None]
+            inside = np.flatnonzero(places >= 0)
+            rows[:, inside, places[inside]] += self.coefficients[:, tap, None]
         return rows
 
 
 def shift_targets(grid: Grid, offsets: Sequence[Offset]) -> Targets:
-    """One target for each offset."""
+    """One target per offset."""
     sites = np.stack(np.meshgrid(*(grid.site(a).numpy() for a in range(len(grid.keys))), indexing="ij"), -1)
     moves = np.array(offsets, dtype=np.int64).reshape(-1, 1, len(grid.keys))
     coordinates = sites.reshape(1, -1, len(grid.keys)) + moves
@@ -77,9 +77,9 @@ def shift_targets(grid: Grid, offsets: Sequence[Offset]) -> Targets:
 
 
 def operators_of(structure: Any, grid: Grid) -> Targets:
-    """One target for each operator of a family on the keys of a grid, whose numbers count as they are in float64.
+    """One target per operator of a family on the keys of a grid; their float64 numbers count as exact.
 
-    Entries that are equal in all operators, one a query, share an offset.
+    Entries with the same coefficients in all operators share a tap, at most one entry per query.
 
     Raises:
         UsageError: its queries are not those of the grid, or its numbers are not finite (C2A504).
@@ -93,10 +93,13 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
         )
     if not np.isfinite(matrices).all():
         raise UsageError("C2A504", "the operators that are asked for are not finite", "Pass finite numbers.")
+    # Thousands of entries have few different coefficients. On a path graph with the operators 1 and A, the diagonal has
+    # (1, 0), and both neighbours (0, 1): three taps, since a query has two neighbours.
     query, key = np.nonzero(matrices.any(0))
     kinds, kind = np.unique(matrices[:, query, key].T, axis=0, return_inverse=True)
     pairs = np.stack([kind.reshape(-1), query])
-    # A tap asks for one key a query, so a second entry of one kind in a row gets a tap of its own.
+    # A tap has one key per query, so that a second entry of one kind in a row gets a tap of its own. Sorted by (kind,
+    # query), `slot` counts the entries of one kind and query from 0.
     order = np.lexsort(pairs[::-1])
     new = np.concatenate([[True], (np.diff(pairs[:, order]) != 0).any(0)])[: len(order)]
     slot = np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
@@ -110,7 +113,7 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
 
 
 def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff: float) -> Targets:
-    """The combinations that the weights use; taps that are zero throughout ask for nothing."""
+    """The combinations of shifts that the weights use; taps of zeros are left out."""
     matrix = tap_matrix(convolution)
     # A head for a tap of zeros would be asked for, and might not be there, for nothing.
     used = np.flatnonzero(matrix.any(1))
@@ -153,10 +156,10 @@ PATTERN_ENTRIES = 2**14
 @final
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """Some rows: `attention` (heads, rows, keys), and for each tap the key asked for, or -1.
+    """Some rows: `attention` (heads, rows, keys), and `places` (taps, rows), the key of each tap or -1.
 
-    Row i stands for the `members` for which `kind` is i. `keys` (rows, keys) tells which keys of the grid those of the
-    portion are, -1 where there is none; all of the grid, in order, where it is None.
+    Row i represents the `members` whose `kind` is i. `keys` (rows, keys) are the places in the grid of the portion's
+    keys, -1 for a key without one; None means all keys of the grid, in order.
     """
 
     rows: Whole
@@ -168,11 +171,11 @@ class Portion:
 
     @property
     def times(self) -> Whole:
-        """How many rows each stands for."""
+        """The number of rows that each row represents."""
         return np.bincount(self.kind, minlength=len(self.rows))
 
     def only(self, places: Whole) -> "Portion":
-        """Some of its rows, each for itself."""
+        """Some of its rows, each representing itself alone."""
         rows = self.rows[places]
         keys = None if self.keys is None else self.keys[places]
         alone = np.arange(len(rows))
@@ -219,7 +222,7 @@ def read_portions(attention: AttentionRows, targets: Targets, group: Whole) -> I
 
 
 def patterns(first: int, asking: Whole, hot: Whole, places: Whole) -> Iterator[Portion]:
-    """One-hot rows that read the keys `hot` (heads, queries), each pattern of equal and different keys once."""
+    """One-hot rows that read the keys `hot` (heads, queries), each pattern of equal keys once."""
     heads, keys = len(hot), np.concatenate([hot, places])
     # Which key is which does not matter to the equations, only which are the same: a key is named by the first that
     # reads or asks for it. Three heads that read 7, 9, 7 and a tap at 9 are 0, 1, 0, 1.
@@ -244,7 +247,8 @@ def patterns(first: int, asking: Whole, hot: Whole, places: Whole) -> Iterator[P
 
 
 def first_places(keys: Whole) -> Whole:
-    """For each entry of a column the row in which its number first stands; -1 for the entries that are -1."""
+    """For each entry of a column, the first row with the same number; -1 for entries that are -1."""
+    # The sort is stable, so that the first of a run of equal numbers is the first of the column.
     order = np.argsort(keys, axis=0, kind="stable")
     ordered = np.take_along_axis(keys, order, 0)
     new = np.concatenate([np.ones((1, keys.shape[1]), dtype=bool), ordered[1:] != ordered[:-1]])

@@ -101,13 +101,15 @@ def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
     for portion in portions:
         heads = len(portion.attention)
         before = np.zeros((0, heads + len(coefficients))) if factor is None else factor
-        # No target asks for most keys. Their columns need the factor of the heads alone, which is narrower.
-        rest, asked_columns = split(portion, coefficients)
+        # Most keys are named by no target. Their rows of `[A^T E^T]` end in zeros, and the factor of the heads is
+        # enough.
+        rest, target_columns = split(portion, coefficients)
         # A row that stands for n equal ones counts n times in a sum of squares: sqrt(n) in the factor.
         roots = np.sqrt(portion.times)[:, None]
         columns = (rest if (roots == 1).all() else rest * roots).reshape(1, heads, -1)
-        asked_columns = (asked_columns * roots[..., None]).reshape(-1, heads + len(coefficients))
-        factor = triangular(np.concatenate([before, widened(triangles(columns)[0], len(coefficients)), asked_columns]))
+        target_columns = (target_columns * roots[..., None]).reshape(-1, heads + len(coefficients))
+        rest_factor = widened(triangles(columns)[0], len(coefficients))
+        factor = triangular(np.concatenate([before, rest_factor, target_columns]))
     assert factor is not None
     return factor
 
@@ -120,13 +122,13 @@ def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
     """
     heads, rows, _ = portion.attention.shape
     rest, queries = portion.attention.copy(), np.arange(rows)
-    asked_columns = np.zeros((rows, len(portion.places), heads + len(coefficients)))
+    target_columns = np.zeros((rows, len(portion.places), heads + len(coefficients)))
     for tap, places in enumerate(portion.places):
-        asking = queries[places >= 0]
-        asked_columns[asking, tap, :heads] = portion.attention[:, asking, places[asking]].T
-        asked_columns[asking, tap, heads:] = coefficients[:, tap]
-        rest[:, asking, places[asking]] = 0
-    return rest, asked_columns
+        inside = queries[places >= 0]
+        target_columns[inside, tap, :heads] = portion.attention[:, inside, places[inside]].T
+        target_columns[inside, tap, heads:] = coefficients[:, tap]
+        rest[:, inside, places[inside]] = 0
+    return rest, target_columns
 
 
 def widened(factor: Array, targets: int) -> Array:

@@ -1,4 +1,4 @@
-"""What mixings leave at each row, rounded up, and the rows where they leave most."""
+"""Residuals of mixings, rounded up, and the rows where they are largest."""
 
 from collections.abc import Iterable
 
@@ -10,34 +10,41 @@ from conv2attn.span.equations import Portion, Targets
 from conv2attn.theory.bounds import gamma
 
 CANDIDATES = 4
-"""Mixings a head whose residuals are computed at once."""
+"""Mixings per head whose residuals are computed at once: their remainders are this many times the attention."""
 
 
-def rounded_up(left: Array, mixings: Array, coefficients: Array, asked: Array, row_sum: float, width: int) -> Array:
-    """`left`, the computed sums over keys of `e - phi A`, with all rounding of float64 on top.
+def rounded_up(
+    residuals: Array, mixings: Array, coefficients: Array, largest: Array, row_sum: float, width: int
+) -> Array:
+    """Residuals as computed in float64, plus a bound on all rounding of `sum_k |e - phi A|`.
 
-    No key is asked for by two taps of one row; `asked` is the largest sum of what is asked for at one. Mixings with at
-    most one non-zero, a power of two, make exact products.
+    No two taps of one row have the same key; `largest` is the largest 1-norm of a target at one row. `row_sum` bounds
+    the sum of a row of attention.
     """
     steps = mixings.shape[-1] + 4
-    reach = asked + np.abs(mixings).sum(-1) * row_sum
+    # Each entry of `e - phi A` is an inner product of heads + 1 terms. Its error is at most gamma times the sum of
+    # their absolute values (Higham 2002, eq. 3.5), which over the keys is at most |e|_1 + |phi|_1 row_sum.
+    reach = largest + np.abs(mixings).sum(-1) * row_sum
+    # A mixing with one non-zero, a power of two, has exact products. The one subtraction from a target rounds relative
+    # to its result, which the last factor covers. Without this, a one-hot head that is the shift would not be exactly
+    # 0.
     powers = ((np.frexp(np.abs(mixings))[0] == 0.5) | (mixings == 0)).all(-1)
     selects = ((mixings != 0).sum(-1) <= 1) & powers & ((coefficients != 0).sum(-1) <= 1)
-    # Selecting one head and comparing it with a single one loses nothing; all other products round (Higham 2002, 3.5).
     drift = np.where(selects, 0.0, gamma(steps, ROUNDOFF["float64"]) * reach)
-    return np.asarray((left + drift) * (1 + 2 * gamma(width + 4, ROUNDOFF["float64"])))
+    # The sum over keys rounds relative to itself, since its terms are not negative.
+    return np.asarray((residuals + drift) * (1 + 2 * gamma(width + 4, ROUNDOFF["float64"])))
 
 
-def left_by(portion: Portion, coefficients: Array, mixings: Array) -> Array:
+def remainders_of(portion: Portion, coefficients: Array, mixings: Array) -> Array:
     """`e - phi A` of each candidate, (candidates, rows, keys)."""
     heads, rows, keys = portion.attention.shape
-    left = (-mixings @ portion.attention.reshape(heads, -1)).reshape(len(mixings), rows, keys)
-    add_asked(left, portion, coefficients)
-    return left
+    remainders = (-mixings @ portion.attention.reshape(heads, -1)).reshape(len(mixings), rows, keys)
+    add_targets(remainders, portion, coefficients)
+    return remainders
 
 
-def add_asked(rows: Array, portion: Portion, coefficients: Array) -> None:
-    """Adds what each candidate asks for to its rows, (candidates, rows, keys)."""
+def add_targets(rows: Array, portion: Portion, coefficients: Array) -> None:
+    """Adds the target of each candidate to its rows, (candidates, rows, keys)."""
     for tap, places in enumerate(portion.places):
         queries = np.flatnonzero(places >= 0)
         rows[:, queries, places[queries]] += coefficients[:, tap, None]
@@ -46,9 +53,9 @@ def add_asked(rows: Array, portion: Portion, coefficients: Array) -> None:
 def residuals_of(
     portions: Iterable[Portion], targets: Targets, width: int, mixings: Array, wanted: NDArray[np.int64], most: int
 ) -> tuple[Array, list[Whole]]:
-    """Residual of each mixing (candidates, heads), for target `wanted[c]`, at the worst row, rounded up.
+    """The residual of each mixing (candidates, heads) for target `wanted[c]` at its worst row, rounded up.
 
-    With it come the at most `most` rows where it leaves most, worst first. `width` is the number of keys of the grid.
+    Beside it are the `most` rows (or fewer) with the largest residuals, worst first. `width` is the number of keys.
     """
     worst, row_sum = np.zeros(len(mixings)), 0.0
     sizes_kept: Array = np.zeros((len(mixings), 0))
@@ -59,7 +66,7 @@ def residuals_of(
         step = CANDIDATES * mixings.shape[-1]
         parts = [slice(start, start + step) for start in range(0, len(mixings), step)]
         sizes = np.concatenate([
-            np.abs(left_by(portion, targets.coefficients[wanted[part]], mixings[part])).sum(-1) for part in parts
+            np.abs(remainders_of(portion, targets.coefficients[wanted[part]], mixings[part])).sum(-1) for part in parts
         ])  # fmt: skip
         worst = np.maximum(worst, sizes.max(-1))
         if most:

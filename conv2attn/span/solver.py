@@ -1,10 +1,10 @@
 """The one solver: whether one Phi serves a group of rows, target by target.
 
-For a target e the question is `min over |phi| <= B of max_q |e_q - phi A_q|`, a linear programme. What decides it as a
-rule costs no programme: the phi of least squares leaves little at every row, or what it leaves is itself a dual that
-refutes every phi. Where the answer depends on less than a factor, as near an `eps` of the user's, one call of HiGHS on
-the worst rows proposes a better phi and a better dual. Whoever proposes, integers decide: *holds* rests on a residual
-rounded up, *refuted* on the weight of a dual in integers. Rows that are exact are first projected exactly.
+For a target e the question is `min over |phi|_1 <= B of max_q |e_q - phi A_q|_1`, a linear programme. Most targets are
+decided without solving it: the phi of least squares has a small residual at every row, or its remainder is itself a
+dual that refutes every phi. If the answer lies within a small factor of the limit, as near an `eps` of the user's, one
+call of HiGHS on the worst rows proposes a better phi and a better dual. Every proposal is checked: *holds* rests on a
+residual rounded up, *refuted* on the floor of a dual in integers. Exact rows are first projected exactly.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ import numpy as np
 from conv2attn.span.attention_rows import Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, portions
 from conv2attn.span.least_squares import Factors, factors_of
-from conv2attn.span.residuals import left_by, residuals_of
+from conv2attn.span.residuals import remainders_of, residuals_of
 from conv2attn.span.weighing import (
     Coefficients,
     Dual,
@@ -27,7 +27,7 @@ from conv2attn.span.weighing import (
     exact_rows,
     hot_rows,
     on_all_keys,
-    row_left,
+    row_residual,
     spanned_exactly,
     weighed,
 )
@@ -35,26 +35,29 @@ from conv2attn.theory.bounds import down, up
 from conv2attn.verdicts import Verdict
 
 GUESS_ROWS = (1, 4, 16)
-"""Numbers of the worst rows on which what least squares leaves is tried as a dual; the last guess takes all of them."""
+"""Numbers of worst rows on which the remainder of least squares is tried as a dual; the last guess takes all rows."""
 GUESS_NOISE = 1e-9
-"""A guessed dual with no more than this left across the heads is rounding."""
+"""A guessed dual whose projection off the heads is at most this, per row, is rounding."""
 WORST_ENTRIES = 2**14
-"""Entries of a head at the worst rows, which are three more than there are heads at least: so many bound all of Phi."""
+"""Entries per head of the worst rows that are read; at least three rows more than heads, since a dual may need one."""
 KEPT_ENTRIES = 2**22
-"""Entries of attention that are kept between the passes, rather than read again."""
+"""Attention of at most this many entries is kept between the passes, and not read again."""
 NOISE = 256
-"""A residual of at most this many times what counts as none may be rounding of least squares, which is then refined."""
+"""A residual up to this many times the limit may be rounding of least squares, whose mixing is then refined."""
 NEAR_INTEGERS = 1e-9
-"""Distance from the integers within which the rounded mixing is tried too."""
+"""A mixing within this distance of integers is also tried rounded to them."""
 LARGEST = 1e3
-"""Bounds on the norm this much above that of the start bind nobody, and variables of the programme end there."""
+"""The norm counts as unbounded from this many times the norm of the start; also the box of the programme's steps."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """One target on one group: every mixing within the norm leaves at least `floor` at some row, and `mixing` leaves at
-    most `residual` at each. `excluded` is the norm up to which nothing serves; None for all."""
+    """The verdict on one target in one group of rows, with both bounds.
+
+    Every mixing within the norm has a residual of at least `floor` at some row, and `mixing` has at most `residual` at
+    each. `excluded` is the norm up to which no mixing serves; None for every norm.
+    """
 
     verdict: Verdict
     residual: float
@@ -67,7 +70,7 @@ class Decision:
 
     @property
     def norm(self) -> float:
-        """The sum of the absolute values of the mixing, of fractions rounded up."""
+        """The sum of the absolute values of the mixing; for fractions, rounded up."""
         if any(isinstance(x, Fraction) for x in self.mixing):
             return up(sum((abs(Fraction(x)) for x in self.mixing), Fraction(0)))
         return float(np.abs(np.array(self.mixing, dtype=float)).sum())
@@ -76,9 +79,9 @@ class Decision:
 def decide_targets(
     attention: AttentionRows, targets: Targets, group: Whole, limits: Limits, wanted: Sequence[int], tight: bool
 ) -> tuple[dict[int, Decision], Factors]:
-    """The wanted targets on a group of rows, `image * queries + query`, and the least squares of all targets.
+    """The decisions on the wanted targets in a group of rows `image * queries + query`; least squares of all targets.
 
-    Where it is `tight`, a linear programme is asked about targets that least squares leaves open.
+    If `tight`, a linear programme is solved for targets that least squares leaves open.
     """
     # Small groups are read once and kept. Large ones are read again in each pass, since attention is computed from
     # positions in chunks, and would not fit.
@@ -90,51 +93,55 @@ def decide_targets(
 
     factors = factors_of(read(), targets.coefficients, limits.max_phi)
     decided: dict[int, Decision] = {}
-    rows = exactly_known(attention, targets, group)
+    # Exact rows have an exact answer, a projection in fractions. Where `max_phi` or `eps` binds there is none, and the
+    # search goes on as for floats.
+    rows = exact_rows_of(attention, targets, group)
     if rows:
         coefficients = Coefficients.exactly(targets.coefficients)
-        by_squares = residuals_of(read(), targets, attention.width, factors.bounded, np.arange(len(targets)), 0)[0]
+        residuals, _ = residuals_of(read(), targets, attention.width, factors.bounded, np.arange(len(targets)), 0)
         for j in wanted:
-            settled = exactly(attention, rows, coefficients, j, limits, factors.bounded[j], float(by_squares[j]))
-            decided |= {} if settled is None else {j: settled}
+            decision = decide_exactly(attention, rows, coefficients, j, limits, factors.bounded[j], float(residuals[j]))
+            decided |= {} if decision is None else {j: decision}
     undecided = [j for j in wanted if j not in decided]
     for search in search_targets(attention, targets, read, limits, factors, undecided, tight):
         decided[search.target] = judged(search, attention, rows, targets, limits)
     return decided, factors
 
 
-def exactly_known(attention: AttentionRows, targets: Targets, group: Whole) -> dict[int, ExactRow]:
-    """The rows of a group that are exact: one-hot ones, or declared; none of floats."""
+def exact_rows_of(attention: AttentionRows, targets: Targets, group: Whole) -> dict[int, ExactRow]:
+    """The rows of a group in exact numbers if they are one-hot or declared exact; empty for floats."""
     if attention.hot is not None:
         return {each.row: each for each in hot_rows(attention, targets, group)}
     return exact_rows(attention, targets, group.tolist()) if attention.exact or attention.one_hot else {}
 
 
-def exactly(
+def decide_exactly(
     attention: AttentionRows,
     rows: dict[int, ExactRow],
     coefficients: Coefficients,
     target: int,
     limits: Limits,
     mixing: Array,
-    left: float,
+    residual: float,
 ) -> Decision | None:
-    """The decision of exact rows within these limits, or None; `left` is the residual of the least-squares mixing."""
+    """The decision on exact rows within these limits, or None; `residual` is that of the least-squares `mixing`."""
     weights, dual = spanned_exactly(rows, coefficients, target)
     if dual is None:
         within = sum(map(abs, weights), Fraction(0)) <= limits.max_phi
         return Decision(Verdict.HOLDS, 0.0, 0.0, weights, True) if within else None
+    # The remainder is orthogonal to the heads, so that its floor is the same for every norm. It refutes all of them.
     floor = dual.floor(Fraction(limits.max_phi))
-    if floor <= Fraction(limits.eps) + Fraction(limits.per_norm) * Fraction(limits.max_phi):
+    allowed = Fraction(limits.eps) + Fraction(limits.per_norm) * Fraction(limits.max_phi)
+    if floor <= allowed:
         return None
     values, low = on_all_keys(dual, rows, attention.width), down(floor)
-    return Decision(Verdict.REFUTED, max(left, low), low, tuple(map(float, mixing)), True, values, None)
+    return Decision(Verdict.REFUTED, max(residual, low), low, tuple(map(float, mixing)), True, values, None)
 
 
 @final
 @dataclass(eq=False)
 class Search:
-    """One target: the best mixing so far, 0 at first, what it leaves, and the dual that proves the highest floor."""
+    """The search for one target: the best mixing so far (first 0), its residual, and the best dual."""
 
     target: int
     limits: Limits
@@ -147,12 +154,14 @@ class Search:
 
     @property
     def refuted(self) -> bool:
-        """Whether the floor is above what counts as none at the largest norm."""
+        """Whether the floor is above the residual that counts as none at the largest norm."""
+        # In fractions: a float of the limit could round below the floor, and would refute what was not refuted.
         norm = Fraction(self.limits.max_phi)
         return self.floor > Fraction(self.limits.eps) + Fraction(self.limits.per_norm) * norm
 
     def offer(self, mixing: Array, residual: float) -> None:
-        """Takes a mixing with its residual if it is better: within the norm, and it holds or leaves less."""
+        """Takes a mixing with its residual if it is within the norm and better: it holds, or has a smaller residual."""
+        # The limit grows with the norm: a mixing that holds may have a larger residual than one that does not.
         norm = float(np.abs(mixing).sum())
         if norm <= self.limits.max_phi:
             fits = residual <= self.limits.allowed(norm)
@@ -160,7 +169,7 @@ class Search:
                 self.mixing, self.residual, self.holds = mixing, residual, fits
 
     def weigh(self, attention: AttentionRows, targets: Targets, order: Whole, y: Array) -> None:
-        """Weighs the duals near y (rows * keys) in integers, until one refutes."""
+        """Weighs the integer duals near y (rows * keys), until one refutes; keeps the one with the highest floor."""
         # The rows are sorted, since a dual names them in this order in a certificate.
         sorted_order = np.sort(order)
         y = y.reshape(len(order), -1)[np.argsort(order)].ravel()
@@ -176,7 +185,8 @@ class Search:
 
 
 def with_integers(mixing: Array) -> list[Array]:
-    """A mixing, and its integers where it is within rounding of them."""
+    """A mixing, and that rounded to integers if it is within rounding of them."""
+    # A head that is a shift has a mixing of 0 and 1, whose products with attention are exact and whose residual is 0.
     near = np.round(mixing)
     return [mixing, near] if 0 < np.abs(near - mixing).max() <= NEAR_INTEGERS else [mixing]
 
@@ -184,7 +194,7 @@ def with_integers(mixing: Array) -> list[Array]:
 @final
 @dataclass(frozen=True, eq=False)
 class WorstRows:
-    """The rows where the mixing of least squares leaves most of one target, worst first.
+    """The rows with the largest residuals of the mixing of least squares for one target, worst first.
 
     `order` (rows), `heads` (heads, rows, keys), the target and its remainder `e - phi A` (rows, keys).
     """
@@ -201,7 +211,8 @@ class WorstRows:
         heads = np.empty((attention.heads, len(order), attention.width))
         for image in np.unique(images):
             chosen = np.flatnonzero(images == image)
-            chosen = chosen[np.argsort(queries[chosen])]  # readers take a range of queries as a slice
+            # In the order of queries, since readers take consecutive ones as a slice and not as a copy.
+            chosen = chosen[np.argsort(queries[chosen])]
             for start in range(0, len(chosen), attention.step):
                 few = chosen[start : start + attention.step]
                 heads[:, few] = attention.read(int(image), queries[few])
@@ -209,27 +220,34 @@ class WorstRows:
         return WorstRows(order, heads, target_rows, target_rows - np.tensordot(mixing, heads, 1))
 
     def first(self, count: int) -> "WorstRows":
-        """The `count` rows with the most left."""
+        """The `count` rows with the largest residuals."""
         return WorstRows(self.order[:count], self.heads[:, :count], self.target_rows[:count], self.remainder[:count])
 
     def own_dual(self, max_phi: float) -> tuple[float, Array]:
-        """What is left here as a dual y (rows * keys), as it is or by its signs, and the floor that it promises.
+        """The best cheap dual y (rows * keys), from the remainder of least squares, and the floor that it promises.
 
-        Over all rows, what least squares leaves is orthogonal to the heads, so that it meets no phi at all. On the
-        worst rows alone it is projected once again, or kept: where heads nearly depend on each other, the projection
-        takes what no phi within the norm can reach. Signs are better where rows have much left at few keys.
+        Two duals are tried, the signs of the remainder and the remainder itself, each projected off the heads and
+        unprojected. The floor is in float64, and proves nothing.
         """
         heads = self.heads.reshape(len(self.heads), -1)
         target, remainder = self.target_rows.ravel(), self.remainder.ravel()
+        # Signs are the dual of a 1-norm, and better where rows have much left at few keys. The remainder is the dual of
+        # least squares: over all rows it is orthogonal to the heads.
+        signs = np.sign(remainder)
+        scaled = remainder / (np.abs(remainder).max(initial=0.0) or 1.0)
         best, floor = remainder, -np.inf
-        for y in (np.sign(remainder), remainder / (np.abs(remainder).max(initial=0.0) or 1.0)):
-            across = y - heads.T @ np.linalg.lstsq(heads.T, y, rcond=None)[0]
-            # The projection is made to more digits later: what it meets in float64 is rounding.
-            for part, meets in ((across, 0.0), (y, float(np.abs(heads @ y).max()))):
-                peak = float(np.abs(part).reshape(len(self.order), -1).max(-1).sum())
-                if peak <= GUESS_NOISE * len(self.order):
+        for y in (signs, scaled):
+            # On the worst rows alone y is not orthogonal to the heads. Projected, it refutes mixings of every norm.
+            # Unprojected, it loses `max_phi` times its inner products, and yet is better where heads nearly depend on
+            # each other: the projection takes what no mixing within the norm can reach.
+            null_vector = y - heads.T @ np.linalg.lstsq(heads.T, y, rcond=None)[0]
+            # The projection is made to more digits later: its inner products with heads in float64 are rounding.
+            for dual, attended in ((null_vector, 0.0), (y, float(np.abs(heads @ y).max()))):
+                peaks = np.abs(dual).reshape(len(self.order), -1).max(-1)
+                if peaks.sum() <= GUESS_NOISE * len(self.order):
                     continue
-                promised = (float(part @ target) - max_phi * meets) / peak
+                promised = (float(dual @ target) - max_phi * attended) / float(peaks.sum())
+                # y is kept in either case: `duals_near` projects it again, and tries both.
                 if promised > floor:
                     best, floor = y, promised
         return floor, best
@@ -244,33 +262,42 @@ def search_targets(
     wanted: Sequence[int],
     tight: bool,
 ) -> list[Search]:
-    """The search for each wanted target, run to its end."""
+    """The search for each wanted target, run to its end.
+
+    In turn, each for the targets that are still open: the mixing of least squares, one refinement of it, its remainder
+    as a dual, and the linear programme on the worst rows.
+    """
+    # Every search begins with the mixing 0, whose residual is the target, and which is within every norm.
+    zero = np.zeros(attention.heads)
     searches = [
-        Search(j, limits, np.zeros(attention.heads), float(targets.largest[j]), targets.largest[j] <= limits.allowed(0))
-        for j in wanted
+        Search(j, limits, zero, float(targets.largest[j]), targets.largest[j] <= limits.allowed(0)) for j in wanted
     ]
-    # The dual of the programme lives on at most heads + 1 rows (Caratheodory), so that the worst rows alone can refute.
+    # Some best dual lives on at most heads + 1 rows (Caratheodory), so that few rows can refute. That these are the
+    # worst rows of least squares is a guess: a dual on them is checked, and a target without one stays open.
     most = max(attention.heads + 3, WORST_ENTRIES // attention.width)
-    starts = [(each, mixing) for each in searches for mixing in with_integers(factors.bounded[each.target])]
-    worst = offered(starts, attention, targets, read, most)
-    near = [each for each in searches if not each.holds and each.residual <= NOISE * limits.allowed(0)]
-    offered(refined_squares(near, targets, read, factors), attention, targets, read, 0)
-    open_still = [each for each in searches if not each.holds]
+    starts = [(search, mixing) for search in searches for mixing in with_integers(factors.bounded[search.target])]
+    worst = offer_all(starts, attention, targets, read, most)
+    # A residual just above the limit may be the rounding of the factors: a step of refinement costs one pass for all.
+    near = [search for search in searches if not search.holds and search.residual <= NOISE * limits.allowed(0)]
+    offer_all(refined_squares(near, targets, read, factors), attention, targets, read, 0)
     better: list[tuple[Search, Array]] = []
     # Each target has worst rows of its own, and most are refuted by few of them.
-    for each in open_still:
-        start = factors.bounded[each.target]
-        rows = WorstRows.of(attention, targets, each.target, worst[each.target], start)
-        refute_by_squares(each, attention, targets, rows)
-        # Where the norm binds, the mixing of least squares is no longer the nearest, and says less of the others.
-        binds = float(np.abs(factors.plain[each.target]).sum()) > limits.max_phi
-        if (tight or binds) and not each.refuted:
+    for search in searches:
+        if search.holds:
+            continue
+        start = factors.bounded[search.target]
+        rows = WorstRows.of(attention, targets, search.target, worst[search.target], start)
+        refute_by_squares(search, attention, targets, rows)
+        # Where the norm binds, the bounded mixing is no projection of the target, and its remainder no good dual.
+        binds = float(np.abs(factors.plain[search.target]).sum()) > limits.max_phi
+        if (tight or binds) and not search.refuted:
             answer = programme(rows, start, factors, limits.max_phi)
             if answer is not None:
                 mixing, y = answer
-                better += [(each, near) for near in with_integers(mixing)]
-                each.weigh(attention, targets, rows.order, y)
-    offered([(each, mixing) for each, mixing in better if not each.refuted], attention, targets, read, 0)
+                better += [(search, candidate) for candidate in with_integers(mixing)]
+                search.weigh(attention, targets, rows.order, y)
+    # A mixing that is best at the worst rows has to be checked at all rows, in one more pass for all targets.
+    offer_all([(search, mixing) for search, mixing in better if not search.refuted], attention, targets, read, 0)
     return searches
 
 
@@ -279,22 +306,25 @@ def refined_squares(
 ) -> list[tuple[Search, Array]]:
     """The mixings of some searches after one step of iterative refinement (Bjorck 1967).
 
-    The factors lose some digits in products of columns; what is left of a target that holds is rounding of them.
+    The factors lose some digits in products of columns, and the residual of a target that holds is this rounding.
     """
     if not searches:
         return []
-    places, mixings = np.array([each.target for each in searches]), np.array([each.mixing for each in searches])
-    met = np.zeros_like(mixings)
+    wanted = np.array([search.target for search in searches])
+    mixings = np.array([search.mixing for search in searches])
+    # The remainder is formed from the attention itself, not from the factors: its inner products with the heads, which
+    # vanish at the exact mixing, are the right side of the normal equations for the step.
+    along_heads = np.zeros_like(mixings)
     for portion in read():
-        remainder = left_by(portion, targets.coefficients[places], mixings) * portion.times[:, None]
-        met += np.tensordot(remainder, portion.attention, ((1, 2), (1, 2)))
+        remainder = remainders_of(portion, targets.coefficients[wanted], mixings) * portion.times[:, None]
+        along_heads += np.tensordot(remainder, portion.attention, ((1, 2), (1, 2)))
     # Along directions that are rounding a step would be noise over noise.
     directions = factors.directions[factors.kept]
-    steps = met @ directions.T / factors.singular[factors.kept] ** 2 @ directions
+    steps = along_heads @ directions.T / factors.singular[factors.kept] ** 2 @ directions
     return list(zip(searches, mixings + steps, strict=True))
 
 
-def offered(
+def offer_all(
     candidates: Sequence[tuple[Search, Array]],
     attention: AttentionRows,
     targets: Targets,
@@ -304,21 +334,26 @@ def offered(
     """Offers mixings to their searches, in one pass over the rows; the `most` worst rows of each target's first one."""
     if not candidates:
         return {}
-    wanted, mixings = np.array([each.target for each, _ in candidates]), np.array([mixing for _, mixing in candidates])
+    wanted = np.array([search.target for search, _ in candidates])
+    mixings = np.array([mixing for _, mixing in candidates])
     residuals, worst = residuals_of(read(), targets, attention.width, mixings, wanted, most)
-    for (each, mixing), residual in zip(candidates, residuals, strict=True):
-        each.offer(mixing, float(residual))
+    for (search, mixing), residual in zip(candidates, residuals, strict=True):
+        search.offer(mixing, float(residual))
+    # A dictionary keeps the last of equal keys: reversed, the rows are those of the mixing of least squares, and not of
+    # its rounding to integers.
     return dict(reversed(list(zip(wanted.tolist(), worst, strict=True))))
 
 
 def refute_by_squares(search: Search, attention: AttentionRows, targets: Targets, rows: WorstRows) -> None:
-    """Weighs what least squares leaves at few of the worst rows, and at more, until it refutes."""
+    """Weighs the remainder of least squares as a dual, at few of the worst rows first, then at more of them."""
+    # The cost of exact weighing grows with the rows, and few rows refute most targets.
     allowed = search.limits.allowed(search.limits.max_phi)
     best: tuple[float, Whole, Array] | None = None
     for count in (*GUESS_ROWS, len(rows.order)):
         few = rows.first(count)
         floor, y = few.own_dual(search.limits.max_phi)
-        # A floor of twice what counts as none leaves no doubt, save where the projection took all but rounding.
+        # A promise of twice the limit is worth the exact weighing, which may still find that it was rounding. Of
+        # smaller promises only the best is weighed, at the end.
         if floor > 2 * allowed:
             search.weigh(attention, targets, few.order, y)
             if search.refuted:
@@ -332,10 +367,10 @@ def refute_by_squares(search: Search, attention: AttentionRows, targets: Targets
 
 
 def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -> tuple[Array, Array] | None:
-    """The mixing that is best at these rows alone, and the dual y (rows * keys) that says so; None where HiGHS fails.
+    """The mixing that is best at these rows alone, and its dual y (rows * keys); None if HiGHS fails.
 
     Minimise t over x, s, t with `|remainder - A frame x| <= s` at each key and `sum of s <= t` at each row, where the
-    mixing is `start + frame x + idle z`. Nothing rests on the answer but which mixing and which dual to look at.
+    mixing is `start + frame x + idle z`. The answer only proposes: both results are checked exactly.
 
     Source: Huangfu and Hall 2018 (HiGHS).
     """
@@ -344,15 +379,21 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
 
     heads, count = len(start), rows.remainder.size
     unit = float(np.abs(rows.remainder).sum(-1).max()) or 1.0
-    # HiGHS meets constraints to 1e-10 at best. So a step of one variable moves the rows by about what is left of them,
-    # along the singular directions of the attention: heads that nearly depend on each other differ by very little.
+    # HiGHS meets constraints to 1e-10 at best, so that variables must be of one size. A unit step of one of them moves
+    # the rows by about the remainder, along a singular direction of the attention: in steps along single heads, those
+    # that nearly depend on each other would need huge steps of opposite signs.
     lengths = np.minimum(np.sqrt(len(rows.order)) / factors.singular[factors.kept], max_phi / unit)
     frame = (factors.directions[factors.kept] * lengths[:, None]).T * unit
+    # Directions that move no row still move the norm: they may shorten the mixing.
     idle = factors.directions[~factors.kept].T * max_phi
     moved = csr_array(rows.heads.reshape(heads, -1).T @ frame / unit)
     remainder, eye = rows.remainder.ravel() / unit, eye_array(count)
     of_rows = kron(eye_array(len(rows.order)), np.ones((1, rows.remainder.shape[1])))
     column = csr_array(np.ones((len(rows.order), 1)))
+    #       x     s       t
+    #    -moved  -1       .   <=  -remainder
+    #     moved  -1       .   <=   remainder
+    #       .   of rows  -1   <=   0
     blocks = [[-moved, -eye, None], [moved, -eye, None], [None, of_rows, -column]]
     side = np.concatenate([-remainder, remainder, np.zeros(len(rows.order))])
     costs = np.zeros(moved.shape[1] + count + 1)
@@ -390,35 +431,37 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
 def judged(
     search: Search, attention: AttentionRows, rows: dict[int, ExactRow], targets: Targets, limits: Limits
 ) -> Decision:
-    """The decision at the end of a search; on exact rows the residual is computed once more in fractions."""
+    """The decision at the end of a search; on exact rows the residual is computed again in fractions."""
     if rows:
         coefficients = Coefficients.exactly(targets.coefficients)
 
-        def left(mixing: Array) -> Fraction:
-            return max(row_left(row, coefficients, search.target, mixing.tolist()) for row in rows.values())
+        def exact_residual(mixing: Array) -> Fraction:
+            return max(row_residual(row, coefficients, search.target, mixing.tolist()) for row in rows.values())
 
         # The residual of floats has a margin for rounding. Exact rows have none: theirs is counted in fractions.
-        exactly_left, near = left(search.mixing), np.round(search.mixing)
-        if exactly_left and np.abs(near - search.mixing).max() <= NEAR_INTEGERS and not left(near):
-            exactly_left, search.mixing = Fraction(0), near
+        residual, near = exact_residual(search.mixing), np.round(search.mixing)
+        if residual and np.abs(near - search.mixing).max() <= NEAR_INTEGERS and not exact_residual(near):
+            residual, search.mixing = Fraction(0), near
         norm = float(np.abs(search.mixing).sum())
-        search.residual = up(exactly_left)
-        search.holds = exactly_left <= Fraction(limits.allowed(norm)) and norm <= limits.max_phi
-    weights, floor = tuple(map(float, search.mixing)), min(down(search.floor), search.residual)
+        search.residual = up(residual)
+        search.holds = residual <= Fraction(limits.allowed(norm)) and norm <= limits.max_phi
+    weights, proved = tuple(map(float, search.mixing)), bool(rows)
     if search.holds:
-        return Decision(Verdict.HOLDS, search.residual, 0.0, weights, bool(rows))
-    dual = search.dual
-    excluded = None if dual is None else dual.excludes(Fraction(limits.eps), Fraction(limits.per_norm))
-    reach = 0.0 if dual is None else None if excluded is None else down(excluded)
-    if not search.refuted or dual is None:
-        return Decision(Verdict.UNDECIDED, search.residual, floor, weights, bool(rows), None, reach)
+        return Decision(Verdict.HOLDS, search.residual, 0.0, weights, proved)
+    # The residual of the mixing 0 is a float sum that is not rounded up: a floor of the same size may be above it.
+    floor, dual = min(down(search.floor), search.residual), search.dual
+    if dual is None:
+        return Decision(Verdict.UNDECIDED, search.residual, floor, weights, proved, None, 0.0)
+    norm_excluded = dual.excludes(Fraction(limits.eps), Fraction(limits.per_norm))
+    excluded = None if norm_excluded is None else down(norm_excluded)
+    if not search.refuted:
+        return Decision(Verdict.UNDECIDED, search.residual, floor, weights, proved, None, excluded)
     values = on_all_keys(dual, search.rows, attention.width)
-    evidence = (values, reach, stability(dual, limits))
-    return Decision(Verdict.REFUTED, search.residual, floor, weights, bool(rows), *evidence)
+    return Decision(Verdict.REFUTED, search.residual, floor, weights, proved, values, excluded, stability(dual, limits))
 
 
 def stability(dual: Dual, limits: Limits) -> float:
-    """How far every entry may move, as a share of itself, before the dual that refutes fails."""
+    """The largest relative change of every entry of the attention under which this dual still refutes, rounded down."""
     norm = Fraction(limits.max_phi)
     # If every entry moves by a share s, <A, y> moves by s <A, |y|> at most: the dual refutes up to where that is
     # the spare.

@@ -52,8 +52,9 @@ class Ends(Part, frozen=True):
 
     By L3_far, every layer whose coefficients are within the largest norm misses the shift of `tap` by `far`, or by a
     number arbitrarily near to it, at some image of ones and minus ones. By TAPS_far, every layer at all misses the
-    shift of some tap. Some layer differs by at most `near` from the given convolution, or, without one, from every
-    convolution whose weights into an output have absolute values that sum to 1. `licensed_by` names the claims.
+    shift of some tap in this way. Some layer differs by at most `near` from the given convolution, or, without one,
+    from every convolution whose weights into an output have absolute values that sum to 1. `licensed_by` names the
+    claims.
     """
 
     far: Number

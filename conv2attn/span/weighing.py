@@ -260,16 +260,18 @@ def spanned_exactly(
     return tuple(x / (1 << coefficients.bits) for x in phi), None
 
 
-def row_left(row: ExactRow, coefficients: Coefficients, target: int, weights: Sequence[float | Fraction]) -> Fraction:
+def row_residual(
+    row: ExactRow, coefficients: Coefficients, target: int, weights: Sequence[float | Fraction]
+) -> Fraction:
     """The exact residual `|e_q - phi A_q|_1` of these weights for a target at one row."""
     # Everything over one denominator: `unit` of the weights, the row's own, and the power of two of the coefficients.
     exact = [Fraction(w) for w in weights]
     unit = math.lcm(*(w.denominator for w in exact))
     mixing = np.array([int(w * unit) for w in exact], dtype=object)
-    left = [-(x << coefficients.bits) for x in mixing @ row.numbers]
+    remainder = [-(x << coefficients.bits) for x in mixing @ row.numbers]
     for key, number in coefficients.of(target, row).items():
-        left[key] += number * unit * row.unit
-    return Fraction(sum(map(abs, left)), unit * row.unit << coefficients.bits)
+        remainder[key] += number * unit * row.unit
+    return Fraction(sum(map(abs, remainder)), unit * row.unit << coefficients.bits)
 
 
 def on_all_keys(dual: Dual, rows: Mapping[int, ExactRow], width: int) -> Dyadic:
