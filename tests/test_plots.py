@@ -196,7 +196,7 @@ def test_panels_of_quadratic_heads_end_beyond_their_kernel_and_circles_and_at_th
 
 
 def test_a_panel_shows_the_kernel_and_two_pixels_also_where_training_moved_its_centres():
-    layer = conv2attn.convert(torch.nn.Conv2d(1, 1, 3, padding=1), alpha=46.0, trainable=True)
+    layer = conv2attn.convert(torch.nn.Conv2d(1, 1, 3, padding=1), alpha=5.0, trainable=True)
     for moved, shown in ((0.1, 3.5), (0.6, 4.5)):
         with torch.no_grad():
             layer.encoding.center *= 1 + moved
