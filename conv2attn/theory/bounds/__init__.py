@@ -1,6 +1,6 @@
 """Bounds: plain numbers in, plain numbers out, every upper bound rounded up, every lower bound rounded down.
 
-Nothing here knows what a tensor is. Formats are named as torch names its dtypes, plus tf32 and bf32.
+No function here takes a tensor. Formats are named as torch names its dtypes, plus tf32 and bf32.
 """
 
 from conv2attn.theory.bounds.absolute_scores import absolute_score_error, exact_absolute_features

@@ -14,8 +14,8 @@ class Arithmetic:
     """How one engine computes in one format on one device, as far as its rounding errors depend on it.
 
     Args:
-        format: of the products, as in `FORMATS`; tf32 and bf32 where float32 may be cut to them.
-        exp_ulps: the largest error of an exponential of a softmax, in units in the last place of a normal result.
+        format: of the products, a name in `FORMATS`; tf32 or bf32 where operands in float32 may be cut to them.
+        exp_ulps: the largest error of exp in a softmax, in units in the last place of a normal result.
         flushes: whether subnormal products or operands become 0.
         truncates: whether additions may truncate, as on tensor cores.
         stores_means: whether each partial sum of a weighted mean is stored in the format.
@@ -36,10 +36,13 @@ class Arithmetic:
     leaves_out: bool = False
 
     def rounding(self, terms: int, added: int = 0) -> RoundingBound:
-        """`convolution_bound` of so many products and a bias, of which `added` parts are stored and added up as stored.
+        """`convolution_bound` of the channel product: so many `terms` and a bias.
 
-        The product and the bias are cast apart; and every sum where that is allowed, twice since it may be truncated.
+        Args:
+            added: how many parts of the sum are stored first, and then added in storage.
         """
+        # Two casts: one of the product, one after the bias. Where partial sums may be stored, each store is a cast too.
+        # It counts twice because it may truncate.
         casts = 2 + added + (2 * terms if self.stores_products else 0)
         return convolution_bound(
             terms,
@@ -62,6 +65,8 @@ class Arithmetic:
 
 
 def worst(arithmetics: Iterable[Arithmetic]) -> Arithmetic:
-    """One arithmetic whose channel products err at least as much as those of each, which share a format."""
+    """One arithmetic whose channel products err at least as much as those of every given one; all share a format."""
     every = list(arithmetics)
+    # `truncates`, `flushes` and `stores_products` can only enlarge the error of a channel product, so their maximum is
+    # safe. The other fields do not enter it, and the maximum of equal format names is that name.
     return Arithmetic(**{field.name: max(getattr(each, field.name) for each in every) for field in fields(Arithmetic)})

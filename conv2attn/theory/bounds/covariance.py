@@ -13,8 +13,8 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
     """A certified lower bound on the smallest eigenvalue of the symmetric part of `matrix`.
 
     A floating-point guess is lowered until `matrix - guess I` has positive pivots in rational arithmetic (Sylvester).
-    A head with scores `-(displacement - centre)^T A (displacement - centre)` whose centre is a key leaks no more than
-    an isotropic one with this eigenvalue of A as its alpha.
+    Take a head with scores `-(displacement - centre)^T A (displacement - centre)` whose centre is a key. It leaks no
+    more than an isotropic head whose alpha is this eigenvalue of A.
 
     Source: proved as claim GQ of proofs/; Cordonnier et al. 2020, App. E.
     Raises:
@@ -27,8 +27,9 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
             f"the inverse covariance {array.tolist()} is not a finite square matrix",
             "Pass a square matrix of finite numbers.",
         )
+    # LAPACK's eigenvalue errs in either direction, by a few units in the last place of the norm: it is only a guess.
     guess = float(np.linalg.eigvalsh((array + array.T) / 2)[0])
-    # The guess has the error of a float computation; the margin is doubled until the exact test agrees.
+    # Exact elimination is slow, so the margin doubles: few guesses are tried.
     margin = float(abs(array).max()) * 2.0**-50
     while (lowered := guess - margin) > 0:
         if is_positive_definite(array, lowered):
@@ -42,8 +43,10 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
 
 
 def is_positive_definite(array: NDArray[np.float64], shift: float = 0.0) -> bool:
-    """Whether the symmetric part of `array`, less shift I, has only positive pivots: exact elimination."""
+    """Whether the symmetric part of `array`, minus shift I, has only positive pivots, by exact elimination."""
     size = len(array)
+    # Fractions, because a float pivot near zero may have either sign. Rows are never exchanged: a symmetric matrix is
+    # positive definite exactly if elimination in the given order meets positive pivots alone (Sylvester).
     rows = [[(Fraction(array[i, j]) + Fraction(array[j, i])) / 2 for j in range(size)] for i in range(size)]
     for i in range(size):
         rows[i][i] -= Fraction(shift)

@@ -14,12 +14,14 @@ BALL_PRECISION = 256  # bits; 200 more than a float64 keeps, so that every ball 
 def up(value: float | Fraction | flint.arb) -> float:
     """The smallest float64 that is not below `value`; for a ball, not below its upper end.
 
-    A positive value never becomes 0. A ball that is not finite becomes infinity: nothing is known of it.
+    A positive value never becomes 0. A ball that is not finite becomes infinity, the only safe bound.
     """
     if isinstance(value, flint.arb):
         if not value.is_finite():
             return math.inf
+        # The upper end is a dyadic number, which a Fraction holds exactly; `float(ball)` would drop the radius.
         mantissa, exponent = (int(part) for part in value.upper().man_exp())
+        # Far outside the range of float64 the answer is known, and 2^exponent may be too long an integer to form.
         magnitude = mantissa.bit_length() + exponent
         if magnitude < -1080:
             return 0.0 if mantissa <= 0 else math.ulp(0.0)
@@ -27,6 +29,7 @@ def up(value: float | Fraction | flint.arb) -> float:
             return math.inf if mantissa > 0 else -sys.float_info.max
         value = mantissa * Fraction(2) ** exponent
     exact = Fraction(value)
+    # `float` rounds a Fraction to nearest, correctly. So at most one step up is missing.
     try:
         nearest = float(exact)
     except OverflowError:

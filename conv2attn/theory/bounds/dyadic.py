@@ -11,7 +11,8 @@ Floats = NDArray[np.float64]
 
 
 def dyadic(rows: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Finite floats exactly, as `mantissa 2^(lift - bits)`, no lift below 0."""
+    """The mantissas, lifts and bits of finite floats: each is exactly `mantissa 2^(lift - bits)`, with lift >= 0."""
+    # One common power of two turns a product of float matrices into a product of integer matrices, which is exact.
     mantissas, exponents = np.frexp(rows)
     least = int(exponents.min(initial=0, where=rows != 0)) - MANTISSA
     lifts = np.where(rows != 0, exponents - MANTISSA - least, 0)
@@ -21,11 +22,12 @@ def dyadic(rows: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
 def over_power_of_two(rows: Floats) -> tuple[int, list[list[int]]]:
     """A power of two and integers that are the floats times it, exactly."""
     mantissas, lifts, bits = dyadic(rows)
+    # Python integers: a lift may be two thousand bits, where int64 would wrap without a word.
     return 1 << bits, np.left_shift(mantissas.astype(object), lifts.astype(object)).tolist()
 
 
 def integer_matrix(rows: Floats) -> tuple[flint.fmpz_mat, int]:
-    """A matrix of integers, and the bits of the power of two over which they are these floats."""
+    """A matrix of integers, and bits, such that the floats are the integers over `2^bits`."""
     mantissas, lifts, bits = dyadic(rows)
     numbers = zip(mantissas.ravel().tolist(), lifts.ravel().tolist(), strict=True)
     return flint.fmpz_mat(len(rows), rows.shape[1], [flint.fmpz(mantissa) << lift for mantissa, lift in numbers]), bits

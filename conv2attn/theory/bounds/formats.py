@@ -13,8 +13,8 @@ class Format:
     """A binary format with round to nearest, ties to even, and gradual underflow.
 
     Args:
-        name: as in `str(torch.dtype)` without the prefix; `tf32` and `bf32` are float32 whose products are formed of
-            numbers cut to TensorFloat-32 and to bfloat16.
+        name: `str(torch.dtype)` without the prefix. `tf32` and `bf32` mean float32 whose operands are cut to
+            TensorFloat-32 or to bfloat16 before they are multiplied.
         precision: p, the bits of the significand, the hidden one included.
         smallest_normal_exponent: the smallest normal number is 2 to this power.
         largest_exponent: the largest number is just below 2 to this power plus one.
@@ -60,6 +60,7 @@ class Format:
     def round_up(self, value: float) -> float:
         """The smallest number of this format that is not below the positive normal `value`."""
         exact = Fraction(value)
+        # The bit lengths give the exponent or one less; the loop adds the missing one.
         exponent = exact.numerator.bit_length() - exact.denominator.bit_length() - self.precision
         while exact > Fraction(2) ** (exponent + self.precision):
             exponent += 1

@@ -19,17 +19,18 @@ def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
     """From this alpha on, every off-target weight of a head with an integer offset is exactly 0 in the format.
 
     An off-target score is at most -alpha, since alpha times an integer >= 1 rounds to no less than alpha. exp(-alpha)
-    becomes 0 when it is at most half of the smallest subnormal 2^e, so from alpha = (1 - e) ln 2 on; under
-    flush-to-zero already below the smallest normal number of the format that softmax is computed in. The division by
-    the sum, which is at least 1, and the cast to storage keep a 0.
+    rounds to 0 when it is at most half of the smallest subnormal 2^e, that is from alpha = (1 - e) ln 2 on. Under
+    flush-to-zero it becomes 0 already below the smallest normal number of the format in which softmax is computed. The
+    sum is at least 1, so dividing by it keeps a 0, and so does the cast to storage.
 
     Args:
         format_name: format of the attention weights.
         flush_to_zero: whether subnormal results of the softmax are flushed; a cast to float16 is not.
     Returns:
         The smallest number of the format (of its storage) that is not below the threshold.
-    Holds when the target is a key, alpha is a number of the format, and exp underflows as rounding to nearest would;
-    the last is a fact about a device, to be measured on it. When the target is no key, alpha must be a power of two.
+    Holds when the target is a key, alpha is a number of the format, and exp underflows as rounding to nearest would.
+    The last is a property of a device and must be measured on it. When the target is not a key, alpha must be a power
+    of two.
     Source: IEEE 754-2019, 4.3.1 and 7.5; Cordonnier et al. 2020, remark after Lemma 2 (46, which is not enough: E1).
     """
     storage, inner = storage_of(format_name), accumulator_of(format_name)
@@ -42,10 +43,10 @@ def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
 
 
 def auto_alpha(format_name: str) -> float:
-    """The least power of two that is at least 46 and `one_hot_threshold`; under flush-to-zero less would do.
+    """The least power of two that is at least 46 and at least `one_hot_threshold`.
 
-    A power of two, because alpha times an integer is then exact. 1024, 128, 128, 64 for float64, float32, bfloat16,
-    float16.
+    A power of two, because alpha times an integer is then exact. It is 1024 for float64, 128 for float32 and bfloat16,
+    and 64 for float16. Under flush-to-zero a smaller alpha would do.
     """
     # By doubling and not by a logarithm: a power of two is exact, and log2 is rounded.
     needed = max(SMALLEST_AUTO_ALPHA, one_hot_threshold(format_name))
@@ -58,9 +59,10 @@ def auto_alpha(format_name: str) -> float:
 def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> Claimed:
     """Upper bound on the sum of the off-target weights as computed, for a head whose target is a key.
 
-    Scores `-alpha |d|^2` come from integers and are off by at most 3 u; exp by `exp_ulps`; the sum is at least the
-    target's 1, so the division does not enlarge; the cast to storage adds u. Below the normal numbers each of the
-    weights that does not underflow gains `exp_ulps` units of the softmax's format and half of one of the storage's.
+    Scores `-alpha |d|^2` come from integers, so their relative error is at most 3 u. The error of exp is `exp_ulps`.
+    The sum is at least the target's 1, so the division does not enlarge a weight. The cast to storage adds u. Below the
+    normal numbers, each weight that does not underflow may gain `exp_ulps` units of the softmax's format and half a
+    unit of the storage's.
 
     Returns:
         The bound, rounded up; exactly 0 from `one_hot_threshold` on. Above 1 where the head is soft.
@@ -69,6 +71,7 @@ def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: flo
     Source: proved as claim SOFT of proofs/.
     """
     with ctx.workprec(BALL_PRECISION):
+        # A mass of exactly 0 rests on underflow, which is claim A46 of its own.
         mass = up(_stored_off_target(alpha, dimensions, format_name, exp_ulps)[0])
         return Claimed(mass, {"SOFT"} if mass else {"SOFT", "A46"})
 
@@ -77,15 +80,16 @@ def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: flo
 def target_rounds_to_one_threshold(format_name: str, dimensions: int, exp_ulps: float) -> float:
     """From this alpha on, the target's computed weight is exactly 1, on every grid and in any order of summation.
 
-    So it is where the other exponentials, which grow by at most 1 + gamma while they are added up, are together at
-    most u, or where the quotient, off by u, is so close to 1 that it is stored as 1.
+    Either of two conditions is enough. The other exponentials, which grow by at most 1 + gamma while they are added up,
+    sum to at most u. Or the quotient, whose relative error is u, is so close to 1 that it is stored as 1.
 
     Returns:
-        A number of the format (of its storage), rounded up; for float64, float32, bfloat16, float16 it is close to
-        55, 26, 11, 14 times ln 2 in two dimensions.
-    Holds when the target is a key and exp is off by at most `exp_ulps` units in the last place.
+        A number of the format (of its storage), rounded up. In two dimensions it is close to 55, 26, 11, 14 times ln 2
+        for float64, float32, bfloat16, float16.
+    Holds when the target is a key and the error of exp is at most `exp_ulps` units in the last place.
     Source: proved as claim SOFT of proofs/.
     """
+    # The condition gets easier as alpha grows, so doubling brackets the threshold whatever the format.
     low, high = 1.0, 2.0
     with ctx.workprec(BALL_PRECISION):
         while not _target_is_one(high, dimensions, format_name, exp_ulps):
@@ -105,17 +109,17 @@ def hard_mixing_bound(
     *,
     stores: bool = False,
 ) -> RoundingBound:
-    """Bound on |computed sum over keys of weight * x - x_target|, from where the target's weight is exactly 1.
+    """Bound on |computed sum over keys of weight * x - x_target|, where the target's weight is exactly 1.
 
-    The target's own product is exact. The other products sum to at most m |x|. Their rounding adds that much, and
-    rounding the running sum adds it once more: it is a float itself, so adding b to it errs by at most |b|. A cast to
-    storage doubles this, as x_target is a number of the storage; where the sum `stores` each partial sum, every one of
-    them is rounded twice, and what it adds counts fourfold at most. In tf32 and bf32, whose operands are cut and whose
-    sums may truncate, the sum is bounded as that of a convolution. The number of keys does not matter, only how many
-    weights are not 0. Holds with gradual underflow, and with flushing where no x is subnormal.
+    The target's own product is exact. The other products move the sum by at most m |x| in all. Rounding the running sum
+    errs by as much once more: the sum is a float itself, so adding b to it errs by at most |b|. A cast to storage
+    doubles this, as x_target is a number of the storage. If the engine `stores` each partial sum, each is rounded
+    twice, and what it adds counts at most fourfold. In tf32 and bf32 operands are cut and sums may truncate, so the sum
+    is bounded as that of a convolution. The number of keys does not matter, only how many weights are not 0. Holds with
+    gradual underflow, and with flushing where no x is subnormal.
 
     Returns:
-        A bound of `factor * max |x| + absolute`; zero from `one_hot_threshold` on, but for tf32 and bf32.
+        A bound of `factor * max |x| + absolute`. It is zero from `one_hot_threshold` on, except in tf32 and bf32.
     Raises:
         AlphaError: `alpha` is not positive and finite, or below `target_rounds_to_one_threshold`.
     Source: proved as claim SOFT of proofs/; FLOAT for tf32 and bf32.
@@ -128,6 +132,7 @@ def hard_mixing_bound(
         )
     inner, storage = accumulator_of(format_name), storage_of(format_name)
     cuts = format_of(format_name).cuts
+    # One-hot weights copy one number. In tf32 and bf32 the copy goes through a cut operand, so it is not exact there.
     if alpha >= one_hot_threshold(format_name) and not cuts:
         return RoundingBound(0.0, 0.0, frozenset({"SOFT", "A46"}))
     claims = frozenset({"SOFT", WITHOUT_THEOREM} if stores and storage != inner else {"SOFT"})
@@ -143,8 +148,10 @@ def hard_mixing_bound(
                 return RoundingBound(math.inf, math.inf)
             rounding = 1 / (1 - (others + 1) * step) - 1
             lost += (1 + rounding) * (others * arb(storage.smallest_subnormal))
+        # The cast of the result: below the normal numbers it may be off by a subnormal, however small the result.
         if storage != inner:
             lost += (1 + rounding) * (arb(inner.smallest_normal) + storage.smallest_subnormal)
+        # Cut operands and truncated sums change the target's own number as well, so `rounding` acts on 1 + mass.
         if cuts:
             return RoundingBound(up(mass + rounding * (1 + mass)), up(lost), claims | {WITHOUT_THEOREM})
         # Rounding a running sum errs by at most what was added to it, which counts once more; a cast doubles that.
@@ -165,30 +172,32 @@ def _target_is_one(alpha: float, dimensions: int, format_name: str, exp_ulps: fl
     )
     if (1 + arb(gamma(others, inner.unit_roundoff))) * rest <= u:
         return True
-    # The weight may be below 1 before it is stored: it rounds to 1 where it is nearer to it than to its neighbour.
+    # The weight may be below 1 before it is stored: it rounds to 1 where it is nearer to it than to its neighbour. The
+    # sum is at least 1, so this condition serves only formats that are stored in fewer bits than they are computed in.
     total = (1 + arb(gamma(others + 1, inner.unit_roundoff))) * (1 + rest)
     return bool((1 - arb(storage.unit_roundoff) / 2) * total <= 1 - u)
 
 
 def _stored_off_target(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> tuple[arb, int]:
-    """Bounds on the sum of the computed off-target weights and on how many of them are not 0."""
+    """Upper bounds on the sum of the computed off-target weights and on how many of them are not 0."""
     sharpness = positive_ball(alpha)
+    # Without this case the bound below would be positive for every alpha: a series of exponentials is never 0.
     if alpha >= one_hot_threshold(format_name):
         return arb(0), 0
     inner, storage = accumulator_of(format_name), storage_of(format_name)
     lower, cast = sharpness * (1 - 3 * arb(inner.unit_roundoff)), 1 + arb(storage.unit_roundoff)
     others = _lattice_points(lower, dimensions, storage, inner)
-    each = cast * exp_ulps * arb(inner.smallest_subnormal) + arb(storage.smallest_subnormal) / 2
+    # A relative error says nothing below the normal numbers; there each weight may gain this much instead.
+    gain = cast * exp_ulps * arb(inner.smallest_subnormal) + arb(storage.smallest_subnormal) / 2
     return cast * (1 + 2 * arb(exp_ulps) * inner.unit_roundoff) * lattice_rivals(
         lower, dimensions
-    ) + others * each, others
+    ) + others * gain, others
 
 
 def _lattice_points(alpha: arb, dimensions: int, storage: Format, inner: Format) -> int:
-    """How many displacements other than 0 are in the box around those whose weights do not underflow in the storage.
-
-    A weight becomes 0 below half the smallest subnormal; before a cast we halve once more, for the error of exp.
-    """
+    """An upper bound on the number of off-target keys whose weight does not underflow in the storage."""
+    # A weight becomes 0 below half the smallest subnormal. Before a cast we halve once more, for the error of exp.
     underflow = arb(storage.smallest_subnormal) / (2 if storage == inner else 4)
+    # exp(-alpha |d|^2) >= underflow bounds |d|. The box around that ball has a closed count; the ball has none.
     reach = math.isqrt(math.floor(up(-underflow.log() / alpha)))
     return (2 * reach + 1) ** dimensions - 1

@@ -14,12 +14,12 @@ PARTS = ("factor", "absolute")
 def mixing_effect(leak: float, input_range: float, mixing: RoundingBound = EXACT_MIXING) -> Claimed:
     """Upper bound on |what a head reads - the target's value|, for inputs (padding included) within +-input_range.
 
-    sum_k p_k x_k - x_t = sum over k != t of p_k (x_k - x_t), at most leak (max x - min x) <= 2 leak input_range; the
-    rounding of weights and mean comes on top.
+    sum_k p_k x_k - x_t = sum over k != t of p_k (x_k - x_t). That is at most leak (max x - min x), hence at most
+    2 leak input_range. The rounding of weights and mean comes on top.
 
     Args:
-        leak: off-target weight in real arithmetic, as from `leaked_mass`; 0 beside `hard_mixing_bound`, which counts
-            it.
+        leak: off-target weight in real arithmetic, as from `leaked_mass`. Pass 0 beside `hard_mixing_bound`, which
+            includes it.
         mixing: rounding of the head's weighted mean: `hard_mixing_bound` or `soft_mixing_bound`.
     Source: proof of Cordonnier et al. 2020, Theorem 1, with Lemma 2's limit replaced by the leak.
     """
@@ -29,6 +29,7 @@ def mixing_effect(leak: float, input_range: float, mixing: RoundingBound = EXACT
         *((part, getattr(mixing, part)) for part in PARTS),
     ):
         _non_negative(name, value)
+    # Fractions hold the floats exactly, so the only rounding is the last one, and it goes up.
     radius = Fraction(input_range)
     effect = up(radius * (2 * Fraction(leak) + Fraction(mixing.factor)) + Fraction(mixing.absolute))
     return Claimed(effect, claims_of(leak, mixing) | {"T1"})
@@ -45,15 +46,15 @@ def difference_bound(
 ) -> Claimed:
     """Upper bound on |converted - original| in one output channel, both computed, for all finite |x| <= input_range.
 
-    With M = S r + |b| and e the `mixing_effect`: S e for what the heads read, f1 M + a1 for the rounding of the
-    original, f2 (M + S e) + a2 for that of the converted layer, whose tokens reach r + e.
+    Let M = S r + |b|, and e the `mixing_effect`. Three parts add up: S e for what the heads read, f1 M + a1 for the
+    rounding of the original, and f2 (M + S e) + a2 for that of the converted layer, whose tokens reach r + e.
 
     Args:
         weight_sum: S, the sum of |w| over all weights of this output channel, not rounded down.
         bias: b of this channel; its sign does not matter.
         input_range: r.
-        original, converted: `convolution_bound` of each side as it is evaluated.
-        leak, mixing: see `mixing_effect`; for several heads the largest.
+        original, converted: `convolution_bound` of each layer as it is evaluated.
+        leak, mixing: see `mixing_effect`; with several heads, the largest.
     Returns:
         The bound, rounded up.
     Raises:
@@ -71,7 +72,7 @@ def difference_bound(
     rounding = Fraction(original.factor) * size + Fraction(converted.factor) * (size + read)
     difference = up(read + rounding + Fraction(original.absolute) + Fraction(converted.absolute))
     claims = claims_of(original, converted, leak, mixing)
-    # The layer of soft heads as a whole (SOFT of Statements.v) presupposes that each part of it is one of a theorem.
+    # SOFT (Statements.v) is about the layer as a whole. It may be named only if every part of it rests on a theorem.
     soft = ({"T1"} if WITHOUT_THEOREM in claims else {"T1", "SOFT"}) if effect else set[str]()
     return Claimed(difference, claims | {"FLOAT"} | soft)
 

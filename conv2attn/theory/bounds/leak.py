@@ -16,10 +16,10 @@ SERIES_TERMS = 8  # the ninth term of either theta series below is under 2^-300 
 def leaked_mass(alpha: float, dimensions: int = 2) -> Claimed:
     """Upper bound on `1 - attention[q, q + offset]` for a quadratic head with an integer offset.
 
-    With theta = sum over all integers n of exp(-alpha n^2) the target's share is at least theta^-dimensions on every
-    grid of every size, since the keys are a subset of the integer lattice; equality is approached on large grids.
-    When the target lies outside a box of keys, the same bounds the weight off the key nearest to it. An enumerated
-    head, with scores -alpha (t - t0)^2 for distinct integers t and t0 among them, is the case `dimensions=1`.
+    Let theta = sum over all integers n of exp(-alpha n^2). The target's share is at least theta^-dimensions on every
+    grid of every size, since the keys are a subset of the integer lattice. Large grids approach equality. When the
+    target lies outside a box of keys, the same number bounds the weight off the key nearest to it. An enumerated head,
+    with scores -alpha (t - t0)^2 for distinct integers t, one of them t0, is the case `dimensions=1`.
 
     Args:
         alpha: sharpness of the head, in inverse squared pixels; positive.
@@ -35,21 +35,21 @@ def leaked_mass(alpha: float, dimensions: int = 2) -> Claimed:
 def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None = None) -> Claimed:
     """Upper bound on the weight off the nearest key, for scores `-sum alphas[i] (displacement[i] - centre[i])^2`.
 
-    The softmax over the lattice is a product over the axes. With f the distance of centre[i] from the nearest integer,
-    the keys off that integer weigh sum over n != 0 of exp(-alphas[i] (n^2 - 2 n f)), relative to it. Halfway between
-    two integers this is more than 1: no key is the target. When the nearest integer is no key of a box, the bound
-    holds for the nearest key, whose rivals all lie on one side.
+    The softmax over the lattice is a product over the axes. Let f be the distance of centre[i] from the nearest
+    integer. Relative to that integer's weight, the other keys of the axis weigh sum over n != 0 of
+    exp(-alphas[i] (n^2 - 2 n f)). Halfway between two integers this is more than 1: no key is the target. When the
+    nearest integer is not a key of the box, the bound holds for the nearest key, whose rivals all lie on one side.
 
     Args:
         alphas: sharpness per axis, in inverse squared pixels; positive.
-        centre: real centre of the head per axis; integers when absent.
+        centre: real centre of the head per axis; on an integer when absent.
     Returns:
         The bound, rounded up; never 0, at most 1.
     Raises:
         AlphaError: an alpha is not positive and finite.
-        UsageError: a centre is not finite, or there are not as many as alphas.
-    Source: Cordonnier et al. 2020, Lemma 2 and Eq. 9; proved as claim L2c of proofs/, but for a nearest integer that is
-    no key; sum over the dual lattice by Poisson's formula where alpha < 3.
+        UsageError: a centre is not finite, or the number of centres is not that of alphas (C2A007).
+    Source: Cordonnier et al. 2020, Lemma 2 and Eq. 9. Proved as claim L2c of proofs/, except for a nearest integer that
+        is not a key. Where alpha < 3, the sum is taken over the dual lattice by Poisson's formula.
     """
     centre = [0.0] * len(alphas) if centre is None else centre
     if len(centre) != len(alphas) or not alphas or not all(map(math.isfinite, centre)):
@@ -68,11 +68,11 @@ def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None
 
 
 def leak_reached(alpha: float, shifts: Sequence[float]) -> float:
-    """Lower bound on the off-target weight where the target has a key on either side of it along every axis.
+    """Lower bound on the off-target weight, for a target with a key on either side of it along every axis.
 
-    Every layer has such queries once its grid is large enough. With f_i = |shifts[i]| the two neighbours of the target
-    on axis i weigh exp(-alpha (1 - 2 f_i)) + exp(-alpha (1 + 2 f_i)) of it; other rivals only add to the leak, and the
-    softmax over a box is a product over its axes.
+    Every layer has such queries once its grid is large enough. Let f_i = |shifts[i]|. Relative to the target, its two
+    neighbours on axis i weigh exp(-alpha (1 - 2 f_i)) + exp(-alpha (1 + 2 f_i)). Other rivals only add to the leak, and
+    the softmax over a box is a product over its axes.
 
     Args:
         alpha: sharpness, in inverse squared pixels; positive.
@@ -85,22 +85,23 @@ def leak_reached(alpha: float, shifts: Sequence[float]) -> float:
     """
     with ctx.workprec(BALL_PRECISION):
         sharpness = positive_ball(alpha)
+        # Lemma 2 is a limit in alpha, so it has no lower bound. Two neighbours an axis are enough for one.
         sides = [(1 - 2 * arb(abs(shift)), 1 + 2 * arb(abs(shift))) for shift in shifts]
         return max(0.0, down(_leak([(-sharpness * near).exp() + (-sharpness * far).exp() for near, far in sides])))
 
 
 def lattice_rivals(alpha: arb, dimensions: int) -> arb:
-    """Ball around theta^dimensions - 1: the off-target weights over the target's, for keys on the whole lattice."""
+    """Ball around theta^dimensions - 1: total off-target weight over the target's, with keys on the whole lattice."""
     return _odds([_rivals(alpha, 0.0)] * dimensions)
 
 
 def _odds(rivals: Sequence[arb]) -> arb:
-    """product of (1 + r) - 1, with no subtraction; each r is the weight of an axis' other keys over its target's."""
+    """product of (1 + r) - 1, without a subtraction; r is the weight of an axis' other keys over its target's."""
     return reduce(lambda left, right: left + right + left * right, rivals)
 
 
 def _leak(rivals: Sequence[arb]) -> arb:
-    """1 - product of 1 / (1 + r), with no subtraction."""
+    """1 - product of 1 / (1 + r), without a subtraction."""
     # 1 - 1 / (1 + odds) cancels to exactly 0 in float64 where alpha is large, which would be a false certificate.
     odds = _odds(rivals)
     return odds / (1 + odds)
@@ -114,11 +115,14 @@ def _rivals(alpha: arb, shift: float) -> arb:
     if alpha < 3:
         dual = arb.pi() * arb.pi() / alpha
         waves = sum((2 * (-dual * (m * m)).exp() * arb(2 * m * shift).cos_pi() for m in indices), arb(1))
-        # The terms left out have signs that the cosines choose: their sum is in a ball around 0, and not above 0 alone.
+        # The cosines give the terms left out either sign, so their sum lies in a ball around 0 and not only above it.
         tail = 2 * (-dual * (SERIES_TERMS + 1) ** 2).exp() / (1 - (-dual).exp())
+        # theta is the sum of exp(-alpha (n - f)^2) over all n, so the factor exp(alpha f^2) makes it relative to n = 0.
+        # Subtracting 1 is safe here: below alpha = 3 the rivals weigh more than 2 e^-3, and balls have 256 bits.
         return (arb.pi() / alpha).sqrt() * (alpha * arb(shift) * arb(shift)).exp() * (waves + (-tail).union(tail)) - 1
     pairs = sum(
         (-alpha * (n * (n - 2 * arb(shift)))).exp() + (-alpha * (n * (n + 2 * arb(shift)))).exp() for n in indices
     )
+    # n (n - 2 f) >= n (n - 1) for f <= 1/2, which grows by at least 1 with n, so a geometric series bounds the tail.
     tail = 2 * (-alpha * (SERIES_TERMS * (SERIES_TERMS + 1))).exp() / (1 - (-alpha).exp())
     return pairs + arb(0).union(tail)

@@ -1,6 +1,6 @@
-"""Theorems that a number may name: each is named where every one of its premises was checked, and nowhere else.
+"""Theorems that a bound may name: a theorem is named only where each of its premises was checked.
 
-The premises of a theorem are the fields of a class; each field is a check on a head, an engine or an arithmetic.
+The premises of a theorem are the fields of a class. A field is one check on a head, an engine or an arithmetic.
 
 >>> from conv2attn.theory.bounds.arithmetic import Arithmetic
 >>> sorted(claims_under([ArithmeticPremises.of(Arithmetic("float32"))], "SOFT"))
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @final
 class Missing(str):
-    """A premise that does not hold, after the claim that needs it: `ROW: every target is a key`."""
+    """A premise that does not hold, with the claim that needs it: `ROW: every target is a key`."""
 
     __slots__ = ()
 
@@ -30,12 +30,12 @@ class Missing(str):
 @final
 @dataclass(frozen=True)
 class ArithmeticPremises:
-    """The premises of SOFT, ROW and LEFT on an arithmetic: a softmax over the keys of a grid, its mean summed at once.
+    """The premises of SOFT, ROW and LEFT on an arithmetic: a softmax over the keys of a grid, and one sum for its mean.
 
     Args:
-        maximum_known_before_the_sum: no exponential is rescaled while a maximum grows, as in fused kernels.
+        maximum_known_before_the_sum: no exponential is rescaled while the maximum grows, as fused kernels do.
         sums_kept_in_the_accumulator: no partial sum of a mean is stored in the format of the layer.
-        subnormal_numbers_kept: none becomes 0.
+        subnormal_numbers_kept: no subnormal number is flushed to 0.
     """
 
     maximum_known_before_the_sum: bool
@@ -44,7 +44,7 @@ class ArithmeticPremises:
 
     @classmethod
     def of(cls, arithmetic: Arithmetic) -> Self:
-        """The premises as an arithmetic has them."""
+        """The premises, as far as `arithmetic` satisfies them."""
         return cls(not arithmetic.fused, not arithmetic.stores_means, not arithmetic.flushes)
 
 
@@ -69,8 +69,8 @@ class HeadPremises:
 class CentredPremises:
     """The premises of SOFT on a head whose weights are bounded by those of a head on a pixel of the lattice.
 
-    A head beside a pixel, or with targets beyond the grid, counts as one on a pixel of a smaller sharpness; no theorem
-    says so of what is computed.
+    A head beside a pixel, or with targets beyond the grid, counts as one on a pixel with a smaller sharpness. No
+    theorem proves this step for computed weights.
     """
 
     every_target_is_a_key: bool
@@ -78,20 +78,23 @@ class CentredPremises:
 
 
 def program_claim(arithmetic: Arithmetic) -> str:
-    """The claim by which the program of rows bounds soft heads: LEFT where keys may be left out, ROW where none is.
+    """The claim that covers the program of rows for soft heads: LEFT where keys may be left out, otherwise ROW.
 
-    ROW asks that each exponential is that of its score (`off_by_key` of Statements.v), down to 2^-102. Frozen heads
-    leave out keys beyond an interval of an axis that weigh more; of them LEFT says that the bound is the same.
+    ROW requires that each exponential is that of its score (`off_by_key` of Statements.v), down to 2^-102. Frozen heads
+    leave out keys beyond an interval of an axis, whose weights may be larger. LEFT proves that the bound is the same.
     """
     return "LEFT" if arithmetic.leaves_out else "ROW"
 
 
 def claims_under(premises: Sequence["DataclassInstance"], *claims: str) -> frozenset[str]:
-    """`claims` where every premise holds; else a step without a theorem, and the premises that the first one misses.
+    """`claims` if every premise holds; otherwise `WITHOUT_THEOREM` and one `Missing` per premise that does not hold.
+
+    A `Missing` names the first of `claims`.
 
     Args:
         premises: values of dataclasses of booleans, whose names say what must hold.
     """
-    checks = [check for each in premises for check in asdict(each).items()]
+    # The field's name is the sentence that a report prints, so a premise cannot be renamed in one place alone.
+    checks = [check for part in premises for check in asdict(part).items()]
     lacking = {Missing(f"{claims[0]}: {name.replace('_', ' ')}") for name, holds in checks if not holds}
     return frozenset({WITHOUT_THEOREM, *lacking}) if lacking else frozenset(claims)

@@ -1,8 +1,8 @@
-"""The bound on the difference of a convolution and a layer of heads in one output channel, in integers: what is proved.
+"""The proved bound on the difference of a convolution and a layer of heads in one output channel, in integers.
 
-An integer x stands for x / 2^256, and every step rounds up. These are the formulas of claims FLOAT and SOFT, written
-with sums, products and 1 / (1 - x) alone, as proofs/formal/Rows.v has them: claim ROW proves that program, and tests
-hold this twin equal to it.
+An integer x represents x / 2^256, and every step rounds up. The formulas are those of claims FLOAT and SOFT, written
+with sums, products and 1 / (1 - x) alone, as in proofs/formal/Rows.v. Claim ROW proves that program, and tests compare
+this twin with it, integer by integer.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,17 +15,17 @@ from conv2attn.theory.bounds.formats import accumulator_of, format_of, storage_o
 
 ONE = 1 << 256
 CAPPED = 2048 * ONE  # a sharpness beyond this changes nothing: e^-2048 is below every number of a float format
-LONGEST_LOOP = (
-    1 << 16
-)  # no loop is longer; those of the extracted program are recursive, and its stack ends at about 2^17
-LARGEST = 1 << 2048  # of any integer: numbers of a float format times ONE are below 1 << 1281
-MOST_CAST = 4096 * ONE  # casts multiply to at most e^4096
+# The extracted program loops by recursion, and its stack ends at about 2^17 calls.
+LONGEST_LOOP = 1 << 16
+# A number of a float format times ONE is below 1 << 1281. Longer integers would double their digits in each square.
+LARGEST = 1 << 2048
+MOST_CAST = 4096 * ONE  # the factors of all casts multiply to at most e^4096
 INVERSE_E = -(-ONE * 3 // 8)  # above 1 / e
 Number = float | Fraction
 
 
 def as_integer(number: Number) -> int:
-    """The integer that stands for `number`, rounded up."""
+    """The integer that represents `number`, rounded up."""
     exact = Fraction(number)
     return -(-exact.numerator * ONE // exact.denominator)
 
@@ -33,13 +33,16 @@ def as_integer(number: Number) -> int:
 @final
 @dataclass(frozen=True)
 class Setting:
-    """How a sum of products is formed, each as an integer over 2^256, then counts.
+    """How a sum of products is formed: six errors as integers over 2^256, then four counts.
 
     Args:
-        roundoff: of products and sums; `cut`: how much operands are cut; `cast`: roundoff of what is stored.
-        loss, sum_loss, cast_loss: what a product, a sum and a store lose below the normal numbers.
-        products, terms: how many products, and how many summands; `casts`: how often a summand is stored on its way;
-            `stored`: how many partial sums are stored in all.
+        roundoff: relative error of a product and of a sum.
+        cut: relative error of an operand that is cut.
+        cast: relative error of a stored number.
+        loss, sum_loss, cast_loss: absolute error of a product, a sum and a store below the normal numbers.
+        products, terms: number of products and of summands.
+        casts: how many stores lie between one summand and the result.
+        stored: how many partial sums are stored in all.
     """
 
     roundoff: int
@@ -65,14 +68,17 @@ class Setting:
         truncating: bool = False,
         flush_to_zero: bool = False,
     ) -> Self:
-        """The sum that `bounds.convolution_bound` bounds, whose arguments these are."""
+        """The sum that `bounds.convolution_bound` bounds, from the same arguments."""
         form, inner, storage = format_of(format_name), accumulator_of(format_name), storage_of(format_name)
+        # Truncation errs by up to a whole unit in the last place, where rounding to nearest errs by half of one.
         coarse, stored = 2 if truncating or form.cuts else 1, casts if stored is None else stored
+        # A sum that underflows is exact (Hauser 1996): it is a multiple of the smallest subnormal. A product is not.
         losses = [
             coarse * Fraction(inner.smallest_subnormal) / 2,
             Fraction(0),
             Fraction(storage.smallest_subnormal) / 2,
         ]
+        # A flushed result was below the smallest normal number, whichever operation it came from.
         if flush_to_zero:
             losses = [Fraction(x.smallest_normal) for x in (inner, inner, storage)]
         cut = 2 * form.unit_roundoff if form.cuts else 0
@@ -81,31 +87,38 @@ class Setting:
 
     @classmethod
     def counting(cls, roundoff: Number, cut: Number, cast: Number, losses: Sequence[Number], *counts: int) -> Self:
-        """The setting with these numbers, and the four counts."""
+        """The setting with these errors as real numbers, `losses` being three, and the four counts."""
         loss, sum_loss, cast_loss = map(as_integer, losses)
         return cls(as_integer(roundoff), as_integer(cut), as_integer(cast), loss, sum_loss, cast_loss, *counts)
 
     @property
     def fits(self) -> bool:
-        """Whether the numbers are such that a bound follows, and a short computation gives it."""
+        """Whether a bound follows from these numbers, and a short computation gives it."""
         modest = all(map(short, astuple(self))) and self.casts <= LONGEST_LOOP and self.cast * self.casts <= MOST_CAST
         return modest and self.terms * self.roundoff < ONE
 
     def cost(self, terms: int) -> int:
-        """The relative error of a sum of so many summands, as a factor of the sum of absolute values."""
+        """The error of a sum of so many summands, relative to the sum of their absolute values."""
+        # Each product has two operands that may be cut; the factors of cuts, sums and casts multiply (claim FLOAT).
         return both(both(power(self.cut, 2), scaled_gamma(terms, self.roundoff)), power(self.cast, self.casts))
 
     @cached_property
     def lost(self) -> int:
         """The absolute error below the normal numbers."""
-        # Losses of single steps are rounded again by all steps behind them.
+        # What is lost enters the sum like a summand, so later roundings enlarge it as they do the others.
         lost = self.products * self.loss + self.terms * self.sum_loss + self.stored * self.cast_loss
         return prod(ONE + self.cost(self.terms), lost)
 
     def few(self, count: int, near: int, far: int, moves: int) -> int:
-        """Error of a sum of which `count` summands, `near` in all, are rounded, and the others, `far` in all, moved."""
-        # A sum that is rounded to nearest moves by at most twice a summand: the far ones count by what they weigh
-        # alone.
+        """The error of a sum over few near keys and any number of far keys.
+
+        Args:
+            count: number of near summands.
+            near, far: sums of the absolute values of the near and of the far summands.
+            moves: by how many times its own value a far summand may move the running sum.
+        """
+        # gamma_n of all keys would grow with the grid. But adding b to a float errs by at most |b| under rounding to
+        # nearest, so the sum moves by at most 2 |b|: a far key counts by its value, not as a rounding of the whole sum.
         moved = prod(ONE + self.cost(self.terms), far) + self.lost
         return prod(self.cost(count), near) + prod(ONE + self.cost(count), moves * moved)
 
@@ -115,16 +128,21 @@ class Setting:
 class SoftHeads:
     """Soft heads whose scores fall at least like -alpha m^2 along each axis, m places from the nearest key.
 
+    All numbers that are not counts are integers over 2^256.
+
     Args:
-        axes: along which scores are a sum; `apart`: mixed one after the other.
-        alpha: over 2^256, as all numbers below that are no counts.
-        reach: keys within so many places of the nearest key along each axis are counted, the others weighed.
-        keys: at most so many in a row.
-        score, score_lost: a score s is off by `score |s| + score_lost`.
-        ulps, exp_lost: an exponential is off by a fraction, but at the nearest key, and by an amount.
+        axes: number of axes over which scores are a sum.
+        apart: whether the axes are mixed one after the other.
+        alpha: sharpness.
+        reach: keys within so many places of the nearest key along each axis are near. Roundings are counted for near
+            keys; far keys count by their weight.
+        keys: the largest number of keys in one softmax.
+        score, score_lost: the error of a score s is at most `score |s| + score_lost`.
+        ulps, exp_lost: relative error of an exponential, except at the nearest key, and absolute error of any.
         weight_loss: what a sum of two stored weights loses; 0 with gradual underflow.
-        softmax, mean: arithmetic of the softmax (its `cast`, `cast_loss` of stored weights), and of the mean.
-        moves: by how often what it adds a far key moves a sum: 4 where each sum is rounded twice, which is not proved.
+        softmax, mean: arithmetic of the softmax (`cast` and `cast_loss` are those of stored weights), and of the mean.
+        moves: by how many times its own value a far key may move a sum: 2, or 4 where each sum is rounded twice. The
+            proof covers only 2.
     """
 
     axes: int
@@ -143,7 +161,8 @@ class SoftHeads:
 
     @property
     def fits(self) -> bool:
-        """Whether the numbers are such that a bound follows."""
+        """Whether a bound follows from these numbers."""
+        # Sizes first: the sums below loop `reach` times over integers that must not be long.
         numbers = (self.axes, self.alpha, self.reach, self.keys, self.score, self.score_lost, self.ulps, self.exp_lost)
         if not all(map(short, (*numbers, self.weight_loss))) or self.axes > 16 or self.reach > LONGEST_LOOP:
             return False
@@ -151,11 +170,13 @@ class SoftHeads:
             return False
         if max(self.score, self.score_lost) >= ONE:
             return False
-        # Axes that are mixed one after the other are softmaxes of one axis each, with fewer keys.
+        # Axes that are mixed one after the other have a softmax each, with fewer keys.
         together = 1 if self.apart else self.axes
         count, roundoff = self.count(together), self.softmax.roundoff
+        # Premises of ROW: gamma is defined, and the mean counts every near key.
         small = max(self.keys, count) * roundoff < ONE and count <= self.mean.terms
-        # The tails are geometric series, which need a ratio below 1; and the sum of exponentials must stay above 0.
+        # The tails converge: their ratio is at most 4 step. The terms of the spread fall beyond the reach. And the
+        # computed sum of exponentials stays above 0.
         return small and 4 * self.sums.step < ONE and self.falling(self.reach + 1) and self.doubt(together) < ONE
 
     @cached_property
@@ -167,15 +188,18 @@ class SoftHeads:
 
     def falling(self, m: int) -> bool:
         """Whether x q^(x / alpha) falls from x = alpha m^2 on."""
+        # Its maximum is at x = 1 / (1 - c), where c = `score`.
         return self.square(m) - prod(self.score, self.square(m)) >= ONE
 
     def leak(self, axes: int) -> int:
-        """The weight off the nearest key."""
+        """The weight off the nearest key, in real arithmetic."""
+        # 1 - 1 / theta^n, written as odds / (1 + odds): that grows with the odds, so rounding them up rounds it up.
         odds = power(self.sums.others, axes)
         return -(-odds * ONE // (ONE + odds))
 
     def far(self, axes: int) -> int:
         """The weight of keys beyond the reach, as a fraction of the nearest key's."""
+        # Such a key is beyond the reach along one axis at least, and anywhere along the others: a union bound.
         return axes * prod(self.sums.tail, ONE + power(self.sums.others, axes - 1))
 
     def count(self, axes: int) -> int:
@@ -183,11 +207,13 @@ class SoftHeads:
         return (2 * self.reach + 1) ** axes
 
     def key_error(self, axes: int) -> int:
-        """The error of the exponentials as a fraction of their sum: each counts by its own score."""
-        # An exponential of a score s that is off by c |s| moves by c |s| e^s at most, which `spread` sums over the
-        # keys.
+        """The error of the exponentials as a fraction of their sum."""
+        # `softmax_error` takes the largest error of all scores, which grows with the grid. But a far key, whose score
+        # has a large error, has a small weight. So here a key counts by its own score -x:
+        # (e^(c x) - 1) e^-x <= c x e^-((1 - c) x), which is c times a term of `spread`.
+        # The error `score_lost` is common to all keys, and e^x <= 1 / (1 - x).
         moved = prod(geom(self.score_lost), ONE + power(prod(self.score, self.sums.spread), axes)) - ONE
-        # The exponential of 0 is 1 without error, so that only what leaks has the error of exponentials.
+        # exp(0) = 1 is exact at the nearest key, so the error of exp acts on the leak only.
         relative = prod(ONE + self.ulps, moved) + prod(self.ulps, self.leak(axes))
         return prod(relative, ONE + self.far(axes)) + self.count(axes) * self.exp_lost
 
@@ -197,13 +223,14 @@ class SoftHeads:
 
     def total_lost(self, axes: int) -> int:
         """The absolute error of the sum of the exponentials."""
+        # As in `Setting.few`: a far exponential moves the sum by at most twice its value.
         s = self.softmax
         lost = self.far_exponentials(axes) + self.keys * s.loss + self.keys * s.sum_loss
         grown = prod(ONE + scaled_gamma(self.keys, s.roundoff), lost)
         return prod(ONE + scaled_gamma(self.count(axes), s.roundoff), 2 * grown)
 
     def doubt(self, axes: int) -> int:
-        """The number that must be below 1 for a bound on the softmax."""
+        """The relative error of the sum that the softmax divides by; a bound follows only if it is below 1."""
         return scaled_gamma(self.count(axes), self.softmax.roundoff) + self.key_error(axes) + self.total_lost(axes)
 
     def far_weights(self, axes: int) -> int:
@@ -212,6 +239,8 @@ class SoftHeads:
 
     def off(self, axes: int) -> int:
         """The sum over keys of |computed weight - softmax weight|."""
+        # The formula of `softmax_rounding.weights_error` for the near keys; 1 / (1 - doubt) bounds its denominator. Far
+        # keys count by their weights, computed and true: these are small enough to need no relative error.
         s, d, count = self.softmax, self.key_error(axes), self.count(axes)
         # A reciprocal, a product and a cast for each weight, and the roundings of the sum that it is divided by.
         quotients = both(power(s.roundoff, 2), s.cast) + scaled_gamma(count, s.roundoff)
@@ -222,36 +251,36 @@ class SoftHeads:
         return near + self.far_weights(axes) + 2 * self.far(axes)
 
     def mean_error(self, axes: int) -> Callable[[int], int]:
-        """For tokens up to a range, |computed mean - the same in real arithmetic|, by one softmax."""
+        """The error of the mean by one softmax over so many axes, as a function of the largest |token|."""
         off, far, few = self.off(axes), self.far_weights(axes), partial(self.mean.few, self.count(axes))
-        return lambda reach: prod(off + far, reach) + few(prod(ONE + off, reach), prod(far, reach), self.moves)
+        return lambda radius: prod(off + far, radius) + few(prod(ONE + off, radius), prod(far, radius), self.moves)
 
     def mixing(self, input_range: int) -> int:
         """The error of the mean, for tokens up to this range: over all axes at once, or one after the other."""
         if not self.apart:
             return self.mean_error(self.axes)(input_range)
         error, total = self.mean_error(1), 0
+        # The tokens of an axis are the means of the axis before, so they reach further by its error.
         for _ in range(self.axes):
-            # The next axis reads tokens that are off already.
             total += error(input_range + total)
         return total
 
     def reads(self, input_range: int) -> int:
-        """|What a head reads, as computed - the token at its nearest key|, for tokens up to this range."""
+        """|Computed mean of a head - the token at its nearest key|, for tokens up to this range."""
         return 2 * prod(self.leak(self.axes), input_range) + self.mixing(input_range)
 
 
 @final
 @dataclass(frozen=True)
 class ThetaSums:
-    """Upper bounds on sums over m != 0, q = e^-((1 - c) alpha), c the relative error of a score.
+    """Upper bounds on sums over all m != 0, where q = e^-((1 - c) alpha) and c is the relative error of a score.
 
     Args:
-        others: of q^(m^2).
-        spread: of the most that x q^(x / alpha) is for x >= alpha m^2: an error c of scores moves exponentials by c
-            moves that.
-        tail: of q^(m^2) beyond the reach.
-        step: the ratio of the two first terms of the tail.
+        others: sum of q^(m^2).
+        spread: sum of the maximum of x q^(x / alpha) over x >= alpha m^2. A relative error c of the scores changes the
+            exponentials by at most c times this.
+        tail: sum of q^(m^2) beyond the reach.
+        step: ratio of the first two terms of the tail.
     """
 
     others: int
@@ -262,14 +291,18 @@ class ThetaSums:
     @classmethod
     def of(cls, heads: SoftHeads) -> "ThetaSums":
         q, peak = ratio(heads.alpha - prod(heads.score, heads.alpha)), prod(INVERSE_E, geom(heads.score))
-        # q^((m + 1)^2) = q^(m^2) q^(2 m + 1), and the last factor grows by q^2: no power is formed anew.
+        # q^(m^2) without a power for each m: the ratio of two terms is q^(2 m + 1), and that of two ratios is q^2.
+        #
+        #     power_m   q     q^4   q^9   ...
+        #     step      q^3   q^5   q^7   ...
         q2, power_m, step, others, spread = prod(q, q), q, prod(prod(q, q), q), 0, 0
         for m in range(1, heads.reach + 1):
             others += power_m
             spread += prod(heads.square(m), power_m) if heads.falling(m) else peak
             power_m, step = prod(power_m, step), prod(step, q2)
+        # The ratios fall, so a geometric series with the first of them bounds the tail. The spread also has the factor
+        # m^2, which grows by at most 4 from one m to the next.
         tail = prod(power_m, geom(step))
-        # (m + 1)^2 is at most 4 m^2, so that these terms fall by the ratio 4 step or faster.
         spread += prod(prod(heads.square(heads.reach + 1), power_m), geom(4 * step))
         return cls(2 * (others + tail), 2 * spread, 2 * tail, step)
 
@@ -277,9 +310,14 @@ class ThetaSums:
 @final
 @dataclass(frozen=True)
 class OutputChannel:
-    """One output channel of two layers: over 2^256 the sum of its |weights|, |bias|, and the radius of the inputs.
+    """One output channel of a convolution and of a layer of heads, and the radius of their inputs.
 
-    `first` is the convolution as computed, `second` the sum over heads, which are one-hot where `soft` is None.
+    Args:
+        weights: sum of the channel's |weights|, over 2^256 as the next two.
+        bias: |bias|.
+        radius: the largest |input|.
+        first, second: how the convolution and the channel product of the heads are computed.
+        soft: the heads; None if they are exactly one-hot.
     """
 
     weights: int
@@ -299,7 +337,7 @@ class OutputChannel:
         converted: Setting,
         heads: SoftHeads | None = None,
     ) -> Self:
-        """The row of `bounds.difference_bound`, whose arguments these are, each as the real number that it is."""
+        """The row of `bounds.difference_bound`, from the same arguments, each taken as an exact number."""
         return cls(
             as_integer(weight_sum), as_integer(abs(Fraction(bias))), as_integer(input_range), original, converted, heads
         )
@@ -311,21 +349,21 @@ class OutputChannel:
 
     @property
     def bound(self) -> int | None:
-        """|computed second - computed first|, at most, for all inputs within the radius; None where nothing is known.
+        """Upper bound on |computed second - computed first| for all inputs within the radius; None unless it `fits`.
 
         Proved as claim ROW of proofs/.
         """
         if not self.fits:
             return None
         size = prod(self.weights, self.radius) + self.bias
-        # What the heads read is off before the channels, and that is then rounded by the sum over channels too.
         read = prod(self.weights, self.soft.reads(self.radius)) if self.soft else 0
+        # Both layers are compared with the exact convolution. The second sums tokens that are off by `read` in all.
         first = prod(self.first.cost(self.first.terms), size) + self.first.lost
         return read + first + (prod(self.second.cost(self.second.terms), size + read) + self.second.lost)
 
     @property
     def proved(self) -> Fraction | None:
-        """`bound` as the number that it stands for: no bound of a certificate on these layers may be below it."""
+        """`bound` as a fraction; no certificate of these layers may state a smaller one."""
         return None if self.bound is None else Fraction(self.bound, ONE)
 
     def written(self) -> str:
@@ -334,21 +372,24 @@ class OutputChannel:
         if self.soft is None:
             return " ".join(map(str, [*numbers, 0]))
         *scalars, softmax, mean, moves = (getattr(self.soft, name) for name in SoftHeads.__dataclass_fields__)
+        # The proved program has 2 built in (`few` in Rows.v); a row with 4 must not be written as if it were proved.
         assert moves == 2
         return " ".join(map(str, [*numbers, 1, *map(int, scalars), *astuple(softmax), *astuple(mean)]))
 
 
 def short(x: int) -> bool:
-    """Whether it is a natural number that no product makes too long: asked before anything is computed."""
+    """Whether `x` is a natural number short enough for all products; checked before anything is computed."""
     return 0 <= x <= LARGEST
 
 
 def prod(x: int, y: int) -> int:
+    # Floor division of the negative number rounds up.
     return -(-x * y // ONE)
 
 
 def geom(x: int) -> int:
-    """1 / (1 - x), for x below 1; as the proved program has it elsewhere, where it says nothing."""
+    """1 / (1 - x), for x below 1. For other x it agrees with the proved program, which uses no such value."""
+    # Division by 0 is 0 in Coq.
     return -(-ONE * ONE // (ONE - x)) if x != ONE else 0
 
 
@@ -359,6 +400,7 @@ def both(x: int, y: int) -> int:
 
 def power(x: int, n: int) -> int:
     """(1 + x)^n - 1."""
+    # One factor at a time, as in Rows.v: squaring would round up at other places, and the integers would differ.
     total = 0
     for _ in range(n):
         total = both(x, total)
@@ -371,8 +413,8 @@ def scaled_gamma(n: int, roundoff: int) -> int:
 
 
 def ratio(alpha: int) -> int:
-    """e^-alpha: (1 + alpha / 2^64)^(2^64) is at most e^alpha."""
-    # Rounded down until the end: the reciprocal of a lower bound is an upper one.
+    """e^-alpha, rounded up."""
+    # (1 + alpha / 2^64)^(2^64) is at most e^alpha, and 64 squarings compute it. They round down, as this is a divisor.
     below = ONE + min(alpha, CAPPED) // (1 << 64)
     for _ in range(64):
         below = below * below // ONE
