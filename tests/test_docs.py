@@ -240,6 +240,16 @@ def test_the_page_on_proofs_links_the_theorems_in_coq(monkeypatch):
     assert shown == row.replace("L1", '<a href="../formal/C2A.L1.html">L1</a>')
 
 
+def test_a_table_of_sentences_names_the_heading_of_each_cell_and_one_of_numbers_does_not():
+    """On a telephone site.css sets the cells of such a table below each other."""
+    hooks = module(DOCS / "hooks.py")
+    headings = "<tr><th>#</th><th>the <b>source</b></th><th>true</th></tr>"
+    row = f"<table>{headings}<tr><td>E1</td><td>a</td><td>{{}}</td></tr></table>"
+    shown = hooks.on_page_content(row.format("word " * 40))
+    assert re.findall('data-heading="([^"]*)"', shown) == ["#", "the source", "true"]
+    assert hooks.on_page_content(row.format("word")) == row.format("word")
+
+
 @pytest.mark.skipif(not shutil.which("coqdoc"), reason="the pages of the formal layer need coqdoc")
 def test_every_formal_file_has_a_page(tmp_path):
     hooks = module(DOCS / "hooks.py")

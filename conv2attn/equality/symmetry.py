@@ -7,11 +7,13 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_network
+from conv2attn.arguments import as_inputs, check_network, tensors_in
 from conv2attn.choices import only_one
+from conv2attn.equality.calls import call
 from conv2attn.equality.certificate.results import MOVED, Certificate
 from conv2attn.equality.certify import certify
 from conv2attn.errors import UsageError
+from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import specimen_size
 
 Kind = Literal["shift", "flip", "permute"]
@@ -60,7 +62,7 @@ class Moved(nn.Module):
         shifts = [amount * side / whole for amount, side, whole in zip(self.amounts, sides, self.sides, strict=True)]
         if not all(each.is_integer() for each in shifts):
             reason = f"a shift by {self.amounts} of {self.sides} is {tuple(shifts)} pixels of an output {sides}"
-            raise UsageError("C2A007", reason, "Shift by a multiple of the network's stride.")
+            raise UsageError("C2A007", reason, "Shift by a multiple of its stride, or pad its convolutions.")
         return tuple(map(int, shifts))
 
 
@@ -86,8 +88,8 @@ def symmetric(
         input_size: (channels, *sides); that of the images, or the network's own, by default.
         circumstances, options: others of `certify`.
     Raises:
-        UsageError: not exactly one movement is passed, or several sizes (C2A004), it has other axes than the input
-            (C2A007), or nothing says how large an input is (C2A005).
+        UsageError: not exactly one movement is passed, or several sizes (C2A004), it has other axes than the input, or
+            is no whole number of pixels of an output (C2A007), or nothing says how large an input is (C2A005).
     Examples:
         >>> import torch
         >>> from conv2attn.equality import symmetric
@@ -114,6 +116,11 @@ def symmetric(
         reason = f"{kind}={tuple(amounts)} is not a number for each of {len(sides)} axes"
         raise UsageError("C2A007", reason, "Pass one for each axis of the image.")
     moved = Moved(kind, amounts, sides)
+    # Only a run tells the sides of the outputs, on which the movement may be none.
+    for output in tensors_in(
+        call(copy_network(network), as_inputs(network, size) if images is None else images).output
+    ):
+        moved(output)
     before, after = nn.Sequential(moved, network), nn.Sequential(network, moved)
     before.train(network.training)
     after.train(network.training)

@@ -92,3 +92,5 @@ def test_questions_that_make_no_sense_are_refused():
     ):
         with pytest.raises(UsageError, match=words):
             symmetric(conv, **moved, input_size=SIZE)
+    with pytest.raises(UsageError, match=r"C2A007 a shift by \(1, 0\) of .* pixels of an output"):
+        symmetric(nn.Conv2d(2, 3, 3), shift=(1, 0), input_size=SIZE)
